@@ -1,0 +1,129 @@
+/**
+ * @file ops.h
+ * The table of operations under the forward pass (inside the engine; tools see engine.h only).
+ *
+ * A backend is a `struct dpe_ops`: every slot is first filled with the plain reference
+ * (ops_reference.c: double accumulators, obvious loops), then a backend overrides what it does
+ * better. forward.c holds activations as opaque `dpe_mem` handles that only slots dereference, so
+ * that the same forward pass runs on a device. A backend answers once, in `open`, whether it
+ * supports a model and plan; nothing is declined later.
+ *
+ * Layouts: activations are row-major [rows][width]; q and attention output
+ * [rows][n_heads][head_dim]; k, v [rows][n_kv_heads][head_dim]; the cache per layer
+ * [n_kv_heads][capacity][head_dim], keys unrotated, so that one cache serves every plan alike. CPU
+ * backends: all of it fp32, host memory.
+ */
+#ifndef DPE_OPS_H
+#define DPE_OPS_H
+
+#include "engine.h"
+
+/** Backend memory: a host pointer on CPU backends, a device pointer on others. */
+typedef void *dpe_mem;
+
+/** A weight matrix by meaning. */
+enum dpe_weight {
+    DPE_WEIGHT_Q,
+    DPE_WEIGHT_K,
+    DPE_WEIGHT_V,
+    DPE_WEIGHT_O,
+    DPE_WEIGHT_GATE,
+    DPE_WEIGHT_UP,
+    DPE_WEIGHT_DOWN,
+    DPE_WEIGHTS_PER_LAYER,
+};
+
+/** The tensor and bias (data NULL when absent) of a weight of a layer. */
+struct dpe_tensor dpe_layer_matrix(const struct dpe_layer_weights *layer, enum dpe_weight which);
+struct dpe_tensor dpe_layer_bias(const struct dpe_layer_weights *layer, enum dpe_weight which);
+
+/** Cosines and sines of a plan, made once per plan and capacity: every distinct (band, side)
+ *  position list becomes one table [capacity][n_pairs], angle in the plan's precision, cosine
+ *  evaluated in double, stored as float. Constant maps and equal maps share a table. */
+struct dpe_rotation {
+    int64_t capacity, n_pairs;
+    int n_tables;
+    float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS];
+    int q_table[DPE_MAX_BANDS], k_table[DPE_MAX_BANDS]; /**< which table a band's side uses */
+};
+dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity,
+                             struct dpe_rotation *rotation, struct dpe_error *err);
+void dpe_rotation_free(struct dpe_rotation *rotation);
+/** Bytes dpe_rotation_make will allocate. */
+uint64_t dpe_rotation_bytes(const struct dpe_plan *plan, int64_t capacity);
+
+/** One attention call: `rows` queries at positions start … start+rows−1 over the keys 0 … position
+ * of each query, one layer. */
+struct dpe_attention {
+    const struct dpe_plan *plan;
+    const struct dpe_rotation *rotation;
+    int64_t layer, start, rows;
+    int64_t n_heads, n_kv_heads, head_dim;
+    int64_t capacity; /**< rows of k and v per KV head */
+    const float *q;   /**< [rows][n_heads][head_dim], unrotated */
+    const float *k; /**< [n_kv_heads][capacity][head_dim], unrotated, rows 0 … start+rows−1 valid */
+    const float *v;  /**< as k */
+    float *out;      /**< [rows][n_heads][head_dim]; rows without any visible key are 0 */
+    float *lse;      /**< [rows][n_heads] natural log-sum-exp of the logits, or NULL */
+    void *workspace; /**< dpe_ops.attention_workspace bytes, 64-byte aligned */
+    int n_threads;
+};
+
+/** State of an opened backend; each backend has its own definition behind it. */
+struct dpe_backend;
+
+struct dpe_ops {
+    const char *name;
+
+    /** Make the backend's state for this model; DPE_NO_DEVICE with the reason when it cannot. */
+    dpe_status (*open)(const struct dpe_model *model, const struct dpe_session_options *options,
+                       struct dpe_backend **backend, struct dpe_error *err);
+    void (*close)(struct dpe_backend *backend);
+    /** Whether a plan can run here: DPE_OK or DPE_NO_DEVICE with the reason. Asked at session
+     *  creation and by set_plan. */
+    dpe_status (*supports)(const struct dpe_config *config, const struct dpe_plan *plan,
+                           struct dpe_error *err);
+    /** Bytes of the backend's own buffers (besides what `allocate` is asked for). */
+    uint64_t (*state_bytes)(const struct dpe_config *config, const struct dpe_plan *plan,
+                            const struct dpe_session_options *options);
+
+    dpe_mem (*allocate)(struct dpe_backend *backend, uint64_t bytes);
+    void (*release)(struct dpe_backend *backend, dpe_mem memory);
+    void (*upload)(struct dpe_backend *backend, dpe_mem to, const void *from, uint64_t bytes);
+    void (*download)(struct dpe_backend *backend, void *to, const dpe_mem from, uint64_t bytes);
+
+    /** Told before the operations of a layer: `rows` rows will go through it (CPU: widen its
+     * weights once per chunk when that pays). */
+    dpe_status (*begin_layer)(struct dpe_backend *backend, int64_t layer, int64_t rows,
+                              struct dpe_error *err);
+    /** x [rows][hidden] = embedding rows of tokens. */
+    void (*embed)(struct dpe_backend *backend, const int32_t *tokens, int64_t rows, dpe_mem x);
+    /** out [rows][hidden] = x / sqrt(mean(x²) + eps) * weight. */
+    void (*rmsnorm)(struct dpe_backend *backend, const struct dpe_tensor *weight, dpe_mem x,
+                    int64_t rows, dpe_mem out);
+    /** out [rows][weight rows] = x · Wᵀ + bias; added to what is in out when `accumulate`. */
+    void (*linear)(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
+                   int64_t rows, dpe_mem out, bool accumulate);
+    /** Copy k and v of a chunk [rows][n_kv_heads][head_dim] to cache rows start … of that layer. */
+    void (*store_kv)(struct dpe_backend *backend, dpe_mem k, dpe_mem v, int64_t start, int64_t rows,
+                     int64_t capacity, dpe_mem cache_k, dpe_mem cache_v);
+    /** Workspace bytes that attention needs for at most `rows` rows and this capacity. */
+    uint64_t (*attention_workspace)(const struct dpe_config *config, const struct dpe_plan *plan,
+                                    int64_t capacity, int64_t rows, int n_threads);
+    void (*attention)(struct dpe_backend *backend, const struct dpe_attention *args);
+    /** gate [rows][intermediate] = silu(gate) * up. */
+    void (*swiglu)(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+    /** Host logits [rows][vocab] of normalised hidden rows. */
+    void (*logits)(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
+    /** First row with a non-finite value, −1 when all is finite. */
+    int64_t (*first_nonfinite)(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width);
+};
+
+/** The plain reference, every slot filled. */
+const struct dpe_ops *dpe_ops_reference(void);
+/** The fast CPU backend: reference slots, overridden where it does better. */
+const struct dpe_ops *dpe_ops_cpu(void);
+/** By device name ("cpu", "reference"); NULL name = "cpu". DPE_NO_DEVICE lists what there is. */
+dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err);
+
+#endif
