@@ -1,0 +1,43 @@
+/**
+ * @file data.h
+ * Texts: PG-19 folders (metadata.csv through libcsv), folders of .txt files, single files.
+ *
+ * A corpus is opened once: its list of books is read and checked, every text validated as UTF-8 and
+ * hashed. Texts stay mapped or loaded for the corpus's life.
+ */
+#ifndef DPE_DATA_H
+#define DPE_DATA_H
+
+#include "engine.h"
+
+struct dpe_corpus;
+
+struct dpe_corpus_options {
+    const char *split;    /**< PG-19: "train", "validation" or "test"; NULL = "test" */
+    bool replace_invalid; /**< invalid UTF-8 → U+FFFD instead of an error with the byte offset */
+};
+
+/** Open a PG-19 folder (has metadata.csv: no header needed, four columns book_id,
+ *  short_book_title, publication_date, url; a header and extra columns are accepted), a folder of
+ *  .txt files (in byte order of their names) or one text file. CRLF becomes LF, a BOM is dropped,
+ *  UTF-16 is refused by name. A book whose text is missing in the split is left out and counted
+ *  (PG-19's metadata covers all splits); none left is DPE_BAD_DATA.
+ *  Errors name file, line, expected, found. */
+dpe_status dpe_corpus_open(const char *path, const struct dpe_corpus_options *options,
+                           struct dpe_corpus **corpus, struct dpe_error *err);
+void dpe_corpus_close(struct dpe_corpus *corpus);
+
+struct dpe_book {
+    const char *id;    /**< book_id, or the file name without .txt */
+    const char *title; /**< "" when unknown */
+    const char *text;  /**< UTF-8, LF, NUL-terminated behind n bytes */
+    size_t n;          /**< bytes */
+    int64_t n_words;   /**< runs of non-space (Python's str.split) */
+};
+/** Books in the order of metadata.csv or of their names; borrowed. */
+size_t dpe_corpus_size(const struct dpe_corpus *corpus);
+const struct dpe_book *dpe_corpus_book(const struct dpe_corpus *corpus, size_t index);
+/** SHA-256 over ids and texts, hex. */
+const char *dpe_corpus_fingerprint(const struct dpe_corpus *corpus);
+
+#endif

@@ -1,0 +1,114 @@
+/**
+ * @file eval.h
+ * Samples under plans → rows, and statistics of rows.
+ *
+ * A *task* is a numbered stream of samples; running sample i of a task in a session (which has its
+ * plan) fills one row. Sweeps, comparisons and ablations are all the same loop: for plan, for
+ * sample, one row.
+ */
+#ifndef DPE_EVAL_H
+#define DPE_EVAL_H
+
+#include "data.h"
+#include "engine.h"
+#include "outputs.h"
+
+/** Prompt tokens, references, room: what a benchmark asks. Owned arrays; free with dpe_sample_free.
+ */
+struct dpe_sample {
+    int64_t index;
+    uint64_t seed;
+    struct dpe_tokens prompt;
+    char **references;
+    size_t n_references;
+    int64_t max_new; /**< generation room */
+};
+void dpe_sample_free(struct dpe_sample *sample);
+
+/* ---------------------------------------------------------------------------- needle in a haystack
+ */
+
+/** The task's parameters; part of a run's identity. Defaults: the paper's 4 needles. */
+struct dpe_niah_params {
+    int keys;     /**< keys in the context (default 1) */
+    int values;   /**< values per key (default 4) */
+    int queries;  /**< keys asked for, ≤ keys (default 1) */
+    int digits;   /**< of a value (default 7) */
+    double depth; /**< single needle's depth 0 … 1, NaN = drawn (each in its own share) */
+    char template_file[512]; /**< "" = the built-in template (eval/templates/niah.json) */
+    bool repeat_haystack;    /**< a corpus that is too short is repeated instead of refused */
+};
+void dpe_niah_defaults(struct dpe_niah_params *params);
+/** Read "keys=1,values=4,queries=1,digits=7,depth=…,template=FILE,repeat=1" over what is in params.
+ */
+dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, struct dpe_error *err);
+
+struct dpe_niah;
+/** Samples of length L: the finished prompt (specials included) plus room lies in [L−16, L]. The
+ *  corpus and tokenizer are borrowed for the task's life. chat_template: file or NULL. */
+dpe_status dpe_niah_open(const struct dpe_niah_params *params, int64_t length,
+                         const struct dpe_corpus *corpus, const struct dpe_tokenizer *tokenizer,
+                         const char *chat_template, uint64_t seed, struct dpe_niah **niah,
+                         struct dpe_error *err);
+void dpe_niah_close(struct dpe_niah *niah);
+/** Sample i: a function of (seed, i, parameters, corpus, tokenizer) alone. */
+dpe_status dpe_niah_sample(const struct dpe_niah *niah, int64_t index, struct dpe_sample *sample,
+                           struct dpe_error *err);
+/** SHA-256 of the template, hex (for identities). */
+const char *dpe_niah_template_hash(const struct dpe_niah *niah);
+/** Share of references that occur in text, ASCII-case-insensitive substrings. */
+double dpe_recall(const char *text, char *const *references, size_t n);
+
+/* ---------------------------------------------------------------------------------------- tasks */
+
+struct dpe_task {
+    char name[32];
+    int64_t n_samples; /**< how many there are at most (books long enough); INT64_MAX: no end */
+    void *state;
+    /** Run sample `index` in a session whose plan is set and whose cache it may clear; fill
+     * everything of the row but plan, task, sample and seconds. DPE_NONFINITE is handled by
+     * dpe_task_row. */
+    dpe_status (*run)(void *state, struct dpe_session *session, int64_t index, struct dpe_row *row,
+                      struct dpe_error *err);
+    void (*close)(void *state);
+};
+/** NIAH as a task; takes the niah over. */
+dpe_status dpe_task_niah(const char *name, struct dpe_niah *niah,
+                         const struct dpe_tokenizer *tokenizer, struct dpe_task *task,
+                         struct dpe_error *err);
+/** Perplexity of the first `length` tokens of each book that has as many (others are skipped and
+ *  counted in *skipped; none left is DPE_BAD_DATA). Sample i is the i-th such book. Every token but
+ *  the first is scored. */
+dpe_status dpe_task_ppl(const char *name, const struct dpe_corpus *corpus,
+                        const struct dpe_tokenizer *tokenizer, int64_t length,
+                        struct dpe_task *task, int64_t *skipped, struct dpe_error *err);
+void dpe_task_close(struct dpe_task *task);
+
+/** One row of `task` under the session's plan: runs the sample, times it, retries once on
+ * non-finite logits and then records the row as DPE_ROW_NONFINITE. `plan` is the row key's hex. */
+dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
+                        int64_t index, struct dpe_row *row, struct dpe_error *err);
+/** The row key of a plan: first 16 bytes of its digest in hex. */
+void dpe_plan_key(const struct dpe_plan *plan, char key[33]);
+
+/* ------------------------------------------------------------------------------------- statistics
+ */
+
+struct dpe_interval {
+    double mean, low, high; /**< NaN when there is no valid value */
+    int64_t n;              /**< valid (non-NaN) values */
+};
+/** Mean and percentile bootstrap interval (level e.g. 0.95, `rounds` resamples, seeded). */
+struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n, double level, int rounds,
+                                       uint64_t seed);
+/** Same for the mean of a[i] − b[i] over pairs where both are valid. */
+struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_t n, double level,
+                                         int rounds, uint64_t seed);
+/** Two-sided p-value of a sign-flip permutation test of mean(a − b) = 0; exact for ≤ 16 non-zero
+ *  differences, else `rounds` random flips (+1 rule). 1 when there is no difference at all. */
+double dpe_sign_flip(const double *a, const double *b, size_t n, int rounds, uint64_t seed);
+/** exp(Σ nll / Σ tokens) with delete-one-book jackknife interval; rows with NaN are left out. */
+struct dpe_interval dpe_perplexity(const double *nll_sum, const int64_t *n_tokens, size_t n,
+                                   double level);
+
+#endif
