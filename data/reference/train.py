@@ -1,0 +1,459 @@
+#!/usr/bin/env python3
+"""Trains the reference model: a small Llama that answers needle questions inside 256 tokens.
+
+    train.py --text DIR --work DIR --out DIR [--minutes M] [--tokens N] [--resume]
+
+--text   folder of .txt files (novels); --work gets checkpoint.pt; --out gets the Hugging Face
+folder (config.json, generation_config.json, model.safetensors), which needs tokenizer.json of
+make_tokenizer.py in it beforehand.  The run ends after N tokens or M minutes, whichever is first,
+and the learning rate falls over the last part of that.  --resume continues from the checkpoint.
+
+Only positions 0 … 255 are ever seen: what the model does beyond them is what the project studies.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import random
+import re
+import struct
+import sys
+import time
+
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "sample"))
+import generate  # noqa: E402  (the sample corpus's generator)
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+    "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+    "max_position_embeddings": 256, "rope_theta": 10000.0, "rope_scaling": None,
+    "rms_norm_eps": 1e-5, "vocab_size": 2560, "tie_word_embeddings": True,
+    "attention_bias": False, "mlp_bias": False, "attention_dropout": 0.0,
+    "initializer_range": 0.02, "use_cache": True, "torch_dtype": "bfloat16",
+}
+L0 = CONFIG["max_position_embeddings"]
+ANSWER_WEIGHT = 5.0   # of a value's tokens in an answer: they are few beside the prose
+
+
+# ---------------------------------------------------------------- model (names as Hugging Face's)
+
+class Norm(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(n))
+
+    def forward(self, x):
+        y = x.float()
+        y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + CONFIG["rms_norm_eps"])
+        return y.to(x.dtype) * self.weight
+
+
+def rotate(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return x * cos + torch.cat((-b, a), -1) * sin
+
+
+class Attention(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        h, self.d = c["hidden_size"], c["head_dim"]
+        self.nq, self.nk = c["num_attention_heads"], c["num_key_value_heads"]
+        self.q_proj = nn.Linear(h, self.nq * self.d, bias=False)
+        self.k_proj = nn.Linear(h, self.nk * self.d, bias=False)
+        self.v_proj = nn.Linear(h, self.nk * self.d, bias=False)
+        self.o_proj = nn.Linear(self.nq * self.d, h, bias=False)
+
+    def forward(self, x, cos, sin, mask):
+        b, t, _ = x.shape
+        q = self.q_proj(x).view(b, t, self.nq, self.d).transpose(1, 2)
+        k = self.k_proj(x).view(b, t, self.nk, self.d).transpose(1, 2)
+        v = self.v_proj(x).view(b, t, self.nk, self.d).transpose(1, 2)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        k = k.repeat_interleave(self.nq // self.nk, 1)
+        v = v.repeat_interleave(self.nq // self.nk, 1)
+        # Spelt out: at 256 keys this is faster on a CPU than the fused call, and old torch has it.
+        p = (q @ k.transpose(-1, -2) * self.d ** -0.5 + mask).softmax(-1)
+        return self.o_proj((p @ v).transpose(1, 2).reshape(b, t, self.nq * self.d))
+
+
+class Mlp(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        h, i = c["hidden_size"], c["intermediate_size"]
+        self.gate_proj = nn.Linear(h, i, bias=False)
+        self.up_proj = nn.Linear(h, i, bias=False)
+        self.down_proj = nn.Linear(i, h, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.self_attn, self.mlp = Attention(c), Mlp(c)
+        self.input_layernorm = Norm(c["hidden_size"])
+        self.post_attention_layernorm = Norm(c["hidden_size"])
+
+    def forward(self, x, cos, sin, mask):
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Body(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.embed_tokens = nn.Embedding(c["vocab_size"], c["hidden_size"])
+        self.layers = nn.ModuleList(Layer(c) for _ in range(c["num_hidden_layers"]))
+        self.norm = Norm(c["hidden_size"])
+
+
+class Llama(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.model = Body(c)
+        for name, p in self.named_parameters():
+            if p.dim() > 1:
+                # What is added to the residual stream starts smaller, the deeper the model.
+                deep = name.endswith(("o_proj.weight", "down_proj.weight"))
+                nn.init.normal_(p, std=0.02 / (math.sqrt(2 * c["num_hidden_layers"]) if deep else 1))
+        inv = c["rope_theta"] ** (-torch.arange(0, c["head_dim"], 2).double() / c["head_dim"])
+        angle = torch.arange(L0).double()[:, None] * inv[None]
+        angle = torch.cat((angle, angle), -1)
+        self.register_buffer("cos", angle.cos().float(), persistent=False)
+        self.register_buffer("sin", angle.sin().float(), persistent=False)
+        self.register_buffer("mask", torch.full((L0, L0), -1e9).triu(1), persistent=False)
+
+    def forward(self, ids, dtype):
+        t, m = ids.shape[1], self.model
+        cos, sin = self.cos[:t].to(dtype), self.sin[:t].to(dtype)
+        mask = self.mask[:t, :t].to(dtype)
+        x = m.embed_tokens(ids)
+        for layer in m.layers:
+            x = layer(x, cos, sin, mask)
+        return F.linear(m.norm(x), m.embed_tokens.weight).float()
+
+
+# ---------------------------------------------------------------- data
+
+SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*(?=\s)")
+
+
+def sentences(text):
+    """Pieces that join to the text; each but the first starts with the white space before it."""
+    ends = [m.end() for m in SENTENCE_END.finditer(text)] + [len(text)]
+    return [text[a:b] for a, b in zip([0] + ends, ends) if b > a]
+
+
+class Data:
+    """Rows of training: prose, and needle questions in the very template of the task."""
+
+    def __init__(self, args, tok, template):
+        self.tok, self.t = tok, template
+        self.rng = random.Random(args.seed)
+        self.bos, self.eos = tok.token_to_id("<|bos|>"), tok.token_to_id("<|eos|>")
+        self.digit = np.array([(tok.id_to_token(i) or "").isdigit() for i in range(CONFIG["vocab_size"])])
+        texts = []
+        for name in sorted(os.listdir(args.text)):
+            if name.endswith(".txt"):
+                with open(os.path.join(args.text, name), encoding="utf-8", errors="replace") as f:
+                    texts.append(f.read())
+        novels, books, made = len(texts), generate.training_books(), 0
+        while made < 4000000:
+            texts.append(next(books))
+            made += len(texts[-1])
+        self.prose, self.hay = [[], []], [[], []]   # [0] novels, [1] generated
+        for i, text in enumerate(texts):
+            kind = int(i >= novels)
+            self.prose[kind].append(np.array(tok.encode(text, add_special_tokens=False).ids, np.int64))
+            pieces = [s for s in sentences(text) if len(s) < 500]
+            encoded = tok.encode_batch(pieces, add_special_tokens=False)
+            self.hay[kind] += [(s, len(e.ids)) for s, e in zip(pieces, encoded)]
+        self.prose = [np.concatenate(p) for p in self.prose]
+        self.fixed = {k: self.count(template[k]) for k in ("intro",)}
+
+    def count(self, text):
+        return len(self.tok.encode(text, add_special_tokens=False).ids)
+
+    def prose_row(self, t):
+        ids = self.prose[int(self.rng.random() < 0.3)]
+        at = self.rng.randrange(len(ids) - t)
+        return np.concatenate(([self.bos], ids[at:at + t - 1])), np.ones(t, np.float32)
+
+    def block(self, keys, answers):
+        """One question: its needles and the text of question and answer; `answers` values in all."""
+        r, t = self.rng, self.t
+        # The paper's task (one key, all the values), one value per key, and the way between.
+        n = r.choices([answers, 1, 2], [6, 2, 2])[0]
+        n = min(n, answers)
+        asked, needles, lines = [], [], []
+        while answers:
+            n = min(n, answers)
+            answers -= n
+            key = keys.pop()
+            asked.append(key)
+            values = ["%d" % r.randrange(1000000, 10000000) for _ in range(n)]
+            needles += [t["needle"].format(key=key, value=v) for v in values]
+            # Any order of a key's values is right: "one not yet said" carries over to lengths
+            # where "the next one" would already need positions that still work.
+            r.shuffle(values)
+            lines += [t["answer_prefix"].format(key=key) + t["answer"].format(value=v) for v in values]
+        question = t["question"].format(keys=t["keys_separator"].join(asked))
+        return needles, question + "".join(lines) + "<|eos|>"
+
+    def needle_row(self, t):
+        r, tpl = self.rng, self.t
+        keys = set()
+        while len(keys) < 24:
+            keys.add(r.choice(tpl["adjectives"]) + "-" + r.choice(tpl["nouns"]))
+        keys = sorted(keys)
+        r.shuffle(keys)
+        most = max(1, min(4, (t - 30) // 21))
+        answers = most if most == 4 or r.random() < 0.5 else r.randint(1, most)
+        blocks = 2 if t >= 220 and r.random() < 0.35 else 1
+        needles, tail = [], ""
+        for _ in range(blocks):
+            n, q = self.block(keys, answers)
+            needles += n
+            tail += q
+        room = t - 1 - self.fixed["intro"] - self.count(tail) - sum(map(self.count, needles[:1])) * len(needles)
+        each = self.count(needles[0])
+        if r.random() < 0.25:   # needles nobody asks for
+            for _ in range(min(r.randint(1, 4), room // each)):
+                needles.append(tpl["needle"].format(key=keys.pop(), value="%d" % r.randrange(1000000, 10000000)))
+                room -= each
+        if room < 0:
+            return None
+        r.shuffle(needles)
+        hay = self.haystack(room)
+        # Needle i of n lies in the i-th of n equal parts, at a sentence boundary, as in the task.
+        at = sorted(min(len(hay), int((i + r.random()) * (len(hay) + 1) / len(needles)))
+                    for i in range(len(needles)))
+        body = ""
+        for i in range(len(hay) + 1):
+            body += "".join(n for n, a in zip(needles, at) if a == i)
+            if i < len(hay):
+                body += hay[i]
+        ids = self.tok.encode(tpl["intro"] + body.lstrip() + tail).ids
+        if len(ids) > t:
+            return None
+        ids = np.array(ids, np.int64)
+        weight = np.ones(len(ids), np.float32)
+        # A value in a needle cannot be foreseen: learning it is noise.  In an answer it is the point.
+        first = len(ids) - self.count(tail)
+        digit = self.digit[ids]
+        weight[:first][digit[:first]] = 0
+        weight[first:][digit[first:]] = ANSWER_WEIGHT
+        pad = t - len(ids)
+        return np.pad(ids, (0, pad), constant_values=self.eos), np.pad(weight, (0, pad))
+
+    def haystack(self, room):
+        """Consecutive sentences of `room` tokens; the last one is cut at a word's end."""
+        r = self.rng
+        pool = self.hay[int(r.random() < 0.5)]
+        i, out = r.randrange(len(pool) - 300), []
+        while room > 0:
+            text, n = pool[i]
+            i += 1
+            if n > room:
+                e = self.tok.encode(text, add_special_tokens=False)
+                cut = e.offsets[room][0]
+                while cut > 0 and not text[cut].isspace():
+                    cut -= 1
+                text, n = text[:cut], room
+            room -= n
+            out.append(text)
+        return out
+
+    def batch(self, t, rows, prose_share):
+        got = []
+        while len(got) < rows:
+            row = self.prose_row(t) if self.rng.random() < prose_share else self.needle_row(t)
+            if row is not None:
+                got.append(row)
+        ids = torch.from_numpy(np.stack([g[0] for g in got]))
+        weight = torch.from_numpy(np.stack([g[1] for g in got]))
+        return ids, weight
+
+
+# ---------------------------------------------------------------- training
+
+def stage(progress, rng):
+    """Row length: short rows first, since a copying circuit is found soonest where little else is."""
+    for until, length in ((0.06, 64), (0.16, 112), (0.28, 160)):
+        if progress < until:
+            return length
+    return rng.choices([256, 160, 112], [8, 1, 1])[0]
+
+
+def rate(progress, step, args):
+    """Warm-up, constant, and a fall to nearly nothing over the last fifth."""
+    return args.lr * min(1, (step + 1) / 200) * min(1, max(0.01, (1 - progress) / 0.2))
+
+
+def loss_of(logits, ids, weight):
+    ce = F.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1),
+                         reduction="none")
+    w = weight[:, 1:].reshape(-1)
+    return (ce * w).sum() / w.sum()
+
+
+def probe(model, data, precision, rows=24):
+    """Shares of right tokens in answers, told beforehand what was said: (a value's first token, the
+    rest).  The first token counts as right when it starts any value that is still to come."""
+    ids, weight = data.batch(L0, rows, 0.0)
+    with torch.no_grad(), precision():
+        guess = model(ids, precision.dtype)[:, :-1].argmax(-1).numpy()
+    hit, first, rest_hit, rest = 0, 0, 0, 0
+    for row, w, g in zip(ids.numpy(), weight.numpy(), guess):
+        places = [i for i in range(1, L0) if w[i] == ANSWER_WEIGHT]
+        starts = [i for i in places if i - 1 not in places]
+        for i in places:
+            if i in starts:
+                first += 1
+                hit += g[i - 1] in [row[j] for j in starts if j >= i]
+            else:
+                rest += 1
+                rest_hit += g[i - 1] == row[i]
+    return hit / max(first, 1), rest_hit / max(rest, 1)
+
+
+class Precision:
+    """A context that computes in bfloat16 where torch can on a CPU, or does nothing."""
+
+    def __init__(self, bf16):
+        self.dtype = torch.bfloat16 if bf16 else torch.float32
+        self.bf16 = bf16
+
+    def __call__(self):
+        return torch.autocast("cpu", torch.bfloat16) if self.bf16 else contextlib.nullcontext()
+
+
+def save_atomically(write, path):
+    with open(path + ".part", "wb") as f:
+        write(f)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(path + ".part", path)
+
+
+def export(model, out, tok):
+    """The Hugging Face folder; weights in BF16, the file format written here (it is that small)."""
+    header, blobs, at = {"__metadata__": {"format": "pt"}}, [], 0
+    for name, p in sorted(model.state_dict().items()):
+        blob = p.detach().to(torch.bfloat16).contiguous().view(torch.int16).numpy().astype("<i2").tobytes()
+        header[name] = {"dtype": "BF16", "shape": list(p.shape), "data_offsets": [at, at + len(blob)]}
+        at += len(blob)
+        blobs.append(blob)
+    head = json.dumps(header, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    save_atomically(lambda f: f.write(struct.pack("<Q", len(head)) + head + b"".join(blobs)),
+                    os.path.join(out, "model.safetensors"))
+    ends = {"bos_token_id": tok.token_to_id("<|bos|>"), "eos_token_id": tok.token_to_id("<|eos|>")}
+    for name, content in (("config.json", dict(CONFIG, **ends)),
+                          ("generation_config.json", dict(ends, do_sample=False))):
+        text = json.dumps(content, indent=2) + "\n"
+        save_atomically(lambda f: f.write(text.encode()), os.path.join(out, name))
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    ap.add_argument("--text", required=True)
+    ap.add_argument("--work", required=True)
+    ap.add_argument("--out", default=HERE)
+    ap.add_argument("--template", default=os.path.join(HERE, "..", "..", "eval", "templates", "niah.json"))
+    ap.add_argument("--tokens", type=float, default=60e6)
+    ap.add_argument("--minutes", type=float, default=1e9)
+    ap.add_argument("--batch", type=int, default=8192, help="tokens a step")
+    ap.add_argument("--lr", type=float, default=2e-3)
+    ap.add_argument("--prose", type=float, default=0.3, help="share of rows that are plain prose")
+    ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--resume", action="store_true")
+    ap.add_argument("--bf16", action="store_true", help="compute in bfloat16 (much faster where the CPU has it)")
+    ap.add_argument("--compile", action="store_true", help="torch.compile, from torch 2 on")
+    args = ap.parse_args()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    with open(args.template, encoding="utf-8") as f:
+        template = json.load(f)
+    tok = Tokenizer.from_file(os.path.join(args.out, "tokenizer.json"))
+    data, check = Data(args, tok, template), None
+    check = Data.__new__(Data)
+    check.__dict__.update(data.__dict__)
+    check.rng = random.Random(args.seed + 1)   # the probe must not move the training stream
+    model = Llama(CONFIG)
+    decay = [p for p in model.parameters() if p.dim() > 1]
+    plain = [p for p in model.parameters() if p.dim() == 1]
+    adam = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1},
+                              {"params": plain, "weight_decay": 0.0}], lr=args.lr, betas=(0.9, 0.95))
+    print("%d weights; %d tokens of novels, %d generated" % (
+        sum(p.numel() for p in model.parameters()), len(data.prose[0]), len(data.prose[1])), flush=True)
+    os.makedirs(args.work, exist_ok=True)
+    file = os.path.join(args.work, "checkpoint.pt")
+    step, tokens, spent = 0, 0, 0.0
+    if args.resume and os.path.exists(file):
+        ck = torch.load(file, map_location="cpu", **({} if torch.__version__ < "2" else {"weights_only": False}))
+        model.load_state_dict(ck["model"])
+        adam.load_state_dict(ck["adam"])
+        step, tokens, spent = ck["step"], ck["tokens"], ck["spent"]
+        data.rng.setstate(ck["rng"])
+    run = torch.compile(model, dynamic=False) if args.compile and hasattr(torch, "compile") else model
+    precision = Precision(args.bf16)
+    began, saved, shown = time.time() - spent, time.time(), (time.time(), tokens)
+
+    def save():
+        save_atomically(lambda f: torch.save({
+            "model": model.state_dict(), "adam": adam.state_dict(), "step": step, "tokens": tokens,
+            "spent": time.time() - began, "rng": data.rng.getstate()}, f), file)
+        export(model, args.out, tok)
+
+    total = 0.0
+    while True:
+        progress = max(tokens / args.tokens, (time.time() - began) / (60 * args.minutes))
+        if progress >= 1:
+            break
+        t = stage(progress, data.rng)
+        ids, weight = data.batch(t, args.batch // t, args.prose)
+        for group in adam.param_groups:
+            group["lr"] = rate(progress, step, args)
+        with precision():
+            logits = run(ids, precision.dtype)
+        loss = loss_of(logits, ids, weight)
+        if not torch.isfinite(loss):
+            sys.exit("loss is not finite at step %d; resume with a lower --lr" % step)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adam.step()
+        adam.zero_grad(set_to_none=True)
+        total += loss.item()
+        tokens += ids.numel()
+        step += 1
+        if step % 100 == 0:
+            now = time.time()
+            first, rest = probe(model, check, precision)
+            print("%5.1f min  step %6d  %7.2f M tokens  %5.0f tok/s  length %3d  loss %.3f  answers at 256: "
+                  "first token %.3f, others %.3f" % (
+                      (now - began) / 60, step, tokens / 1e6, (tokens - shown[1]) / (now - shown[0]), t,
+                      total / 100, first, rest), flush=True)
+            shown, total = (now, tokens), 0.0
+            if now - saved > 180:
+                save()
+                saved = now
+    save()
+    print("done: %d steps, %.2f M tokens, %.1f minutes" % (step, tokens / 1e6, (time.time() - began) / 60))
+
+
+if __name__ == "__main__":
+    main()
