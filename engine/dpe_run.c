@@ -1,0 +1,600 @@
+/* dpe-run: one model, one position method, one prompt. Generates, tokenizes, measures perplexity of
+ * a file, describes a model or a plan. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+#include "tool.h"
+
+enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };
+
+struct arguments {
+    struct dpe_tool_options tool;
+    enum mode mode;
+    const char *model, *prompt, *prompt_file, *nll_file, *method, *special;
+    int64_t context, max_new, trained_length, length, chunk;
+    bool score_all, raw;
+};
+
+enum option_key {
+    KEY_TOKENIZE = 0x2000,
+    KEY_NLL,
+    KEY_INFO,
+    KEY_SHOW_PLAN,
+    KEY_PROMPT,
+    KEY_PROMPT_FILE,
+    KEY_METHOD,
+    KEY_MAX_NEW,
+    KEY_CONTEXT,
+    KEY_SCORE,
+    KEY_TRAINED_LENGTH,
+    KEY_LENGTH,
+    KEY_CHUNK,
+    KEY_SPECIAL,
+    KEY_RAW,
+};
+
+static const struct argp_option options_table[] = {
+    {NULL, 0, NULL, 0, "What to run:", 1},
+    {"model", 'm', "DIR", 0, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
+    {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
+     "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1},
+    {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
+     "Trained length (default: max_position_embeddings)", 1},
+    {"length", KEY_LENGTH, "L", 0,
+     "Evaluated length that a method scales for (default: what this run needs)", 1},
+    {"chunk", KEY_CHUNK, "N", 0, "Tokens of a prefill chunk", 1},
+    {NULL, 0, NULL, 0, "What to do (default: generate from a prompt):", 2},
+    {"prompt", 'p', "TEXT", 0, "Prompt to continue", 2},
+    {"prompt-file", KEY_PROMPT_FILE, "FILE", 0, "The same from a file", 2},
+    {"max-new", 'n', "N", 0, "Most tokens to generate (default 64)", 2},
+    {"tokenize", KEY_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
+    {"nll", KEY_NLL, "FILE", 0, "Perplexity of FILE in windows of --context tokens", 2},
+    {"context", 'c', "C", 0, "Tokens of a window (default: the trained length)", 2},
+    {"score", KEY_SCORE, "WHICH", 0,
+     "Tokens of a window that are scored: second-half (default) or all", 2},
+    {"info", KEY_INFO, NULL, 0, "Describe the model", 2},
+    {"show-plan", KEY_SHOW_PLAN, NULL, 0, "Describe the method's position plan", 2},
+    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
+     "Spelling of a special token in the text: error (default), literal or parse", 2},
+    {"raw", KEY_RAW, NULL, 0, "Do not add the tokenizer's special tokens (BOS)", 2},
+    {0},
+};
+
+static void parse_number(struct argp_state *state, const char *option, const char *text,
+                         int64_t *value)
+{
+    if (!dpe_parse_int(text, 1, INT64_C(1) << 40, value)) {
+        argp_error(state, "%s: expected a positive whole number, found '%s'", option, text);
+    }
+}
+
+static void parse_choice(struct argp_state *state, const char *option, const char *text,
+                         const char *const *choices)
+{
+    for (size_t i = 0; choices[i] != NULL; i++) {
+        if (strcmp(text, choices[i]) == 0) {
+            return;
+        }
+    }
+    argp_error(state, "%s: '%s' is none of its choices (see --help)", option, text);
+}
+
+static error_t parse_values(int key, char *arg, struct argp_state *state, struct arguments *args)
+{
+    switch (key) {
+    case 'n':
+        parse_number(state, "--max-new", arg, &args->max_new);
+        return 0;
+    case 'c':
+        parse_number(state, "--context", arg, &args->context);
+        return 0;
+    case KEY_TRAINED_LENGTH:
+        parse_number(state, "--trained-length", arg, &args->trained_length);
+        return 0;
+    case KEY_LENGTH:
+        parse_number(state, "--length", arg, &args->length);
+        return 0;
+    case KEY_CHUNK:
+        parse_number(state, "--chunk", arg, &args->chunk);
+        return 0;
+    case KEY_SCORE:
+        parse_choice(state, "--score", arg, (const char *[]){"all", "second-half", NULL});
+        args->score_all = strcmp(arg, "all") == 0;
+        return 0;
+    case KEY_SPECIAL:
+        parse_choice(state, "--special-in-text", arg,
+                     (const char *[]){"error", "literal", "parse", NULL});
+        args->special = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *args = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->tool;
+        return 0;
+    case 'm':
+        args->model = arg;
+        return 0;
+    case 'p':
+        args->prompt = arg;
+        return 0;
+    case KEY_PROMPT_FILE:
+        args->prompt_file = arg;
+        return 0;
+    case KEY_METHOD:
+        args->method = arg;
+        return 0;
+    case KEY_TOKENIZE:
+        args->mode = MODE_TOKENIZE;
+        return 0;
+    case KEY_NLL:
+        args->mode = MODE_NLL;
+        args->nll_file = arg;
+        return 0;
+    case KEY_INFO:
+        args->mode = MODE_INFO;
+        return 0;
+    case KEY_SHOW_PLAN:
+        args->mode = MODE_SHOW_PLAN;
+        return 0;
+    case KEY_RAW:
+        args->raw = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+        return 0;
+    default:
+        return parse_values(key, arg, state, args);
+    }
+}
+
+/* A model, its tokenizer when one is needed, and the lengths everything is computed from. */
+struct run {
+    const struct arguments *args;
+    struct dpe_model *model;
+    struct dpe_tokenizer *tokenizer;
+    int64_t trained_length;
+};
+
+static dpe_status run_open(struct run *run, const struct arguments *args, struct dpe_error *err)
+{
+    run->args = args;
+    bool weights = args->mode == MODE_GENERATE || args->mode == MODE_NLL;
+    struct dpe_model_options options = {.config_only = !weights && args->mode != MODE_INFO};
+    if (args->mode != MODE_TOKENIZE) {
+        dpe_status status = dpe_model_open(args->model, &options, &run->model, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+        run->trained_length = args->trained_length > 0 ? args->trained_length
+                                                       : dpe_model_config(run->model)->max_position;
+    }
+    if (args->mode == MODE_SHOW_PLAN || args->mode == MODE_INFO) {
+        return DPE_OK;
+    }
+    return dpe_tokenizer_open(args->model, &run->tokenizer, err);
+}
+
+static void run_close(struct run *run)
+{
+    dpe_tokenizer_close(run->tokenizer);
+    dpe_model_close(run->model);
+}
+
+static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
+                            struct dpe_error *err)
+{
+    const struct dpe_plan_context context = {
+        .config = dpe_model_config(run->model),
+        .trained_length = run->trained_length,
+        .length = run->args->length > 0 ? run->args->length : length,
+        .official = true,
+        .angle = DPE_ANGLE_F32,
+    };
+    return dpe_plan_make(run->args->method, &context, plan, err);
+}
+
+static dpe_status make_session(const struct run *run, int64_t capacity,
+                               struct dpe_session **session, struct dpe_error *err)
+{
+    struct dpe_plan plan;
+    dpe_status status = make_plan(run, capacity, &plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_session_options options = {
+        .device = run->args->tool.device,
+        .n_threads = run->args->tool.threads,
+        .capacity = capacity,
+        .prefill_chunk = run->args->chunk,
+        .max_memory = run->args->tool.max_memory,
+    };
+    status = dpe_session_create(run->model, &plan, &options, session, err);
+    dpe_plan_free(&plan);
+    if (status == DPE_OK) {
+        dpe_session_set_tap(*session, dpe_signals_tap, NULL);
+    }
+    return status;
+}
+
+/* The ids of a text given on the command line or as a file, specials added unless --raw. */
+static dpe_status encode(const struct run *run, const char *text, const char *file,
+                         struct dpe_tokens *tokens, struct dpe_error *err)
+{
+    char *bytes = NULL;
+    size_t n = text != NULL ? strlen(text) : 0;
+    if (text == NULL) {
+        dpe_status status = dpe_read_file(file, UINT64_C(1) << 34, &bytes, &n, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+        text = bytes;
+    }
+    const char *special = run->args->special;
+    const struct dpe_encode_options options = {
+        .add_special = !run->args->raw,
+        .special = special == NULL || special[0] == 'e' ? DPE_SPECIAL_ERROR
+                   : special[0] == 'l'                  ? DPE_SPECIAL_LITERAL
+                                                        : DPE_SPECIAL_PARSE,
+    };
+    dpe_status status = dpe_tokenizer_encode(run->tokenizer, text, n, &options, tokens, err);
+    if (status != DPE_OK && bytes != NULL) {
+        dpe_fail_prefix(err, "%s", file);
+    }
+    free(bytes);
+    return status;
+}
+
+static dpe_status tokenize(const struct run *run, struct dpe_error *err)
+{
+    struct dpe_tokens tokens = {0};
+    dpe_status status = encode(run, run->args->prompt, run->args->prompt_file, &tokens, err);
+    for (size_t i = 0; i < tokens.n && status == DPE_OK; i++) {
+        printf("%s%d", i == 0 ? "" : " ", tokens.ids[i]);
+    }
+    if (status == DPE_OK) {
+        printf("\n");
+    }
+    dpe_tokens_free(&tokens);
+    return status;
+}
+
+/* Streams the text as it comes; bytes of an unfinished UTF-8 sequence wait for the next token. */
+struct stream {
+    const struct dpe_tokenizer *tokenizer;
+    size_t printed; /* bytes of the decoded text so far */
+};
+
+static void stream_print(struct stream *stream, const int32_t *ids, size_t n, bool last)
+{
+    struct dpe_text text = {0};
+    if (dpe_tokenizer_decode(stream->tokenizer, ids, n, true, &text, NULL) == DPE_OK) {
+        size_t end = text.n;
+        bool unfinished = end >= 3 && memcmp(text.bytes + end - 3, "\xef\xbf\xbd", 3) == 0;
+        end -= unfinished && !last ? 3 : 0;
+        if (end > stream->printed) {
+            fwrite(text.bytes + stream->printed, 1, end - stream->printed, stdout);
+            fflush(stdout);
+            stream->printed = end;
+        }
+    }
+    dpe_text_free(&text);
+}
+
+static bool on_token(void *user, const int32_t *generated, size_t n)
+{
+    stream_print(user, generated, n, false);
+    return dpe_signals_asked() != DPE_STOP_NONE || ferror(stdout);
+}
+
+static dpe_status generate(const struct run *run, struct dpe_error *err)
+{
+    const struct arguments *args = run->args;
+    struct dpe_tokens prompt = {0};
+    struct dpe_tokens out = {0};
+    struct dpe_session *session = NULL;
+    dpe_status status = encode(run, args->prompt, args->prompt_file, &prompt, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    if (prompt.n == 0) {
+        status = dpe_fail(err, DPE_USAGE, "the prompt is empty");
+        goto done;
+    }
+    status = make_session(run, (int64_t)prompt.n + args->max_new, &session, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    struct stream stream = {.tokenizer = run->tokenizer};
+    const struct dpe_generate_options options = {
+        .max_new = args->max_new, .stop = on_token, .user = &stream};
+    double begin = dpe_clock();
+    status = dpe_session_generate(session, prompt.ids, (int64_t)prompt.n, &options, &out, err);
+    if (status == DPE_OK) {
+        stream_print(&stream, out.ids, out.n, true);
+        printf("\n");
+        dpe_log_info("%zu tokens read, %zu written, %.2f s", prompt.n, out.n, dpe_clock() - begin);
+        if (dpe_signals_asked() != DPE_STOP_NONE) {
+            status = dpe_fail(err, DPE_INCOMPLETE, "stopped by a signal");
+        }
+    }
+done:
+    dpe_session_destroy(session);
+    dpe_tokens_free(&prompt);
+    dpe_tokens_free(&out);
+    return status;
+}
+
+/* Window i holds the tokens iC … iC+C−1 with its first replaced by BOS where the model has one, so
+ * that each window reads like a text's beginning; a last partial window is dropped. Scored are the
+ * window's indices C/2+1 … C−1 (second half) or 1 … C−1 (all). */
+static dpe_status nll_windows(const struct run *run, struct dpe_session *session,
+                              const struct dpe_tokens *tokens, int64_t context,
+                              struct dpe_error *err)
+{
+    int64_t bos = dpe_model_config(run->model)->bos_id;
+    int64_t first = run->args->score_all ? 1 : context / 2 + 1;
+    int64_t n_windows = (int64_t)tokens->n / context;
+    double sum = 0.0;
+    double *nll = dpe_alloc((size_t)context, sizeof *nll);
+    dpe_status status = nll != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    for (int64_t window = 0; window < n_windows && status == DPE_OK; window++) {
+        int32_t *ids = tokens->ids + window * context;
+        ids[0] = bos >= 0 && !run->args->raw ? (int32_t)bos : ids[0];
+        status = dpe_session_cut(session, 0, err);
+        if (status == DPE_OK) {
+            status = dpe_session_nll(session, ids, context, nll, err);
+        }
+        for (int64_t i = first; i < context && status == DPE_OK; i++) {
+            sum += nll[i - 1];
+        }
+        char line[96];
+        snprintf(line, sizeof line, "window %lld of %lld", (long long)window + 1,
+                 (long long)n_windows);
+        dpe_progress((double)(window + 1), (double)n_windows, line);
+    }
+    free(nll);
+    if (status == DPE_OK) {
+        int64_t scored = n_windows * (context - first);
+        printf("tokens %zu  windows %lld of %lld  scored %lld  nll %.6f  perplexity %.4f\n",
+               tokens->n, (long long)n_windows, (long long)context, (long long)scored,
+               sum / (double)scored, exp(sum / (double)scored));
+    }
+    return status;
+}
+
+static dpe_status nll(const struct run *run, struct dpe_error *err)
+{
+    int64_t context = run->args->context > 0 ? run->args->context : run->trained_length;
+    struct dpe_tokens tokens = {0};
+    struct dpe_session *session = NULL;
+    dpe_status status = encode(run, NULL, run->args->nll_file, &tokens, err);
+    if (status == DPE_OK && (context < 4 || (int64_t)tokens.n < context)) {
+        status = dpe_fail(err, context < 4 ? DPE_USAGE : DPE_BAD_DATA,
+                          "%s: %zu tokens, expected at least one window of %lld (4 or more); use a "
+                          "longer text or a smaller --context",
+                          run->args->nll_file, tokens.n, (long long)context);
+    }
+    if (status == DPE_OK) {
+        status = make_session(run, context, &session, err);
+    }
+    if (status == DPE_OK) {
+        status = nll_windows(run, session, &tokens, context, err);
+    }
+    dpe_session_destroy(session);
+    dpe_tokens_free(&tokens);
+    return status;
+}
+
+static const char *rope_name(enum dpe_rope_type type)
+{
+    static const char *const names[] = {"default", "linear",   "dynamic",
+                                        "yarn",    "longrope", "llama3"};
+    return names[type];
+}
+
+static void info(const struct run *run)
+{
+    const struct dpe_config *config = dpe_model_config(run->model);
+    static const char *const dtypes[] = {"F32", "F16", "BF16"};
+    char buffer[32];
+    printf("folder          %s\n", dpe_model_folder(run->model));
+    printf("fingerprint     %s\n", dpe_model_fingerprint(run->model));
+    printf("architecture    %s%s%s\n", config->model_type, config->qkv_bias ? ", QKV bias" : "",
+           config->tied_embeddings ? ", tied embeddings" : "");
+    printf("weights         %lld, %s on disk\n", (long long)dpe_config_parameters(config),
+           dtypes[config->dtype]);
+    printf("layers          %lld\n", (long long)config->n_layers);
+    printf("width           %lld, MLP %lld\n", (long long)config->hidden,
+           (long long)config->intermediate);
+    printf("heads           %lld query, %lld key/value, dimension %lld (%lld pairs)\n",
+           (long long)config->n_heads, (long long)config->n_kv_heads, (long long)config->head_dim,
+           (long long)config->head_dim / 2);
+    printf("vocabulary      %lld\n", (long long)config->vocab);
+    printf("rope            %s, base %.10g\n", rope_name(config->rope.type), config->rope.theta);
+    printf("trained length  %lld (%s)\n", (long long)run->trained_length,
+           run->args->trained_length > 0 ? "--trained-length" : "max_position_embeddings");
+    uint64_t cache =
+        (uint64_t)(config->n_layers * config->n_kv_heads * config->head_dim) * 2 * sizeof(float);
+    printf("KV cache        %s per token (f32)\n", dpe_format_bytes(cache, buffer));
+}
+
+static void show_map(const char *side, const struct dpe_position_map *map, int64_t n_pairs)
+{
+    printf("    %s: ", side);
+    if (isfinite(map->period)) {
+        printf("(x mod %.0f) ", map->period);
+    } else {
+        printf("x ");
+    }
+    int64_t begin = 0;
+    for (int64_t j = 1; j <= n_pairs; j++) {
+        bool same = j < n_pairs && map->scale[j] == map->scale[begin] &&
+                    map->offset[j] == map->offset[begin];
+        if (same) {
+            continue;
+        }
+        printf("%s[%lld..%lld] ", begin > 0 ? "      " : "", (long long)begin, (long long)j - 1);
+        if (isinf(map->scale[begin])) {
+            printf("constant %g", map->offset[begin]);
+        } else {
+            printf("%s/ %g + %g", map->floored ? "floor " : "", map->scale[begin],
+                   map->offset[begin]);
+        }
+        begin = j;
+        printf("%s", j < n_pairs ? "\n" : "");
+    }
+    if (isfinite(map->cap)) {
+        printf(", at most %.0f", map->cap);
+    }
+    printf("\n");
+}
+
+static void show_bands(const struct dpe_plan *plan)
+{
+    static const char *const kinds[] = {"distance", "chunk difference", "key"};
+    for (int b = 0; b < plan->n_bands; b++) {
+        const struct dpe_band *band = &plan->bands[b];
+        printf("band %d: %lld <= %s", b, (long long)band->lo, kinds[band->kind]);
+        if (band->hi != INT64_MAX) {
+            printf(" < %lld", (long long)band->hi);
+        }
+        printf("%s\n", band->per_head ? ", key pairs of each head only" : "");
+        show_map("q", &band->q, plan->n_pairs);
+        show_map("k", &band->k, plan->n_pairs);
+    }
+}
+
+/* Effective distances of the first, middle and last pair from the last query of the length. */
+static void show_distances(const struct dpe_plan *plan, int64_t length)
+{
+    int64_t pairs[3] = {0, plan->n_pairs / 2, plan->n_pairs - 1};
+    printf("effective distance seen by the query at %lld (layer 0, head 0):\n",
+           (long long)length - 1);
+    printf("%12s %6s %12s %12s %12s\n", "distance", "band", "first pair", "middle pair",
+           "last pair");
+    for (int64_t distance = 0; distance < length; distance = distance == 0 ? 1 : distance * 2) {
+        printf("%12lld", (long long)distance);
+        for (int i = 0; i < 3; i++) {
+            struct dpe_rel rel =
+                dpe_plan_position(plan, 0, 0, pairs[i], length - 1, length - 1 - distance);
+            if (i == 0) {
+                printf(" %6d", rel.band);
+            }
+            if (rel.band < 0) {
+                printf(" %12s", "masked");
+            } else {
+                printf(" %12.10g", rel.rel);
+            }
+        }
+        printf("\n");
+    }
+}
+
+static dpe_status show_plan(const struct run *run, struct dpe_error *err)
+{
+    struct dpe_plan plan;
+    int64_t length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
+    dpe_status status = make_plan(run, length, &plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    printf("method          %s\n", plan.name);
+    printf("trained length  %lld\n", (long long)run->trained_length);
+    printf("length          %lld\n", (long long)length);
+    printf("pairs           %lld, wavelengths %.4g ... %.4g tokens\n", (long long)plan.n_pairs,
+           2.0 * M_PI / plan.inv_freq[0], 2.0 * M_PI / plan.inv_freq[plan.n_pairs - 1]);
+    printf("logit factor    %.6g\n", plan.logit_factor);
+    if (plan.log_n_length > 0) {
+        printf("query factor    max(1, ln(m + 1) / ln %.0f)\n", plan.log_n_length);
+    }
+    show_bands(&plan);
+    show_distances(&plan, length);
+    dpe_plan_free(&plan);
+    return DPE_OK;
+}
+
+static void list_methods(void)
+{
+    size_t n = 0;
+    const char *const *methods = dpe_plan_methods(&n);
+    for (size_t i = 0; i < n; i++) {
+        printf("%s\n", methods[i]);
+    }
+}
+
+static void check_usage(const struct arguments *args, const struct argp *argp, char *name)
+{
+    const char *missing = NULL;
+    bool needs_prompt = args->mode == MODE_GENERATE || args->mode == MODE_TOKENIZE;
+    if (args->model == NULL) {
+        missing = "--model DIR is missing";
+    } else if (needs_prompt && args->prompt == NULL && args->prompt_file == NULL) {
+        missing = "nothing to do: give --prompt, --prompt-file, --nll, --info or --show-plan";
+    } else if (needs_prompt && args->prompt != NULL && args->prompt_file != NULL) {
+        missing = "--prompt and --prompt-file exclude each other";
+    }
+    if (missing != NULL) {
+        fprintf(stderr, "%s: error: %s\n", name, missing);
+        argp_help(argp, stderr, ARGP_HELP_STD_ERR & ~ARGP_HELP_EXIT_ERR, name);
+        exit(DPE_USAGE);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp_child children[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
+    static const struct argp argp = {
+        .options = options_table,
+        .parser = parse_option,
+        .doc = "Run a RoPE language model under a position method.\v"
+               "Examples:\n"
+               "  dpe-run -m DIR -p \"Once upon a time\" -n 32\n"
+               "  dpe-run -m DIR --nll book.txt --context 4096 --method self-extend\n"
+               "  dpe-run -m DIR --show-plan --method dpe:window=32 --length 4096\n"
+               "  dpe-run --method help",
+        .children = children,
+    };
+    dpe_tool_start(argv[0]);
+    struct arguments args = {.method = "rope", .max_new = 64};
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_configure(&args.tool);
+    struct dpe_error err = {0};
+    if (strcmp(args.method, "help") == 0) {
+        list_methods();
+        return dpe_tool_end(DPE_OK, &err);
+    }
+    check_usage(&args, &argp, argv[0]);
+    dpe_signals_install();
+    struct run run = {0};
+    dpe_status status = run_open(&run, &args, &err);
+    if (status == DPE_OK) {
+        switch (args.mode) {
+        case MODE_GENERATE:
+            status = generate(&run, &err);
+            break;
+        case MODE_TOKENIZE:
+            status = tokenize(&run, &err);
+            break;
+        case MODE_NLL:
+            status = nll(&run, &err);
+            break;
+        case MODE_INFO:
+            info(&run);
+            break;
+        case MODE_SHOW_PLAN:
+            status = show_plan(&run, &err);
+            break;
+        }
+    }
+    run_close(&run);
+    return dpe_tool_end(status, &err);
+}

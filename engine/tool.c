@@ -1,0 +1,456 @@
+/* Options, exit codes, numbers with units, and the terminal, shared by all tools. */
+#include "tool.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+enum option_key {
+    KEY_DEVICE = 0x1000,
+    KEY_THREADS,
+    KEY_DTYPE,
+    KEY_MAX_MEMORY,
+    KEY_TIME_BUDGET,
+    KEY_LOG_FORMAT,
+    KEY_QUIET,
+    KEY_FORCE,
+    KEY_SALVAGE,
+    KEY_KEEP_JOURNAL,
+    KEY_FORCE_UNLOCK,
+};
+
+static const struct argp_option options_table[] = {
+    {NULL, 0, NULL, 0, "Running:", 50},
+    {"device", KEY_DEVICE, "NAME", 0, "cpu (default) or reference (slow, plain, the oracle)", 50},
+    {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 50},
+    {"dtype", KEY_DTYPE, "TYPE", 0, "Precision of the arithmetic: f32 (what CPU backends have)",
+     50},
+    {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
+     "Most memory to use, e.g. 8G (default: what is free)", 50},
+    {"time-budget", KEY_TIME_BUDGET, "TIME", 0,
+     "Stop after this long, e.g. 90, 30m, 2h; ends with 75, the same command continues", 50},
+    {NULL, 0, NULL, 0, "Output:", 60},
+    {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "text or json: lines on stderr", 60},
+    {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 60},
+    {"force", KEY_FORCE, NULL, 0, "Replace an output that another run made", 60},
+    {"salvage", KEY_SALVAGE, NULL, 0, "Go on past a damaged journal record, saying what is lost",
+     60},
+    {"keep-journal", KEY_KEEP_JOURNAL, NULL, 0, "Keep the journal beside the finished table", 60},
+    {"force-unlock", KEY_FORCE_UNLOCK, NULL, 0, "Take over a lock that another host left", 60},
+    {0},
+};
+
+/* Quiet and JSON hold for the whole process, as stderr does. */
+static struct {
+    const char *name; /* of the tool, before warnings and errors */
+    bool quiet, json;
+    bool live;        /* a live line stands on the terminal */
+    double last_time; /* of the last progress print */
+    double last_share;
+    bool printed;
+} talk;
+
+static error_t parse_talk(int key, const char *arg, struct argp_state *state,
+                          struct dpe_tool_options *options)
+{
+    switch (key) {
+    case KEY_LOG_FORMAT:
+        if (strcmp(arg, "json") != 0 && strcmp(arg, "text") != 0) {
+            argp_error(state, "--log-format: expected text or json, found '%s'", arg);
+        }
+        options->json = strcmp(arg, "json") == 0;
+        return 0;
+    case KEY_QUIET:
+        options->quiet = true;
+        return 0;
+    case KEY_FORCE:
+        options->force = true;
+        return 0;
+    case KEY_SALVAGE:
+        options->salvage = true;
+        return 0;
+    case KEY_KEEP_JOURNAL:
+        options->keep_journal = true;
+        return 0;
+    case KEY_FORCE_UNLOCK:
+        options->force_unlock = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_common(int key, char *arg, struct argp_state *state)
+{
+    struct dpe_tool_options *options = state->input;
+    int64_t threads = 0;
+    switch (key) {
+    case KEY_DEVICE:
+        options->device = arg;
+        return 0;
+    case KEY_THREADS:
+        if (!dpe_parse_int(arg, 1, 4096, &threads)) {
+            argp_error(state, "--threads: expected a number from 1 to 4096, found '%s'", arg);
+        }
+        options->threads = (int)threads;
+        return 0;
+    case KEY_DTYPE:
+        if (strcmp(arg, "f32") != 0) {
+            argp_error(state, "--dtype: expected f32, found '%s'", arg);
+        }
+        return 0;
+    case KEY_MAX_MEMORY:
+        if (!dpe_parse_bytes(arg, &options->max_memory)) {
+            argp_error(state, "--max-memory: expected bytes such as 8G, found '%s'", arg);
+        }
+        return 0;
+    case KEY_TIME_BUDGET:
+        if (!dpe_parse_seconds(arg, &options->time_budget)) {
+            argp_error(state, "--time-budget: expected a time such as 90, 30m or 2h, found '%s'",
+                       arg);
+        }
+        return 0;
+    default:
+        return parse_talk(key, arg, state, options);
+    }
+}
+
+const struct argp dpe_tool_argp = {.options = options_table, .parser = parse_common};
+
+void dpe_tool_start(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    talk.name = slash != NULL ? slash + 1 : name;
+    argp_err_exit_status = DPE_USAGE;
+    argp_program_version = dpe_version();
+    /* Numbers in files and messages are the same everywhere; text may be any language's. */
+    setlocale(LC_CTYPE, "");
+    setlocale(LC_NUMERIC, "C");
+    signal(SIGPIPE, SIG_IGN);
+}
+
+void dpe_tool_configure(const struct dpe_tool_options *options)
+{
+    talk.quiet = options->quiet;
+    talk.json = options->json;
+}
+
+int dpe_tool_end(dpe_status status, const struct dpe_error *err)
+{
+    dpe_progress_clear();
+    errno = 0;
+    if (fflush(stdout) != 0 && errno != EPIPE && status == DPE_OK) {
+        dpe_log_error("writing to standard output failed: %s", strerror(errno));
+        return DPE_IO;
+    }
+    if (status != DPE_OK) {
+        dpe_log_error("%s", err != NULL && err->text[0] != '\0' ? err->text : "failed");
+    }
+    return dpe_exit_code(status);
+}
+
+/* A non-negative decimal number and the position behind it. */
+static bool parse_number(const char *text, double *value, const char **rest)
+{
+    if (text[0] < '0' || text[0] > '9') {
+        return false;
+    }
+    char *end = NULL;
+    *value = strtod(text, &end);
+    *rest = end;
+    return end != text && isfinite(*value) && strpbrk(text, "xXpPeE") == NULL;
+}
+
+bool dpe_parse_bytes(const char *text, uint64_t *bytes)
+{
+    double value = 0.0;
+    const char *rest = NULL;
+    if (!parse_number(text, &value, &rest)) {
+        return false;
+    }
+    static const char units[] = "KMGT";
+    double factor = 1.0;
+    if (*rest != '\0') {
+        const char *unit = strchr(units, *rest);
+        if (unit == NULL) {
+            return false;
+        }
+        factor = ldexp(1.0, 10 * (int)(unit - units + 1));
+        rest += 1;
+        rest += strncmp(rest, "iB", 2) == 0 ? 2 : *rest == 'B';
+    }
+    if (*rest != '\0' || !(value * factor >= 1.0) || value * factor > 0x1p62) {
+        return false;
+    }
+    *bytes = (uint64_t)(value * factor);
+    return true;
+}
+
+bool dpe_parse_seconds(const char *text, double *seconds)
+{
+    double value = 0.0;
+    const char *rest = NULL;
+    if (!parse_number(text, &value, &rest)) {
+        return false;
+    }
+    double factor = 1.0;
+    switch (*rest) {
+    case '\0':
+        break;
+    case 's':
+        rest++;
+        break;
+    case 'm':
+        factor = 60.0;
+        rest++;
+        break;
+    case 'h':
+        factor = 3600.0;
+        rest++;
+        break;
+    case 'd':
+        factor = 86400.0;
+        rest++;
+        break;
+    default:
+        return false;
+    }
+    *seconds = value * factor;
+    return *rest == '\0' && *seconds > 0.0;
+}
+
+bool dpe_parse_int(const char *text, int64_t low, int64_t high, int64_t *value)
+{
+    char *end = NULL;
+    errno = 0;
+    long long parsed = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || parsed < low || parsed > high) {
+        return false;
+    }
+    *value = parsed;
+    return true;
+}
+
+const char *dpe_format_bytes(uint64_t bytes, char buffer[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024.0 && unit + 1 < sizeof units / sizeof units[0]) {
+        value /= 1024.0;
+        unit++;
+    }
+    snprintf(buffer, 32, unit == 0 || value >= 100.0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    return buffer;
+}
+
+const char *dpe_format_seconds(double seconds, char buffer[32])
+{
+    if (!(seconds >= 0.0) || seconds > 1e9) {
+        snprintf(buffer, 32, "unknown");
+    } else if (seconds < 10.0) {
+        snprintf(buffer, 32, "%.1f s", seconds);
+    } else if (seconds < 60.0) {
+        snprintf(buffer, 32, "%.0f s", seconds);
+    } else {
+        long long whole = (long long)(seconds + 0.5);
+        if (whole < 3600) {
+            snprintf(buffer, 32, "%lld min %02lld s", whole / 60, whole % 60);
+        } else {
+            snprintf(buffer, 32, "%lld h %02lld min", whole / 3600, whole % 3600 / 60);
+        }
+    }
+    return buffer;
+}
+
+/* --------------------------------------------------------------------------------------- signals
+ */
+
+static volatile sig_atomic_t asked = DPE_STOP_NONE;
+
+static void on_stop(int number)
+{
+    if (number == SIGUSR1) {
+        if (asked == DPE_STOP_NONE) {
+            asked = DPE_STOP_SOON;
+        }
+    } else if (asked == DPE_STOP_NOW) {
+        _exit(DPE_INCOMPLETE);
+    } else {
+        asked = DPE_STOP_NOW;
+    }
+}
+
+void dpe_signals_install(void)
+{
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct sigaction before;
+        /* nohup and job control ignore signals on purpose: leave those ignored. */
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN) {
+            continue;
+        }
+        sigaction(numbers[i], &action, NULL);
+    }
+}
+
+enum dpe_stop_request dpe_signals_asked(void)
+{
+    return (enum dpe_stop_request)asked;
+}
+
+dpe_status dpe_signals_tap(void *user, int64_t layer, int64_t start, int64_t rows, const float *q,
+                           const float *k, struct dpe_error *err)
+{
+    (void)user, (void)layer, (void)start, (void)rows, (void)q, (void)k;
+    if (asked == DPE_STOP_NOW) {
+        return dpe_fail(err, DPE_INCOMPLETE, "stopped by a signal");
+    }
+    return DPE_OK;
+}
+
+/* --------------------------------------------------------------------------------------- talking
+ */
+
+double dpe_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static bool is_terminal(FILE *file)
+{
+    const char *term = getenv("TERM");
+    return isatty(fileno(file)) && (term == NULL || strcmp(term, "dumb") != 0);
+}
+
+bool dpe_terminal_color(FILE *file)
+{
+    const char *no_color = getenv("NO_COLOR");
+    return is_terminal(file) && (no_color == NULL || no_color[0] == '\0');
+}
+
+int dpe_terminal_width(FILE *file)
+{
+    struct winsize size;
+    if (ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+        return size.ws_col;
+    }
+    return 80;
+}
+
+/* One object a line; jansson escapes, and refuses text that is no UTF-8, which is then shown as
+ * such. */
+static void print_json(const char *level, const char *text)
+{
+    char stamp[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    json_t *line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message", text);
+    if (line == NULL) {
+        line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message",
+                         "(a message that is not UTF-8)");
+    }
+    char *dumped = line != NULL ? json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    if (dumped != NULL) {
+        fprintf(stderr, "%s\n", dumped);
+    }
+    free(dumped);
+    json_decref(line);
+}
+
+static void print_line(const char *level, const char *format, va_list args)
+{
+    char text[2048];
+    vsnprintf(text, sizeof text, format, args);
+    dpe_progress_clear();
+    if (talk.json) {
+        print_json(level, text);
+    } else if (strcmp(level, "info") == 0) {
+        fprintf(stderr, "%s\n", text);
+    } else {
+        fprintf(stderr, "%s: %s: %s\n", talk.name, level, text);
+    }
+}
+
+void dpe_log_info(const char *format, ...)
+{
+    if (talk.quiet) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    print_line("info", format, args);
+    va_end(args);
+}
+
+void dpe_log_warning(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    print_line("warning", format, args);
+    va_end(args);
+}
+
+void dpe_log_error(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    print_line("error", format, args);
+    va_end(args);
+}
+
+bool dpe_progress_due(double done, double total)
+{
+    if (talk.quiet) {
+        return false;
+    }
+    double now = dpe_clock();
+    bool last = done >= total;
+    if (is_terminal(stderr) && !talk.json) {
+        return last || now - talk.last_time >= 0.25;
+    }
+    double share = total > 0.0 ? done / total : 1.0;
+    return !talk.printed || last || now - talk.last_time >= 30.0 || share - talk.last_share >= 0.01;
+}
+
+void dpe_progress(double done, double total, const char *text)
+{
+    if (!dpe_progress_due(done, total)) {
+        return;
+    }
+    talk.last_time = dpe_clock();
+    talk.last_share = total > 0.0 ? done / total : 1.0;
+    talk.printed = true;
+    if (talk.json) {
+        print_json("progress", text);
+    } else if (is_terminal(stderr)) {
+        int width = dpe_terminal_width(stderr) - 1;
+        fprintf(stderr, "\r%.*s\033[K", width > 0 ? width : 1, text);
+        talk.live = true;
+    } else {
+        fprintf(stderr, "%s\n", text);
+    }
+}
+
+void dpe_progress_clear(void)
+{
+    if (talk.live) {
+        fputs("\r\033[K", stderr);
+        talk.live = false;
+    }
+}

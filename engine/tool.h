@@ -1,0 +1,89 @@
+/**
+ * @file tool.h
+ * What every command-line tool shares (target dpe_tool): common options, exit codes, signals, and
+ * talking to people. stdout is the result, stderr the talk. Only tools use this; libraries never
+ * print.
+ */
+#ifndef DPE_TOOL_H
+#define DPE_TOOL_H
+
+#include <argp.h>
+#include <stdio.h>
+
+#include "engine.h"
+
+/** Options of every long-running tool. Zero-initialise, then let dpe_tool_argp fill it. */
+struct dpe_tool_options {
+    const char *device;  /**< NULL: the default backend */
+    int threads;         /**< 0: all cores */
+    uint64_t max_memory; /**< bytes, 0: what is free */
+    double time_budget;  /**< seconds, 0: none */
+    bool quiet;          /**< only warnings and errors on stderr */
+    bool json;           /**< every stderr line is a JSON object */
+    bool force;          /**< replace an output that is no resumable run of this identity */
+    bool salvage;        /**< drop what a damaged record hides, saying what is lost */
+    bool keep_journal;
+    bool force_unlock;
+};
+/** argp child parser; its input is a struct dpe_tool_options. */
+extern const struct argp dpe_tool_argp;
+
+/** First call of main, with argv[0]: exit status 64 for usage errors, numbers in the C locale,
+ * `--version`, a broken pipe becomes a write error instead of a signal. */
+void dpe_tool_start(const char *name);
+/** After parsing: how to talk. */
+void dpe_tool_configure(const struct dpe_tool_options *options);
+/** Last call of main: flushes stdout (a failure is DPE_IO, a reader that went away is not an
+ * error), prints the error if status is not DPE_OK, returns the exit code. */
+int dpe_tool_end(dpe_status status, const struct dpe_error *err);
+
+/** "12", "8K", "1.5G" → bytes; "90", "30m", "2h", "1d" → seconds. False when it is neither. */
+bool dpe_parse_bytes(const char *text, uint64_t *bytes);
+bool dpe_parse_seconds(const char *text, double *seconds);
+/** A whole number in [low, high] and nothing behind it. */
+bool dpe_parse_int(const char *text, int64_t low, int64_t high, int64_t *value);
+/** "1.5 GiB" and "2 h 05 min" into a buffer of 32 bytes; returns the buffer. */
+const char *dpe_format_bytes(uint64_t bytes, char buffer[32]);
+const char *dpe_format_seconds(double seconds, char buffer[32]);
+
+/* --------------------------------------------------------------------------------------- signals
+ */
+
+/** What the outside asked for. */
+enum dpe_stop_request {
+    DPE_STOP_NONE,
+    DPE_STOP_SOON, /**< SIGUSR1: finish the sample in flight, then end with 75 */
+    DPE_STOP_NOW,  /**< SIGTERM, SIGINT, SIGHUP: drop the sample in flight, flush, end with 75 */
+};
+/** Install the handlers. A second TERM/INT/HUP leaves at once with 75 (rows are safe already). */
+void dpe_signals_install(void);
+enum dpe_stop_request dpe_signals_asked(void);
+/** A tap that ends a prefill with DPE_INCOMPLETE once DPE_STOP_NOW was asked. */
+dpe_status dpe_signals_tap(void *user, int64_t layer, int64_t start, int64_t rows, const float *q,
+                           const float *k, struct dpe_error *err);
+
+/* --------------------------------------------------------------------------------------- talking
+ */
+
+/** A line on stderr: text, or one JSON object {"time","level","message"}. Clears a live line first.
+ *  info is left out when quiet. */
+void dpe_log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void dpe_log_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void dpe_log_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/** Progress: on a terminal one live line (at most 4 updates a second, cut to the width), else a
+ * plain line every 30 s or 1 % of `total`. `text` is the line without newline; the last call has
+ * done == total. */
+void dpe_progress(double done, double total, const char *text);
+/** Whether dpe_progress would print now: lets a caller skip formatting. */
+bool dpe_progress_due(double done, double total);
+/** Remove the live line (before something else is printed). */
+void dpe_progress_clear(void);
+
+/** Whether escape sequences may be written: a terminal, NO_COLOR empty or absent, TERM not dumb. */
+bool dpe_terminal_color(FILE *file);
+/** Columns of the terminal behind `file`, 80 when it is none. Asked anew each time (SIGWINCH). */
+int dpe_terminal_width(FILE *file);
+/** Seconds of a clock that never steps back. */
+double dpe_clock(void);
+
+#endif
