@@ -3,7 +3,8 @@
  * Texts: PG-19 folders (metadata.csv through libcsv), folders of .txt files, single files.
  *
  * A corpus is opened once: its list of books is read and checked, every text validated as UTF-8 and
- * hashed. Texts stay mapped or loaded for the corpus's life.
+ * hashed. Texts stay in memory for the corpus's life (loaded, not mapped: a file that is cut while
+ * a run goes cannot harm it).
  */
 #ifndef DPE_DATA_H
 #define DPE_DATA_H
@@ -13,16 +14,19 @@
 struct dpe_corpus;
 
 struct dpe_corpus_options {
-    const char *split;    /**< PG-19: "train", "validation" or "test"; NULL = "test" */
+    const char *split;    /**< PG-19: "train", "validation" or "test"; NULL = "test". Given for
+                               anything but a PG-19 folder it is DPE_USAGE */
     bool replace_invalid; /**< invalid UTF-8 → U+FFFD instead of an error with the byte offset */
 };
 
 /** Open a PG-19 folder (has metadata.csv: no header needed, four columns book_id,
  *  short_book_title, publication_date, url; a header and extra columns are accepted), a folder of
  *  .txt files (in byte order of their names) or one text file. CRLF becomes LF, a BOM is dropped,
- *  UTF-16 is refused by name. A book whose text is missing in the split is left out and counted
- *  (PG-19's metadata covers all splits); none left is DPE_BAD_DATA.
- *  Errors name file, line, expected, found. */
+ *  UTF-16 and UTF-32 are refused by name, as is a text without a word. A book whose text is missing
+ *  in the split is left out and counted (PG-19's metadata covers all splits); none left is
+ *  DPE_BAD_DATA. `options` may be NULL. The caller closes with dpe_corpus_close.
+ *  Errors name file, line or byte offset, expected, found: DPE_NO_INPUT, DPE_PERMISSION,
+ *  DPE_BAD_DATA, DPE_USAGE, DPE_IO, DPE_NO_MEMORY. */
 dpe_status dpe_corpus_open(const char *path, const struct dpe_corpus_options *options,
                            struct dpe_corpus **corpus, struct dpe_error *err);
 void dpe_corpus_close(struct dpe_corpus *corpus);
@@ -32,12 +36,19 @@ struct dpe_book {
     const char *title; /**< "" when unknown */
     const char *text;  /**< UTF-8, LF, NUL-terminated behind n bytes */
     size_t n;          /**< bytes */
-    int64_t n_words;   /**< runs of non-space (Python's str.split) */
+    int64_t n_words;   /**< dpe_count_words of the text */
 };
+/** Words as Python's str.split counts them: runs of anything but Unicode white space. `text` is
+ *  valid UTF-8 of n bytes. */
+int64_t dpe_count_words(const char *text, size_t n);
 /** Books in the order of metadata.csv or of their names; borrowed. */
 size_t dpe_corpus_size(const struct dpe_corpus *corpus);
 const struct dpe_book *dpe_corpus_book(const struct dpe_corpus *corpus, size_t index);
-/** SHA-256 over ids and texts, hex. */
+/** Rows of metadata.csv whose text is not in the split; 0 for other layouts. */
+size_t dpe_corpus_missing(const struct dpe_corpus *corpus);
+/** The path as given to dpe_corpus_open. */
+const char *dpe_corpus_path(const struct dpe_corpus *corpus);
+/** SHA-256 over ids and texts as they are after conversion, in their order; 64 hex digits. */
 const char *dpe_corpus_fingerprint(const struct dpe_corpus *corpus);
 
 #endif

@@ -37,11 +37,16 @@ struct dpe_niah_params {
     double depth; /**< single needle's depth 0 … 1, NaN = drawn (each in its own share) */
     char template_file[512]; /**< "" = the built-in template (eval/templates/niah.json) */
     bool repeat_haystack;    /**< a corpus that is too short is repeated instead of refused */
+    enum dpe_special_policy special; /**< special-token text inside the corpus (default: refused) */
 };
 void dpe_niah_defaults(struct dpe_niah_params *params);
-/** Read "keys=1,values=4,queries=1,digits=7,depth=…,template=FILE,repeat=1" over what is in params.
- */
+/** Read "keys=1,values=4,queries=1,digits=7,depth=…,template=FILE,repeat=0|1,
+ *  special=error|literal|parse" over what is in params. Unknown keys, numbers out of range and
+ *  combinations that make no sense are DPE_USAGE. */
 dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, struct dpe_error *err);
+/** The parameters as a canonical spec for identities and titles, without the template's path (its
+ *  hash says more: dpe_niah_template_hash). Cut to n bytes. */
+void dpe_niah_format(const struct dpe_niah_params *params, char *text, size_t n);
 
 struct dpe_niah;
 /** Samples of length L: the finished prompt (specials included) plus room lies in [L−16, L]. The
@@ -56,7 +61,7 @@ dpe_status dpe_niah_sample(const struct dpe_niah *niah, int64_t index, struct dp
                            struct dpe_error *err);
 /** SHA-256 of the template, hex (for identities). */
 const char *dpe_niah_template_hash(const struct dpe_niah *niah);
-/** Share of references that occur in text, ASCII-case-insensitive substrings. */
+/** Share of references that occur in text, ASCII-case-insensitive substrings; NaN when n is 0. */
 double dpe_recall(const char *text, char *const *references, size_t n);
 
 /* ---------------------------------------------------------------------------------------- tasks */
@@ -76,12 +81,16 @@ struct dpe_task {
 dpe_status dpe_task_niah(const char *name, struct dpe_niah *niah,
                          const struct dpe_tokenizer *tokenizer, struct dpe_task *task,
                          struct dpe_error *err);
-/** Perplexity of the first `length` tokens of each book that has as many (others are skipped and
- *  counted in *skipped; none left is DPE_BAD_DATA). Sample i is the i-th such book. Every token but
- *  the first is scored. */
+/** Perplexity of the first `length` tokens of each book that has as many, BOS included where the
+ *  tokenizer adds one (others are skipped and counted in *skipped; none left is DPE_BAD_DATA).
+ *  Sample i is the i-th such book. Every token but the first is scored, so a BOS is context. The
+ *  row's n_words are the words of the scored tokens' text; its bucket b is the NLL sum of the
+ *  tokens at positions 2^b … 2^(b+1) − 1. Books are tokenized here, once; corpus and tokenizer are
+ *  not needed afterwards. */
 dpe_status dpe_task_ppl(const char *name, const struct dpe_corpus *corpus,
                         const struct dpe_tokenizer *tokenizer, int64_t length,
-                        struct dpe_task *task, int64_t *skipped, struct dpe_error *err);
+                        enum dpe_special_policy special, struct dpe_task *task, int64_t *skipped,
+                        struct dpe_error *err);
 void dpe_task_close(struct dpe_task *task);
 
 /** One row of `task` under the session's plan: runs the sample, times it, retries once on
