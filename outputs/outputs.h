@@ -27,7 +27,7 @@ enum dpe_row_status {
 struct dpe_row {
     char plan[33];        /**< first 16 bytes of dpe_plan_digest, hex: half of the row's key */
     char task[32];        /**< "niah", "ppl", "validate-niah", …: names the sample stream */
-    int64_t sample;       /**< index in that stream */
+    int64_t sample;       /**< index in that stream, ≥ 0 */
     int32_t status;       /**< enum dpe_row_status */
     double score;         /**< NIAH: recall, 0 … 1 */
     double at_least_half; /**< NIAH: 1 when at least half of the values were found, else 0 */
@@ -48,23 +48,40 @@ struct dpe_row {
 void dpe_row_init(struct dpe_row *row);
 void dpe_row_free(struct dpe_row *row);
 
-/* ------------------------------------------------------------------------------------------ run */
+/* ----------------------------------------------------------------------------------------- names
+ */
 
-/** What decides a result, as named strings in a fixed order. Numbers are written as %.17g. */
+/** Named strings in a fixed order: what decides a result (an identity), or what a process is
+ *  (/run). Names are unique and, like values, valid UTF-8. Zero-initialise. */
 struct dpe_identity {
     size_t n, capacity;
     struct dpe_identity_field {
         char *name, *value;
     } * fields;
 };
+/** Append a copy. DPE_INTERNAL when the name is there already or is empty, DPE_BAD_DATA when name
+ *  or value is not UTF-8. */
 dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, const char *value,
                             struct dpe_error *err);
-/** printf-like value. */
+/** printf-like value; write doubles as %.17g. */
 dpe_status dpe_identity_addf(struct dpe_identity *identity, struct dpe_error *err, const char *name,
                              const char *format, ...) __attribute__((format(printf, 4, 5)));
-/** SHA-256 of all names and values. */
-void dpe_identity_hash(const struct dpe_identity *identity, char hex[65]);
+/** The value of a name, borrowed, or NULL. */
+const char *dpe_identity_get(const struct dpe_identity *identity, const char *name);
+/** SHA-256 of all names and values in their order; 64 hex digits and a NUL. DPE_NO_MEMORY. */
+dpe_status dpe_identity_hash(const struct dpe_identity *identity, char hex[65],
+                             struct dpe_error *err);
 void dpe_identity_free(struct dpe_identity *identity);
+
+/** Append what this process is, for /run: started (ISO-8601, UTC), command (argv, shell-quoted),
+ *  host, pid, os, cpu, cores, threads, memory_bytes, compiler, software, git, and the versions of
+ *  the libraries used here. Names are [a-z0-9_]+; the caller appends what it knows besides (device,
+ *  gpu, driver, openblas …) before the run is opened. argc 0: no command; n_threads 0: unknown. */
+dpe_status dpe_run_info(struct dpe_identity *info, int argc, char *const *argv, int n_threads,
+                        struct dpe_error *err);
+
+/* ------------------------------------------------------------------------------------------- run
+ */
 
 struct dpe_run_options {
     bool force;        /**< replace an output that is no resumable run of this identity */
@@ -72,6 +89,8 @@ struct dpe_run_options {
     bool keep_journal; /**< leave the journal beside the finished table */
     bool force_unlock; /**< take over the lock of another host */
     int rank;          /**< this process's journal is rank-NNNN.journal; 0 when alone */
+    /** What this process is (dpe_run_info and more); NULL = dpe_run_info without a command. */
+    const struct dpe_identity *info;
     /** Notices for people (a lock taken over, a torn tail set aside, rows lost by salvage). */
     void (*notice)(void *user, const char *text);
     void *user;
@@ -79,42 +98,63 @@ struct dpe_run_options {
 
 struct dpe_run;
 
-/** Open or resume the run whose table is `path`. Refuses before any work when the folder cannot be
- *  written, another process holds the lock (DPE_CANNOT_CREATE), the output exists and was made by
- *  a different run (DPE_MISMATCH, listing every differing field, expected and found) unless
- *  `force`, or a record in the middle is damaged (DPE_BAD_DATA) unless `salvage`. */
+/** Open or resume the run whose table is `path` and whose journal is the folder `path`.journal.
+ *  Everything is copied. Rows come from the journal, or, where there is none, from a table of the
+ *  same identity. `options` may be NULL. Refuses before any work, and leaves the disk as it was:
+ *  DPE_PERMISSION or DPE_CANNOT_CREATE (the folder cannot be written; another process holds the
+ *  lock, named by host and pid; the output exists and is no table of ours, unless `force`),
+ *  DPE_MISMATCH (it was made by a different run, listing every differing field, expected and found,
+ *  unless `force`), DPE_BAD_DATA (a record in the middle is damaged, unless `salvage`; a newer
+ *  format), DPE_INTERNAL (two values for one row), DPE_IO, DPE_NO_MEMORY. A table that is missing
+ *  or damaged while its journal exists is rebuilt by the next snapshot. */
 dpe_status dpe_run_open(const char *path, const struct dpe_identity *identity,
                         const struct dpe_run_options *options, struct dpe_run **run,
                         struct dpe_error *err);
-/** Rows known so far in order of (task, plan, sample) is not promised; borrowed until the next add.
- */
+/** Rows known so far in no promised order; borrowed until the next add. */
 const struct dpe_row *dpe_run_rows(const struct dpe_run *run, size_t *n);
 /** The row of a key, or NULL. O(1). Borrowed until the next add. */
 const struct dpe_row *dpe_run_find(const struct dpe_run *run, const char *task, const char *plan,
                                    int64_t sample);
 /** Append durably (one write, fdatasync), then remember. The row is copied. A key that exists with
- *  another value is DPE_INTERNAL ("nondeterminism"); with the same value it is nothing. A failed
- *  write or sync is DPE_IO, final for this process: the journal stays valid up to the last row. */
+ *  another value is DPE_INTERNAL ("nondeterminism"; seconds are not compared); with the same value
+ *  it is nothing. A row that breaks the rules of struct dpe_row is DPE_INTERNAL. A failed write or
+ *  sync is DPE_IO, final for this process: the journal stays valid up to the last row. */
 dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dpe_error *err);
-/** Times this run was opened before (sessions), for /run. */
+/** Record durably what a plan key stands for (its canonical spec, UTF-8), for /plans. The same
+ *  again is nothing; of two names of one key the smaller in byte order is shown. Errors as
+ *  dpe_run_add. */
+dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
+                        struct dpe_error *err);
+/** Times this run was opened before. */
 int dpe_run_sessions(const struct dpe_run *run);
 
 struct dpe_table;
-/** Fills the table from the rows; called with an empty table that is open for writing. */
+/** Fills the table from the rows; called with a table that is open for writing and already holds
+ *  the root attributes, /identity, /tasks, /plans, /rows and /run. */
 typedef dpe_status (*dpe_run_fill)(void *user, struct dpe_table *table, struct dpe_error *err);
-/** Rebuild the table at `path` through a temporary file: fill, write /rows and the root attributes
- *  (schema, identity, complete, n_rows), close, sync, reopen and compare, rename, sync the folder.
- */
+/** Rebuild the table at `path` through a temporary file: root attributes (schema, identity,
+ *  complete, n_rows), /identity, /tasks, /plans, /rows (sorted by task, plan, sample) and /run,
+ * then `fill` (NULL allowed); written, synced, reopened and compared, renamed, folder synced. On
+ * any failure the table at `path` is what it was. Rank 0 only. */
 dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fill, void *user,
                             struct dpe_error *err);
-/** Release the lock. When the last snapshot was complete the journal is removed (unless
- *  keep_journal). NULL allowed. */
+/** Release the lock and free. When the table on disk is complete and holds every row the journal is
+ *  removed (unless keep_journal). NULL allowed. An error here never means that a row is lost. */
 dpe_status dpe_run_close(struct dpe_run *run, struct dpe_error *err);
 
 /* ---------------------------------------------------------------------------------------- tables
  */
 
-enum dpe_column_type { DPE_F64, DPE_F32C, DPE_I64, DPE_I32, DPE_U64, DPE_U16, DPE_U8, DPE_STRING };
+enum dpe_column_type {
+    DPE_COL_F64,
+    DPE_COL_F32,
+    DPE_COL_I64,
+    DPE_COL_I32,
+    DPE_COL_U64,
+    DPE_COL_U16,
+    DPE_COL_U8,
+    DPE_COL_STRING, /**< UTF-8, variable length */
+};
 
 /** One dataset: dense, row-major. */
 struct dpe_column {
@@ -123,17 +163,23 @@ struct dpe_column {
     int rank; /**< 0 (scalar) … 5 */
     int64_t dims[5];
     const char *scales[5]; /**< path of the dimension scale of each axis, or NULL */
-    const void *data;      /**< the elements; DPE_STRING: const char *const * (UTF-8) */
+    const void *data;      /**< the elements; DPE_COL_STRING: const char *const *, NULL = "" */
     const char *long_name; /**< required */
     const char *units;     /**< "1" when it has none */
     const char
         *flag_meanings; /**< "ok nonfinite failed" for coded integers 0, 1, 2, …; NULL else */
     bool is_scale;      /**< becomes an HDF5 dimension scale; name = last part of the path */
 };
-/** Write one dataset (chunked, shuffle, gzip 4, fletcher32; fill value NaN or −1). */
+/** Write one dataset (chunked, shuffle, gzip 4, fletcher32; a scalar or an empty one contiguous).
+ *  Attributes long_name, units, flag_values and flag_meanings, and _FillValue (NaN; −1) on floats
+ *  and signed integers that are no scales. Scales are put before what uses them. Errors:
+ *  DPE_INTERNAL (a path that exists, a scale that is missing or has another length), DPE_NO_MEMORY.
+ */
 dpe_status dpe_table_put(struct dpe_table *table, const struct dpe_column *column,
                          struct dpe_error *err);
-/** Attributes on a group, dataset or "/" (groups are made as needed). */
+/** Attributes on a group, dataset or "/" (missing groups are made). An attribute that exists is
+ *  replaced, except those that dpe_run_snapshot writes on "/" (DPE_INTERNAL), but for title and
+ *  source. */
 dpe_status dpe_table_attr_text(struct dpe_table *table, const char *object, const char *name,
                                const char *value, struct dpe_error *err);
 dpe_status dpe_table_attr_f64(struct dpe_table *table, const char *object, const char *name,
@@ -141,21 +187,34 @@ dpe_status dpe_table_attr_f64(struct dpe_table *table, const char *object, const
 dpe_status dpe_table_attr_i64(struct dpe_table *table, const char *object, const char *name,
                               int64_t value, struct dpe_error *err);
 
-/** Open for reading; checks schema_name and the major version. */
+/** Open for reading; checks schema_name and the major version. DPE_NO_INPUT, DPE_PERMISSION,
+ *  DPE_BAD_DATA (not HDF5, not ours, newer, damaged). Close with dpe_table_close. */
 dpe_status dpe_table_open(const char *path, struct dpe_table **table, struct dpe_error *err);
 /** Whether a dataset or group is there. */
 bool dpe_table_has(struct dpe_table *table, const char *path);
 /** Read a whole numeric dataset, converted to `type`; *data is owned by the caller (free), dims
- *  [5] filled, *rank set. Bounded by the file's size. */
+ *  [5] filled, *rank set. DPE_NO_INPUT when it is not there; DPE_BAD_DATA when a value does not fit
+ *  `type`, an integer type is asked of floats, the checksum is wrong, or the file is too small to
+ *  hold what it claims. */
 dpe_status dpe_table_get(struct dpe_table *table, const char *path, enum dpe_column_type type,
                          void **data, int *rank, int64_t dims[5], struct dpe_error *err);
-/** Read a string dataset of rank 0 or 1: an array of owned strings (free each, then the array). */
+/** Read a string dataset (of any rank, row-major): an array of n owned strings; free with
+ *  dpe_strings_free. Errors as dpe_table_get. */
 dpe_status dpe_table_get_strings(struct dpe_table *table, const char *path, char ***strings,
                                  size_t *n, struct dpe_error *err);
+void dpe_strings_free(char **strings, size_t n);
+/** Attributes; DPE_NO_INPUT when object or attribute is not there. *value is owned (free). */
 dpe_status dpe_table_get_attr_text(struct dpe_table *table, const char *object, const char *name,
                                    char **value, struct dpe_error *err);
 dpe_status dpe_table_get_attr_f64(struct dpe_table *table, const char *object, const char *name,
                                   double *value, struct dpe_error *err);
+dpe_status dpe_table_get_attr_i64(struct dpe_table *table, const char *object, const char *name,
+                                  int64_t *value, struct dpe_error *err);
+/** Every row of a table in its order (sorted by task, plan, sample), owned by the caller: free each
+ *  with dpe_row_free, then the array. DPE_BAD_DATA when /rows does not agree with its checksum. */
+dpe_status dpe_table_get_rows(struct dpe_table *table, struct dpe_row **rows, size_t *n,
+                              struct dpe_error *err);
+/** NULL allowed. */
 void dpe_table_close(struct dpe_table *table);
 
 #endif
