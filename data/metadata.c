@@ -1,0 +1,275 @@
+/* metadata.csv through libcsv: strict, every field bounded, every record checked. */
+#include "metadata.h"
+
+#include <csv.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "textfile.h"
+
+static const uint64_t max_file_bytes = (uint64_t)64 << 20;
+enum { MAX_FIELD = 65536, FIELD_STEP = 4096, MAX_COLUMNS = 64, PUBLISHED_COLUMNS = 4 };
+
+struct reader {
+    const char *path;
+    int64_t line;            /* of what is parsed now, from 1 */
+    struct dpe_text columns; /* the record so far: its fields, each ended by a NUL */
+    int n_columns;
+    bool started;                /* the first record was seen */
+    int expected;                /* columns */
+    int id_column, title_column; /* −1: none */
+    struct dpe_metadata *out;
+    size_t capacity;
+    dpe_status status;
+    struct dpe_error *err;
+};
+
+static void *bounded_realloc(void *block, size_t size)
+{
+    return size > MAX_FIELD ? NULL : realloc(block, size);
+}
+
+static void on_field(void *bytes, size_t n, void *user)
+{
+    struct reader *r = user;
+    if (r->status != DPE_OK) {
+        return;
+    }
+    if (r->n_columns == MAX_COLUMNS) {
+        r->status = dpe_fail(r->err, DPE_BAD_DATA, "%s: line %lld: more than %d columns", r->path,
+                             (long long)r->line, MAX_COLUMNS);
+        return;
+    }
+    r->status = dpe_text_append(&r->columns, n == 0 ? "" : bytes, n, r->err);
+    if (r->status == DPE_OK) {
+        r->status = dpe_text_append(&r->columns, "", 1, r->err);
+    }
+    r->n_columns++;
+}
+
+/* Field `index` of the record, NULL when index is −1. */
+static const char *field(const struct reader *r, int index)
+{
+    if (index < 0) {
+        return NULL;
+    }
+    const char *at = r->columns.bytes;
+    for (int i = 0; i < index; i++) {
+        at += strlen(at) + 1;
+    }
+    return at;
+}
+
+static bool read_header(struct reader *r)
+{
+    r->expected = PUBLISHED_COLUMNS;
+    r->id_column = 0;
+    r->title_column = 1;
+    int id = -1;
+    int title = -1;
+    for (int i = 0; i < r->n_columns; i++) {
+        const char *name = field(r, i);
+        id = strcmp(name, "book_id") == 0 ? i : id;
+        title = strcmp(name, "short_book_title") == 0 ? i : title;
+    }
+    if (id < 0) {
+        return false;
+    }
+    r->expected = r->n_columns;
+    r->id_column = id;
+    r->title_column = title;
+    return true;
+}
+
+static bool plain_name(const char *id)
+{
+    size_t n = strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    return n > 0 && n <= 100 && id[n] == '\0' && id[0] != '.';
+}
+
+static dpe_status add_row(struct reader *r)
+{
+    const char *id = field(r, r->id_column);
+    const char *title = field(r, r->title_column);
+    if (!plain_name(id)) {
+        return dpe_fail(r->err, DPE_BAD_DATA,
+                        "%s: line %lld: expected a book_id of letters, digits, '.', '_', '-', "
+                        "found \"%.60s\"",
+                        r->path, (long long)r->line, id);
+    }
+    struct dpe_metadata *out = r->out;
+    if (out->n == r->capacity) {
+        size_t capacity = r->capacity == 0 ? 256 : 2 * r->capacity;
+        struct dpe_metadata_row *rows = realloc(out->rows, capacity * sizeof *rows);
+        if (rows == NULL) {
+            return dpe_fail(r->err, DPE_NO_MEMORY, "%s: no memory for its records", r->path);
+        }
+        out->rows = rows;
+        r->capacity = capacity;
+    }
+    struct dpe_metadata_row row = {dpe_textfile_join(id, NULL),
+                                   dpe_textfile_join(title == NULL ? "" : title, NULL), r->line};
+    if (row.id == NULL || row.title == NULL) {
+        free(row.id);
+        free(row.title);
+        return dpe_fail(r->err, DPE_NO_MEMORY, "%s: no memory for its records", r->path);
+    }
+    for (char *c = row.title; *c != '\0'; c++) {
+        *c = *c == '\n' || *c == '\r' || *c == '\t' ? ' ' : *c;
+    }
+    out->rows[out->n++] = row;
+    return DPE_OK;
+}
+
+static void on_record(int terminator, void *user)
+{
+    (void)terminator;
+    struct reader *r = user;
+    if (r->status == DPE_OK && (r->started || !read_header(r))) {
+        if (r->n_columns < r->expected) {
+            r->status = dpe_fail(r->err, DPE_BAD_DATA,
+                                 "%s: line %lld: expected %d columns (book_id, short_book_title, "
+                                 "publication_date, url), found %d",
+                                 r->path, (long long)r->line, r->expected, r->n_columns);
+        } else {
+            r->status = add_row(r);
+        }
+    }
+    r->started = true;
+    r->n_columns = 0;
+    r->columns.n = 0;
+}
+
+static dpe_status check_bytes(const char *path, const char *bytes, size_t n, struct dpe_error *err)
+{
+    const char *wide = dpe_textfile_wide(bytes, n);
+    if (wide != NULL) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found %s", path, wide);
+    }
+    size_t good = dpe_utf8_check(bytes, n);
+    const char *nul = memchr(bytes, '\0', n);
+    if (nul != NULL && (size_t)(nul - bytes) < good) {
+        good = (size_t)(nul - bytes);
+    }
+    if (good < n) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected UTF-8 text, found the byte 0x%02x at offset %zu", path,
+                        (unsigned)(unsigned char)bytes[good], good);
+    }
+    return DPE_OK;
+}
+
+static dpe_status parse_failure(const struct reader *r, struct csv_parser *parser)
+{
+    if (csv_error(parser) == CSV_ENOMEM && csv_get_buffer_size(parser) + FIELD_STEP > MAX_FIELD) {
+        return dpe_fail(r->err, DPE_BAD_DATA, "%s: line %lld: a field of more than %d bytes",
+                        r->path, (long long)r->line, (int)MAX_FIELD);
+    }
+    if (csv_error(parser) == CSV_ENOMEM) {
+        return dpe_fail(r->err, DPE_NO_MEMORY, "%s: no memory for a field", r->path);
+    }
+    return dpe_fail(r->err, DPE_BAD_DATA,
+                    "%s: line %lld: not CSV: a quote inside a field or one that is never closed",
+                    r->path, (long long)r->line);
+}
+
+/* Line by line, because libcsv does not say where it is. */
+static dpe_status parse(struct reader *r, struct csv_parser *parser, const char *bytes, size_t n)
+{
+    for (size_t at = 0; at < n && r->status == DPE_OK;) {
+        const char *end = memchr(bytes + at, '\n', n - at);
+        size_t length = end == NULL ? n - at : (size_t)(end - bytes) - at + 1;
+        r->line++;
+        if (csv_parse(parser, bytes + at, length, on_field, on_record, r) != length) {
+            return parse_failure(r, parser);
+        }
+        at += length;
+    }
+    if (r->status == DPE_OK && csv_fini(parser, on_field, on_record, r) != 0) {
+        return parse_failure(r, parser);
+    }
+    return r->status;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct dpe_metadata_row *const *x = a;
+    const struct dpe_metadata_row *const *y = b;
+    int order = strcmp((*x)->id, (*y)->id);
+    return order != 0 ? order : ((*x)->line > (*y)->line) - ((*x)->line < (*y)->line);
+}
+
+static dpe_status refuse_duplicates(const char *path, const struct dpe_metadata *metadata,
+                                    struct dpe_error *err)
+{
+    const struct dpe_metadata_row **sorted = dpe_alloc(metadata->n, sizeof *sorted);
+    if (sorted == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its records", path);
+    }
+    for (size_t i = 0; i < metadata->n; i++) {
+        sorted[i] = &metadata->rows[i];
+    }
+    qsort(sorted, metadata->n, sizeof(struct dpe_metadata_row *), by_id);
+    dpe_status status = DPE_OK;
+    for (size_t i = 1; i < metadata->n && status == DPE_OK; i++) {
+        if (strcmp(sorted[i]->id, sorted[i - 1]->id) == 0) {
+            status = dpe_fail(
+                err, DPE_BAD_DATA, "%s: line %lld: book_id %s was on line %lld already", path,
+                (long long)sorted[i]->line, sorted[i]->id, (long long)sorted[i - 1]->line);
+        }
+    }
+    free(sorted);
+    return status;
+}
+
+dpe_status dpe_metadata_read(const char *path, struct dpe_metadata *metadata, struct dpe_error *err)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    dpe_status status = dpe_read_file(path, max_file_bytes, &bytes, &n, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_metadata found = {0};
+    struct reader reader = {.path = path, .out = &found, .err = err};
+    struct csv_parser parser;
+    bool made = false;
+    status = check_bytes(path, bytes, n, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: libcsv could not start", path);
+        goto done;
+    }
+    made = true;
+    csv_set_realloc_func(&parser, bounded_realloc);
+    csv_set_blk_size(&parser, FIELD_STEP);
+    size_t bom = dpe_textfile_bom(bytes, n);
+    status = parse(&reader, &parser, bytes + bom, n - bom);
+    if (status == DPE_OK) {
+        status = refuse_duplicates(path, &found, err);
+    }
+done:
+    if (made) {
+        csv_free(&parser);
+    }
+    dpe_text_free(&reader.columns);
+    free(bytes);
+    if (status != DPE_OK) {
+        dpe_metadata_free(&found);
+        return status;
+    }
+    *metadata = found;
+    return DPE_OK;
+}
+
+void dpe_metadata_free(struct dpe_metadata *metadata)
+{
+    for (size_t i = 0; i < metadata->n; i++) {
+        free(metadata->rows[i].id);
+        free(metadata->rows[i].title);
+    }
+    free(metadata->rows);
+    *metadata = (struct dpe_metadata){0};
+}

@@ -1,0 +1,367 @@
+/* Corpora: layouts, conversion, and every way a metadata.csv or a text can be wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data.h"
+
+static char folder[64];
+
+static const char *at(const char *name)
+{
+    static char path[4][256];
+    static int next;
+    next = (next + 1) % 4;
+    snprintf(path[next], sizeof path[next], "%s/%s", folder, name);
+    return path[next];
+}
+
+static void put(const char *name, const char *bytes, size_t n)
+{
+    FILE *file = fopen(at(name), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void puts_into(const char *name, const char *text)
+{
+    put(name, text, strlen(text));
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/dpe-corpus-XXXXXX");
+    if (mkdtemp(folder) == NULL || mkdir(at("test"), 0700) != 0) {
+        return -1;
+    }
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+/* Open, expect a failure whose words hold all of `words` (NULL-ended). */
+static void refused(const char *path, const struct dpe_corpus_options *options, dpe_status want,
+                    const char *const *words)
+{
+    struct dpe_error err = {0};
+    struct dpe_corpus *corpus = NULL;
+    dpe_status status = dpe_corpus_open(path, options, &corpus, &err);
+    if (status != want) {
+        fail_msg("%s: status %d, expected %d: %s", path, (int)status, (int)want, err.text);
+    }
+    assert_null(corpus);
+    for (; *words != NULL; words++) {
+        if (strstr(err.text, *words) == NULL) {
+            fail_msg("\"%s\" is not in \"%s\"", *words, err.text);
+        }
+    }
+}
+
+#define REFUSED(path, options, want, ...)                                                          \
+    refused(path, options, want, (const char *const[]){__VA_ARGS__, NULL})
+
+static struct dpe_corpus *opened(const char *path, const struct dpe_corpus_options *options)
+{
+    struct dpe_error err = {0};
+    struct dpe_corpus *corpus = NULL;
+    if (dpe_corpus_open(path, options, &corpus, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    return corpus;
+}
+
+static void pg19_as_published(void **state)
+{
+    (void)state;
+    puts_into("metadata.csv", "\xef\xbb\xbf"
+                              "7,\"A \"\"short\"\" title, quoted\",1901,http://x/7\r\n"
+                              "8,In another split,1902,http://x/8\n"
+                              "\n"
+                              "5,\"Two\nlines\",1903,http://x/5,extra,columns\n");
+    puts_into("test/7.txt", "\xef\xbb\xbfOne two.\r\nthree\rfour\r\n");
+    puts_into("test/5.txt", "eins zwei");
+    puts_into("test/9.txt", "not listed");
+    struct dpe_corpus *corpus = opened(folder, NULL);
+    assert_int_equal(dpe_corpus_size(corpus), 2);
+    assert_int_equal(dpe_corpus_missing(corpus), 1);
+    const struct dpe_book *book = dpe_corpus_book(corpus, 0);
+    assert_string_equal(book->id, "7");
+    assert_string_equal(book->title, "A \"short\" title, quoted");
+    assert_string_equal(book->text, "One two.\nthree\rfour\n");
+    assert_int_equal(book->n, strlen(book->text));
+    assert_int_equal(book->n_words, 4);
+    assert_string_equal(dpe_corpus_book(corpus, 1)->id, "5");
+    assert_string_equal(dpe_corpus_book(corpus, 1)->title, "Two lines");
+    assert_null(dpe_corpus_book(corpus, 2));
+    assert_string_equal(dpe_corpus_path(corpus), folder);
+    dpe_corpus_close(corpus);
+}
+
+static void header_is_read_by_names(void **state)
+{
+    (void)state;
+    puts_into("metadata.csv", "url,short_book_title,book_id\nhttp://x,Title,7\n");
+    puts_into("test/7.txt", "text");
+    struct dpe_corpus *corpus = opened(folder, NULL);
+    assert_string_equal(dpe_corpus_book(corpus, 0)->id, "7");
+    assert_string_equal(dpe_corpus_book(corpus, 0)->title, "Title");
+    dpe_corpus_close(corpus);
+    puts_into("metadata.csv", "book_id,x\n7\n");
+    REFUSED(folder, NULL, DPE_BAD_DATA, "line 2", "expected 2 columns", "found 1");
+}
+
+static void bad_records_are_named(void **state)
+{
+    (void)state;
+    puts_into("test/7.txt", "text");
+    const struct {
+        const char *csv, *words[3];
+    } cases[] = {
+        {"7,t,1,u\n8,t,1\n", {"metadata.csv: line 2", "expected 4 columns", "found 3"}},
+        {"7,t,1,u\n9,t,1,u\n7,t,1,u\n", {"line 3", "book_id 7", "line 1 already"}},
+        {"7,t,1,u\n../../x,t,1,u\n", {"line 2", "book_id", "\"../../x\""}},
+        {"7,t,1,u\n/etc/passwd,t,1,u\n", {"line 2", "book_id", "\"/etc/passwd\""}},
+        {".hidden,t,1,u\n", {"line 1", "book_id", ".hidden"}},
+        {",t,1,u\n", {"line 1", "book_id", "\"\""}},
+        {"7,\"open,1,u\n8,t,1,u\n", {"not CSV", "never closed", "line 2"}},
+        {"7,t,1,u\n8,\"a\"b,1,u\n", {"line 2", "not CSV", "quote"}},
+        {"7,a\"b,1,u\n", {"line 1", "not CSV", "quote"}},
+        {"7,t,1,\xff\n", {"expected UTF-8", "0xff", "offset 6"}},
+        {"", {"expected texts", "0 books", "found none"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        puts_into("metadata.csv", cases[i].csv);
+        REFUSED(folder, NULL, DPE_BAD_DATA, cases[i].words[0], cases[i].words[1],
+                cases[i].words[2]);
+    }
+    put("metadata.csv", "7,t\0x,1,u\n", 10);
+    REFUSED(folder, NULL, DPE_BAD_DATA, "0x00", "offset 3");
+    put("metadata.csv",
+        "\xff\xfe"
+        "7\0,\0",
+        6);
+    REFUSED(folder, NULL, DPE_BAD_DATA, "metadata.csv", "UTF-16");
+}
+
+/* `n` bytes of x inside the quotes of a title. */
+static void huge_field(size_t n)
+{
+    FILE *file = fopen(at("metadata.csv"), "wb");
+    assert_non_null(file);
+    fputs("7,t,1,u\n8,\"", file);
+    char block[4096];
+    memset(block, 'x', sizeof block);
+    for (size_t i = 0; i < n; i += sizeof block) {
+        assert_int_equal(fwrite(block, 1, sizeof block, file), sizeof block);
+    }
+    fputs("\",1,u\n", file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void huge_fields_are_refused_early(void **state)
+{
+    (void)state;
+    puts_into("test/7.txt", "text");
+    huge_field((size_t)1 << 20);
+    REFUSED(folder, NULL, DPE_BAD_DATA, "line 2", "a field of more than 65536 bytes");
+    assert_int_equal(truncate(at("metadata.csv"), (off_t)200 << 20), 0);
+    REFUSED(folder, NULL, DPE_BAD_DATA, "metadata.csv", "209715200 bytes, expected at most");
+    huge_field(60000);
+    struct dpe_corpus *corpus = opened(folder, NULL);
+    assert_int_equal(dpe_corpus_missing(corpus), 1);
+    dpe_corpus_close(corpus);
+}
+
+static void splits(void **state)
+{
+    (void)state;
+    puts_into("metadata.csv", "7,t,1,u\n");
+    puts_into("test/8.txt", "not listed");
+    REFUSED(folder, NULL, DPE_BAD_DATA, "/test", "1 books", "found none");
+    const struct dpe_corpus_options train = {.split = "train"};
+    REFUSED(folder, &train, DPE_NO_INPUT, "/train", "split");
+    assert_int_equal(mkdir(at("train"), 0700), 0);
+    puts_into("train/7.txt", "found here");
+    struct dpe_corpus *corpus = opened(folder, &train);
+    assert_string_equal(dpe_corpus_book(corpus, 0)->text, "found here");
+    dpe_corpus_close(corpus);
+    const struct dpe_corpus_options wrong = {.split = "Test"};
+    REFUSED(folder, &wrong, DPE_USAGE, "Test", "train, validation or test");
+    REFUSED(at("train"), &train, DPE_USAGE, "no metadata.csv");
+    REFUSED(at("nowhere"), NULL, DPE_NO_INPUT, "nowhere");
+}
+
+static void text_is_checked(void **state)
+{
+    (void)state;
+    REFUSED(at("test"), NULL, DPE_BAD_DATA, "metadata.csv or .txt");
+    put("test/a.txt", "", 0);
+    REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "no word");
+    put("test/a.txt", "\xff\xfeh\0i\0", 6);
+    REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-16");
+    put("test/a.txt", "h\0i\0 \0y\0o\0u\0", 12);
+    REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-16");
+    put("test/a.txt", "\xff\xfe\0\0h\0\0\0", 8);
+    REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-32");
+    put("test/a.txt", "good \xed\xa0\x80 bad", 12);
+    REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "0xed", "offset 5");
+    unlink(at("test/a.txt"));
+    assert_int_equal(mkfifo(at("test/a.txt"), 0600), 0);
+    REFUSED(at("test"), NULL, DPE_NO_INPUT, "a.txt", "regular file");
+    unlink(at("test/a.txt"));
+    puts_into("test/\xff.txt", "text");
+    REFUSED(at("test"), NULL, DPE_BAD_DATA, "file name in UTF-8");
+}
+
+static void invalid_parts_become_replacements(void **state)
+{
+    (void)state;
+    const struct dpe_corpus_options replace = {.replace_invalid = true};
+    /* Expected: Python's bytes.decode("utf-8", "replace"). */
+    const struct {
+        const char *bytes, *want;
+    } cases[] = {
+        {"a\xff"
+         "b",
+         "a\xef\xbf\xbd"
+         "b"},
+        {"a\xe2\x82"
+         "b",
+         "a\xef\xbf\xbd"
+         "b"},
+        {"a\xf0\x9f\xa6", "a\xef\xbf\xbd"},
+        {"a\xf0\x9f\xa6 b", "a\xef\xbf\xbd b"},
+        {"a\xed\xa0\x80", "a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+        {"a\xf8\x88", "a\xef\xbf\xbd\xef\xbf\xbd"},
+        {"a\xc3(", "a\xef\xbf\xbd("},
+        {"a\xf4\x90\x80\x80", "a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        puts_into("a.txt", cases[i].bytes);
+        struct dpe_corpus *corpus = opened(at("a.txt"), &replace);
+        assert_string_equal(dpe_corpus_book(corpus, 0)->text, cases[i].want);
+        assert_string_equal(dpe_corpus_book(corpus, 0)->id, "a");
+        dpe_corpus_close(corpus);
+    }
+}
+
+static void words_as_python_counts_them(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text;
+        int64_t want;
+    } cases[] = {
+        {"", 0},
+        {" \n\t ", 0},
+        {"a b", 2},
+        {" a  b ", 2},
+        {"a\xc2\xa0"
+         "b",
+         2},
+        {"a\xe3\x80\x80"
+         "b\xe2\x80\xa8"
+         "c\xe2\x80\x89",
+         3},
+        {"a\x1c"
+         "b",
+         2},
+        {"a\xe2\x80\x8b"
+         "b",
+         1}, /* zero width space is no white space */
+        {"\xe4\xbd\xa0\xe5\xa5\xbd", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(dpe_count_words(cases[i].text, strlen(cases[i].text)), cases[i].want);
+    }
+}
+
+static void fingerprint_covers_ids_and_texts(void **state)
+{
+    (void)state;
+    char prints[4][65];
+    for (int i = 0; i < 4; i++) {
+        const char *line_end = i == 1 ? "\r\n" : "\n";
+        char text[64];
+        snprintf(text, sizeof text, "some text%s%s", i == 2 ? "!" : "", line_end);
+        puts_into("test/a.txt", text);
+        if (i == 3) {
+            assert_int_equal(rename(at("test/a.txt"), at("test/b.txt")), 0);
+        }
+        struct dpe_corpus *corpus = opened(at("test"), NULL);
+        memcpy(prints[i], dpe_corpus_fingerprint(corpus), 65);
+        assert_int_equal(strlen(prints[i]), 64);
+        dpe_corpus_close(corpus);
+    }
+    assert_string_equal(prints[0], prints[1]);
+    assert_string_not_equal(prints[0], prints[2]);
+    assert_string_not_equal(prints[0], prints[3]);
+}
+
+static void sample_corpus_opens(void **state)
+{
+    (void)state;
+    struct dpe_corpus *corpus = opened(DPE_SOURCE_DIR "/data/sample", NULL);
+    assert_in_range(dpe_corpus_size(corpus), 2, 1000);
+    assert_int_equal(dpe_corpus_missing(corpus), 0);
+    assert_true(dpe_corpus_book(corpus, 0)->title[0] != '\0');
+    dpe_corpus_close(corpus);
+}
+
+static void real_metadata(void **state)
+{
+    (void)state;
+    const char *shared = getenv("DPE_SHARED_DATA");
+    char path[512];
+    snprintf(path, sizeof path, "%s/pg19",
+             shared != NULL ? shared : DPE_SOURCE_DIR "/../shared/data");
+    if (access(path, R_OK) != 0) {
+        print_message("skipped: no PG-19 excerpt (DPE_SHARED_DATA)\n");
+        skip();
+    }
+    struct dpe_corpus *corpus = opened(path, NULL);
+    assert_int_equal(dpe_corpus_size(corpus), 2);
+    assert_int_equal(dpe_corpus_size(corpus) + dpe_corpus_missing(corpus), 28752);
+    /* Words: len(text.split()) in Python. */
+    assert_string_equal(dpe_corpus_book(corpus, 0)->id, "6941");
+    assert_int_equal(dpe_corpus_book(corpus, 0)->n_words, 179690);
+    assert_string_equal(dpe_corpus_book(corpus, 1)->id, "10146");
+    assert_int_equal(dpe_corpus_book(corpus, 1)->n_words, 43023);
+    dpe_corpus_close(corpus);
+}
+
+int main(void)
+{
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(pg19_as_published),
+        IN_FOLDER(header_is_read_by_names),
+        IN_FOLDER(bad_records_are_named),
+        IN_FOLDER(huge_fields_are_refused_early),
+        IN_FOLDER(splits),
+        IN_FOLDER(text_is_checked),
+        IN_FOLDER(invalid_parts_become_replacements),
+        cmocka_unit_test(words_as_python_counts_them),
+        IN_FOLDER(fingerprint_covers_ids_and_texts),
+        cmocka_unit_test(sample_corpus_opens),
+        cmocka_unit_test(real_metadata),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
