@@ -288,10 +288,12 @@ enum dpe_angle_precision {
  *  R(θ_j pk_j(n)) k_j⟩ with pair j = components (j, j + n_pairs) (half-split). No kernel and no
  *  forward pass knows the name of a method. */
 struct dpe_plan {
-    char name[128];  /**< the canonical spec it was made from; for people, never decides */
+    char name[256];  /**< the canonical spec it was made from, cut if longer; for people, never
+                          decides */
     int64_t n_pairs; /**< head_dim / 2 */
     int64_t n_layers, n_heads;
-    double *inv_freq;    /**< θ_j [n_pairs], radians per position */
+    double *inv_freq;    /**< θ_j [n_pairs], radians per position; the maps' arrays are in the same
+                              block: write into them, don't exchange them */
     double logit_factor; /**< a² of yarn and the like, 1 otherwise */
     double log_n_length; /**< > 0: query factor max(1, ln(m+1)/ln(log_n_length)); 0: off */
     int64_t chunk;       /**< P of DPE_BAND_CHUNK, 0 when no band needs it */
@@ -313,12 +315,14 @@ struct dpe_plan_context {
 };
 
 /** Make a plan from "name" or "name:key=value,key=value". Lists inside a value are separated by
- *  '/'. Known names: dpe_plan_methods. Unknown names and keys are DPE_USAGE and listed.
+ *  '/'. Known names: dpe_plan_method. Unknown names and keys are DPE_USAGE and listed.
+ *  Frequency methods replace the model's own rope scaling, band methods and `rope` keep it.
  *  *plan is filled and owned by the caller (dpe_plan_free). */
 dpe_status dpe_plan_make(const char *spec, const struct dpe_plan_context *context,
                          struct dpe_plan *plan, struct dpe_error *err);
-/** One line per method: "name<TAB>keys with defaults<TAB>what it does and its source". */
-const char *const *dpe_plan_methods(size_t *n);
+/** Line i of the methods, NULL behind the last: "name<TAB>key=default key=default …<TAB>what it
+ * does and its source". */
+const char *dpe_plan_method(size_t i);
 
 /** The parameters of DPE (and of Self-Extend, which is DPE with one group and all pairs). */
 struct dpe_dpe_params {
