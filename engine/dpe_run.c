@@ -524,10 +524,8 @@ static dpe_status show_plan(const struct run *run, struct dpe_error *err)
 
 static void list_methods(void)
 {
-    size_t n = 0;
-    const char *const *methods = dpe_plan_methods(&n);
-    for (size_t i = 0; i < n; i++) {
-        printf("%s\n", methods[i]);
+    for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
+        printf("%s\n", dpe_plan_method(i));
     }
 }
 
