@@ -104,19 +104,25 @@ void dpe_plan_key(const struct dpe_plan *plan, char key[33]);
  */
 
 struct dpe_interval {
-    double mean, low, high; /**< NaN when there is no valid value */
-    int64_t n;              /**< valid (non-NaN) values */
+    double mean;      /**< NaN when there is no valid value */
+    double low, high; /**< NaN when they cannot be had: no or (jackknife) one value, no rounds, a
+                           level outside (0, 1), no memory */
+    int64_t n;        /**< valid (non-NaN) values */
 };
-/** Mean and percentile bootstrap interval (level e.g. 0.95, `rounds` resamples, seeded). */
+/** Mean and percentile bootstrap interval (level e.g. 0.95, `rounds` resamples, seeded; quantiles
+ *  linear between order statistics). */
 struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n, double level, int rounds,
                                        uint64_t seed);
 /** Same for the mean of a[i] − b[i] over pairs where both are valid. */
 struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_t n, double level,
                                          int rounds, uint64_t seed);
-/** Two-sided p-value of a sign-flip permutation test of mean(a − b) = 0; exact for ≤ 16 non-zero
- *  differences, else `rounds` random flips (+1 rule). 1 when there is no difference at all. */
+/** Two-sided p-value of a sign-flip permutation test of mean(a − b) = 0 over pairs where both are
+ *  valid; exact for ≤ 16 non-zero differences, else `rounds` random flips (+1 rule). 1 when there
+ * is no difference at all. */
 double dpe_sign_flip(const double *a, const double *b, size_t n, int rounds, uint64_t seed);
-/** exp(Σ nll / Σ tokens) with delete-one-book jackknife interval; rows with NaN are left out. */
+/** exp(Σ nll / Σ tokens) over books, with an interval from the delete-one-book jackknife of
+ *  Σ nll / Σ tokens and Student's t with (books − 1) degrees of freedom. Books with NaN or without
+ *  tokens are left out. With words in place of tokens it is the word-level perplexity. */
 struct dpe_interval dpe_perplexity(const double *nll_sum, const int64_t *n_tokens, size_t n,
                                    double level);
 
