@@ -1,0 +1,97 @@
+/**
+ * @file dpe_table.h
+ * Reading a DPE table in any runtime. Needs HDF5 (and jansson for the JSON form), nothing else of
+ * this project; C and C++.
+ *
+ *     struct dpe_table *table;
+ *     char why[DPE_TABLE_MESSAGE];
+ *     if (dpe_table_open("TABLE.h5", &table, why) != 0) { … why says what is wrong … }
+ *     dpe_table_cos_sin(table, layer, head, DPE_TABLE_FAR, DPE_TABLE_KEY, 0, 4096, cos, sin);
+ *     dpe_table_close(table);
+ *
+ * What a runtime does with it. For query m and key n (token positions, n ≤ m): when m − n < window
+ * the pair is *near* and both are rotated at their true positions; otherwise it is *far*, and each
+ * pair of dimensions j that is a key pair of its query head is rotated at query:  floor(m / s_j) +
+ * window − floor(window / s_j)        key:  floor(n / s_j) with s_j the scale of j's group; the
+ * other pairs keep true positions. Logits are multiplied by attention_scaling² / sqrt(head_dim). A
+ * static inv_freq cannot express this: without an adapter that does the above the table must not be
+ * applied.
+ *
+ * Functions return 0, or one of enum dpe_table_error with a sentence in `message` (NULL allowed).
+ * A table is immutable once opened and may be used by many threads.
+ */
+#ifndef DPE_TABLE_H
+#define DPE_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { DPE_TABLE_MESSAGE = 512 };
+
+enum dpe_table_error {
+    DPE_TABLE_OK = 0,
+    DPE_TABLE_NO_FILE = 1,  /**< cannot be opened */
+    DPE_TABLE_BAD_FILE = 2, /**< not a table, damaged, or a value that makes no sense */
+    DPE_TABLE_VERSION = 3,  /**< a major schema version this library does not know */
+    DPE_TABLE_MEMORY = 4,
+};
+
+/** Everything a table says; arrays belong to the table. */
+struct dpe_table_values {
+    char *schema_version;    /**< of the file, "MAJOR.MINOR.PATCH" */
+    char *model_type;        /**< "llama", "mistral", "qwen2" */
+    char *model_fingerprint; /**< SHA-256, hex: of the model the table was measured on */
+    int64_t n_layers, n_heads, n_kv_heads;
+    int64_t head_dim, n_pairs; /**< n_pairs = head_dim / 2 */
+    int64_t trained_length;    /**< L0, tokens */
+    int64_t length;            /**< L, tokens: what the scales were chosen for */
+    int64_t window;            /**< near is m − n < window */
+    int64_t top_k;             /**< key pairs of each head; n_pairs = all */
+    int64_t n_groups;
+    int32_t *group_edge;      /**< [n_groups + 1], 0 … n_pairs, increasing */
+    double *effective_length; /**< [n_groups], tokens */
+    double *scale_factor;     /**< [n_groups], ≥ 1 */
+    double *inv_freq;         /**< [n_pairs], radians per position, native scaling applied */
+    double attention_scaling; /**< a; logits are multiplied by a² */
+    uint8_t *mask;            /**< [n_layers][n_heads][n_pairs], 1 = key pair */
+};
+
+struct dpe_table;
+
+/** Open TABLE.h5 or its JSON form (told apart by content) and check all of it: version, shapes,
+ * NaN, scales ≥ 1, edges, mask counts against top_k. *table is owned by the caller. */
+int dpe_table_open(const char *path, struct dpe_table **table, char *message);
+/** NULL is allowed. */
+void dpe_table_close(struct dpe_table *table);
+/** Borrowed for the table's life. */
+const struct dpe_table_values *dpe_table_values(const struct dpe_table *table);
+
+/** Scale of a pair in far positions of a query head: its group's factor, 1 when it is no key pair.
+ *  Indices are the caller's duty. */
+double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair);
+
+enum dpe_table_band { DPE_TABLE_NEAR, DPE_TABLE_FAR };
+enum dpe_table_side { DPE_TABLE_QUERY, DPE_TABLE_KEY };
+/** The position at which a token at `position` is rotated. */
+double dpe_table_position(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair,
+                          enum dpe_table_band band, enum dpe_table_side side, int64_t position);
+/** Cosines and sines for tokens first … first+count−1: cos and sin [count][n_pairs]. The angle is
+ *  float32(position) * float32(inv_freq), as Hugging Face code computes it; attention_scaling is
+ * not in it. */
+void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t head,
+                       enum dpe_table_band band, enum dpe_table_side side, int64_t first,
+                       int64_t count, float *cos, float *sin);
+
+/** Check values that come from elsewhere by the rules of dpe_table_open. */
+int dpe_table_check(const struct dpe_table_values *values, char *message);
+/** Wrap values (checked, deep-copied) as a table, as if they had been read. */
+int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **table, char *message);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
