@@ -12,6 +12,8 @@
 
 #include <openssl/evp.h>
 
+#include "support.h"
+
 dpe_status dpe_fail(struct dpe_error *err, dpe_status status, const char *format, ...)
 {
     if (err == NULL) {
@@ -146,7 +148,7 @@ void dpe_text_free(struct dpe_text *text)
 }
 
 /* Opened without blocking, so that a FIFO in place of a file is refused instead of waited for. */
-static dpe_status open_regular(const char *path, int *fd, uint64_t *size, struct dpe_error *err)
+dpe_status dpe_open_regular(const char *path, int *fd, uint64_t *size, struct dpe_error *err)
 {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0) {
@@ -189,7 +191,7 @@ dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, siz
 {
     int fd = -1;
     uint64_t size = 0;
-    dpe_status status = open_regular(path, &fd, &size, err);
+    dpe_status status = dpe_open_regular(path, &fd, &size, err);
     if (status != DPE_OK) {
         return status;
     }

@@ -1,0 +1,198 @@
+/* Opening a Hugging Face folder as it is. */
+#include "model.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "config.h"
+
+/* Large enough for any real one, small enough that a tree of it is no danger. */
+static const uint64_t max_config = 4 << 20;
+
+static char *join(const char *folder, const char *name)
+{
+    size_t n = strlen(folder) + strlen(name) + 2;
+    char *path = dpe_alloc(n, 1);
+    if (path != NULL) {
+        snprintf(path, n, "%s/%s", folder, name);
+    }
+    return path;
+}
+
+/* *text stays NULL when the file is optional and not there. */
+static dpe_status read_json_file(const char *folder, const char *name, bool optional, char **text,
+                                 size_t *n, struct dpe_error *err)
+{
+    char *path = join(folder, name);
+    struct stat info;
+    dpe_status status = DPE_OK;
+    if (path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
+    }
+    if (!optional || lstat(path, &info) == 0 || errno != ENOENT) {
+        status = dpe_read_file(path, max_config, text, n, err);
+    }
+    free(path);
+    return status;
+}
+
+static dpe_status open_config(struct dpe_model *model, struct dpe_sha256 *hash,
+                              struct dpe_error *err)
+{
+    char *generation = NULL;
+    size_t n = 0;
+    size_t n_generation = 0;
+    dpe_status status =
+        read_json_file(model->folder, "config.json", false, &model->config_json, &n, err);
+    if (status == DPE_OK) {
+        status = read_json_file(model->folder, "generation_config.json", true, &generation,
+                                &n_generation, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_config_parse(model->folder, model->config_json, n, generation, n_generation,
+                                  &model->config, err);
+    }
+    if (status == DPE_OK) {
+        dpe_sha256_add(hash, model->config_json, n);
+    }
+    free(generation);
+    return status;
+}
+
+/* All data bytes, shard after shard, through read and not through the mapping, so that a file that
+ * shrinks meanwhile is an error. */
+static dpe_status hash_data(const struct dpe_model *model, struct dpe_sha256 *hash,
+                            struct dpe_error *err)
+{
+    enum { BLOCK = 1 << 20 };
+    unsigned char *block = dpe_alloc(BLOCK, 1);
+    if (block == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", model->folder);
+    }
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < model->n_shards; i++) {
+        const struct dpe_shard *shard = model->shards + i;
+        for (uint64_t at = shard->data; at < shard->size && status == DPE_OK;) {
+            uint64_t end = shard->size - at < BLOCK ? shard->size : at + BLOCK;
+            status = dpe_shard_read(shard, at, end, block, err);
+            if (status == DPE_OK) {
+                dpe_sha256_add(hash, block, (size_t)(end - at));
+            }
+            at = end;
+        }
+    }
+    free(block);
+    return status;
+}
+
+static dpe_status open_weights(struct dpe_model *model, enum dpe_fingerprint_kind kind,
+                               struct dpe_sha256 *hash, struct dpe_error *err)
+{
+    struct dpe_shard_table table = {0};
+    dpe_status status = dpe_model_open_shards(model, &table, hash, err);
+    if (status == DPE_OK) {
+        status = dpe_model_bind(model, &table, err);
+    }
+    free(table.tensors);
+    if (status == DPE_OK && kind == DPE_FINGERPRINT_FULL) {
+        status = hash_data(model, hash, err);
+    }
+    return status;
+}
+
+dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *options,
+                          struct dpe_model **model, struct dpe_error *err)
+{
+    static const struct dpe_model_options defaults = {0};
+    options = options == NULL ? &defaults : options;
+    if (folder == NULL || model == NULL) {
+        return dpe_fail(err, DPE_USAGE, "a model needs a folder");
+    }
+    struct dpe_model *opened = dpe_alloc_zero(1, sizeof *opened);
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    dpe_status status = DPE_OK;
+    if (opened != NULL) {
+        opened->folder = strdup(folder);
+    }
+    if (opened == NULL || hash == NULL || opened->folder == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
+    }
+    if (status == DPE_OK) {
+        status = open_config(opened, hash, err);
+    }
+    if (status == DPE_OK && !options->config_only) {
+        status = open_weights(opened, options->fingerprint, hash, err);
+    }
+    if (hash != NULL) {
+        char hex[65];
+        dpe_sha256_finish(hash, hex);
+        if (status == DPE_OK) {
+            memcpy(opened->fingerprint, hex, sizeof hex);
+        }
+    }
+    if (status != DPE_OK) {
+        dpe_model_close(opened);
+        return status;
+    }
+    *model = opened;
+    return DPE_OK;
+}
+
+void dpe_model_close(struct dpe_model *model)
+{
+    if (model == NULL) {
+        return;
+    }
+    for (int i = 0; i < model->n_shards; i++) {
+        dpe_shard_close(model->shards + i);
+    }
+    for (size_t i = 0; i < model->n_copies; i++) {
+        free(model->copies[i]);
+    }
+    free(model->copies);
+    free(model->shards);
+    free(model->weights.layers);
+    dpe_config_release(&model->config);
+    free(model->folder);
+    free(model->config_json);
+    free(model);
+}
+
+const struct dpe_config *dpe_model_config(const struct dpe_model *model)
+{
+    return &model->config;
+}
+
+const struct dpe_weights *dpe_model_weights(const struct dpe_model *model)
+{
+    return model->weights.layers == NULL ? NULL : &model->weights;
+}
+
+const char *dpe_model_folder(const struct dpe_model *model)
+{
+    return model->folder;
+}
+
+const char *dpe_model_config_json(const struct dpe_model *model)
+{
+    return model->config_json;
+}
+
+const char *dpe_model_fingerprint(const struct dpe_model *model)
+{
+    return model->fingerprint;
+}
+
+dpe_status dpe_model_verify(const struct dpe_model *model, struct dpe_error *err)
+{
+    for (int i = 0; i < model->n_shards; i++) {
+        dpe_status status = dpe_shard_verify(model->shards + i, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+    }
+    return DPE_OK;
+}
