@@ -27,23 +27,6 @@ static const struct {
 #undef PLACE
 };
 
-static struct dpe_tensor at_place(const struct dpe_layer_weights *layer, size_t place)
-{
-    struct dpe_tensor tensor;
-    memcpy(&tensor, (const char *)layer + place, sizeof tensor);
-    return tensor;
-}
-
-struct dpe_tensor dpe_layer_matrix(const struct dpe_layer_weights *layer, enum dpe_weight which)
-{
-    return at_place(layer, layer_names[which].matrix);
-}
-
-struct dpe_tensor dpe_layer_bias(const struct dpe_layer_weights *layer, enum dpe_weight which)
-{
-    return at_place(layer, layer_names[which].bias);
-}
-
 void dpe_name_list_add(struct dpe_name_list *list, const char *name)
 {
     list->n++;
