@@ -301,7 +301,8 @@ def rate(progress, step, args):
     return args.lr * min(1, (step + 1) / 200) * min(1, max(0.01, (1 - progress) / 0.2))
 
 
-def loss_of(logits, ids, weight):
+def loss_of(model, ids, weight, dtype):
+    logits = model(ids, dtype)
     ce = F.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1),
                          reduction="none")
     w = weight[:, 1:].reshape(-1)
@@ -409,7 +410,8 @@ def main():
         adam.load_state_dict(ck["adam"])
         step, tokens, spent = ck["step"], ck["tokens"], ck["spent"]
         data.rng.setstate(ck["rng"])
-    run = torch.compile(model, dynamic=False) if args.compile and hasattr(torch, "compile") else model
+    # Compiled together with the loss: the logits are the largest tensor by far.
+    run = torch.compile(loss_of, dynamic=False) if args.compile and hasattr(torch, "compile") else loss_of
     precision = Precision(args.bf16)
     began, saved, shown = time.time() - spent, time.time(), (time.time(), tokens)
 
@@ -429,8 +431,7 @@ def main():
         for group in adam.param_groups:
             group["lr"] = rate(progress, step, args)
         with precision():
-            logits = run(ids, precision.dtype)
-        loss = loss_of(logits, ids, weight)
+            loss = run(model, ids, weight, precision.dtype)
         if not torch.isfinite(loss):
             sys.exit("loss is not finite at step %d; resume with a lower --lr" % step)
         loss.backward()
