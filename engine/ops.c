@@ -1,5 +1,26 @@
-/* What every backend needs: weights by meaning, and as float. */
+/* What every backend needs: how it is found, weights by meaning, and as float. */
 #include "ops_host.h"
+
+#include <stdio.h>
+
+dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err)
+{
+    /* The first is the default. */
+    const struct dpe_ops *const all[] = {
+        dpe_ops_reference(),
+    };
+    size_t n = sizeof all / sizeof all[0];
+    char known[256] = "";
+    for (size_t i = 0; i < n; i++) {
+        if (device == NULL || strcmp(device, all[i]->name) == 0) {
+            *ops = all[i];
+            return DPE_OK;
+        }
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", all[i]->name);
+    }
+    return dpe_fail(err, DPE_NO_DEVICE, "unknown device \"%.64s\"; there are %s", device, known);
+}
 
 struct dpe_tensor dpe_layer_matrix(const struct dpe_layer_weights *layer, enum dpe_weight which)
 {
