@@ -1,0 +1,327 @@
+/**
+ * @file detect.h
+ * The sweep: which length suits which frequency group.
+ *
+ * A *cell* is (group, detecting length): the group's pairs move with scale s = L/t, every other
+ * group sits at half the trained length, s = 2L/L0. Cells whose plans mean the same are one
+ * *configuration*, run once. A sweep is the loop over configurations and samples; what comes out of
+ * it are rows (outputs.h), and everything below is computed from rows, so a table can be rebuilt
+ * from them at any time. Source of the definitions: the DPE paper's detection; docs of this folder.
+ *
+ * Nothing here keeps state between calls and nothing prints. Arrays named [g][t] are row-major.
+ */
+#ifndef DPE_DETECT_H
+#define DPE_DETECT_H
+
+#include "eval.h"
+
+/* --------------------------------------------------------------------------------- cells, plans */
+
+enum { DPE_DETECT_MAX_LENGTHS = 64 };
+
+/** What spans the grid. */
+struct dpe_detect_params {
+    int64_t length;         /**< L, tokens */
+    int64_t trained_length; /**< L0, tokens */
+    int64_t window;         /**< w, tokens: nearer keys keep their distance */
+    int n_groups;           /**< C equal ranges of pairs */
+    int n_lengths;
+    int64_t lengths[DPE_DETECT_MAX_LENGTHS]; /**< detecting lengths t, ascending, w ≤ t ≤ L */
+};
+
+/** min(1024, L0/8), at least 1. */
+int64_t dpe_detect_default_window(int64_t trained_length);
+
+/** Fill params->lengths (length, trained_length and window are set) from "auto" or a list "a,b,…".
+ *  auto: L/128 … L by powers of two; those shorter than the window (or than 1) are left out and
+ *  counted in *skipped, because at t < w no far key would sit nearer than w: t + w(1 − t/L) > t.
+ *  A listed length shorter than the window, longer than L, or twice there is DPE_USAGE. */
+dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *params,
+                                    int *skipped, struct dpe_error *err);
+
+/** One distinct configuration. */
+struct dpe_detect_config {
+    char key[33]; /**< row key of the plan (dpe_plan_key) */
+    struct dpe_plan plan;
+    int group, length; /**< first cell that asks for it */
+};
+
+/** The grid: every cell's configuration. Filled by dpe_detect_grid_make, freed with
+ *  dpe_detect_grid_free. */
+struct dpe_detect_grid {
+    struct dpe_detect_params params;
+    int64_t n_pairs;
+    int32_t *edges; /**< [n_groups + 1] first pair of each group */
+    int32_t *cell;  /**< [n_groups][n_lengths] index into configs */
+    int n_configs;
+    struct dpe_detect_config *configs; /**< in order of their first cell */
+};
+/** Check the parameters (DPE_USAGE names the option to change) and make the distinct plans. L must
+ *  be at least L0/2: below that the other groups' scale would be less than one. */
+dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
+                                const struct dpe_plan_context *context,
+                                struct dpe_detect_grid *grid, struct dpe_error *err);
+void dpe_detect_grid_free(struct dpe_detect_grid *grid);
+
+/** The base of all cells: every group at L0/2. */
+dpe_status dpe_detect_base_plan(const struct dpe_detect_grid *grid,
+                                const struct dpe_plan_context *context, struct dpe_plan *plan,
+                                struct dpe_error *err);
+
+/** Scales of the joint plan, S_g = max(1, ⌊L / e_g⌋). A group without an effective length
+ *  (e_g < 1) stays where it was during detection: S_g = 2L/L0. scale [n_groups]. */
+void dpe_detect_joint_scales(const struct dpe_detect_params *params, const int64_t *effective,
+                             double *scale);
+/** The plan with those scales; all pairs of every group move. */
+dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
+                                 const struct dpe_plan_context *context, const double *scale,
+                                 struct dpe_plan *plan, struct dpe_error *err);
+
+/* --------------------------------------------------------------------------------- order of work
+ */
+
+/** Where a sweep stands: rounds of `per_round` samples over all tasks and plans. Zero-initialise
+ *  the position, fill the sizes. A sweep that stops early has seen every plan about equally. */
+struct dpe_detect_cursor {
+    int64_t per_round;    /**< ≥ 1 */
+    int n_tasks, n_plans; /**< tasks ≤ 4 */
+    int64_t n_samples[4]; /**< per task */
+    int64_t first;        /**< first sample of the current round */
+    int task, plan;       /**< current */
+    int64_t sample;       /**< offset in the round */
+};
+/** The next (task, plan, sample) in order, false at the end. Every triple comes exactly once. */
+bool dpe_detect_next(struct dpe_detect_cursor *cursor, int *task, int *plan, int64_t *sample);
+
+/** Plans and tasks that are run together, in the cursor's order. All borrowed. */
+struct dpe_detect_stage {
+    const char *name; /**< for people: "sweep", "validate" */
+    int n_tasks;      /**< ≤ 4 */
+    const struct dpe_task *tasks;
+    const int64_t *first;     /**< [n_tasks] index of the first sample */
+    const int64_t *n_samples; /**< [n_tasks] */
+    int n_plans;
+    const struct dpe_plan *const *plans;
+    const char *const *keys; /**< [n_plans] row keys */
+    int64_t per_round;       /**< ≥ 1 */
+};
+/** What the caller of dpe_detect_run_stage adds. Any status but DPE_OK ends the stage with it. */
+struct dpe_detect_hooks {
+    void *user;
+    /** The session to run in; asked before the first row that is not there yet. */
+    dpe_status (*session)(void *user, struct dpe_session **session, struct dpe_error *err);
+    /** Before a row is run: may stop the stage (a signal, a time budget). */
+    dpe_status (*before)(void *user, int task, struct dpe_error *err);
+    /** After a row was run and is safe. */
+    dpe_status (*after)(void *user, int task, int plan, const struct dpe_row *row,
+                        struct dpe_error *err);
+};
+/** Run every row of the stage that `run` does not hold yet and add it. */
+dpe_status dpe_detect_run_stage(const struct dpe_detect_stage *stage, struct dpe_run *run,
+                                const struct dpe_detect_hooks *hooks, struct dpe_error *err);
+
+/* ------------------------------------------------------------------------------- rows to scores */
+
+/** Rows of one task laid out as [cells][samples]; what was not run is NaN, −1, and status −1. */
+struct dpe_detect_scores {
+    int n_cells;
+    int64_t n_samples;
+    int32_t *status;                     /**< enum dpe_row_status, −1 = not run */
+    double *recall, *at_least_half;      /**< NIAH */
+    double *nll_sum;                     /**< nats */
+    int64_t *n_tokens, *n_words;         /**< scored */
+    int64_t *prompt_tokens, *new_tokens; /**< of the sample, generated */
+    uint64_t *seed;                      /**< of the sample; 0 = not run */
+    double *seconds;                     /**< wall time */
+};
+/** Look up the rows (task, key of each cell, first_sample …) in `run`. Seeds are copied as they
+ *  are. `keys` [n_cells]. The caller frees with dpe_detect_scores_free. */
+dpe_status dpe_detect_collect(const struct dpe_run *run, const char *task, const char *const *keys,
+                              int n_cells, int64_t first_sample, int64_t n_samples,
+                              struct dpe_detect_scores *scores, struct dpe_error *err);
+/** The same for given dimensions with nothing run, for filling by hand. */
+dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells, int64_t n_samples,
+                                  struct dpe_error *err);
+void dpe_detect_scores_free(struct dpe_detect_scores *scores);
+
+/* ------------------------------------------------------------------------------------- ranking */
+
+enum dpe_detect_criterion {
+    DPE_DETECT_RECALL,     /**< higher is better */
+    DPE_DETECT_PERPLEXITY, /**< lower is better */
+};
+
+/** What the scores say. Arrays owned; free with dpe_detect_ranking_free. */
+struct dpe_detect_ranking {
+    enum dpe_detect_criterion criterion;
+    int n_groups, n_lengths;
+    double *mean, *low, *high; /**< [g][t] recall (bootstrap) or perplexity (jackknife), 95 % */
+    int64_t *n_valid;          /**< [g][t] valid rows */
+    int32_t *rank;             /**< [g][t] 1 = best, −1 = no rank */
+    int64_t *effective;        /**< [g] length of rank 1, −1 = none */
+    double *p_value;           /**< [g] of "the lengths do not differ", NaN = none ranked */
+    uint8_t *informative;      /**< [g] 1 when p < 0.05 */
+};
+
+/** Rank scores [n_groups · n_lengths cells][samples] of a grid with these detecting lengths.
+ *  Within a group the lengths are compared on the samples that are valid under each of them; a
+ *  length with less than half as many valid rows as the group's fullest gets no rank. Better mean
+ *  first, ties to the larger length; means of recall that differ by less than 1e-9 are ties. A
+ *  group without valid rows gets no rank. Deterministic. */
+dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
+                           const int64_t *lengths, int n_lengths,
+                           enum dpe_detect_criterion criterion, struct dpe_detect_ranking *ranking,
+                           struct dpe_error *err);
+void dpe_detect_ranking_free(struct dpe_detect_ranking *ranking);
+
+/** p-value of "the lengths of a group do not differ": values [n_lengths][n_samples] without NaN;
+ *  the statistic is best mean − worst mean, its null distribution comes from permuting each
+ *  sample's values among the lengths (`rounds` times, +1 rule). Because best and worst are chosen
+ *  anew in every permutation, having picked them after looking is accounted for. 1 when all values
+ *  of every sample are equal. */
+double dpe_detect_spread(const double *values, int n_lengths, int64_t n_samples, int rounds,
+                         uint64_t seed);
+
+/* ---------------------------------------------------------------------------------- validation */
+
+enum { DPE_DETECT_ROPE, DPE_DETECT_BASE, DPE_DETECT_JOINT, DPE_DETECT_N_VALIDATED };
+
+/** Names of the three validated plans: "rope", "base", "joint". */
+extern const char *const dpe_detect_validated_names[DPE_DETECT_N_VALIDATED];
+
+enum dpe_detect_verdict {
+    DPE_DETECT_BETTER,     /**< the paired interval of joint − base lies on the good side of 0 */
+    DPE_DETECT_NOT_BETTER, /**< better by less than noise, or equal */
+    DPE_DETECT_WORSE,      /**< the mean is on the bad side of 0 */
+    DPE_DETECT_UNKNOWN,    /**< no pair of valid rows */
+};
+
+/** What validation on other samples says of the joint plan. Differences are joint − base and
+ *  joint − rope: of recall, or of nats per token (then negative is better). */
+struct dpe_detect_validation {
+    enum dpe_detect_criterion criterion;
+    struct dpe_interval value[DPE_DETECT_N_VALIDATED]; /**< recall or perplexity, 95 % */
+    struct dpe_interval minus_base, minus_rope;        /**< paired bootstrap, 95 % */
+    double p_base, p_rope;                             /**< sign-flip test */
+    enum dpe_detect_verdict verdict;                   /**< against the base */
+};
+/** scores: DPE_DETECT_N_VALIDATED cells in the order above. */
+dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
+                               enum dpe_detect_criterion criterion,
+                               struct dpe_detect_validation *validation, struct dpe_error *err);
+
+/* --------------------------------------------------------------------------------------- table */
+
+/** One benchmark of a sweep: where its rows are and, once collected, what they say. */
+struct dpe_detect_result {
+    bool used;
+    enum dpe_detect_criterion criterion;
+    const char *task, *validate_task; /**< names of the sample streams */
+    int64_t n_samples, first_validated, n_validated;
+    bool fresh;               /**< the validated samples are not those of the sweep */
+    const char *const *books; /**< perplexity: [n_samples] ids; NULL for NIAH */
+    struct dpe_detect_scores scores;
+    struct dpe_detect_ranking ranking;
+    bool validated; /**< the two below are filled */
+    struct dpe_detect_scores validate_scores;
+    struct dpe_detect_validation validation;
+};
+
+/** Everything that the table and the terminal show. `grid`, `context` and names are borrowed; the
+ *  rest is computed from rows by the functions below. */
+struct dpe_detect_report {
+    const struct dpe_detect_grid *grid;
+    const struct dpe_plan_context *context;
+    struct dpe_detect_result results[2];   /**< NIAH, perplexity; the first used one decides */
+    double *scale;                         /**< [n_groups] of the joint plan */
+    char keys[DPE_DETECT_N_VALIDATED][33]; /**< row keys of the validated plans, "" = not known */
+    uint64_t seed, validation_seed;
+    /* what the run was about, for /model, /tokenizer, /corpus and /detect */
+    const struct dpe_model *model;
+    const struct dpe_tokenizer *tokenizer;
+    const struct dpe_corpus *corpus;
+    const char *niah_spec, *niah_template, *chat_template; /**< spec, hashes; NULL = none */
+};
+/** The result that decides: NIAH when it is used. */
+const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report);
+/** Collect the sweep's rows and rank them; fills scale as well. May be called again. */
+dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
+                                   struct dpe_error *err);
+/** Collect the validated rows (keys are filled) and compare. May be called again. */
+dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
+                                        struct dpe_error *err);
+/** Free what was computed. */
+void dpe_detect_report_free(struct dpe_detect_report *report);
+/** Write the report's groups (outputs/SCHEMA.md, "Detection") into a table open for writing;
+ *  /table only when `complete`. */
+dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
+                            struct dpe_table *table, struct dpe_error *err);
+
+/* ------------------------------------------------------------------------------------ estimate */
+
+/** What a sweep will cost, from the configuration alone. */
+struct dpe_detect_cost {
+    int64_t rows;               /**< sweep and validation */
+    double prompt_tokens;       /**< read */
+    double new_tokens;          /**< generated at most */
+    double products, attention; /**< floating-point operations */
+    uint64_t session_bytes, weight_bytes;
+};
+/** Seconds that this machine takes for one operation of each kind, measured by
+ *  dpe_detect_measure. */
+struct dpe_detect_speed {
+    double per_product, per_attention; /**< seconds per operation of a prefill */
+    double per_new_token;              /**< seconds, at about the measured length */
+    int64_t tokens;                    /**< that the prefill had */
+    double seconds;                    /**< it took */
+};
+/** Run prefills of doubling length in `session` (its cache is emptied) until one takes `enough`
+ *  seconds or `most` tokens are reached, then generate a few tokens. Uses token ids that every
+ *  vocabulary has. */
+dpe_status dpe_detect_measure(struct dpe_session *session, const struct dpe_config *config,
+                              int64_t most, double enough, double (*clock)(void),
+                              struct dpe_detect_speed *speed, struct dpe_error *err);
+
+/* ----------------------------------------------------------------------------------- rendering */
+
+enum dpe_detect_colour { DPE_DETECT_MONO, DPE_DETECT_256, DPE_DETECT_TRUECOLOUR };
+
+/** What the terminal can show. `no_colour`, `term` and `colorterm` are the environment's NO_COLOR,
+ *  TERM and COLORTERM (NULL = unset). */
+enum dpe_detect_colour dpe_detect_colour_of(bool terminal, const char *no_colour, const char *term,
+                                            const char *colorterm);
+
+/** A length in few characters: 512, 1k, 128k, 1000. */
+void dpe_detect_short_length(int64_t length, char text[24]);
+
+/** The group × length heat map, the best of each group marked by '*', appended to `out`. Fits into
+ *  `width` columns (≥ 20): cells shrink from 0.625 to 6, and from there whole columns are left out
+ *  and counted. Colours set both fore- and background, so any terminal theme shows them. */
+dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
+                              const struct dpe_detect_ranking *ranking, int width,
+                              enum dpe_detect_colour colour, struct dpe_text *out,
+                              struct dpe_error *err);
+/** A line per group: pairs, effective length, scale, and as many ranks with their intervals as fit
+ *  into `width`. */
+dpe_status dpe_detect_rank_table(const struct dpe_detect_grid *grid,
+                                 const struct dpe_detect_ranking *ranking, int width,
+                                 struct dpe_text *out, struct dpe_error *err);
+/** The three validated plans and the verdict in words. */
+dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation, int width,
+                                       struct dpe_text *out, struct dpe_error *err);
+
+/** What the live line shows. */
+struct dpe_detect_progress {
+    const char *stage; /**< "sweep" or "validate" */
+    int64_t plans_done, plans, rows_done, rows;
+    double rate;         /**< rows per second, ≤ 0 = unknown */
+    double seconds_left; /**< < 0 = unknown */
+    const int64_t *best; /**< [n_best] best length so far, −1 = none yet; NULL = not shown */
+    int n_best;
+};
+/** One line of at most `width` columns, NUL-terminated in text[size], no newline: what matters
+ *  least is shortened and dropped first. */
+void dpe_detect_live_line(const struct dpe_detect_progress *progress, int width, char *text,
+                          size_t size);
+
+#endif

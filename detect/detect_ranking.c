@@ -1,0 +1,386 @@
+/* From rows to ranks: what the scores of a grid say, and what they cannot say. */
+#include "detect.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Results must be the same whenever they are computed, so resampling has fixed sizes and seeds. */
+enum { BOOTSTRAP_ROUNDS = 2000, PERMUTATIONS = 1999, STATISTICS_SEED = 1 };
+static const double level = 0.95;
+static const double informative_p = 0.05;
+
+const char *const dpe_detect_validated_names[DPE_DETECT_N_VALIDATED] = {"rope", "base", "joint"};
+
+/* ---------------------------------------------------------------------------------------- scores
+ */
+
+static void scores_clear(struct dpe_detect_scores *scores, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        scores->status[i] = -1;
+        scores->recall[i] = NAN;
+        scores->at_least_half[i] = NAN;
+        scores->nll_sum[i] = NAN;
+        scores->n_tokens[i] = -1;
+        scores->n_words[i] = -1;
+        scores->prompt_tokens[i] = -1;
+        scores->new_tokens[i] = -1;
+        scores->seed[i] = 0;
+        scores->seconds[i] = NAN;
+    }
+}
+
+dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells, int64_t n_samples,
+                                  struct dpe_error *err)
+{
+    *scores = (struct dpe_detect_scores){.n_cells = n_cells, .n_samples = n_samples};
+    size_t n = 0;
+    if (n_cells < 0 || n_samples < 0 ||
+        __builtin_mul_overflow((size_t)n_cells, (size_t)n_samples, &n)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%d cells of %lld samples overflow", n_cells,
+                        (long long)n_samples);
+    }
+    scores->status = dpe_alloc(n, sizeof *scores->status);
+    scores->recall = dpe_alloc(n, sizeof *scores->recall);
+    scores->at_least_half = dpe_alloc(n, sizeof *scores->at_least_half);
+    scores->nll_sum = dpe_alloc(n, sizeof *scores->nll_sum);
+    scores->n_tokens = dpe_alloc(n, sizeof *scores->n_tokens);
+    scores->n_words = dpe_alloc(n, sizeof *scores->n_words);
+    scores->prompt_tokens = dpe_alloc(n, sizeof *scores->prompt_tokens);
+    scores->new_tokens = dpe_alloc(n, sizeof *scores->new_tokens);
+    scores->seed = dpe_alloc(n, sizeof *scores->seed);
+    scores->seconds = dpe_alloc(n, sizeof *scores->seconds);
+    if (scores->status == NULL || scores->recall == NULL || scores->at_least_half == NULL ||
+        scores->nll_sum == NULL || scores->n_tokens == NULL || scores->n_words == NULL ||
+        scores->prompt_tokens == NULL || scores->new_tokens == NULL || scores->seed == NULL ||
+        scores->seconds == NULL) {
+        dpe_detect_scores_free(scores);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d x %lld scores", n_cells,
+                        (long long)n_samples);
+    }
+    scores_clear(scores, n);
+    return DPE_OK;
+}
+
+void dpe_detect_scores_free(struct dpe_detect_scores *scores)
+{
+    free(scores->status);
+    free(scores->recall);
+    free(scores->at_least_half);
+    free(scores->nll_sum);
+    free(scores->n_tokens);
+    free(scores->n_words);
+    free(scores->prompt_tokens);
+    free(scores->new_tokens);
+    free(scores->seed);
+    free(scores->seconds);
+    *scores = (struct dpe_detect_scores){0};
+}
+
+/* ------------------------------------------------------------------------------------- informative
+ */
+
+/* Best mean − worst mean, times n_samples. */
+static double spread_of(const double *sums, int n_lengths)
+{
+    double low = sums[0];
+    double high = sums[0];
+    for (int t = 1; t < n_lengths; t++) {
+        low = sums[t] < low ? sums[t] : low;
+        high = sums[t] > high ? sums[t] : high;
+    }
+    return high - low;
+}
+
+static void shuffle(double *values, int n, struct dpe_rng *rng)
+{
+    for (int i = n - 1; i > 0; i--) {
+        uint32_t j = dpe_rng_below(rng, (uint32_t)i + 1);
+        double kept = values[i];
+        values[i] = values[j];
+        values[j] = kept;
+    }
+}
+
+double dpe_detect_spread(const double *values, int n_lengths, int64_t n_samples, int rounds,
+                         uint64_t seed)
+{
+    double sums[DPE_DETECT_MAX_LENGTHS] = {0};
+    double one[DPE_DETECT_MAX_LENGTHS] = {0};
+    if (n_lengths < 2 || n_lengths > DPE_DETECT_MAX_LENGTHS || n_samples < 1) {
+        return 1.0;
+    }
+    for (int t = 0; t < n_lengths; t++) {
+        for (int64_t s = 0; s < n_samples; s++) {
+            sums[t] += values[t * n_samples + s];
+        }
+    }
+    double observed = spread_of(sums, n_lengths);
+    if (observed <= 0.0) {
+        return 1.0;
+    }
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, seed, 0);
+    int64_t as_large = 0;
+    for (int r = 0; r < rounds; r++) {
+        memset(sums, 0, sizeof sums);
+        for (int64_t s = 0; s < n_samples; s++) {
+            for (int t = 0; t < n_lengths; t++) {
+                one[t] = values[t * n_samples + s];
+            }
+            shuffle(one, n_lengths, &rng);
+            for (int t = 0; t < n_lengths; t++) {
+                sums[t] += one[t];
+            }
+        }
+        /* Sums of the same numbers in another order differ by rounding. */
+        as_large += spread_of(sums, n_lengths) >= observed * (1.0 - 1e-12);
+    }
+    return (double)(as_large + 1) / (double)(rounds + 1);
+}
+
+/* ----------------------------------------------------------------------------------------- ranking
+ */
+
+/* The values of one group that are compared: row t of `values` belongs to length `which[t]`. */
+struct comparison {
+    int n_lengths;
+    int64_t n_samples;
+    int which[DPE_DETECT_MAX_LENGTHS];
+    double *values;  /* [n_lengths][n_samples] recall, or nats per token */
+    double *weights; /* [n_samples] of a sample in the mean: 1, or its tokens */
+};
+
+static double value_of(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
+                       size_t at)
+{
+    if (criterion == DPE_DETECT_RECALL) {
+        return scores->recall[at];
+    }
+    return scores->n_tokens[at] > 0 ? scores->nll_sum[at] / (double)scores->n_tokens[at]
+                                    : (double)NAN;
+}
+
+/* Lengths with enough valid rows, and the samples valid under each of them. */
+static dpe_status compare_group(const struct dpe_detect_scores *scores,
+                                const struct dpe_detect_ranking *ranking, int group,
+                                struct comparison *with, struct dpe_error *err)
+{
+    const int64_t *n_valid = ranking->n_valid + group * ranking->n_lengths;
+    int64_t fullest = 0;
+    for (int t = 0; t < ranking->n_lengths; t++) {
+        fullest = n_valid[t] > fullest ? n_valid[t] : fullest;
+    }
+    *with = (struct comparison){0};
+    for (int t = 0; t < ranking->n_lengths; t++) {
+        if (n_valid[t] > 0 && 2 * n_valid[t] >= fullest) {
+            with->which[with->n_lengths++] = t;
+        }
+    }
+    size_t most = (size_t)scores->n_samples;
+    with->values = dpe_alloc((size_t)ranking->n_lengths * most, sizeof *with->values);
+    with->weights = dpe_alloc(most, sizeof *with->weights);
+    int64_t *common = dpe_alloc(most, sizeof *common);
+    if (with->values == NULL || with->weights == NULL || common == NULL) {
+        free(common);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for ranking %zu samples", most);
+    }
+    size_t base = (size_t)group * (size_t)ranking->n_lengths * most;
+    for (int64_t s = 0; s < scores->n_samples; s++) {
+        bool all = with->n_lengths > 0;
+        for (int i = 0; i < with->n_lengths && all; i++) {
+            size_t at = base + (size_t)with->which[i] * most + (size_t)s;
+            all = isfinite(value_of(scores, ranking->criterion, at));
+        }
+        if (all) {
+            common[with->n_samples++] = s;
+        }
+    }
+    for (int i = 0; i < with->n_lengths; i++) {
+        for (int64_t s = 0; s < with->n_samples; s++) {
+            size_t at = base + (size_t)with->which[i] * most + (size_t)common[s];
+            with->values[i * with->n_samples + s] = value_of(scores, ranking->criterion, at);
+            with->weights[s] =
+                ranking->criterion == DPE_DETECT_RECALL ? 1.0 : (double)scores->n_tokens[at];
+        }
+    }
+    free(common);
+    return DPE_OK;
+}
+
+/* Smaller is better. Recall is rounded first, so that shares such as 1/3 + 2/3 tie with 1. */
+static double badness(const struct comparison *with, int i, enum dpe_detect_criterion criterion)
+{
+    double sum = 0.0;
+    double weight = 0.0;
+    for (int64_t s = 0; s < with->n_samples; s++) {
+        sum += with->weights[s] * with->values[i * with->n_samples + s];
+        weight += with->weights[s];
+    }
+    double mean = sum / weight;
+    return criterion == DPE_DETECT_RECALL ? -round(mean * 1e9) : mean;
+}
+
+static void rank_group(const struct comparison *with, const int64_t *lengths,
+                       struct dpe_detect_ranking *ranking, int group)
+{
+    double bad[DPE_DETECT_MAX_LENGTHS];
+    int32_t *rank = ranking->rank + group * ranking->n_lengths;
+    for (int i = 0; i < with->n_lengths; i++) {
+        bad[i] = badness(with, i, ranking->criterion);
+    }
+    for (int i = 0; i < with->n_lengths; i++) {
+        int better = 0;
+        for (int k = 0; k < with->n_lengths; k++) {
+            bool longer = lengths[with->which[k]] > lengths[with->which[i]];
+            better += bad[k] < bad[i] || (bad[k] == bad[i] && longer);
+        }
+        rank[with->which[i]] = better + 1;
+        if (better == 0) {
+            ranking->effective[group] = lengths[with->which[i]];
+        }
+    }
+    ranking->p_value[group] = dpe_detect_spread(with->values, with->n_lengths, with->n_samples,
+                                                PERMUTATIONS, STATISTICS_SEED + (uint64_t)group);
+    ranking->informative[group] = ranking->p_value[group] < informative_p;
+}
+
+static struct dpe_interval interval_of(const struct dpe_detect_scores *scores, int cell,
+                                       enum dpe_detect_criterion criterion)
+{
+    size_t at = (size_t)cell * (size_t)scores->n_samples;
+    size_t n = (size_t)scores->n_samples;
+    if (criterion == DPE_DETECT_RECALL) {
+        return dpe_bootstrap_mean(scores->recall + at, n, level, BOOTSTRAP_ROUNDS, STATISTICS_SEED);
+    }
+    return dpe_perplexity(scores->nll_sum + at, scores->n_tokens + at, n, level);
+}
+
+static dpe_status ranking_init(struct dpe_detect_ranking *ranking, int n_groups, int n_lengths,
+                               enum dpe_detect_criterion criterion, struct dpe_error *err)
+{
+    *ranking = (struct dpe_detect_ranking){
+        .criterion = criterion, .n_groups = n_groups, .n_lengths = n_lengths};
+    size_t groups = (size_t)n_groups;
+    size_t cells = groups * (size_t)n_lengths;
+    ranking->mean = dpe_alloc(cells, sizeof *ranking->mean);
+    ranking->low = dpe_alloc(cells, sizeof *ranking->low);
+    ranking->high = dpe_alloc(cells, sizeof *ranking->high);
+    ranking->n_valid = dpe_alloc(cells, sizeof *ranking->n_valid);
+    ranking->rank = dpe_alloc(cells, sizeof *ranking->rank);
+    ranking->effective = dpe_alloc(groups, sizeof *ranking->effective);
+    ranking->p_value = dpe_alloc(groups, sizeof *ranking->p_value);
+    ranking->informative = dpe_alloc_zero(groups, sizeof *ranking->informative);
+    if (ranking->mean == NULL || ranking->low == NULL || ranking->high == NULL ||
+        ranking->n_valid == NULL || ranking->rank == NULL || ranking->effective == NULL ||
+        ranking->p_value == NULL || ranking->informative == NULL) {
+        dpe_detect_ranking_free(ranking);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for ranking %zu cells", cells);
+    }
+    for (size_t i = 0; i < cells; i++) {
+        ranking->rank[i] = -1;
+    }
+    for (size_t g = 0; g < groups; g++) {
+        ranking->effective[g] = -1;
+        ranking->p_value[g] = NAN;
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
+                           const int64_t *lengths, int n_lengths,
+                           enum dpe_detect_criterion criterion, struct dpe_detect_ranking *ranking,
+                           struct dpe_error *err)
+{
+    if (n_groups < 1 || n_lengths < 1 || n_lengths > DPE_DETECT_MAX_LENGTHS ||
+        scores->n_cells != n_groups * n_lengths) {
+        *ranking = (struct dpe_detect_ranking){0};
+        return dpe_fail(err, DPE_INTERNAL, "scores of %d cells do not fit a grid of %d x %d",
+                        scores->n_cells, n_groups, n_lengths);
+    }
+    dpe_status status = ranking_init(ranking, n_groups, n_lengths, criterion, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    for (int c = 0; c < scores->n_cells; c++) {
+        struct dpe_interval interval = interval_of(scores, c, criterion);
+        ranking->mean[c] = interval.mean;
+        ranking->low[c] = interval.low;
+        ranking->high[c] = interval.high;
+        ranking->n_valid[c] = interval.n;
+    }
+    for (int g = 0; g < n_groups && status == DPE_OK; g++) {
+        struct comparison with = {0};
+        status = compare_group(scores, ranking, g, &with, err);
+        if (status == DPE_OK && with.n_samples > 0) {
+            rank_group(&with, lengths, ranking, g);
+        }
+        free(with.values);
+        free(with.weights);
+    }
+    if (status != DPE_OK) {
+        dpe_detect_ranking_free(ranking);
+    }
+    return status;
+}
+
+void dpe_detect_ranking_free(struct dpe_detect_ranking *ranking)
+{
+    free(ranking->mean);
+    free(ranking->low);
+    free(ranking->high);
+    free(ranking->n_valid);
+    free(ranking->rank);
+    free(ranking->effective);
+    free(ranking->p_value);
+    free(ranking->informative);
+    *ranking = (struct dpe_detect_ranking){0};
+}
+
+/* -------------------------------------------------------------------------------------- validation
+ */
+
+dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
+                               enum dpe_detect_criterion criterion,
+                               struct dpe_detect_validation *validation, struct dpe_error *err)
+{
+    if (scores->n_cells != DPE_DETECT_N_VALIDATED) {
+        return dpe_fail(err, DPE_INTERNAL, "validation of %d plans instead of %d", scores->n_cells,
+                        DPE_DETECT_N_VALIDATED);
+    }
+    size_t n = (size_t)scores->n_samples;
+    double *values = dpe_alloc(DPE_DETECT_N_VALIDATED * n, sizeof *values);
+    if (values == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu validation samples", n);
+    }
+    for (int c = 0; c < DPE_DETECT_N_VALIDATED; c++) {
+        validation->value[c] = interval_of(scores, c, criterion);
+        for (size_t s = 0; s < n; s++) {
+            values[(size_t)c * n + s] = value_of(scores, criterion, (size_t)c * n + s);
+        }
+    }
+    const double *rope = values + DPE_DETECT_ROPE * n;
+    const double *base = values + DPE_DETECT_BASE * n;
+    const double *joint = values + DPE_DETECT_JOINT * n;
+    validation->criterion = criterion;
+    validation->minus_base =
+        dpe_bootstrap_paired(joint, base, n, level, BOOTSTRAP_ROUNDS, STATISTICS_SEED);
+    validation->minus_rope =
+        dpe_bootstrap_paired(joint, rope, n, level, BOOTSTRAP_ROUNDS, STATISTICS_SEED);
+    validation->p_base = dpe_sign_flip(joint, base, n, PERMUTATIONS, STATISTICS_SEED);
+    validation->p_rope = dpe_sign_flip(joint, rope, n, PERMUTATIONS, STATISTICS_SEED);
+    free(values);
+    const struct dpe_interval *gain = &validation->minus_base;
+    bool higher = criterion == DPE_DETECT_RECALL;
+    if (gain->n == 0) {
+        validation->verdict = DPE_DETECT_UNKNOWN;
+    } else if (higher ? gain->mean < 0.0 : gain->mean > 0.0) {
+        validation->verdict = DPE_DETECT_WORSE;
+    } else if (higher ? gain->low > 0.0 : gain->high < 0.0) {
+        validation->verdict = DPE_DETECT_BETTER;
+    } else {
+        validation->verdict = DPE_DETECT_NOT_BETTER;
+    }
+    return DPE_OK;
+}

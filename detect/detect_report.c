@@ -1,0 +1,131 @@
+/* Rows of a run → what the table and the terminal show. */
+#include "detect.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static void scores_set(struct dpe_detect_scores *scores, size_t at, const struct dpe_row *row)
+{
+    bool ok = row->status == DPE_ROW_OK;
+    scores->status[at] = row->status;
+    scores->recall[at] = ok ? row->score : (double)NAN;
+    scores->at_least_half[at] = ok ? row->at_least_half : (double)NAN;
+    scores->nll_sum[at] = ok ? row->nll_sum : (double)NAN;
+    scores->n_tokens[at] = row->n_tokens;
+    scores->n_words[at] = row->n_words;
+    scores->prompt_tokens[at] = row->prompt_tokens;
+    scores->new_tokens[at] = row->new_tokens;
+    scores->seed[at] = row->seed;
+    scores->seconds[at] = row->seconds;
+}
+
+dpe_status dpe_detect_collect(const struct dpe_run *run, const char *task, const char *const *keys,
+                              int n_cells, int64_t first_sample, int64_t n_samples,
+                              struct dpe_detect_scores *scores, struct dpe_error *err)
+{
+    dpe_status status = dpe_detect_scores_init(scores, n_cells, n_samples, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    for (int c = 0; c < n_cells; c++) {
+        for (int64_t s = 0; s < n_samples; s++) {
+            const struct dpe_row *row = dpe_run_find(run, task, keys[c], first_sample + s);
+            if (row != NULL) {
+                scores_set(scores, (size_t)c * (size_t)n_samples + (size_t)s, row);
+            }
+        }
+    }
+    return DPE_OK;
+}
+
+const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report)
+{
+    return report->results[0].used ? &report->results[0] : &report->results[1];
+}
+
+static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
+                              const struct dpe_run *run, const char *const *keys,
+                              struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    dpe_detect_scores_free(&result->scores);
+    dpe_detect_ranking_free(&result->ranking);
+    dpe_status status =
+        dpe_detect_collect(run, result->task, keys, params->n_groups * params->n_lengths, 0,
+                           result->n_samples, &result->scores, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    return dpe_detect_rank(&result->scores, params->n_groups, params->lengths, params->n_lengths,
+                           result->criterion, &result->ranking, err);
+}
+
+dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
+                                   struct dpe_error *err)
+{
+    const struct dpe_detect_grid *grid = report->grid;
+    size_t n_cells = (size_t)grid->params.n_groups * (size_t)grid->params.n_lengths;
+    const char **keys = dpe_alloc(n_cells, sizeof *keys);
+    if (report->scale == NULL) {
+        report->scale = dpe_alloc((size_t)grid->params.n_groups, sizeof *report->scale);
+    }
+    if (keys == NULL || report->scale == NULL) {
+        free(keys);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu cells", n_cells);
+    }
+    for (size_t c = 0; c < n_cells; c++) {
+        keys[c] = grid->configs[grid->cell[c]].key;
+    }
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        if (report->results[i].used) {
+            status = report_task(report, &report->results[i], run, keys, err);
+        }
+    }
+    free(keys);
+    if (status == DPE_OK) {
+        dpe_detect_joint_scales(&grid->params, dpe_detect_deciding(report)->ranking.effective,
+                                report->scale);
+    }
+    return status;
+}
+
+dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
+                                        struct dpe_error *err)
+{
+    const char *keys[DPE_DETECT_N_VALIDATED];
+    for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
+        keys[v] = report->keys[v];
+    }
+    for (int i = 0; i < 2; i++) {
+        struct dpe_detect_result *result = &report->results[i];
+        if (!result->used) {
+            continue;
+        }
+        dpe_detect_scores_free(&result->validate_scores);
+        result->validated = false;
+        dpe_status status = dpe_detect_collect(run, result->validate_task, keys,
+                                               DPE_DETECT_N_VALIDATED, result->first_validated,
+                                               result->n_validated, &result->validate_scores, err);
+        if (status == DPE_OK) {
+            status = dpe_detect_validate(&result->validate_scores, result->criterion,
+                                         &result->validation, err);
+        }
+        if (status != DPE_OK) {
+            return status;
+        }
+        result->validated = true;
+    }
+    return DPE_OK;
+}
+
+void dpe_detect_report_free(struct dpe_detect_report *report)
+{
+    for (int i = 0; i < 2; i++) {
+        dpe_detect_scores_free(&report->results[i].scores);
+        dpe_detect_scores_free(&report->results[i].validate_scores);
+        dpe_detect_ranking_free(&report->results[i].ranking);
+    }
+    free(report->scale);
+    report->scale = NULL;
+}
