@@ -74,9 +74,10 @@ dpe_status dpe_identity_hash(const struct dpe_identity *identity, char hex[65],
 void dpe_identity_free(struct dpe_identity *identity);
 
 /** Append what this process is, for /run: started (ISO-8601, UTC), command (argv, shell-quoted),
- *  host, pid, os, cpu, cores, threads, memory_bytes, compiler, software, git, and the versions of
- *  the libraries used here. Names are [a-z0-9_]+; the caller appends what it knows besides (device,
- *  gpu, driver, openblas …) before the run is opened. argc 0: no command; n_threads 0: unknown. */
+ *  host, pid, os, cpu, cores, threads, memory_bytes, software (version, git), compiler, and the
+ * versions of the libraries used here. Names are [a-z0-9_]+; the caller appends what it knows
+ * besides (device, gpu, driver, openblas …) before the run is opened. argc 0: no command; n_threads
+ * 0: unknown. */
 dpe_status dpe_run_info(struct dpe_identity *info, int argc, char *const *argv, int n_threads,
                         struct dpe_error *err);
 

@@ -1,0 +1,395 @@
+/* Identities: what decides a result, compared and kept in manifest.json. */
+#include "outputs_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+enum { MANIFEST_VERSION = 1, MANIFEST_MAX = 16 << 20 };
+
+static bool is_utf8(const char *text)
+{
+    size_t n = strlen(text);
+    return dpe_utf8_check(text, n) == n;
+}
+
+const char *dpe_identity_get(const struct dpe_identity *identity, const char *name)
+{
+    for (size_t i = 0; i < identity->n; i++) {
+        if (strcmp(identity->fields[i].name, name) == 0) {
+            return identity->fields[i].value;
+        }
+    }
+    return NULL;
+}
+
+static dpe_status reserve(struct dpe_identity *identity, struct dpe_error *err)
+{
+    if (identity->n < identity->capacity) {
+        return DPE_OK;
+    }
+    size_t capacity = identity->capacity == 0 ? 16 : identity->capacity * 2;
+    size_t bytes = 0;
+    struct dpe_identity_field *fields = NULL;
+    if (!__builtin_mul_overflow(capacity, sizeof *fields, &bytes)) {
+        fields = realloc(identity->fields, bytes);
+    }
+    if (fields == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu names", capacity);
+    }
+    identity->fields = fields;
+    identity->capacity = capacity;
+    return DPE_OK;
+}
+
+dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, const char *value,
+                            struct dpe_error *err)
+{
+    if (name[0] == '\0' || dpe_identity_get(identity, name) != NULL) {
+        return dpe_fail(err, DPE_INTERNAL, "the name \"%s\" is empty or there twice", name);
+    }
+    if (!is_utf8(name) || !is_utf8(value)) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found other bytes", name);
+    }
+    dpe_status status = reserve(identity, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_identity_field field = {dpe_join(name, "", ""), dpe_join(value, "", "")};
+    if (field.name == NULL || field.value == NULL) {
+        free(field.name);
+        free(field.value);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the value of %s", name);
+    }
+    identity->fields[identity->n++] = field;
+    return DPE_OK;
+}
+
+dpe_status dpe_identity_addf(struct dpe_identity *identity, struct dpe_error *err, const char *name,
+                             const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *value = n < 0 ? NULL : malloc((size_t)n + 1);
+    if (value != NULL) {
+        vsnprintf(value, (size_t)n + 1, format, again);
+    }
+    va_end(again);
+    if (value == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the value of %s", name);
+    }
+    dpe_status status = dpe_identity_add(identity, name, value, err);
+    free(value);
+    return status;
+}
+
+void dpe_identity_free(struct dpe_identity *identity)
+{
+    for (size_t i = 0; i < identity->n; i++) {
+        free(identity->fields[i].name);
+        free(identity->fields[i].value);
+    }
+    free(identity->fields);
+    *identity = (struct dpe_identity){0};
+}
+
+dpe_status dpe_identity_copy(struct dpe_identity *to, const struct dpe_identity *from,
+                             struct dpe_error *err)
+{
+    *to = (struct dpe_identity){0};
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; status == DPE_OK && i < from->n; i++) {
+        status = dpe_identity_add(to, from->fields[i].name, from->fields[i].value, err);
+    }
+    if (status != DPE_OK) {
+        dpe_identity_free(to);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ bytes
+ */
+
+static dpe_status put_string(struct dpe_text *out, const char *text, struct dpe_error *err)
+{
+    size_t n = strlen(text);
+    if (n > UINT32_MAX) {
+        return dpe_fail(err, DPE_INTERNAL, "a text of %zu bytes is too long", n);
+    }
+    unsigned char size[4];
+    dpe_store_u64(size, n, sizeof size);
+    dpe_status status = dpe_text_append(out, (const char *)size, sizeof size, err);
+    return status != DPE_OK ? status : dpe_text_append(out, text, n, err);
+}
+
+dpe_status dpe_identity_encode(const struct dpe_identity *list, struct dpe_text *out,
+                               struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; status == DPE_OK && i < list->n; i++) {
+        status = put_string(out, list->fields[i].name, err);
+        if (status == DPE_OK) {
+            status = put_string(out, list->fields[i].value, err);
+        }
+    }
+    return status;
+}
+
+/* The string at *at, owned; NULL when it is not whole, holds a NUL, or memory is out. */
+static char *get_string(const unsigned char *bytes, size_t n, size_t *at)
+{
+    if (n - *at < 4) {
+        return NULL;
+    }
+    size_t size = (size_t)dpe_load_u64(bytes + *at, 4);
+    *at += 4;
+    if (size > n - *at || memchr(bytes + *at, '\0', size) != NULL) {
+        return NULL;
+    }
+    char *text = malloc(size + 1);
+    if (text != NULL) {
+        memcpy(text, bytes + *at, size);
+        text[size] = '\0';
+        *at += size;
+    }
+    return text;
+}
+
+dpe_status dpe_identity_decode(const unsigned char *bytes, size_t n, struct dpe_identity *list,
+                               struct dpe_error *err)
+{
+    *list = (struct dpe_identity){0};
+    dpe_status status = DPE_OK;
+    size_t at = 0;
+    while (status == DPE_OK && at < n) {
+        char *name = get_string(bytes, n, &at);
+        char *value = name == NULL ? NULL : get_string(bytes, n, &at);
+        if (value == NULL) {
+            status =
+                dpe_fail(err, DPE_BAD_DATA, "a list of names ends within byte %zu of %zu", at, n);
+        } else {
+            status = dpe_identity_add(list, name, value, err);
+        }
+        free(name);
+        free(value);
+    }
+    if (status != DPE_OK) {
+        dpe_identity_free(list);
+    }
+    return status;
+}
+
+dpe_status dpe_identity_hash(const struct dpe_identity *identity, char hex[65],
+                             struct dpe_error *err)
+{
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
+    }
+    for (size_t i = 0; i < identity->n; i++) {
+        const char *texts[2] = {identity->fields[i].name, identity->fields[i].value};
+        for (int k = 0; k < 2; k++) {
+            unsigned char size[8];
+            dpe_store_u64(size, strlen(texts[k]), sizeof size);
+            dpe_sha256_add(hash, size, sizeof size);
+            dpe_sha256_add(hash, texts[k], strlen(texts[k]));
+        }
+    }
+    dpe_sha256_finish(hash, hex);
+    return DPE_OK;
+}
+
+/* --------------------------------------------------------------------------------------- mismatch
+ */
+
+/* A value for a message: long ones lose their middle, so that a list of many still fits. */
+static void show_value(char *out, size_t size, const char *value)
+{
+    enum { LONG = 56, ENDS = 24 };
+    size_t n = value == NULL ? 0 : strlen(value);
+    if (value == NULL) {
+        snprintf(out, size, "(absent)");
+    } else if (n <= LONG) {
+        snprintf(out, size, "\"%s\"", value);
+    } else {
+        size_t head = ENDS, tail = n - ENDS;
+        while (((unsigned char)value[head] & 0xc0) == 0x80) {
+            head--;
+        }
+        while (((unsigned char)value[tail] & 0xc0) == 0x80) {
+            tail++;
+        }
+        snprintf(out, size, "\"%.*s...%s\"", (int)head, value, value + tail);
+    }
+}
+
+struct listing {
+    char text[900];
+    size_t at;
+    int n, unlisted;
+};
+
+static void list_difference(struct listing *list, const char *name, const char *expected,
+                            const char *found)
+{
+    if (expected != NULL && found != NULL && strcmp(expected, found) == 0) {
+        return;
+    }
+    char want[96], got[96];
+    show_value(want, sizeof want, expected);
+    show_value(got, sizeof got, found);
+    list->n++;
+    size_t room = sizeof list->text - list->at;
+    int n = snprintf(list->text + list->at, room, "; %s: expected %s, found %s", name, want, got);
+    if (n < 0 || (size_t)n >= room) {
+        /* No room for the values: the name alone is worth more than nothing. */
+        n = snprintf(list->text + list->at, room, "; %s", name);
+    }
+    if (n < 0 || (size_t)n >= room) {
+        list->text[list->at] = '\0';
+        list->unlisted++;
+        return;
+    }
+    list->at += (size_t)n;
+}
+
+dpe_status dpe_identity_mismatch(const struct dpe_identity *expected,
+                                 const struct dpe_identity *found, const char *path,
+                                 struct dpe_error *err)
+{
+    struct listing list = {0};
+    for (size_t i = 0; i < expected->n; i++) {
+        const char *name = expected->fields[i].name;
+        list_difference(&list, name, expected->fields[i].value, dpe_identity_get(found, name));
+    }
+    for (size_t i = 0; i < found->n; i++) {
+        const char *name = found->fields[i].name;
+        if (dpe_identity_get(expected, name) == NULL) {
+            list_difference(&list, name, NULL, found->fields[i].value);
+        }
+    }
+    if (list.n == 0) {
+        list_difference(&list, "order of the fields", "", NULL);
+    }
+    char more[32] = "";
+    if (list.unlisted > 0) {
+        snprintf(more, sizeof more, "; and %d more", list.unlisted);
+    }
+    return dpe_fail(err, DPE_MISMATCH,
+                    "%s: was made by a different run%s%s; choose another output, or --force", path,
+                    list.text, more);
+}
+
+/* --------------------------------------------------------------------------------------- manifest
+ */
+
+static json_t *manifest_json(const struct dpe_manifest *manifest, const char *hash)
+{
+    json_t *fields = json_array();
+    for (size_t i = 0; fields != NULL && i < manifest->identity.n; i++) {
+        const struct dpe_identity_field *field = &manifest->identity.fields[i];
+        json_t *pair = json_pack("{s:s, s:s}", "name", field->name, "value", field->value);
+        if (json_array_append_new(fields, pair) != 0) {
+            json_decref(fields);
+            return NULL;
+        }
+    }
+    char created[32];
+    dpe_time_text(created);
+    return json_pack("{s:s, s:i, s:s, s:s, s:b, s:s, s:o}", "format", "dpe-journal", "version",
+                     MANIFEST_VERSION, "software", dpe_version(), "created", created, "replace",
+                     (int)manifest->replace, "identity_sha256", hash, "identity", fields);
+}
+
+dpe_status dpe_manifest_write(const char *path, const struct dpe_manifest *manifest,
+                              struct dpe_error *err)
+{
+    char hash[65];
+    dpe_status status = dpe_identity_hash(&manifest->identity, hash, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    json_t *json = manifest_json(manifest, hash);
+    char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(2));
+    if (text == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    } else {
+        status = dpe_write_atomic(path, text, strlen(text), err);
+    }
+    free(text);
+    json_decref(json);
+    return status;
+}
+
+static dpe_status read_fields(const char *path, const json_t *json, struct dpe_identity *identity,
+                              struct dpe_error *err)
+{
+    const json_t *fields = json_object_get(json, "identity");
+    for (size_t i = 0; i < json_array_size(fields); i++) {
+        const json_t *pair = json_array_get(fields, i);
+        const char *name = json_string_value(json_object_get(pair, "name"));
+        const char *value = json_string_value(json_object_get(pair, "value"));
+        if (name == NULL || value == NULL) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: field %zu of the identity is not whole", path,
+                            i);
+        }
+        dpe_status status = dpe_identity_add(identity, name, value, err);
+        if (status != DPE_OK) {
+            /* A name that is there twice is the file's mistake here, not ours. */
+            return status == DPE_NO_MEMORY ? status
+                                           : dpe_fail(err, DPE_BAD_DATA,
+                                                      "%s: field %zu of the "
+                                                      "identity is not valid",
+                                                      path, i);
+        }
+    }
+    char hash[65];
+    dpe_status status = dpe_identity_hash(identity, hash, err);
+    const char *stated = json_string_value(json_object_get(json, "identity_sha256"));
+    if (status == DPE_OK && (stated == NULL || strcmp(stated, hash) != 0)) {
+        status =
+            dpe_fail(err, DPE_BAD_DATA, "%s: its identity does not agree with its checksum", path);
+    }
+    return status;
+}
+
+dpe_status dpe_manifest_read(const char *path, struct dpe_manifest *manifest, struct dpe_error *err)
+{
+    *manifest = (struct dpe_manifest){0};
+    char *bytes = NULL;
+    size_t n = 0;
+    dpe_status status = dpe_read_file(path, MANIFEST_MAX, &bytes, &n, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    json_error_t why;
+    json_t *json = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &why);
+    free(bytes);
+    const char *format = json_string_value(json_object_get(json, "format"));
+    if (json == NULL) {
+        status = json_error_code(&why) == json_error_out_of_memory ? DPE_NO_MEMORY : DPE_BAD_DATA;
+        status = dpe_fail(err, status, "%s: line %d: %s", path, why.line, why.text);
+    } else if (format == NULL || strcmp(format, "dpe-journal") != 0) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected the manifest of a journal", path);
+    } else if (json_integer_value(json_object_get(json, "version")) != MANIFEST_VERSION) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected version %d, found %lld; finish that run with the program "
+                          "that began it",
+                          path, MANIFEST_VERSION,
+                          (long long)json_integer_value(json_object_get(json, "version")));
+    } else {
+        manifest->replace = json_is_true(json_object_get(json, "replace"));
+        status = read_fields(path, json, &manifest->identity, err);
+    }
+    json_decref(json);
+    if (status != DPE_OK) {
+        dpe_identity_free(&manifest->identity);
+    }
+    return status;
+}

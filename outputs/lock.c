@@ -1,0 +1,222 @@
+/* One process at a time. The lock is flock(2) on a file that also says who holds it: flock goes
+ * with its process, the text tells people (and file systems on which flock does nothing) whom to
+ * ask. */
+#include "outputs_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Who holds a lock. A process is named by pid and start time, which a reused pid does not share;
+ * both mean something only within one boot of one host. */
+struct holder {
+    char host[128], boot[64], since[32];
+    long pid;
+    unsigned long long start;
+};
+
+/* First line of a small file of /proc without its newline; "" when it cannot be read. */
+static void read_line(const char *path, char *line, size_t size)
+{
+    line[0] = '\0';
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return;
+    }
+    if (fgets(line, (int)size, file) == NULL) {
+        line[0] = '\0';
+    }
+    fclose(file);
+    line[strcspn(line, "\n")] = '\0';
+}
+
+/* Clock ticks from boot to the start of a process, 0 when there is none (or no /proc). */
+static unsigned long long process_start(long pid)
+{
+    char path[64], line[1024];
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    read_line(path, line, sizeof line);
+    /* The name in parentheses may hold anything; field 22 is the 20th after it. */
+    const char *at = strrchr(line, ')');
+    for (int field = 2; at != NULL && field < 22; field++) {
+        at = strchr(at + 1, ' ');
+    }
+    return at == NULL ? 0 : strtoull(at, NULL, 10);
+}
+
+static void describe_self(struct holder *self)
+{
+    *self = (struct holder){.pid = (long)getpid()};
+    if (gethostname(self->host, sizeof self->host - 1) != 0) {
+        snprintf(self->host, sizeof self->host, "unknown");
+    }
+    for (char *c = self->host; *c != '\0'; c++) {
+        *c = *c == ' ' || *c == '\n' ? '_' : *c;
+    }
+    read_line("/proc/sys/kernel/random/boot_id", self->boot, sizeof self->boot);
+    if (self->boot[0] == '\0') {
+        snprintf(self->boot, sizeof self->boot, "unknown");
+    }
+    self->start = process_start(self->pid);
+    dpe_time_text(self->since);
+}
+
+/* False when the file is empty (nobody held it when it was last given back) or was never finished.
+ */
+static bool read_holder(int fd, struct holder *holder)
+{
+    char text[512] = "";
+    *holder = (struct holder){0};
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    if (n <= 0) {
+        return false;
+    }
+    int got = sscanf(text, "host %127s pid %ld start %llu boot %63s since %31s", holder->host,
+                     &holder->pid, &holder->start, holder->boot, holder->since);
+    return got == 5;
+}
+
+static dpe_status write_holder(int fd, const char *path, const struct holder *self,
+                               struct dpe_error *err)
+{
+    char text[512];
+    int n = snprintf(text, sizeof text, "host %s pid %ld start %llu boot %s since %s\n", self->host,
+                     self->pid, self->start, self->boot, self->since);
+    if (ftruncate(fd, 0) != 0) {
+        return dpe_fail_errno(err, errno, path, "cannot be written");
+    }
+    if (lseek(fd, 0, SEEK_SET) != 0) {
+        return dpe_fail_errno(err, errno, path, "cannot be written");
+    }
+    return dpe_write_all(fd, path, text, (size_t)n, err);
+}
+
+static bool alive(const struct holder *holder, const struct holder *self)
+{
+    if (strcmp(holder->boot, self->boot) != 0) {
+        return false;
+    }
+    if (kill((pid_t)holder->pid, 0) != 0 && errno == ESRCH) {
+        return false;
+    }
+    return process_start(holder->pid) == holder->start;
+}
+
+static dpe_status held_by(const char *path, const struct holder *holder, const char *advice,
+                          struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_CANNOT_CREATE,
+                    "%s: the run is held by process %ld on host %s since %s; %s", path, holder->pid,
+                    holder->host, holder->since, advice);
+}
+
+/* flock is ours, or does nothing here: what does the text say? */
+static dpe_status judge_holder(const char *path, const struct holder *holder,
+                               const struct holder *self, bool force_unlock, char *note,
+                               struct dpe_error *err)
+{
+    bool here = strcmp(holder->host, self->host) == 0;
+    if (here && alive(holder, self)) {
+        return held_by(path, holder, "wait for it, or stop it", err);
+    }
+    if (!here && !force_unlock) {
+        return held_by(path, holder,
+                       "if that process no longer runs, --force-unlock takes the lock over", err);
+    }
+    snprintf(note, 256, "took over the lock of process %ld on host %s (since %s), which %s",
+             holder->pid, holder->host, holder->since,
+             here ? "no longer runs" : "was given up by --force-unlock");
+    return DPE_OK;
+}
+
+/* Open and flock; *again when the file was unlinked by its last holder in between. */
+static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe_error *err)
+{
+    *again = false;
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (*fd < 0) {
+        return dpe_fail_errno(err, errno, path, "cannot be created");
+    }
+    if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        struct holder holder;
+        dpe_status status = DPE_CANNOT_CREATE;
+        if (read_holder(*fd, &holder)) {
+            status = held_by(path, &holder, "wait for it, or stop it", err);
+        } else {
+            status = dpe_fail(err, status, "%s: another process is just opening this run", path);
+        }
+        close(*fd);
+        *fd = -1;
+        return status;
+    }
+    struct stat opened, named;
+    if (fstat(*fd, &opened) != 0 || stat(path, &named) != 0 || opened.st_ino != named.st_ino ||
+        opened.st_dev != named.st_dev) {
+        close(*fd);
+        *fd = -1;
+        *again = true;
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unlock, char *note,
+                         struct dpe_error *err)
+{
+    *lock = (struct dpe_lock){.fd = -1};
+    note[0] = '\0';
+    int fd = -1;
+    bool again = true;
+    for (int tries = 0; again && tries < 100; tries++) {
+        dpe_status status = open_locked(path, &fd, &again, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+    }
+    if (fd < 0) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: other processes keep taking this lock", path);
+    }
+    struct holder self, holder;
+    describe_self(&self);
+    dpe_status status = DPE_OK;
+    if (read_holder(fd, &holder)) {
+        status = judge_holder(path, &holder, &self, force_unlock, note, err);
+    }
+    if (status == DPE_OK) {
+        status = write_holder(fd, path, &self, err);
+        if (status != DPE_OK) {
+            unlink(path);
+        }
+    }
+    char *name = status == DPE_OK ? dpe_join(path, "", "") : NULL;
+    if (status == DPE_OK && name == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    if (status != DPE_OK) {
+        close(fd);
+        return status;
+    }
+    *lock = (struct dpe_lock){fd, name};
+    return DPE_OK;
+}
+
+void dpe_lock_release(struct dpe_lock *lock, bool remove)
+{
+    if (lock->path == NULL) {
+        return;
+    }
+    /* Emptied while it is still held, so that the next holder sees nothing to take over. */
+    if (remove) {
+        unlink(lock->path);
+    } else if (ftruncate(lock->fd, 0) != 0) {
+        unlink(lock->path);
+    }
+    close(lock->fd);
+    free(lock->path);
+    *lock = (struct dpe_lock){.fd = -1};
+}

@@ -1,0 +1,393 @@
+/* Rows: their rules, their portable bytes, and finding them by key. */
+#include "outputs_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Tags are for ever: a field that goes keeps its number, a new one takes a new number. */
+enum {
+    TAG_PLAN = 1,
+    TAG_TASK = 2,
+    TAG_SAMPLE = 3,
+    TAG_SECONDS = 14,
+    TAG_TEXT = 15,
+    TAG_BUCKETS = 16,
+    MAX_BUCKETS = 1 << 16,
+};
+
+#define FIELD(tag, kind, member, path, long_name, units, flags)                                    \
+    {                                                                                              \
+        tag, kind, offsetof(struct dpe_row, member), path, long_name, units, flags                 \
+    }
+
+const struct dpe_row_field dpe_row_fields[] = {
+    FIELD(TAG_SAMPLE, DPE_ROW_I64, sample, "/rows/sample", "index of the sample in its task", "1",
+          NULL),
+    FIELD(4, DPE_ROW_I32, status, "/rows/status", "how the sample ended", "1",
+          "ok nonfinite failed"),
+    FIELD(5, DPE_ROW_F64, score, "/rows/score", "score of the sample (NIAH: recall)", "1", NULL),
+    FIELD(6, DPE_ROW_F64, at_least_half, "/rows/at_least_half",
+          "1 when at least half of the values were found", "1", NULL),
+    FIELD(7, DPE_ROW_F64, nll_sum, "/rows/nll_sum", "negative log-likelihood of the scored tokens",
+          "nat", NULL),
+    FIELD(8, DPE_ROW_I64, n_tokens, "/rows/n_tokens", "scored tokens", "token", NULL),
+    FIELD(9, DPE_ROW_I64, n_words, "/rows/n_words", "words of the scored text", "word", NULL),
+    FIELD(10, DPE_ROW_I64, prompt_tokens, "/rows/prompt_tokens", "tokens of the prompt", "token",
+          NULL),
+    FIELD(11, DPE_ROW_I64, new_tokens, "/rows/new_tokens", "generated tokens", "token", NULL),
+    FIELD(12, DPE_ROW_U64, seed, "/rows/seed", "seed of the sample", "1", NULL),
+    FIELD(13, DPE_ROW_I32, layer, "/rows/layer", "layer of the first value that is not finite", "1",
+          NULL),
+    FIELD(17, DPE_ROW_I64, position, "/rows/position",
+          "position of the first value that is not finite", "token", NULL),
+    FIELD(TAG_SECONDS, DPE_ROW_F64, seconds, "/run/seconds", "time the sample took", "s", NULL),
+};
+const size_t dpe_n_row_fields = sizeof dpe_row_fields / sizeof dpe_row_fields[0];
+
+void dpe_row_init(struct dpe_row *row)
+{
+    *row = (struct dpe_row){
+        .sample = -1,
+        .score = NAN,
+        .at_least_half = NAN,
+        .nll_sum = NAN,
+        .n_tokens = -1,
+        .n_words = -1,
+        .prompt_tokens = -1,
+        .new_tokens = -1,
+        .layer = -1,
+        .position = -1,
+        .seconds = NAN,
+    };
+}
+
+void dpe_row_free(struct dpe_row *row)
+{
+    if (row == NULL) {
+        return;
+    }
+    free(row->text);
+    free(row->buckets);
+    dpe_row_init(row);
+}
+
+/* A key is a non-empty text that ends inside its array. */
+static bool key_ok(const char *key, size_t size)
+{
+    const char *end = memchr(key, '\0', size);
+    return end != NULL && end != key &&
+           dpe_utf8_check(key, (size_t)(end - key)) == (size_t)(end - key);
+}
+
+dpe_status dpe_row_check(const struct dpe_row *row, struct dpe_error *err)
+{
+    if (!key_ok(row->plan, sizeof row->plan) || !key_ok(row->task, sizeof row->task)) {
+        return dpe_fail(err, DPE_INTERNAL, "a row without a plan or a task");
+    }
+    if (row->sample < 0 || row->status < DPE_ROW_OK || row->status > DPE_ROW_FAILED ||
+        row->n_buckets < 0 || row->n_buckets > MAX_BUCKETS ||
+        (row->n_buckets > 0 && row->buckets == NULL)) {
+        return dpe_fail(err, DPE_INTERNAL,
+                        "row %s/%s: sample %lld, status %d and %d buckets are not all within their "
+                        "limits",
+                        row->task, row->plan, (long long)row->sample, (int)row->status,
+                        (int)row->n_buckets);
+    }
+    if (row->text != NULL && dpe_utf8_check(row->text, strlen(row->text)) != strlen(row->text)) {
+        return dpe_fail(err, DPE_INTERNAL, "row %s/%s/%lld: its text is not UTF-8", row->task,
+                        row->plan, (long long)row->sample);
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_row_copy(struct dpe_row *to, const struct dpe_row *from, struct dpe_error *err)
+{
+    *to = *from;
+    to->text = NULL;
+    to->buckets = NULL;
+    if (from->text != NULL) {
+        to->text = dpe_join(from->text, "", "");
+        if (to->text == NULL) {
+            goto no_memory;
+        }
+    }
+    if (from->n_buckets > 0) {
+        to->buckets = malloc((size_t)from->n_buckets * sizeof *to->buckets);
+        if (to->buckets == NULL) {
+            goto no_memory;
+        }
+        memcpy(to->buckets, from->buckets, (size_t)from->n_buckets * sizeof *to->buckets);
+    }
+    return DPE_OK;
+no_memory:
+    dpe_row_free(to);
+    return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a row");
+}
+
+static uint64_t field_bits(const struct dpe_row *row, const struct dpe_row_field *field)
+{
+    const char *from = (const char *)row + field->offset;
+    uint64_t bits = 0;
+    if (field->kind == DPE_ROW_I32) {
+        int32_t value = 0;
+        memcpy(&value, from, sizeof value);
+        return (uint64_t)(int64_t)value;
+    }
+    memcpy(&bits, from, sizeof bits);
+    return bits;
+}
+
+static bool same_double(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+}
+
+static bool same_field(const struct dpe_row *a, const struct dpe_row *b,
+                       const struct dpe_row_field *field)
+{
+    uint64_t x = field_bits(a, field), y = field_bits(b, field);
+    if (field->kind != DPE_ROW_F64) {
+        return x == y;
+    }
+    double p = 0.0, q = 0.0;
+    memcpy(&p, &x, sizeof p);
+    memcpy(&q, &y, sizeof q);
+    return same_double(p, q);
+}
+
+const char *dpe_row_difference(const struct dpe_row *a, const struct dpe_row *b)
+{
+    for (size_t i = 0; i < dpe_n_row_fields; i++) {
+        const struct dpe_row_field *field = &dpe_row_fields[i];
+        if (field->tag != TAG_SECONDS && !same_field(a, b, field)) {
+            return strrchr(field->path, '/') + 1;
+        }
+    }
+    if ((a->text == NULL) != (b->text == NULL) ||
+        (a->text != NULL && strcmp(a->text, b->text) != 0)) {
+        return "text";
+    }
+    if (a->n_buckets != b->n_buckets) {
+        return "buckets";
+    }
+    for (int32_t i = 0; i < a->n_buckets; i++) {
+        if (!same_double(a->buckets[i], b->buckets[i])) {
+            return "buckets";
+        }
+    }
+    return NULL;
+}
+
+int dpe_row_compare(const struct dpe_row *a, const struct dpe_row *b)
+{
+    int order = strcmp(a->task, b->task);
+    order = order != 0 ? order : strcmp(a->plan, b->plan);
+    return order != 0 ? order : (a->sample > b->sample) - (a->sample < b->sample);
+}
+
+/* ------------------------------------------------------------------------------------------ bytes
+ */
+
+static dpe_status put_field(struct dpe_text *out, unsigned tag, const void *value, size_t n,
+                            struct dpe_error *err)
+{
+    if (n > UINT32_MAX) {
+        return dpe_fail(err, DPE_INTERNAL, "a row's field of %zu bytes is too long", n);
+    }
+    unsigned char head[6];
+    dpe_store_u64(head, tag, 2);
+    dpe_store_u64(head + 2, n, 4);
+    dpe_status status = dpe_text_append(out, (const char *)head, sizeof head, err);
+    return status != DPE_OK ? status : dpe_text_append(out, value, n, err);
+}
+
+static dpe_status put_buckets(const struct dpe_row *row, struct dpe_text *out,
+                              struct dpe_error *err)
+{
+    size_t n = (size_t)row->n_buckets;
+    unsigned char *bytes = dpe_alloc(n, 8);
+    if (bytes == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu buckets", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, &row->buckets[i], sizeof bits);
+        dpe_store_u64(bytes + 8 * i, bits, 8);
+    }
+    dpe_status status = put_field(out, TAG_BUCKETS, bytes, 8 * n, err);
+    free(bytes);
+    return status;
+}
+
+dpe_status dpe_row_encode(const struct dpe_row *row, bool seconds, struct dpe_text *out,
+                          struct dpe_error *err)
+{
+    dpe_status status = put_field(out, TAG_PLAN, row->plan, strlen(row->plan), err);
+    if (status == DPE_OK) {
+        status = put_field(out, TAG_TASK, row->task, strlen(row->task), err);
+    }
+    for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
+        const struct dpe_row_field *field = &dpe_row_fields[i];
+        if (field->tag == TAG_SECONDS && !seconds) {
+            continue;
+        }
+        unsigned char value[8];
+        dpe_store_u64(value, field_bits(row, field), 8);
+        status = put_field(out, field->tag, value, sizeof value, err);
+    }
+    if (status == DPE_OK && row->text != NULL) {
+        status = put_field(out, TAG_TEXT, row->text, strlen(row->text), err);
+    }
+    if (status == DPE_OK && row->n_buckets > 0) {
+        status = put_buckets(row, out, err);
+    }
+    return status;
+}
+
+/* A field of known size that was not as it should be. */
+static dpe_status bad_field(struct dpe_error *err, unsigned tag, size_t n)
+{
+    return dpe_fail(err, DPE_BAD_DATA, "a row's field %u of %zu bytes is not valid", tag, n);
+}
+
+static dpe_status get_key(char *key, size_t size, unsigned tag, const unsigned char *value,
+                          size_t n, struct dpe_error *err)
+{
+    if (n == 0 || n >= size || memchr(value, '\0', n) != NULL || key[0] != '\0') {
+        return bad_field(err, tag, n);
+    }
+    memcpy(key, value, n);
+    key[n] = '\0';
+    return DPE_OK;
+}
+
+static dpe_status get_number(struct dpe_row *row, unsigned tag, const unsigned char *value,
+                             size_t n, struct dpe_error *err)
+{
+    for (size_t i = 0; i < dpe_n_row_fields; i++) {
+        const struct dpe_row_field *field = &dpe_row_fields[i];
+        if (field->tag != tag) {
+            continue;
+        }
+        if (n != 8) {
+            return bad_field(err, tag, n);
+        }
+        uint64_t bits = dpe_load_u64(value, 8);
+        char *to = (char *)row + field->offset;
+        if (field->kind == DPE_ROW_I32) {
+            int32_t narrow = (int32_t)(uint32_t)bits;
+            if ((uint64_t)(int64_t)narrow != bits) {
+                return bad_field(err, tag, n);
+            }
+            memcpy(to, &narrow, sizeof narrow);
+        } else {
+            memcpy(to, &bits, sizeof bits);
+        }
+        return DPE_OK;
+    }
+    return DPE_OK;
+}
+
+static dpe_status get_text(struct dpe_row *row, const unsigned char *value, size_t n,
+                           struct dpe_error *err)
+{
+    if (row->text != NULL || memchr(value, '\0', n) != NULL) {
+        return bad_field(err, TAG_TEXT, n);
+    }
+    row->text = malloc(n + 1);
+    if (row->text == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a text of %zu bytes", n);
+    }
+    memcpy(row->text, value, n);
+    row->text[n] = '\0';
+    return DPE_OK;
+}
+
+static dpe_status get_buckets(struct dpe_row *row, const unsigned char *value, size_t n,
+                              struct dpe_error *err)
+{
+    if (row->buckets != NULL || n == 0 || n % 8 != 0 || n / 8 > MAX_BUCKETS) {
+        return bad_field(err, TAG_BUCKETS, n);
+    }
+    row->buckets = malloc(n / 8 * sizeof *row->buckets);
+    if (row->buckets == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu buckets", n / 8);
+    }
+    for (size_t i = 0; i < n / 8; i++) {
+        uint64_t bits = dpe_load_u64(value + 8 * i, 8);
+        memcpy(&row->buckets[i], &bits, sizeof bits);
+    }
+    row->n_buckets = (int32_t)(n / 8);
+    return DPE_OK;
+}
+
+static dpe_status get_field(struct dpe_row *row, unsigned tag, const unsigned char *value, size_t n,
+                            struct dpe_error *err)
+{
+    switch (tag) {
+    case TAG_PLAN:
+        return get_key(row->plan, sizeof row->plan, tag, value, n, err);
+    case TAG_TASK:
+        return get_key(row->task, sizeof row->task, tag, value, n, err);
+    case TAG_TEXT:
+        return get_text(row, value, n, err);
+    case TAG_BUCKETS:
+        return get_buckets(row, value, n, err);
+    default:
+        return get_number(row, tag, value, n, err);
+    }
+}
+
+dpe_status dpe_row_decode(const unsigned char *bytes, size_t n, struct dpe_row *row,
+                          struct dpe_error *err)
+{
+    dpe_row_init(row);
+    dpe_status status = DPE_OK;
+    size_t at = 0;
+    while (status == DPE_OK && at < n) {
+        if (n - at < 6) {
+            status = dpe_fail(err, DPE_BAD_DATA, "a row ends within a field");
+            break;
+        }
+        unsigned tag = (unsigned)dpe_load_u64(bytes + at, 2);
+        size_t size = (size_t)dpe_load_u64(bytes + at + 2, 4);
+        at += 6;
+        if (size > n - at) {
+            status = dpe_fail(err, DPE_BAD_DATA, "a row ends within field %u", tag);
+            break;
+        }
+        status = get_field(row, tag, bytes + at, size, err);
+        at += size;
+    }
+    struct dpe_error why = {0};
+    if (status == DPE_OK && dpe_row_check(row, &why) != DPE_OK) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s", why.text);
+    }
+    if (status != DPE_OK) {
+        dpe_row_free(row);
+    }
+    return status;
+}
+
+dpe_status dpe_rows_hash(const struct dpe_row *const *rows, size_t n, char hex[65],
+                         struct dpe_error *err)
+{
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
+    }
+    struct dpe_text bytes = {0};
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+        bytes.n = 0;
+        status = dpe_row_encode(rows[i], false, &bytes, err);
+        unsigned char size[8];
+        dpe_store_u64(size, bytes.n, 8);
+        dpe_sha256_add(hash, size, sizeof size);
+        dpe_sha256_add(hash, bytes.bytes, bytes.n);
+    }
+    dpe_sha256_finish(hash, hex);
+    dpe_text_free(&bytes);
+    return status;
+}

@@ -1,0 +1,49 @@
+/**
+ * @file run_internal.h
+ * A run, shared by the files that open it, use it and write its table.
+ */
+#ifndef DPE_RUN_INTERNAL_H
+#define DPE_RUN_INTERNAL_H
+
+#include "outputs_internal.h"
+
+struct dpe_run {
+    char *path;     /**< of the table */
+    char *folder;   /**< of the journal */
+    char *manifest; /**< files in it */
+    char *own;      /**< this rank's journal */
+    char *temporary;
+    struct dpe_identity identity;
+    char hash[65];
+    struct dpe_run_options options; /**< info is not kept */
+    struct dpe_lock lock;
+    struct dpe_journal journal;
+    struct dpe_rowset rows;
+    struct dpe_identity plans; /**< key → name */
+    struct dpe_identity *sessions;
+    size_t n_sessions, sessions_capacity;
+    int earlier;        /**< sessions before this one */
+    bool made_folder;   /**< by this process */
+    bool table_current; /**< the table on disk is complete and holds every row */
+};
+
+/** Tell people; printf-like. */
+void dpe_run_notice(const struct dpe_run *run, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/** Remember a session (moved) or a row (moved), or a plan's name (of two the smaller). */
+dpe_status dpe_run_keep_session(struct dpe_run *run, struct dpe_identity *session,
+                                struct dpe_error *err);
+/** A key that is there with another value is DPE_INTERNAL; with the same one, *fresh is false and
+ *  the row is freed. */
+dpe_status dpe_run_keep_row(struct dpe_run *run, struct dpe_row *row, bool *fresh,
+                            struct dpe_error *err);
+dpe_status dpe_run_keep_plan(struct dpe_run *run, const char *plan, const char *name, bool *fresh,
+                             struct dpe_error *err);
+/** DPE_INTERNAL, naming the cell and the field in which two rows of one key differ. */
+dpe_status dpe_run_nondeterminism(const struct dpe_row *known, const struct dpe_row *row,
+                                  const char *field, struct dpe_error *err);
+/** Unlink every file of ours in the journal folder but the lock. */
+dpe_status dpe_run_clear_folder(const struct dpe_run *run, struct dpe_error *err);
+void dpe_run_free(struct dpe_run *run);
+
+#endif

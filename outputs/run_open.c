@@ -1,0 +1,605 @@
+/* Opening a run: what lies on disk already, whether it is ours, and what of it goes on. Nothing is
+ * written but the lock until every refusal has had its chance. */
+#include "run_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What is found while a run is opened. */
+struct opening {
+    struct dpe_run *run;
+    struct dpe_manifest manifest;
+    bool has_manifest; /* of this identity */
+    bool has_begin;    /* a journal of this identity */
+    bool replace;      /* the file at the table's path may be replaced */
+    enum dpe_table_state state;
+    struct dpe_table_content table;
+    const char *reading; /* journal being read */
+    bool reading_own;
+    struct dpe_journal_scan own; /* of this rank's journal */
+    bool has_own;
+    struct dpe_text records; /* what a new journal of this rank holds */
+    uint64_t n_records;
+    size_t n_recovered;
+    bool conflict; /* a row of the table differs from the journal */
+};
+
+/* ------------------------------------------------------------------------------------ small parts
+ */
+
+static dpe_status add_record(struct opening *opening, unsigned type, const void *payload, size_t n,
+                             struct dpe_error *err)
+{
+    dpe_status status =
+        dpe_record_encode(&opening->records, type, opening->n_records, payload, n, err);
+    opening->n_records += status == DPE_OK;
+    return status;
+}
+
+static dpe_status begin_records(struct opening *opening, struct dpe_error *err)
+{
+    opening->records.n = 0;
+    opening->n_records = 0;
+    return add_record(opening, DPE_RECORD_BEGIN, opening->run->hash, 64, err);
+}
+
+static bool info_ok(const struct dpe_identity *info)
+{
+    for (size_t i = 0; i < info->n; i++) {
+        const char *name = info->fields[i].name;
+        if (name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] != '\0') {
+            return false;
+        }
+    }
+    return true;
+}
+
+static dpe_status make_run(const char *path, const struct dpe_identity *identity,
+                           const struct dpe_run_options *options, struct dpe_run **run,
+                           struct dpe_error *err)
+{
+    struct dpe_run *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    made->lock.fd = -1;
+    made->journal.fd = -1;
+    if (options != NULL) {
+        made->options = *options;
+        made->options.info = NULL;
+    }
+    char own[40];
+    snprintf(own, sizeof own, "/rank-%04d.journal", made->options.rank);
+    made->path = dpe_join(path, "", "");
+    made->folder = dpe_join(path, ".journal", "");
+    made->manifest = dpe_join(path, ".journal", "/manifest.json");
+    made->own = dpe_join(path, ".journal", own);
+    made->temporary = dpe_join(path, ".journal", "/table.h5.tmp");
+    dpe_status status = dpe_identity_copy(&made->identity, identity, err);
+    if (status == DPE_OK) {
+        status = dpe_identity_hash(identity, made->hash, err);
+    }
+    if (made->path == NULL || made->folder == NULL || made->manifest == NULL || made->own == NULL ||
+        made->temporary == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    if (status != DPE_OK) {
+        dpe_run_free(made);
+        return status;
+    }
+    *run = made;
+    return DPE_OK;
+}
+
+/* The journal's folder, and proof that a table can be put beside it. */
+static dpe_status make_folder(struct dpe_run *run, struct dpe_error *err)
+{
+    char *parent = dpe_parent_folder(run->path);
+    if (parent == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
+    }
+    dpe_status status = DPE_OK;
+    if (mkdir(run->folder, 0777) == 0) {
+        run->made_folder = true;
+        status = dpe_sync_folder(parent, err);
+    } else if (errno != EEXIST) {
+        status = dpe_fail_errno(err, errno, run->folder, "cannot be created");
+    } else if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) != 0) {
+        status = dpe_fail_errno(err, errno, parent, "the table's folder cannot be written");
+    }
+    free(parent);
+    return status;
+}
+
+static dpe_status take_lock(struct dpe_run *run, struct dpe_error *err)
+{
+    char suffix[32] = "";
+    if (run->options.rank > 0) {
+        snprintf(suffix, sizeof suffix, ".%04d", run->options.rank);
+    }
+    char *path = dpe_join(run->folder, "/LOCK", suffix);
+    if (path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
+    }
+    char note[256];
+    dpe_status status = dpe_lock_take(&run->lock, path, run->options.force_unlock, note, err);
+    if (status == DPE_OK && note[0] != '\0') {
+        dpe_run_notice(run, "%s: %s", path, note);
+    }
+    free(path);
+    return status;
+}
+
+/* Forget an earlier run that `force` replaces. */
+static dpe_status start_over(struct opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    dpe_run_notice(run, "%s: the journal of a different run is replaced", run->folder);
+    dpe_rowset_free(&run->rows);
+    dpe_identity_free(&run->plans);
+    for (size_t i = 0; i < run->n_sessions; i++) {
+        dpe_identity_free(&run->sessions[i]);
+    }
+    run->n_sessions = 0;
+    opening->has_manifest = opening->has_begin = opening->has_own = false;
+    opening->own = (struct dpe_journal_scan){0};
+    opening->replace = true;
+    dpe_status status = dpe_run_clear_folder(run, err);
+    return status != DPE_OK ? status : begin_records(opening, err);
+}
+
+/* ----------------------------------------------------------------------------- reading what is
+ * there
+ */
+
+static dpe_status read_manifest(struct opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    struct dpe_error why = {0};
+    dpe_status status = dpe_manifest_read(run->manifest, &opening->manifest, &why);
+    char hash[65] = "";
+    if (status == DPE_OK) {
+        status = dpe_identity_hash(&opening->manifest.identity, hash, &why);
+    }
+    if (status == DPE_NO_INPUT && access(run->manifest, F_OK) != 0) {
+        return DPE_OK;
+    }
+    if (status == DPE_BAD_DATA && strstr(why.text, "version") == NULL) {
+        /* Every journal names its identity by its hash, so the run is not lost with its manifest.
+         */
+        dpe_run_notice(run, "%s; it is written anew", why.text);
+        return DPE_OK;
+    }
+    if (status != DPE_OK) {
+        return dpe_fail(err, status, "%s", why.text);
+    }
+    opening->has_manifest = strcmp(hash, run->hash) == 0;
+    opening->replace = opening->has_manifest && opening->manifest.replace;
+    if (opening->has_manifest) {
+        return DPE_OK;
+    }
+    return run->options.force
+               ? start_over(opening, err)
+               : dpe_identity_mismatch(&run->identity, &opening->manifest.identity, run->path, err);
+}
+
+static dpe_status visit_row(struct opening *opening, const unsigned char *payload, size_t n,
+                            struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    struct dpe_row row;
+    bool fresh = false;
+    dpe_status status = dpe_row_decode(payload, n, &row, err);
+    if (status == DPE_OK) {
+        struct dpe_error why = {0};
+        status = dpe_run_keep_row(run, &row, &fresh, &why);
+        if (status == DPE_INTERNAL && run->options.salvage) {
+            dpe_run_notice(run, "%s; the first value is kept", why.text);
+            status = DPE_OK;
+        } else if (status != DPE_OK) {
+            status = dpe_fail(err, status, "%s", why.text);
+        }
+        dpe_row_free(&row);
+    }
+    return status;
+}
+
+static dpe_status visit_list(struct opening *opening, unsigned type, const unsigned char *payload,
+                             size_t n, struct dpe_error *err)
+{
+    struct dpe_identity list;
+    dpe_status status = dpe_identity_decode(payload, n, &list, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    bool fresh = false;
+    if (type == DPE_RECORD_SESSION) {
+        status = dpe_run_keep_session(opening->run, &list, err);
+    } else if (list.n == 1) {
+        status =
+            dpe_run_keep_plan(opening->run, list.fields[0].name, list.fields[0].value, &fresh, err);
+    }
+    dpe_identity_free(&list);
+    return status;
+}
+
+static dpe_status visit_begin(struct opening *opening, const unsigned char *payload, size_t n,
+                              struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    if (n == 64 && memcmp(payload, run->hash, 64) == 0) {
+        opening->has_begin = true;
+        return DPE_OK;
+    }
+    if (opening->has_manifest) {
+        return dpe_fail(err, DPE_BAD_DATA, "does not belong to the run of its manifest.json");
+    }
+    return dpe_fail(err, DPE_MISMATCH,
+                    "was made by a different run (its manifest.json, which would list the "
+                    "differences, is missing); choose another output, or --force");
+}
+
+static dpe_status visit(void *user, unsigned type, const unsigned char *payload, size_t n,
+                        struct dpe_error *err)
+{
+    struct opening *opening = user;
+    dpe_status status = DPE_OK;
+    if (type == DPE_RECORD_BEGIN) {
+        status = visit_begin(opening, payload, n, err);
+    } else if (type == DPE_RECORD_ROW) {
+        status = visit_row(opening, payload, n, err);
+    } else if (type == DPE_RECORD_SESSION || type == DPE_RECORD_PLAN) {
+        status = visit_list(opening, type, payload, n, err);
+    }
+    /* Other types are a later program's business: kept, not read. */
+    if (status != DPE_OK) {
+        return dpe_fail_prefix(err, "%s", opening->reading);
+    }
+    bool rewrite = opening->reading_own && opening->run->options.salvage;
+    return rewrite && type != DPE_RECORD_BEGIN ? add_record(opening, type, payload, n, err)
+                                               : DPE_OK;
+}
+
+static dpe_status read_journal(struct opening *opening, const char *path, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    struct dpe_journal_scan scan;
+    opening->reading = path;
+    opening->reading_own = strcmp(path, run->own) == 0;
+    dpe_status status = dpe_journal_read(path, run->options.salvage, visit, opening, &scan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (scan.damaged) {
+        dpe_run_notice(run, "%s: lost to damage: %s", path, scan.lost);
+    }
+    if (opening->reading_own) {
+        opening->own = scan;
+        opening->has_own = true;
+    }
+    return DPE_OK;
+}
+
+static int is_journal(const struct dirent *entry)
+{
+    size_t n = strlen(entry->d_name);
+    return strncmp(entry->d_name, "rank-", 5) == 0 && n > 8 &&
+           strcmp(entry->d_name + n - 8, ".journal") == 0;
+}
+
+static dpe_status read_journals(struct opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    struct dirent **names = NULL;
+    int n = scandir(run->folder, &names, is_journal, alphasort);
+    if (n < 0) {
+        return dpe_fail_errno(err, errno, run->folder, "cannot be read");
+    }
+    dpe_status status = begin_records(opening, err);
+    for (int i = 0; i < n; i++) {
+        char *path = status == DPE_OK ? dpe_join(run->folder, "/", names[i]->d_name) : NULL;
+        if (status == DPE_OK && path == NULL) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
+        }
+        if (status == DPE_OK) {
+            status = read_journal(opening, path, err);
+        }
+        free(path);
+        free(names[i]);
+    }
+    free(names);
+    if (status == DPE_MISMATCH && run->options.force) {
+        status = start_over(opening, err);
+    }
+    return status;
+}
+
+/* Whether what lies at the table's path may be replaced, or goes on. */
+static dpe_status judge_table(struct opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    bool journal = opening->has_manifest || opening->has_begin;
+    const char *problem = opening->table.problem;
+    char hash[65] = "";
+    dpe_status status = DPE_OK;
+    switch (opening->state) {
+    case DPE_TABLE_ABSENT:
+        return DPE_OK;
+    case DPE_TABLE_DAMAGED:
+        if (journal) {
+            dpe_run_notice(run, "the table cannot be read (%s); the next snapshot rebuilds it",
+                           problem);
+            return DPE_OK;
+        }
+        break;
+    case DPE_TABLE_FOREIGN:
+        break;
+    case DPE_TABLE_OURS:
+        status = dpe_identity_hash(&opening->table.identity, hash, err);
+        if (status != DPE_OK || strcmp(hash, run->hash) == 0) {
+            return status;
+        }
+        problem = "";
+        break;
+    }
+    if (opening->replace || run->options.force) {
+        opening->replace = true;
+        dpe_run_notice(run, "%s: is replaced when the first table is written", run->path);
+        /* What it holds is another run's. */
+        dpe_table_content_free(&opening->table);
+        return DPE_OK;
+    }
+    if (opening->state == DPE_TABLE_OURS) {
+        return dpe_identity_mismatch(&run->identity, &opening->table.identity, run->path, err);
+    }
+    return dpe_fail(err, DPE_CANNOT_CREATE,
+                    "%s exists and is no table that could be continued: %s; choose another output, "
+                    "or --force",
+                    run->path, problem);
+}
+
+/* ------------------------------------------------------------------------------- taking what is
+ * there
+ */
+
+static dpe_status append_either(struct opening *opening, bool create, unsigned type,
+                                const struct dpe_text *bytes, struct dpe_error *err)
+{
+    return create ? add_record(opening, type, bytes->bytes, bytes->n, err)
+                  : dpe_journal_append(&opening->run->journal, type, bytes->bytes, bytes->n, err);
+}
+
+/* A row of the table that the journal lacks goes into it: the journal holds everything. */
+static dpe_status recover_row(struct opening *opening, bool create, struct dpe_row *row,
+                              struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    const struct dpe_row *known = dpe_rowset_find(&run->rows, row->task, row->plan, row->sample);
+    if (known != NULL) {
+        if (dpe_row_difference(known, row) != NULL) {
+            opening->conflict = true;
+            dpe_run_notice(run, "%s: sample %lld of task %s differs from the journal, which counts",
+                           run->path, (long long)row->sample, row->task);
+        }
+        return DPE_OK;
+    }
+    struct dpe_text bytes = {0};
+    bool fresh = false;
+    dpe_status status = dpe_row_encode(row, true, &bytes, err);
+    if (status == DPE_OK) {
+        status = append_either(opening, create, DPE_RECORD_ROW, &bytes, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_run_keep_row(run, row, &fresh, err);
+        opening->n_recovered++;
+    }
+    dpe_text_free(&bytes);
+    return status;
+}
+
+static dpe_status recover_plan(struct opening *opening, bool create,
+                               const struct dpe_identity_field *plan, struct dpe_error *err)
+{
+    bool fresh = false;
+    dpe_status status = dpe_run_keep_plan(opening->run, plan->name, plan->value, &fresh, err);
+    if (status != DPE_OK || !fresh) {
+        return status;
+    }
+    struct dpe_identity pair = {.n = 1, .capacity = 1, .fields = &(struct dpe_identity_field){0}};
+    pair.fields[0] = *plan;
+    struct dpe_text bytes = {0};
+    status = dpe_identity_encode(&pair, &bytes, err);
+    if (status == DPE_OK) {
+        status = append_either(opening, create, DPE_RECORD_PLAN, &bytes, err);
+    }
+    dpe_text_free(&bytes);
+    return status;
+}
+
+static dpe_status recover_sessions(struct opening *opening, bool create, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; status == DPE_OK && i < opening->table.n_sessions; i++) {
+        struct dpe_text bytes = {0};
+        status = dpe_identity_encode(&opening->table.sessions[i], &bytes, err);
+        if (status == DPE_OK) {
+            status = append_either(opening, create, DPE_RECORD_SESSION, &bytes, err);
+        }
+        if (status == DPE_OK) {
+            status = dpe_run_keep_session(opening->run, &opening->table.sessions[i], err);
+        }
+        dpe_text_free(&bytes);
+    }
+    return status;
+}
+
+static dpe_status recover_from_table(struct opening *opening, bool create, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    if (opening->run->n_sessions == 0) {
+        status = recover_sessions(opening, create, err);
+    }
+    for (size_t i = 0; status == DPE_OK && i < opening->table.plans.n; i++) {
+        status = recover_plan(opening, create, &opening->table.plans.fields[i], err);
+    }
+    for (size_t i = 0; status == DPE_OK && i < opening->table.n_rows; i++) {
+        status = recover_row(opening, create, &opening->table.rows[i], err);
+    }
+    return status;
+}
+
+static dpe_status open_own(struct opening *opening, struct dpe_error *err)
+{
+    char *aside = NULL;
+    dpe_status status =
+        dpe_journal_open(&opening->run->journal, opening->run->own, &opening->own, &aside, err);
+    if (status == DPE_OK && aside != NULL) {
+        dpe_run_notice(opening->run, "%s: %llu bytes of an unfinished record are set aside in %s",
+                       opening->run->own,
+                       (unsigned long long)(opening->own.size - opening->own.end), aside);
+    }
+    free(aside);
+    return status;
+}
+
+static dpe_status create_own(struct opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    char *aside = NULL;
+    dpe_status status = DPE_OK;
+    if (opening->has_own && opening->own.size > 0) {
+        status = dpe_journal_set_aside(run->own, 0, "damaged", &aside, err);
+    }
+    if (status == DPE_OK && aside != NULL) {
+        dpe_run_notice(run, "%s: the damaged journal is kept as %s", run->own, aside);
+    }
+    free(aside);
+    return status != DPE_OK ? status
+                            : dpe_journal_create(&run->journal, run->own, &opening->records,
+                                                 opening->n_records, err);
+}
+
+static dpe_status open_journal(struct opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    bool create = !opening->has_own || opening->own.n_records == 0 || opening->own.damaged;
+    size_t journal_rows = run->rows.n;
+    dpe_status status = create ? DPE_OK : open_own(opening, err);
+    if (status == DPE_OK) {
+        status = recover_from_table(opening, create, err);
+    }
+    if (status == DPE_OK && create) {
+        status = create_own(opening, err);
+    }
+    if (status == DPE_OK && opening->n_recovered > 0 && journal_rows > 0) {
+        dpe_run_notice(run, "%s: %zu rows that the journal lacks are taken from the table",
+                       run->path, opening->n_recovered);
+    }
+    return status;
+}
+
+static dpe_status begin_session(struct dpe_run *run, const struct dpe_identity *info,
+                                struct dpe_error *err)
+{
+    struct dpe_identity session = {0};
+    struct dpe_text bytes = {0};
+    dpe_status status = info != NULL ? dpe_identity_copy(&session, info, err)
+                                     : dpe_run_info(&session, 0, NULL, 0, err);
+    run->earlier = (int)run->n_sessions;
+    if (status == DPE_OK) {
+        status = dpe_identity_encode(&session, &bytes, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_journal_append(&run->journal, DPE_RECORD_SESSION, bytes.bytes, bytes.n, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_run_keep_session(run, &session, err);
+    }
+    dpe_text_free(&bytes);
+    dpe_identity_free(&session);
+    return status;
+}
+
+static dpe_status open_parts(struct opening *opening, const struct dpe_identity *info,
+                             struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    dpe_status status = make_folder(run, err);
+    if (status == DPE_OK) {
+        status = take_lock(run, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_table_look(run->path, &opening->state, &opening->table, err);
+    }
+    if (status == DPE_OK) {
+        status = read_manifest(opening, err);
+    }
+    if (status == DPE_OK) {
+        status = read_journals(opening, err);
+    }
+    if (status == DPE_OK) {
+        status = judge_table(opening, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    unlink(run->temporary);
+    if (!opening->has_manifest || opening->replace != opening->manifest.replace) {
+        const struct dpe_manifest manifest = {run->identity, opening->replace};
+        status = dpe_manifest_write(run->manifest, &manifest, err);
+    }
+    if (status == DPE_OK) {
+        status = open_journal(opening, err);
+    }
+    if (status == DPE_OK) {
+        status = begin_session(run, info, err);
+    }
+    run->table_current = opening->state == DPE_TABLE_OURS && opening->table.complete &&
+                         !opening->conflict && run->rows.n == opening->table.n_rows;
+    return status;
+}
+
+dpe_status dpe_run_open(const char *path, const struct dpe_identity *identity,
+                        const struct dpe_run_options *options, struct dpe_run **run,
+                        struct dpe_error *err)
+{
+    if (path[0] == '\0' || path[strlen(path) - 1] == '/') {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "\"%s\": expected the name of a file", path);
+    }
+    const struct dpe_identity *info = options == NULL ? NULL : options->info;
+    if (info != NULL && !info_ok(info)) {
+        return dpe_fail(err, DPE_INTERNAL, "names for /run consist of a-z, 0-9 and _");
+    }
+    struct opening opening = {0};
+    dpe_status status = make_run(path, identity, options, &opening.run, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_run *made = opening.run;
+    status = open_parts(&opening, info, err);
+    dpe_table_content_free(&opening.table);
+    dpe_identity_free(&opening.manifest.identity);
+    dpe_text_free(&opening.records);
+    if (status != DPE_OK) {
+        /* A refused start leaves the disk as it was. */
+        bool undo = made->made_folder && made->options.rank == 0;
+        dpe_journal_close(&made->journal);
+        if (undo && made->lock.path != NULL) {
+            dpe_run_clear_folder(made, NULL);
+        }
+        dpe_lock_release(&made->lock, undo);
+        if (undo) {
+            rmdir(made->folder);
+        }
+        dpe_run_free(made);
+        return status;
+    }
+    *run = made;
+    return DPE_OK;
+}

@@ -1,0 +1,45 @@
+/**
+ * @file table_hdf5.h
+ * What the files that speak HDF5 share. Nobody else includes hdf5.h.
+ */
+#ifndef DPE_TABLE_HDF5_H
+#define DPE_TABLE_HDF5_H
+
+#include <hdf5.h>
+#include <hdf5_hl.h>
+
+#include "outputs_internal.h"
+
+/** One dataset that was put: what reading it back must give. */
+struct dpe_table_put {
+    char *path;
+    enum dpe_column_type type;
+    uint32_t crc;
+    size_t n; /**< elements */
+};
+
+struct dpe_table {
+    hid_t file;
+    char *path; /**< of the file read; "(new table)" while writing */
+    bool writing, sealed;
+    struct dpe_table_put *puts;
+    size_t n_puts, puts_capacity;
+};
+
+/** Stop HDF5 from printing; call before anything of HDF5 in every public function. */
+void dpe_h5_quiet(void);
+/** Fail with the innermost words of HDF5's error stack: "FILE: OBJECT: WHAT (words)"; clears it. */
+dpe_status dpe_h5_fail(struct dpe_error *err, dpe_status status, const struct dpe_table *table,
+                       const char *object, const char *what);
+/** Type in memory of a column (a shared one, never closed) and its size; strings: the type of
+ *  char * in UTF-8, to be closed. −1 on failure. */
+hid_t dpe_h5_type(enum dpe_column_type type);
+size_t dpe_h5_size(enum dpe_column_type type);
+void dpe_h5_close_type(enum dpe_column_type type, hid_t id);
+/** Whether a path is there, through all its links. */
+bool dpe_h5_has(hid_t file, const char *path);
+/** CRC of the elements of a column, strings by their bytes. */
+uint32_t dpe_h5_crc(enum dpe_column_type type, const void *data, size_t n);
+void dpe_h5_free(struct dpe_table *table);
+
+#endif

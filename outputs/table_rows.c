@@ -1,0 +1,520 @@
+/* /rows: every row as a structure of arrays, and back. */
+#include "outputs_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const tasks_path = "/tasks/task", *const plans_path = "/plans/plan";
+static const char *const row_path = "/rows/row", *const bucket_path = "/rows/bucket";
+
+static dpe_status no_memory(struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the rows of a table");
+}
+
+/* One dataset with one axis. */
+static dpe_status put_axis(struct dpe_table *table, const char *path, enum dpe_column_type type,
+                           const void *data, size_t n, const char *scale, const char *long_name,
+                           struct dpe_error *err)
+{
+    struct dpe_column column = {
+        .path = path,
+        .type = type,
+        .rank = 1,
+        .dims = {(int64_t)n},
+        .scales = {scale},
+        .data = data,
+        .long_name = long_name,
+        .units = "1",
+        .is_scale = scale == NULL,
+    };
+    return dpe_table_put(table, &column, err);
+}
+
+/* A scale 0 … n − 1. */
+static dpe_status put_count(struct dpe_table *table, const char *path, size_t n,
+                            const char *long_name, struct dpe_error *err)
+{
+    int64_t *count = dpe_alloc(n, sizeof *count);
+    if (count == NULL) {
+        return no_memory(err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        count[i] = (int64_t)i;
+    }
+    dpe_status status = put_axis(table, path, DPE_COL_I64, count, n, NULL, long_name, err);
+    free(count);
+    return status;
+}
+
+/* -------------------------------------------------------------------------------- keys as indices
+ */
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static const char *key_of(const struct dpe_row *row, bool plan)
+{
+    return plan ? row->plan : row->task;
+}
+
+/* The distinct keys of the rows and of `more`, sorted; borrowed texts in an owned array. */
+static const char **distinct_keys(const struct dpe_table_common *common, bool plan,
+                                  const struct dpe_identity *more, size_t *n)
+{
+    size_t most = common->n_rows + (more == NULL ? 0 : more->n);
+    const char **keys = dpe_alloc(most, sizeof *keys);
+    size_t got = 0;
+    for (size_t i = 0; keys != NULL && i < common->n_rows; i++) {
+        /* Rows are sorted by task and plan: most repetitions are neighbours. */
+        const char *key = key_of(common->rows[i], plan);
+        if (got == 0 || strcmp(keys[got - 1], key) != 0) {
+            keys[got++] = key;
+        }
+    }
+    for (size_t i = 0; keys != NULL && more != NULL && i < more->n; i++) {
+        keys[got++] = more->fields[i].name;
+    }
+    if (keys == NULL) {
+        return NULL;
+    }
+    qsort(keys, got, sizeof *keys, compare_texts);
+    *n = 0;
+    for (size_t i = 0; i < got; i++) {
+        if (*n == 0 || strcmp(keys[*n - 1], keys[i]) != 0) {
+            keys[(*n)++] = keys[i];
+        }
+    }
+    return keys;
+}
+
+static dpe_status put_indices(struct dpe_table *table, const struct dpe_table_common *common,
+                              bool plan, const char *const *keys, size_t n_keys,
+                              struct dpe_error *err)
+{
+    int32_t *indices = dpe_alloc(common->n_rows, sizeof *indices);
+    if (indices == NULL) {
+        return no_memory(err);
+    }
+    for (size_t i = 0; i < common->n_rows; i++) {
+        const char *key = key_of(common->rows[i], plan);
+        const char *const *at = bsearch(&key, keys, n_keys, sizeof *keys, compare_texts);
+        indices[i] = (int32_t)(at - keys);
+    }
+    dpe_status status =
+        put_axis(table, plan ? "/rows/plan" : "/rows/task", DPE_COL_I32, indices, common->n_rows,
+                 row_path, plan ? "index into /plans/plan" : "index into /tasks/task", err);
+    free(indices);
+    return status;
+}
+
+static dpe_status put_plans(struct dpe_table *table, const struct dpe_table_common *common,
+                            struct dpe_error *err)
+{
+    size_t n = 0;
+    const char **keys = distinct_keys(common, true, common->plans, &n);
+    const char **names = dpe_alloc_zero(n, sizeof *names);
+    dpe_status status = keys == NULL || names == NULL ? no_memory(err) : DPE_OK;
+    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+        names[i] = dpe_identity_get(common->plans, keys[i]);
+    }
+    if (status == DPE_OK) {
+        status = put_axis(table, plans_path, DPE_COL_STRING, keys, n, NULL,
+                          "first 16 bytes of the plan's SHA-256, hex", err);
+    }
+    if (status == DPE_OK) {
+        status = put_axis(table, "/plans/name", DPE_COL_STRING, names, n, plans_path,
+                          "the plan in words (method:key=value,...), empty when unknown", err);
+    }
+    if (status == DPE_OK) {
+        status = put_indices(table, common, true, keys, n, err);
+    }
+    free(names);
+    free(keys);
+    return status;
+}
+
+static dpe_status put_tasks(struct dpe_table *table, const struct dpe_table_common *common,
+                            struct dpe_error *err)
+{
+    size_t n = 0;
+    const char **keys = distinct_keys(common, false, NULL, &n);
+    dpe_status status = keys == NULL ? no_memory(err) : DPE_OK;
+    if (status == DPE_OK) {
+        status = put_axis(table, tasks_path, DPE_COL_STRING, keys, n, NULL,
+                          "name of a stream of samples", err);
+    }
+    if (status == DPE_OK) {
+        status = put_indices(table, common, false, keys, n, err);
+    }
+    free(keys);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------- columns
+ */
+
+static size_t field_size(const struct dpe_row_field *field)
+{
+    return field->kind == DPE_ROW_I32 ? sizeof(int32_t) : sizeof(int64_t);
+}
+
+static enum dpe_column_type field_type(const struct dpe_row_field *field)
+{
+    switch (field->kind) {
+    case DPE_ROW_I32:
+        return DPE_COL_I32;
+    case DPE_ROW_I64:
+        return DPE_COL_I64;
+    case DPE_ROW_U64:
+        return DPE_COL_U64;
+    case DPE_ROW_F64:
+        break;
+    }
+    return DPE_COL_F64;
+}
+
+static dpe_status put_field(struct dpe_table *table, const struct dpe_table_common *common,
+                            const struct dpe_row_field *field, struct dpe_error *err)
+{
+    size_t size = field_size(field);
+    char *values = dpe_alloc(common->n_rows, size);
+    if (values == NULL) {
+        return no_memory(err);
+    }
+    for (size_t i = 0; i < common->n_rows; i++) {
+        memcpy(values + i * size, (const char *)common->rows[i] + field->offset, size);
+    }
+    struct dpe_column column = {
+        .path = field->path,
+        .type = field_type(field),
+        .rank = 1,
+        .dims = {(int64_t)common->n_rows},
+        .scales = {row_path},
+        .data = values,
+        .long_name = field->long_name,
+        .units = field->units,
+        .flag_meanings = field->flag_meanings,
+    };
+    dpe_status status = dpe_table_put(table, &column, err);
+    free(values);
+    return status;
+}
+
+static dpe_status put_texts(struct dpe_table *table, const struct dpe_table_common *common,
+                            struct dpe_error *err)
+{
+    size_t n = common->n_rows;
+    const char **texts = dpe_alloc(n, sizeof *texts);
+    uint8_t *present = dpe_alloc(n, 1);
+    dpe_status status = texts == NULL || present == NULL ? no_memory(err) : DPE_OK;
+    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+        texts[i] = common->rows[i]->text;
+        present[i] = texts[i] != NULL;
+    }
+    if (status == DPE_OK) {
+        status = put_axis(table, "/rows/text", DPE_COL_STRING, texts, n, row_path, "generated text",
+                          err);
+    }
+    struct dpe_column column = {
+        .path = "/rows/text_present",
+        .type = DPE_COL_U8,
+        .rank = 1,
+        .dims = {(int64_t)n},
+        .scales = {row_path},
+        .data = present,
+        .long_name = "whether the sample has a text (an empty one is a text)",
+        .units = "1",
+        .flag_meanings = "no yes",
+    };
+    if (status == DPE_OK) {
+        status = dpe_table_put(table, &column, err);
+    }
+    free(present);
+    free(texts);
+    return status;
+}
+
+static dpe_status put_buckets(struct dpe_table *table, const struct dpe_table_common *common,
+                              struct dpe_error *err)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < common->n_rows; i++) {
+        total += (size_t)common->rows[i]->n_buckets;
+    }
+    int32_t *counts = dpe_alloc(common->n_rows, sizeof *counts);
+    double *values = dpe_alloc(total, sizeof *values);
+    dpe_status status = counts == NULL || values == NULL ? no_memory(err) : DPE_OK;
+    size_t at = 0;
+    for (size_t i = 0; status == DPE_OK && i < common->n_rows; i++) {
+        const struct dpe_row *row = common->rows[i];
+        counts[i] = row->n_buckets;
+        if (row->n_buckets > 0) {
+            memcpy(values + at, row->buckets, (size_t)row->n_buckets * sizeof *values);
+            at += (size_t)row->n_buckets;
+        }
+    }
+    if (status == DPE_OK) {
+        status = put_count(table, bucket_path, total, "index of a bucket over all rows", err);
+    }
+    if (status == DPE_OK) {
+        status = put_axis(table, "/rows/bucket_count", DPE_COL_I32, counts, common->n_rows,
+                          row_path, "elements of /rows/bucket_nll that belong to the row", err);
+    }
+    struct dpe_column column = {
+        .path = "/rows/bucket_nll",
+        .type = DPE_COL_F64,
+        .rank = 1,
+        .dims = {(int64_t)total},
+        .scales = {bucket_path},
+        .data = values,
+        .long_name = "negative log-likelihood by position bucket, rows one after the other",
+        .units = "nat",
+    };
+    if (status == DPE_OK) {
+        status = dpe_table_put(table, &column, err);
+    }
+    free(values);
+    free(counts);
+    return status;
+}
+
+dpe_status dpe_table_write_rows(struct dpe_table *table, const struct dpe_table_common *common,
+                                struct dpe_error *err)
+{
+    char hex[65];
+    dpe_status status = dpe_rows_hash(common->rows, common->n_rows, hex, err);
+    if (status == DPE_OK) {
+        status = dpe_table_attr_text(table, "/rows", "sha256", hex, err);
+    }
+    if (status == DPE_OK) {
+        status = put_count(table, row_path, common->n_rows, "index of a row", err);
+    }
+    if (status == DPE_OK) {
+        status = put_tasks(table, common, err);
+    }
+    if (status == DPE_OK) {
+        status = put_plans(table, common, err);
+    }
+    for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
+        status = put_field(table, common, &dpe_row_fields[i], err);
+    }
+    if (status == DPE_OK) {
+        status = put_texts(table, common, err);
+    }
+    return status != DPE_OK ? status : put_buckets(table, common, err);
+}
+
+/* ---------------------------------------------------------------------------------------- reading
+ */
+
+static dpe_status disagree(struct dpe_error *err, const char *path)
+{
+    return dpe_fail(err, DPE_BAD_DATA, "%s: does not agree with the other datasets of /rows", path);
+}
+
+/* A dataset of one axis with exactly n elements. */
+static dpe_status get_axis(struct dpe_table *table, const char *path, enum dpe_column_type type,
+                           size_t n, void **data, struct dpe_error *err)
+{
+    int rank = 0;
+    int64_t dims[5] = {0};
+    dpe_status status = dpe_table_get(table, path, type, data, &rank, dims, err);
+    if (status == DPE_OK && (rank != 1 || (size_t)dims[0] != n)) {
+        free(*data);
+        *data = NULL;
+        status = disagree(err, path);
+    }
+    return status;
+}
+
+static dpe_status get_field(struct dpe_table *table, const struct dpe_row_field *field,
+                            struct dpe_row *rows, size_t n, struct dpe_error *err)
+{
+    void *values = NULL;
+    dpe_status status = get_axis(table, field->path, field_type(field), n, &values, err);
+    size_t size = field_size(field);
+    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+        memcpy((char *)&rows[i] + field->offset, (const char *)values + i * size, size);
+    }
+    free(values);
+    return status;
+}
+
+static dpe_status get_keys(struct dpe_table *table, bool plan, struct dpe_row *rows, size_t n,
+                           struct dpe_error *err)
+{
+    const char *path = plan ? "/rows/plan" : "/rows/task";
+    char **keys = NULL;
+    size_t n_keys = 0;
+    void *data = NULL;
+    dpe_status status =
+        dpe_table_get_strings(table, plan ? plans_path : tasks_path, &keys, &n_keys, err);
+    if (status == DPE_OK) {
+        status = get_axis(table, path, DPE_COL_I32, n, &data, err);
+    }
+    const int32_t *indices = data;
+    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+        size_t room = plan ? sizeof rows->plan : sizeof rows->task;
+        char *to = plan ? rows[i].plan : rows[i].task;
+        if (indices[i] < 0 || (size_t)indices[i] >= n_keys || strlen(keys[indices[i]]) >= room) {
+            status = disagree(err, path);
+        } else {
+            memcpy(to, keys[indices[i]], strlen(keys[indices[i]]) + 1);
+        }
+    }
+    free(data);
+    dpe_strings_free(keys, n_keys);
+    return status;
+}
+
+static dpe_status get_texts(struct dpe_table *table, struct dpe_row *rows, size_t n,
+                            struct dpe_error *err)
+{
+    char **texts = NULL;
+    size_t n_texts = 0;
+    void *data = NULL;
+    dpe_status status = get_axis(table, "/rows/text_present", DPE_COL_U8, n, &data, err);
+    if (status == DPE_OK) {
+        status = dpe_table_get_strings(table, "/rows/text", &texts, &n_texts, err);
+    }
+    if (status == DPE_OK && n_texts != n) {
+        status = disagree(err, "/rows/text");
+    }
+    const uint8_t *present = data;
+    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+        if (present[i] != 0) {
+            rows[i].text = texts[i];
+            texts[i] = NULL;
+        }
+    }
+    free(data);
+    dpe_strings_free(texts, n_texts);
+    return status;
+}
+
+static dpe_status take_buckets(struct dpe_row *row, int32_t count, const double *from,
+                               struct dpe_error *err)
+{
+    if (count == 0) {
+        return DPE_OK;
+    }
+    row->buckets = malloc((size_t)count * sizeof *row->buckets);
+    if (row->buckets == NULL) {
+        return no_memory(err);
+    }
+    memcpy(row->buckets, from, (size_t)count * sizeof *row->buckets);
+    row->n_buckets = count;
+    return DPE_OK;
+}
+
+static dpe_status get_buckets(struct dpe_table *table, struct dpe_row *rows, size_t n,
+                              struct dpe_error *err)
+{
+    void *counts_data = NULL, *values_data = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    dpe_status status = get_axis(table, "/rows/bucket_count", DPE_COL_I32, n, &counts_data, err);
+    if (status == DPE_OK) {
+        status =
+            dpe_table_get(table, "/rows/bucket_nll", DPE_COL_F64, &values_data, &rank, dims, err);
+    }
+    const int32_t *counts = counts_data;
+    const double *values = values_data;
+    int64_t at = 0;
+    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+        if (counts[i] < 0 || counts[i] > dims[0] - at) {
+            status = disagree(err, "/rows/bucket_count");
+            break;
+        }
+        status = take_buckets(&rows[i], counts[i], values + at, err);
+        at += counts[i];
+    }
+    free(counts_data);
+    free(values_data);
+    return status;
+}
+
+/* The rows are what was written, in the order they were written. */
+static dpe_status check_rows(struct dpe_table *table, const struct dpe_row *rows, size_t n,
+                             struct dpe_error *err)
+{
+    const struct dpe_row **sorted = dpe_alloc(n, sizeof *sorted);
+    char *stated = NULL;
+    char hex[65] = "";
+    dpe_status status = sorted == NULL ? no_memory(err) : DPE_OK;
+    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+        sorted[i] = &rows[i];
+        struct dpe_error why = {0};
+        if (dpe_row_check(&rows[i], &why) != DPE_OK) {
+            status = dpe_fail(err, DPE_BAD_DATA, "/rows: row %zu: %s", i, why.text);
+        } else if (i > 0 && dpe_row_compare(&rows[i - 1], &rows[i]) >= 0) {
+            status = dpe_fail(err, DPE_BAD_DATA, "/rows: row %zu is not in its place", i);
+        }
+    }
+    if (status == DPE_OK) {
+        status = dpe_table_get_attr_text(table, "/rows", "sha256", &stated, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_rows_hash(sorted, n, hex, err);
+    }
+    if (status == DPE_OK && strcmp(hex, stated) != 0) {
+        status = dpe_fail(err, DPE_BAD_DATA, "/rows: do not agree with their checksum");
+    }
+    free(stated);
+    free(sorted);
+    return status;
+}
+
+dpe_status dpe_table_get_rows(struct dpe_table *table, struct dpe_row **rows, size_t *n,
+                              struct dpe_error *err)
+{
+    void *count = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    dpe_status status = dpe_table_get(table, row_path, DPE_COL_I64, &count, &rank, dims, err);
+    free(count);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (rank != 1) {
+        return disagree(err, row_path);
+    }
+    size_t n_rows = (size_t)dims[0];
+    struct dpe_row *got = dpe_alloc(n_rows, sizeof *got);
+    if (got == NULL) {
+        return no_memory(err);
+    }
+    for (size_t i = 0; i < n_rows; i++) {
+        dpe_row_init(&got[i]);
+        got[i].plan[0] = got[i].task[0] = '\0';
+    }
+    status = get_keys(table, false, got, n_rows, err);
+    if (status == DPE_OK) {
+        status = get_keys(table, true, got, n_rows, err);
+    }
+    for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
+        status = get_field(table, &dpe_row_fields[i], got, n_rows, err);
+    }
+    if (status == DPE_OK) {
+        status = get_texts(table, got, n_rows, err);
+    }
+    if (status == DPE_OK) {
+        status = get_buckets(table, got, n_rows, err);
+    }
+    if (status == DPE_OK) {
+        status = check_rows(table, got, n_rows, err);
+    }
+    if (status != DPE_OK) {
+        for (size_t i = 0; i < n_rows; i++) {
+            dpe_row_free(&got[i]);
+        }
+        free(got);
+        return status;
+    }
+    *rows = got;
+    *n = n_rows;
+    return DPE_OK;
+}
