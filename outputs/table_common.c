@@ -359,14 +359,13 @@ static bool opens_as_hdf5(const char *path)
     if (file >= 0) {
         H5Fclose(file);
     }
-    H5Eclear2(H5E_DEFAULT);
     return file >= 0;
 }
 
 dpe_status dpe_table_look(const char *path, enum dpe_table_state *state,
                           struct dpe_table_content *content, struct dpe_error *err)
 {
-    dpe_h5_quiet();
+    dpe_h5_enter();
     *content = (struct dpe_table_content){0};
     struct stat info;
     if (stat(path, &info) != 0) {

@@ -5,35 +5,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-void dpe_h5_quiet(void)
-{
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-}
-
-struct words {
+/* HDF5 forgets its error stack at the next call that succeeds, often one that cleans up. So the
+ * words are kept when the failure happens: this is called where HDF5 would print. */
+static _Thread_local struct {
     char text[256];
     size_t n;
-};
+} words;
 
 /* The innermost entries say what happened, the outer ones only who had called. */
 static herr_t collect(unsigned n, const H5E_error2_t *entry, void *user)
 {
-    struct words *words = user;
+    (void)user;
     if (n < 2 && entry->desc != NULL && entry->desc[0] != '\0') {
-        int got = snprintf(words->text + words->n, sizeof words->text - words->n, "%s%s",
-                           words->n == 0 ? "" : "; ", entry->desc);
-        words->n += got > 0 ? (size_t)got : 0;
-        words->n = words->n < sizeof words->text ? words->n : sizeof words->text - 1;
+        int got = snprintf(words.text + words.n, sizeof words.text - words.n, "%s%s",
+                           words.n == 0 ? "" : "; ", entry->desc);
+        words.n += got > 0 ? (size_t)got : 0;
+        words.n = words.n < sizeof words.text ? words.n : sizeof words.text - 1;
     }
     return 0;
+}
+
+static herr_t keep_words(hid_t stack, void *user)
+{
+    words.n = 0;
+    words.text[0] = '\0';
+    return H5Ewalk2(stack, H5E_WALK_UPWARD, collect, user);
+}
+
+void dpe_h5_enter(void)
+{
+    words.n = 0;
+    words.text[0] = '\0';
+    H5Eset_auto2(H5E_DEFAULT, keep_words, NULL);
 }
 
 dpe_status dpe_h5_fail(struct dpe_error *err, dpe_status status, const struct dpe_table *table,
                        const char *object, const char *what)
 {
-    struct words words = {"", 0};
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect, &words);
-    H5Eclear2(H5E_DEFAULT);
     return dpe_fail(err, status, "%s: %s: %s%s%s%s", table->path, object, what,
                     words.n == 0 ? "" : " (", words.text, words.n == 0 ? "" : ")");
 }
@@ -113,7 +121,6 @@ bool dpe_h5_has(hid_t file, const char *path)
         }
     }
     free(prefix);
-    H5Eclear2(H5E_DEFAULT);
     return there;
 }
 
@@ -139,6 +146,10 @@ void dpe_h5_free(struct dpe_table *table)
     for (size_t i = 0; i < table->n_puts; i++) {
         free(table->puts[i].path);
     }
+    if (table->image != NULL) {
+        free(table->image->bytes);
+        free(table->image);
+    }
     free(table->puts);
     free(table->path);
     free(table);
@@ -149,10 +160,9 @@ void dpe_table_close(struct dpe_table *table)
     if (table == NULL) {
         return;
     }
-    dpe_h5_quiet();
+    dpe_h5_enter();
     if (table->file >= 0) {
         H5Fclose(table->file);
-        H5Eclear2(H5E_DEFAULT);
     }
     dpe_h5_free(table);
 }

@@ -18,17 +18,25 @@ struct dpe_table_put {
     size_t n; /**< elements */
 };
 
+/** The bytes of a file that HDF5 makes in memory; they outlive its closing. */
+struct dpe_table_image {
+    char *bytes;
+    size_t n;
+};
+
 struct dpe_table {
     hid_t file;
-    char *path; /**< of the file read; "(new table)" while writing */
+    struct dpe_table_image *image; /**< writing: owned */
+    char *path;                    /**< of the file read; "(new table)" while writing */
     bool writing, sealed;
     struct dpe_table_put *puts;
     size_t n_puts, puts_capacity;
 };
 
-/** Stop HDF5 from printing; call before anything of HDF5 in every public function. */
-void dpe_h5_quiet(void);
-/** Fail with the innermost words of HDF5's error stack: "FILE: OBJECT: WHAT (words)"; clears it. */
+/** HDF5 keeps its words for dpe_h5_fail instead of printing them, and has none yet; call before
+ *  anything of HDF5 in every public function. */
+void dpe_h5_enter(void);
+/** Fail with the words of HDF5's last failure: "FILE: OBJECT: WHAT (words)". */
 dpe_status dpe_h5_fail(struct dpe_error *err, dpe_status status, const struct dpe_table *table,
                        const char *object, const char *what);
 /** Type in memory of a column (a shared one, never closed) and its size; strings: the type of

@@ -62,7 +62,7 @@ static dpe_status check_regular(const char *path, struct dpe_error *err)
 
 dpe_status dpe_table_open(const char *path, struct dpe_table **table, struct dpe_error *err)
 {
-    dpe_h5_quiet();
+    dpe_h5_enter();
     dpe_status status = check_regular(path, err);
     if (status != DPE_OK) {
         return status;
@@ -100,7 +100,7 @@ dpe_status dpe_table_open(const char *path, struct dpe_table **table, struct dpe
 
 bool dpe_table_has(struct dpe_table *table, const char *path)
 {
-    dpe_h5_quiet();
+    dpe_h5_enter();
     return dpe_h5_has(table->file, path);
 }
 
@@ -208,11 +208,10 @@ static dpe_status read_numbers(struct dpe_table *table, hid_t dataset, const cha
 dpe_status dpe_table_get(struct dpe_table *table, const char *path, enum dpe_column_type type,
                          void **data, int *rank, int64_t dims[5], struct dpe_error *err)
 {
-    dpe_h5_quiet();
+    dpe_h5_enter();
     hid_t dataset =
         dpe_h5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
     if (dataset < 0) {
-        H5Eclear2(H5E_DEFAULT);
         return no_such(table, path, err);
     }
     struct shape shape = {0};
@@ -283,11 +282,10 @@ static dpe_status read_strings(struct dpe_table *table, hid_t dataset, const cha
 dpe_status dpe_table_get_strings(struct dpe_table *table, const char *path, char ***strings,
                                  size_t *n, struct dpe_error *err)
 {
-    dpe_h5_quiet();
+    dpe_h5_enter();
     hid_t dataset =
         dpe_h5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
     if (dataset < 0) {
-        H5Eclear2(H5E_DEFAULT);
         return no_such(table, path, err);
     }
     hid_t stored = H5Dget_type(dataset);
@@ -335,14 +333,13 @@ static hid_t open_attribute(struct dpe_table *table, const char *object, const c
         }
         H5Sclose(space);
     }
-    H5Eclear2(H5E_DEFAULT);
     return attribute;
 }
 
 dpe_status dpe_table_get_attr_text(struct dpe_table *table, const char *object, const char *name,
                                    char **value, struct dpe_error *err)
 {
-    dpe_h5_quiet();
+    dpe_h5_enter();
     hid_t attribute = open_attribute(table, object, name);
     if (attribute < 0) {
         return dpe_fail(err, DPE_NO_INPUT, "%s: %s: attribute %s is not there", table->path, object,
@@ -372,7 +369,7 @@ dpe_status dpe_table_get_attr_text(struct dpe_table *table, const char *object, 
 static dpe_status get_attr_number(struct dpe_table *table, const char *object, const char *name,
                                   bool whole, void *value, struct dpe_error *err)
 {
-    dpe_h5_quiet();
+    dpe_h5_enter();
     hid_t attribute = open_attribute(table, object, name);
     if (attribute < 0) {
         return dpe_fail(err, DPE_NO_INPUT, "%s: %s: attribute %s is not there", table->path, object,

@@ -23,9 +23,72 @@ static hid_t timeless(hid_t class_id)
     return plist;
 }
 
+/* The memory of the core driver. Its buffer is kept when the file is closed: only then is it the
+ * finished file (H5Fget_file_image of an open one leaves a stale checksum in the superblock). */
+static void *image_malloc(size_t n, H5FD_file_image_op_t op, void *user)
+{
+    (void)op;
+    struct dpe_table_image *image = user;
+    image->bytes = malloc(n);
+    image->n = image->bytes == NULL ? 0 : n;
+    return image->bytes;
+}
+
+static void *image_realloc(void *bytes, size_t n, H5FD_file_image_op_t op, void *user)
+{
+    (void)op;
+    struct dpe_table_image *image = user;
+    void *grown = realloc(bytes, n);
+    if (grown != NULL) {
+        image->bytes = grown;
+        image->n = n;
+    }
+    return grown;
+}
+
+static herr_t image_free(void *bytes, H5FD_file_image_op_t op, void *user)
+{
+    (void)bytes;
+    (void)op;
+    (void)user;
+    return 0;
+}
+
+static void *same_user(void *user)
+{
+    return user;
+}
+
+static herr_t keep_user(void *user)
+{
+    (void)user;
+    return 0;
+}
+
+static hid_t memory_access(struct dpe_table_image *image)
+{
+    H5FD_file_image_callbacks_t callbacks = {
+        .image_malloc = image_malloc,
+        .image_realloc = image_realloc,
+        .image_free = image_free,
+        .udata_copy = same_user,
+        .udata_free = keep_user,
+        .udata = image,
+    };
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    bool ok = access >= 0 && H5Pset_fapl_core(access, CORE_STEP, false) >= 0 &&
+              H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
+              H5Pset_file_image_callbacks(access, &callbacks) >= 0;
+    if (!ok && access >= 0) {
+        H5Pclose(access);
+        return -1;
+    }
+    return access;
+}
+
 dpe_status dpe_table_create(struct dpe_table **table, struct dpe_error *err)
 {
-    dpe_h5_quiet();
+    dpe_h5_enter();
     struct dpe_table *made = calloc(1, sizeof *made);
     if (made == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
@@ -33,20 +96,24 @@ dpe_status dpe_table_create(struct dpe_table **table, struct dpe_error *err)
     made->file = -1;
     made->writing = true;
     made->path = dpe_join("(new table)", "", "");
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    made->image = calloc(1, sizeof *made->image);
+    if (made->path == NULL || made->image == NULL) {
+        dpe_h5_free(made);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
+    }
+    hid_t access = memory_access(made->image);
     hid_t create = timeless(H5P_FILE_CREATE);
-    bool ok = made->path != NULL && access >= 0 && create >= 0 &&
-              H5Pset_fapl_core(access, CORE_STEP, false) >= 0 &&
-              H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0;
-    if (ok) {
+    if (access >= 0 && create >= 0) {
         made->file = H5Fcreate("dpe-table-in-memory", H5F_ACC_TRUNC, create, access);
     }
-    H5Pclose(access);
-    H5Pclose(create);
+    if (access >= 0) {
+        H5Pclose(access);
+    }
+    if (create >= 0) {
+        H5Pclose(create);
+    }
     if (made->file < 0) {
-        dpe_status status = made->path == NULL
-                                ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table")
-                                : dpe_h5_fail(err, DPE_NO_MEMORY, made, "/", "cannot be created");
+        dpe_status status = dpe_h5_fail(err, DPE_NO_MEMORY, made, "/", "cannot be created");
         dpe_h5_free(made);
         return status;
     }
@@ -149,7 +216,7 @@ static bool write_text(hid_t object, const char *name, const char *value)
 static dpe_status attribute_of(struct dpe_table *table, const char *object, const char *name,
                                hid_t type, const void *value, struct dpe_error *err)
 {
-    dpe_h5_quiet();
+    dpe_h5_enter();
     if (!table->writing) {
         return dpe_fail(err, DPE_INTERNAL, "%s: is open for reading", table->path);
     }
@@ -278,7 +345,8 @@ static hid_t dataset_properties(const struct dpe_column *column, size_t n)
 {
     hid_t plist = timeless(H5P_DATASET_CREATE);
     bool ok = plist >= 0;
-    if (ok && column->rank > 0 && n > 0) {
+    /* HDF5 refuses fletcher32 on strings, whose bytes lie in a heap that no filter sees. */
+    if (ok && column->rank > 0 && n > 0 && column->type != DPE_COL_STRING) {
         hsize_t chunk[MAX_RANK];
         chunk_shape(column, chunk);
         ok = H5Pset_chunk(plist, column->rank, chunk) >= 0 && H5Pset_shuffle(plist) >= 0 &&
@@ -423,7 +491,7 @@ static dpe_status check_strings(const struct dpe_table *table, const struct dpe_
 dpe_status dpe_table_put(struct dpe_table *table, const struct dpe_column *column,
                          struct dpe_error *err)
 {
-    dpe_h5_quiet();
+    dpe_h5_enter();
     size_t n = 0;
     dpe_status status = count_elements(table, column, &n, err);
     if (status == DPE_OK) {
@@ -460,26 +528,27 @@ dpe_status dpe_table_put(struct dpe_table *table, const struct dpe_column *colum
 /* -------------------------------------------------------------------------------------- finishing
  */
 
-/* The bytes of the finished file, owned by the caller. */
-static dpe_status take_image(struct dpe_table *table, char **bytes, size_t *n,
-                             struct dpe_error *err)
+/* Close the file in memory; its length is what its superblock says (version 2: signature 8,
+ * versions and sizes 3, flags 1, base 8, extension 8, end of file 8 at byte 28), the buffer may be
+ * longer. */
+static dpe_status close_image(struct dpe_table *table, size_t *n, struct dpe_error *err)
 {
-    ssize_t size =
-        H5Fflush(table->file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(table->file, NULL, 0);
-    if (size <= 0) {
-        return dpe_h5_fail(err, DPE_INTERNAL, table, "/", "cannot be flushed");
+    enum { VERSION_AT = 8, END_AT = 28, SUPERBLOCK = 48 };
+    herr_t closed = H5Fclose(table->file);
+    table->file = -1;
+    if (closed < 0) {
+        return dpe_h5_fail(err, DPE_INTERNAL, table, "/", "cannot be closed");
     }
-    char *image = dpe_alloc((size_t)size, 1);
-    if (image == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a table of %zd bytes", table->path,
-                        size);
+    const unsigned char *bytes = (const unsigned char *)table->image->bytes;
+    uint64_t end = 0;
+    if (table->image->n >= SUPERBLOCK && bytes[VERSION_AT] == 2) {
+        end = dpe_load_u64(bytes + END_AT, 8);
     }
-    if (H5Fget_file_image(table->file, image, (size_t)size) != size) {
-        free(image);
-        return dpe_h5_fail(err, DPE_INTERNAL, table, "/", "cannot be copied");
+    if (end < SUPERBLOCK || end > table->image->n) {
+        return dpe_fail(err, DPE_INTERNAL, "%s: its end is not within the %zu bytes made",
+                        table->path, table->image->n);
     }
-    *bytes = image;
-    *n = (size_t)size;
+    *n = (size_t)end;
     return DPE_OK;
 }
 
@@ -540,19 +609,14 @@ static dpe_status verify(const struct dpe_table *table, const char *path, const 
 dpe_status dpe_table_finish(struct dpe_table *table, const char *temporary, const char *path,
                             struct dpe_error *err)
 {
-    dpe_h5_quiet();
-    char *image = NULL;
+    dpe_h5_enter();
     size_t n = 0;
-    dpe_status status = take_image(table, &image, &n, err);
-    if (H5Fclose(table->file) < 0 && status == DPE_OK) {
-        status = dpe_h5_fail(err, DPE_INTERNAL, table, "/", "cannot be closed");
-    }
-    table->file = -1;
+    dpe_status status = close_image(table, &n, err);
     if (status == DPE_OK) {
-        status = dpe_write_synced(temporary, image, n, err);
+        status = dpe_write_synced(temporary, table->image->bytes, n, err);
     }
     if (status == DPE_OK) {
-        status = verify(table, temporary, image, n, err);
+        status = verify(table, temporary, table->image->bytes, n, err);
         if (status == DPE_OK) {
             status = dpe_rename_synced(temporary, path, err);
         }
@@ -560,7 +624,6 @@ dpe_status dpe_table_finish(struct dpe_table *table, const char *temporary, cons
             unlink(temporary);
         }
     }
-    free(image);
     dpe_h5_free(table);
     return status;
 }
