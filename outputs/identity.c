@@ -113,8 +113,7 @@ dpe_status dpe_identity_copy(struct dpe_identity *to, const struct dpe_identity 
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------ bytes
- */
+/* ---------------------------------------------------------------------------------------- bytes */
 
 static dpe_status put_string(struct dpe_text *out, const char *text, struct dpe_error *err)
 {
@@ -205,8 +204,7 @@ dpe_status dpe_identity_hash(const struct dpe_identity *identity, char hex[65],
     return DPE_OK;
 }
 
-/* --------------------------------------------------------------------------------------- mismatch
- */
+/* ------------------------------------------------------------------------------------- mismatch */
 
 /* A value for a message: long ones lose their middle, so that a list of many still fits. */
 static void show_value(char *out, size_t size, const char *value)
@@ -286,8 +284,7 @@ dpe_status dpe_identity_mismatch(const struct dpe_identity *expected,
                     list.text, more);
 }
 
-/* --------------------------------------------------------------------------------------- manifest
- */
+/* ------------------------------------------------------------------------------------- manifest */
 
 static json_t *manifest_json(const struct dpe_manifest *manifest, const char *hash)
 {

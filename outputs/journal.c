@@ -45,8 +45,7 @@ dpe_status dpe_record_encode(struct dpe_text *out, unsigned type, uint64_t seque
     return status != DPE_OK ? status : dpe_text_append(out, (const char *)trailer, TRAILER, err);
 }
 
-/* ---------------------------------------------------------------------------------------- reading
- */
+/* -------------------------------------------------------------------------------------- reading */
 
 struct record {
     unsigned version, type;
@@ -191,8 +190,7 @@ dpe_status dpe_journal_read(const char *path, bool salvage, dpe_record_visit vis
     return status;
 }
 
-/* ---------------------------------------------------------------------------------------- writing
- */
+/* -------------------------------------------------------------------------------------- writing */
 
 static dpe_status open_for_append(struct dpe_journal *journal, const char *path, uint64_t sequence,
                                   struct dpe_error *err)

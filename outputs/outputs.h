@@ -15,7 +15,7 @@
 
 #include "engine.h"
 
-/* ---------------------------------------------------------------------------------------- rows */
+/* ----------------------------------------------------------------------------------------- rows */
 
 enum dpe_row_status {
     DPE_ROW_OK = 0,
@@ -48,8 +48,7 @@ struct dpe_row {
 void dpe_row_init(struct dpe_row *row);
 void dpe_row_free(struct dpe_row *row);
 
-/* ----------------------------------------------------------------------------------------- names
- */
+/* ---------------------------------------------------------------------------------------- names */
 
 /** Named strings in a fixed order: what decides a result (an identity), or what a process is
  *  (/run). Names are unique and, like values, valid UTF-8. Zero-initialise. */
@@ -81,8 +80,7 @@ void dpe_identity_free(struct dpe_identity *identity);
 dpe_status dpe_run_info(struct dpe_identity *info, int argc, char *const *argv, int n_threads,
                         struct dpe_error *err);
 
-/* ------------------------------------------------------------------------------------------- run
- */
+/* ------------------------------------------------------------------------------------------ run */
 
 struct dpe_run_options {
     bool force;        /**< replace an output that is no resumable run of this identity */
@@ -131,7 +129,8 @@ int dpe_run_sessions(const struct dpe_run *run);
 
 struct dpe_table;
 /** Fills the table from the rows; called with a table that is open for writing and already holds
- *  the root attributes, /identity, /tasks, /plans, /rows and /run. */
+ *  the root attributes, /identity, /tasks, /plans and /rows. Whatever differs between two equal
+ *  runs goes under /run, and is put last. */
 typedef dpe_status (*dpe_run_fill)(void *user, struct dpe_table *table, struct dpe_error *err);
 /** Rebuild the table at `path` through a temporary file: root attributes (schema, identity,
  *  complete, n_rows), /identity, /tasks, /plans, /rows (sorted by task, plan, sample) and /run,
@@ -143,8 +142,7 @@ dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fil
  *  removed (unless keep_journal). NULL allowed. An error here never means that a row is lost. */
 dpe_status dpe_run_close(struct dpe_run *run, struct dpe_error *err);
 
-/* ---------------------------------------------------------------------------------------- tables
- */
+/* --------------------------------------------------------------------------------------- tables */
 
 enum dpe_column_type {
     DPE_COL_F64,

@@ -9,8 +9,7 @@
 
 #include "outputs.h"
 
-/* ---------------------------------------------------------------------------------- durable files
- */
+/* -------------------------------------------------------------------------------- durable files */
 
 /** Fail with the status that fits an errno (EACCES → DPE_PERMISSION, EROFS and the like →
  *  DPE_CANNOT_CREATE, else DPE_IO): "PATH: WHAT: reason". */
@@ -40,8 +39,7 @@ uint32_t dpe_crc32c(uint32_t crc, const void *bytes, size_t n);
 void dpe_store_u64(unsigned char *to, uint64_t value, size_t bytes);
 uint64_t dpe_load_u64(const unsigned char *from, size_t bytes);
 
-/* ------------------------------------------------------------------------------------------- rows
- */
+/* ----------------------------------------------------------------------------------------- rows */
 
 enum dpe_row_kind { DPE_ROW_I32, DPE_ROW_I64, DPE_ROW_U64, DPE_ROW_F64 };
 
@@ -89,8 +87,7 @@ const struct dpe_row *dpe_rowset_find(const struct dpe_rowset *set, const char *
                                       const char *plan, int64_t sample);
 void dpe_rowset_free(struct dpe_rowset *set);
 
-/* --------------------------------------------------------------------------------------- identity
- */
+/* ------------------------------------------------------------------------------------- identity */
 
 dpe_status dpe_identity_copy(struct dpe_identity *to, const struct dpe_identity *from,
                              struct dpe_error *err);
@@ -115,8 +112,7 @@ dpe_status dpe_manifest_write(const char *path, const struct dpe_manifest *manif
 dpe_status dpe_manifest_read(const char *path, struct dpe_manifest *manifest,
                              struct dpe_error *err);
 
-/* ---------------------------------------------------------------------------------------- journal
- */
+/* -------------------------------------------------------------------------------------- journal */
 
 enum dpe_record_type {
     DPE_RECORD_BEGIN = 1,   /**< first of every file; payload: identity hash, 64 hex digits */
@@ -174,8 +170,7 @@ dpe_status dpe_journal_append(struct dpe_journal *journal, unsigned type, const 
                               size_t n, struct dpe_error *err);
 void dpe_journal_close(struct dpe_journal *journal);
 
-/* ------------------------------------------------------------------------------------------- lock
- */
+/* ----------------------------------------------------------------------------------------- lock */
 
 struct dpe_lock {
     int fd; /**< −1: not held */
@@ -187,8 +182,7 @@ dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unl
 /** Give it back: emptied, and unlinked when `remove`. */
 void dpe_lock_release(struct dpe_lock *lock, bool remove);
 
-/* ------------------------------------------------------------------------------------------ tables
- */
+/* --------------------------------------------------------------------------------------- tables */
 
 #define DPE_SCHEMA_NAME    "dpe-table"
 #define DPE_SCHEMA_MAJOR   1
@@ -238,11 +232,17 @@ struct dpe_table_common {
     size_t n_sessions;
     bool complete;
 };
-/** /tasks, /plans, /rows and /run/seconds. */
+/** /tasks, /plans and /rows. */
 dpe_status dpe_table_write_rows(struct dpe_table *table, const struct dpe_table_common *common,
                                 struct dpe_error *err);
-/** Those, and the root attributes, /identity and /run. */
+/** What of the rows differs between equal runs: /run/seconds. */
+dpe_status dpe_table_write_run_rows(struct dpe_table *table, const struct dpe_table_common *common,
+                                    struct dpe_error *err);
+/** The root attributes, /identity, /tasks, /plans, /rows: first in the file. */
 dpe_status dpe_table_write_common(struct dpe_table *table, const struct dpe_table_common *common,
                                   struct dpe_error *err);
+/** /run: last in the file, so that nothing of it moves anything else. */
+dpe_status dpe_table_write_run(struct dpe_table *table, const struct dpe_table_common *common,
+                               struct dpe_error *err);
 
 #endif

@@ -186,8 +186,7 @@ int dpe_row_compare(const struct dpe_row *a, const struct dpe_row *b)
     return order != 0 ? order : (a->sample > b->sample) - (a->sample < b->sample);
 }
 
-/* ------------------------------------------------------------------------------------------ bytes
- */
+/* ---------------------------------------------------------------------------------------- bytes */
 
 static dpe_status put_field(struct dpe_text *out, unsigned tag, const void *value, size_t n,
                             struct dpe_error *err)

@@ -169,8 +169,7 @@ dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
     return status;
 }
 
-/* -------------------------------------------------------------------------------------------- end
- */
+/* ------------------------------------------------------------------------------------------ end */
 
 static bool is_ours(const char *name)
 {

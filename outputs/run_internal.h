@@ -46,4 +46,29 @@ dpe_status dpe_run_nondeterminism(const struct dpe_row *known, const struct dpe_
 dpe_status dpe_run_clear_folder(const struct dpe_run *run, struct dpe_error *err);
 void dpe_run_free(struct dpe_run *run);
 
+/** What is found while a run is opened. */
+struct dpe_opening {
+    struct dpe_run *run;
+    struct dpe_manifest manifest;
+    bool has_manifest; /**< of this identity */
+    bool has_begin;    /**< a journal of this identity */
+    bool replace;      /**< the file at the table's path may be replaced */
+    enum dpe_table_state state;
+    struct dpe_table_content table;
+    const char *reading; /**< journal being read */
+    bool reading_own;
+    struct dpe_journal_scan own; /**< of this rank's journal */
+    bool has_own;
+    struct dpe_text records; /**< what a new journal of this rank holds */
+    uint64_t n_records;
+    size_t n_recovered;
+    bool conflict; /**< a row of the table differs from the journal */
+};
+
+/** Append to `records`. */
+dpe_status dpe_opening_record(struct dpe_opening *opening, unsigned type, const void *payload,
+                              size_t n, struct dpe_error *err);
+/** Open or create this rank's journal, with what only the table holds. */
+dpe_status dpe_opening_journal(struct dpe_opening *opening, struct dpe_error *err);
+
 #endif

@@ -11,42 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is found while a run is opened. */
-struct opening {
-    struct dpe_run *run;
-    struct dpe_manifest manifest;
-    bool has_manifest; /* of this identity */
-    bool has_begin;    /* a journal of this identity */
-    bool replace;      /* the file at the table's path may be replaced */
-    enum dpe_table_state state;
-    struct dpe_table_content table;
-    const char *reading; /* journal being read */
-    bool reading_own;
-    struct dpe_journal_scan own; /* of this rank's journal */
-    bool has_own;
-    struct dpe_text records; /* what a new journal of this rank holds */
-    uint64_t n_records;
-    size_t n_recovered;
-    bool conflict; /* a row of the table differs from the journal */
-};
+/* ---------------------------------------------------------------------------------- small parts */
 
-/* ------------------------------------------------------------------------------------ small parts
- */
-
-static dpe_status add_record(struct opening *opening, unsigned type, const void *payload, size_t n,
-                             struct dpe_error *err)
-{
-    dpe_status status =
-        dpe_record_encode(&opening->records, type, opening->n_records, payload, n, err);
-    opening->n_records += status == DPE_OK;
-    return status;
-}
-
-static dpe_status begin_records(struct opening *opening, struct dpe_error *err)
+static dpe_status begin_records(struct dpe_opening *opening, struct dpe_error *err)
 {
     opening->records.n = 0;
     opening->n_records = 0;
-    return add_record(opening, DPE_RECORD_BEGIN, opening->run->hash, 64, err);
+    return dpe_opening_record(opening, DPE_RECORD_BEGIN, opening->run->hash, 64, err);
 }
 
 static bool info_ok(const struct dpe_identity *info)
@@ -137,7 +108,7 @@ static dpe_status take_lock(struct dpe_run *run, struct dpe_error *err)
 }
 
 /* Forget an earlier run that `force` replaces. */
-static dpe_status start_over(struct opening *opening, struct dpe_error *err)
+static dpe_status start_over(struct dpe_opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     dpe_run_notice(run, "%s: the journal of a different run is replaced", run->folder);
@@ -154,11 +125,9 @@ static dpe_status start_over(struct opening *opening, struct dpe_error *err)
     return status != DPE_OK ? status : begin_records(opening, err);
 }
 
-/* ----------------------------------------------------------------------------- reading what is
- * there
- */
+/* ------------------------------------------------------------------------ reading what is there */
 
-static dpe_status read_manifest(struct opening *opening, struct dpe_error *err)
+static dpe_status read_manifest(struct dpe_opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     struct dpe_error why = {0};
@@ -189,7 +158,7 @@ static dpe_status read_manifest(struct opening *opening, struct dpe_error *err)
                : dpe_identity_mismatch(&run->identity, &opening->manifest.identity, run->path, err);
 }
 
-static dpe_status visit_row(struct opening *opening, const unsigned char *payload, size_t n,
+static dpe_status visit_row(struct dpe_opening *opening, const unsigned char *payload, size_t n,
                             struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
@@ -210,8 +179,8 @@ static dpe_status visit_row(struct opening *opening, const unsigned char *payloa
     return status;
 }
 
-static dpe_status visit_list(struct opening *opening, unsigned type, const unsigned char *payload,
-                             size_t n, struct dpe_error *err)
+static dpe_status visit_list(struct dpe_opening *opening, unsigned type,
+                             const unsigned char *payload, size_t n, struct dpe_error *err)
 {
     struct dpe_identity list;
     dpe_status status = dpe_identity_decode(payload, n, &list, err);
@@ -229,7 +198,7 @@ static dpe_status visit_list(struct opening *opening, unsigned type, const unsig
     return status;
 }
 
-static dpe_status visit_begin(struct opening *opening, const unsigned char *payload, size_t n,
+static dpe_status visit_begin(struct dpe_opening *opening, const unsigned char *payload, size_t n,
                               struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
@@ -248,7 +217,7 @@ static dpe_status visit_begin(struct opening *opening, const unsigned char *payl
 static dpe_status visit(void *user, unsigned type, const unsigned char *payload, size_t n,
                         struct dpe_error *err)
 {
-    struct opening *opening = user;
+    struct dpe_opening *opening = user;
     dpe_status status = DPE_OK;
     if (type == DPE_RECORD_BEGIN) {
         status = visit_begin(opening, payload, n, err);
@@ -262,11 +231,11 @@ static dpe_status visit(void *user, unsigned type, const unsigned char *payload,
         return dpe_fail_prefix(err, "%s", opening->reading);
     }
     bool rewrite = opening->reading_own && opening->run->options.salvage;
-    return rewrite && type != DPE_RECORD_BEGIN ? add_record(opening, type, payload, n, err)
+    return rewrite && type != DPE_RECORD_BEGIN ? dpe_opening_record(opening, type, payload, n, err)
                                                : DPE_OK;
 }
 
-static dpe_status read_journal(struct opening *opening, const char *path, struct dpe_error *err)
+static dpe_status read_journal(struct dpe_opening *opening, const char *path, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     struct dpe_journal_scan scan;
@@ -293,7 +262,7 @@ static int is_journal(const struct dirent *entry)
            strcmp(entry->d_name + n - 8, ".journal") == 0;
 }
 
-static dpe_status read_journals(struct opening *opening, struct dpe_error *err)
+static dpe_status read_journals(struct dpe_opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     struct dirent **names = NULL;
@@ -321,7 +290,7 @@ static dpe_status read_journals(struct opening *opening, struct dpe_error *err)
 }
 
 /* Whether what lies at the table's path may be replaced, or goes on. */
-static dpe_status judge_table(struct opening *opening, struct dpe_error *err)
+static dpe_status judge_table(struct dpe_opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     bool journal = opening->has_manifest || opening->has_begin;
@@ -364,146 +333,6 @@ static dpe_status judge_table(struct opening *opening, struct dpe_error *err)
                     run->path, problem);
 }
 
-/* ------------------------------------------------------------------------------- taking what is
- * there
- */
-
-static dpe_status append_either(struct opening *opening, bool create, unsigned type,
-                                const struct dpe_text *bytes, struct dpe_error *err)
-{
-    return create ? add_record(opening, type, bytes->bytes, bytes->n, err)
-                  : dpe_journal_append(&opening->run->journal, type, bytes->bytes, bytes->n, err);
-}
-
-/* A row of the table that the journal lacks goes into it: the journal holds everything. */
-static dpe_status recover_row(struct opening *opening, bool create, struct dpe_row *row,
-                              struct dpe_error *err)
-{
-    struct dpe_run *run = opening->run;
-    const struct dpe_row *known = dpe_rowset_find(&run->rows, row->task, row->plan, row->sample);
-    if (known != NULL) {
-        if (dpe_row_difference(known, row) != NULL) {
-            opening->conflict = true;
-            dpe_run_notice(run, "%s: sample %lld of task %s differs from the journal, which counts",
-                           run->path, (long long)row->sample, row->task);
-        }
-        return DPE_OK;
-    }
-    struct dpe_text bytes = {0};
-    bool fresh = false;
-    dpe_status status = dpe_row_encode(row, true, &bytes, err);
-    if (status == DPE_OK) {
-        status = append_either(opening, create, DPE_RECORD_ROW, &bytes, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_run_keep_row(run, row, &fresh, err);
-        opening->n_recovered++;
-    }
-    dpe_text_free(&bytes);
-    return status;
-}
-
-static dpe_status recover_plan(struct opening *opening, bool create,
-                               const struct dpe_identity_field *plan, struct dpe_error *err)
-{
-    bool fresh = false;
-    dpe_status status = dpe_run_keep_plan(opening->run, plan->name, plan->value, &fresh, err);
-    if (status != DPE_OK || !fresh) {
-        return status;
-    }
-    struct dpe_identity pair = {.n = 1, .capacity = 1, .fields = &(struct dpe_identity_field){0}};
-    pair.fields[0] = *plan;
-    struct dpe_text bytes = {0};
-    status = dpe_identity_encode(&pair, &bytes, err);
-    if (status == DPE_OK) {
-        status = append_either(opening, create, DPE_RECORD_PLAN, &bytes, err);
-    }
-    dpe_text_free(&bytes);
-    return status;
-}
-
-static dpe_status recover_sessions(struct opening *opening, bool create, struct dpe_error *err)
-{
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; status == DPE_OK && i < opening->table.n_sessions; i++) {
-        struct dpe_text bytes = {0};
-        status = dpe_identity_encode(&opening->table.sessions[i], &bytes, err);
-        if (status == DPE_OK) {
-            status = append_either(opening, create, DPE_RECORD_SESSION, &bytes, err);
-        }
-        if (status == DPE_OK) {
-            status = dpe_run_keep_session(opening->run, &opening->table.sessions[i], err);
-        }
-        dpe_text_free(&bytes);
-    }
-    return status;
-}
-
-static dpe_status recover_from_table(struct opening *opening, bool create, struct dpe_error *err)
-{
-    dpe_status status = DPE_OK;
-    if (opening->run->n_sessions == 0) {
-        status = recover_sessions(opening, create, err);
-    }
-    for (size_t i = 0; status == DPE_OK && i < opening->table.plans.n; i++) {
-        status = recover_plan(opening, create, &opening->table.plans.fields[i], err);
-    }
-    for (size_t i = 0; status == DPE_OK && i < opening->table.n_rows; i++) {
-        status = recover_row(opening, create, &opening->table.rows[i], err);
-    }
-    return status;
-}
-
-static dpe_status open_own(struct opening *opening, struct dpe_error *err)
-{
-    char *aside = NULL;
-    dpe_status status =
-        dpe_journal_open(&opening->run->journal, opening->run->own, &opening->own, &aside, err);
-    if (status == DPE_OK && aside != NULL) {
-        dpe_run_notice(opening->run, "%s: %llu bytes of an unfinished record are set aside in %s",
-                       opening->run->own,
-                       (unsigned long long)(opening->own.size - opening->own.end), aside);
-    }
-    free(aside);
-    return status;
-}
-
-static dpe_status create_own(struct opening *opening, struct dpe_error *err)
-{
-    struct dpe_run *run = opening->run;
-    char *aside = NULL;
-    dpe_status status = DPE_OK;
-    if (opening->has_own && opening->own.size > 0) {
-        status = dpe_journal_set_aside(run->own, 0, "damaged", &aside, err);
-    }
-    if (status == DPE_OK && aside != NULL) {
-        dpe_run_notice(run, "%s: the damaged journal is kept as %s", run->own, aside);
-    }
-    free(aside);
-    return status != DPE_OK ? status
-                            : dpe_journal_create(&run->journal, run->own, &opening->records,
-                                                 opening->n_records, err);
-}
-
-static dpe_status open_journal(struct opening *opening, struct dpe_error *err)
-{
-    struct dpe_run *run = opening->run;
-    bool create = !opening->has_own || opening->own.n_records == 0 || opening->own.damaged;
-    size_t journal_rows = run->rows.n;
-    dpe_status status = create ? DPE_OK : open_own(opening, err);
-    if (status == DPE_OK) {
-        status = recover_from_table(opening, create, err);
-    }
-    if (status == DPE_OK && create) {
-        status = create_own(opening, err);
-    }
-    if (status == DPE_OK && opening->n_recovered > 0 && journal_rows > 0) {
-        dpe_run_notice(run, "%s: %zu rows that the journal lacks are taken from the table",
-                       run->path, opening->n_recovered);
-    }
-    return status;
-}
-
 static dpe_status begin_session(struct dpe_run *run, const struct dpe_identity *info,
                                 struct dpe_error *err)
 {
@@ -526,7 +355,7 @@ static dpe_status begin_session(struct dpe_run *run, const struct dpe_identity *
     return status;
 }
 
-static dpe_status open_parts(struct opening *opening, const struct dpe_identity *info,
+static dpe_status open_parts(struct dpe_opening *opening, const struct dpe_identity *info,
                              struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
@@ -555,7 +384,7 @@ static dpe_status open_parts(struct opening *opening, const struct dpe_identity 
         status = dpe_manifest_write(run->manifest, &manifest, err);
     }
     if (status == DPE_OK) {
-        status = open_journal(opening, err);
+        status = dpe_opening_journal(opening, err);
     }
     if (status == DPE_OK) {
         status = begin_session(run, info, err);
@@ -576,7 +405,7 @@ dpe_status dpe_run_open(const char *path, const struct dpe_identity *identity,
     if (info != NULL && !info_ok(info)) {
         return dpe_fail(err, DPE_INTERNAL, "names for /run consist of a-z, 0-9 and _");
     }
-    struct opening opening = {0};
+    struct dpe_opening opening = {0};
     dpe_status status = make_run(path, identity, options, &opening.run, err);
     if (status != DPE_OK) {
         return status;

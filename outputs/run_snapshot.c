@@ -30,7 +30,7 @@ static dpe_status fill_table(struct dpe_run *run, struct dpe_table *table,
     if (status == DPE_OK && fill != NULL) {
         status = fill(user, table, err);
     }
-    return status;
+    return status != DPE_OK ? status : dpe_table_write_run(table, &common, err);
 }
 
 dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fill, void *user,

@@ -80,8 +80,7 @@ static dpe_status put_identity(struct dpe_table *table, const struct dpe_identit
     return status;
 }
 
-/* -------------------------------------------------------------------------------------------- run
- */
+/* ------------------------------------------------------------------------------------------ run */
 
 static dpe_status put_session_name(struct dpe_table *table, const struct dpe_table_common *common,
                                    const char *name, struct dpe_error *err)
@@ -151,25 +150,20 @@ static dpe_status put_history(struct dpe_table *table, const struct dpe_table_co
     return status;
 }
 
-static dpe_status put_run(struct dpe_table *table, const struct dpe_table_common *common,
-                          struct dpe_error *err)
+static dpe_status put_session_scale(struct dpe_table *table, size_t n, struct dpe_error *err)
 {
-    char now[32];
-    dpe_time_text(now);
-    const char *created =
-        common->n_sessions == 0 ? NULL : dpe_identity_get(&common->sessions[0], "started");
-    int64_t *index = dpe_alloc(common->n_sessions, sizeof *index);
+    int64_t *index = dpe_alloc(n, sizeof *index);
     if (index == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for /run");
     }
-    for (size_t i = 0; i < common->n_sessions; i++) {
+    for (size_t i = 0; i < n; i++) {
         index[i] = (int64_t)i;
     }
     struct dpe_column column = {
         .path = session_path,
         .type = DPE_COL_I64,
         .rank = 1,
-        .dims = {(int64_t)common->n_sessions},
+        .dims = {(int64_t)n},
         .data = index,
         .long_name = "a process that worked on the run",
         .units = "1",
@@ -177,6 +171,22 @@ static dpe_status put_run(struct dpe_table *table, const struct dpe_table_common
     };
     dpe_status status = dpe_table_put(table, &column, err);
     free(index);
+    return status;
+}
+
+/* What has the same size in equal runs comes first: object addresses, which dimension scales hold,
+ * then depend on nothing that differs. */
+dpe_status dpe_table_write_run(struct dpe_table *table, const struct dpe_table_common *common,
+                               struct dpe_error *err)
+{
+    char now[32];
+    dpe_time_text(now);
+    const char *created =
+        common->n_sessions == 0 ? NULL : dpe_identity_get(&common->sessions[0], "started");
+    dpe_status status = dpe_table_write_run_rows(table, common, err);
+    if (status == DPE_OK) {
+        status = put_session_scale(table, common->n_sessions, err);
+    }
     if (status == DPE_OK) {
         status =
             dpe_table_attr_text(table, "/run", "created", created == NULL ? now : created, err);
@@ -198,14 +208,10 @@ dpe_status dpe_table_write_common(struct dpe_table *table, const struct dpe_tabl
         dpe_table_seal(table);
         status = put_identity(table, common->identity, err);
     }
-    if (status == DPE_OK) {
-        status = dpe_table_write_rows(table, common, err);
-    }
-    return status != DPE_OK ? status : put_run(table, common, err);
+    return status != DPE_OK ? status : dpe_table_write_rows(table, common, err);
 }
 
-/* ---------------------------------------------------------------------------------------- reading
- */
+/* -------------------------------------------------------------------------------------- reading */
 
 void dpe_table_content_free(struct dpe_table_content *content)
 {

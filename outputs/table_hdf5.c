@@ -102,6 +102,16 @@ void dpe_h5_close_type(enum dpe_column_type type, hid_t id)
     }
 }
 
+hid_t dpe_h5_timeless(hid_t class_id)
+{
+    hid_t plist = H5Pcreate(class_id);
+    if (plist >= 0 && H5Pset_obj_track_times(plist, false) < 0) {
+        H5Pclose(plist);
+        return -1;
+    }
+    return plist;
+}
+
 bool dpe_h5_has(hid_t file, const char *path)
 {
     if (strcmp(path, "/") == 0) {

@@ -44,6 +44,9 @@ dpe_status dpe_h5_fail(struct dpe_error *err, dpe_status status, const struct dp
 hid_t dpe_h5_type(enum dpe_column_type type);
 size_t dpe_h5_size(enum dpe_column_type type);
 void dpe_h5_close_type(enum dpe_column_type type, hid_t id);
+/** A property list for making files, groups or datasets without object times, which would differ
+ *  between equal runs; −1 on failure. */
+hid_t dpe_h5_timeless(hid_t class_id);
 /** Whether a path is there, through all its links. */
 bool dpe_h5_has(hid_t file, const char *path);
 /** CRC of the elements of a column, strings by their bytes. */

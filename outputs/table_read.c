@@ -104,8 +104,7 @@ bool dpe_table_has(struct dpe_table *table, const char *path)
     return dpe_h5_has(table->file, path);
 }
 
-/* --------------------------------------------------------------------------------------- datasets
- */
+/* ------------------------------------------------------------------------------------- datasets */
 
 struct shape {
     int rank;
@@ -224,8 +223,7 @@ dpe_status dpe_table_get(struct dpe_table *table, const char *path, enum dpe_col
     return status;
 }
 
-/* ---------------------------------------------------------------------------------------- strings
- */
+/* -------------------------------------------------------------------------------------- strings */
 
 static bool is_variable_text(hid_t type)
 {
@@ -310,8 +308,7 @@ void dpe_strings_free(char **strings, size_t n)
     free(strings);
 }
 
-/* ------------------------------------------------------------------------------------- attributes
- */
+/* ----------------------------------------------------------------------------------- attributes */
 
 /* The attribute, −1 when it is not there or no scalar. */
 static hid_t open_attribute(struct dpe_table *table, const char *object, const char *name)

@@ -47,8 +47,7 @@ static dpe_status put_count(struct dpe_table *table, const char *path, size_t n,
     return status;
 }
 
-/* -------------------------------------------------------------------------------- keys as indices
- */
+/* ------------------------------------------------------------------------------ keys as indices */
 
 static int compare_texts(const void *a, const void *b)
 {
@@ -153,8 +152,7 @@ static dpe_status put_tasks(struct dpe_table *table, const struct dpe_table_comm
     return status;
 }
 
-/* ---------------------------------------------------------------------------------------- columns
- */
+/* -------------------------------------------------------------------------------------- columns */
 
 static size_t field_size(const struct dpe_row_field *field)
 {
@@ -281,6 +279,23 @@ static dpe_status put_buckets(struct dpe_table *table, const struct dpe_table_co
     return status;
 }
 
+static bool differs_between_runs(const struct dpe_row_field *field)
+{
+    return strncmp(field->path, "/run/", 5) == 0;
+}
+
+dpe_status dpe_table_write_run_rows(struct dpe_table *table, const struct dpe_table_common *common,
+                                    struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
+        if (differs_between_runs(&dpe_row_fields[i])) {
+            status = put_field(table, common, &dpe_row_fields[i], err);
+        }
+    }
+    return status;
+}
+
 dpe_status dpe_table_write_rows(struct dpe_table *table, const struct dpe_table_common *common,
                                 struct dpe_error *err)
 {
@@ -299,7 +314,9 @@ dpe_status dpe_table_write_rows(struct dpe_table *table, const struct dpe_table_
         status = put_plans(table, common, err);
     }
     for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
-        status = put_field(table, common, &dpe_row_fields[i], err);
+        if (!differs_between_runs(&dpe_row_fields[i])) {
+            status = put_field(table, common, &dpe_row_fields[i], err);
+        }
     }
     if (status == DPE_OK) {
         status = put_texts(table, common, err);
@@ -307,8 +324,7 @@ dpe_status dpe_table_write_rows(struct dpe_table *table, const struct dpe_table_
     return status != DPE_OK ? status : put_buckets(table, common, err);
 }
 
-/* ---------------------------------------------------------------------------------------- reading
- */
+/* -------------------------------------------------------------------------------------- reading */
 
 static dpe_status disagree(struct dpe_error *err, const char *path)
 {

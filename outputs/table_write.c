@@ -1,133 +1,19 @@
-/* Writing a table. The file is made in memory (HDF5's core driver): HDF5 itself never touches the
- * disk, so a full disk or a kill meets our own write, sync and rename, whose every return is seen,
- * and never a half-flushed cache. */
+/* What is put into a table: groups, datasets, attributes. Where its bytes go is in table_image.c.
+ */
 #include "table_hdf5.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { CORE_STEP = 1 << 20, CHUNK_BYTES = 1 << 20, GZIP_LEVEL = 4, MAX_RANK = 5 };
-
-/* Object times would differ between equal runs. */
-static hid_t timeless(hid_t class_id)
-{
-    hid_t plist = H5Pcreate(class_id);
-    if (plist >= 0 && H5Pset_obj_track_times(plist, false) < 0) {
-        H5Pclose(plist);
-        return -1;
-    }
-    return plist;
-}
-
-/* The memory of the core driver. Its buffer is kept when the file is closed: only then is it the
- * finished file (H5Fget_file_image of an open one leaves a stale checksum in the superblock). */
-static void *image_malloc(size_t n, H5FD_file_image_op_t op, void *user)
-{
-    (void)op;
-    struct dpe_table_image *image = user;
-    image->bytes = malloc(n);
-    image->n = image->bytes == NULL ? 0 : n;
-    return image->bytes;
-}
-
-static void *image_realloc(void *bytes, size_t n, H5FD_file_image_op_t op, void *user)
-{
-    (void)op;
-    struct dpe_table_image *image = user;
-    void *grown = realloc(bytes, n);
-    if (grown != NULL) {
-        image->bytes = grown;
-        image->n = n;
-    }
-    return grown;
-}
-
-static herr_t image_free(void *bytes, H5FD_file_image_op_t op, void *user)
-{
-    (void)bytes;
-    (void)op;
-    (void)user;
-    return 0;
-}
-
-static void *same_user(void *user)
-{
-    return user;
-}
-
-static herr_t keep_user(void *user)
-{
-    (void)user;
-    return 0;
-}
-
-static hid_t memory_access(struct dpe_table_image *image)
-{
-    H5FD_file_image_callbacks_t callbacks = {
-        .image_malloc = image_malloc,
-        .image_realloc = image_realloc,
-        .image_free = image_free,
-        .udata_copy = same_user,
-        .udata_free = keep_user,
-        .udata = image,
-    };
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    bool ok = access >= 0 && H5Pset_fapl_core(access, CORE_STEP, false) >= 0 &&
-              H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
-              H5Pset_file_image_callbacks(access, &callbacks) >= 0;
-    if (!ok && access >= 0) {
-        H5Pclose(access);
-        return -1;
-    }
-    return access;
-}
-
-dpe_status dpe_table_create(struct dpe_table **table, struct dpe_error *err)
-{
-    dpe_h5_enter();
-    struct dpe_table *made = calloc(1, sizeof *made);
-    if (made == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
-    }
-    made->file = -1;
-    made->writing = true;
-    made->path = dpe_join("(new table)", "", "");
-    made->image = calloc(1, sizeof *made->image);
-    if (made->path == NULL || made->image == NULL) {
-        dpe_h5_free(made);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
-    }
-    hid_t access = memory_access(made->image);
-    hid_t create = timeless(H5P_FILE_CREATE);
-    if (access >= 0 && create >= 0) {
-        made->file = H5Fcreate("dpe-table-in-memory", H5F_ACC_TRUNC, create, access);
-    }
-    if (access >= 0) {
-        H5Pclose(access);
-    }
-    if (create >= 0) {
-        H5Pclose(create);
-    }
-    if (made->file < 0) {
-        dpe_status status = dpe_h5_fail(err, DPE_NO_MEMORY, made, "/", "cannot be created");
-        dpe_h5_free(made);
-        return status;
-    }
-    *table = made;
-    return DPE_OK;
-}
+enum { CHUNK_BYTES = 1 << 20, GZIP_LEVEL = 4, MAX_RANK = 5 };
 
 void dpe_table_seal(struct dpe_table *table)
 {
     table->sealed = true;
 }
 
-/* ----------------------------------------------------------------------------------------- groups
- */
+/* --------------------------------------------------------------------------------------- groups */
 
 static bool path_ok(const char *path)
 {
@@ -149,7 +35,7 @@ static dpe_status make_group(struct dpe_table *table, const char *path, struct d
     if (dpe_h5_has(table->file, path)) {
         return DPE_OK;
     }
-    hid_t create = timeless(H5P_GROUP_CREATE);
+    hid_t create = dpe_h5_timeless(H5P_GROUP_CREATE);
     hid_t group = create < 0 ? -1 : H5Gcreate2(table->file, path, H5P_DEFAULT, create, H5P_DEFAULT);
     bool ok = group >= 0;
     ok = (group < 0 || H5Gclose(group) >= 0) && ok;
@@ -185,8 +71,7 @@ static dpe_status make_groups(struct dpe_table *table, const char *path, bool wh
     return status;
 }
 
-/* ------------------------------------------------------------------------------------- attributes
- */
+/* ----------------------------------------------------------------------------------- attributes */
 
 static bool write_attribute(hid_t object, const char *name, hid_t type, hid_t space,
                             const void *value)
@@ -285,8 +170,7 @@ static bool write_flags(hid_t dataset, enum dpe_column_type type, const char *me
     return ok && write_text(dataset, "flag_meanings", meanings);
 }
 
-/* --------------------------------------------------------------------------------------- datasets
- */
+/* ------------------------------------------------------------------------------------- datasets */
 
 /* What stands for a value that is not there; NULL for unsigned integers and strings, which have no
  * value to spare. */
@@ -343,7 +227,7 @@ static void chunk_shape(const struct dpe_column *column, hsize_t chunk[MAX_RANK]
 
 static hid_t dataset_properties(const struct dpe_column *column, size_t n)
 {
-    hid_t plist = timeless(H5P_DATASET_CREATE);
+    hid_t plist = dpe_h5_timeless(H5P_DATASET_CREATE);
     bool ok = plist >= 0;
     /* HDF5 refuses fletcher32 on strings, whose bytes lie in a heap that no filter sees. */
     if (ok && column->rank > 0 && n > 0 && column->type != DPE_COL_STRING) {
@@ -523,107 +407,4 @@ dpe_status dpe_table_put(struct dpe_table *table, const struct dpe_column *colum
     }
     dpe_h5_close_type(column->type, type);
     return status != DPE_OK ? status : remember_put(table, column, n, err);
-}
-
-/* -------------------------------------------------------------------------------------- finishing
- */
-
-/* Close the file in memory; its length is what its superblock says (version 2: signature 8,
- * versions and sizes 3, flags 1, base 8, extension 8, end of file 8 at byte 28), the buffer may be
- * longer. */
-static dpe_status close_image(struct dpe_table *table, size_t *n, struct dpe_error *err)
-{
-    enum { VERSION_AT = 8, END_AT = 28, SUPERBLOCK = 48 };
-    herr_t closed = H5Fclose(table->file);
-    table->file = -1;
-    if (closed < 0) {
-        return dpe_h5_fail(err, DPE_INTERNAL, table, "/", "cannot be closed");
-    }
-    const unsigned char *bytes = (const unsigned char *)table->image->bytes;
-    uint64_t end = 0;
-    if (table->image->n >= SUPERBLOCK && bytes[VERSION_AT] == 2) {
-        end = dpe_load_u64(bytes + END_AT, 8);
-    }
-    if (end < SUPERBLOCK || end > table->image->n) {
-        return dpe_fail(err, DPE_INTERNAL, "%s: its end is not within the %zu bytes made",
-                        table->path, table->image->n);
-    }
-    *n = (size_t)end;
-    return DPE_OK;
-}
-
-static dpe_status compare_put(struct dpe_table *written, const struct dpe_table_put *put,
-                              struct dpe_error *err)
-{
-    size_t n = 1;
-    uint32_t crc = 0;
-    dpe_status status = DPE_OK;
-    if (put->type == DPE_COL_STRING) {
-        char **strings = NULL;
-        status = dpe_table_get_strings(written, put->path, &strings, &n, err);
-        if (status == DPE_OK) {
-            crc = dpe_h5_crc(put->type, strings, n);
-            dpe_strings_free(strings, n);
-        }
-    } else {
-        void *data = NULL;
-        int rank = 0;
-        int64_t dims[5] = {0};
-        status = dpe_table_get(written, put->path, put->type, &data, &rank, dims, err);
-        for (int axis = 0; axis < rank; axis++) {
-            n *= (size_t)dims[axis];
-        }
-        if (status == DPE_OK) {
-            crc = dpe_h5_crc(put->type, data, n);
-            free(data);
-        }
-    }
-    if (status == DPE_OK && (n != put->n || crc != put->crc)) {
-        status = dpe_fail(err, DPE_IO, "%s: %s: read back differs from what was written",
-                          written->path, put->path);
-    }
-    return status;
-}
-
-static dpe_status verify(const struct dpe_table *table, const char *path, const char *image,
-                         size_t n, struct dpe_error *err)
-{
-    char *bytes = NULL;
-    size_t got = 0;
-    dpe_status status = dpe_read_file(path, n, &bytes, &got, err);
-    if (status == DPE_OK && (got != n || memcmp(bytes, image, n) != 0)) {
-        status = dpe_fail(err, DPE_IO, "%s: read back differs from what was written", path);
-    }
-    free(bytes);
-    struct dpe_table *written = NULL;
-    if (status == DPE_OK) {
-        status = dpe_table_open(path, &written, err);
-    }
-    for (size_t i = 0; status == DPE_OK && i < table->n_puts; i++) {
-        status = compare_put(written, &table->puts[i], err);
-    }
-    dpe_table_close(written);
-    return status;
-}
-
-dpe_status dpe_table_finish(struct dpe_table *table, const char *temporary, const char *path,
-                            struct dpe_error *err)
-{
-    dpe_h5_enter();
-    size_t n = 0;
-    dpe_status status = close_image(table, &n, err);
-    if (status == DPE_OK) {
-        status = dpe_write_synced(temporary, table->image->bytes, n, err);
-    }
-    if (status == DPE_OK) {
-        status = verify(table, temporary, table->image->bytes, n, err);
-        if (status == DPE_OK) {
-            status = dpe_rename_synced(temporary, path, err);
-        }
-        if (status != DPE_OK) {
-            unlink(temporary);
-        }
-    }
-    dpe_h5_free(table);
-    return status;
 }
