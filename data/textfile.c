@@ -72,7 +72,8 @@ static dpe_status replace_all_invalid(const char *path, char **bytes, size_t *n,
     }
     if (status != DPE_OK) {
         dpe_text_free(&fixed);
-        return dpe_fail_prefix(err, "%s", path);
+        dpe_fail_prefix(err, "%s", path);
+        return status;
     }
     free(*bytes);
     *bytes = fixed.bytes;

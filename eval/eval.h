@@ -50,16 +50,23 @@ void dpe_niah_format(const struct dpe_niah_params *params, char *text, size_t n)
 
 struct dpe_niah;
 /** Samples of length L: the finished prompt (specials included) plus room lies in [L−16, L]. The
- *  corpus and tokenizer are borrowed for the task's life. chat_template: file or NULL. */
+ *  corpus and tokenizer are borrowed for the task's life. chat_template: NULL, or a text file that
+ *  holds {prompt} once and the model's turn markers around it (special tokens there are parsed; the
+ *  answer's beginning goes behind it; a BOS in it is not doubled).
+ *  The corpus is tokenized once and sample 0 is made, so that what cannot work fails here: template
+ *  without a placeholder (DPE_BAD_DATA, file named), special-token text in a book (DPE_BAD_DATA,
+ *  book and offset), corpus too short (DPE_BAD_DATA, tokens missing), length too short for needles
+ *  and question (DPE_USAGE). */
 dpe_status dpe_niah_open(const struct dpe_niah_params *params, int64_t length,
                          const struct dpe_corpus *corpus, const struct dpe_tokenizer *tokenizer,
                          const char *chat_template, uint64_t seed, struct dpe_niah **niah,
                          struct dpe_error *err);
 void dpe_niah_close(struct dpe_niah *niah);
-/** Sample i: a function of (seed, i, parameters, corpus, tokenizer) alone. */
+/** Sample i ≥ 0: a function of (seed, i, parameters, corpus, tokenizer, length) alone.
+ *  Thread-safe. */
 dpe_status dpe_niah_sample(const struct dpe_niah *niah, int64_t index, struct dpe_sample *sample,
                            struct dpe_error *err);
-/** SHA-256 of the template, hex (for identities). */
+/** SHA-256 of the template and the chat template, hex (for identities). */
 const char *dpe_niah_template_hash(const struct dpe_niah *niah);
 /** Share of references that occur in text, ASCII-case-insensitive substrings; NaN when n is 0. */
 double dpe_recall(const char *text, char *const *references, size_t n);

@@ -1,0 +1,391 @@
+/* The needle task: opened, and its samples cut to length. */
+#include "niah_parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "haystack.h"
+
+/* Prompt + room lies in [L − SLACK, L]. */
+enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256 };
+static const uint64_t max_chat_bytes = (uint64_t)1 << 20;
+
+void dpe_sample_free(struct dpe_sample *sample)
+{
+    dpe_tokens_free(&sample->prompt);
+    for (size_t i = 0; i < sample->n_references; i++) {
+        free(sample->references[i]);
+    }
+    free(sample->references);
+    *sample = (struct dpe_sample){0};
+}
+
+/* ------------------------------------------------------------------------------------- opening */
+
+static dpe_status read_chat(struct dpe_niah *niah, const char *file, struct dpe_error *err)
+{
+    static const char placeholder[] = "{prompt}";
+    char *bytes = NULL;
+    size_t n = 0;
+    if (file != NULL) {
+        dpe_status status = dpe_read_file(file, max_chat_bytes, &bytes, &n, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+    }
+    const char *middle = bytes == NULL ? NULL : strstr(bytes, placeholder);
+    dpe_status status = DPE_OK;
+    if (bytes != NULL && (strlen(bytes) != n || dpe_utf8_check(bytes, n) != n)) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8 text", file);
+    } else if (bytes != NULL && (middle == NULL || strstr(middle + 1, placeholder) != NULL)) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected {prompt} once in a chat template", file);
+    } else if (bytes != NULL && niah->params.special == DPE_SPECIAL_LITERAL) {
+        status = dpe_fail(err, DPE_USAGE,
+                          "niah: a chat template holds special tokens, special=literal would spell "
+                          "them out; leave one of the two");
+    } else {
+        niah->chat_before = middle == NULL ? strdup("") : strndup(bytes, (size_t)(middle - bytes));
+        niah->chat_after = strdup(middle == NULL ? "" : middle + sizeof placeholder - 1);
+        if (niah->chat_before == NULL || niah->chat_after == NULL) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for a chat template");
+        }
+    }
+    free(bytes);
+    return status;
+}
+
+/* Every book is tokenized once: special-token text is met before any work, and the ratio of bytes
+ * to tokens saves tokenizations later. */
+static dpe_status check_corpus(struct dpe_niah *niah, struct dpe_error *err)
+{
+    const struct dpe_encode_options options = {.special = niah->params.special};
+    struct dpe_tokens tokens = {0};
+    double bytes = 0.0;
+    double n_tokens = 0.0;
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < dpe_corpus_size(niah->corpus) && status == DPE_OK; i++) {
+        const struct dpe_book *book = dpe_corpus_book(niah->corpus, i);
+        tokens.n = 0;
+        status = dpe_tokenizer_encode(niah->tokenizer, book->text, book->n, &options, &tokens, err);
+        if (status != DPE_OK) {
+            dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(niah->corpus), book->id);
+        }
+        bytes += (double)book->n;
+        n_tokens += (double)tokens.n;
+    }
+    niah->bytes_per_token = n_tokens > 0.0 ? bytes / n_tokens : 1.0;
+    dpe_tokens_free(&tokens);
+    return status;
+}
+
+static dpe_status hash_words(struct dpe_niah *niah, struct dpe_error *err)
+{
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for a hash");
+    }
+    dpe_sha256_add(hash, niah->words.hash, sizeof niah->words.hash);
+    dpe_sha256_add(hash, niah->chat_before, strlen(niah->chat_before) + 1);
+    dpe_sha256_add(hash, niah->chat_after, strlen(niah->chat_after) + 1);
+    dpe_sha256_finish(hash, niah->hash);
+    return DPE_OK;
+}
+
+static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, struct dpe_error *err)
+{
+    dpe_status status = dpe_niah_check(&niah->params, err);
+    if (status == DPE_OK) {
+        status = dpe_template_open(niah->params.template_file, &niah->words, err);
+    }
+    if (status == DPE_OK &&
+        niah->words.n_adjectives * niah->words.n_nouns < (size_t)niah->params.keys) {
+        status = dpe_fail(err, DPE_USAGE, "niah: %d keys asked for, the template's words make %zu",
+                          niah->params.keys, niah->words.n_adjectives * niah->words.n_nouns);
+    }
+    if (status == DPE_OK) {
+        status = read_chat(niah, chat_template, err);
+    }
+    if (status == DPE_OK) {
+        status = hash_words(niah, err);
+    }
+    if (status == DPE_OK) {
+        status = check_corpus(niah, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_sample trial = {0};
+    status = dpe_niah_sample(niah, 0, &trial, err);
+    dpe_sample_free(&trial);
+    return status;
+}
+
+dpe_status dpe_niah_open(const struct dpe_niah_params *params, int64_t length,
+                         const struct dpe_corpus *corpus, const struct dpe_tokenizer *tokenizer,
+                         const char *chat_template, uint64_t seed, struct dpe_niah **niah,
+                         struct dpe_error *err)
+{
+    struct dpe_niah *opened = dpe_alloc_zero(1, sizeof *opened);
+    if (opened == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for the task");
+    }
+    if (length < 1) {
+        free(opened);
+        return dpe_fail(err, DPE_USAGE, "niah: expected a length of at least 1, found %lld",
+                        (long long)length);
+    }
+    opened->params = *params;
+    opened->length = length;
+    opened->corpus = corpus;
+    opened->tokenizer = tokenizer;
+    opened->seed = seed;
+    dpe_status status = prepare(opened, chat_template, err);
+    if (status != DPE_OK) {
+        dpe_niah_close(opened);
+        return status;
+    }
+    *niah = opened;
+    return DPE_OK;
+}
+
+void dpe_niah_close(struct dpe_niah *niah)
+{
+    if (niah == NULL) {
+        return;
+    }
+    dpe_template_free(&niah->words);
+    free(niah->chat_before);
+    free(niah->chat_after);
+    free(niah);
+}
+
+const char *dpe_niah_template_hash(const struct dpe_niah *niah)
+{
+    return niah->hash;
+}
+
+/* -------------------------------------------------------------------------------------- sizing */
+
+/* One search for the haystack's size: what is known so far. */
+struct fit {
+    const struct dpe_niah *niah;
+    const struct dpe_niah_draw *draw;
+    const struct dpe_text *haystack;
+    bool whole;           /* the haystack is all there is */
+    int64_t min, max;     /* wanted tokens */
+    size_t low, high;     /* bytes: too few tokens at low, too many at high */
+    int64_t at_low;       /* tokens at low */
+    int64_t at_high;      /* tokens at high, −1 when nothing was too long yet */
+    struct dpe_text text; /* the prompt tried last */
+    struct dpe_tokens tokens;
+    bool more; /* ended because the haystack's reserve is too short */
+};
+
+static dpe_status encode_prompt(struct fit *fit, struct dpe_error *err)
+{
+    const struct dpe_niah *niah = fit->niah;
+    bool chat = niah->chat_before[0] != '\0' || niah->chat_after[0] != '\0';
+    const struct dpe_encode_options options = {
+        .add_special = true, .special = chat ? DPE_SPECIAL_PARSE : niah->params.special};
+    fit->tokens.n = 0;
+    dpe_status status = dpe_tokenizer_encode(niah->tokenizer, fit->text.bytes, fit->text.n,
+                                             &options, &fit->tokens, err);
+    if (status != DPE_OK) {
+        dpe_fail_prefix(err, "niah: prompt");
+        return status;
+    }
+    /* A chat template that begins with the BOS itself must not get a second one. */
+    size_t prefix = (size_t)dpe_tokenizer_prefix_size(niah->tokenizer);
+    int32_t *ids = fit->tokens.ids;
+    if (chat && prefix > 0 && fit->tokens.n >= 2 * prefix &&
+        memcmp(ids, ids + prefix, prefix * sizeof *ids) == 0) {
+        fit->tokens.n -= prefix;
+        memmove(ids, ids + prefix, fit->tokens.n * sizeof *ids);
+    }
+    return DPE_OK;
+}
+
+/* Try the first n bytes; *fits when the prompt has the wanted size. */
+static dpe_status probe(struct fit *fit, size_t n, bool *fits, struct dpe_error *err)
+{
+    dpe_status status =
+        dpe_niah_assemble(fit->niah, fit->draw, fit->haystack->bytes, n, &fit->text, err);
+    if (status == DPE_OK) {
+        status = encode_prompt(fit, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    int64_t tokens = (int64_t)fit->tokens.n;
+    *fits = tokens >= fit->min && tokens <= fit->max;
+    if (tokens < fit->min) {
+        fit->low = n;
+        fit->at_low = tokens;
+    } else if (tokens > fit->max) {
+        fit->high = n;
+        fit->at_high = tokens;
+    }
+    return DPE_OK;
+}
+
+/* Where the wanted size should be: on the line through what is known, or half-way. */
+static double guess(const struct fit *fit, int tries)
+{
+    double target = (double)(fit->min + fit->max) / 2.0 - (double)fit->at_low;
+    if (fit->at_high < 0) {
+        return (double)fit->low + target * fit->niah->bytes_per_token;
+    }
+    double gap = (double)(fit->high - fit->low);
+    double share = tries % 4 == 3 ? 0.5 : target / (double)(fit->at_high - fit->at_low);
+    return (double)fit->low + share * gap;
+}
+
+/* The next size to try in (low, high): a word end near the guess, else a character; 0 for none. */
+static size_t next_size(const struct fit *fit, int tries)
+{
+    const char *text = fit->haystack->bytes;
+    size_t n = fit->haystack->n;
+    size_t high = fit->at_high < 0 ? n + 1 : fit->high;
+    double wanted = guess(fit, tries);
+    size_t at = wanted < (double)n ? (size_t)wanted : n;
+    at = at <= fit->low ? fit->low + 1 : at;
+    at = at >= high ? high - 1 : at;
+    size_t size = dpe_haystack_word_end(text, n, fit->low, at);
+    /* The next word's end may be far away in a text without spaces. */
+    for (size_t i = at + 1; size == fit->low && i < high && i < at + LONG_WORD; i++) {
+        size = dpe_haystack_word_end(text, n, i - 1, i);
+        size = size == i ? i : fit->low;
+    }
+    if (size == fit->low) {
+        size = dpe_haystack_character(text, n, at);
+    }
+    for (size_t i = at + 1; size <= fit->low && i < high; i++) {
+        size = dpe_haystack_character(text, n, i);
+    }
+    return size > fit->low && size < high ? size : 0;
+}
+
+static dpe_status too_short(const struct fit *fit, struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_BAD_DATA,
+                    "%s: the texts are too short for length %lld: %lld tokens are missing; add "
+                    "texts, shorten the length or repeat the haystack",
+                    dpe_corpus_path(fit->niah->corpus), (long long)fit->niah->length,
+                    (long long)(fit->min - fit->at_low));
+}
+
+static dpe_status find_size(struct fit *fit, struct dpe_error *err)
+{
+    bool fits = false;
+    dpe_status status = probe(fit, 0, &fits, err);
+    if (status == DPE_OK && !fits && fit->at_high >= 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "niah: length %lld is too short: needles, question and %lld tokens to "
+                        "answer need %lld",
+                        (long long)fit->niah->length, (long long)fit->draw->room,
+                        (long long)(fit->at_high + fit->draw->room));
+    }
+    for (int tries = 0; status == DPE_OK && !fits && tries < MAX_PROBES; tries++) {
+        bool beyond = fit->at_high < 0 && guess(fit, tries) >= (double)fit->haystack->n;
+        if (beyond && !fit->whole) {
+            fit->more = true;
+            return DPE_OK;
+        }
+        size_t n = next_size(fit, tries);
+        if (n == 0 && fit->at_high < 0) {
+            return too_short(fit, err);
+        }
+        if (n == 0) {
+            break;
+        }
+        status = probe(fit, n, &fits, err);
+    }
+    if (status == DPE_OK && !fits) {
+        status = dpe_fail(
+            err, DPE_BAD_DATA, "%s: no cut of the text makes a prompt of %lld to %lld tokens",
+            dpe_corpus_path(fit->niah->corpus), (long long)fit->min, (long long)fit->max);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------- samples */
+
+static dpe_status take_references(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
+                                  struct dpe_sample *sample, struct dpe_error *err)
+{
+    size_t n = (size_t)niah->params.queries * (size_t)niah->params.values;
+    sample->references = dpe_alloc_zero(n, sizeof *sample->references);
+    for (size_t i = 0; sample->references != NULL && i < n; i++) {
+        sample->references[i] = strdup(draw->values[i]);
+        if (sample->references[i] == NULL) {
+            break;
+        }
+        sample->n_references = i + 1;
+    }
+    return sample->n_references == n
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for the references");
+}
+
+/* One attempt with a haystack of at most `reserve` bytes; *more when they did not suffice. */
+static dpe_status attempt(const struct dpe_niah *niah, int64_t index, size_t reserve,
+                          struct dpe_sample *sample, bool *more, struct dpe_error *err)
+{
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, niah->seed, (uint64_t)index);
+    struct dpe_text haystack = {0};
+    struct dpe_niah_draw draw = {0};
+    struct fit fit = {
+        .niah = niah, .draw = &draw, .haystack = &haystack, .high = SIZE_MAX, .at_high = -1};
+    dpe_status status = dpe_haystack_make(niah->corpus, &rng, niah->params.repeat_haystack, reserve,
+                                          &haystack, &fit.whole, err);
+    if (status == DPE_OK) {
+        status = dpe_niah_draw_words(niah, &rng, &draw, err);
+    }
+    /* Values last: how many draws they take depends on the haystack. */
+    if (status == DPE_OK) {
+        status = dpe_niah_draw_values(niah, &haystack, &rng, &draw, err);
+    }
+    if (status == DPE_OK) {
+        fit.max = niah->length - draw.room;
+        fit.min = fit.max - SLACK;
+        status = find_size(&fit, err);
+    }
+    *more = fit.more;
+    if (status == DPE_OK && !fit.more) {
+        status = take_references(niah, &draw, sample, err);
+        sample->prompt = fit.tokens;
+        fit.tokens = (struct dpe_tokens){0};
+        sample->max_new = draw.room;
+    }
+    dpe_tokens_free(&fit.tokens);
+    dpe_text_free(&fit.text);
+    dpe_text_free(&haystack);
+    dpe_niah_draw_free(&draw);
+    return status;
+}
+
+dpe_status dpe_niah_sample(const struct dpe_niah *niah, int64_t index, struct dpe_sample *sample,
+                           struct dpe_error *err)
+{
+    struct dpe_sample made = {.index = index, .seed = niah->seed};
+    dpe_status status = DPE_OK;
+    bool more = true;
+    double reserve = 1.25 * niah->bytes_per_token * (double)niah->length + 4096.0;
+    while (more && status == DPE_OK) {
+        if (!(reserve < 1e15)) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "niah: a prompt of %lld tokens is too long",
+                              (long long)niah->length);
+            break;
+        }
+        status = attempt(niah, index, (size_t)reserve, &made, &more, err);
+        reserve *= 2.0;
+    }
+    if (status != DPE_OK) {
+        dpe_sample_free(&made);
+        return status;
+    }
+    *sample = made;
+    return DPE_OK;
+}

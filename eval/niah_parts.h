@@ -1,0 +1,50 @@
+/**
+ * @file niah_parts.h
+ * What the files of the needle task share. Used inside eval/ only.
+ */
+#ifndef DPE_NIAH_PARTS_H
+#define DPE_NIAH_PARTS_H
+
+#include "eval.h"
+#include "template.h"
+
+struct dpe_niah {
+    struct dpe_niah_params params;
+    int64_t length;
+    const struct dpe_corpus *corpus;
+    const struct dpe_tokenizer *tokenizer;
+    uint64_t seed;
+    struct dpe_template words;
+    char *chat_before, *chat_after; /* around the question; "" without a chat template */
+    char hash[65];                  /* of template and chat template */
+    double bytes_per_token;         /* of the corpus */
+};
+
+/** Parameters that make sense together; DPE_USAGE. */
+dpe_status dpe_niah_check(const struct dpe_niah_params *params, struct dpe_error *err);
+
+/** What one sample hides and asks. Needle i lies in the i-th equal part of the haystack. */
+struct dpe_niah_draw {
+    char (*keys)[160];  /* [params.keys] */
+    char (*values)[24]; /* [params.keys][params.values] */
+    int *needle;        /* [n]: needle i says key needle[i] / values, value needle[i] */
+    double *depth; /* [n]: where in its part, 0 … 1 (the whole haystack when depth is fixed) */
+    int n;         /* keys × values */
+    char *asked;   /* the asked keys in one string */
+    int64_t room;  /* tokens to generate */
+};
+/** Draw keys, order and depths. Free with dpe_niah_draw_free, after failures too. */
+dpe_status dpe_niah_draw_words(const struct dpe_niah *niah, struct dpe_rng *rng,
+                               struct dpe_niah_draw *draw, struct dpe_error *err);
+/** Draw values that occur neither twice nor in the haystack, then compute the room. */
+dpe_status dpe_niah_draw_values(const struct dpe_niah *niah, const struct dpe_text *haystack,
+                                struct dpe_rng *rng, struct dpe_niah_draw *draw,
+                                struct dpe_error *err);
+void dpe_niah_draw_free(struct dpe_niah_draw *draw);
+
+/** The finished text of a prompt with the first `n` bytes of a haystack. */
+dpe_status dpe_niah_assemble(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
+                             const char *haystack, size_t n, struct dpe_text *text,
+                             struct dpe_error *err);
+
+#endif

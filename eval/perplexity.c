@@ -1,0 +1,170 @@
+/* Perplexity of books: tokenized when the task is opened, one row a book. */
+#include "eval.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ppl_book {
+    int32_t *ids; /* [length] */
+    int64_t n_words;
+};
+
+struct ppl_task {
+    int64_t length;
+    struct ppl_book *books;
+    size_t n;
+};
+
+/* Words of the text that tokens 1 … length − 1 stand for. */
+static dpe_status count_scored_words(const struct dpe_tokenizer *tokenizer, const int32_t *ids,
+                                     int64_t length, int64_t *n_words, struct dpe_error *err)
+{
+    struct dpe_text text = {0};
+    dpe_status status =
+        dpe_tokenizer_decode(tokenizer, ids + 1, (size_t)length - 1, true, &text, err);
+    if (status == DPE_OK) {
+        *n_words = dpe_count_words(text.bytes, text.n);
+    }
+    dpe_text_free(&text);
+    return status;
+}
+
+/* Tokenize one book and keep it when it is long enough. */
+static dpe_status take_book(struct ppl_task *task, const struct dpe_book *book,
+                            const struct dpe_tokenizer *tokenizer, enum dpe_special_policy special,
+                            struct dpe_error *err)
+{
+    const struct dpe_encode_options options = {.add_special = true, .special = special};
+    struct dpe_tokens tokens = {0};
+    dpe_status status =
+        dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, &tokens, err);
+    if (status != DPE_OK || tokens.n < (size_t)task->length) {
+        goto done;
+    }
+    struct ppl_book *kept = &task->books[task->n];
+    status = count_scored_words(tokenizer, tokens.ids, task->length, &kept->n_words, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    kept->ids = dpe_alloc((size_t)task->length, sizeof *kept->ids);
+    if (kept->ids == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "no memory for its tokens");
+        goto done;
+    }
+    memcpy(kept->ids, tokens.ids, (size_t)task->length * sizeof *kept->ids);
+    task->n++;
+done:
+    dpe_tokens_free(&tokens);
+    return status;
+}
+
+static int bucket_of(int64_t position)
+{
+    int bucket = 0;
+    while (position > 1) {
+        position /= 2;
+        bucket++;
+    }
+    return bucket;
+}
+
+static dpe_status run_ppl(void *state, struct dpe_session *session, int64_t index,
+                          struct dpe_row *row, struct dpe_error *err)
+{
+    const struct ppl_task *task = state;
+    const struct ppl_book *book = &task->books[index];
+    int64_t scored = task->length - 1;
+    double *nll = dpe_alloc((size_t)scored, sizeof *nll);
+    double *buckets = dpe_alloc_zero((size_t)bucket_of(scored) + 1, sizeof *buckets);
+    dpe_status status = DPE_OK;
+    if (nll == NULL || buckets == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "perplexity: no memory for %lld values",
+                          (long long)scored);
+        goto done;
+    }
+    row->prompt_tokens = task->length;
+    status = dpe_session_cut(session, 0, err);
+    if (status == DPE_OK) {
+        status = dpe_session_nll(session, book->ids, task->length, nll, err);
+    }
+    if (status != DPE_OK) {
+        goto done;
+    }
+    double sum = 0.0;
+    for (int64_t i = 0; i < scored; i++) {
+        sum += nll[i];
+        buckets[bucket_of(i + 1)] += nll[i];
+    }
+    row->nll_sum = sum;
+    row->n_tokens = scored;
+    row->n_words = book->n_words;
+    row->n_buckets = bucket_of(scored) + 1;
+    row->buckets = buckets;
+    buckets = NULL;
+done:
+    free(nll);
+    free(buckets);
+    return status;
+}
+
+static void close_ppl(void *state)
+{
+    struct ppl_task *task = state;
+    for (size_t i = 0; i < task->n; i++) {
+        free(task->books[i].ids);
+    }
+    free(task->books);
+    free(task);
+}
+
+static dpe_status open_books(struct ppl_task *state, const struct dpe_corpus *corpus,
+                             const struct dpe_tokenizer *tokenizer, enum dpe_special_policy special,
+                             struct dpe_error *err)
+{
+    for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
+        const struct dpe_book *book = dpe_corpus_book(corpus, i);
+        dpe_status status = take_book(state, book, tokenizer, special, err);
+        if (status != DPE_OK) {
+            dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(corpus), book->id);
+            return status;
+        }
+    }
+    if (state->n == 0) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected books of at least %lld tokens, none of its %zu is as long",
+                        dpe_corpus_path(corpus), (long long)state->length, dpe_corpus_size(corpus));
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_task_ppl(const char *name, const struct dpe_corpus *corpus,
+                        const struct dpe_tokenizer *tokenizer, int64_t length,
+                        enum dpe_special_policy special, struct dpe_task *task, int64_t *skipped,
+                        struct dpe_error *err)
+{
+    if (length < 2 || strlen(name) >= sizeof task->name) {
+        return dpe_fail(err, DPE_USAGE,
+                        "perplexity \"%s\": expected a short name and a length of at least 2, "
+                        "found %lld",
+                        name, (long long)length);
+    }
+    struct ppl_task *state = dpe_alloc_zero(1, sizeof *state);
+    struct ppl_book *books = dpe_alloc_zero(dpe_corpus_size(corpus), sizeof *books);
+    if (state == NULL || books == NULL) {
+        free(state);
+        free(books);
+        return dpe_fail(err, DPE_NO_MEMORY, "perplexity: no memory for the list of books");
+    }
+    state->length = length;
+    state->books = books;
+    dpe_status status = open_books(state, corpus, tokenizer, special, err);
+    if (status != DPE_OK) {
+        close_ppl(state);
+        return status;
+    }
+    *skipped = (int64_t)(dpe_corpus_size(corpus) - state->n);
+    *task = (struct dpe_task){
+        .n_samples = (int64_t)state->n, .state = state, .run = run_ppl, .close = close_ppl};
+    memcpy(task->name, name, strlen(name) + 1);
+    return DPE_OK;
+}

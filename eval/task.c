@@ -1,0 +1,101 @@
+/* What all tasks share: rows, retries, time, the key of a plan, recall. */
+#include "eval.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+void dpe_plan_key(const struct dpe_plan *plan, char key[33])
+{
+    uint8_t digest[32];
+    dpe_plan_digest(plan, digest);
+    for (int i = 0; i < 16; i++) {
+        snprintf(key + 2 * i, 3, "%02x", digest[i]);
+    }
+}
+
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static bool contains(const char *text, const char *word)
+{
+    for (; *text != '\0'; text++) {
+        size_t i = 0;
+        while (word[i] != '\0' && lower(text[i]) == lower(word[i])) {
+            i++;
+        }
+        if (word[i] == '\0') {
+            return true;
+        }
+    }
+    return word[0] == '\0';
+}
+
+double dpe_recall(const char *text, char *const *references, size_t n)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++) {
+        found += contains(text, references[i]);
+    }
+    return n == 0 ? (double)NAN : (double)found / (double)n;
+}
+
+void dpe_task_close(struct dpe_task *task)
+{
+    if (task->close != NULL) {
+        task->close(task->state);
+    }
+    *task = (struct dpe_task){0};
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static dpe_status run_once(const struct dpe_task *task, struct dpe_session *session,
+                           const char *plan, int64_t index, struct dpe_row *row,
+                           struct dpe_error *err)
+{
+    dpe_row_init(row);
+    snprintf(row->plan, sizeof row->plan, "%s", plan);
+    snprintf(row->task, sizeof row->task, "%s", task->name);
+    row->sample = index;
+    double start = now();
+    dpe_status status = task->run(task->state, session, index, row, err);
+    row->seconds = now() - start;
+    return status;
+}
+
+dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
+                        int64_t index, struct dpe_row *row, struct dpe_error *err)
+{
+    struct dpe_error own = {0};
+    err = err == NULL ? &own : err;
+    if (index < 0 || index >= task->n_samples) {
+        return dpe_fail(err, DPE_USAGE, "task %s has no sample %lld", task->name, (long long)index);
+    }
+    struct dpe_row made;
+    dpe_status status = run_once(task, session, plan, index, &made, err);
+    if (status == DPE_NONFINITE) {
+        dpe_row_free(&made);
+        status = run_once(task, session, plan, index, &made, err);
+    }
+    if (status == DPE_NONFINITE) {
+        made.status = DPE_ROW_NONFINITE;
+        made.layer = err->layer;
+        made.position = err->position;
+        status = DPE_OK;
+    }
+    if (status != DPE_OK) {
+        dpe_row_free(&made);
+        return status;
+    }
+    *row = made;
+    return DPE_OK;
+}
