@@ -1,0 +1,54 @@
+/**
+ * @file unicode.h
+ * Character classes as the reference tokenizer has them, and UTF-8 by the code point. Internal to
+ * the engine's tokenizer. The tables are in unicode_tables.c, made by unicode_tables.py.
+ */
+#ifndef DPE_UNICODE_H
+#define DPE_UNICODE_H
+
+#include "engine.h"
+
+/** A set of code points: `n` inclusive ranges, ascending, neither overlapping nor touching. */
+struct dpe_unicode_class {
+    const uint32_t (*ranges)[2];
+    size_t n;
+};
+
+/** General categories of the reference's regular expressions (Unicode 16). */
+extern const struct dpe_unicode_class dpe_unicode_L, dpe_unicode_Lu, dpe_unicode_Ll, dpe_unicode_Lt,
+    dpe_unicode_Lm, dpe_unicode_Lo, dpe_unicode_M, dpe_unicode_N, dpe_unicode_Nd, dpe_unicode_P,
+    dpe_unicode_S;
+/** \s, which is also what lstrip and rstrip of added tokens take. */
+extern const struct dpe_unicode_class dpe_unicode_space;
+/** What the Digits pre-tokenizer isolates. */
+extern const struct dpe_unicode_class dpe_unicode_numeric;
+/** What may not stand beside a single_word added token. */
+extern const struct dpe_unicode_class dpe_unicode_word;
+/** Characters that NFC may change, reorder, or join to the one before; all above U+02FF. */
+extern const struct dpe_unicode_class dpe_unicode_nfc_active;
+/** Characters that NFC may join with a following one. */
+extern const struct dpe_unicode_class dpe_unicode_nfc_first;
+
+/** Whether `point` is in the class; O(log n). */
+bool dpe_unicode_has(const struct dpe_unicode_class *set, uint32_t point);
+/** The class that \p{name} means, NULL when there is no table for it. */
+const struct dpe_unicode_class *dpe_unicode_category(const char *name, size_t n);
+
+/** Code point at s, which must be valid UTF-8; *n is its length in bytes. */
+uint32_t dpe_utf8_next(const char *s, size_t *n);
+/** Start of the character that ends before s; s must stand behind a character of valid UTF-8. */
+const char *dpe_utf8_before(const char *s);
+/** Length of the UTF-8 form of `point` written to `out`. */
+size_t dpe_utf8_put(uint32_t point, char out[4]);
+/** Bytes at s (n ≥ 1 of them, not valid UTF-8 at s[0]) that one U+FFFD stands for: the longest
+ *  beginning of a valid sequence, or one byte (Unicode 16, section 3.9, "maximal subparts"). */
+size_t dpe_utf8_bad_length(const char *s, size_t n);
+
+/** Append n bytes to `out`, each maximal subpart that is not UTF-8 replaced by U+FFFD. */
+dpe_status dpe_utf8_repair(const char *bytes, size_t n, struct dpe_text *out,
+                           struct dpe_error *err);
+
+/** `n` bytes for a message: escaped where not printable, cut at 60 bytes; returns `out`. */
+const char *dpe_quote(char out[80], const char *bytes, size_t n);
+
+#endif
