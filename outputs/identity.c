@@ -206,17 +206,16 @@ dpe_status dpe_identity_hash(const struct dpe_identity *identity, char hex[65],
 
 /* ------------------------------------------------------------------------------------- mismatch */
 
-/* A value for a message: long ones lose their middle, so that a list of many still fits. */
-static void show_value(char *out, size_t size, const char *value)
+/* A value for a message: a long one loses its middle and keeps `ends` bytes of each end. */
+static void show_value(char *out, size_t size, const char *value, size_t ends)
 {
-    enum { LONG = 56, ENDS = 24 };
     size_t n = value == NULL ? 0 : strlen(value);
     if (value == NULL) {
         snprintf(out, size, "(absent)");
-    } else if (n <= LONG) {
+    } else if (n <= 2 * ends + 3) {
         snprintf(out, size, "\"%s\"", value);
     } else {
-        size_t head = ENDS, tail = n - ENDS;
+        size_t head = ends, tail = n - ends;
         while (((unsigned char)value[head] & 0xc0) == 0x80) {
             head--;
         }
@@ -228,9 +227,10 @@ static void show_value(char *out, size_t size, const char *value)
 }
 
 struct listing {
-    char text[900];
+    char text[880];
     size_t at;
-    int n, unlisted;
+    size_t ends;     /* bytes shown of each end of a value, 0 = names only */
+    int n, unlisted; /* fields that differ, those without room */
 };
 
 static void list_difference(struct listing *list, const char *name, const char *expected,
@@ -239,14 +239,15 @@ static void list_difference(struct listing *list, const char *name, const char *
     if (expected != NULL && found != NULL && strcmp(expected, found) == 0) {
         return;
     }
-    char want[96], got[96];
-    show_value(want, sizeof want, expected);
-    show_value(got, sizeof got, found);
     list->n++;
     size_t room = sizeof list->text - list->at;
-    int n = snprintf(list->text + list->at, room, "; %s: expected %s, found %s", name, want, got);
-    if (n < 0 || (size_t)n >= room) {
-        /* No room for the values: the name alone is worth more than nothing. */
+    int n = 0;
+    if (list->ends > 0) {
+        char want[128], got[128];
+        show_value(want, sizeof want, expected, list->ends);
+        show_value(got, sizeof got, found, list->ends);
+        n = snprintf(list->text + list->at, room, "; %s: expected %s, found %s", name, want, got);
+    } else {
         n = snprintf(list->text + list->at, room, "; %s", name);
     }
     if (n < 0 || (size_t)n >= room) {
@@ -257,23 +258,37 @@ static void list_difference(struct listing *list, const char *name, const char *
     list->at += (size_t)n;
 }
 
-dpe_status dpe_identity_mismatch(const struct dpe_identity *expected,
-                                 const struct dpe_identity *found, const char *path,
-                                 struct dpe_error *err)
+static void list_differences(struct listing *list, const struct dpe_identity *expected,
+                             const struct dpe_identity *found)
 {
-    struct listing list = {0};
     for (size_t i = 0; i < expected->n; i++) {
         const char *name = expected->fields[i].name;
-        list_difference(&list, name, expected->fields[i].value, dpe_identity_get(found, name));
+        list_difference(list, name, expected->fields[i].value, dpe_identity_get(found, name));
     }
     for (size_t i = 0; i < found->n; i++) {
         const char *name = found->fields[i].name;
         if (dpe_identity_get(expected, name) == NULL) {
-            list_difference(&list, name, NULL, found->fields[i].value);
+            list_difference(list, name, NULL, found->fields[i].value);
         }
     }
-    if (list.n == 0) {
-        list_difference(&list, "order of the fields", "", NULL);
+    if (list->n == 0) {
+        list_difference(list, "order of the fields", "ours", "another");
+    }
+}
+
+dpe_status dpe_identity_mismatch(const struct dpe_identity *expected,
+                                 const struct dpe_identity *found, const char *path,
+                                 struct dpe_error *err)
+{
+    /* Every name is worth more than all of a value. */
+    static const size_t details[] = {32, 16, 6, 0};
+    struct listing list = {0};
+    for (size_t i = 0; i < sizeof details / sizeof details[0]; i++) {
+        list = (struct listing){.ends = details[i]};
+        list_differences(&list, expected, found);
+        if (list.unlisted == 0) {
+            break;
+        }
     }
     char more[32] = "";
     if (list.unlisted > 0) {

@@ -197,6 +197,15 @@ void dpe_table_seal(struct dpe_table *table);
 dpe_status dpe_table_finish(struct dpe_table *table, const char *temporary, const char *path,
                             struct dpe_error *err);
 
+/** Behind the end of the HDF5 file in every table of ours, where HDF5 does not look: a magic, the
+ *  length of the HDF5 file and its CRC-32C. HDF5 1.10 keeps strings in heaps without a checksum and
+ *  crashes on a flipped bit in one, so damage has to be seen before HDF5 sees the file. */
+enum { DPE_TABLE_TRAILER = 24 };
+void dpe_table_make_trailer(unsigned char trailer[DPE_TABLE_TRAILER], const void *bytes, size_t n);
+/** DPE_BAD_DATA when an open file carries a trailer that its bytes do not agree with; DPE_OK when
+ *  they do, or when there is no trailer (another program wrote the file). */
+dpe_status dpe_table_check_trailer(int fd, const char *path, struct dpe_error *err);
+
 /** What lies where a table should be. */
 enum dpe_table_state {
     DPE_TABLE_ABSENT,

@@ -3,10 +3,12 @@
 #include "table_hdf5.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char *const session_path = "/run/session";
 
@@ -359,9 +361,15 @@ static dpe_status read_content(struct dpe_table *table, struct dpe_table_content
     return status;
 }
 
+/* Whether a file that is no table of ours is at least a whole HDF5 file. */
 static bool opens_as_hdf5(const char *path)
 {
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool whole = fd >= 0 && dpe_table_check_trailer(fd, path, NULL) == DPE_OK;
+    if (fd >= 0) {
+        close(fd);
+    }
+    hid_t file = whole ? H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT) : (hid_t)-1;
     if (file >= 0) {
         H5Fclose(file);
     }

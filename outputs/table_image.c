@@ -3,8 +3,10 @@
  * seen, and never a half-flushed cache. */
 #include "table_hdf5.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CORE_STEP = 1 << 20 };
@@ -187,12 +189,89 @@ static dpe_status verify(const struct dpe_table *table, const char *path, const 
     return status;
 }
 
+static const char trailer_magic[8] = {'D', 'P', 'E', '-', 'C', 'R', 'C', '\n'};
+
+void dpe_table_make_trailer(unsigned char trailer[DPE_TABLE_TRAILER], const void *bytes, size_t n)
+{
+    memcpy(trailer, trailer_magic, 8);
+    dpe_store_u64(trailer + 8, n, 8);
+    dpe_store_u64(trailer + 16, dpe_crc32c(0, bytes, n), 8);
+}
+
+static dpe_status crc_of_file(int fd, const char *path, uint64_t n, uint32_t *crc,
+                              struct dpe_error *err)
+{
+    enum { STEP = 1 << 20 };
+    char *bytes = malloc(STEP);
+    if (bytes == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    dpe_status status = DPE_OK;
+    *crc = 0;
+    for (uint64_t at = 0; status == DPE_OK && at < n;) {
+        size_t want = n - at < STEP ? (size_t)(n - at) : STEP;
+        ssize_t got = pread(fd, bytes, want, (off_t)at);
+        if (got > 0) {
+            *crc = dpe_crc32c(*crc, bytes, (size_t)got);
+            at += (uint64_t)got;
+        } else if (got == 0 || errno != EINTR) {
+            status = dpe_fail(err, DPE_IO, "%s: read failed: %s", path,
+                              got == 0 ? "it shrank" : strerror(errno));
+        }
+    }
+    free(bytes);
+    return status;
+}
+
+dpe_status dpe_table_check_trailer(int fd, const char *path, struct dpe_error *err)
+{
+    unsigned char trailer[DPE_TABLE_TRAILER];
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        return dpe_fail_errno(err, errno, path, "cannot be looked at");
+    }
+    off_t n = info.st_size - DPE_TABLE_TRAILER;
+    if (n < 0 || pread(fd, trailer, sizeof trailer, n) != DPE_TABLE_TRAILER ||
+        memcmp(trailer, trailer_magic, sizeof trailer_magic) != 0) {
+        return DPE_OK;
+    }
+    uint32_t crc = 0;
+    dpe_status status = crc_of_file(fd, path, (uint64_t)n, &crc, err);
+    if (status == DPE_OK &&
+        (dpe_load_u64(trailer + 8, 8) != (uint64_t)n || dpe_load_u64(trailer + 16, 8) != crc)) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: is damaged: expected CRC-32C %08llx, found %08x",
+                          path, (unsigned long long)dpe_load_u64(trailer + 16, 8), (unsigned)crc);
+    }
+    return status;
+}
+
+/* Room for the trailer behind the image, and the trailer. */
+static dpe_status add_trailer(struct dpe_table *table, size_t *n, struct dpe_error *err)
+{
+    if (table->image->n - *n < DPE_TABLE_TRAILER) {
+        char *longer = realloc(table->image->bytes, *n + DPE_TABLE_TRAILER);
+        if (longer == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
+        }
+        table->image->bytes = longer;
+        table->image->n = *n + DPE_TABLE_TRAILER;
+    }
+    unsigned char trailer[DPE_TABLE_TRAILER];
+    dpe_table_make_trailer(trailer, table->image->bytes, *n);
+    memcpy(table->image->bytes + *n, trailer, sizeof trailer);
+    *n += DPE_TABLE_TRAILER;
+    return DPE_OK;
+}
+
 dpe_status dpe_table_finish(struct dpe_table *table, const char *temporary, const char *path,
                             struct dpe_error *err)
 {
     dpe_h5_enter();
     size_t n = 0;
     dpe_status status = close_image(table, &n, err);
+    if (status == DPE_OK) {
+        status = add_trailer(table, &n, err);
+    }
     if (status == DPE_OK) {
         status = dpe_write_synced(temporary, table->image->bytes, n, err);
     }

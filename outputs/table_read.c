@@ -42,8 +42,9 @@ static dpe_status check_schema(struct dpe_table *table, struct dpe_error *err)
     return status;
 }
 
-/* Opened once without HDF5, so that a FIFO is not waited for and an errno gets its own words. */
-static dpe_status check_regular(const char *path, struct dpe_error *err)
+/* Opened once without HDF5, so that a FIFO is not waited for, an errno gets its own words, and HDF5
+ * never sees a damaged file. */
+static dpe_status check_file(const char *path, struct dpe_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
@@ -51,19 +52,21 @@ static dpe_status check_regular(const char *path, struct dpe_error *err)
         return dpe_fail(err, status, "%s: cannot be opened: %s", path, strerror(errno));
     }
     struct stat info;
-    bool regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-    close(fd);
-    if (!regular) {
-        return dpe_fail(err, DPE_NO_INPUT, "%s: expected a regular file, found something else",
-                        path);
+    dpe_status status = DPE_OK;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        status =
+            dpe_fail(err, DPE_NO_INPUT, "%s: expected a regular file, found something else", path);
+    } else {
+        status = dpe_table_check_trailer(fd, path, err);
     }
-    return DPE_OK;
+    close(fd);
+    return status;
 }
 
 dpe_status dpe_table_open(const char *path, struct dpe_table **table, struct dpe_error *err)
 {
     dpe_h5_enter();
-    dpe_status status = check_regular(path, err);
+    dpe_status status = check_file(path, err);
     if (status != DPE_OK) {
         return status;
     }
