@@ -161,7 +161,7 @@ struct dpe_column {
     enum dpe_column_type type;
     int rank; /**< 0 (scalar) … 5 */
     int64_t dims[5];
-    const char *scales[5]; /**< path of the dimension scale of each axis, or NULL */
+    const char *scales[5]; /**< path of the dimension scale of each axis; a scale itself has none */
     const void *data;      /**< the elements; DPE_COL_STRING: const char *const *, NULL = "" */
     const char *long_name; /**< required */
     const char *units;     /**< "1" when it has none */
@@ -171,7 +171,8 @@ struct dpe_column {
 };
 /** Write one dataset (chunked, shuffle, gzip 4, fletcher32; a scalar or an empty one contiguous).
  *  Attributes long_name, units, flag_values and flag_meanings, and _FillValue (NaN; −1) on floats
- *  and signed integers that are no scales. Scales are put before what uses them. Errors:
+ *  and signed integers that are no scales. Scales are put before what uses them, into a folder
+ *  above it. Errors:
  *  DPE_INTERNAL (a path that exists, a scale that is missing or has another length), DPE_NO_MEMORY.
  */
 dpe_status dpe_table_put(struct dpe_table *table, const struct dpe_column *column,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const char *const tasks_path = "/tasks/task", *const plans_path = "/plans/plan";
-static const char *const row_path = "/rows/row", *const bucket_path = "/rows/bucket";
+static const char *const row_path = "/row", *const bucket_path = "/rows/bucket";
 
 static dpe_status no_memory(struct dpe_error *err)
 {
@@ -269,7 +269,7 @@ static dpe_status put_buckets(struct dpe_table *table, const struct dpe_table_co
         .scales = {bucket_path},
         .data = values,
         .long_name = "negative log-likelihood by position bucket, rows one after the other",
-        .units = "nat",
+        .units = "nats",
     };
     if (status == DPE_OK) {
         status = dpe_table_put(table, &column, err);

@@ -204,10 +204,14 @@ static dpe_status count_elements(const struct dpe_table *table, const struct dpe
     }
     size_t bytes = 0;
     ok = ok && !__builtin_mul_overflow(*n, dpe_h5_size(column->type), &bytes);
+    for (int axis = 0; ok && axis < column->rank && !column->is_scale; axis++) {
+        ok = column->scales[axis] != NULL && column->scales[axis][0] == '/';
+    }
     if (!ok || column->long_name == NULL || (*n > 0 && column->data == NULL) ||
         (column->is_scale && column->rank != 1)) {
-        return dpe_fail(err, DPE_INTERNAL, "%s: %s: rank, sizes, data or long_name are not valid",
-                        table->path, column->path);
+        return dpe_fail(err, DPE_INTERNAL,
+                        "%s: %s: rank, sizes, scales, data or long_name are not valid", table->path,
+                        column->path);
     }
     return DPE_OK;
 }
@@ -313,6 +317,12 @@ static dpe_status attach_scale(struct dpe_table *table, hid_t dataset,
                                const struct dpe_column *column, int axis, struct dpe_error *err)
 {
     const char *path = column->scales[axis];
+    size_t folder = (size_t)(strrchr(path, '/') - path) + 1;
+    if (strncmp(path, column->path, folder) != 0) {
+        /* netCDF-4 looks for a dimension there and nowhere else. */
+        return dpe_fail(err, DPE_INTERNAL, "%s: %s: its scale %s is in no folder above it",
+                        table->path, column->path, path);
+    }
     hid_t scale = dpe_h5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : -1;
     hid_t space = scale < 0 ? -1 : H5Dget_space(scale);
     hssize_t length = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
@@ -397,10 +407,8 @@ dpe_status dpe_table_put(struct dpe_table *table, const struct dpe_column *colum
     } else if (!write_elements(dataset, type, column, n) || !describe(dataset, column)) {
         status = dpe_h5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be written");
     }
-    for (int axis = 0; status == DPE_OK && axis < column->rank; axis++) {
-        if (column->scales[axis] != NULL) {
-            status = attach_scale(table, dataset, column, axis, err);
-        }
+    for (int axis = 0; status == DPE_OK && axis < column->rank && !column->is_scale; axis++) {
+        status = attach_scale(table, dataset, column, axis, err);
     }
     if (dataset >= 0 && H5Dclose(dataset) < 0 && status == DPE_OK) {
         status = dpe_h5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be closed");
