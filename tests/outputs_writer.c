@@ -35,7 +35,7 @@ static dpe_status fill(void *user, struct dpe_table *table, struct dpe_error *er
          DPE_COL_U8,
          2,
          {2, 3},
-         {"/group", NULL},
+         {"/group", "/length"},
          mask,
          "key pairs",
          "1",
