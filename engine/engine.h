@@ -402,13 +402,20 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
                               const struct dpe_session_options *options,
                               struct dpe_session **session, struct dpe_error *err);
 void dpe_session_destroy(struct dpe_session *session);
-/** Exchange the plan; empties the cache (hidden states depend on the plan). */
+/** Exchange the plan; empties the cache (hidden states depend on the plan). A plan that is refused
+ *  (DPE_USAGE, DPE_NO_DEVICE, over max_memory) changes nothing; when memory runs out while its
+ *  tables are made, the session has no plan until the next call succeeds. */
 dpe_status dpe_session_set_plan(struct dpe_session *session, const struct dpe_plan *plan,
                                 struct dpe_error *err);
 void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user);
 
 /** Tokens in the cache. */
 int64_t dpe_session_length(const struct dpe_session *session);
+/** Rows of a prefill chunk. What is promised: the same calls give the same bits, for any number of
+ *  threads; however tokens are cut into calls, results agree to rounding; and they agree bit for
+ *  bit when the cuts are at multiples of this chunk. So to reuse a prefix bit for bit, cut the
+ * cache to the multiple at or below the end of what is common and feed from there. */
+int64_t dpe_session_chunk(const struct dpe_session *session);
 /** Cut the cache back to its first `keep` tokens (0 ≤ keep ≤ length). */
 dpe_status dpe_session_cut(struct dpe_session *session, int64_t keep, struct dpe_error *err);
 /** Run tokens after those in the cache. `logits` [vocab] of the last token, or NULL: then the LM
@@ -419,7 +426,7 @@ dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, 
                             float *logits, struct dpe_error *err);
 /** Run tokens like dpe_session_feed and write nll[i] = −ln p(tokens[i+1] | … tokens[i]) in nats for
  *  i = 0 … n−2 (the log-sum-exp is computed in double; LM head in row blocks, never vocab × n at
- * once). */
+ * once). n ≥ 2. On failure `nll` may be partly written. */
 dpe_status dpe_session_nll(struct dpe_session *session, const int32_t *tokens, int64_t n,
                            double *nll, struct dpe_error *err);
 
@@ -433,13 +440,20 @@ struct dpe_generate_options {
     bool ignore_eos;
 };
 /** Greedy: feed the prompt, then append argmax tokens (ties to the lower id) to `out` until
- *  an end-of-sequence id of the model (not appended), `stop`, or max_new. */
+ *  an end-of-sequence id of the model (not appended), `stop`, or max_new. The cache must have room
+ *  for the prompt (n ≥ 1) and max_new − 1 tokens; afterwards it holds the prompt and the new tokens
+ *  but the last. */
 dpe_status dpe_session_generate(struct dpe_session *session, const int32_t *prompt, int64_t n,
                                 const struct dpe_generate_options *options, struct dpe_tokens *out,
                                 struct dpe_error *err);
 
+/** Bytes of memory this process can still get: what the machine has available, or what is left of
+ *  the container's limit if that is less. UINT64_MAX when neither can be read. */
+uint64_t dpe_memory_available(void);
+
 /** Floating-point operations of a prefill of `length` tokens after `start` cached ones (multiply
- * and add count 2 each): matrix products and attention apart; the LM head on `logit_rows` rows. */
+ * and add count 2 each): matrix products and attention apart; the LM head on `logit_rows` rows. An
+ * upper bound: what the last layer computes only for rows that are looked at is counted in full. */
 void dpe_config_flops(const struct dpe_config *config, int64_t start, int64_t length,
                       int64_t logit_rows, double *products, double *attention);
 

@@ -75,7 +75,8 @@ struct dpe_backend;
 struct dpe_ops {
     const char *name;
 
-    /** Make the backend's state for this model; DPE_NO_DEVICE with the reason when it cannot. */
+    /** Make the backend's state for this model; DPE_NO_DEVICE with the reason when it cannot. The
+     *  options of all slots are resolved: device, n_threads and prefill_chunk hold no zeros. */
     dpe_status (*open)(const struct dpe_model *model, const struct dpe_session_options *options,
                        struct dpe_backend **backend, struct dpe_error *err);
     void (*close)(struct dpe_backend *backend);

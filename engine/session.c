@@ -1,0 +1,310 @@
+/* Sessions: what they need, and their life. */
+#include "session_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <omp.h>
+
+enum {
+    DEFAULT_CHUNK = 512,
+    LOGIT_ROWS = 64, /* of the LM head at once in dpe_session_nll */
+};
+
+/* --------------------------------------------------------------------------------- estimating */
+
+/* Product of four sizes, UINT64_MAX when it overflows. */
+static uint64_t product(int64_t a, int64_t b, int64_t c, uint64_t d)
+{
+    uint64_t bytes = (uint64_t)a;
+    if (__builtin_mul_overflow(bytes, (uint64_t)b, &bytes) ||
+        __builtin_mul_overflow(bytes, (uint64_t)c, &bytes) ||
+        __builtin_mul_overflow(bytes, d, &bytes)) {
+        return UINT64_MAX;
+    }
+    return bytes;
+}
+
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static uint64_t twice(uint64_t a)
+{
+    return sum(a, a);
+}
+
+static dpe_status resolve_options(const struct dpe_session_options *options,
+                                  struct dpe_session_options *resolved, const struct dpe_ops **ops,
+                                  struct dpe_error *err)
+{
+    *resolved = *options;
+    if (options->capacity < 1 || options->prefill_chunk < 0 || options->n_threads < 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: expected a capacity of at least 1 token and no negative chunk "
+                        "or thread count, found %" PRId64 ", %" PRId64 ", %d",
+                        options->capacity, options->prefill_chunk, options->n_threads);
+    }
+    dpe_status status = dpe_ops_find(options->device, ops, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    int64_t chunk = options->prefill_chunk == 0 ? DEFAULT_CHUNK : options->prefill_chunk;
+    resolved->device = (*ops)->name;
+    resolved->prefill_chunk = chunk < options->capacity ? chunk : options->capacity;
+    resolved->n_threads = options->n_threads == 0 ? omp_get_num_procs() : options->n_threads;
+    return DPE_OK;
+}
+
+static dpe_status check_plan(const struct dpe_config *config, const struct dpe_plan *plan,
+                             const struct dpe_ops *ops, struct dpe_error *err)
+{
+    dpe_status status = dpe_plan_check(plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (plan->n_pairs * 2 != config->head_dim || plan->n_layers != config->n_layers ||
+        plan->n_heads != config->n_heads) {
+        return dpe_fail(err, DPE_USAGE,
+                        "plan %s is for %" PRId64 " pairs, %" PRId64 " layers, %" PRId64
+                        " heads; the model has %" PRId64 ", %" PRId64 ", %" PRId64,
+                        plan->name, plan->n_pairs, plan->n_layers, plan->n_heads,
+                        config->head_dim / 2, config->n_layers, config->n_heads);
+    }
+    return ops->supports(config, plan, err);
+}
+
+static struct dpe_session_bytes count_bytes(const struct dpe_config *c, const struct dpe_plan *plan,
+                                            const struct dpe_ops *ops,
+                                            const struct dpe_session_options *options)
+{
+    const uint64_t f = sizeof(float);
+    int64_t rows = options->prefill_chunk;
+    struct dpe_session_bytes b = {
+        .hidden = product(rows, c->hidden, 1, f),
+        .heads = product(rows, c->n_heads, c->head_dim, f),
+        .kv_heads = product(rows, c->n_kv_heads, c->head_dim, f),
+        .mlp = product(rows, c->intermediate, 1, f),
+        .cache = product(options->capacity, c->n_kv_heads, c->head_dim, f),
+        .logit_rows = rows < LOGIT_ROWS ? rows : LOGIT_ROWS,
+        .rotation = dpe_rotation_bytes(plan, options->capacity),
+        .workspace = ops->attention_workspace(c, plan, options->capacity, rows, options->n_threads),
+        .state = ops->state_bytes(c, plan, options),
+    };
+    b.logits = product(b.logit_rows, c->vocab, 1, f);
+    b.total = sum(twice(sum(b.hidden, b.mlp)), sum(b.rotation, b.state));
+    /* q, attended and the tap's copy; k, v and the tap's copy. */
+    b.total = sum(b.total, product(3, 1, 1, b.heads));
+    b.total = sum(b.total, product(3, 1, 1, b.kv_heads));
+    b.total = sum(b.total, product(2, c->n_layers, 1, b.cache));
+    b.total = sum(b.total, sum(b.logits, b.workspace));
+    return b;
+}
+
+/* DPE_NO_MEMORY when the session does not fit. */
+static dpe_status check_fits(const struct dpe_session_bytes *bytes,
+                             const struct dpe_session_options *options, struct dpe_error *err)
+{
+    const double mib = 1024.0 * 1024.0;
+    uint64_t available = options->max_memory != 0 ? options->max_memory : dpe_memory_available();
+    if (bytes->total <= available) {
+        return DPE_OK;
+    }
+    return dpe_fail(err, DPE_NO_MEMORY,
+                    "a session of %" PRId64 " tokens in chunks of %" PRId64
+                    " needs %.1f MiB, %.1f MiB are %s; a smaller length or prefill chunk needs "
+                    "less%s",
+                    options->capacity, options->prefill_chunk, (double)bytes->total / mib,
+                    (double)available / mib, options->max_memory != 0 ? "allowed" : "free",
+                    options->max_memory != 0 ? ", or allow more (max_memory)" : "");
+}
+
+dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
+                                const struct dpe_session_options *options, uint64_t *bytes,
+                                uint64_t *weights, struct dpe_error *err)
+{
+    struct dpe_session_options resolved;
+    const struct dpe_ops *ops = NULL;
+    dpe_status status = resolve_options(options, &resolved, &ops, err);
+    if (status == DPE_OK) {
+        status = check_plan(config, plan, ops, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    *bytes = count_bytes(config, plan, ops, &resolved).total;
+    *weights = product(dpe_config_parameters(config), 1, 1, config->dtype == DPE_F32 ? 4 : 2);
+    return DPE_OK;
+}
+
+void dpe_config_flops(const struct dpe_config *config, int64_t start, int64_t length,
+                      int64_t logit_rows, double *products, double *attention)
+{
+    double h = (double)config->hidden;
+    double q = (double)(config->n_heads * config->head_dim);
+    double kv = (double)(config->n_kv_heads * config->head_dim);
+    double layer = h * (2.0 * q + 2.0 * kv + 3.0 * (double)config->intermediate);
+    double n = (double)length;
+    double layers = (double)config->n_layers;
+    *products = 2.0 * (n * layers * layer + (double)logit_rows * h * (double)config->vocab);
+    /* Query and key pairs: each new token sees the cached ones, those before it, and itself. */
+    *attention = 4.0 * layers * q * (n * (double)start + n * (n + 1.0) / 2.0);
+}
+
+/* --------------------------------------------------------------------------------------- life */
+
+static dpe_status out_of_memory(const struct dpe_session *s, struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_NO_MEMORY,
+                    "out of memory: a session of %" PRId64 " tokens needs %" PRIu64
+                    " bytes; a smaller length or prefill chunk needs less",
+                    s->options.capacity, s->bytes.total);
+}
+
+static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
+{
+    const struct dpe_session_bytes *b = &s->bytes;
+    struct {
+        dpe_mem *memory;
+        uint64_t bytes;
+    } buffers[] = {
+        {&s->x, b->hidden},       {&s->normed, b->hidden}, {&s->q, b->heads},
+        {&s->attended, b->heads}, {&s->k, b->kv_heads},    {&s->v, b->kv_heads},
+        {&s->gate, b->mlp},       {&s->up, b->mlp},        {&s->workspace, b->workspace},
+    };
+    size_t n_layers = (size_t)s->config->n_layers;
+    s->cache_k = dpe_alloc_zero(n_layers, sizeof *s->cache_k);
+    s->cache_v = dpe_alloc_zero(n_layers, sizeof *s->cache_v);
+    s->logits = dpe_alloc(b->logits, 1);
+    s->tap_q = dpe_alloc(b->heads, 1);
+    s->tap_k = dpe_alloc(b->kv_heads, 1);
+    bool good = s->cache_k != NULL && s->cache_v != NULL && s->logits != NULL && s->tap_q != NULL &&
+                s->tap_k != NULL;
+    for (size_t i = 0; good && i < sizeof buffers / sizeof buffers[0]; i++) {
+        *buffers[i].memory = s->ops->allocate(s->backend, buffers[i].bytes);
+        good = *buffers[i].memory != NULL;
+    }
+    for (size_t layer = 0; good && layer < n_layers; layer++) {
+        s->cache_k[layer] = s->ops->allocate(s->backend, b->cache);
+        s->cache_v[layer] = s->ops->allocate(s->backend, b->cache);
+        good = s->cache_k[layer] != NULL && s->cache_v[layer] != NULL;
+    }
+    return good ? DPE_OK : out_of_memory(s, err);
+}
+
+dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
+                              const struct dpe_session_options *options,
+                              struct dpe_session **session, struct dpe_error *err)
+{
+    if (dpe_model_weights(model) == NULL) {
+        return dpe_fail(err, DPE_USAGE, "%s was opened for its configuration only",
+                        dpe_model_folder(model));
+    }
+    struct dpe_session *s = dpe_alloc_zero(1, sizeof *s);
+    if (s == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory");
+    }
+    s->model = model;
+    s->config = dpe_model_config(model);
+    s->weights = dpe_model_weights(model);
+    dpe_status status = resolve_options(options, &s->options, &s->ops, err);
+    if (status != DPE_OK || (status = check_plan(s->config, plan, s->ops, err)) != DPE_OK) {
+        goto done;
+    }
+    s->bytes = count_bytes(s->config, plan, s->ops, &s->options);
+    if ((status = check_fits(&s->bytes, &s->options, err)) != DPE_OK ||
+        (status = s->ops->open(model, &s->options, &s->backend, err)) != DPE_OK ||
+        (status = allocate(s, err)) != DPE_OK ||
+        (status = dpe_plan_copy(&s->plan, plan, err)) != DPE_OK ||
+        (status = dpe_rotation_make(plan, s->options.capacity, &s->rotation, err)) != DPE_OK) {
+        goto done;
+    }
+    s->has_plan = true;
+    *session = s;
+    return DPE_OK;
+done:
+    dpe_session_destroy(s);
+    return status;
+}
+
+void dpe_session_destroy(struct dpe_session *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    if (s->backend != NULL) {
+        dpe_mem buffers[] = {s->x,        s->normed, s->q,  s->k,        s->v,
+                             s->attended, s->gate,   s->up, s->workspace};
+        for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+            s->ops->release(s->backend, buffers[i]);
+        }
+        for (int64_t layer = 0;
+             s->cache_k != NULL && s->cache_v != NULL && layer < s->config->n_layers; layer++) {
+            s->ops->release(s->backend, s->cache_k[layer]);
+            s->ops->release(s->backend, s->cache_v[layer]);
+        }
+        s->ops->close(s->backend);
+    }
+    free(s->cache_k);
+    free(s->cache_v);
+    free(s->logits);
+    free(s->tap_q);
+    free(s->tap_k);
+    dpe_rotation_free(&s->rotation);
+    dpe_plan_free(&s->plan);
+    free(s);
+}
+
+dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *plan,
+                                struct dpe_error *err)
+{
+    dpe_status status = check_plan(s->config, plan, s->ops, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_session_bytes bytes = count_bytes(s->config, plan, s->ops, &s->options);
+    struct dpe_plan copy;
+    /* What is free on the machine no longer says what fits: the session holds most of it. */
+    if (s->options.max_memory != 0 && (status = check_fits(&bytes, &s->options, err)) != DPE_OK) {
+        return status;
+    }
+    if ((status = dpe_plan_copy(&copy, plan, err)) != DPE_OK) {
+        return status;
+    }
+    /* Two sets of tables at once would not fit the estimate: the old ones go first. */
+    dpe_plan_free(&s->plan);
+    dpe_rotation_free(&s->rotation);
+    s->plan = copy;
+    s->length = 0;
+    s->has_plan = false;
+    if (bytes.workspace != s->bytes.workspace) {
+        s->ops->release(s->backend, s->workspace);
+        s->workspace = s->ops->allocate(s->backend, bytes.workspace);
+    }
+    s->bytes = bytes;
+    if (s->workspace == NULL) {
+        s->bytes.workspace = 0;
+        return out_of_memory(s, err);
+    }
+    status = dpe_rotation_make(&s->plan, s->options.capacity, &s->rotation, err);
+    s->has_plan = status == DPE_OK;
+    return status;
+}
+
+void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user)
+{
+    session->tap = tap;
+    session->tap_user = user;
+}
+
+int64_t dpe_session_length(const struct dpe_session *session)
+{
+    return session->length;
+}
+
+int64_t dpe_session_chunk(const struct dpe_session *session)
+{
+    return session->options.prefill_chunk;
+}
