@@ -52,6 +52,12 @@ static inline float dpe_from_f16(uint16_t bits)
     return value;
 }
 
+/** Threads for a loop of about `work` simple steps: one when starting more would cost more. */
+static inline int dpe_threads_for(int n_threads, int64_t work)
+{
+    return work < (1 << 17) ? 1 : n_threads;
+}
+
 /** Elements first … first+n−1 of a tensor (row-major order) as float, exact. */
 void dpe_tensor_read(const struct dpe_tensor *tensor, int64_t first, int64_t n, float *out);
 

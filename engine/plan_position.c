@@ -106,7 +106,7 @@ static void fill_table(const struct dpe_plan *plan, const struct dpe_position_ma
                        int64_t capacity, float *cosine, float *sine)
 {
     int64_t n_pairs = plan->n_pairs;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (capacity * n_pairs > (1 << 14))
     for (int64_t x = 0; x < capacity; x++) {
         for (int64_t j = 0; j < n_pairs; j++) {
             double position = plan->exact ? (double)x : dpe_map_position(map, j, x);
