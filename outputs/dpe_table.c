@@ -79,9 +79,9 @@ static int check_groups(const struct dpe_table_values *values, char *message)
                                   (long long)g, scale);
         }
         double effective = values->effective_length[g];
-        if (!(effective > 0.0) || !isfinite(effective)) {
+        if (!(effective >= 1.0 || effective == -1.0) || !isfinite(effective)) {
             return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                                  "effective_length[%lld] is %g, expected a positive number",
+                                  "effective_length[%lld] is %g, expected 1 or more, or -1",
                                   (long long)g, effective);
         }
     }

@@ -53,7 +53,7 @@ struct dpe_table_values {
     int64_t top_k;             /**< key pairs of each head; n_pairs = all */
     int64_t n_groups;
     int32_t *group_edge;      /**< [n_groups + 1], 0 … n_pairs, increasing */
-    double *effective_length; /**< [n_groups], tokens */
+    double *effective_length; /**< [n_groups], tokens; −1: none was found */
     double *scale_factor;     /**< [n_groups], ≥ 1 */
     double *inv_freq;         /**< [n_pairs], radians per position, native scaling applied */
     double attention_scaling; /**< a; logits are multiplied by a² */

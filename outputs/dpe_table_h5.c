@@ -42,8 +42,10 @@ static void *read_array(struct reader *reader, const char *name, hid_t type, siz
     hid_t set = H5Dopen2(reader->file, name, H5P_DEFAULT);
     hid_t space = set >= 0 ? H5Dget_space(set) : -1;
     int found_rank = space >= 0 ? H5Sget_simple_extent_ndims(space) : -1;
-    bool fits = found_rank == rank && H5Sget_simple_extent_dims(space, found, NULL) == rank &&
-                memcmp(found, dims, (size_t)rank * sizeof *dims) == 0;
+    bool fits = found_rank == rank && H5Sget_simple_extent_dims(space, found, NULL) == rank;
+    for (int i = 0; i < rank && fits; i++) {
+        fits = found[i] == dims[i];
+    }
     void *data = fits ? malloc(count * size) : NULL;
     if (!fits) {
         char expected[96];
@@ -64,6 +66,16 @@ static void *read_array(struct reader *reader, const char *name, hid_t type, siz
         H5Dclose(set);
     }
     return data;
+}
+
+/* A scalar dataset of 8 bytes. */
+static void read_scalar(struct reader *reader, const char *name, hid_t type, void *value)
+{
+    void *data = read_array(reader, name, type, sizeof(double), 0, NULL);
+    if (data != NULL) {
+        memcpy(value, data, sizeof(double));
+        free(data);
+    }
 }
 
 /* The length of a dataset of rank 1. */
@@ -145,11 +157,13 @@ static char *read_text(struct reader *reader, const char *object, const char *na
     return text;
 }
 
-/* A convention this library implements in one way only: anything else must not be half-applied. */
+/* A convention this library implements in one way only: anything else must not be half-applied.
+ * What follows a colon explains. */
 static void expect_text(struct reader *reader, const char *name, const char *expected)
 {
     char *text = read_text(reader, "/table", name);
-    if (text != NULL && strcmp(text, expected) != 0) {
+    size_t n = strlen(expected);
+    if (text != NULL && (strncmp(text, expected, n) != 0 || (text[n] != '\0' && text[n] != ':'))) {
         reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
                                        "%s: /table: %s is '%s', this library applies only '%s'",
                                        reader->path, name, text, expected);
@@ -160,10 +174,10 @@ static void expect_text(struct reader *reader, const char *name, const char *exp
 static void read_version(struct reader *reader, struct dpe_table_values *values)
 {
     char *schema = read_text(reader, "/", "schema_name");
-    if (schema != NULL && strcmp(schema, "dpe") != 0) {
+    if (schema != NULL && strcmp(schema, "dpe-table") != 0) {
         reader->error =
             dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
-                           "%s: schema_name is '%s', expected 'dpe'", reader->path, schema);
+                           "%s: schema_name is '%s', expected 'dpe-table'", reader->path, schema);
     }
     free(schema);
     values->schema_version = read_text(reader, "/", "schema_version");
@@ -179,6 +193,34 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
     expect_text(reader, "rounding", "separable");
     expect_text(reader, "angle_precision", "f32");
     expect_text(reader, "pair_layout", "half-split");
+}
+
+/* Without a mask (what the detection alone knows) every pair of every head is a key pair. */
+static void read_mask(struct reader *reader, struct dpe_table_values *values)
+{
+    const hsize_t dims[3] = {(hsize_t)values->n_layers, (hsize_t)values->n_heads,
+                             (hsize_t)values->n_pairs};
+    if (reader->error != DPE_TABLE_OK) {
+        return;
+    }
+    if (H5Lexists(reader->file, "/table/mask", H5P_DEFAULT) > 0) {
+        read_scalar(reader, "/table/top_k", H5T_NATIVE_INT64, &values->top_k);
+        values->mask = read_array(reader, "/table/mask", H5T_NATIVE_UINT8, 1, 3, dims);
+        return;
+    }
+    size_t count = 0;
+    if (dims[0] > 1 << 16 || dims[1] > 1 << 16 || dims[2] > 1 << 15 ||
+        __builtin_mul_overflow((size_t)(dims[0] * dims[1]), (size_t)dims[2], &count)) {
+        bad(reader, "/model", "counts that a model can have");
+        return;
+    }
+    values->top_k = values->n_pairs;
+    values->mask = malloc(count);
+    if (values->mask == NULL) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
+        return;
+    }
+    memset(values->mask, 1, count);
 }
 
 static void read_values(struct reader *reader, struct dpe_table_values *values)
@@ -216,8 +258,6 @@ static void read_values(struct reader *reader, struct dpe_table_values *values)
     const hsize_t groups[1] = {(hsize_t)values->n_groups};
     const hsize_t edges[1] = {(hsize_t)values->n_groups + 1};
     const hsize_t pairs[1] = {(hsize_t)values->n_pairs};
-    const hsize_t mask[3] = {(hsize_t)values->n_layers, (hsize_t)values->n_heads,
-                             (hsize_t)values->n_pairs};
     values->group_edge =
         read_array(reader, "/table/group_edge", H5T_NATIVE_INT32, sizeof(int32_t), 1, edges);
     values->scale_factor =
@@ -226,7 +266,7 @@ static void read_values(struct reader *reader, struct dpe_table_values *values)
         read_array(reader, "/table/effective_length", H5T_NATIVE_DOUBLE, sizeof(double), 1, groups);
     values->inv_freq =
         read_array(reader, "/table/inv_freq", H5T_NATIVE_DOUBLE, sizeof(double), 1, pairs);
-    values->mask = read_array(reader, "/table/mask", H5T_NATIVE_UINT8, 1, 3, mask);
+    read_mask(reader, values);
 }
 
 int dpe_table_read_h5(const char *path, struct dpe_table_values *values, char *message)
