@@ -118,7 +118,7 @@ static dpe_status check_fits(const struct dpe_session_bytes *bytes,
                     "less%s",
                     options->capacity, options->prefill_chunk, (double)bytes->total / mib,
                     (double)available / mib, options->max_memory != 0 ? "allowed" : "free",
-                    options->max_memory != 0 ? ", or allow more (max_memory)" : "");
+                    options->max_memory != 0 ? ", or allow more with --max-memory" : "");
 }
 
 dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
