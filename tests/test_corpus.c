@@ -160,6 +160,37 @@ static void bad_records_are_named(void **state)
     REFUSED(folder, NULL, DPE_BAD_DATA, "metadata.csv", "UTF-16");
 }
 
+/* Whatever a damaged file is taken for, it is either opened or refused in words. */
+static void damaged_metadata_never_crashes(void **state)
+{
+    (void)state;
+    static const char good[] = "book_id,short_book_title,date,url\r\n"
+                               "7,\"A \"\"short\"\" title, quoted\",1901,http://x/7\r\n"
+                               "8,\"Two\nlines\",1902,http://x/8\n9,\xc3\xa4,1,u";
+    static const char pool[] = "\",\n\r \0\xff\xc3"
+                               "79a/.";
+    puts_into("test/7.txt", "text");
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 1, 1);
+    int outcomes[2] = {0, 0};
+    for (int i = 0; i < 400; i++) {
+        char bytes[sizeof good];
+        memcpy(bytes, good, sizeof good);
+        for (uint32_t k = dpe_rng_below(&rng, 4) + 1; k > 0; k--) {
+            bytes[dpe_rng_below(&rng, sizeof good - 1)] =
+                pool[dpe_rng_below(&rng, sizeof pool - 1)];
+        }
+        put("metadata.csv", bytes, sizeof good - 1 - dpe_rng_below(&rng, 20));
+        struct dpe_error err = {0};
+        struct dpe_corpus *corpus = NULL;
+        dpe_status status = dpe_corpus_open(folder, NULL, &corpus, &err);
+        assert_true(status == DPE_OK || (status == DPE_BAD_DATA && err.text[0] != '\0'));
+        outcomes[status == DPE_OK]++;
+        dpe_corpus_close(corpus);
+    }
+    assert_true(outcomes[0] > 50 && outcomes[1] > 50);
+}
+
 /* `n` bytes of x inside the quotes of a title. */
 static void huge_field(size_t n)
 {
@@ -354,6 +385,7 @@ int main(void)
         IN_FOLDER(pg19_as_published),
         IN_FOLDER(header_is_read_by_names),
         IN_FOLDER(bad_records_are_named),
+        IN_FOLDER(damaged_metadata_never_crashes),
         IN_FOLDER(huge_fields_are_refused_early),
         IN_FOLDER(splits),
         IN_FOLDER(text_is_checked),

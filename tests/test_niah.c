@@ -484,6 +484,34 @@ static void hostile_templates(void **state)
     REFUSED(corpus, spec, 512, NULL, DPE_USAGE, "5 keys", "make 4");
 }
 
+static void damaged_templates_never_crash(void **state)
+{
+    (void)state;
+    char *good = NULL;
+    size_t n = 0;
+    assert_int_equal(
+        dpe_read_file(DPE_SOURCE_DIR "/eval/templates/niah.json", 1 << 20, &good, &n, NULL),
+        DPE_OK);
+    static const char pool[] = "{}[]\",:\\0k\xff \n";
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 1, 1);
+    int opened_ones = 0;
+    for (int i = 0; i < 400; i++) {
+        char *bytes = strdup(good);
+        assert_non_null(bytes);
+        bytes[dpe_rng_below(&rng, (uint32_t)n)] = pool[dpe_rng_below(&rng, sizeof pool - 1)];
+        struct dpe_template template = {0};
+        struct dpe_error err = {0};
+        dpe_status status = dpe_template_open(file_with("d.json", bytes), &template, &err);
+        assert_true(status == DPE_OK || (status == DPE_BAD_DATA && err.text[0] != '\0'));
+        opened_ones += status == DPE_OK;
+        dpe_template_free(&template);
+        free(bytes);
+    }
+    assert_in_range(opened_ones, 20, 380);
+    free(good);
+}
+
 static void own_template(void **state)
 {
     (void)state;
@@ -662,6 +690,7 @@ int main(void)
         IN_FOLDER(special_text_in_a_book),
         IN_FOLDER(odd_texts),
         IN_FOLDER(hostile_templates),
+        IN_FOLDER(damaged_templates_never_crash),
         IN_FOLDER(own_template),
         IN_FOLDER(chat_templates),
     };
