@@ -90,6 +90,44 @@ static int count(const char *text, const char *word)
     return n;
 }
 
+static char folder[64];
+
+static const char *file_with(const char *name, const char *text)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/dpe-niah-XXXXXX");
+    return mkdtemp(folder) == NULL ? -1 : 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+static struct dpe_corpus *corpus_with(const char *text)
+{
+    struct dpe_corpus *texts = NULL;
+    struct dpe_error err = {0};
+    if (dpe_corpus_open(file_with("tiny.txt", text), NULL, &texts, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    return texts;
+}
+
 static void every_length_is_filled(void **state)
 {
     (void)state;
@@ -232,6 +270,78 @@ static void shipped_template_is_short(void **state)
     dpe_niah_close(niah);
 }
 
+/* Below 4096 the room is what the template's answers need and 8 tokens more. */
+static void room_is_for_the_answers(void **state)
+{
+    (void)state;
+    struct dpe_niah *niah = opened("", 512, 2);
+    struct dpe_sample sample = sample_of(niah, 0);
+    char *text = text_of(&sample);
+    const char *key = strrchr(text, '\n') + strlen("\nAnswer: The number of ");
+    struct dpe_text answer = {0};
+    for (int i = 0; i < 4; i++) {
+        char part[128];
+        int n = snprintf(part, sizeof part, "%s%s %s.", i == 0 ? "" : " The number of ",
+                         i == 0 ? "" : key, sample.references[i]);
+        assert_int_equal(dpe_text_append(&answer, part, (size_t)n, NULL), DPE_OK);
+    }
+    struct dpe_tokens tokens = {0};
+    assert_int_equal(dpe_tokenizer_encode(tokenizer, answer.bytes, answer.n, NULL, &tokens, NULL),
+                     DPE_OK);
+    assert_int_equal(sample.max_new, tokens.n + 8);
+    dpe_tokens_free(&tokens);
+    dpe_text_free(&answer);
+    free(text);
+    dpe_sample_free(&sample);
+    dpe_niah_close(niah);
+}
+
+/* Once around all books from a drawn sentence; nothing lost, nothing twice. */
+static void haystacks_go_around_once(void **state)
+{
+    (void)state;
+    struct dpe_rng rng;
+    size_t total = 0;
+    for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
+        total += dpe_corpus_book(corpus, i)->n;
+    }
+    char starts[8][40];
+    for (uint64_t round = 0; round < 8; round++) {
+        struct dpe_text hay = {0};
+        bool whole = false;
+        dpe_rng_seed(&rng, 3, round);
+        assert_int_equal(dpe_haystack_make(corpus, &rng, false, total * 2, &hay, &whole, NULL),
+                         DPE_OK);
+        assert_true(whole);
+        assert_int_equal(hay.n, total + 2 * dpe_corpus_size(corpus));
+        assert_non_null(strchr(" \n", hay.bytes[0]));
+        memcpy(starts[round], hay.bytes, 39);
+        starts[round][39] = '\0';
+        for (uint64_t other = 0; other < round; other++) {
+            assert_string_not_equal(starts[round], starts[other]);
+        }
+        assert_int_equal(count(hay.bytes, "Chapter One\n"), dpe_corpus_size(corpus));
+        struct dpe_text cut = {0};
+        dpe_rng_seed(&rng, 3, round);
+        assert_int_equal(dpe_haystack_make(corpus, &rng, false, 1000, &cut, &whole, NULL), DPE_OK);
+        assert_false(whole);
+        assert_int_equal(cut.n, 1000);
+        assert_memory_equal(cut.bytes, hay.bytes, 1000);
+        dpe_text_free(&cut);
+        dpe_text_free(&hay);
+    }
+    /* A corpus of one sentence: every start but its own begins at the end of the book. */
+    struct dpe_corpus *texts = corpus_with("One sentence only.");
+    struct dpe_text hay = {0};
+    bool whole = false;
+    dpe_rng_seed(&rng, 1, 1);
+    assert_int_equal(dpe_haystack_make(texts, &rng, false, 1000, &hay, &whole, NULL), DPE_OK);
+    assert_string_equal(hay.bytes, "\n\nOne sentence only.");
+    assert_true(whole);
+    dpe_text_free(&hay);
+    dpe_corpus_close(texts);
+}
+
 static bool equal_prompts(const struct dpe_sample *a, const struct dpe_sample *b)
 {
     return a->prompt.n == b->prompt.n &&
@@ -267,34 +377,6 @@ static void samples_follow_seed_and_index(void **state)
 
 /* ------------------------------------------------------------------------------------ bad input */
 
-static char folder[64];
-
-static const char *file_with(const char *name, const char *text)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-    return path;
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/dpe-niah-XXXXXX");
-    return mkdtemp(folder) == NULL ? -1 : 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
 static void refused(const struct dpe_corpus *texts, const char *spec, int64_t length,
                     const char *chat, dpe_status want, const char *const *words)
 {
@@ -315,16 +397,6 @@ static void refused(const struct dpe_corpus *texts, const char *spec, int64_t le
 
 #define REFUSED(texts, spec, length, chat, want, ...)                                              \
     refused(texts, spec, length, chat, want, (const char *const[]){__VA_ARGS__, NULL})
-
-static struct dpe_corpus *corpus_with(const char *text)
-{
-    struct dpe_corpus *texts = NULL;
-    struct dpe_error err = {0};
-    if (dpe_corpus_open(file_with("tiny.txt", text), NULL, &texts, &err) != DPE_OK) {
-        fail_msg("%s", err.text);
-    }
-    return texts;
-}
 
 static void short_texts(void **state)
 {
@@ -684,6 +756,8 @@ int main(void)
         cmocka_unit_test(needles_keep_their_quarters),
         cmocka_unit_test(fixed_depth),
         cmocka_unit_test(shipped_template_is_short),
+        cmocka_unit_test(room_is_for_the_answers),
+        IN_FOLDER(haystacks_go_around_once),
         cmocka_unit_test(samples_follow_seed_and_index),
         IN_FOLDER(short_texts),
         IN_FOLDER(missing_tokens_are_counted),
