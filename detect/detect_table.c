@@ -272,8 +272,7 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
          "p < 0.05 in a permutation test of best mean - worst mean: each sample's values are "
          "permuted among the lengths, 1999 times"},
         {"niah_parameters", report->niah_spec},
-        {"niah_template_sha256", report->niah_template},
-        {"chat_template_sha256", report->chat_template},
+        {"niah_templates_sha256", report->niah_template},
     };
     if (status == DPE_OK) {
         status = put_texts(table, "/detect", texts, COUNT(texts), err);

@@ -7,6 +7,7 @@
 struct ppl_book {
     int32_t *ids; /* [length] */
     int64_t n_words;
+    size_t index; /* in the corpus */
 };
 
 struct ppl_task {
@@ -30,7 +31,7 @@ static dpe_status count_scored_words(const struct dpe_tokenizer *tokenizer, cons
 }
 
 /* Tokenize one book and keep it when it is long enough. */
-static dpe_status take_book(struct ppl_task *task, const struct dpe_book *book,
+static dpe_status take_book(struct ppl_task *task, size_t index, const struct dpe_book *book,
                             const struct dpe_tokenizer *tokenizer, enum dpe_special_policy special,
                             struct dpe_error *err)
 {
@@ -52,6 +53,7 @@ static dpe_status take_book(struct ppl_task *task, const struct dpe_book *book,
         goto done;
     }
     memcpy(kept->ids, tokens.ids, (size_t)task->length * sizeof *kept->ids);
+    kept->index = index;
     task->n++;
 done:
     dpe_tokens_free(&tokens);
@@ -123,7 +125,7 @@ static dpe_status open_books(struct ppl_task *state, const struct dpe_corpus *co
 {
     for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
         const struct dpe_book *book = dpe_corpus_book(corpus, i);
-        dpe_status status = take_book(state, book, tokenizer, special, err);
+        dpe_status status = take_book(state, i, book, tokenizer, special, err);
         if (status != DPE_OK) {
             dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(corpus), book->id);
             return status;
@@ -167,4 +169,10 @@ dpe_status dpe_task_ppl(const char *name, const struct dpe_corpus *corpus,
         .n_samples = (int64_t)state->n, .state = state, .run = run_ppl, .close = close_ppl};
     memcpy(task->name, name, strlen(name) + 1);
     return DPE_OK;
+}
+
+size_t dpe_task_ppl_book(const struct dpe_task *task, int64_t index)
+{
+    const struct ppl_task *state = task->state;
+    return state->books[index].index;
 }

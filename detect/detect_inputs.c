@@ -1,0 +1,234 @@
+/* Opening what a sweep needs, with every check that can be made before any work. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "detect_tool.h"
+
+/* The validation draws from another stream of the same seed. */
+static uint64_t seed_of_validation(uint64_t seed)
+{
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, seed, 1);
+    uint64_t high = dpe_rng_u32(&rng) >> 1;
+    return high << 32 | dpe_rng_u32(&rng);
+}
+
+static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    const struct detect_arguments *args = inputs->args;
+    const struct dpe_config *config = dpe_model_config(inputs->model);
+    int64_t trained = args->trained_length > 0 ? args->trained_length : config->max_position;
+    inputs->context = (struct dpe_plan_context){
+        .config = config,
+        .trained_length = trained,
+        .length = args->length,
+        .angle = DPE_ANGLE_F32,
+    };
+    if (args->groups > config->head_dim / 2) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--groups: expected 1 to %lld (the model's pairs), found "
+                        "%lld",
+                        (long long)config->head_dim / 2, (long long)args->groups);
+    }
+    struct dpe_detect_params params = {
+        .length = args->length,
+        .trained_length = trained,
+        .window = args->window > 0 ? args->window : dpe_detect_default_window(trained),
+        .n_groups = (int)args->groups,
+    };
+    dpe_status status =
+        dpe_detect_parse_lengths(args->lengths, &params, &inputs->skipped_lengths, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    return dpe_detect_grid_make(&params, &inputs->context, &inputs->grid, err);
+}
+
+/* One NIAH task; `validate` draws from the other stream. */
+static dpe_status open_niah(struct detect_inputs *inputs, bool validate, struct dpe_task *task,
+                            struct dpe_error *err)
+{
+    struct dpe_niah *niah = NULL;
+    dpe_status status =
+        dpe_niah_open(&inputs->niah, inputs->args->length, inputs->corpus, inputs->tokenizer,
+                      inputs->args->chat_template,
+                      validate ? inputs->validation_seed : inputs->args->seed, &niah, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    memcpy(inputs->niah_template, dpe_niah_template_hash(niah), sizeof inputs->niah_template);
+    return dpe_task_niah(validate ? "validate-niah" : "niah", niah, inputs->tokenizer, task, err);
+}
+
+static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    dpe_niah_defaults(&inputs->niah);
+    dpe_status status = DPE_OK;
+    if (inputs->args->niah != NULL) {
+        status = dpe_niah_parse(inputs->args->niah, &inputs->niah, err);
+    }
+    if (status != DPE_OK || !inputs->args->use_niah) {
+        return status;
+    }
+    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
+    int at = inputs->n_tasks;
+    status = open_niah(inputs, false, &inputs->tasks[at], err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    inputs->n_tasks++;
+    inputs->n_samples[at] = inputs->args->samples;
+    inputs->n_validated[at] = inputs->args->samples;
+    status = open_niah(inputs, true, &inputs->validate_tasks[at], err);
+    inputs->own_validate_task[at] = status == DPE_OK;
+    return status;
+}
+
+/* Books that the sweep does not use validate it; where all are used, the same ones do. */
+static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    if (!inputs->args->use_ppl) {
+        return DPE_OK;
+    }
+    int at = inputs->n_tasks;
+    struct dpe_task *task = &inputs->tasks[at];
+    dpe_status status = dpe_task_ppl("ppl", inputs->corpus, inputs->tokenizer, inputs->args->length,
+                                     inputs->niah.special, task, &inputs->short_books, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    inputs->n_tasks++;
+    int64_t used =
+        task->n_samples < inputs->args->samples ? task->n_samples : inputs->args->samples;
+    int64_t left = task->n_samples - used;
+    inputs->books = dpe_alloc((size_t)used, sizeof *inputs->books);
+    if (inputs->books == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld books", (long long)used);
+    }
+    for (int64_t i = 0; i < used; i++) {
+        inputs->books[i] = dpe_corpus_book(inputs->corpus, dpe_task_ppl_book(task, i))->id;
+    }
+    inputs->n_samples[at] = used;
+    inputs->validate_tasks[at] = *task;
+    inputs->n_validated[at] = used;
+    if (left > 0) {
+        inputs->first_validated[at] = used;
+        inputs->n_validated[at] = left < used ? left : used;
+        snprintf(inputs->validate_tasks[at].name, sizeof inputs->validate_tasks[at].name,
+                 "validate-ppl");
+    }
+    return DPE_OK;
+}
+
+dpe_status inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
+                       bool config_only, struct dpe_error *err)
+{
+    *inputs =
+        (struct detect_inputs){.args = args, .validation_seed = seed_of_validation(args->seed)};
+    const struct dpe_model_options model_options = {.config_only = config_only};
+    const struct dpe_corpus_options corpus_options = {.split = args->split};
+    dpe_status status = dpe_model_open(args->model, &model_options, &inputs->model, err);
+    if (status == DPE_OK) {
+        status = make_grid(inputs, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_open(args->model, &inputs->tokenizer, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_corpus_open(args->corpus, &corpus_options, &inputs->corpus, err);
+    }
+    if (status == DPE_OK) {
+        status = add_niah(inputs, err);
+    }
+    return status == DPE_OK ? add_ppl(inputs, err) : status;
+}
+
+void inputs_close(struct detect_inputs *inputs)
+{
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        dpe_task_close(&inputs->tasks[i]);
+        if (inputs->own_validate_task[i]) {
+            dpe_task_close(&inputs->validate_tasks[i]);
+        }
+    }
+    free(inputs->books);
+    dpe_detect_grid_free(&inputs->grid);
+    dpe_corpus_close(inputs->corpus);
+    dpe_tokenizer_close(inputs->tokenizer);
+    dpe_model_close(inputs->model);
+}
+
+dpe_status inputs_identity(const struct detect_inputs *inputs, struct dpe_identity *identity,
+                           struct dpe_error *err)
+{
+    const struct detect_arguments *args = inputs->args;
+    static const char *const specials[] = {"error", "literal", "parse"};
+    const struct {
+        const char *name, *value;
+    } texts[] = {
+        {"kind", "detect"},
+        {"model", dpe_model_fingerprint(inputs->model)},
+        {"tokenizer", dpe_tokenizer_fingerprint(inputs->tokenizer)},
+        {"corpus", dpe_corpus_fingerprint(inputs->corpus)},
+        {"task", args->use_niah && args->use_ppl ? "both"
+                 : args->use_niah                ? "niah"
+                                                 : "ppl"},
+        {"niah", inputs->niah_spec},
+        {"niah_template", inputs->niah_template},
+        {"special_in_text", specials[inputs->niah.special]},
+        {"device", args->tool.device != NULL ? args->tool.device : "cpu"},
+        {"dtype", "f32"},
+        {"angle", "f32"},
+    };
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
+        status = dpe_identity_add(identity, texts[i].name, texts[i].value, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_addf(identity, err, "length", "%lld", (long long)args->length);
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_addf(identity, err, "seed", "%llu", (unsigned long long)args->seed);
+    }
+    return status;
+}
+
+struct dpe_session_options inputs_session_options(const struct detect_inputs *inputs,
+                                                  int64_t capacity)
+{
+    return (struct dpe_session_options){
+        .device = inputs->args->tool.device,
+        .n_threads = inputs->args->tool.threads,
+        .capacity = capacity,
+        .max_memory = inputs->args->tool.max_memory,
+    };
+}
+
+void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
+{
+    *report = (struct dpe_detect_report){
+        .grid = &inputs->grid,
+        .context = &inputs->context,
+        .seed = inputs->args->seed,
+        .validation_seed = inputs->validation_seed,
+        .model = inputs->model,
+        .tokenizer = inputs->tokenizer,
+        .corpus = inputs->corpus,
+        .niah_spec = inputs->args->use_niah ? inputs->niah_spec : NULL,
+        .niah_template = inputs->args->use_niah ? inputs->niah_template : NULL,
+    };
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        bool niah = strcmp(inputs->tasks[i].name, "niah") == 0;
+        report->results[niah ? 0 : 1] = (struct dpe_detect_result){
+            .used = true,
+            .criterion = niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
+            .task = inputs->tasks[i].name,
+            .validate_task = inputs->validate_tasks[i].name,
+            .n_samples = inputs->n_samples[i],
+            .first_validated = inputs->first_validated[i],
+            .n_validated = inputs->n_validated[i],
+            .fresh = niah || inputs->first_validated[i] > 0,
+            .books = niah ? NULL : inputs->books,
+        };
+    }
+}

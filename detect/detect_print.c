@@ -1,0 +1,371 @@
+/* What dpe-detect prints: the plan of work before, the result behind. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "detect_tool.h"
+
+static const char *base_name(const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') {
+        n--;
+    }
+    size_t begin = n;
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    return path + begin;
+}
+
+static void list_lengths(const struct dpe_detect_params *params, char *text, size_t size)
+{
+    text[0] = '\0';
+    for (int t = 0; t < params->n_lengths; t++) {
+        size_t used = strlen(text);
+        snprintf(text + used, size - used, "%s%lld", t > 0 ? " " : "",
+                 (long long)params->lengths[t]);
+    }
+}
+
+void detect_announce(const struct detect_inputs *inputs)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    char lengths[1024];
+    list_lengths(params, lengths, sizeof lengths);
+    dpe_log_info("trained length %lld (%s), evaluated length %lld, window %lld",
+                 (long long)params->trained_length,
+                 inputs->args->trained_length > 0 ? "--trained-length" : "max_position_embeddings",
+                 (long long)params->length, (long long)params->window);
+    if (params->length <= params->trained_length) {
+        dpe_log_warning("--length %lld is not beyond the trained length %lld",
+                        (long long)params->length, (long long)params->trained_length);
+    }
+    dpe_log_info("detecting lengths %s%s", lengths,
+                 inputs->skipped_lengths > 0 ? " (shorter ones lie inside the window)" : "");
+    dpe_log_info("%d configurations for %d groups x %d lengths", inputs->grid.n_configs,
+                 params->n_groups, params->n_lengths);
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
+        dpe_log_info("%s: %lld %s per configuration", inputs->tasks[i].name,
+                     (long long)inputs->n_samples[i], ppl ? "books" : "samples");
+        if (ppl && inputs->short_books > 0) {
+            dpe_log_warning("%lld books have fewer than %lld tokens and are left out",
+                            (long long)inputs->short_books, (long long)params->length);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- dry run
+ */
+
+/* What one row of a task needs. */
+struct row_cost {
+    const char *name;
+    int64_t prompt, room, rows;
+    double products, attention; /* of prompt and generation */
+};
+
+static dpe_status cost_of(const struct detect_inputs *inputs, int task, struct row_cost *cost,
+                          struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(inputs->model);
+    bool niah = strcmp(inputs->tasks[task].name, "niah") == 0;
+    *cost = (struct row_cost){
+        .name = inputs->tasks[task].name,
+        .prompt = inputs->args->length,
+        .rows = inputs->n_samples[task] * inputs->grid.n_configs +
+                inputs->n_validated[task] * DPE_DETECT_N_VALIDATED,
+    };
+    double generated[2] = {0.0, 0.0};
+    if (niah) {
+        struct dpe_niah *one = NULL;
+        struct dpe_sample sample = {0};
+        dpe_status status =
+            dpe_niah_open(&inputs->niah, inputs->args->length, inputs->corpus, inputs->tokenizer,
+                          inputs->args->chat_template, inputs->args->seed, &one, err);
+        if (status == DPE_OK) {
+            status = dpe_niah_sample(one, 0, &sample, err);
+        }
+        if (status == DPE_OK) {
+            cost->prompt = (int64_t)sample.prompt.n;
+            cost->room = sample.max_new;
+            dpe_config_flops(config, cost->prompt, cost->room, cost->room, &generated[0],
+                             &generated[1]);
+        }
+        dpe_sample_free(&sample);
+        dpe_niah_close(one);
+        if (status != DPE_OK) {
+            return status;
+        }
+    }
+    dpe_config_flops(config, 0, cost->prompt, niah ? 1 : cost->prompt, &cost->products,
+                     &cost->attention);
+    cost->products += generated[0];
+    cost->attention += generated[1];
+    return DPE_OK;
+}
+
+/* A short prefill in a small session; the weights are mapped, and read as far as they are used. */
+static dpe_status measure(const struct detect_inputs *inputs, struct dpe_detect_speed *speed,
+                          struct dpe_error *err)
+{
+    enum { MOST = 4096 };
+    struct dpe_model *model = NULL;
+    struct dpe_session *session = NULL;
+    int64_t capacity = inputs->args->length < MOST ? inputs->args->length : MOST;
+    struct dpe_session_options options = inputs_session_options(inputs, capacity);
+    dpe_status status = dpe_model_open(inputs->args->model, NULL, &model, err);
+    if (status == DPE_OK) {
+        status = dpe_session_create(model, &inputs->grid.configs[0].plan, &options, &session, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_detect_measure(session, dpe_model_config(model), capacity, 1.0, dpe_clock,
+                                    speed, err);
+    }
+    dpe_session_destroy(session);
+    dpe_model_close(model);
+    return status;
+}
+
+static double seconds_of(const struct row_cost *cost, const struct dpe_config *config,
+                         const struct dpe_detect_speed *speed)
+{
+    double products = 0.0;
+    double attention = 0.0;
+    dpe_config_flops(config, 0, cost->prompt, cost->room > 0 ? 1 : cost->prompt, &products,
+                     &attention);
+    return products * speed->per_product + attention * speed->per_attention +
+           (double)cost->room * speed->per_new_token;
+}
+
+/* Physical memory, to tell whether weights can be read without pushing everything else out. */
+static uint64_t physical_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+static void print_time(const struct detect_inputs *inputs, const struct row_cost *costs,
+                       uint64_t weights)
+{
+    char buffer[32];
+    if (weights > physical_memory() / 2) {
+        printf("time             not measured: the weights would fill this machine's memory\n");
+        return;
+    }
+    struct dpe_detect_speed speed = {0};
+    struct dpe_error err = {0};
+    if (measure(inputs, &speed, &err) != DPE_OK) {
+        printf("time             not measured: %s\n", err.text);
+        return;
+    }
+    const struct dpe_config *config = dpe_model_config(inputs->model);
+    double total = 0.0;
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        total += (double)costs[i].rows * seconds_of(&costs[i], config, &speed);
+    }
+    printf("time             at most about %s", dpe_format_seconds(total, buffer));
+    printf(" (%lld tokens were read in %.3f s, a new one takes %.4f s)\n", (long long)speed.tokens,
+           speed.seconds, speed.per_new_token);
+}
+
+static void print_grid(const struct detect_inputs *inputs)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    char lengths[1024];
+    list_lengths(params, lengths, sizeof lengths);
+    printf("model            %s\n", inputs->args->model);
+    printf("trained length   %lld (%s)\n", (long long)params->trained_length,
+           inputs->args->trained_length > 0 ? "--trained-length" : "max_position_embeddings");
+    printf("length           %lld, window %lld\n", (long long)params->length,
+           (long long)params->window);
+    printf("lengths          %s%s\n", lengths,
+           inputs->skipped_lengths > 0 ? " (shorter ones lie inside the window)" : "");
+    printf("configurations   %d distinct of %d x %d cells\n", inputs->grid.n_configs,
+           params->n_groups, params->n_lengths);
+}
+
+dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    struct row_cost costs[2] = {{0}};
+    double products = 0.0;
+    double attention = 0.0;
+    dpe_status status = DPE_OK;
+    uint64_t bytes = 0;
+    uint64_t weights = 0;
+    struct dpe_session_options options = inputs_session_options(inputs, inputs->args->length);
+    for (int i = 0; i < inputs->n_tasks && status == DPE_OK; i++) {
+        status = cost_of(inputs, i, &costs[i], err);
+        products += (double)costs[i].rows * costs[i].products;
+        attention += (double)costs[i].rows * costs[i].attention;
+    }
+    if (status == DPE_OK) {
+        status =
+            dpe_session_estimate(dpe_model_config(inputs->model), &inputs->grid.configs[0].plan,
+                                 &options, &bytes, &weights, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    print_grid(inputs);
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        printf("%-16s %lld samples of %lld tokens", costs[i].name, (long long)costs[i].rows,
+               (long long)costs[i].prompt);
+        if (costs[i].room > 0) {
+            printf(" and at most %lld generated", (long long)costs[i].room);
+        }
+        printf(", validation included\n");
+    }
+    double tokens = 0.0;
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        tokens += (double)costs[i].rows * (double)(costs[i].prompt + costs[i].room);
+    }
+    printf("tokens           %.4g\n", tokens);
+    printf("operations       %.3g (matrix products %.3g, attention %.3g)\n", products + attention,
+           products, attention);
+    char session_text[32];
+    char weights_text[32];
+    printf("memory           %s, and %s of weights mapped from disk\n",
+           dpe_format_bytes(bytes, session_text), dpe_format_bytes(weights, weights_text));
+    fflush(stdout);
+    print_time(inputs, costs, weights);
+    return DPE_OK;
+}
+
+/* ----------------------------------------------------------------------------------------- result
+ */
+
+static void warn_uninformative(const struct dpe_detect_ranking *ranking)
+{
+    char groups[256] = "";
+    int n = 0;
+    for (int g = 0; g < ranking->n_groups; g++) {
+        if (ranking->effective[g] > 0 && !ranking->informative[g]) {
+            size_t used = strlen(groups);
+            snprintf(groups + used, sizeof groups - used, "%s%d", n > 0 ? ", " : "", g);
+            n++;
+        }
+        if (ranking->effective[g] < 1) {
+            dpe_log_warning("group %d has no valid sample and so no rank; it keeps the scale it "
+                            "had during detection",
+                            g);
+        }
+    }
+    if (n > 0) {
+        dpe_log_warning("%s %s: the lengths do not differ beyond noise, the first rank says "
+                        "nothing there (more --samples may help)",
+                        n > 1 ? "groups" : "group", groups);
+    }
+}
+
+static dpe_status append_text(struct dpe_text *text, const char *words, struct dpe_error *err)
+{
+    return dpe_text_append(text, words, strlen(words), err);
+}
+
+static dpe_status render_result(const struct detect_inputs *inputs,
+                                const struct dpe_detect_result *result, bool decides, int width,
+                                enum dpe_detect_colour colour, struct dpe_text *text,
+                                struct dpe_error *err)
+{
+    bool recall = result->criterion == DPE_DETECT_RECALL;
+    char title[256];
+    snprintf(title, sizeof title, "%s%s, %lld %s, 95 %% intervals%s\n\n", text->n > 0 ? "\n" : "",
+             recall ? "Recall of needles" : "Perplexity", (long long)result->n_samples,
+             recall ? "samples" : "books", decides ? "" : " (does not decide)");
+    dpe_status status = append_text(text, title, err);
+    if (status == DPE_OK) {
+        status = dpe_detect_heatmap(&inputs->grid, &result->ranking, width, colour, text, err);
+    }
+    if (status == DPE_OK) {
+        status = append_text(text, "\n", err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_detect_rank_table(&inputs->grid, &result->ranking, width, text, err);
+    }
+    return status;
+}
+
+static dpe_status render_validation(const struct dpe_detect_result *result, int width,
+                                    struct dpe_text *text, struct dpe_error *err)
+{
+    char title[256];
+    bool recall = result->criterion == DPE_DETECT_RECALL;
+    snprintf(title, sizeof title, "\nValidation, %s on %lld %s %s\n\n",
+             recall ? "recall" : "perplexity", (long long)result->n_validated,
+             result->fresh ? "other" : "of the same", recall ? "samples" : "books");
+    dpe_status status = append_text(text, title, err);
+    return status == DPE_OK ? dpe_detect_validation_table(&result->validation, width, text, err)
+                            : status;
+}
+
+static dpe_status render_joint(const struct detect_inputs *inputs,
+                               const struct dpe_detect_report *report, struct dpe_text *text,
+                               struct dpe_error *err)
+{
+    const int64_t *effective = dpe_detect_deciding(report)->ranking.effective;
+    dpe_status status = append_text(text, "\neffective lengths", err);
+    for (int g = 0; g < inputs->grid.params.n_groups && status == DPE_OK; g++) {
+        char number[32] = " -";
+        if (effective[g] > 0) {
+            snprintf(number, sizeof number, " %lld", (long long)effective[g]);
+        }
+        status = append_text(text, number, err);
+    }
+    if (status == DPE_OK) {
+        status = append_text(text, "\nscales           ", err);
+    }
+    for (int g = 0; g < inputs->grid.params.n_groups && status == DPE_OK; g++) {
+        char number[32];
+        snprintf(number, sizeof number, " %.10g", report->scale[g]);
+        status = append_text(text, number, err);
+    }
+    return status == DPE_OK ? append_text(text, "\n", err) : status;
+}
+
+dpe_status detect_print(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
+                        struct dpe_error *err)
+{
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    int width = dpe_terminal_width(stdout);
+    width = width < 20 ? 20 : width;
+    enum dpe_detect_colour colour = dpe_detect_colour_of(
+        dpe_terminal_color(stdout), getenv("NO_COLOR"), getenv("TERM"), getenv("COLORTERM"));
+    struct dpe_text text = {0};
+    char title[512];
+    snprintf(title, sizeof title, "Effective lengths of %s at %lld tokens (trained length %lld)\n",
+             base_name(inputs->args->model), (long long)inputs->grid.params.length,
+             (long long)inputs->grid.params.trained_length);
+    dpe_status status = append_text(&text, title, err);
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        if (report->results[i].used) {
+            status = render_result(inputs, &report->results[i], &report->results[i] == deciding,
+                                   width, colour, &text, err);
+        }
+    }
+    if (status == DPE_OK) {
+        status = append_text(&text,
+                             width < 60 ? "\n* best of its group\n? no difference\n"
+                                        : "\n* best of its group   ? lengths do not differ beyond "
+                                          "noise\n",
+                             err);
+    }
+    if (status == DPE_OK) {
+        status = render_joint(inputs, report, &text, err);
+    }
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        if (report->results[i].used && report->results[i].validated) {
+            status = render_validation(&report->results[i], width, &text, err);
+        }
+    }
+    if (status == DPE_OK) {
+        fwrite(text.bytes, 1, text.n, stdout);
+        printf("\ntable: %s\n", inputs->args->output);
+        warn_uninformative(&deciding->ranking);
+    }
+    dpe_text_free(&text);
+    return status;
+}

@@ -1,0 +1,68 @@
+/**
+ * @file detect_tool.h
+ * Inside of dpe-detect: what its files share. No library.
+ */
+#ifndef DPE_DETECT_TOOL_H
+#define DPE_DETECT_TOOL_H
+
+#include "detect.h"
+#include "tool.h"
+
+/** The command line. Zero means "not given" where a default is computed. */
+struct detect_arguments {
+    struct dpe_tool_options tool;
+    const char *model, *corpus, *output, *niah, *lengths, *chat_template, *split;
+    bool use_niah, use_ppl, dry_run;
+    int64_t length, trained_length, window, samples, groups;
+    uint64_t seed;
+    int argc;
+    char **argv;
+};
+
+/** What is needed to run a sweep, in the order in which it is opened. */
+struct detect_inputs {
+    const struct detect_arguments *args;
+    struct dpe_model *model;
+    struct dpe_tokenizer *tokenizer;
+    struct dpe_corpus *corpus;
+    struct dpe_plan_context context;
+    struct dpe_detect_grid grid;
+    int skipped_lengths;
+    struct dpe_niah_params niah;
+    char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
+    const char **books;                     /**< [ppl samples] ids, borrowed from the corpus */
+    int64_t short_books;                    /**< books with fewer than L tokens */
+    /** Tasks of the sweep and of the validation, in the same order; n_tasks is 1 or 2. */
+    int n_tasks;
+    struct dpe_task tasks[2], validate_tasks[2];
+    bool own_validate_task[2]; /**< it is no copy of another task */
+    int64_t n_samples[2], first_validated[2], n_validated[2];
+    uint64_t validation_seed;
+};
+/** Open model, tokenizer, corpus and tasks and make the grid. `config_only` leaves the weights
+ *  alone. What was opened is closed by inputs_close, also after an error. */
+dpe_status inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
+                       bool config_only, struct dpe_error *err);
+void inputs_close(struct detect_inputs *inputs);
+/** Everything that decides a result. */
+dpe_status inputs_identity(const struct detect_inputs *inputs, struct dpe_identity *identity,
+                           struct dpe_error *err);
+/** Options of a session that holds `capacity` tokens. */
+struct dpe_session_options inputs_session_options(const struct detect_inputs *inputs,
+                                                  int64_t capacity);
+/** Empty report of these inputs. */
+void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report);
+
+/** Sweep, validate, write the table; fills `report`. `begin` is when the tool started. */
+dpe_status detect_run(struct detect_inputs *inputs, double begin, struct dpe_detect_report *report,
+                      struct dpe_error *err);
+
+/** Print what a sweep would cost. */
+dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err);
+/** What the tool says before it works. */
+void detect_announce(const struct detect_inputs *inputs);
+/** Print the result. */
+dpe_status detect_print(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
+                        struct dpe_error *err);
+
+#endif
