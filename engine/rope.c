@@ -153,12 +153,14 @@ dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim
         isnan(rope->original_max_position) ? (double)max_position : rope->original_max_position;
     dpe_status status = need(rope->theta > 1.0 && isfinite(rope->theta), "expected a base above 1",
                              rope->theta, err);
-    if (status == DPE_OK) {
+    bool needs_factor = rope->type == DPE_ROPE_LINEAR || rope->type == DPE_ROPE_DYNAMIC ||
+                        rope->type == DPE_ROPE_LLAMA3;
+    bool needs_original = rope->type == DPE_ROPE_YARN || rope->type == DPE_ROPE_LONGROPE ||
+                          rope->type == DPE_ROPE_LLAMA3;
+    if (status == DPE_OK && needs_original) {
         status = need(original > 1.0 && isfinite(original), "expected an original length above 1",
                       original, err);
     }
-    bool needs_factor = rope->type == DPE_ROPE_LINEAR || rope->type == DPE_ROPE_DYNAMIC ||
-                        rope->type == DPE_ROPE_LLAMA3;
     if (status == DPE_OK && needs_factor) {
         status = need(rope->factor >= 1.0 && isfinite(rope->factor),
                       "expected a factor of at least 1", rope->factor, err);

@@ -1,0 +1,610 @@
+/* The plan evaluator: every row of the method tables, filled by hand and by its builder, against a
+ * direct computation of its formula; frequencies against the formulas and against transformers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "engine.h"
+#include "near.h"
+
+enum { PAIRS = 8, LAYERS = 2, HEADS = 3, TRAINED = 64, LENGTH = 512 };
+
+static const struct dpe_config config = {
+    .model_type = "llama",
+    .n_layers = LAYERS,
+    .n_heads = HEADS,
+    .n_kv_heads = 1,
+    .head_dim = 2 * PAIRS,
+    .max_position = TRAINED,
+    .rope = {.type = DPE_ROPE_DEFAULT, .theta = 10000.0},
+};
+
+static struct dpe_plan make(const char *spec, bool official)
+{
+    const struct dpe_plan_context context = {
+        .config = &config, .trained_length = TRAINED, .length = LENGTH, .official = official};
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    if (dpe_plan_make(spec, &context, &plan, &err) != DPE_OK) {
+        fail_msg("%s: %s", spec, err.text);
+    }
+    return plan;
+}
+
+/* ---------------------------------------------------------------- rows: formula, hand, builder */
+
+struct seen {
+    bool visible;
+    double rel;
+};
+
+/* Scales and mask of the DPE row. */
+static const double dpe_scales[4] = {1.0, 2.0, 4.5, 8.0};
+static uint8_t dpe_mask[LAYERS * HEADS * PAIRS];
+
+static struct seen rope_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    (void)head;
+    (void)pair;
+    return (struct seen){true, (double)(m - n)};
+}
+
+static struct seen rerope_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    (void)head;
+    (void)pair;
+    return (struct seen){true, (double)(m - n < 16 ? m - n : 16)};
+}
+
+static struct seen leaky_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    (void)head;
+    (void)pair;
+    double delta = (double)(m - n);
+    return (struct seen){true, delta < 8.0 ? delta : 8.0 + (delta - 8.0) / 6.0};
+}
+
+static struct seen self_extend_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    (void)head;
+    (void)pair;
+    return (struct seen){true, (double)(m - n < 20 ? m - n : m / 8 + 20 - 20 / 8 - n / 8)};
+}
+
+/* Plain DPE, `head` counts heads of all layers; the mask is asked only when `masked`. */
+static struct seen dpe_of(bool masked, int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    double s = dpe_scales[pair / 2];
+    bool key_pair = !masked || dpe_mask[head * PAIRS + pair] == 1;
+    if (m - n < 20 || !key_pair) {
+        return (struct seen){true, (double)(m - n)};
+    }
+    double pq = floor((double)m / s) + 20.0 - floor(20.0 / s);
+    return (struct seen){true, pq - floor((double)n / s)};
+}
+
+static struct seen dpe_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    return dpe_of(false, head, pair, m, n);
+}
+
+static struct seen masked_dpe_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    return dpe_of(true, head, pair, m, n);
+}
+
+static struct seen dca_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    (void)head;
+    (void)pair;
+    const int64_t chunk = 48;
+    const int64_t p = 41; /* local 7 */
+    int64_t pq = 2 * p - 1 < chunk ? 2 * p - 1 : chunk;
+    if (m / p == n / p) {
+        return (struct seen){true, (double)(m - n)};
+    }
+    if (m / p == n / p + 1) {
+        pq = m % p + p < chunk ? m % p + p : chunk;
+    }
+    return (struct seen){true, (double)(pq - n % p)};
+}
+
+static struct seen string_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    (void)head;
+    (void)pair;
+    return (struct seen){true, (double)(m - n < 168 ? m - n : m - 168 + 16 - n)};
+}
+
+/* The cache of StreamingLLM by simulation: the first 4 keys and the last 60, positions by index. */
+static struct seen streaming_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    (void)head;
+    (void)pair;
+    int64_t index = 0;
+    int64_t own = -1;
+    for (int64_t i = 0; i <= m; i++) {
+        bool cached = i < 4 || i > m - 60;
+        own = i == n && cached ? index : own;
+        index += cached;
+    }
+    return own < 0 ? (struct seen){false, 0.0} : (struct seen){true, (double)(index - 1 - own)};
+}
+
+static struct seen lm_infinite_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    (void)head;
+    (void)pair;
+    if (m - n < 64) {
+        return (struct seen){true, (double)(m - n)};
+    }
+    return (struct seen){n < 10, n < 10 ? 64.0 : 0.0};
+}
+
+static struct dpe_band *hand_band(struct dpe_plan *plan, enum dpe_band_kind kind, int64_t lo,
+                                  int64_t hi)
+{
+    struct dpe_band *band = &plan->bands[plan->n_bands++];
+    band->kind = kind;
+    band->lo = lo;
+    band->hi = hi;
+    return band;
+}
+
+static void hand_map(struct dpe_position_map *map, bool floored, double scale, double offset)
+{
+    map->floored = floored;
+    for (int j = 0; j < PAIRS; j++) {
+        map->scale[j] = scale;
+        map->offset[j] = offset;
+    }
+}
+
+static void hand_rope(struct dpe_plan *plan)
+{
+    hand_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
+}
+
+static void hand_rerope(struct dpe_plan *plan)
+{
+    hand_band(plan, DPE_BAND_DISTANCE, 0, 16);
+    struct dpe_band *far = hand_band(plan, DPE_BAND_DISTANCE, 16, INT64_MAX);
+    hand_map(&far->q, false, INFINITY, 16.0);
+    hand_map(&far->k, false, INFINITY, 0.0);
+}
+
+static void hand_leaky(struct dpe_plan *plan)
+{
+    hand_band(plan, DPE_BAND_DISTANCE, 0, 8);
+    struct dpe_band *far = hand_band(plan, DPE_BAND_DISTANCE, 8, INT64_MAX);
+    hand_map(&far->q, false, 6.0, 8.0 - 8.0 / 6.0);
+    hand_map(&far->k, false, 6.0, 0.0);
+}
+
+static void hand_self_extend(struct dpe_plan *plan)
+{
+    hand_band(plan, DPE_BAND_DISTANCE, 0, 20);
+    struct dpe_band *far = hand_band(plan, DPE_BAND_DISTANCE, 20, INT64_MAX);
+    hand_map(&far->q, true, 8.0, 18.0);
+    hand_map(&far->k, true, 8.0, 0.0);
+}
+
+static void hand_dpe(struct dpe_plan *plan)
+{
+    const double offsets[4] = {0.0, 10.0, 16.0, 18.0}; /* 20 − ⌊20/s⌋ */
+    hand_band(plan, DPE_BAND_DISTANCE, 0, 20);
+    struct dpe_band *far = hand_band(plan, DPE_BAND_DISTANCE, 20, INT64_MAX);
+    far->q.floored = true;
+    far->k.floored = true;
+    for (int j = 0; j < PAIRS; j++) {
+        far->q.scale[j] = far->k.scale[j] = dpe_scales[j / 2];
+        far->q.offset[j] = offsets[j / 2];
+    }
+}
+
+static void hand_masked_dpe(struct dpe_plan *plan)
+{
+    hand_dpe(plan);
+    plan->bands[1].per_head = true;
+    plan->mask = dpe_alloc(sizeof dpe_mask, 1);
+    memcpy(plan->mask, dpe_mask, sizeof dpe_mask);
+}
+
+static void hand_dca(struct dpe_plan *plan)
+{
+    plan->chunk = 41;
+    for (int b = 0; b < 3; b++) {
+        struct dpe_band *band = hand_band(plan, DPE_BAND_CHUNK, b, b == 2 ? INT64_MAX : b + 1);
+        band->q.period = b == 2 ? (double)INFINITY : 41.0;
+        band->k.period = 41.0;
+    }
+    hand_map(&plan->bands[1].q, false, 1.0, 41.0);
+    plan->bands[1].q.cap = 48.0;
+    hand_map(&plan->bands[2].q, false, INFINITY, 48.0);
+}
+
+static void hand_string(struct dpe_plan *plan)
+{
+    hand_band(plan, DPE_BAND_DISTANCE, 0, 168);
+    hand_map(&hand_band(plan, DPE_BAND_DISTANCE, 168, INT64_MAX)->q, false, 1.0, -152.0);
+}
+
+static void hand_streaming(struct dpe_plan *plan)
+{
+    hand_band(plan, DPE_BAND_DISTANCE, 0, 60);
+    hand_band(plan, DPE_BAND_KEY, 0, 4)->q.cap = 63.0;
+}
+
+static void hand_lm_infinite(struct dpe_plan *plan)
+{
+    hand_band(plan, DPE_BAND_DISTANCE, 0, 64);
+    struct dpe_band *sinks = hand_band(plan, DPE_BAND_KEY, 0, 10);
+    hand_map(&sinks->q, false, INFINITY, 64.0);
+    hand_map(&sinks->k, false, INFINITY, 0.0);
+}
+
+static const struct row {
+    const char *spec; /* NULL: a builder that takes no mask from a spec */
+    void (*hand)(struct dpe_plan *plan);
+    struct seen (*direct)(int64_t head, int64_t pair, int64_t m, int64_t n);
+    double tolerance; /* positions are whole numbers but for leaky ReRoPE */
+} rows[] = {
+    {"rope", hand_rope, rope_row, 0.0},
+    {"rerope:window=16", hand_rerope, rerope_row, 0.0},
+    {"leaky-rerope:window=8,scale=6", hand_leaky, leaky_row, 1e-12},
+    {"self-extend:window=20,group=8", hand_self_extend, self_extend_row, 0.0},
+    {"dpe:window=20,scales=1/2/4.5/8", hand_dpe, dpe_row, 0.0},
+    {NULL, hand_masked_dpe, masked_dpe_row, 0.0},
+    {"dca:chunk=48,local=7", hand_dca, dca_row, 0.0},
+    {"string:window=16", hand_string, string_row, 0.0},
+    {"streaming-llm", hand_streaming, streaming_row, 0.0},
+    {"lm-infinite", hand_lm_infinite, lm_infinite_row, 0.0},
+};
+
+static struct dpe_plan make_masked_dpe(void)
+{
+    const int32_t edges[5] = {0, 2, 4, 6, 8};
+    const struct dpe_dpe_params params = {
+        .window = 20, .n_groups = 4, .edges = edges, .scale = dpe_scales, .mask = dpe_mask};
+    const struct dpe_plan_context context = {
+        .config = &config, .trained_length = TRAINED, .length = LENGTH};
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    if (dpe_plan_make_dpe(&params, &context, &plan, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    return plan;
+}
+
+static void check_row(const struct row *row, const struct dpe_plan *plan)
+{
+    for (int64_t m = 0; m < LENGTH; m++) {
+        for (int64_t n = 0; n < LENGTH; n += 1 + (m % 3)) {
+            int64_t at = (m + n) % (LAYERS * HEADS);
+            for (int64_t j = 0; j < PAIRS; j++) {
+                struct dpe_rel got = dpe_plan_position(plan, at / HEADS, at % HEADS, j, m, n);
+                struct seen want = {false, 0.0};
+                if (n <= m) {
+                    want = row->direct(at, j, m, n);
+                }
+                if ((got.band >= 0) != want.visible ||
+                    !(fabs(got.rel - want.rel) <= row->tolerance) ||
+                    !(fabs(got.pq - got.pk - got.rel) <= 1e-12)) {
+                    fail_msg("%s: m %lld, n %lld, pair %lld: band %d, rel %g, expected %d, %g",
+                             plan->name, (long long)m, (long long)n, (long long)j, got.band,
+                             got.rel, want.visible, want.rel);
+                }
+            }
+        }
+    }
+}
+
+static void every_row_is_held_by_the_struct(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof dpe_mask; i++) {
+        dpe_mask[i] = (i * 2654435761U >> 7) % 4 != 0;
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct dpe_plan built =
+            rows[i].spec != NULL ? make(rows[i].spec, false) : make_masked_dpe();
+        struct dpe_plan hand;
+        struct dpe_error err = {0};
+        assert_int_equal(dpe_plan_init(&hand, PAIRS, LAYERS, HEADS, &err), DPE_OK);
+        for (int j = 0; j < PAIRS; j++) {
+            hand.inv_freq[j] = pow(10000.0, -2.0 * j / (2.0 * PAIRS));
+        }
+        rows[i].hand(&hand);
+        if (dpe_plan_check(&hand, &err) != DPE_OK) {
+            fail_msg("%s", err.text);
+        }
+        check_row(&rows[i], &hand);
+        check_row(&rows[i], &built);
+        uint8_t a[32];
+        uint8_t b[32];
+        dpe_plan_digest(&hand, a);
+        dpe_plan_digest(&built, b);
+        assert_memory_equal(a, b, sizeof a);
+        dpe_plan_free(&hand);
+        dpe_plan_free(&built);
+    }
+}
+
+/* ------------------------------------------------------------------------ identities of DPE */
+
+static void exact_and_separable_differ_by_rounding(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *spec;
+        double scale;
+        bool divides;
+    } cases[] = {{"dpe:window=24,groups=1,scales=8", 8.0, true},
+                 {"dpe:window=20,groups=1,scales=8", 8.0, false},
+                 {"dpe:window=20,groups=1,scales=2.5", 2.5, true},
+                 {"dpe:window=22,groups=1,scales=4.5", 4.5, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char spec[128];
+        snprintf(spec, sizeof spec, "%s,exact=1", cases[i].spec);
+        struct dpe_plan separable = make(cases[i].spec, false);
+        struct dpe_plan exact = make(spec, false);
+        int64_t counts[3] = {0};
+        double window = (double)separable.bands[0].hi;
+        for (int64_t m = 0; m < LENGTH; m++) {
+            for (int64_t n = 0; n <= m; n++) {
+                double a = dpe_plan_position(&separable, 0, 0, 0, m, n).rel;
+                double b = dpe_plan_position(&exact, 0, 0, 0, m, n).rel;
+                double delta = (double)(m - n);
+                double want =
+                    delta < window ? delta : floor((delta - window) / cases[i].scale) + window;
+                assert_true(b == want);
+                assert_true(a - b == 0.0 || a - b == 1.0 || a - b == 2.0);
+                counts[(int)(a - b)]++;
+            }
+        }
+        assert_true(counts[0] > 0 && counts[1] > 0);
+        assert_true((counts[2] == 0) == cases[i].divides);
+        dpe_plan_free(&separable);
+        dpe_plan_free(&exact);
+    }
+}
+
+static void self_extend_is_dpe_with_one_group(void **state)
+{
+    (void)state;
+    struct dpe_plan a = make("self-extend:window=20,group=8", false);
+    struct dpe_plan b = make("dpe:window=20,groups=1,scales=8", false);
+    uint8_t x[32];
+    uint8_t y[32];
+    dpe_plan_digest(&a, x);
+    dpe_plan_digest(&b, y);
+    assert_memory_equal(x, y, sizeof x);
+    dpe_plan_free(&a);
+    dpe_plan_free(&b);
+}
+
+static void a_window_over_all_is_rope(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"dpe:window=512,scales=1/2/4.5/8", "rerope:window=512",
+                                        "leaky-rerope:window=512,scale=3",
+                                        "self-extend:window=600,group=8", "string:shift=512"};
+    struct row rope = {.direct = rope_row};
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        struct dpe_plan plan = make(specs[i], false);
+        check_row(&rope, &plan);
+        dpe_plan_free(&plan);
+    }
+}
+
+/* -------------------------------------------------------------------------------- frequencies */
+
+static const struct dpe_config llama3_8b = {.model_type = "llama",
+                                            .n_layers = 1,
+                                            .n_heads = 1,
+                                            .head_dim = 128,
+                                            .max_position = 8192,
+                                            .rope = {.type = DPE_ROPE_DEFAULT, .theta = 5e5}};
+
+static struct dpe_plan make_llama(const char *spec, bool official)
+{
+    const struct dpe_plan_context context = {
+        .config = &llama3_8b, .trained_length = 8192, .length = 131072, .official = official};
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    if (dpe_plan_make(spec, &context, &plan, &err) != DPE_OK) {
+        fail_msg("%s: %s", spec, err.text);
+    }
+    return plan;
+}
+
+static double direct_frequency(int row, int j)
+{
+    const double s = 16.0;
+    double theta = pow(5e5, -2.0 * j / 128.0);
+    double turns = 8192.0 * theta / (2.0 * acos(-1.0));
+    double keep = 0.0;
+    switch (row) {
+    case 0: /* rope */
+        return theta;
+    case 1: /* pi */
+        return theta / s;
+    case 2: /* ntk */
+        return pow(5e5 * pow(s, 128.0 / 126.0), -2.0 * j / 128.0);
+    case 3: /* ntk-dynamic */
+        return pow(5e5 * pow(s * 16.0 - 15.0, 128.0 / 126.0), -2.0 * j / 128.0);
+    case 4: /* ntk-by-parts */
+        keep = fmin(fmax((turns - 1.0) / 31.0, 0.0), 1.0);
+        return keep * theta + (1.0 - keep) * theta / s;
+    case 5: /* yarn: low 18, high 35 */
+        keep = 1.0 - fmin(fmax((j - 18.0) / 17.0, 0.0), 1.0);
+        return keep * theta + (1.0 - keep) * theta / s;
+    default: /* llama3 with low 1, high 4 */
+        keep = fmin(fmax((turns - 1.0) / 3.0, 0.0), 1.0);
+        return keep * theta + (1.0 - keep) * theta / s;
+    }
+}
+
+static void frequency_rows_are_their_formulas(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"rope",         "pi",   "ntk",   "ntk-dynamic",
+                                        "ntk-by-parts", "yarn", "llama3"};
+    for (int i = 0; i < 7; i++) {
+        struct dpe_plan plan = make_llama(specs[i], true);
+        for (int j = 0; j < 64; j++) {
+            double want = direct_frequency(i, j);
+            if (!(fabs(plan.inv_freq[j] / want - 1.0) < 1e-12)) {
+                fail_msg("%s, pair %d: %.17g, expected %.17g", specs[i], j, plan.inv_freq[j], want);
+            }
+        }
+        assert_true(plan.n_bands == 1 && plan.bands[0].lo == 0 && plan.bands[0].hi == INT64_MAX);
+        double a = i == 5 ? 0.1 * log(16.0) + 1.0 : 1.0;
+        assert_true(fabs(plan.logit_factor - a * a) < 1e-12);
+        dpe_plan_free(&plan);
+    }
+    /* Figures of the method table. */
+    struct dpe_plan ntk = make_llama("ntk", true);
+    assert_true(fabs(pow(ntk.inv_freq[1], -64.0) / 8.360e6 - 1.0) < 1e-3);
+    struct dpe_plan dynamic = make_llama("ntk-dynamic", true);
+    assert_true(fabs(pow(dynamic.inv_freq[1], -64.0) / 1.3146e8 - 1.0) < 1e-4);
+    struct dpe_plan yarn = make_llama("yarn", true);
+    assert_true(fabs(sqrt(yarn.logit_factor) - 1.2773) < 1e-4);
+    struct dpe_plan paper = make_llama("yarn:a=1.386", true);
+    assert_true(fabs(paper.logit_factor - 1.386 * 1.386) < 1e-12);
+    dpe_plan_free(&ntk);
+    dpe_plan_free(&dynamic);
+    dpe_plan_free(&yarn);
+    dpe_plan_free(&paper);
+}
+
+struct golden_rope {
+    const char *name;
+    enum dpe_rope_type type;
+    int head_dim, max_position, length;
+    double numbers[10]; /* in the order make_rope.py writes them */
+    int truncate;
+    double attention_factor;
+    double inv_freq[64];
+};
+#include "golden/rope_golden.h"
+
+static void native_scalings_are_those_of_transformers(void **state)
+{
+    (void)state;
+    double short_factor[16];
+    double long_factor[16];
+    memcpy(short_factor, golden_short, sizeof short_factor);
+    memcpy(long_factor, golden_long, sizeof long_factor);
+    for (size_t i = 0; i < sizeof golden_ropes / sizeof golden_ropes[0]; i++) {
+        const struct golden_rope *golden = &golden_ropes[i];
+        const double *x = golden->numbers;
+        const struct dpe_config native = {
+            .head_dim = golden->head_dim,
+            .max_position = golden->max_position,
+            .rope = {.type = golden->type,
+                     .theta = x[0],
+                     .factor = x[1],
+                     .original_max_position = x[2],
+                     .attention_factor = x[3],
+                     .beta_fast = x[4],
+                     .beta_slow = x[5],
+                     .mscale = x[6],
+                     .mscale_all_dim = x[7],
+                     .low_freq_factor = x[8],
+                     .high_freq_factor = x[9],
+                     .truncate = golden->truncate != 0,
+                     .short_factor = short_factor,
+                     .long_factor = long_factor,
+                     .partial_rotary_factor = 1.0},
+        };
+        double inv_freq[64];
+        double a = 0.0;
+        struct dpe_error err = {0};
+        if (dpe_rope_native(&native, golden->length, inv_freq, &a, &err) != DPE_OK) {
+            fail_msg("%s: %s", golden->name, err.text);
+        }
+        assert_true(fabs(a - golden->attention_factor) < 1e-12);
+        for (int j = 0; j < golden->head_dim / 2; j++) {
+            /* theirs is float32 throughout */
+            if (!(fabs(inv_freq[j] / golden->inv_freq[j] - 1.0) < 1e-6)) {
+                fail_msg("%s, pair %d: %.9g, expected %.9g", golden->name, j, inv_freq[j],
+                         golden->inv_freq[j]);
+            }
+        }
+    }
+}
+
+static void senseless_scalings_are_refused(void **state)
+{
+    (void)state;
+    const struct dpe_rope_config bad[] = {
+        {.type = DPE_ROPE_DEFAULT, .theta = 1.0},
+        {.type = DPE_ROPE_DEFAULT, .theta = NAN},
+        {.type = DPE_ROPE_LINEAR, .theta = 1e4, .factor = NAN},
+        {.type = DPE_ROPE_LINEAR, .theta = 1e4, .factor = 0.0},
+        {.type = DPE_ROPE_YARN, .theta = 1e4, .factor = -2.0},
+        {.type = DPE_ROPE_YARN, .theta = 1e4, .factor = 2.0, .beta_fast = 0.0},
+        {.type = DPE_ROPE_LONGROPE, .theta = 1e4, .factor = 2.0},
+        {.type = DPE_ROPE_LLAMA3,
+         .theta = 1e4,
+         .factor = 8.0,
+         .low_freq_factor = 4.0,
+         .high_freq_factor = 4.0},
+        {.type = (enum dpe_rope_type)17, .theta = 1e4},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct dpe_config native = {.head_dim = 16, .max_position = 64, .rope = bad[i]};
+        native.rope.original_max_position = 32.0;
+        double inv_freq[8];
+        double a = 0.0;
+        struct dpe_error err = {0};
+        assert_int_equal(dpe_rope_native(&native, 64, inv_freq, &a, &err), DPE_BAD_DATA);
+        assert_non_null(strstr(err.text, "rope"));
+    }
+}
+
+static void factors_of_queries_are_their_formulas(void **state)
+{
+    (void)state;
+    struct dpe_plan plain = make("rerope", false);
+    struct dpe_plan official = make("rerope", true);
+    for (int64_t m = 0; m < LENGTH; m += 37) {
+        assert_true(fabs(dpe_plan_query_scale(&plain, m) - 0.25) < 1e-15);
+        double want = 0.25 * fmax(1.0, log((double)m + 1.0) / log(64.0));
+        assert_true(fabs(dpe_plan_query_scale(&official, m) - want) < 1e-15);
+    }
+    struct dpe_plan dca = make("dca", true);
+    double a = 0.05 * log(8.0) + 1.0;
+    assert_true(fabs(dca.logit_factor - a * a) < 1e-12);
+    struct dpe_plan string = make("string", true);
+    assert_true(fabs(string.logit_factor - 1.1434) < 1e-4);
+    struct dpe_plan off = make("string:official=0", true);
+    assert_true(off.logit_factor == 1.0);
+    dpe_plan_free(&plain);
+    dpe_plan_free(&official);
+    dpe_plan_free(&dca);
+    dpe_plan_free(&string);
+    dpe_plan_free(&off);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_is_held_by_the_struct),
+        cmocka_unit_test(exact_and_separable_differ_by_rounding),
+        cmocka_unit_test(self_extend_is_dpe_with_one_group),
+        cmocka_unit_test(a_window_over_all_is_rope),
+        cmocka_unit_test(frequency_rows_are_their_formulas),
+        cmocka_unit_test(native_scalings_are_those_of_transformers),
+        cmocka_unit_test(senseless_scalings_are_refused),
+        cmocka_unit_test(factors_of_queries_are_their_formulas),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
