@@ -172,7 +172,7 @@ struct dpe_column {
 /** Write one dataset (chunked, shuffle, gzip 4, fletcher32; a scalar or an empty one contiguous).
  *  Attributes long_name, units, flag_values and flag_meanings, and _FillValue (NaN; −1) on floats
  *  and signed integers that are no scales. Scales are put before what uses them, into a folder
- *  above it. Errors:
+ *  above it (datasets in /run: one in /run). Errors:
  *  DPE_INTERNAL (a path that exists, a scale that is missing or has another length), DPE_NO_MEMORY.
  */
 dpe_status dpe_table_put(struct dpe_table *table, const struct dpe_column *column,

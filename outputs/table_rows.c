@@ -175,7 +175,8 @@ static enum dpe_column_type field_type(const struct dpe_row_field *field)
 }
 
 static dpe_status put_field(struct dpe_table *table, const struct dpe_table_common *common,
-                            const struct dpe_row_field *field, struct dpe_error *err)
+                            const struct dpe_row_field *field, const char *scale,
+                            struct dpe_error *err)
 {
     size_t size = field_size(field);
     char *values = dpe_alloc(common->n_rows, size);
@@ -190,7 +191,7 @@ static dpe_status put_field(struct dpe_table *table, const struct dpe_table_comm
         .type = field_type(field),
         .rank = 1,
         .dims = {(int64_t)common->n_rows},
-        .scales = {row_path},
+        .scales = {scale},
         .data = values,
         .long_name = field->long_name,
         .units = field->units,
@@ -242,6 +243,9 @@ static dpe_status put_buckets(struct dpe_table *table, const struct dpe_table_co
     for (size_t i = 0; i < common->n_rows; i++) {
         total += (size_t)common->rows[i]->n_buckets;
     }
+    if (total == 0) {
+        return DPE_OK;
+    }
     int32_t *counts = dpe_alloc(common->n_rows, sizeof *counts);
     double *values = dpe_alloc(total, sizeof *values);
     dpe_status status = counts == NULL || values == NULL ? no_memory(err) : DPE_OK;
@@ -287,10 +291,10 @@ static bool differs_between_runs(const struct dpe_row_field *field)
 dpe_status dpe_table_write_run_rows(struct dpe_table *table, const struct dpe_table_common *common,
                                     struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
+    dpe_status status = put_count(table, "/run/row", common->n_rows, "index of a row", err);
     for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
         if (differs_between_runs(&dpe_row_fields[i])) {
-            status = put_field(table, common, &dpe_row_fields[i], err);
+            status = put_field(table, common, &dpe_row_fields[i], "/run/row", err);
         }
     }
     return status;
@@ -315,7 +319,7 @@ dpe_status dpe_table_write_rows(struct dpe_table *table, const struct dpe_table_
     }
     for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
         if (!differs_between_runs(&dpe_row_fields[i])) {
-            status = put_field(table, common, &dpe_row_fields[i], err);
+            status = put_field(table, common, &dpe_row_fields[i], row_path, err);
         }
     }
     if (status == DPE_OK) {
@@ -432,6 +436,9 @@ static dpe_status get_buckets(struct dpe_table *table, struct dpe_row *rows, siz
     void *counts_data = NULL, *values_data = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
+    if (!dpe_table_has(table, "/rows/bucket_count")) {
+        return DPE_OK;
+    }
     dpe_status status = get_axis(table, "/rows/bucket_count", DPE_COL_I32, n, &counts_data, err);
     if (status == DPE_OK) {
         status =

@@ -323,6 +323,11 @@ static dpe_status attach_scale(struct dpe_table *table, hid_t dataset,
         return dpe_fail(err, DPE_INTERNAL, "%s: %s: its scale %s is in no folder above it",
                         table->path, column->path, path);
     }
+    if (strncmp(column->path, "/run/", 5) == 0 && strncmp(path, "/run/", 5) != 0) {
+        /* A scale refers back to its datasets, and h5diff follows: two equal runs would differ. */
+        return dpe_fail(err, DPE_INTERNAL, "%s: %s: its scale %s is not in /run", table->path,
+                        column->path, path);
+    }
     hid_t scale = dpe_h5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : -1;
     hid_t space = scale < 0 ? -1 : H5Dget_space(scale);
     hssize_t length = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
