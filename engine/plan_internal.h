@@ -46,9 +46,10 @@ int64_t dpe_spec_whole(struct dpe_spec *spec, const char *key, int64_t fallback,
                        int64_t hi);
 /** 0 or 1. */
 bool dpe_spec_flag(struct dpe_spec *spec, const char *key, bool fallback);
-/** Numbers in [lo, hi] separated by '/', at most `most`; the count, 0 when the key is absent. */
-int dpe_spec_list(struct dpe_spec *spec, const char *key, double lo, double hi, double *values,
-                  int most);
+/** Numbers in [lo, hi] separated by '/', at most `most`; their count. When the key is absent: the
+ * one number `fallback`, or none when that is NaN. */
+int dpe_spec_list(struct dpe_spec *spec, const char *key, double fallback, double lo, double hi,
+                  double *values, int most);
 
 /** The methods in one table: documentation, keys and builder. */
 struct dpe_method {

@@ -376,14 +376,16 @@ static void build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan)
 static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
-    double scale[MAX_GROUPS] = {half_trained_ratio(context)};
+    double scale[MAX_GROUPS];
     int32_t edges[MAX_GROUPS + 1];
     struct dpe_dpe_params params = {.edges = edges, .scale = scale};
     int64_t most = plan->n_pairs < MAX_GROUPS ? plan->n_pairs : MAX_GROUPS;
     params.window = tokens_key(spec, "window", default_window(context));
     double lengths[MAX_GROUPS];
-    int n = dpe_spec_list(spec, "scales", 1.0, MAX_SCALE, scale, MAX_GROUPS);
-    int n_lengths = dpe_spec_list(spec, "lengths", 1.0, (double)MAX_TOKENS, lengths, MAX_GROUPS);
+    int n_lengths =
+        dpe_spec_list(spec, "lengths", (double)NAN, 1.0, (double)MAX_TOKENS, lengths, MAX_GROUPS);
+    double base = n_lengths > 0 ? (double)NAN : half_trained_ratio(context);
+    int n = dpe_spec_list(spec, "scales", base, 1.0, MAX_SCALE, scale, MAX_GROUPS);
     if (n > 0 && n_lengths > 0 && spec->status == DPE_OK) {
         spec->status =
             dpe_fail(spec->err, DPE_USAGE, "method dpe: give scales or lengths, not both");

@@ -98,15 +98,18 @@ bool dpe_spec_flag(struct dpe_spec *spec, const char *key, bool fallback)
     return number(spec, key, fallback ? 1.0 : 0.0, 0.0, 1.0, true) != 0.0;
 }
 
-int dpe_spec_list(struct dpe_spec *spec, const char *key, double lo, double hi, double *values,
-                  int most)
+int dpe_spec_list(struct dpe_spec *spec, const char *key, double fallback, double lo, double hi,
+                  double *values, int most)
 {
     const char *text = find(spec, key);
     int n = 0;
-    if (text == NULL) {
+    if (text == NULL && isnan(fallback)) {
         return 0;
     }
-    for (bool more = true; more; text++) {
+    if (text == NULL) {
+        values[n++] = fallback;
+    }
+    for (bool more = text != NULL; more; text++) {
         double value = 0.0;
         if (n == most || !read_number(&text, '/', &value) || value < lo || value > hi) {
             refuse(spec, key, "numbers separated by '/', each", lo, hi);

@@ -1,0 +1,445 @@
+/* Plans as data: specs and their errors, canonical names, digests, copies, structural checks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+
+static const struct dpe_config config = {
+    .model_type = "llama",
+    .n_layers = 2,
+    .n_heads = 4,
+    .n_kv_heads = 2,
+    .head_dim = 128,
+    .max_position = 8192,
+    .rope = {.type = DPE_ROPE_DEFAULT, .theta = 5e5, .original_max_position = NAN},
+};
+static const struct dpe_plan_context context = {
+    .config = &config, .trained_length = 8192, .length = 131072, .official = true};
+
+static struct dpe_plan make(const char *spec)
+{
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    if (dpe_plan_make(spec, &context, &plan, &err) != DPE_OK) {
+        fail_msg("%s: %s", spec, err.text);
+    }
+    return plan;
+}
+
+static bool equal(const struct dpe_plan *a, const struct dpe_plan *b)
+{
+    uint8_t x[32];
+    uint8_t y[32];
+    dpe_plan_digest(a, x);
+    dpe_plan_digest(b, y);
+    return memcmp(x, y, sizeof x) == 0;
+}
+
+static void names_with_their_defaults(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {
+        {"rope", "rope:native=1"},
+        {"pi", "pi:scale=16"},
+        {"self-extend", "self-extend:window=1024,group=32,exact=0"},
+        {"dpe:lengths=65536/16384/65536/16384/4096/4096/8192/32768",
+         "dpe:window=1024,lengths=65536/16384/65536/16384/4096/4096/8192/32768,groups=8,exact=0"},
+        {"dpe", "dpe:window=1024,scales=32,groups=8,exact=0"},
+        {"rerope", "rerope:window=2048,official=1"},
+        {"leaky-rerope", "leaky-rerope:window=512,scale=16,official=1"},
+        {"dca", "dca:chunk=6144,local=1024,official=1"},
+        {"string:official=0", "string:shift=43253,window=128,official=0"},
+        {"streaming-llm", "streaming-llm:sinks=4,window=8188"},
+        {"lm-infinite", "lm-infinite:sinks=10,window=8192"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct dpe_plan plan = make(names[i][0]);
+        assert_string_equal(plan.name, names[i][1]);
+        dpe_plan_free(&plan);
+    }
+}
+
+static void effective_lengths_become_scales(void **state)
+{
+    (void)state;
+    /* Llama-3-8B-Instruct in the paper's appendix. */
+    static const double scales[8] = {2, 8, 2, 8, 32, 32, 16, 4};
+    struct dpe_plan plan = make("dpe:lengths=65536/16384/65536/16384/4096/4096/8192/32768");
+    for (int j = 0; j < 64; j++) {
+        assert_true(plan.bands[1].q.scale[j] == scales[j / 8]);
+        assert_true(plan.bands[1].k.scale[j] == scales[j / 8]);
+    }
+    dpe_plan_free(&plan);
+    /* Lengths beyond L scale nothing, and the floor of L/e counts. */
+    plan = make("dpe:groups=2,lengths=200000/50000");
+    assert_true(plan.bands[1].q.scale[0] == 1.0 && plan.bands[1].q.scale[63] == 2.0);
+    dpe_plan_free(&plan);
+    /* By default every group is at L0/2. */
+    plan = make("dpe:groups=4");
+    assert_true(plan.bands[1].q.scale[0] == 32.0 && plan.bands[1].q.scale[63] == 32.0);
+    dpe_plan_free(&plan);
+}
+
+static void every_method_makes_itself_again_from_its_name(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    for (; dpe_plan_method(n) != NULL; n++) {
+        char name[64];
+        const char *line = dpe_plan_method(n);
+        assert_non_null(strchr(strchr(line, '\t') + 1, '\t'));
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(line, "\t"), line);
+        struct dpe_plan plan = make(name);
+        struct dpe_plan again = make(plan.name);
+        assert_string_equal(plan.name, again.name);
+        assert_true(equal(&plan, &again));
+        struct dpe_error err = {0};
+        assert_int_equal(dpe_plan_check(&plan, &err), DPE_OK);
+        dpe_plan_free(&plan);
+        dpe_plan_free(&again);
+    }
+    assert_true(n >= 5);
+}
+
+static void bad_specs_are_named(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {
+        {"", "unknown method"},
+        {"ropes", "there are rope, pi"},
+        {"rop", "unknown method"},
+        {"dpe\t", "unknown method"},
+        {"rope:", "expected key=value"},
+        {"rope:native", "expected key=value"},
+        {"rope:=1", "expected key=value"},
+        {"rope:native=", "native: expected a whole number from 0 to 1, found \"\""},
+        {"rope:native=2", "from 0 to 1"},
+        {"rope:scale=2", "unknown key \"scale\"; keys and defaults are native=1"},
+        {"pi:scale=2,scale=3", "given twice"},
+        {"pi:scale=0.5", "from 1"},
+        {"pi:scale=nan", "found \"nan\""},
+        {"pi:scale=inf", "found \"inf\""},
+        {"pi:scale=2x", "found \"2x\""},
+        {"pi:scale=1e999", "scale"},
+        {"ntk-by-parts:alpha=32,beta=1", "alpha < beta"},
+        {"llama3:low=4,high=4", "low < high"},
+        {"rerope:window=0", "window"},
+        {"rerope:window=2.5", "a whole number"},
+        {"rerope:window=99999999999999999999", "window"},
+        {"dpe:scales=1/2,groups=3", "3 groups, found 2"},
+        {"dpe:scales=2/1/", "found \"2/1/\""},
+        {"dpe:scales=/", "scales"},
+        {"dpe:scales=1/0.5", "scales"},
+        {"dpe:scales=2,lengths=3", "not both"},
+        {"dpe:groups=65", "groups"},
+        {"dpe:groups=0", "groups"},
+        {"dpe:topk=48", "unknown key \"topk\""},
+        {"dca:chunk=10,local=10", "local"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct dpe_plan plan;
+        struct dpe_error err = {0};
+        dpe_status status = dpe_plan_make(bad[i][0], &context, &plan, &err);
+        if (status != DPE_USAGE || strstr(err.text, bad[i][1]) == NULL) {
+            fail_msg("\"%s\": status %d, \"%s\"", bad[i][0], (int)status, err.text);
+        }
+    }
+}
+
+static void a_long_hostile_spec_is_refused(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    char *spec = dpe_alloc(N + 1, 1);
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    static const char *const starts[] = {"dpe:scales=", "dpe:", "", "dpe:groups=1,"};
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
+        static const char *const fills[] = {"1/", ",", "a", "a=1,"};
+        size_t n = strlen(fills[i]);
+        for (size_t at = 0; at < N; at++) {
+            spec[at] = fills[i][at % n];
+        }
+        spec[N] = 0;
+        memcpy(spec, starts[i], strlen(starts[i]));
+        assert_int_equal(dpe_plan_make(spec, &context, &plan, &err), DPE_USAGE);
+    }
+    free(spec);
+}
+
+static void contexts_are_checked(void **state)
+{
+    (void)state;
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    struct dpe_plan_context bad = context;
+    bad.trained_length = 1;
+    assert_int_equal(dpe_plan_make("rope", &bad, &plan, &err), DPE_USAGE);
+    bad = context;
+    bad.length = 0;
+    assert_int_equal(dpe_plan_make("rope", &bad, &plan, &err), DPE_USAGE);
+    struct dpe_config odd = config;
+    odd.head_dim = 7;
+    bad = context;
+    bad.config = &odd;
+    assert_int_equal(dpe_plan_make("rope", &bad, &plan, &err), DPE_USAGE);
+}
+
+/* ------------------------------------------------------------------------- digests and copies */
+
+static void digests_tell_meaning_not_names(void **state)
+{
+    (void)state;
+    struct dpe_plan base = make("dpe:scales=1/2/4/8");
+    struct dpe_plan other;
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_plan_copy(&other, &base, &err), DPE_OK);
+    assert_true(equal(&base, &other));
+    strcpy(other.name, "something else");
+    assert_true(equal(&base, &other));
+    other.bands[1].k.offset[5] = -0.0;
+    assert_true(equal(&base, &other));
+    other.chunk = 77; /* no band goes by chunks */
+    assert_true(equal(&base, &other));
+    other.bands[1].per_head = true; /* without a mask all pairs are key pairs */
+    assert_true(equal(&base, &other));
+    other.mask = dpe_alloc(2 * 4 * 64, 1);
+    memset(other.mask, 1, 2 * 4 * 64);
+    assert_true(equal(&base, &other));
+    other.mask[100] = 0;
+    assert_false(equal(&base, &other));
+    other.bands[1].per_head = false; /* nobody asks the mask */
+    assert_true(equal(&base, &other));
+    dpe_plan_free(&other);
+
+    for (int change = 0; change < 12; change++) {
+        assert_int_equal(dpe_plan_copy(&other, &base, &err), DPE_OK);
+        struct dpe_band *far = &other.bands[1];
+        double *numbers[] = {&other.inv_freq[63], &other.logit_factor, &other.log_n_length,
+                             &far->q.scale[7],    &far->q.offset[7],   &far->k.scale[7],
+                             &far->k.offset[7],   &far->q.period,      &far->k.cap};
+        if (change < 9) {
+            *numbers[change] = *numbers[change] == (double)INFINITY ? 64.0 : *numbers[change] + 1.0;
+        } else if (change == 9) {
+            far->lo++;
+        } else if (change == 10) {
+            other.exact = true;
+        } else {
+            other.angle = DPE_ANGLE_F64;
+        }
+        assert_false(equal(&base, &other));
+        dpe_plan_free(&other);
+    }
+    dpe_plan_free(&base);
+}
+
+static void groups_at_one_length_are_one_configuration(void **state)
+{
+    (void)state;
+    const int32_t edges[3] = {0, 32, 64};
+    const double scale[2] = {32.0, 32.0};
+    const struct dpe_dpe_params params = {
+        .window = 1024, .n_groups = 2, .edges = edges, .scale = scale};
+    struct dpe_plan a;
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_plan_make_dpe(&params, &context, &a, &err), DPE_OK);
+    assert_string_equal(a.name, "dpe:window=1024,scales=32/32");
+    struct dpe_plan b = make("dpe");
+    assert_true(equal(&a, &b));
+    dpe_plan_free(&a);
+    dpe_plan_free(&b);
+}
+
+/* --------------------------------------------------------------------------- structural checks */
+
+static void break_plan(struct dpe_plan *plan, int how)
+{
+    struct dpe_band *far = &plan->bands[1];
+    switch (how) {
+    case 0:
+        plan->n_bands = 0;
+        break;
+    case 1:
+        plan->n_bands = DPE_MAX_BANDS + 1;
+        break;
+    case 2:
+        plan->inv_freq[3] = NAN;
+        break;
+    case 3:
+        plan->inv_freq[3] = -1.0;
+        break;
+    case 4:
+        plan->inv_freq[3] = INFINITY;
+        break;
+    case 5:
+        plan->logit_factor = 0.0;
+        break;
+    case 6:
+        plan->logit_factor = NAN;
+        break;
+    case 7:
+        plan->log_n_length = 1.0;
+        break;
+    case 8:
+        plan->log_n_length = NAN;
+        break;
+    case 9:
+        far->lo = -1;
+        break;
+    case 10:
+        far->hi = far->lo;
+        break;
+    case 11:
+        far->kind = (enum dpe_band_kind)9;
+        break;
+    case 12:
+        far->kind = DPE_BAND_CHUNK;
+        break; /* chunk is 0 */
+    case 13:
+        plan->bands[0].per_head = true;
+        break;
+    case 14:
+        far->q.scale[0] = 0.5;
+        break;
+    case 15:
+        far->k.scale[63] = NAN;
+        break;
+    case 16:
+        far->q.offset[0] = INFINITY;
+        break;
+    case 17:
+        far->k.offset[0] = NAN;
+        break;
+    case 18:
+        far->q.period = 0.0;
+        break;
+    case 19:
+        far->q.period = 2.5;
+        break;
+    case 20:
+        far->k.period = NAN;
+        break;
+    case 21:
+        far->k.cap = NAN;
+        break;
+    case 22:
+        far->k.cap = -INFINITY;
+        break;
+    case 23:
+        plan->angle = (enum dpe_angle_precision)5;
+        break;
+    case 24:
+        plan->n_pairs = 0;
+        break;
+    case 25:
+        plan->exact = true;
+        far->q.offset[2] += 1.0;
+        break;
+    case 26:
+        plan->exact = true;
+        far->k.scale[2] += 1.0;
+        break;
+    case 27:
+        plan->exact = true;
+        far->kind = DPE_BAND_KEY;
+        break;
+    case 28:
+        plan->exact = true;
+        far->q.cap = 100.0;
+        break;
+    default:
+        plan->mask = dpe_alloc_zero(2 * 4 * 64, 1);
+        plan->mask[17] = 2;
+        break;
+    }
+}
+
+static void broken_structs_are_refused(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 30; how++) {
+        struct dpe_plan plan = make("dpe:scales=1/2/4/8");
+        break_plan(&plan, how);
+        struct dpe_error err = {0};
+        if (dpe_plan_check(&plan, &err) != DPE_USAGE || strncmp(err.text, "plan", 4) != 0) {
+            fail_msg("break %d was not noticed: %s", how, err.text);
+        }
+        dpe_plan_free(&plan);
+    }
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_plan_init(&plan, 0, 1, 1, &err), DPE_USAGE);
+    assert_int_equal(dpe_plan_init(&plan, 1, INT64_MAX, 1, &err), DPE_USAGE);
+    assert_int_equal(dpe_plan_init(&plan, 1, 1, -1, &err), DPE_USAGE);
+}
+
+static void dpe_parameters_are_checked(void **state)
+{
+    (void)state;
+    const int32_t edges[3] = {0, 32, 64};
+    const int32_t falling[3] = {0, 0, 64};
+    const int32_t shorter[3] = {0, 32, 60};
+    const double scale[2] = {2.0, 4.0};
+    const double small[2] = {2.0, 0.5};
+    const double infinite[2] = {2.0, INFINITY};
+    const struct dpe_dpe_params bad[] = {
+        {.window = 0, .n_groups = 2, .edges = edges, .scale = scale},
+        {.window = 8, .n_groups = 0, .edges = edges, .scale = scale},
+        {.window = 8, .n_groups = 65, .edges = edges, .scale = scale},
+        {.window = 8, .n_groups = 2, .edges = falling, .scale = scale},
+        {.window = 8, .n_groups = 2, .edges = shorter, .scale = scale},
+        {.window = 8, .n_groups = 2, .edges = edges, .scale = small},
+        {.window = 8, .n_groups = 2, .edges = edges, .scale = infinite},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct dpe_plan plan;
+        struct dpe_error err = {0};
+        assert_int_equal(dpe_plan_make_dpe(&bad[i], &context, &plan, &err), DPE_USAGE);
+        assert_int_equal(strncmp(err.text, "dpe", 3), 0);
+    }
+}
+
+static void groups_are_equal_ranges(void **state)
+{
+    (void)state;
+    int32_t edges[65];
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_plan_group_edges(64, 8, edges, &err), DPE_OK);
+    for (int g = 0; g <= 8; g++) {
+        assert_int_equal(edges[g], 8 * g);
+    }
+    assert_int_equal(dpe_plan_group_edges(48, 7, edges, &err), DPE_OK);
+    const int32_t uneven[8] = {0, 6, 13, 20, 27, 34, 41, 48};
+    assert_memory_equal(edges, uneven, sizeof uneven);
+    assert_int_equal(dpe_plan_group_edges(64, 64, edges, &err), DPE_OK);
+    assert_int_equal(dpe_plan_group_edges(64, 65, edges, &err), DPE_USAGE);
+    assert_int_equal(dpe_plan_group_edges(64, 0, edges, &err), DPE_USAGE);
+    assert_int_equal(dpe_plan_group_edges(0, 1, edges, &err), DPE_USAGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_with_their_defaults),
+        cmocka_unit_test(effective_lengths_become_scales),
+        cmocka_unit_test(every_method_makes_itself_again_from_its_name),
+        cmocka_unit_test(bad_specs_are_named),
+        cmocka_unit_test(a_long_hostile_spec_is_refused),
+        cmocka_unit_test(contexts_are_checked),
+        cmocka_unit_test(digests_tell_meaning_not_names),
+        cmocka_unit_test(groups_at_one_length_are_one_configuration),
+        cmocka_unit_test(broken_structs_are_refused),
+        cmocka_unit_test(dpe_parameters_are_checked),
+        cmocka_unit_test(groups_are_equal_ranges),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
