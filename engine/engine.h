@@ -351,6 +351,8 @@ void dpe_plan_free(struct dpe_plan *plan);
 dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err);
 /** SHA-256 of the plan's meaning (not of its name), 32 bytes; equal plans have equal digests. */
 void dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32]);
+/** The name of a plan in results: the first 16 bytes of its digest in hex. */
+void dpe_plan_key(const struct dpe_plan *plan, char key[33]);
 
 /** The oracle: band index of (m, n), -1 when masked (n > m is always masked), and if ≥ 0 the
  * effective positions of pair j. Everything else that computes positions is tested against this. */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -328,5 +329,14 @@ void dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32])
     for (int i = 0; i < 32; i++) {
         char byte[3] = {hex[2 * i], hex[2 * i + 1], 0};
         digest[i] = (uint8_t)strtoul(byte, NULL, 16);
+    }
+}
+
+void dpe_plan_key(const struct dpe_plan *plan, char key[33])
+{
+    uint8_t digest[32];
+    dpe_plan_digest(plan, digest);
+    for (int i = 0; i < 16; i++) {
+        snprintf(key + 2 * i, 3, "%02x", digest[i]);
     }
 }

@@ -108,8 +108,6 @@ void dpe_task_close(struct dpe_task *task);
  * non-finite logits and then records the row as DPE_ROW_NONFINITE. `plan` is the row key's hex. */
 dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
                         int64_t index, struct dpe_row *row, struct dpe_error *err);
-/** The row key of a plan: first 16 bytes of its digest in hex. */
-void dpe_plan_key(const struct dpe_plan *plan, char key[33]);
 
 /* ------------------------------------------------------------------------------------- statistics
  */

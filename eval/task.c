@@ -6,15 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-void dpe_plan_key(const struct dpe_plan *plan, char key[33])
-{
-    uint8_t digest[32];
-    dpe_plan_digest(plan, digest);
-    for (int i = 0; i < 16; i++) {
-        snprintf(key + 2 * i, 3, "%02x", digest[i]);
-    }
-}
-
 static char lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;

@@ -13,7 +13,7 @@ enum {
     TAG_SECONDS = 14,
     TAG_TEXT = 15,
     TAG_BUCKETS = 16,
-    MAX_BUCKETS = 1 << 16,
+    MAX_BUCKETS = 1 << 20,
 };
 
 #define FIELD(tag, kind, member, path, long_name, units, flags)                                    \

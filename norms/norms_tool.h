@@ -1,0 +1,61 @@
+/**
+ * @file norms_tool.h
+ * Inside of dpe-norms: what its files share. No library.
+ */
+#ifndef DPE_NORMS_TOOL_H
+#define DPE_NORMS_TOOL_H
+
+#include "norms.h"
+#include "outputs.h"
+#include "tool.h"
+
+enum { MAX_LENGTHS = 32 };
+
+/** The command line. */
+struct arguments {
+    struct dpe_tool_options tool;
+    const char *model, *corpus, *split, *output, *lengths;
+    int64_t samples, trained_length;
+    uint64_t seed;
+    enum dpe_contribution contribution;
+    enum dpe_special_policy special;
+    int argc;
+    char **argv;
+};
+
+/* Everything a profile needs, in the order in which it is opened. */
+struct profile {
+    const struct arguments *args;
+    struct dpe_model *model;
+    struct dpe_tokenizer *tokenizer;
+    struct dpe_corpus *corpus;
+    int64_t trained_length;
+    int n_lengths;
+    int64_t lengths[MAX_LENGTHS]; /* ascending */
+    struct dpe_excerpts excerpts; /* of the longest; shorter ones are their beginnings */
+    struct dpe_plan plan;         /* the model's own rotation */
+    char key[33];
+    struct dpe_session *session;
+    struct dpe_norms *norms;
+    struct dpe_run *run;
+};
+
+/** Name of the sample stream of a length. */
+void norms_task_name(int64_t length, char name[32]);
+
+/* Means, spread, ranking and the whole score tensor. */
+struct result {
+    int64_t n_rows, n_pairs, size; /* rows: layers × heads */
+    double *mean, *sem;
+    uint16_t *ranking;
+    float *scores; /* [lengths][samples][size], NaN = missing */
+};
+
+/** Everything the rows say so far; free with norms_result_free, also after a failure. */
+dpe_status norms_summarize(const struct profile *profile, struct result *result,
+                           struct dpe_error *err);
+void norms_result_free(struct result *result);
+/** Fills the table of a run (dpe_run_fill); `profile` is a struct profile. */
+dpe_status norms_fill(void *profile, struct dpe_table *table, struct dpe_error *err);
+
+#endif
