@@ -7,6 +7,7 @@ dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct d
 {
     /* The first is the default. */
     const struct dpe_ops *const all[] = {
+        dpe_ops_cpu(),
         dpe_ops_reference(),
     };
     size_t n = sizeof all / sizeof all[0];

@@ -1,0 +1,590 @@
+/* The kernels of one instruction set, compiled once per set by ops_cpu_{avx512,avx2,portable}.c.
+ * No include guard on purpose: a file that includes it defines DPE_KERNELS_NAME (the function that
+ * returns the table) and DPE_KERNELS_LABEL (its name in words). */
+#include "ops_cpu_kernels.h"
+#include "ops_cpu_simd.h"
+
+#include <math.h>
+
+enum { PANEL = 2 * VL };
+
+_Static_assert((int)MR <= (int)VL && (int)VL <= DPE_CPU_MAX_LANES && (int)MR <= DPE_CPU_MAX_MR,
+               "a row pack is stored by overlapping vectors");
+
+/* 2^x within 2 units in the last place for −126 ≤ x < 128; 0 below −126.5; NaN stays NaN.
+ * x = n + r with |r| ≤ ½ and a minimax polynomial of degree 5 for 2^r (relative error 7.5e-8, found
+ * with the Remez exchange). */
+static inline vec exp2_reduced(vec x)
+{
+    vec t = v_add(x, v_set1(V_ROUND_MAGIC));
+    vec r = v_sub(x, v_sub(t, v_set1(V_ROUND_MAGIC)));
+    vec p = v_set1(0x1.5c08e6p-10F);
+    p = v_fma(p, r, v_set1(0x1.3d0c52p-7F));
+    p = v_fma(p, r, v_set1(0x1.c6b6e4p-5F));
+    p = v_fma(p, r, v_set1(0x1.ebf918p-3F));
+    p = v_fma(p, r, v_set1(0x1.62e428p-1F));
+    p = v_fma(p, r, v_set1(0x1.000002p0F));
+    return v_mul(p, v_pow2(t));
+}
+
+static inline vec v_exp2(vec x)
+{
+    /* The constant first: v_max then hands NaN through. */
+    return exp2_reduced(v_max(v_set1(-127.0F), x));
+}
+
+static void kernel_exp2(const float *x, int64_t n, float *y)
+{
+    for (int64_t i = 0; i < n; i += VL) {
+        float lanes[VL] = {0};
+        int64_t count = n - i < VL ? n - i : VL;
+        memcpy(lanes, x + i, (size_t)count * sizeof *x);
+        v_store(lanes, v_exp2(v_load(lanes)));
+        memcpy(y + i, lanes, (size_t)count * sizeof *y);
+    }
+}
+
+static void kernel_tile(const float *rows, const float *panel, int64_t k, float *c, int64_t ldc)
+{
+    vec sum[MR][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < MR; r++) {
+        sum[r][0] = sum[r][1] = v_set1(0.0F);
+    }
+    for (int64_t p = 0; p < k; p++) {
+        vec b0 = v_load(panel);
+        vec b1 = v_load(panel + VL);
+#pragma GCC unroll 16
+        for (int r = 0; r < MR; r++) {
+            vec a = v_set1(rows[r]);
+            sum[r][0] = v_fma(a, b0, sum[r][0]);
+            sum[r][1] = v_fma(a, b1, sum[r][1]);
+        }
+        panel += PANEL;
+        rows += MR;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < MR; r++) {
+        v_store(c + r * ldc, sum[r][0]);
+        v_store(c + r * ldc + VL, sum[r][1]);
+    }
+}
+
+static void kernel_add_tile(const float *c, int64_t rows, int64_t columns, const float *bias,
+                            bool keep, float *out, int64_t ldo)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const float *from = c + r * PANEL;
+        float *to = out + r * ldo;
+        int64_t i = 0;
+        for (; i + VL <= columns; i += VL) {
+            vec sum = v_load(from + i);
+            if (bias != NULL) {
+                sum = v_add(sum, v_load(bias + i));
+            }
+            if (keep) {
+                sum = v_add(sum, v_load(to + i));
+            }
+            v_store(to + i, sum);
+        }
+        for (; i < columns; i++) {
+            float sum = bias != NULL ? from[i] + bias[i] : from[i];
+            to[i] = keep ? sum + to[i] : sum;
+        }
+    }
+}
+
+/* Columns p … p+VL−1 of VL rows (those from n on are 0), transposed. */
+static inline void load_transposed(const float *x, int64_t ld, int64_t n, int64_t p, vec m[VL])
+{
+    if (n >= VL) {
+#pragma GCC unroll 16
+        for (int i = 0; i < VL; i++) {
+            m[i] = v_load(x + i * ld + p);
+        }
+    } else {
+        for (int i = 0; i < VL; i++) {
+            m[i] = i < n ? v_load(x + i * ld + p) : v_set1(0.0F);
+        }
+    }
+    v_transpose(m);
+}
+
+static void kernel_pack_rows(const float *x, int64_t ld, int64_t n, int64_t k, float *out)
+{
+    int64_t p = 0;
+    for (; p + VL <= k; p += VL) {
+        vec m[VL];
+        load_transposed(x, ld, n, p, m);
+        /* Each store runs over the start of the next row, which the next store then writes. */
+#pragma GCC unroll 16
+        for (int i = 0; i < VL; i++) {
+            v_store(out + (p + i) * MR, m[i]);
+        }
+    }
+    for (; p < k; p++) {
+        for (int i = 0; i < MR; i++) {
+            out[p * MR + i] = i < n ? x[i * ld + p] : 0.0F;
+        }
+    }
+}
+
+static void kernel_pack_panel(const float *x, int64_t ld, int64_t n, int64_t k, float *out)
+{
+    int64_t p = 0;
+    for (; p + VL <= k; p += VL) {
+        for (int half = 0; half < 2; half++) {
+            vec m[VL];
+            load_transposed(x + half * VL * ld, ld, n - half * VL, p, m);
+#pragma GCC unroll 16
+            for (int i = 0; i < VL; i++) {
+                v_store(out + (p + i) * PANEL + half * VL, m[i]);
+            }
+        }
+    }
+    for (; p < k; p++) {
+        for (int i = 0; i < PANEL; i++) {
+            out[p * PANEL + i] = i < n ? x[i * ld + p] : 0.0F;
+        }
+    }
+}
+
+static void rotate_plain(const float *restrict cosine, const float *restrict sine,
+                         const float *restrict x, int64_t n_pairs, float *restrict out)
+{
+    for (int64_t j = 0; j < n_pairs; j++) {
+        float a = x[j];
+        float b = x[j + n_pairs];
+        out[j] = a * cosine[j] - b * sine[j];
+        out[j + n_pairs] = b * cosine[j] + a * sine[j];
+    }
+}
+
+static void rotate_selected(const struct dpe_cpu_rotation *rotation, int64_t row,
+                            const float *restrict x, float *restrict out)
+{
+    int64_t n_pairs = rotation->n_pairs;
+    const float *cosine = rotation->cos + row * n_pairs;
+    const float *sine = rotation->sin + row * n_pairs;
+    const float *base_cosine = rotation->base_cos + row * n_pairs;
+    const float *base_sine = rotation->base_sin + row * n_pairs;
+    const uint32_t *select = rotation->select;
+    for (int64_t j = 0; j < n_pairs; j++) {
+        float moved_cosine = cosine[j];
+        float kept_cosine = base_cosine[j];
+        float moved_sine = sine[j];
+        float kept_sine = base_sine[j];
+        float c = select[j] != 0 ? moved_cosine : kept_cosine;
+        float s = select[j] != 0 ? moved_sine : kept_sine;
+        float a = x[j];
+        float b = x[j + n_pairs];
+        out[j] = a * c - b * s;
+        out[j + n_pairs] = b * c + a * s;
+    }
+}
+
+static void kernel_rotate(const struct dpe_cpu_rotation *rotation, const float *x, int64_t ld,
+                          int64_t n, float *out)
+{
+    int64_t n_pairs = rotation->n_pairs;
+    for (int64_t i = 0; i < n; i++) {
+        if (rotation->select == NULL) {
+            rotate_plain(rotation->cos + i * n_pairs, rotation->sin + i * n_pairs, x + i * ld,
+                         n_pairs, out + i * 2 * n_pairs);
+        } else {
+            rotate_selected(rotation, i, x + i * ld, out + i * 2 * n_pairs);
+        }
+    }
+}
+
+/* New reference and alpha of every row, given the largest raw logit of each. */
+static void softmax_step(const struct dpe_cpu_softmax *state, int64_t rows, const float *largest,
+                         float *negative)
+{
+    float change[VL] = {0};
+    for (int64_t r = 0; r < rows; r++) {
+        float before = state->reference[r];
+        float here = largest[r] * state->factor[r];
+        float after = here > before ? here : before;
+        state->reference[r] = after;
+        /* Nothing visible yet: any finite reference gives 2^−∞ = 0 for all. */
+        negative[r] = after == -INFINITY ? 0.0F : -after;
+        change[r] = before + negative[r];
+    }
+    v_store(change, v_exp2(v_load(change)));
+    memcpy(state->alpha, change, (size_t)rows * sizeof *change);
+}
+
+static float softmax_largest(const float *row, int64_t columns)
+{
+    vec m0 = v_load(row);
+    vec m1 = v_load(row + VL);
+    for (int64_t i = PANEL; i < columns; i += PANEL) {
+        m0 = v_max(m0, v_load(row + i));
+        m1 = v_max(m1, v_load(row + i + VL));
+    }
+    return v_largest(v_max(m0, m1));
+}
+
+static void kernel_softmax(const struct dpe_cpu_softmax *state, int64_t rows, int64_t columns,
+                           float *s)
+{
+    float largest[MR];
+    float negative[MR];
+    for (int64_t r = 0; r < rows; r++) {
+        largest[r] = softmax_largest(s + r * DPE_CPU_BLOCK, columns);
+    }
+    softmax_step(state, rows, largest, negative);
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = s + r * DPE_CPU_BLOCK;
+        vec factor = v_set1(state->factor[r]);
+        vec shift = v_set1(negative[r]);
+        vec sum0 = v_set1(0.0F);
+        vec sum1 = v_set1(0.0F);
+        for (int64_t i = 0; i < columns; i += PANEL) {
+            vec p0 = v_exp2(v_fma(v_load(row + i), factor, shift));
+            vec p1 = v_exp2(v_fma(v_load(row + i + VL), factor, shift));
+            v_store(row + i, p0);
+            v_store(row + i + VL, p1);
+            sum0 = v_add(sum0, p0);
+            sum1 = v_add(sum1, p1);
+        }
+        state->sum[r] = state->sum[r] * state->alpha[r] + v_sum(v_add(sum0, sum1));
+    }
+}
+
+/* `vectors` (1 or 2, constant after inlining) vectors of the width of kernel_accumulate. */
+static inline void accumulate_columns(int vectors, const float *p, const struct dpe_cpu_span *spans,
+                                      int64_t n_spans, const float *v, int64_t ldv,
+                                      const float *alpha, float *o, int64_t ldo)
+{
+    vec sum[MR][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < MR; r++) {
+        vec scale = v_set1(alpha[r]);
+        sum[r][0] = v_mul(scale, v_load(o + r * ldo));
+        sum[r][1] = vectors == 2 ? v_mul(scale, v_load(o + r * ldo + VL)) : scale;
+    }
+    for (int64_t span = 0; span < n_spans; span++) {
+        const float *key = v + spans[span].row * ldv;
+        const float *weight = p + spans[span].column;
+        for (int64_t i = 0; i < spans[span].count; i++) {
+            vec b0 = v_load(key);
+            vec b1 = vectors == 2 ? v_load(key + VL) : b0;
+#pragma GCC unroll 16
+            for (int r = 0; r < MR; r++) {
+                vec a = v_set1(weight[r * DPE_CPU_BLOCK]);
+                sum[r][0] = v_fma(a, b0, sum[r][0]);
+                if (vectors == 2) {
+                    sum[r][1] = v_fma(a, b1, sum[r][1]);
+                }
+            }
+            key += ldv;
+            weight++;
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < MR; r++) {
+        v_store(o + r * ldo, sum[r][0]);
+        if (vectors == 2) {
+            v_store(o + r * ldo + VL, sum[r][1]);
+        }
+    }
+}
+
+static void kernel_accumulate(const float *p, const struct dpe_cpu_span *spans, int64_t n_spans,
+                              const float *v, int64_t ldv, const float *alpha, float *o,
+                              int64_t ldo, int64_t width)
+{
+    int64_t column = 0;
+    for (; column + 2 * VL <= width; column += 2 * VL) {
+        accumulate_columns(2, p, spans, n_spans, v + column, ldv, alpha, o + column, ldo);
+    }
+    if (column < width) {
+        accumulate_columns(1, p, spans, n_spans, v + column, ldv, alpha, o + column, ldo);
+    }
+}
+
+static void kernel_accumulate_row(const float *p, int64_t first, const float *v, float *o,
+                                  int64_t ldo, int64_t width)
+{
+    for (int64_t column = 0; column < width; column += VL) {
+        vec b = v_load(v + column);
+        for (int64_t r = first; r < MR; r++) {
+            float *to = o + r * ldo + column;
+            v_store(to, v_fma(v_set1(p[r * DPE_CPU_BLOCK]), b, v_load(to)));
+        }
+    }
+}
+
+/* One or two rows and one or four vectors (constants after inlining) of kernel_accumulate_few. */
+static inline void few_columns(int rows, int vectors, const float *p, int64_t count, const float *v,
+                               const float *alpha, float *o, int64_t width)
+{
+    vec sum[2][4];
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (int c = 0; c < vectors; c++) {
+            sum[r][c] = v_mul(v_set1(alpha[r]), v_load(o + r * width + c * VL));
+        }
+    }
+    for (int64_t i = 0; i < count; i++) {
+#pragma GCC unroll 4
+        for (int c = 0; c < vectors; c++) {
+            vec b = v_load(v + i * width + c * VL);
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++) {
+                sum[r][c] = v_fma(v_set1(p[r * DPE_CPU_BLOCK + i]), b, sum[r][c]);
+            }
+        }
+    }
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (int c = 0; c < vectors; c++) {
+            v_store(o + r * width + c * VL, sum[r][c]);
+        }
+    }
+}
+
+static void kernel_accumulate_few(const float *p, int64_t rows, int64_t count, const float *v,
+                                  const float *alpha, float *o, int64_t width)
+{
+    for (int64_t r = 0; r < rows; r += 2) {
+        const float *weights = p + r * DPE_CPU_BLOCK;
+        float *to = o + r * width;
+        int two = r + 2 <= rows ? 2 : 1;
+        int64_t c = 0;
+        for (; c + 4 * VL <= width && two == 2; c += 4 * VL) {
+            few_columns(2, 4, weights, count, v + c, alpha + r, to + c, width);
+        }
+        for (; c + 4 * VL <= width; c += 4 * VL) {
+            few_columns(1, 4, weights, count, v + c, alpha + r, to + c, width);
+        }
+        for (; c + VL <= width; c += VL) {
+            few_columns(two, 1, weights, count, v + c, alpha + r, to + c, width);
+        }
+        for (; c < width; c++) {
+            for (int64_t i = 0; i < two; i++) {
+                float sum = alpha[r + i] * to[i * width + c];
+                for (int64_t n = 0; n < count; n++) {
+                    sum += weights[i * DPE_CPU_BLOCK + n] * v[n * width + c];
+                }
+                to[i * width + c] = sum;
+            }
+        }
+    }
+}
+
+static inline vec load_as(const char *from, enum dpe_dtype dtype)
+{
+    if (dtype == DPE_F32) {
+        return v_load((const float *)(const void *)from);
+    }
+    const uint16_t *half = (const uint16_t *)(const void *)from;
+    return dtype == DPE_BF16 ? v_load_bf16(half) : v_load_f16(half);
+}
+
+static inline int64_t dtype_size(enum dpe_dtype dtype)
+{
+    return dtype == DPE_F32 ? 4 : 2;
+}
+
+/* Fewer than VL numbers, followed by zeros. */
+static inline vec load_few(const char *from, enum dpe_dtype dtype, int64_t n)
+{
+    float lanes[VL] = {0};
+    memcpy(lanes, from, (size_t)(n * dtype_size(dtype)));
+    return load_as((const char *)lanes, dtype);
+}
+
+static inline void widen_as(enum dpe_dtype dtype, const char *from, int64_t n, float *out)
+{
+    int64_t size = dtype_size(dtype);
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) {
+        v_store(out + i, load_as(from + i * size, dtype));
+    }
+    if (i < n) {
+        float lanes[VL];
+        v_store(lanes, load_few(from + i * size, dtype, n - i));
+        memcpy(out + i, lanes, (size_t)(n - i) * sizeof *out);
+    }
+}
+
+static void kernel_widen(const void *from, enum dpe_dtype dtype, int64_t n, float *out)
+{
+    switch (dtype) {
+    case DPE_F32:
+        widen_as(DPE_F32, from, n, out);
+        break;
+    case DPE_F16:
+        widen_as(DPE_F16, from, n, out);
+        break;
+    case DPE_BF16:
+        widen_as(DPE_BF16, from, n, out);
+        break;
+    }
+}
+
+/* Weight rows i < count ≤ 4 against `rows` rows of x; dtype and rows are constants after inlining.
+ * Rows beyond `count` repeat the last one. */
+static inline void dots_four(enum dpe_dtype dtype, int rows, const char *w, int64_t count,
+                             int64_t k, const float *x, int64_t ldx, float *out, int64_t ldo)
+{
+    int64_t size = dtype_size(dtype);
+    const char *row[4];
+    vec sum[4][4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        row[i] = w + (i < count ? i : count - 1) * k * size;
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            sum[i][r] = v_set1(0.0F);
+        }
+    }
+    int64_t p = 0;
+    for (; p + VL <= k; p += VL) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            vec weight = load_as(row[i] + p * size, dtype);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++) {
+                sum[i][r] = v_fma(weight, v_load(x + r * ldx + p), sum[i][r]);
+            }
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        vec weight = p < k ? load_few(row[i] + p * size, dtype, k - p) : v_set1(0.0F);
+        for (int r = 0; r < rows; r++) {
+            const char *tail = (const char *)(x + r * ldx + p);
+            vec rest = p < k ? load_few(tail, DPE_F32, k - p) : v_set1(0.0F);
+            out[r * ldo + i] = v_sum(v_fma(weight, rest, sum[i][r]));
+        }
+    }
+}
+
+static inline void dots_as(enum dpe_dtype dtype, const char *w, int64_t n, int64_t k,
+                           const float *x, int64_t ldx, int64_t rows, float *out, int64_t ldo)
+{
+    for (int64_t i = 0; i < n; i += 4) {
+        const char *row = w + i * k * dtype_size(dtype);
+        int64_t count = n - i < 4 ? n - i : 4;
+        switch (rows) {
+        case 1:
+            dots_four(dtype, 1, row, count, k, x, ldx, out + i, ldo);
+            break;
+        case 2:
+            dots_four(dtype, 2, row, count, k, x, ldx, out + i, ldo);
+            break;
+        case 3:
+            dots_four(dtype, 3, row, count, k, x, ldx, out + i, ldo);
+            break;
+        default:
+            dots_four(dtype, 4, row, count, k, x, ldx, out + i, ldo);
+            break;
+        }
+    }
+}
+
+static void kernel_dots(const void *w, enum dpe_dtype dtype, int64_t n, int64_t k, const float *x,
+                        int64_t ldx, int64_t rows, float *out, int64_t ldo)
+{
+    switch (dtype) {
+    case DPE_F32:
+        dots_as(DPE_F32, w, n, k, x, ldx, rows, out, ldo);
+        break;
+    case DPE_F16:
+        dots_as(DPE_F16, w, n, k, x, ldx, rows, out, ldo);
+        break;
+    case DPE_BF16:
+        dots_as(DPE_BF16, w, n, k, x, ldx, rows, out, ldo);
+        break;
+    }
+}
+
+static void kernel_rmsnorm(const float *x, const float *weight, int64_t n, float eps, float *out)
+{
+    vec sum[4];
+    for (int i = 0; i < 4; i++) {
+        sum[i] = v_set1(0.0F);
+    }
+    int64_t i = 0;
+    for (; i + 4 * VL <= n; i += 4 * VL) {
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            vec a = v_load(x + i + j * VL);
+            sum[j] = v_fma(a, a, sum[j]);
+        }
+    }
+    double total = (double)v_sum(v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])));
+    for (; i < n; i++) {
+        total += (double)x[i] * (double)x[i];
+    }
+    float scale = (float)(1.0 / sqrt(total / (double)n + (double)eps));
+    for (i = 0; i + VL <= n; i += VL) {
+        v_store(out + i, v_mul(v_mul(v_load(x + i), v_set1(scale)), v_load(weight + i)));
+    }
+    for (; i < n; i++) {
+        out[i] = x[i] * scale * weight[i];
+    }
+}
+
+/* g / (1 + e^−g) · u. */
+static inline vec silu_times(vec g, vec u)
+{
+    /* −g·log2 e as a rounded product and what it lost, so that e^−g keeps its last bits. Beyond
+     * 2^126 the quotient is below the smallest normal number either way. */
+    const float high = 0x1.715476p0F;
+    const float low = 0x1.4ae0cp-26F;
+    vec negative = v_sub(v_set1(0.0F), g);
+    vec product = v_mul(negative, v_set1(high));
+    vec lost = v_fma(negative, v_set1(high), v_sub(v_set1(0.0F), product));
+    lost = v_fma(negative, v_set1(low), lost);
+    vec limit = v_sub(v_set1(0.0F), v_max(v_set1(-126.0F), v_sub(v_set1(0.0F), product)));
+    vec power = v_exp2(limit);
+    /* e^−g = 2^product · 2^lost ≈ 2^product · (1 + lost · ln 2). */
+    power = v_fma(v_mul(power, lost), v_set1(0x1.62e43p-1F), power);
+    return v_mul(v_div(g, v_add(v_set1(1.0F), power)), u);
+}
+
+static void kernel_swiglu(float *gate, const float *up, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) {
+        v_store(gate + i, silu_times(v_load(gate + i), v_load(up + i)));
+    }
+    if (i < n) {
+        float lanes[VL];
+        vec g = load_few((const char *)(gate + i), DPE_F32, n - i);
+        vec u = load_few((const char *)(up + i), DPE_F32, n - i);
+        v_store(lanes, silu_times(g, u));
+        memcpy(gate + i, lanes, (size_t)(n - i) * sizeof *gate);
+    }
+}
+
+const struct dpe_cpu_kernels *DPE_KERNELS_NAME(void)
+{
+    static const struct dpe_cpu_kernels kernels = {
+        .name = DPE_KERNELS_LABEL,
+        .lanes = VL,
+        .mr = MR,
+        .panel = PANEL,
+        .tile = kernel_tile,
+        .pack_rows = kernel_pack_rows,
+        .pack_panel = kernel_pack_panel,
+        .rotate = kernel_rotate,
+        .softmax = kernel_softmax,
+        .accumulate = kernel_accumulate,
+        .accumulate_row = kernel_accumulate_row,
+        .accumulate_few = kernel_accumulate_few,
+        .add_tile = kernel_add_tile,
+        .dots = kernel_dots,
+        .widen = kernel_widen,
+        .rmsnorm = kernel_rmsnorm,
+        .swiglu = kernel_swiglu,
+        .exp2 = kernel_exp2,
+    };
+    return &kernels;
+}
