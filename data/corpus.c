@@ -265,7 +265,9 @@ dpe_status dpe_corpus_open(const char *path, const struct dpe_corpus_options *op
 /* The books' strings are ours; the struct shows them as const to everybody else. */
 static void free_shown(const char *string)
 {
-    free((void *)(uintptr_t)string);
+    char *own = NULL;
+    memcpy(&own, &string, sizeof own);
+    free(own);
 }
 
 void dpe_corpus_close(struct dpe_corpus *corpus)

@@ -115,7 +115,9 @@ static dpe_status add_row(struct reader *r)
         return dpe_fail(r->err, DPE_NO_MEMORY, "%s: no memory for its records", r->path);
     }
     for (char *c = row.title; *c != '\0'; c++) {
-        *c = *c == '\n' || *c == '\r' || *c == '\t' ? ' ' : *c;
+        if (*c == '\n' || *c == '\r' || *c == '\t') {
+            *c = ' ';
+        }
     }
     out->rows[out->n++] = row;
     return DPE_OK;
@@ -209,7 +211,7 @@ static dpe_status refuse_duplicates(const char *path, const struct dpe_metadata 
     for (size_t i = 0; i < metadata->n; i++) {
         sorted[i] = &metadata->rows[i];
     }
-    qsort(sorted, metadata->n, sizeof(struct dpe_metadata_row *), by_id);
+    qsort(sorted, metadata->n, sizeof sorted[0], by_id);
     dpe_status status = DPE_OK;
     for (size_t i = 1; i < metadata->n && status == DPE_OK; i++) {
         if (strcmp(sorted[i]->id, sorted[i - 1]->id) == 0) {

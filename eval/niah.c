@@ -280,11 +280,11 @@ static dpe_status find_size(struct fit *fit, struct dpe_error *err)
     bool fits = false;
     dpe_status status = probe(fit, 0, &fits, err);
     if (status == DPE_OK && !fits && fit->at_high >= 0) {
+        int64_t need = fit->at_high + fit->draw->room;
         return dpe_fail(err, DPE_USAGE,
                         "niah: length %lld is too short: needles, question and %lld tokens to "
                         "answer need %lld",
-                        (long long)fit->niah->length, (long long)fit->draw->room,
-                        (long long)(fit->at_high + fit->draw->room));
+                        (long long)fit->niah->length, (long long)fit->draw->room, (long long)need);
     }
     for (int tries = 0; status == DPE_OK && !fits && tries < MAX_PROBES; tries++) {
         bool beyond = fit->at_high < 0 && guess(fit, tries) >= (double)fit->haystack->n;

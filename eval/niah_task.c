@@ -31,7 +31,9 @@ static dpe_status hear(struct listener *listener, const int32_t *ids, size_t n,
         status = dpe_tokenizer_decode(listener->tokenizer, ids, n, true, text, err);
     }
     for (size_t i = 0; i < text->n; i++) {
-        text->bytes[i] = text->bytes[i] == '\0' ? ' ' : text->bytes[i];
+        if (text->bytes[i] == '\0') {
+            text->bytes[i] = ' ';
+        }
     }
     return status;
 }

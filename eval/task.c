@@ -1,4 +1,4 @@
-/* What all tasks share: rows, retries, time, the key of a plan, recall. */
+/* What all tasks share: rows, retries, time, recall. */
 #include "eval.h"
 
 #include <math.h>
@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-static char lower(char c)
+static int lower(char c)
 {
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c;
 }
 
 static bool contains(const char *text, const char *word)
