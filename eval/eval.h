@@ -98,9 +98,8 @@ dpe_status dpe_task_ppl(const char *name, const struct dpe_corpus *corpus,
                         const struct dpe_tokenizer *tokenizer, int64_t length,
                         enum dpe_special_policy special, struct dpe_task *task, int64_t *skipped,
                         struct dpe_error *err);
-/** The corpus index of the book that is sample `index` (0 ≤ index < n_samples) of a perplexity
- * task.
- */
+/** The corpus index of the book that is sample `index` (0 ≤ index < n_samples) of a task that
+ *  dpe_task_ppl made. */
 size_t dpe_task_ppl_book(const struct dpe_task *task, int64_t index);
 void dpe_task_close(struct dpe_task *task);
 

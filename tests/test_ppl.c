@@ -164,6 +164,7 @@ static void short_books_are_counted(void **state)
         DPE_OK);
     assert_int_equal(skipped, 2);
     assert_int_equal(task.n_samples, 1);
+    assert_int_equal(dpe_task_ppl_book(&task, 0), 1);
     struct dpe_row row;
     assert_int_equal(dpe_task_row(&task, session, "key", 1, &row, &err), DPE_USAGE);
     assert_int_equal(dpe_task_row(&task, session, "key", 0, &row, &err), DPE_OK);
@@ -201,7 +202,7 @@ static void needle_rows_score_the_generation(void **state)
     struct dpe_task task = {0};
     struct dpe_error err = {0};
     dpe_niah_defaults(&params);
-    if (dpe_niah_open(&params, 256, sample_texts, tokenizer, NULL, 1, &niah, &err) != DPE_OK ||
+    if (dpe_niah_open(&params, 160, sample_texts, tokenizer, NULL, 1, &niah, &err) != DPE_OK ||
         dpe_task_niah("niah", niah, tokenizer, &task, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
