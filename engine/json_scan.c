@@ -13,15 +13,27 @@ static bool problem(struct dpe_json_scan *scan, const char *what)
     return false;
 }
 
-/* The next character that is no white space, '\0' at the end (a NUL in the text is no JSON either,
- * so that the two need not be told apart). */
+/* The character at a place, '\0' behind the end (a NUL in the text is no JSON either, so that the
+ * two need not be told apart). */
+static char at(const struct dpe_json_scan *scan, size_t place)
+{
+    if (place >= scan->n) {
+        return '\0';
+    }
+    return scan->text[place];
+}
+
+/* The next character that is no white space; '\0' at the end and after a problem. */
 static char peek(struct dpe_json_scan *scan)
 {
     while (scan->at < scan->n && strchr(" \t\n\r", scan->text[scan->at]) != NULL &&
            scan->text[scan->at] != '\0') {
         scan->at++;
     }
-    return scan->at < scan->n && scan->problem == NULL ? scan->text[scan->at] : '\0';
+    if (scan->problem != NULL) {
+        return '\0';
+    }
+    return at(scan, scan->at);
 }
 
 static bool take(struct dpe_json_scan *scan, char c)
@@ -61,18 +73,18 @@ bool dpe_json_scan_element(struct dpe_json_scan *scan, bool *first)
     return next(scan, first, ']');
 }
 
-/* Four hexadecimal digits at `at`, or a value above 0xffff. */
-static uint32_t hex4(const struct dpe_json_scan *scan, size_t at)
+/* Four hexadecimal digits from a place on, or a value above 0xffff. */
+static uint32_t hex4(const struct dpe_json_scan *scan, size_t from)
 {
     uint32_t value = 0;
     for (size_t i = 0; i < 4; i++) {
-        static const char digits[] = "0123456789abcdef0123456789ABCDEF";
-        char c = at + i < scan->n ? scan->text[at + i] : '\0';
-        const char *digit = c == '\0' ? NULL : strchr(digits, c);
+        static const char known[] = "0123456789abcdef0123456789ABCDEF";
+        char c = at(scan, from + i);
+        const char *digit = c == '\0' ? NULL : strchr(known, c);
         if (digit == NULL) {
             return UINT32_MAX;
         }
-        value = value * 16 + (uint32_t)((digit - digits) % 16);
+        value = value * 16 + (uint32_t)((digit - known) % 16);
     }
     return value;
 }
@@ -83,8 +95,7 @@ static size_t decode_unicode(struct dpe_json_scan *scan, char *to)
 {
     uint32_t c = hex4(scan, scan->at);
     scan->at += 4;
-    if (c >= 0xd800 && c < 0xdc00 && scan->at + 1 < scan->n && scan->text[scan->at] == '\\' &&
-        scan->text[scan->at + 1] == 'u') {
+    if (c >= 0xd800 && c < 0xdc00 && at(scan, scan->at) == '\\' && at(scan, scan->at + 1) == 'u') {
         uint32_t low = hex4(scan, scan->at + 2);
         if (low >= 0xdc00 && low < 0xe000) {
             c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
@@ -114,7 +125,7 @@ static size_t decode_escape(struct dpe_json_scan *scan, char *to)
 {
     static const char from[] = "\"\\/bfnrt";
     static const char into[] = "\"\\/\b\f\n\r\t";
-    char c = scan->at < scan->n ? scan->text[scan->at] : '\0';
+    char c = at(scan, scan->at);
     const char *simple = c == '\0' ? NULL : strchr(from, c);
     if (simple != NULL) {
         scan->at++;
@@ -157,10 +168,10 @@ bool dpe_json_scan_string(struct dpe_json_scan *scan, struct dpe_json_scan_text 
     return problem(scan, "expected the end of a string");
 }
 
-static size_t digits_at(const struct dpe_json_scan *scan, size_t at)
+static size_t digits(const struct dpe_json_scan *scan, size_t from)
 {
     size_t n = 0;
-    while (at + n < scan->n && scan->text[at + n] >= '0' && scan->text[at + n] <= '9') {
+    while (at(scan, from + n) >= '0' && at(scan, from + n) <= '9') {
         n++;
     }
     return n;
@@ -169,8 +180,8 @@ static size_t digits_at(const struct dpe_json_scan *scan, size_t at)
 bool dpe_json_scan_unsigned(struct dpe_json_scan *scan, uint64_t *number)
 {
     char c = peek(scan);
-    size_t n = digits_at(scan, scan->at);
-    char behind = scan->at + n < scan->n ? scan->text[scan->at + n] : '\0';
+    size_t n = digits(scan, scan->at);
+    char behind = at(scan, scan->at + n);
     if (n == 0 || (c == '0' && n > 1) || (behind != '\0' && strchr(".eE", behind) != NULL)) {
         return problem(scan, "expected an integer >= 0");
     }
@@ -189,26 +200,26 @@ bool dpe_json_scan_unsigned(struct dpe_json_scan *scan, uint64_t *number)
 
 static bool skip_number(struct dpe_json_scan *scan)
 {
-    size_t at = scan->at + (scan->text[scan->at] == '-');
-    size_t whole = digits_at(scan, at);
-    bool good = whole == 1 || (whole > 1 && scan->text[at] != '0');
-    at += whole;
-    if (good && at < scan->n && scan->text[at] == '.') {
-        size_t n = digits_at(scan, at + 1);
+    size_t end = scan->at + (at(scan, scan->at) == '-');
+    size_t whole = digits(scan, end);
+    bool good = whole == 1 || (whole > 1 && at(scan, end) != '0');
+    end += whole;
+    if (good && at(scan, end) == '.') {
+        size_t n = digits(scan, end + 1);
         good = n > 0;
-        at += 1 + n;
+        end += 1 + n;
     }
-    if (good && at < scan->n && (scan->text[at] == 'e' || scan->text[at] == 'E')) {
-        at++;
-        at += at < scan->n && (scan->text[at] == '+' || scan->text[at] == '-');
-        size_t n = digits_at(scan, at);
+    if (good && (at(scan, end) == 'e' || at(scan, end) == 'E')) {
+        end++;
+        end += at(scan, end) == '+' || at(scan, end) == '-';
+        size_t n = digits(scan, end);
         good = n > 0;
-        at += n;
+        end += n;
     }
     if (!good) {
         return problem(scan, "expected a JSON value");
     }
-    scan->at = at;
+    scan->at = end;
     return true;
 }
 

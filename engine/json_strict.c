@@ -66,7 +66,10 @@ const char *dpe_json_quote(char out[96], const char *text, size_t n)
     }
     for (size_t i = 0; i < kept; i++) {
         unsigned char c = (unsigned char)text[i];
-        out[i] = c < 0x20 || c == 0x7f ? '?' : text[i];
+        out[i] = text[i];
+        if (c < 0x20 || c == 0x7f) {
+            out[i] = '?';
+        }
     }
     memcpy(out + kept, kept < n ? "..." : "", kept < n ? 4 : 1);
     return out;

@@ -112,13 +112,15 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
         return dpe_fail(err, DPE_USAGE, "a model needs a folder");
     }
     struct dpe_model *opened = dpe_alloc_zero(1, sizeof *opened);
-    struct dpe_sha256 *hash = dpe_sha256_new();
-    dpe_status status = DPE_OK;
-    if (opened != NULL) {
-        opened->folder = strdup(folder);
+    if (opened == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
     }
-    if (opened == NULL || hash == NULL || opened->folder == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    opened->folder = strdup(folder);
+    dpe_status status = DPE_OK;
+    if (hash == NULL || opened->folder == NULL) {
+        dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
+        status = DPE_NO_MEMORY;
     }
     if (status == DPE_OK) {
         status = open_config(opened, hash, err);

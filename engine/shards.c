@@ -133,7 +133,8 @@ static dpe_status collect_shards(struct index *index)
 {
     index->shards = dpe_alloc(index->n, sizeof *index->shards);
     if (index->shards == NULL) {
-        return dpe_fail(index->err, DPE_NO_MEMORY, "%s: out of memory", index->path);
+        dpe_fail(index->err, DPE_NO_MEMORY, "%s: out of memory", index->path);
+        return DPE_NO_MEMORY;
     }
     qsort(index->map, index->n, sizeof *index->map, by_shard);
     for (size_t i = 0; i < index->n; i++) {
@@ -187,7 +188,8 @@ static dpe_status find_files(struct index *index, const char *folder)
     if (exists(folder, single_file)) {
         index->shards = dpe_alloc(1, sizeof *index->shards);
         if (index->shards == NULL) {
-            return dpe_fail(index->err, DPE_NO_MEMORY, "%s: out of memory", folder);
+            dpe_fail(index->err, DPE_NO_MEMORY, "%s: out of memory", folder);
+            return DPE_NO_MEMORY;
         }
         index->shards[0] = single_file;
         index->n_shards = 1;
@@ -240,7 +242,8 @@ dpe_status dpe_model_open_shards(struct dpe_model *model, struct dpe_shard_table
     if (status == DPE_OK) {
         model->shards = dpe_alloc_zero(index.n_shards, sizeof *model->shards);
         if (model->shards == NULL) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", model->folder);
+            dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", model->folder);
+            status = DPE_NO_MEMORY;
         }
     }
     for (size_t i = 0; i < index.n_shards && status == DPE_OK; i++) {

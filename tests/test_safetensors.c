@@ -178,12 +178,12 @@ static void nesting_is_limited(void **state)
     (void)state;
     struct model_folder folder = base_folder();
     enum { DEPTH = 1000000 };
-    const char *start = "{\"x\":{\"note\":";
+    static const char start[] = "{\"x\":{\"note\":";
     char *header = malloc(DEPTH + 64);
     assert_non_null(header);
-    memcpy(header, start, strlen(start));
-    memset(header + strlen(start), '[', DEPTH);
-    write_raw(folder_file(&folder, "model.safetensors"), header, strlen(start) + DEPTH, 0);
+    memcpy(header, start, sizeof start);
+    memset(header + sizeof start - 1, '[', DEPTH);
+    write_raw(folder_file(&folder, "model.safetensors"), header, sizeof start - 1 + DEPTH, 0);
     free(header);
     expect_open(&folder, "depth", DPE_BAD_DATA, "model.safetensors", "nesting");
     folder_remove(&folder);
