@@ -1,5 +1,5 @@
 /* Opening and closing a tokenizer; what can be asked of it without encoding. */
-#include "tokenizer_json.h"
+#include "tokenizer_load.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,17 +18,11 @@ dpe_status dpe_tokenizer_load(struct dpe_tokenizer *t, const char *bytes, size_t
     }
     dpe_sha256_add(hash, bytes, n);
     dpe_sha256_finish(hash, t->fingerprint);
-    json_error_t problem = {0};
-    json_t *root = json_loadb(bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &problem);
-    if (root == NULL) {
-        char quoted[80];
-        return dpe_fail(err, DPE_BAD_DATA, "line %d: not valid JSON: %s", problem.line,
-                        dpe_quote(quoted, problem.text, strlen(problem.text)));
-    }
-    const json_t *model = json_object_get(root, "model");
-    dpe_status status = DPE_OK;
-    if (!json_is_object(root) || !json_is_object(model)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "expected an object with a model, found none");
+    json_t *root = NULL;
+    dpe_status status = dpe_json_parse("content", bytes, n, &root, err);
+    json_t *model = json_object_get(root, "model");
+    if (status == DPE_OK && !json_is_object(model)) {
+        status = dpe_fail(err, DPE_BAD_DATA, "expected an object \"model\", found none");
     }
     /* ByteLevel among the pre-tokenizers decides how the vocabulary is read, normalisers how its
      * added tokens are. */

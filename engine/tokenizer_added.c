@@ -1,4 +1,5 @@
 /* Finding added tokens in a text: leftmost first, the longest of those that begin there. */
+#include "json_strict.h"
 #include "tokenizer_parts.h"
 
 #include <stdlib.h>
@@ -23,11 +24,11 @@ dpe_status dpe_added_set_init(struct dpe_added_set *set, const struct dpe_added_
     for (size_t i = 0; i < n; i++) {
         set->first[(unsigned char)tokens[i]->content.bytes[0]] = true;
         if (i > 0 && compare(tokens + i - 1, tokens + i) == 0) {
-            char quoted[80];
+            char quoted[96];
             return dpe_fail(err, DPE_BAD_DATA,
                             "added_tokens: two tokens (ids %d, %d) both match \"%s\"",
                             (int)tokens[i - 1]->id, (int)tokens[i]->id,
-                            dpe_quote(quoted, tokens[i]->content.bytes, tokens[i]->content.n));
+                            dpe_json_quote(quoted, tokens[i]->content.bytes, tokens[i]->content.n));
         }
     }
     return DPE_OK;

@@ -1,5 +1,6 @@
 /* Byte-pair encoding of one pre-token. The order of merges is that of the reference: lowest rank
  * first, leftmost first among equals. Short words are scanned, long ones keep a heap. */
+#include "json_strict.h"
 #include "tokenizer_parts.h"
 
 #include <stdlib.h>
@@ -69,10 +70,10 @@ static dpe_status unknown_symbol(struct dpe_bpe *bpe, const char *symbol, size_t
         return DPE_OK;
     }
     if (vocab->unk_id < 0) {
-        char quoted[80];
+        char quoted[96];
         return dpe_fail(err, DPE_BAD_DATA,
                         "\"%s\" is not in the vocabulary, and neither is its unk_token",
-                        dpe_quote(quoted, symbol, n));
+                        dpe_json_quote(quoted, symbol, n));
     }
     if (pending->unknown && !vocab->fuse_unk) {
         return dpe_tokens_append(&bpe->symbols, &vocab->unk_id, 1, err);

@@ -1,7 +1,7 @@
 /* Normaliser, pre-tokenizer, post-processor and decoder of a tokenizer file, each a component or a
  * sequence of them. What is not known is refused by name: a component that is skipped would give
  * other tokens without a word. */
-#include "tokenizer_json.h"
+#include "tokenizer_load.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,103 +12,97 @@ enum { MAX_DEPTH = 8 };
 static const char GPT2_PATTERN[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-static dpe_status unknown_type(const char *where, const char *type, struct dpe_error *err)
+static dpe_status unknown(const struct dpe_json_reader *r, const char *what, const char *name)
 {
-    char quoted[80];
-    return dpe_fail(err, DPE_BAD_DATA, "%s: type \"%s\" is not supported", where,
-                    dpe_quote(quoted, type, strlen(type)));
+    char quoted[96];
+    return dpe_fail(r->err, DPE_BAD_DATA, "%s: %s \"%s\" is not supported", r->file, what,
+                    dpe_json_quote(quoted, name, strlen(name)));
 }
 
-typedef dpe_status (*load_component)(struct dpe_tokenizer *, const json_t *, int,
-                                     struct dpe_error *);
+typedef dpe_status (*load_component)(struct dpe_tokenizer *, json_t *, int, struct dpe_error *);
 
-static dpe_status load_sequence(struct dpe_tokenizer *t, const json_t *component, const char *where,
-                                const char *key, load_component load, int depth,
-                                struct dpe_error *err)
+static dpe_status load_sequence(struct dpe_tokenizer *t, struct dpe_json_reader *r, const char *key,
+                                load_component load, int depth)
 {
-    const json_t *list = NULL;
-    dpe_status status = dpe_member_list(component, where, key, &list, err);
-    if (status == DPE_OK && depth >= MAX_DEPTH) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: sequences nested deeper than %d", where, MAX_DEPTH);
+    const json_t *list = dpe_tokenizer_need_list(r, key);
+    if (r->status == DPE_OK && depth >= MAX_DEPTH) {
+        return dpe_fail(r->err, DPE_BAD_DATA, "%s: sequences nested deeper than %d", r->file,
+                        MAX_DEPTH);
     }
-    for (size_t i = 0; status == DPE_OK && i < json_array_size(list); i++) {
-        const json_t *item = json_array_get(list, i);
-        status = json_is_object(item) ? load(t, item, depth + 1, err)
-                                      : dpe_fail(err, DPE_BAD_DATA,
-                                                 "%s.%s: expected objects with a type", where, key);
+    for (size_t i = 0; r->status == DPE_OK && i < json_array_size(list); i++) {
+        json_t *item = json_array_get(list, i);
+        if (!json_is_object(item)) {
+            dpe_json_expected(r, key, "a list of objects");
+        } else {
+            r->status = load(t, item, depth + 1, r->err);
+        }
     }
-    return status;
+    return r->status;
 }
 
-static dpe_status too_many(const char *where, struct dpe_error *err)
+static dpe_status too_many(const struct dpe_json_reader *r)
 {
-    return dpe_fail(err, DPE_BAD_DATA, "%s: more than %d components", where, DPE_MAX_STEPS);
+    return dpe_fail(r->err, DPE_BAD_DATA, "%s: more than %d components", r->file, DPE_MAX_STEPS);
 }
 
 /* A string member as text of our own. */
-static dpe_status copy_string(const json_t *object, const char *where, const char *key,
-                              struct dpe_text *text, struct dpe_error *err)
+static dpe_status copy_string(struct dpe_json_reader *r, const char *key, struct dpe_text *text)
 {
-    const char *bytes = "";
-    size_t n = 0;
-    dpe_status status = dpe_member_string(object, where, key, true, &bytes, &n, err);
-    return status == DPE_OK ? dpe_text_append(text, bytes, n, err) : status;
+    const char *bytes = dpe_tokenizer_need_string(r, key);
+    if (r->status == DPE_OK) {
+        r->status = dpe_text_append(text, bytes, strlen(bytes), r->err);
+    }
+    return r->status;
 }
 
 /* A string member that must be one character. */
-static dpe_status copy_character(const json_t *object, const char *where, const char *key,
-                                 struct dpe_text *text, struct dpe_error *err)
+static dpe_status copy_character(struct dpe_json_reader *r, const char *key, struct dpe_text *text)
 {
-    dpe_status status = copy_string(object, where, key, text, err);
     size_t length = 0;
-    if (status == DPE_OK && text->n > 0) {
+    if (copy_string(r, key, text) == DPE_OK) {
         dpe_utf8_next(text->bytes, &length);
+        if (text->n == 0 || length != text->n) {
+            dpe_json_expected(r, key, "one character");
+        }
     }
-    if (status == DPE_OK && (text->n == 0 || length != text->n)) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s.%s: expected one character", where, key);
-    }
-    return status;
+    return r->status;
 }
 
-/* "pattern": {"String": …}, what Replace components have. */
-static dpe_status copy_literal_pattern(const json_t *component, const char *where,
-                                       struct dpe_text *text, struct dpe_error *err)
+/* What Replace components have: {"pattern": {"String": what}, "content": by what}. */
+static dpe_status load_replace(struct dpe_json_reader *r, struct dpe_text *pattern,
+                               struct dpe_text *content)
 {
-    const json_t *pattern = NULL;
-    dpe_status status = dpe_member_object(component, where, "pattern", &pattern, err);
-    if (status != DPE_OK) {
-        return status;
+    struct dpe_json_reader inner = *r;
+    inner.from = dpe_tokenizer_need_object(r, "pattern");
+    inner.object = "pattern.";
+    if (r->status == DPE_OK && dpe_json_member(&inner, "Regex") != NULL) {
+        return dpe_fail(r->err, DPE_BAD_DATA, "%s: Replace with a Regex is not supported", r->file);
     }
-    if (json_object_get(pattern, "Regex") != NULL) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: Replace with a Regex is not supported", where);
+    if (r->status == DPE_OK) {
+        r->status = copy_string(&inner, "String", pattern);
     }
-    status = copy_string(pattern, where, "String", text, err);
-    if (status == DPE_OK && text->n == 0) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: Replace of an empty String", where);
+    if (r->status == DPE_OK && pattern->n == 0) {
+        return dpe_fail(r->err, DPE_BAD_DATA, "%s: Replace of an empty String", r->file);
     }
-    return status;
+    return r->status == DPE_OK ? copy_string(r, "content", content) : r->status;
 }
 
 /* ------------------------------------------------------------------------------------- normaliser
  */
 
-dpe_status dpe_load_normalizer(struct dpe_tokenizer *t, const json_t *component, int depth,
+dpe_status dpe_load_normalizer(struct dpe_tokenizer *t, json_t *component, int depth,
                                struct dpe_error *err)
 {
-    static const char where[] = "normalizer";
-    const char *type = NULL;
     if (component == NULL || json_is_null(component)) {
         return DPE_OK;
     }
-    dpe_status status = dpe_member_type(component, where, &type, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    struct dpe_json_reader r = {"normalizer", "", component, err, DPE_OK};
+    const char *type = dpe_tokenizer_need_string(&r, "type");
     if (strcmp(type, "Sequence") == 0) {
-        return load_sequence(t, component, where, "normalizers", dpe_load_normalizer, depth, err);
+        return load_sequence(t, &r, "normalizers", dpe_load_normalizer, depth);
     }
-    if (t->n_normalizers == DPE_MAX_STEPS) {
-        return too_many(where, err);
+    if (r.status != DPE_OK || t->n_normalizers == DPE_MAX_STEPS) {
+        return r.status != DPE_OK ? r.status : too_many(&r);
     }
     struct dpe_normalizer *normalizer = t->normalizers + t->n_normalizers++;
     if (strcmp(type, "NFC") == 0) {
@@ -117,257 +111,178 @@ dpe_status dpe_load_normalizer(struct dpe_tokenizer *t, const json_t *component,
     }
     if (strcmp(type, "Prepend") == 0) {
         normalizer->kind = DPE_NORMALIZE_PREPEND;
-        return copy_string(component, where, "prepend", &normalizer->content, err);
+        return copy_string(&r, "prepend", &normalizer->content);
     }
     if (strcmp(type, "Replace") == 0) {
         normalizer->kind = DPE_NORMALIZE_REPLACE;
-        status = copy_literal_pattern(component, where, &normalizer->pattern, err);
-        return status == DPE_OK
-                   ? copy_string(component, where, "content", &normalizer->content, err)
-                   : status;
+        return load_replace(&r, &normalizer->pattern, &normalizer->content);
     }
-    return unknown_type(where, type, err);
+    return unknown(&r, "type", type);
 }
 
 /* ---------------------------------------------------------------------------------- pre-tokenizer
  */
 
-static const char PRE_TOKENIZER[] = "pre_tokenizer";
-
-static dpe_status next_step(struct dpe_tokenizer *t, enum dpe_step_kind kind,
-                            struct dpe_step **step, struct dpe_error *err)
+static struct dpe_step *next_step(struct dpe_tokenizer *t, struct dpe_json_reader *r,
+                                  enum dpe_step_kind kind)
 {
     if (t->n_steps == DPE_MAX_STEPS) {
-        return too_many(PRE_TOKENIZER, err);
+        r->status = too_many(r);
+        return NULL;
     }
-    *step = t->steps + t->n_steps++;
-    (*step)->kind = kind;
-    return DPE_OK;
+    struct dpe_step *step = t->steps + t->n_steps++;
+    step->kind = kind;
+    return step;
 }
 
-static dpe_status load_split(struct dpe_tokenizer *t, const json_t *component,
-                             struct dpe_error *err)
+static dpe_status load_split(struct dpe_tokenizer *t, struct dpe_json_reader *r)
 {
     static const char *const behaviors[] = {"Isolated", "Removed", "MergedWithPrevious",
                                             "MergedWithNext", "Contiguous"};
-    struct dpe_step *step = NULL;
-    const json_t *pattern = NULL;
-    const char *behavior = "", *text = NULL;
-    size_t n_behavior = 0, n = 0;
-    dpe_status status = next_step(t, DPE_STEP_PATTERN, &step, err);
-    if (status != DPE_OK ||
-        (status = dpe_member_object(component, PRE_TOKENIZER, "pattern", &pattern, err)) !=
-            DPE_OK ||
-        (status = dpe_member_string(component, PRE_TOKENIZER, "behavior", true, &behavior,
-                                    &n_behavior, err)) != DPE_OK ||
-        (status = dpe_member_bool(component, PRE_TOKENIZER, "invert", true, &step->invert, err)) !=
-            DPE_OK) {
-        return status;
+    struct dpe_step *step = next_step(t, r, DPE_STEP_PATTERN);
+    struct dpe_json_reader pattern = *r;
+    pattern.from = dpe_tokenizer_need_object(r, "pattern");
+    pattern.object = "pattern.";
+    const char *behavior = dpe_tokenizer_need_string(r, "behavior");
+    bool invert = dpe_tokenizer_need_bool(r, "invert");
+    if (r->status != DPE_OK) {
+        return r->status;
     }
-    bool known = false;
-    for (size_t i = 0; i < sizeof behaviors / sizeof behaviors[0] && !known; i++) {
-        known = strcmp(behavior, behaviors[i]) == 0;
-        step->behavior = known ? (enum dpe_split_behavior)i : step->behavior;
+    size_t found = 0;
+    while (found < 5 && strcmp(behavior, behaviors[found]) != 0) {
+        found++;
     }
-    if (!known) {
-        char quoted[80];
-        return dpe_fail(err, DPE_BAD_DATA, "%s: Split behavior \"%s\" is not supported",
-                        PRE_TOKENIZER, dpe_quote(quoted, behavior, n_behavior));
+    if (found == 5) {
+        return unknown(r, "Split behavior", behavior);
     }
-    bool literal = json_object_get(pattern, "String") != NULL;
-    status = dpe_member_string(pattern, PRE_TOKENIZER, literal ? "String" : "Regex", true, &text,
-                               &n, err);
-    if (status == DPE_OK) {
-        status = literal ? dpe_pattern_literal(&step->pattern, text, n, err)
-                         : dpe_pattern_compile(&step->pattern, text, n, err);
-        if (status != DPE_OK) {
-            dpe_fail_prefix(err, "%s: Split", PRE_TOKENIZER);
-        }
+    step->behavior = (enum dpe_split_behavior)found;
+    step->invert = invert;
+    bool literal = dpe_json_member(&pattern, "String") != NULL;
+    const char *text = dpe_tokenizer_need_string(&pattern, literal ? "String" : "Regex");
+    if (pattern.status != DPE_OK) {
+        return pattern.status;
     }
-    return status;
+    r->status = literal ? dpe_pattern_literal(&step->pattern, text, strlen(text), r->err)
+                        : dpe_pattern_compile(&step->pattern, text, strlen(text), r->err);
+    if (r->status != DPE_OK) {
+        dpe_fail_prefix(r->err, "%s: Split", r->file);
+    }
+    return r->status;
 }
 
-static dpe_status load_digits(struct dpe_tokenizer *t, const json_t *component,
-                              struct dpe_error *err)
+static dpe_status load_digits(struct dpe_tokenizer *t, struct dpe_json_reader *r)
 {
-    struct dpe_step *step = NULL;
-    bool individual = false;
-    dpe_status status = next_step(t, DPE_STEP_DIGITS, &step, err);
-    if (status == DPE_OK) {
-        status =
-            dpe_member_bool(component, PRE_TOKENIZER, "individual_digits", true, &individual, err);
+    struct dpe_step *step = next_step(t, r, DPE_STEP_DIGITS);
+    bool individual = dpe_tokenizer_need_bool(r, "individual_digits");
+    if (r->status == DPE_OK) {
         step->behavior = individual ? DPE_SPLIT_ISOLATED : DPE_SPLIT_CONTIGUOUS;
     }
-    return status;
+    return r->status;
 }
 
-static dpe_status load_byte_level(struct dpe_tokenizer *t, const json_t *component,
-                                  struct dpe_error *err)
+static dpe_status load_byte_level(struct dpe_tokenizer *t, struct dpe_json_reader *r)
 {
-    bool prefix = false, regex = true, trim = false;
-    struct dpe_step *step = NULL;
-    dpe_status status = DPE_OK;
-    if ((status = dpe_member_bool(component, PRE_TOKENIZER, "add_prefix_space", true, &prefix,
-                                  err)) != DPE_OK ||
-        (status = dpe_member_bool(component, PRE_TOKENIZER, "trim_offsets", false, &trim, err)) !=
-            DPE_OK ||
-        (status = dpe_member_bool(component, PRE_TOKENIZER, "use_regex", false, &regex, err)) !=
-            DPE_OK) {
-        return status;
-    }
-    if (prefix) {
-        status = next_step(t, DPE_STEP_PREFIX_SPACE, &step, err);
-    }
-    if (status == DPE_OK && regex) {
-        status = next_step(t, DPE_STEP_PATTERN, &step, err);
-        if (status == DPE_OK) {
-            status =
-                dpe_pattern_compile(&step->pattern, GPT2_PATTERN, sizeof GPT2_PATTERN - 1, err);
-        }
-    }
+    bool prefix = dpe_tokenizer_need_bool(r, "add_prefix_space");
+    bool regex = dpe_json_bool(r, "use_regex", true);
     t->vocab.byte_level = true;
-    return status;
+    if (r->status == DPE_OK && prefix) {
+        next_step(t, r, DPE_STEP_PREFIX_SPACE);
+    }
+    if (r->status == DPE_OK && regex) {
+        struct dpe_step *step = next_step(t, r, DPE_STEP_PATTERN);
+        return step == NULL ? r->status
+                            : dpe_pattern_compile(&step->pattern, GPT2_PATTERN,
+                                                  sizeof GPT2_PATTERN - 1, r->err);
+    }
+    return r->status;
 }
 
 /* Older files say add_prefix_space instead of prepend_scheme; false means never. */
-static dpe_status read_prepend(const json_t *component, const char *where,
-                               enum dpe_prepend *prepend, struct dpe_error *err)
+static dpe_status read_prepend(struct dpe_json_reader *r, enum dpe_prepend *prepend)
 {
-    const char *scheme = "always";
-    size_t n = 0;
-    bool prefix = true;
-    dpe_status status =
-        dpe_member_string(component, where, "prepend_scheme", false, &scheme, &n, err);
-    if (status == DPE_OK) {
-        status = dpe_member_bool(component, where, "add_prefix_space", false, &prefix, err);
+    const char *scheme = dpe_json_string(r, "prepend_scheme", NULL);
+    bool prefix = dpe_json_bool(r, "add_prefix_space", true);
+    if (r->status != DPE_OK) {
+        return r->status;
     }
-    if (status != DPE_OK) {
-        return status;
+    if (!prefix && scheme != NULL && strcmp(scheme, "never") != 0) {
+        return dpe_fail(r->err, DPE_BAD_DATA,
+                        "%s: Metaspace: add_prefix_space contradicts prepend_scheme", r->file);
     }
-    bool named = json_object_get(component, "prepend_scheme") != NULL;
-    if (!prefix && named && strcmp(scheme, "never") != 0) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: Metaspace: add_prefix_space contradicts prepend_scheme", where);
-    }
-    if (!prefix || strcmp(scheme, "never") == 0) {
+    if (!prefix || (scheme != NULL && strcmp(scheme, "never") == 0)) {
         *prepend = DPE_PREPEND_NEVER;
+    } else if (scheme == NULL || strcmp(scheme, "always") == 0) {
+        *prepend = DPE_PREPEND_ALWAYS;
     } else if (strcmp(scheme, "first") == 0) {
         *prepend = DPE_PREPEND_FIRST;
-    } else if (strcmp(scheme, "always") == 0) {
-        *prepend = DPE_PREPEND_ALWAYS;
     } else {
-        char quoted[80];
-        return dpe_fail(err, DPE_BAD_DATA, "%s: prepend_scheme \"%s\" is not supported", where,
-                        dpe_quote(quoted, scheme, n));
+        return unknown(r, "prepend_scheme", scheme);
     }
     return DPE_OK;
 }
 
-static dpe_status load_metaspace(struct dpe_tokenizer *t, const json_t *component,
-                                 struct dpe_error *err)
+static dpe_status load_metaspace(struct dpe_tokenizer *t, struct dpe_json_reader *r)
 {
-    struct dpe_step *step = NULL;
     struct dpe_text replacement = {0};
-    bool split = true;
-    dpe_status status = next_step(t, DPE_STEP_METASPACE, &step, err);
-    if (status == DPE_OK) {
-        status = copy_character(component, PRE_TOKENIZER, "replacement", &replacement, err);
-    }
-    if (status == DPE_OK) {
+    struct dpe_step *step = next_step(t, r, DPE_STEP_METASPACE);
+    bool split = dpe_json_bool(r, "split", true);
+    if (copy_character(r, "replacement", &replacement) == DPE_OK) {
         memcpy(step->replacement, replacement.bytes, replacement.n);
         step->n_replacement = replacement.n;
-        status = read_prepend(component, PRE_TOKENIZER, &step->prepend, err);
+        r->status = read_prepend(r, &step->prepend);
     }
-    if (status == DPE_OK) {
-        status = dpe_member_bool(component, PRE_TOKENIZER, "split", false, &split, err);
-    }
-    if (status == DPE_OK && split) {
-        status = next_step(t, DPE_STEP_PATTERN, &step, err);
-        if (status == DPE_OK) {
+    if (r->status == DPE_OK && split) {
+        step = next_step(t, r, DPE_STEP_PATTERN);
+        if (step != NULL) {
             step->behavior = DPE_SPLIT_MERGED_WITH_NEXT;
-            status = dpe_pattern_literal(&step->pattern, replacement.bytes, replacement.n, err);
+            r->status =
+                dpe_pattern_literal(&step->pattern, replacement.bytes, replacement.n, r->err);
         }
     }
     dpe_text_free(&replacement);
-    return status;
+    return r->status;
 }
 
-dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, const json_t *component, int depth,
+dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, int depth,
                                   struct dpe_error *err)
 {
-    const char *type = NULL;
     if (component == NULL || json_is_null(component)) {
         return DPE_OK;
     }
-    dpe_status status = dpe_member_type(component, PRE_TOKENIZER, &type, err);
-    if (status != DPE_OK) {
-        return status;
+    struct dpe_json_reader r = {"pre_tokenizer", "", component, err, DPE_OK};
+    const char *type = dpe_tokenizer_need_string(&r, "type");
+    if (r.status != DPE_OK) {
+        return r.status;
     }
     if (strcmp(type, "Sequence") == 0) {
-        return load_sequence(t, component, PRE_TOKENIZER, "pretokenizers", dpe_load_pre_tokenizer,
-                             depth, err);
+        return load_sequence(t, &r, "pretokenizers", dpe_load_pre_tokenizer, depth);
     }
     if (t->vocab.byte_level) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s after ByteLevel is not supported", PRE_TOKENIZER,
-                        type);
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "pre_tokenizer: a component after ByteLevel is not "
+                        "supported");
     }
     if (strcmp(type, "Split") == 0) {
-        return load_split(t, component, err);
+        return load_split(t, &r);
     }
     if (strcmp(type, "Digits") == 0) {
-        return load_digits(t, component, err);
+        return load_digits(t, &r);
     }
     if (strcmp(type, "ByteLevel") == 0) {
-        return load_byte_level(t, component, err);
+        return load_byte_level(t, &r);
     }
     if (strcmp(type, "Metaspace") == 0) {
-        return load_metaspace(t, component, err);
+        return load_metaspace(t, &r);
     }
-    return unknown_type(PRE_TOKENIZER, type, err);
+    return unknown(&r, "type", type);
 }
 
 /* ---------------------------------------------------------------------------------------- decoder
  */
 
-static dpe_status load_strip(struct dpe_decoder *decoder, const json_t *component,
-                             const char *where, struct dpe_error *err)
+static dpe_status load_one_decoder(struct dpe_json_reader *r, const char *type,
+                                   struct dpe_decoder *decoder)
 {
-    int64_t start = 0, stop = 0;
-    decoder->kind = DPE_DECODE_STRIP;
-    dpe_status status = copy_character(component, where, "content", &decoder->content, err);
-    if (status == DPE_OK) {
-        status = dpe_member_count(json_object_get(component, "start"), where, "start", INT32_MAX,
-                                  &start, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_member_count(json_object_get(component, "stop"), where, "stop", INT32_MAX,
-                                  &stop, err);
-    }
-    decoder->start = (size_t)start;
-    decoder->stop = (size_t)stop;
-    return status;
-}
-
-dpe_status dpe_load_decoder(struct dpe_tokenizer *t, const json_t *component, int depth,
-                            struct dpe_error *err)
-{
-    static const char where[] = "decoder";
-    const char *type = NULL;
-    if (component == NULL || json_is_null(component)) {
-        return DPE_OK;
-    }
-    t->has_decoder = true;
-    dpe_status status = dpe_member_type(component, where, &type, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    if (strcmp(type, "Sequence") == 0) {
-        return load_sequence(t, component, where, "decoders", dpe_load_decoder, depth, err);
-    }
-    if (t->n_decoders == DPE_MAX_STEPS) {
-        return too_many(where, err);
-    }
-    struct dpe_decoder *decoder = t->decoders + t->n_decoders++;
     if (strcmp(type, "ByteLevel") == 0) {
         decoder->kind = DPE_DECODE_BYTE_LEVEL;
         return DPE_OK;
@@ -382,113 +297,124 @@ dpe_status dpe_load_decoder(struct dpe_tokenizer *t, const json_t *component, in
     }
     if (strcmp(type, "Replace") == 0) {
         decoder->kind = DPE_DECODE_REPLACE;
-        status = copy_literal_pattern(component, where, &decoder->pattern, err);
-        return status == DPE_OK ? copy_string(component, where, "content", &decoder->content, err)
-                                : status;
+        return load_replace(r, &decoder->pattern, &decoder->content);
     }
     if (strcmp(type, "Strip") == 0) {
-        return load_strip(decoder, component, where, err);
+        decoder->kind = DPE_DECODE_STRIP;
+        decoder->start = (size_t)dpe_json_integer(r, "start", 0, INT32_MAX, -1);
+        decoder->stop = (size_t)dpe_json_integer(r, "stop", 0, INT32_MAX, -1);
+        return copy_character(r, "content", &decoder->content);
     }
     if (strcmp(type, "Metaspace") == 0) {
         enum dpe_prepend prepend = DPE_PREPEND_NEVER;
         decoder->kind = DPE_DECODE_METASPACE;
-        status = copy_character(component, where, "replacement", &decoder->content, err);
-        status = status == DPE_OK ? read_prepend(component, where, &prepend, err) : status;
+        if (copy_character(r, "replacement", &decoder->content) == DPE_OK) {
+            r->status = read_prepend(r, &prepend);
+        }
         decoder->drop_first = prepend != DPE_PREPEND_NEVER;
-        return status;
+        return r->status;
     }
-    return unknown_type(where, type, err);
+    return unknown(r, "type", type);
+}
+
+dpe_status dpe_load_decoder(struct dpe_tokenizer *t, json_t *component, int depth,
+                            struct dpe_error *err)
+{
+    if (component == NULL || json_is_null(component)) {
+        return DPE_OK;
+    }
+    t->has_decoder = true;
+    struct dpe_json_reader r = {"decoder", "", component, err, DPE_OK};
+    const char *type = dpe_tokenizer_need_string(&r, "type");
+    if (strcmp(type, "Sequence") == 0) {
+        return load_sequence(t, &r, "decoders", dpe_load_decoder, depth);
+    }
+    if (r.status != DPE_OK || t->n_decoders == DPE_MAX_STEPS) {
+        return r.status != DPE_OK ? r.status : too_many(&r);
+    }
+    return load_one_decoder(&r, type, t->decoders + t->n_decoders++);
 }
 
 /* --------------------------------------------------------------------------------- post-processor
  */
 
-static const char POST_PROCESSOR[] = "post_processor";
-
-static dpe_status append_special(struct dpe_tokenizer *t, const json_t *specials, const char *name,
-                                 struct dpe_tokens *to, struct dpe_error *err)
+static dpe_status append_special(struct dpe_tokenizer *t, struct dpe_json_reader *specials,
+                                 const char *name, struct dpe_tokens *to)
 {
-    char quoted[80];
-    const json_t *special = json_object_get(specials, name), *ids = NULL;
-    if (special == NULL) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\" is not among its special_tokens",
-                        POST_PROCESSOR, dpe_quote(quoted, name, strlen(name)));
-    }
-    dpe_status status = dpe_member_list(special, POST_PROCESSOR, "ids", &ids, err);
+    struct dpe_json_reader special = *specials;
+    special.from = dpe_tokenizer_need_object(specials, name);
+    special.object = "special token ";
+    const json_t *ids =
+        specials->status == DPE_OK ? dpe_tokenizer_need_list(&special, "ids") : NULL;
+    dpe_status status = specials->status == DPE_OK ? special.status : specials->status;
     for (size_t i = 0; status == DPE_OK && i < json_array_size(ids); i++) {
-        int64_t number = 0;
+        int32_t id = -1;
         status =
-            dpe_member_count(json_array_get(ids, i), POST_PROCESSOR, name, INT32_MAX, &number, err);
-        if (status == DPE_OK && (number >= t->vocab.n_ids || !t->vocab.known[number])) {
-            return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\" has id %lld, which is no token",
-                            POST_PROCESSOR, dpe_quote(quoted, name, strlen(name)),
-                            (long long)number);
+            dpe_tokenizer_read_id(json_array_get(ids, i), special.file, name, &id, special.err);
+        if (status == DPE_OK && (id >= t->vocab.n_ids || !t->vocab.known[id])) {
+            char quoted[96];
+            return dpe_fail(special.err, DPE_BAD_DATA, "%s: \"%s\" has id %d, which is no token",
+                            special.file, dpe_json_quote(quoted, name, strlen(name)), (int)id);
         }
-        if (status == DPE_OK) {
-            status = dpe_tokens_append(to, &(int32_t){(int32_t)number}, 1, err);
-        }
+        status = status == DPE_OK ? dpe_tokens_append(to, &id, 1, special.err) : status;
     }
     return status;
 }
 
 /* "single": what stands before and after the one sequence. */
-static dpe_status load_template(struct dpe_tokenizer *t, const json_t *component,
-                                struct dpe_error *err)
+static dpe_status load_template(struct dpe_tokenizer *t, struct dpe_json_reader *r)
 {
-    const json_t *single = NULL, *specials = NULL;
-    dpe_status status = dpe_member_list(component, POST_PROCESSOR, "single", &single, err);
-    if (status == DPE_OK) {
-        status = dpe_member_object(component, POST_PROCESSOR, "special_tokens", &specials, err);
-    }
-    size_t n_sequences = 0;
-    for (size_t i = 0; status == DPE_OK && i < json_array_size(single); i++) {
-        const json_t *piece = json_array_get(single, i);
-        const json_t *sequence = json_object_get(piece, "Sequence");
-        const json_t *special = json_object_get(piece, "SpecialToken");
-        const char *name = "";
-        size_t n = 0;
+    const json_t *single = dpe_tokenizer_need_list(r, "single");
+    struct dpe_json_reader specials = *r;
+    specials.from = dpe_tokenizer_need_object(r, "special_tokens");
+    specials.object = "special_tokens.";
+    int n_sequences = 0;
+    for (size_t i = 0; r->status == DPE_OK && i < json_array_size(single); i++) {
+        json_t *piece = json_array_get(single, i);
+        json_t *sequence = json_object_get(piece, "Sequence");
+        struct dpe_json_reader inner = *r;
+        inner.from = sequence != NULL ? sequence : json_object_get(piece, "SpecialToken");
+        inner.object = "single.";
+        const char *id = dpe_tokenizer_need_string(&inner, "id");
+        r->status = inner.status;
         if (sequence != NULL) {
-            status = dpe_member_string(sequence, POST_PROCESSOR, "id", true, &name, &n, err);
-            n_sequences += strcmp(name, "A") == 0 ? 1 : 2;
-            continue;
-        }
-        status = dpe_member_string(special, POST_PROCESSOR, "id", true, &name, &n, err);
-        if (status == DPE_OK) {
-            status =
-                append_special(t, specials, name, n_sequences == 0 ? &t->prefix : &t->suffix, err);
+            n_sequences += strcmp(id, "A") == 0 ? 1 : 2;
+        } else if (r->status == DPE_OK) {
+            r->status =
+                append_special(t, &specials, id, n_sequences == 0 ? &t->prefix : &t->suffix);
         }
     }
-    if (status == DPE_OK && n_sequences != 1) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: expected sequence A once in single",
-                        POST_PROCESSOR);
+    if (r->status == DPE_OK && n_sequences != 1) {
+        dpe_json_expected(r, "single", "sequence A once");
     }
-    return status;
+    return r->status;
 }
 
-dpe_status dpe_load_post_processor(struct dpe_tokenizer *t, const json_t *component, int depth,
+dpe_status dpe_load_post_processor(struct dpe_tokenizer *t, json_t *component, int depth,
                                    struct dpe_error *err)
 {
-    const char *type = NULL;
     if (component == NULL || json_is_null(component)) {
         return DPE_OK;
     }
-    dpe_status status = dpe_member_type(component, POST_PROCESSOR, &type, err);
-    if (status != DPE_OK) {
-        return status;
+    struct dpe_json_reader r = {"post_processor", "", component, err, DPE_OK};
+    const char *type = dpe_tokenizer_need_string(&r, "type");
+    if (r.status != DPE_OK) {
+        return r.status;
     }
     if (strcmp(type, "Sequence") == 0) {
-        return load_sequence(t, component, POST_PROCESSOR, "processors", dpe_load_post_processor,
-                             depth, err);
+        return load_sequence(t, &r, "processors", dpe_load_post_processor, depth);
     }
     if (strcmp(type, "ByteLevel") == 0) { /* moves offsets only */
         return DPE_OK;
     }
-    if (strcmp(type, "TemplateProcessing") == 0) {
-        if (t->prefix.n + t->suffix.n > 0) {
-            return dpe_fail(err, DPE_BAD_DATA, "%s: a second TemplateProcessing is not supported",
-                            POST_PROCESSOR);
-        }
-        return load_template(t, component, err);
+    if (strcmp(type, "TemplateProcessing") != 0) {
+        return unknown(&r, "type", type);
     }
-    return unknown_type(POST_PROCESSOR, type, err);
+    /* Two would put BOS twice; the reference takes the first one's output for a pair of texts. */
+    if (t->has_template) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "post_processor: a second TemplateProcessing is not supported");
+    }
+    t->has_template = true;
+    return load_template(t, &r);
 }

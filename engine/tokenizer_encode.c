@@ -1,5 +1,6 @@
 /* Text to ids: added tokens, normalisers, pre-tokenizer steps, BPE, post-processor. Pieces stream
  * depth first through the steps; no list of them is ever kept. */
+#include "json_strict.h"
 #include "tokenizer_parts.h"
 
 #include <stdlib.h>
@@ -344,10 +345,10 @@ static dpe_status split_added(struct encoder *e, const struct dpe_added_set *set
             continue;
         }
         if (token->special && e->special == DPE_SPECIAL_ERROR) {
-            char quoted[80];
+            char quoted[96];
             e->special_at = offset + start;
             return dpe_fail(e->err, DPE_BAD_DATA, "the special token \"%s\" is written in the text",
-                            dpe_quote(quoted, token->content.bytes, token->content.n));
+                            dpe_json_quote(quoted, token->content.bytes, token->content.n));
         }
         strip(token, piece, done, &start, &end);
         if (done < start) {

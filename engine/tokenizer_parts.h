@@ -239,8 +239,9 @@ struct dpe_tokenizer {
     size_t n_steps;
     struct dpe_decoder decoders[DPE_MAX_STEPS];
     size_t n_decoders;
-    bool has_decoder; /**< without one the reference joins tokens by spaces */
-    struct dpe_tokens prefix, suffix;
+    bool has_decoder;                 /**< without one the reference joins tokens by spaces */
+    struct dpe_tokens prefix, suffix; /**< of the post-processor's template */
+    bool has_template;
 };
 
 /** Fill a zeroed tokenizer from the bytes of tokenizer.json. On failure the caller closes it. */

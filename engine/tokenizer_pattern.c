@@ -1,6 +1,7 @@
 /* Regular expressions of tokenizer files: the reference compiles them with Oniguruma (Ruby's
  * syntax), we with PCRE2. A translation walks the pattern, lets through what both read alike,
  * writes out character classes from our tables and refuses the rest by name. */
+#include "json_strict.h"
 #include "tokenizer_parts.h"
 
 #include <stdio.h>
@@ -89,9 +90,9 @@ static dpe_status translate_property(struct translation *t, bool complement)
     }
     const struct dpe_unicode_class *set = dpe_unicode_category(name, (size_t)(close - name));
     if (set == NULL) {
-        char quoted[80], what[120];
+        char quoted[96], what[128];
         snprintf(what, sizeof what, "property %s",
-                 dpe_quote(quoted, open, (size_t)(close - open) + 1));
+                 dpe_json_quote(quoted, open, (size_t)(close - open) + 1));
         return unsupported(t, what);
     }
     t->at += (size_t)(close - open) + 1;

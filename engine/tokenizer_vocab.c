@@ -1,4 +1,5 @@
 /* The vocabulary: tokens by text, by what they match and by id; merges by pair. */
+#include "json_strict.h"
 #include "tokenizer_parts.h"
 
 #include <stdio.h>
@@ -152,19 +153,19 @@ static bool to_bytes(const struct dpe_vocab *vocab, const char *text, size_t n, 
 dpe_status dpe_vocab_add(struct dpe_vocab *vocab, int32_t id, const char *text, size_t n,
                          bool in_model, struct dpe_error *err)
 {
-    char quoted[80];
+    char quoted[96];
     if (vocab->known[id]) {
-        char other[80];
+        char other[96];
         struct dpe_span span = vocab->text[id];
         return dpe_fail(err, DPE_BAD_DATA, "id %d is given to two tokens, \"%s\" and \"%s\"",
-                        (int)id, dpe_quote(other, vocab->arena + span.offset, span.n),
-                        dpe_quote(quoted, text, n));
+                        (int)id, dpe_json_quote(other, vocab->arena + span.offset, span.n),
+                        dpe_json_quote(quoted, text, n));
     }
     uint32_t hash = (uint32_t)dpe_vocab_hash(text, n);
     struct dpe_id_slot *slot = find_slot(vocab, vocab->by_text, vocab->text, text, n, hash);
     if (slot->id >= 0) {
         return dpe_fail(err, DPE_BAD_DATA, "token \"%s\" is listed twice, with ids %d and %d",
-                        dpe_quote(quoted, text, n), (int)slot->id, (int)id);
+                        dpe_json_quote(quoted, text, n), (int)slot->id, (int)id);
     }
     vocab->known[id] = 1;
     vocab->text[id] = (struct dpe_span){(uint32_t)vocab->arena_n, (uint32_t)n};
@@ -225,9 +226,9 @@ static bool crosses_words(const char *text, size_t n)
 static dpe_status not_in_vocabulary(const char *text, size_t n, uint32_t rank,
                                     struct dpe_error *err)
 {
-    char quoted[80];
+    char quoted[96];
     return dpe_fail(err, DPE_BAD_DATA, "model.merges: merge %u: \"%s\" is not in model.vocab", rank,
-                    dpe_quote(quoted, text, n));
+                    dpe_json_quote(quoted, text, n));
 }
 
 dpe_status dpe_vocab_merge(struct dpe_vocab *vocab, const char *left, size_t n_left,

@@ -1,7 +1,6 @@
 /* Looking up character classes, walking UTF-8. */
 #include "unicode.h"
 
-#include <stdio.h>
 #include <string.h>
 
 bool dpe_unicode_has(const struct dpe_unicode_class *set, uint32_t point)
@@ -122,30 +121,4 @@ dpe_status dpe_utf8_repair(const char *bytes, size_t n, struct dpe_text *out, st
         }
     }
     return status;
-}
-
-const char *dpe_quote(char out[80], const char *bytes, size_t n)
-{
-    size_t at = 0;
-    size_t valid = dpe_utf8_check(bytes, n);
-    for (size_t i = 0; i < n; i++) {
-        if (at > 60) {
-            memcpy(out + at, "...", 4);
-            return out;
-        }
-        unsigned char c = (unsigned char)bytes[i];
-        if (c < 0x20 || c == 0x7f || i >= valid) {
-            at += (size_t)snprintf(out + at, 80 - at, "\\x%02x", c);
-            continue;
-        }
-        size_t length = 1;
-        if (c >= 0x80) {
-            dpe_utf8_next(bytes + i, &length);
-        }
-        memcpy(out + at, bytes + i, length);
-        at += length;
-        i += length - 1;
-    }
-    out[at] = '\0';
-    return out;
 }

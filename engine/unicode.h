@@ -48,7 +48,4 @@ size_t dpe_utf8_bad_length(const char *s, size_t n);
 dpe_status dpe_utf8_repair(const char *bytes, size_t n, struct dpe_text *out,
                            struct dpe_error *err);
 
-/** `n` bytes for a message: escaped where not printable, cut at 60 bytes; returns `out`. */
-const char *dpe_quote(char out[80], const char *bytes, size_t n);
-
 #endif
