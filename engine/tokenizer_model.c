@@ -254,6 +254,11 @@ static dpe_status add_token(struct dpe_tokenizer *t, json_t *json, int64_t *next
     if (status == DPE_OK) {
         status = dpe_text_append(&token->content, text, n_text, err);
     }
+    if (status == DPE_OK && n_text == 0) {
+        char quoted[96];
+        status = dpe_fail(err, DPE_BAD_DATA, "added_tokens: \"%s\" becomes empty when normalised",
+                          dpe_json_quote(quoted, content, n));
+    }
     dpe_text_free(buffers);
     dpe_text_free(buffers + 1);
     t->added_by_id[id] = token;
