@@ -8,8 +8,7 @@
 #include "model.h"
 #include "ops.h"
 
-/* The matrices of a layer: name, place, sizes (0 = hidden, 1 = query, 2 = key/value, 3 =
- * intermediate). */
+/* The matrices of a layer: name, places of matrix and bias, sizes. */
 enum width { HIDDEN, QUERY, KEY_VALUE, INTERMEDIATE };
 static const struct {
     const char *name;
