@@ -165,22 +165,10 @@ static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe
     return DPE_OK;
 }
 
-dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unlock, char *note,
-                         struct dpe_error *err)
+/* The lock file is open and flocked: whose was it, and now it is ours. */
+static dpe_status take_over(int fd, const char *path, bool force_unlock, char *note,
+                            struct dpe_error *err)
 {
-    *lock = (struct dpe_lock){.fd = -1};
-    note[0] = '\0';
-    int fd = -1;
-    bool again = true;
-    for (int tries = 0; again && tries < 100; tries++) {
-        dpe_status status = open_locked(path, &fd, &again, err);
-        if (status != DPE_OK) {
-            return status;
-        }
-    }
-    if (fd < 0) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: other processes keep taking this lock", path);
-    }
     struct holder self, holder;
     describe_self(&self);
     dpe_status status = DPE_OK;
@@ -193,12 +181,36 @@ dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unl
             unlink(path);
         }
     }
-    char *name = status == DPE_OK ? dpe_join(path, "", "") : NULL;
-    if (status == DPE_OK && name == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    return status;
+}
+
+dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unlock, char *note,
+                         struct dpe_error *err)
+{
+    *lock = (struct dpe_lock){.fd = -1};
+    note[0] = '\0';
+    char *name = dpe_join(path, "", "");
+    if (name == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    int fd = -1;
+    bool again = true;
+    dpe_status status = DPE_OK;
+    for (int tries = 0; status == DPE_OK && again && tries < 100; tries++) {
+        status = open_locked(path, &fd, &again, err);
+    }
+    if (status == DPE_OK && again) {
+        status =
+            dpe_fail(err, DPE_CANNOT_CREATE, "%s: other processes keep taking this lock", path);
+    }
+    if (status == DPE_OK) {
+        status = take_over(fd, path, force_unlock, note, err);
     }
     if (status != DPE_OK) {
-        close(fd);
+        if (fd >= 0) {
+            close(fd);
+        }
+        free(name);
         return status;
     }
     *lock = (struct dpe_lock){fd, name};

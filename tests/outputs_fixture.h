@@ -6,6 +6,7 @@
 #ifndef DPE_OUTPUTS_FIXTURE_H
 #define DPE_OUTPUTS_FIXTURE_H
 
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,10 +62,27 @@ static inline int shell(const char *format, ...)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/** Empty the folder, keep it. */
+/** Unlink every file of a folder whose name begins with `prefix`; none when it is not there. */
+static inline void remove_files(const char *path, const char *prefix)
+{
+    DIR *folder = opendir(path);
+    struct dirent *entry = folder == NULL ? NULL : readdir(folder);
+    for (; entry != NULL; entry = readdir(folder)) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0 && entry->d_name[0] != '.') {
+            assert_int_equal(unlinkat(dirfd(folder), entry->d_name, 0), 0);
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+}
+
+/** Remove the table and its journal, and the notices. */
 static inline void scratch_clear(struct scratch *scratch)
 {
-    assert_int_equal(shell("rm -rf '%s' '%s'", scratch->table, scratch->journal), 0);
+    remove_files(scratch->journal, "");
+    rmdir(scratch->journal);
+    unlink(scratch->table);
     scratch->notices[0] = '\0';
 }
 

@@ -6,8 +6,6 @@
 
 #include <cmocka.h>
 
-#include <dirent.h>
-
 #include "outputs_fixture.h"
 #include "outputs_internal.h"
 
@@ -136,14 +134,7 @@ static char *make_journal(struct scratch *scratch, int n_rows, size_t *offsets, 
 /* Put this journal in place of what is there, without leftovers. */
 static void put_journal(struct scratch *scratch, const char *bytes, size_t n)
 {
-    DIR *folder = opendir(scratch->journal);
-    assert_non_null(folder);
-    for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        if (strncmp(entry->d_name, "rank-", 5) == 0) {
-            assert_int_equal(unlinkat(dirfd(folder), entry->d_name, 0), 0);
-        }
-    }
-    closedir(folder);
+    remove_files(scratch->journal, "rank-");
     spill(scratch->own, bytes, n);
     scratch->notices[0] = '\0';
 }
