@@ -170,8 +170,11 @@ static dpe_status open_folder(struct dpe_corpus *corpus, bool replace_invalid,
     struct dirent **entries = NULL;
     int n = scandir(corpus->path, &entries, is_text, by_name);
     if (n < 0) {
-        return dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_NO_INPUT,
-                        "%s: the folder cannot be read: %s", corpus->path, strerror(errno));
+        dpe_status status = errno == EACCES   ? DPE_PERMISSION
+                            : errno == ENOMEM ? DPE_NO_MEMORY
+                                              : DPE_NO_INPUT;
+        return dpe_fail(err, status, "%s: the folder cannot be read: %s", corpus->path,
+                        strerror(errno));
     }
     dpe_status status = DPE_OK;
     for (int i = 0; i < n; i++) {

@@ -1,9 +1,9 @@
 /**
  * @file json_strict.h
- * Reading JSON files of strangers (inside the engine). Parsing is jansson's with duplicate keys
- * refused, UTF-8 checked first so that the offset can be told (and the first call gives jansson an
- * allocator over malloc that notices failures), and members read through a reader
- * whose first failure sticks, so that a list of reads is checked once at its end.
+ * Reading JSON files of strangers (inside the engine, and the templates of eval/). Parsing is
+ * jansson's with duplicate keys refused, UTF-8 checked first so that the offset can be told (and
+ * the first call gives jansson an allocator over malloc that notices failures), and members read
+ * through a reader whose first failure sticks, so that a list of reads is checked once at its end.
  */
 #ifndef DPE_JSON_STRICT_H
 #define DPE_JSON_STRICT_H

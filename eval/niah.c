@@ -8,7 +8,7 @@
 #include "haystack.h"
 
 /* Prompt + room lies in [L − SLACK, L]. */
-enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256 };
+enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256, MAX_LENGTH = 100000000 };
 static const uint64_t max_chat_bytes = (uint64_t)1 << 20;
 
 void dpe_sample_free(struct dpe_sample *sample)
@@ -94,6 +94,10 @@ static dpe_status hash_words(struct dpe_niah *niah, struct dpe_error *err)
 
 static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, struct dpe_error *err)
 {
+    if (niah->length < 1 || niah->length > MAX_LENGTH) {
+        return dpe_fail(err, DPE_USAGE, "niah: expected a length in 1 … %d, found %lld", MAX_LENGTH,
+                        (long long)niah->length);
+    }
     dpe_status status = dpe_niah_check(&niah->params, err);
     if (status == DPE_OK) {
         status = dpe_template_open(niah->params.template_file, &niah->words, err);
@@ -129,11 +133,6 @@ dpe_status dpe_niah_open(const struct dpe_niah_params *params, int64_t length,
     struct dpe_niah *opened = dpe_alloc_zero(1, sizeof *opened);
     if (opened == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for the task");
-    }
-    if (length < 1) {
-        free(opened);
-        return dpe_fail(err, DPE_USAGE, "niah: expected a length of at least 1, found %lld",
-                        (long long)length);
     }
     opened->params = *params;
     opened->length = length;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
+#include "json_strict.h"
 
 static const uint64_t max_file_bytes = (uint64_t)1 << 20;
 enum { MAX_WORDS = 10000 };
@@ -79,11 +79,18 @@ static dpe_status check_placeholders(const char *file, const struct field *field
     return DPE_OK;
 }
 
+/* The string without NULs that `value` is, NULL when it is something else. */
+static const char *plain_string(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return text != NULL && strlen(text) == json_string_length(value) ? text : NULL;
+}
+
 static dpe_status read_field(const char *file, json_t *root, const struct field *field,
                              struct dpe_template *out, struct dpe_error *err)
 {
     json_t *value = json_object_get(root, field->name);
-    const char *text = value == NULL ? field->fallback : json_string_value(value);
+    const char *text = value == NULL ? field->fallback : plain_string(value);
     if (text == NULL) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": expected a string, found %s", file,
                         field->name, value == NULL ? "nothing" : "something else");
@@ -111,7 +118,7 @@ static dpe_status read_words(const char *file, json_t *root, const char *name, c
     }
     *words = dpe_alloc_zero(size, sizeof **words);
     for (size_t i = 0; *words != NULL && i < size; i++) {
-        const char *word = json_string_value(json_array_get(list, i));
+        const char *word = plain_string(json_array_get(list, i));
         if (word == NULL || word[0] == '\0' || strlen(word) > 64) {
             return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": entry %zu: expected a word", file, name,
                             i + 1);
@@ -152,16 +159,10 @@ static dpe_status refuse_unknown(const char *file, json_t *root, struct dpe_erro
 static dpe_status parse(const char *file, const char *bytes, size_t n, struct dpe_template *out,
                         struct dpe_error *err)
 {
-    json_error_t where;
-    json_t *root = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &where);
-    if (root == NULL) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: line %d: not JSON: %s", file, where.line,
-                        where.text);
-    }
-    dpe_status status = DPE_OK;
-    if (!json_is_object(root)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a JSON object", file);
-        goto done;
+    json_t *root = NULL;
+    dpe_status status = dpe_json_parse(file, bytes, n, &root, err);
+    if (status != DPE_OK) {
+        return status;
     }
     status = refuse_unknown(file, root, err);
     for (int i = 0; i < N_FIELDS && status == DPE_OK; i++) {
@@ -173,7 +174,6 @@ static dpe_status parse(const char *file, const char *bytes, size_t n, struct dp
     if (status == DPE_OK) {
         status = read_words(file, root, "nouns", &out->nouns, &out->n_nouns, err);
     }
-done:
     json_decref(root);
     return status;
 }

@@ -354,7 +354,8 @@ static void short_texts(void **state)
 {
     (void)state;
     REFUSED(corpus, "", 100, NULL, DPE_USAGE, "length 100 is too short");
-    REFUSED(corpus, "", 0, NULL, DPE_USAGE, "at least 1");
+    REFUSED(corpus, "", 0, NULL, DPE_USAGE, "length in 1");
+    REFUSED(corpus, "repeat=1", INT64_MAX, NULL, DPE_USAGE, "length in 1");
     REFUSED(corpus, "", 1000000, NULL, DPE_BAD_DATA, "data/sample", "tokens are missing");
     struct dpe_corpus *texts = corpus_with("One short tale. It ends.");
     REFUSED(texts, "", 512, NULL, DPE_BAD_DATA, "tiny.txt", "too short for length 512",

@@ -254,10 +254,10 @@ static void hostile_templates(void **state)
          {"\"adjectives\"", "twice"}},
         {"{\"needle\": \"{key} {value}\", \"question\": \"{keys}\", \"qestion\": \"\", " REST "}",
          {"\"qestion\"", "no field"}},
-        {"{\"needle\": \"\", \"needle\": \"\"}", {"not JSON", "line 1"}},
-        {"{\"needle\":\n\"a\\u0000b\"}", {"not JSON", "line 2"}},
+        {"{\"needle\": \"\", \"needle\": \"\"}", {"expected JSON", "line 1"}},
+        {"{\"needle\":\n\"a\\u0000b\"}", {"\"needle\"", "expected a string"}},
         {"[1]", {"JSON object", "t.json"}},
-        {"", {"not JSON", "t.json"}},
+        {"", {"expected JSON", "t.json"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *path = file_with("t.json", cases[i].json);
