@@ -255,7 +255,7 @@ void dpe_detect_report_free(struct dpe_detect_report *report);
 /** Write the report's groups (outputs/SCHEMA.md, "Detection") into a table open for writing;
  *  /table only when `complete`. */
 dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
-                            struct dpe_table *table, struct dpe_error *err);
+                            struct dpe_h5 *table, struct dpe_error *err);
 
 /* ------------------------------------------------------------------------------------ estimate */
 

@@ -189,7 +189,7 @@ static dpe_status check_nonfinite(const struct sweep *sweep, struct dpe_error *e
 /* --------------------------------------------------------------------------------------- snapshots
  */
 
-static dpe_status fill_table(void *user, struct dpe_table *table, struct dpe_error *err)
+static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct sweep *sweep = user;
     return dpe_detect_write(sweep->report, sweep->complete, table, err);

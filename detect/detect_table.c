@@ -22,7 +22,7 @@ struct entry {
 
 static const char row_status_meanings[] = "ok nonfinite failed";
 
-static dpe_status put(struct dpe_table *table, const char *folder, const struct entry *entry,
+static dpe_status put(struct dpe_h5 *table, const char *folder, const struct entry *entry,
                       const struct axis *axes, int n_axes, struct dpe_error *err)
 {
     char path[128];
@@ -40,10 +40,10 @@ static dpe_status put(struct dpe_table *table, const char *folder, const struct 
         column.dims[i] = axes[i].n;
         column.scales[i] = axes[i].scale;
     }
-    return dpe_table_put(table, &column, err);
+    return dpe_h5_put(table, &column, err);
 }
 
-static dpe_status put_all(struct dpe_table *table, const char *folder, const struct entry *entries,
+static dpe_status put_all(struct dpe_h5 *table, const char *folder, const struct entry *entries,
                           size_t n_entries, const struct axis *axes, int n_axes,
                           struct dpe_error *err)
 {
@@ -59,7 +59,7 @@ static dpe_status put_all(struct dpe_table *table, const char *folder, const str
 /* ---------------------------------------------------------------------------------------- scales
  */
 
-static dpe_status put_scale(struct dpe_table *table, const char *path, enum dpe_column_type type,
+static dpe_status put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
                             const void *data, int64_t n, const char *long_name, const char *units,
                             struct dpe_error *err)
 {
@@ -71,11 +71,11 @@ static dpe_status put_scale(struct dpe_table *table, const char *path, enum dpe_
                                       .long_name = long_name,
                                       .units = units,
                                       .is_scale = true};
-    return dpe_table_put(table, &column, err);
+    return dpe_h5_put(table, &column, err);
 }
 
 /* 0, 1, 2, … as a scale. */
-static dpe_status put_count(struct dpe_table *table, const char *path, int64_t n,
+static dpe_status put_count(struct dpe_h5 *table, const char *path, int64_t n,
                             const char *long_name, struct dpe_error *err)
 {
     int64_t *numbers = dpe_alloc((size_t)n, sizeof *numbers);
@@ -90,7 +90,7 @@ static dpe_status put_count(struct dpe_table *table, const char *path, int64_t n
     return status;
 }
 
-static dpe_status put_scales(const struct dpe_detect_report *report, struct dpe_table *table,
+static dpe_status put_scales(const struct dpe_detect_report *report, struct dpe_h5 *table,
                              struct dpe_error *err)
 {
     const struct dpe_detect_grid *grid = report->grid;
@@ -131,7 +131,7 @@ static dpe_status put_scales(const struct dpe_detect_report *report, struct dpe_
  */
 
 /* Scores of a task on the given axes, the last of which are its samples. */
-static dpe_status put_scores(struct dpe_table *table, const char *folder,
+static dpe_status put_scores(struct dpe_h5 *table, const char *folder,
                              const struct dpe_detect_result *result,
                              const struct dpe_detect_scores *scores, const struct axis *axes,
                              int n_axes, struct dpe_error *err)
@@ -161,7 +161,7 @@ static dpe_status put_scores(struct dpe_table *table, const char *folder,
 }
 
 /* Ranks and what follows from them, in /detect of the deciding task and below the other one. */
-static dpe_status put_ranking(struct dpe_table *table, const char *folder,
+static dpe_status put_ranking(struct dpe_h5 *table, const char *folder,
                               const struct dpe_detect_ranking *ranking, const struct axis *axes,
                               struct dpe_error *err)
 {
@@ -181,7 +181,7 @@ static dpe_status put_ranking(struct dpe_table *table, const char *folder,
 }
 
 static dpe_status put_result(const struct dpe_detect_report *report,
-                             const struct dpe_detect_result *result, struct dpe_table *table,
+                             const struct dpe_detect_result *result, struct dpe_h5 *table,
                              struct dpe_error *err)
 {
     bool recall = result->criterion == DPE_DETECT_RECALL;
@@ -205,10 +205,10 @@ static dpe_status put_result(const struct dpe_detect_report *report,
         status = put_all(table, folder, cells, COUNT(cells), axes, 2, err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_text(table, folder, "interval_rule",
-                                     recall ? "percentile bootstrap over samples, 2000 resamples"
-                                            : "delete-one-book jackknife of the log",
-                                     err);
+        status = dpe_h5_attr_text(table, folder, "interval_rule",
+                                  recall ? "percentile bootstrap over samples, 2000 resamples"
+                                         : "delete-one-book jackknife of the log",
+                                  err);
     }
     if (status == DPE_OK) {
         bool decides = dpe_detect_deciding(report) == result;
@@ -221,20 +221,20 @@ struct text_attribute {
     const char *name, *value;
 };
 
-static dpe_status put_texts(struct dpe_table *table, const char *object,
+static dpe_status put_texts(struct dpe_h5 *table, const char *object,
                             const struct text_attribute *texts, size_t n, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < n && status == DPE_OK; i++) {
         if (texts[i].value != NULL) {
-            status = dpe_table_attr_text(table, object, texts[i].name, texts[i].value, err);
+            status = dpe_h5_attr_text(table, object, texts[i].name, texts[i].value, err);
         }
     }
     return status;
 }
 
 /* Which plan each cell ran under, and the rules in words. */
-static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_table *table,
+static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_h5 *table,
                              struct dpe_error *err)
 {
     const struct dpe_detect_grid *grid = report->grid;
@@ -278,7 +278,7 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
         status = put_texts(table, "/detect", texts, COUNT(texts), err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_i64(table, "/detect", "configurations", grid->n_configs, err);
+        status = dpe_h5_attr_i64(table, "/detect", "configurations", grid->n_configs, err);
     }
     return status;
 }
@@ -295,7 +295,7 @@ static const char *verdict_text(enum dpe_detect_verdict verdict)
     return texts[verdict];
 }
 
-static dpe_status put_differences(struct dpe_table *table, const char *folder,
+static dpe_status put_differences(struct dpe_h5 *table, const char *folder,
                                   const struct dpe_detect_validation *v, struct dpe_error *err)
 {
     const double difference[] = {v->minus_rope.mean, v->minus_base.mean};
@@ -328,7 +328,7 @@ static dpe_status put_differences(struct dpe_table *table, const char *folder,
     return put_all(table, folder, entries, COUNT(entries), &axis, 1, err);
 }
 
-static dpe_status put_validation(const struct dpe_detect_result *result, struct dpe_table *table,
+static dpe_status put_validation(const struct dpe_detect_result *result, struct dpe_h5 *table,
                                  struct dpe_error *err)
 {
     bool recall = result->criterion == DPE_DETECT_RECALL;
@@ -370,21 +370,21 @@ static dpe_status put_validation(const struct dpe_detect_result *result, struct 
     }
     if (status == DPE_OK) {
         status =
-            dpe_table_attr_text(table, folder, "joint_against_base", verdict_text(v->verdict), err);
+            dpe_h5_attr_text(table, folder, "joint_against_base", verdict_text(v->verdict), err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_text(
-            table, folder, "samples",
-            result->fresh ? "not those of the sweep" : "those of the sweep", err);
+        status =
+            dpe_h5_attr_text(table, folder, "samples",
+                             result->fresh ? "not those of the sweep" : "those of the sweep", err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_i64(table, folder, "first_sample", result->first_validated, err);
+        status = dpe_h5_attr_i64(table, folder, "first_sample", result->first_validated, err);
     }
     return status;
 }
 
-static dpe_status put_validated_plans(const struct dpe_detect_report *report,
-                                      struct dpe_table *table, struct dpe_error *err)
+static dpe_status put_validated_plans(const struct dpe_detect_report *report, struct dpe_h5 *table,
+                                      struct dpe_error *err)
 {
     const char *keys[DPE_DETECT_N_VALIDATED];
     for (int i = 0; i < DPE_DETECT_N_VALIDATED; i++) {
@@ -398,7 +398,7 @@ static dpe_status put_validated_plans(const struct dpe_detect_report *report,
 /* ------------------------------------------------------------------------- table, model and texts
  */
 
-static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_table *table,
+static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h5 *table,
                             struct dpe_error *err)
 {
     const struct dpe_detect_grid *grid = report->grid;
@@ -451,7 +451,7 @@ static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_t
     return status == DPE_OK ? put_texts(table, "/table", texts, COUNT(texts), err) : status;
 }
 
-static dpe_status put_model(const struct dpe_detect_report *report, struct dpe_table *table,
+static dpe_status put_model(const struct dpe_detect_report *report, struct dpe_h5 *table,
                             struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(report->model);
@@ -481,36 +481,36 @@ static dpe_status put_model(const struct dpe_detect_report *report, struct dpe_t
         status = put_texts(table, "/model", texts, COUNT(texts), err);
     }
     for (size_t i = 0; i < COUNT(numbers) && status == DPE_OK; i++) {
-        status = dpe_table_attr_i64(table, "/model", numbers[i].name, numbers[i].value, err);
+        status = dpe_h5_attr_i64(table, "/model", numbers[i].name, numbers[i].value, err);
     }
     return status;
 }
 
-static dpe_status put_texts_of_run(const struct dpe_detect_report *report, struct dpe_table *table,
+static dpe_status put_texts_of_run(const struct dpe_detect_report *report, struct dpe_h5 *table,
                                    struct dpe_error *err)
 {
-    dpe_status status = dpe_table_attr_text(table, "/tokenizer", "sha256",
-                                            dpe_tokenizer_fingerprint(report->tokenizer), err);
+    dpe_status status = dpe_h5_attr_text(table, "/tokenizer", "sha256",
+                                         dpe_tokenizer_fingerprint(report->tokenizer), err);
     if (status == DPE_OK) {
-        status = dpe_table_attr_i64(table, "/tokenizer", "size",
-                                    dpe_tokenizer_size(report->tokenizer), err);
+        status = dpe_h5_attr_i64(table, "/tokenizer", "size", dpe_tokenizer_size(report->tokenizer),
+                                 err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_text(table, "/corpus", "sha256",
-                                     dpe_corpus_fingerprint(report->corpus), err);
+        status = dpe_h5_attr_text(table, "/corpus", "sha256",
+                                  dpe_corpus_fingerprint(report->corpus), err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_i64(table, "/corpus", "books",
-                                    (int64_t)dpe_corpus_size(report->corpus), err);
+        status = dpe_h5_attr_i64(table, "/corpus", "books",
+                                 (int64_t)dpe_corpus_size(report->corpus), err);
     }
     return status;
 }
 
 dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
-                            struct dpe_table *table, struct dpe_error *err)
+                            struct dpe_h5 *table, struct dpe_error *err)
 {
     dpe_status status =
-        dpe_table_attr_text(table, "/", "title", "Effective lengths of frequency groups", err);
+        dpe_h5_attr_text(table, "/", "title", "Effective lengths of frequency groups", err);
     if (status == DPE_OK) {
         status = put_scales(report, table, err);
     }

@@ -67,7 +67,7 @@ dpe_status norms_summarize(const struct profile *profile, struct result *result,
 }
 
 static dpe_status put_scales(const struct profile *profile, const struct result *result,
-                             struct dpe_table *table, struct dpe_error *err)
+                             struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(profile->model);
     const struct {
@@ -98,14 +98,14 @@ static dpe_status put_scales(const struct profile *profile, const struct result 
                                          .long_name = axes[a].long_name,
                                          .units = axes[a].units,
                                          .is_scale = true};
-        status = dpe_table_put(table, &scale, err);
+        status = dpe_h5_put(table, &scale, err);
         free(values);
     }
     return status;
 }
 
 static dpe_status put_arrays(const struct profile *profile, const struct result *result,
-                             struct dpe_table *table, struct dpe_error *err)
+                             struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(profile->model);
     int64_t layers = config->n_layers;
@@ -148,12 +148,12 @@ static dpe_status put_arrays(const struct profile *profile, const struct result 
     };
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < sizeof columns / sizeof columns[0] && status == DPE_OK; i++) {
-        status = dpe_table_put(table, &columns[i], err);
+        status = dpe_h5_put(table, &columns[i], err);
     }
     return status;
 }
 
-static dpe_status put_texts(const struct profile *profile, struct dpe_table *table,
+static dpe_status put_texts(const struct profile *profile, struct dpe_h5 *table,
                             struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(profile->model);
@@ -170,7 +170,7 @@ static dpe_status put_texts(const struct profile *profile, struct dpe_table *tab
     };
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
-        status = dpe_table_attr_text(table, texts[i].object, texts[i].name, texts[i].value, err);
+        status = dpe_h5_attr_text(table, texts[i].object, texts[i].name, texts[i].value, err);
     }
     const struct {
         const char *name;
@@ -182,12 +182,12 @@ static dpe_status put_texts(const struct profile *profile, struct dpe_table *tab
         {"head_dim", config->head_dim},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
-        status = dpe_table_attr_i64(table, "/model", numbers[i].name, numbers[i].value, err);
+        status = dpe_h5_attr_i64(table, "/model", numbers[i].name, numbers[i].value, err);
     }
     return status;
 }
 
-dpe_status norms_fill(void *user, struct dpe_table *table, struct dpe_error *err)
+dpe_status norms_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct profile *profile = user;
     struct result result = {0};

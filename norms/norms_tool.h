@@ -56,6 +56,6 @@ dpe_status norms_summarize(const struct profile *profile, struct result *result,
                            struct dpe_error *err);
 void norms_result_free(struct result *result);
 /** Fills the table of a run (dpe_run_fill); `profile` is a struct profile. */
-dpe_status norms_fill(void *profile, struct dpe_table *table, struct dpe_error *err);
+dpe_status norms_fill(void *profile, struct dpe_h5 *table, struct dpe_error *err);
 
 #endif

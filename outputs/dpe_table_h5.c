@@ -232,20 +232,18 @@ static void read_values(struct reader *reader, struct dpe_table_values *values)
         const char *object, *name;
         int64_t *value;
     } numbers[] = {
-        {"/model", "n_layers", &values->n_layers},
-        {"/model", "n_heads", &values->n_heads},
-        {"/model", "n_kv_heads", &values->n_kv_heads},
+        {"/model", "layers", &values->n_layers},
+        {"/model", "heads", &values->n_heads},
+        {"/model", "kv_heads", &values->n_kv_heads},
         {"/model", "head_dim", &values->head_dim},
-        {"/table", "trained_length", &values->trained_length},
-        {"/table", "evaluated_length", &values->length},
-        {"/table", "local_window", &values->window},
-        {"/table", "top_k", &values->top_k},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         read_number(reader, numbers[i].object, numbers[i].name, H5T_NATIVE_INT64, numbers[i].value);
     }
-    read_number(reader, "/table", "attention_scaling", H5T_NATIVE_DOUBLE,
-                &values->attention_scaling);
+    read_scalar(reader, "/table/trained_length", H5T_NATIVE_INT64, &values->trained_length);
+    read_scalar(reader, "/table/evaluated_length", H5T_NATIVE_INT64, &values->length);
+    read_scalar(reader, "/table/local_window", H5T_NATIVE_INT64, &values->window);
+    read_scalar(reader, "/table/attention_scaling", H5T_NATIVE_DOUBLE, &values->attention_scaling);
     if (reader->error != DPE_TABLE_OK) {
         return;
     }

@@ -132,7 +132,10 @@ static dpe_status put_common(struct dpe_h5 *file, const struct dpe_identity *ori
     dpe_status status = dpe_identity_hash(origin, hash, err);
     const struct dpe_h5_common common = {
         .identity = origin, .hash = hash, .plans = &none, .complete = true};
-    return status == DPE_OK ? dpe_h5_write_common(file, &common, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_h5_write_common(file, &common, err);
+    }
+    return status == DPE_OK ? dpe_h5_write_run(file, &common, err) : status;
 }
 
 dpe_status export_write_h5(const struct export_table *table, const char *path,

@@ -86,9 +86,9 @@ static dpe_status get(struct gathered *gathered, struct dpe_h5 *file, const char
         return status;
     }
     keep(gathered, *data);
-    return found == rank ? DPE_OK
-                         : dpe_fail(err, DPE_BAD_DATA, "%s: expected rank %d, found %d", name, rank,
-                                    found);
+    return found == rank
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA, "%s: expected rank %d, found %d", name, rank, found);
 }
 
 /* The length of rank `rank` in every group. */
@@ -99,8 +99,7 @@ static dpe_status choose_lengths(struct gathered *gathered, struct dpe_h5 *file,
     int64_t n_lengths[5] = {0};
     void *ranks = NULL;
     void *lengths = NULL;
-    dpe_status status =
-        get(gathered, file, "/detect/rank", DPE_COL_I32, 2, &ranks, dims, err);
+    dpe_status status = get(gathered, file, "/detect/rank", DPE_COL_I32, 2, &ranks, dims, err);
     if (status == DPE_OK) {
         status = get(gathered, file, "/length", DPE_COL_I64, 1, &lengths, n_lengths, err);
     }
@@ -137,8 +136,8 @@ static dpe_status make_scales(struct gathered *gathered, struct dpe_error *err)
 {
     struct dpe_table_values *values = &gathered->values;
     double length = (double)values->length;
-    values->scale_factor = keep(
-        gathered, dpe_alloc((size_t)values->n_groups, sizeof *values->scale_factor));
+    values->scale_factor =
+        keep(gathered, dpe_alloc((size_t)values->n_groups, sizeof *values->scale_factor));
     if (values->scale_factor == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
@@ -152,15 +151,10 @@ static dpe_status make_scales(struct gathered *gathered, struct dpe_error *err)
 }
 
 /* The table a detection holds, with another rank or length where one is asked for. */
-static dpe_status from_detection(const struct export_arguments *args, struct gathered *gathered,
+static dpe_status from_detection(const struct export_arguments *args,
+                                 const struct dpe_table_values *from, struct gathered *gathered,
                                  struct dpe_h5 *file, struct dpe_error *err)
 {
-    struct dpe_table *base = NULL;
-    char why[DPE_TABLE_MESSAGE];
-    if (dpe_table_open(args->inputs[0], &base, why) != DPE_TABLE_OK) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s", why);
-    }
-    const struct dpe_table_values *from = dpe_table_values(base);
     size_t pairs = (size_t)from->n_pairs;
     size_t cells = (size_t)(from->n_layers * from->n_heads) * pairs;
     gathered->values = *from;
@@ -183,7 +177,6 @@ static dpe_status from_detection(const struct export_arguments *args, struct gat
         values->length = args->length > 0 ? args->length : from->length;
         status = choose_lengths(gathered, file, args->rank, err);
     }
-    dpe_table_close(base);
     return status == DPE_OK ? make_scales(gathered, err) : status;
 }
 
@@ -193,13 +186,13 @@ static dpe_status same_model(struct dpe_h5 *norms, const char *path,
                              const struct dpe_table_values *values, struct dpe_error *err)
 {
     char *fingerprint = NULL;
-    dpe_status status =
-        dpe_h5_get_attr_text(norms, "/model", "fingerprint", &fingerprint, err);
+    dpe_status status = dpe_h5_get_attr_text(norms, "/model", "fingerprint", &fingerprint, err);
     if (status == DPE_OK && strcmp(fingerprint, values->model_fingerprint) != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s was measured on the model %s, the detection on %s: make both with the "
-                          "same folder",
-                          path, fingerprint, values->model_fingerprint);
+        status =
+            dpe_fail(err, DPE_BAD_DATA,
+                     "%s was measured on the model %s, the detection on %s: make both with the "
+                     "same folder",
+                     path, fingerprint, values->model_fingerprint);
     }
     free(fingerprint);
     return status;
@@ -234,11 +227,10 @@ static dpe_status add_profile(const struct export_arguments *args, struct gather
         status = pairs_asked(args, values->n_pairs, &k, err);
     }
     if (status == DPE_OK) {
-        status =
-            get(gathered, norms, "/norms/top_k_index", DPE_COL_U16, 3, &ranking, dims, err);
+        status = get(gathered, norms, "/norms/top_k_index", DPE_COL_U16, 3, &ranking, dims, err);
     }
-    if (status == DPE_OK && (dims[0] != values->n_layers || dims[1] != values->n_heads ||
-                             dims[2] != values->n_pairs)) {
+    if (status == DPE_OK &&
+        (dims[0] != values->n_layers || dims[1] != values->n_heads || dims[2] != values->n_pairs)) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: its shape is not the detection's model's",
                           args->inputs[1]);
     }
@@ -305,8 +297,7 @@ static dpe_status settings_to_values(const struct export_arguments *args,
         values->effective_length[g] = (double)args->length / settings->scale[g];
     }
     memset(values->mask, 1, cells);
-    return dpe_rope_native(config, args->length, values->inv_freq, &values->attention_scaling,
-                           err);
+    return dpe_rope_native(config, args->length, values->inv_freq, &values->attention_scaling, err);
 }
 
 static dpe_status from_yaml(const struct export_arguments *args, struct export_table *table,
@@ -362,8 +353,8 @@ static dpe_status describe_origin(const struct export_arguments *args, struct dp
         status = dpe_identity_addf(origin, err, "rank", "%lld", (long long)args->rank);
     }
     if (status == DPE_OK) {
-        status = dpe_identity_addf(origin, err, args->last ? "last_k" : "top_k", "%lld",
-                                   (long long)k);
+        status =
+            dpe_identity_addf(origin, err, args->last ? "last_k" : "top_k", "%lld", (long long)k);
     }
     free(identity);
     return status;
@@ -373,13 +364,16 @@ static dpe_status read_detection(const struct export_arguments *args, struct dpe
                                  struct export_table *table, struct dpe_error *err)
 {
     struct gathered gathered = {0};
-    dpe_status status = from_detection(args, &gathered, file, err);
+    struct dpe_table *base = table->table;
+    table->table = NULL;
+    dpe_status status = from_detection(args, dpe_table_values(base), &gathered, file, err);
     if (status == DPE_OK && args->inputs[1] != NULL) {
         status = add_profile(args, &gathered, table, err);
     }
     if (status == DPE_OK) {
         status = make_table(&gathered, args->inputs[0], &table->table, err);
     }
+    dpe_table_close(base);
     if (status == DPE_OK) {
         status = describe_origin(args, file, gathered.values.top_k, table, err);
     }
@@ -403,12 +397,9 @@ static dpe_status read_table(const char *path, struct export_table *table, struc
         char why[DPE_TABLE_MESSAGE];
         int error = dpe_table_open(path, &table->table, why);
         if (error != DPE_TABLE_OK) {
-            status = dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s",
-                              why);
+            status =
+                dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
         }
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_add(&table->origin, "kind", "table", err);
     }
     return status;
 }
@@ -421,18 +412,22 @@ dpe_status export_read(const struct export_arguments *args, struct export_table 
     }
     const char *path = args->inputs[0];
     struct dpe_h5 *file = NULL;
-    /* Only a detection has ranks; anything else is a table already, in one of its forms. */
-    if (dpe_h5_open(path, &file, NULL) == DPE_OK && dpe_h5_has(file, "/detect/rank")) {
-        dpe_status status = read_detection(args, file, table, err);
-        dpe_h5_close(file);
+    /* A detection is a table already: all pairs at rank 1. HDF5 does not open a file twice in two
+     * ways, so the table is read before the ranks. */
+    dpe_status status = read_table(path, table, err);
+    if (status != DPE_OK) {
         return status;
     }
-    dpe_h5_close(file);
-    if (args->inputs[1] != NULL || args->rank != 1 || args->length != 0) {
-        return dpe_fail(err, DPE_USAGE,
-                        "%s is no detection: --rank, --length and a profile need one", path);
+    if (dpe_h5_open(path, &file, NULL) == DPE_OK && dpe_h5_has(file, "/detect/rank")) {
+        status = read_detection(args, file, table, err);
+    } else if (args->inputs[1] != NULL || args->rank != 1 || args->length != 0) {
+        status = dpe_fail(err, DPE_USAGE,
+                          "%s is no detection: --rank, --length and a profile need one", path);
+    } else {
+        status = dpe_identity_add(&table->origin, "kind", "table", err);
     }
-    return read_table(path, table, err);
+    dpe_h5_close(file);
+    return status;
 }
 
 void export_table_free(struct export_table *table)

@@ -127,11 +127,11 @@ dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
 /** Times this run was opened before. */
 int dpe_run_sessions(const struct dpe_run *run);
 
-struct dpe_table;
+struct dpe_h5;
 /** Fills the table from the rows; called with a table that is open for writing and already holds
  *  the root attributes, /identity, /tasks, /plans and /rows. Whatever differs between two equal
  *  runs goes under /run, and is put last. */
-typedef dpe_status (*dpe_run_fill)(void *user, struct dpe_table *table, struct dpe_error *err);
+typedef dpe_status (*dpe_run_fill)(void *user, struct dpe_h5 *table, struct dpe_error *err);
 /** Rebuild the table at `path` through a temporary file: root attributes (schema, identity,
  *  complete, n_rows), /identity, /tasks, /plans, /rows (sorted by task, plan, sample) and /run,
  * then `fill` (NULL allowed); written, synced, reopened and compared, renamed, folder synced. On
@@ -175,46 +175,45 @@ struct dpe_column {
  *  above it (datasets in /run: one in /run). Errors:
  *  DPE_INTERNAL (a path that exists, a scale that is missing or has another length), DPE_NO_MEMORY.
  */
-dpe_status dpe_table_put(struct dpe_table *table, const struct dpe_column *column,
-                         struct dpe_error *err);
+dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err);
 /** Attributes on a group, dataset or "/" (missing groups are made). An attribute that exists is
  *  replaced, except those that dpe_run_snapshot writes on "/" (DPE_INTERNAL), but for title and
  *  source. */
-dpe_status dpe_table_attr_text(struct dpe_table *table, const char *object, const char *name,
-                               const char *value, struct dpe_error *err);
-dpe_status dpe_table_attr_f64(struct dpe_table *table, const char *object, const char *name,
-                              double value, struct dpe_error *err);
-dpe_status dpe_table_attr_i64(struct dpe_table *table, const char *object, const char *name,
-                              int64_t value, struct dpe_error *err);
+dpe_status dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name,
+                            const char *value, struct dpe_error *err);
+dpe_status dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value,
+                           struct dpe_error *err);
+dpe_status dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
+                           int64_t value, struct dpe_error *err);
 
 /** Open for reading; checks schema_name and the major version. DPE_NO_INPUT, DPE_PERMISSION,
- *  DPE_BAD_DATA (not HDF5, not ours, newer, damaged). Close with dpe_table_close. */
-dpe_status dpe_table_open(const char *path, struct dpe_table **table, struct dpe_error *err);
+ *  DPE_BAD_DATA (not HDF5, not ours, newer, damaged). Close with dpe_h5_close. */
+dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err);
 /** Whether a dataset or group is there. */
-bool dpe_table_has(struct dpe_table *table, const char *path);
+bool dpe_h5_has(struct dpe_h5 *table, const char *path);
 /** Read a whole numeric dataset, converted to `type`; *data is owned by the caller (free), dims
  *  [5] filled, *rank set. DPE_NO_INPUT when it is not there; DPE_BAD_DATA when a value does not fit
  *  `type`, an integer type is asked of floats, the checksum is wrong, or the file is too small to
  *  hold what it claims. */
-dpe_status dpe_table_get(struct dpe_table *table, const char *path, enum dpe_column_type type,
-                         void **data, int *rank, int64_t dims[5], struct dpe_error *err);
+dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                      void **data, int *rank, int64_t dims[5], struct dpe_error *err);
 /** Read a string dataset (of any rank, row-major): an array of n owned strings; free with
- *  dpe_strings_free. Errors as dpe_table_get. */
-dpe_status dpe_table_get_strings(struct dpe_table *table, const char *path, char ***strings,
-                                 size_t *n, struct dpe_error *err);
+ *  dpe_strings_free. Errors as dpe_h5_get. */
+dpe_status dpe_h5_get_strings(struct dpe_h5 *table, const char *path, char ***strings, size_t *n,
+                              struct dpe_error *err);
 void dpe_strings_free(char **strings, size_t n);
 /** Attributes; DPE_NO_INPUT when object or attribute is not there. *value is owned (free). */
-dpe_status dpe_table_get_attr_text(struct dpe_table *table, const char *object, const char *name,
-                                   char **value, struct dpe_error *err);
-dpe_status dpe_table_get_attr_f64(struct dpe_table *table, const char *object, const char *name,
-                                  double *value, struct dpe_error *err);
-dpe_status dpe_table_get_attr_i64(struct dpe_table *table, const char *object, const char *name,
-                                  int64_t *value, struct dpe_error *err);
+dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const char *name,
+                                char **value, struct dpe_error *err);
+dpe_status dpe_h5_get_attr_f64(struct dpe_h5 *table, const char *object, const char *name,
+                               double *value, struct dpe_error *err);
+dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
+                               int64_t *value, struct dpe_error *err);
 /** Every row of a table in its order (sorted by task, plan, sample), owned by the caller: free each
  *  with dpe_row_free, then the array. DPE_BAD_DATA when /rows does not agree with its checksum. */
-dpe_status dpe_table_get_rows(struct dpe_table *table, struct dpe_row **rows, size_t *n,
-                              struct dpe_error *err);
+dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *n,
+                           struct dpe_error *err);
 /** NULL allowed. */
-void dpe_table_close(struct dpe_table *table);
+void dpe_h5_close(struct dpe_h5 *table);
 
 #endif

@@ -189,32 +189,32 @@ void dpe_lock_release(struct dpe_lock *lock, bool remove);
 #define DPE_SCHEMA_VERSION "1.0.0"
 
 /** An empty table in memory. */
-dpe_status dpe_table_create(struct dpe_table **table, struct dpe_error *err);
-/** From here on dpe_table_attr_* refuse to change what the root says (but title and source). */
-void dpe_table_seal(struct dpe_table *table);
-/** Close a table made by dpe_table_create and put it at `path` by way of `temporary`: written,
+dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);
+/** From here on dpe_h5_attr_* refuse to change what the root says (but title and source). */
+void dpe_h5_seal(struct dpe_h5 *table);
+/** Close a table made by dpe_h5_create and put it at `path` by way of `temporary`: written,
  *  synced, reopened, every dataset compared with what was put, renamed. Frees the table always. */
-dpe_status dpe_table_finish(struct dpe_table *table, const char *temporary, const char *path,
-                            struct dpe_error *err);
+dpe_status dpe_h5_finish(struct dpe_h5 *table, const char *temporary, const char *path,
+                         struct dpe_error *err);
 
 /** Behind the end of the HDF5 file in every table of ours, where HDF5 does not look: a magic, the
  *  length of the HDF5 file and its CRC-32C. HDF5 1.10 keeps strings in heaps without a checksum and
  *  crashes on a flipped bit in one, so damage has to be seen before HDF5 sees the file. */
-enum { DPE_TABLE_TRAILER = 24 };
-void dpe_table_make_trailer(unsigned char trailer[DPE_TABLE_TRAILER], const void *bytes, size_t n);
+enum { DPE_H5_TRAILER = 24 };
+void dpe_h5_make_trailer(unsigned char trailer[DPE_H5_TRAILER], const void *bytes, size_t n);
 /** DPE_BAD_DATA when an open file carries a trailer that its bytes do not agree with; DPE_OK when
  *  they do, or when there is no trailer (another program wrote the file). */
-dpe_status dpe_table_check_trailer(int fd, const char *path, struct dpe_error *err);
+dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err);
 
 /** What lies where a table should be. */
-enum dpe_table_state {
-    DPE_TABLE_ABSENT,
-    DPE_TABLE_FOREIGN, /**< HDF5, but no table of ours, or one of a newer schema */
-    DPE_TABLE_DAMAGED, /**< cannot be read: no HDF5 at all, or a table that broke */
-    DPE_TABLE_OURS,
+enum dpe_h5_state {
+    DPE_H5_ABSENT,
+    DPE_H5_FOREIGN, /**< HDF5, but no table of ours, or one of a newer schema */
+    DPE_H5_DAMAGED, /**< cannot be read: no HDF5 at all, or a table that broke */
+    DPE_H5_OURS,
 };
 /** Everything a run needs to go on from a table. */
-struct dpe_table_content {
+struct dpe_h5_content {
     struct dpe_identity identity;
     struct dpe_row *rows;
     size_t n_rows;
@@ -226,12 +226,12 @@ struct dpe_table_content {
 };
 /** Look at `path`; fails only for what no table could be (a folder, a FIFO: DPE_CANNOT_CREATE) and
  *  for DPE_PERMISSION, DPE_NO_MEMORY. */
-dpe_status dpe_table_look(const char *path, enum dpe_table_state *state,
-                          struct dpe_table_content *content, struct dpe_error *err);
-void dpe_table_content_free(struct dpe_table_content *content);
+dpe_status dpe_h5_look(const char *path, enum dpe_h5_state *state, struct dpe_h5_content *content,
+                       struct dpe_error *err);
+void dpe_h5_content_free(struct dpe_h5_content *content);
 
 /** What a run writes into each of its tables. */
-struct dpe_table_common {
+struct dpe_h5_common {
     const struct dpe_identity *identity;
     const char *hash;
     const struct dpe_row *const *rows; /**< sorted */
@@ -242,16 +242,16 @@ struct dpe_table_common {
     bool complete;
 };
 /** /tasks, /plans and /rows. */
-dpe_status dpe_table_write_rows(struct dpe_table *table, const struct dpe_table_common *common,
-                                struct dpe_error *err);
+dpe_status dpe_h5_write_rows(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                             struct dpe_error *err);
 /** What of the rows differs between equal runs: /run/seconds. */
-dpe_status dpe_table_write_run_rows(struct dpe_table *table, const struct dpe_table_common *common,
-                                    struct dpe_error *err);
+dpe_status dpe_h5_write_run_rows(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                                 struct dpe_error *err);
 /** The root attributes, /identity, /tasks, /plans, /rows: first in the file. */
-dpe_status dpe_table_write_common(struct dpe_table *table, const struct dpe_table_common *common,
-                                  struct dpe_error *err);
-/** /run: last in the file, so that nothing of it moves anything else. */
-dpe_status dpe_table_write_run(struct dpe_table *table, const struct dpe_table_common *common,
+dpe_status dpe_h5_write_common(struct dpe_h5 *table, const struct dpe_h5_common *common,
                                struct dpe_error *err);
+/** /run: last in the file, so that nothing of it moves anything else. */
+dpe_status dpe_h5_write_run(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                            struct dpe_error *err);
 
 #endif

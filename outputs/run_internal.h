@@ -53,8 +53,8 @@ struct dpe_opening {
     bool has_manifest; /**< of this identity */
     bool has_begin;    /**< a journal of this identity */
     bool replace;      /**< the file at the table's path may be replaced */
-    enum dpe_table_state state;
-    struct dpe_table_content table;
+    enum dpe_h5_state state;
+    struct dpe_h5_content table;
     const char *reading; /**< journal being read */
     bool reading_own;
     struct dpe_journal_scan own; /**< of this rank's journal */

@@ -298,18 +298,18 @@ static dpe_status judge_table(struct dpe_opening *opening, struct dpe_error *err
     char hash[65] = "";
     dpe_status status = DPE_OK;
     switch (opening->state) {
-    case DPE_TABLE_ABSENT:
+    case DPE_H5_ABSENT:
         return DPE_OK;
-    case DPE_TABLE_DAMAGED:
+    case DPE_H5_DAMAGED:
         if (journal) {
             dpe_run_notice(run, "the table cannot be read (%s); the next snapshot rebuilds it",
                            problem);
             return DPE_OK;
         }
         break;
-    case DPE_TABLE_FOREIGN:
+    case DPE_H5_FOREIGN:
         break;
-    case DPE_TABLE_OURS:
+    case DPE_H5_OURS:
         status = dpe_identity_hash(&opening->table.identity, hash, err);
         if (status != DPE_OK || strcmp(hash, run->hash) == 0) {
             return status;
@@ -321,10 +321,10 @@ static dpe_status judge_table(struct dpe_opening *opening, struct dpe_error *err
         opening->replace = true;
         dpe_run_notice(run, "%s: is replaced when the first table is written", run->path);
         /* What it holds is another run's. */
-        dpe_table_content_free(&opening->table);
+        dpe_h5_content_free(&opening->table);
         return DPE_OK;
     }
-    if (opening->state == DPE_TABLE_OURS) {
+    if (opening->state == DPE_H5_OURS) {
         return dpe_identity_mismatch(&run->identity, &opening->table.identity, run->path, err);
     }
     return dpe_fail(err, DPE_CANNOT_CREATE,
@@ -364,7 +364,7 @@ static dpe_status open_parts(struct dpe_opening *opening, const struct dpe_ident
         status = take_lock(run, err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_look(run->path, &opening->state, &opening->table, err);
+        status = dpe_h5_look(run->path, &opening->state, &opening->table, err);
     }
     if (status == DPE_OK) {
         status = read_manifest(opening, err);
@@ -389,7 +389,7 @@ static dpe_status open_parts(struct dpe_opening *opening, const struct dpe_ident
     if (status == DPE_OK) {
         status = begin_session(run, info, err);
     }
-    run->table_current = opening->state == DPE_TABLE_OURS && opening->table.complete &&
+    run->table_current = opening->state == DPE_H5_OURS && opening->table.complete &&
                          !opening->conflict && run->rows.n == opening->table.n_rows;
     return status;
 }
@@ -412,7 +412,7 @@ dpe_status dpe_run_open(const char *path, const struct dpe_identity *identity,
     }
     struct dpe_run *made = opening.run;
     status = open_parts(&opening, info, err);
-    dpe_table_content_free(&opening.table);
+    dpe_h5_content_free(&opening.table);
     dpe_identity_free(&opening.manifest.identity);
     dpe_text_free(&opening.records);
     if (status != DPE_OK) {

@@ -8,7 +8,7 @@ static int compare_rows(const void *a, const void *b)
     return dpe_row_compare(*(const struct dpe_row *const *)a, *(const struct dpe_row *const *)b);
 }
 
-static dpe_status fill_table(struct dpe_run *run, struct dpe_table *table,
+static dpe_status fill_table(struct dpe_run *run, struct dpe_h5 *table,
                              const struct dpe_row **sorted, bool complete, dpe_run_fill fill,
                              void *user, struct dpe_error *err)
 {
@@ -16,7 +16,7 @@ static dpe_status fill_table(struct dpe_run *run, struct dpe_table *table,
         sorted[i] = &run->rows.rows[i];
     }
     qsort(sorted, run->rows.n, sizeof *sorted, compare_rows);
-    const struct dpe_table_common common = {
+    const struct dpe_h5_common common = {
         .identity = &run->identity,
         .hash = run->hash,
         .rows = sorted,
@@ -26,11 +26,11 @@ static dpe_status fill_table(struct dpe_run *run, struct dpe_table *table,
         .n_sessions = run->n_sessions,
         .complete = complete,
     };
-    dpe_status status = dpe_table_write_common(table, &common, err);
+    dpe_status status = dpe_h5_write_common(table, &common, err);
     if (status == DPE_OK && fill != NULL) {
         status = fill(user, table, err);
     }
-    return status != DPE_OK ? status : dpe_table_write_run(table, &common, err);
+    return status != DPE_OK ? status : dpe_h5_write_run(table, &common, err);
 }
 
 dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fill, void *user,
@@ -40,17 +40,17 @@ dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fil
         return dpe_fail(err, DPE_INTERNAL, "%s: only rank 0 writes tables", run->path);
     }
     const struct dpe_row **sorted = dpe_alloc(run->rows.n, sizeof *sorted);
-    struct dpe_table *table = NULL;
+    struct dpe_h5 *table = NULL;
     if (sorted == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
     }
-    dpe_status status = dpe_table_create(&table, err);
+    dpe_status status = dpe_h5_create(&table, err);
     if (status == DPE_OK) {
         status = fill_table(run, table, sorted, complete, fill, user, err);
         if (status == DPE_OK) {
-            status = dpe_table_finish(table, run->temporary, run->path, err);
+            status = dpe_h5_finish(table, run->temporary, run->path, err);
         } else {
-            dpe_table_close(table);
+            dpe_h5_close(table);
         }
     }
     free(sorted);

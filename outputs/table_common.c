@@ -12,7 +12,7 @@
 
 static const char *const session_path = "/run/session";
 
-static dpe_status put_strings(struct dpe_table *table, const char *path, const char *const *texts,
+static dpe_status put_strings(struct dpe_h5 *table, const char *path, const char *const *texts,
                               size_t n, const char *scale, const char *long_name,
                               struct dpe_error *err)
 {
@@ -27,10 +27,10 @@ static dpe_status put_strings(struct dpe_table *table, const char *path, const c
         .units = "1",
         .is_scale = scale == NULL,
     };
-    return dpe_table_put(table, &column, err);
+    return dpe_h5_put(table, &column, err);
 }
 
-static dpe_status put_root(struct dpe_table *table, const struct dpe_table_common *common,
+static dpe_status put_root(struct dpe_h5 *table, const struct dpe_h5_common *common,
                            struct dpe_error *err)
 {
     const char *const texts[][2] = {
@@ -45,18 +45,18 @@ static dpe_status put_root(struct dpe_table *table, const struct dpe_table_commo
     };
     dpe_status status = DPE_OK;
     for (size_t i = 0; status == DPE_OK && i < sizeof texts / sizeof texts[0]; i++) {
-        status = dpe_table_attr_text(table, "/", texts[i][0], texts[i][1], err);
+        status = dpe_h5_attr_text(table, "/", texts[i][0], texts[i][1], err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_i64(table, "/", "complete", common->complete, err);
+        status = dpe_h5_attr_i64(table, "/", "complete", common->complete, err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_i64(table, "/", "n_rows", (int64_t)common->n_rows, err);
+        status = dpe_h5_attr_i64(table, "/", "n_rows", (int64_t)common->n_rows, err);
     }
     return status;
 }
 
-static dpe_status put_identity(struct dpe_table *table, const struct dpe_identity *identity,
+static dpe_status put_identity(struct dpe_h5 *table, const struct dpe_identity *identity,
                                struct dpe_error *err)
 {
     const char **names = dpe_alloc(identity->n, sizeof *names);
@@ -84,7 +84,7 @@ static dpe_status put_identity(struct dpe_table *table, const struct dpe_identit
 
 /* ------------------------------------------------------------------------------------------ run */
 
-static dpe_status put_session_name(struct dpe_table *table, const struct dpe_table_common *common,
+static dpe_status put_session_name(struct dpe_h5 *table, const struct dpe_h5_common *common,
                                    const char *name, struct dpe_error *err)
 {
     char *path = dpe_join("/run/sessions/", name, "");
@@ -105,7 +105,7 @@ static dpe_status put_session_name(struct dpe_table *table, const struct dpe_tab
 }
 
 /* Each name that any session has, where it is met first. */
-static dpe_status put_sessions(struct dpe_table *table, const struct dpe_table_common *common,
+static dpe_status put_sessions(struct dpe_h5 *table, const struct dpe_h5_common *common,
                                struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
@@ -125,7 +125,7 @@ static dpe_status put_sessions(struct dpe_table *table, const struct dpe_table_c
     return status;
 }
 
-static dpe_status put_history(struct dpe_table *table, const struct dpe_table_common *common,
+static dpe_status put_history(struct dpe_h5 *table, const struct dpe_h5_common *common,
                               struct dpe_error *err)
 {
     struct dpe_text history = {0};
@@ -146,13 +146,13 @@ static dpe_status put_history(struct dpe_table *table, const struct dpe_table_co
     }
     if (status == DPE_OK) {
         status =
-            dpe_table_attr_text(table, "/run", "history", history.n == 0 ? "" : history.bytes, err);
+            dpe_h5_attr_text(table, "/run", "history", history.n == 0 ? "" : history.bytes, err);
     }
     dpe_text_free(&history);
     return status;
 }
 
-static dpe_status put_session_scale(struct dpe_table *table, size_t n, struct dpe_error *err)
+static dpe_status put_session_scale(struct dpe_h5 *table, size_t n, struct dpe_error *err)
 {
     int64_t *index = dpe_alloc(n, sizeof *index);
     if (index == NULL) {
@@ -171,30 +171,29 @@ static dpe_status put_session_scale(struct dpe_table *table, size_t n, struct dp
         .units = "1",
         .is_scale = true,
     };
-    dpe_status status = dpe_table_put(table, &column, err);
+    dpe_status status = dpe_h5_put(table, &column, err);
     free(index);
     return status;
 }
 
 /* What has the same size in equal runs comes first: object addresses, which dimension scales hold,
  * then depend on nothing that differs. */
-dpe_status dpe_table_write_run(struct dpe_table *table, const struct dpe_table_common *common,
-                               struct dpe_error *err)
+dpe_status dpe_h5_write_run(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                            struct dpe_error *err)
 {
     char now[32];
     dpe_time_text(now);
     const char *created =
         common->n_sessions == 0 ? NULL : dpe_identity_get(&common->sessions[0], "started");
-    dpe_status status = dpe_table_write_run_rows(table, common, err);
+    dpe_status status = dpe_h5_write_run_rows(table, common, err);
     if (status == DPE_OK) {
         status = put_session_scale(table, common->n_sessions, err);
     }
     if (status == DPE_OK) {
-        status =
-            dpe_table_attr_text(table, "/run", "created", created == NULL ? now : created, err);
+        status = dpe_h5_attr_text(table, "/run", "created", created == NULL ? now : created, err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_text(table, "/run", "modified", now, err);
+        status = dpe_h5_attr_text(table, "/run", "modified", now, err);
     }
     if (status == DPE_OK) {
         status = put_history(table, common, err);
@@ -202,20 +201,20 @@ dpe_status dpe_table_write_run(struct dpe_table *table, const struct dpe_table_c
     return status != DPE_OK ? status : put_sessions(table, common, err);
 }
 
-dpe_status dpe_table_write_common(struct dpe_table *table, const struct dpe_table_common *common,
-                                  struct dpe_error *err)
+dpe_status dpe_h5_write_common(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                               struct dpe_error *err)
 {
     dpe_status status = put_root(table, common, err);
     if (status == DPE_OK) {
-        dpe_table_seal(table);
+        dpe_h5_seal(table);
         status = put_identity(table, common->identity, err);
     }
-    return status != DPE_OK ? status : dpe_table_write_rows(table, common, err);
+    return status != DPE_OK ? status : dpe_h5_write_rows(table, common, err);
 }
 
 /* -------------------------------------------------------------------------------------- reading */
 
-void dpe_table_content_free(struct dpe_table_content *content)
+void dpe_h5_content_free(struct dpe_h5_content *content)
 {
     dpe_identity_free(&content->identity);
     dpe_identity_free(&content->plans);
@@ -227,18 +226,18 @@ void dpe_table_content_free(struct dpe_table_content *content)
         dpe_identity_free(&content->sessions[i]);
     }
     free(content->sessions);
-    *content = (struct dpe_table_content){0};
+    *content = (struct dpe_h5_content){0};
 }
 
 /* Two datasets of strings as a list of names. Empty values are left out when `skip_empty`. */
-static dpe_status get_list(struct dpe_table *table, const char *names_path, const char *values_path,
+static dpe_status get_list(struct dpe_h5 *table, const char *names_path, const char *values_path,
                            bool skip_empty, struct dpe_identity *list, struct dpe_error *err)
 {
     char **names = NULL, **values = NULL;
     size_t n = 0, n_values = 0;
-    dpe_status status = dpe_table_get_strings(table, names_path, &names, &n, err);
+    dpe_status status = dpe_h5_get_strings(table, names_path, &names, &n, err);
     if (status == DPE_OK) {
-        status = dpe_table_get_strings(table, values_path, &values, &n_values, err);
+        status = dpe_h5_get_strings(table, values_path, &values, &n_values, err);
     }
     if (status == DPE_OK && n != n_values) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: %zu elements, %s has %zu", names_path, n,
@@ -254,7 +253,7 @@ static dpe_status get_list(struct dpe_table *table, const char *names_path, cons
     return status;
 }
 
-static dpe_status get_identity(struct dpe_table *table, struct dpe_table_content *content,
+static dpe_status get_identity(struct dpe_h5 *table, struct dpe_h5_content *content,
                                struct dpe_error *err)
 {
     char *stated = NULL;
@@ -262,7 +261,7 @@ static dpe_status get_identity(struct dpe_table *table, struct dpe_table_content
     dpe_status status =
         get_list(table, "/identity/field", "/identity/value", false, &content->identity, err);
     if (status == DPE_OK) {
-        status = dpe_table_get_attr_text(table, "/", "identity", &stated, err);
+        status = dpe_h5_get_attr_text(table, "/", "identity", &stated, err);
     }
     if (status == DPE_OK) {
         status = dpe_identity_hash(&content->identity, hex, err);
@@ -275,8 +274,8 @@ static dpe_status get_identity(struct dpe_table *table, struct dpe_table_content
 }
 
 struct session_walk {
-    struct dpe_table *table;
-    struct dpe_table_content *content;
+    struct dpe_h5 *table;
+    struct dpe_h5_content *content;
     dpe_status status;
     struct dpe_error *err;
 };
@@ -290,7 +289,7 @@ static herr_t visit_session_name(hid_t group, const char *name, const H5L_info_t
     size_t n = 0;
     char *path = dpe_join("/run/sessions/", name, "");
     walk->status = path == NULL ? dpe_fail(walk->err, DPE_NO_MEMORY, "out of memory for /run")
-                                : dpe_table_get_strings(walk->table, path, &values, &n, walk->err);
+                                : dpe_h5_get_strings(walk->table, path, &values, &n, walk->err);
     if (walk->status == DPE_OK && n != walk->content->n_sessions) {
         walk->status = dpe_fail(walk->err, DPE_BAD_DATA, "%s: expected %zu elements, found %zu",
                                 path, walk->content->n_sessions, n);
@@ -306,13 +305,13 @@ static herr_t visit_session_name(hid_t group, const char *name, const H5L_info_t
     return walk->status == DPE_OK ? 0 : 1;
 }
 
-static dpe_status get_sessions(struct dpe_table *table, struct dpe_table_content *content,
+static dpe_status get_sessions(struct dpe_h5 *table, struct dpe_h5_content *content,
                                struct dpe_error *err)
 {
     void *index = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
-    dpe_status status = dpe_table_get(table, session_path, DPE_COL_I64, &index, &rank, dims, err);
+    dpe_status status = dpe_h5_get(table, session_path, DPE_COL_I64, &index, &rank, dims, err);
     free(index);
     if (status != DPE_OK) {
         return status;
@@ -324,28 +323,28 @@ static dpe_status get_sessions(struct dpe_table *table, struct dpe_table_content
     }
     content->n_sessions = n;
     struct session_walk walk = {table, content, DPE_OK, err};
-    if (n > 0 && dpe_h5_has(table->file, "/run/sessions") &&
+    if (n > 0 && dpe_hdf5_has(table->file, "/run/sessions") &&
         H5Literate_by_name(table->file, "/run/sessions", H5_INDEX_NAME, H5_ITER_INC, NULL,
                            visit_session_name, &walk, H5P_DEFAULT) < 0 &&
         walk.status == DPE_OK) {
-        return dpe_h5_fail(err, DPE_BAD_DATA, table, "/run/sessions", "cannot be read");
+        return dpe_hdf5_fail(err, DPE_BAD_DATA, table, "/run/sessions", "cannot be read");
     }
     return walk.status;
 }
 
-static dpe_status read_content(struct dpe_table *table, struct dpe_table_content *content,
+static dpe_status read_content(struct dpe_h5 *table, struct dpe_h5_content *content,
                                struct dpe_error *err)
 {
     int64_t complete = 0, n_rows = -1;
     dpe_status status = get_identity(table, content, err);
     if (status == DPE_OK) {
-        status = dpe_table_get_attr_i64(table, "/", "complete", &complete, err);
+        status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_get_attr_i64(table, "/", "n_rows", &n_rows, err);
+        status = dpe_h5_get_attr_i64(table, "/", "n_rows", &n_rows, err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_get_rows(table, &content->rows, &content->n_rows, err);
+        status = dpe_h5_get_rows(table, &content->rows, &content->n_rows, err);
     }
     if (status == DPE_OK && n_rows != (int64_t)content->n_rows) {
         status = dpe_fail(err, DPE_BAD_DATA, "/rows: has %zu rows, n_rows says %lld",
@@ -365,7 +364,7 @@ static dpe_status read_content(struct dpe_table *table, struct dpe_table_content
 static bool opens_as_hdf5(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool whole = fd >= 0 && dpe_table_check_trailer(fd, path, NULL) == DPE_OK;
+    bool whole = fd >= 0 && dpe_h5_check_trailer(fd, path, NULL) == DPE_OK;
     if (fd >= 0) {
         close(fd);
     }
@@ -376,14 +375,14 @@ static bool opens_as_hdf5(const char *path)
     return file >= 0;
 }
 
-dpe_status dpe_table_look(const char *path, enum dpe_table_state *state,
-                          struct dpe_table_content *content, struct dpe_error *err)
+dpe_status dpe_h5_look(const char *path, enum dpe_h5_state *state, struct dpe_h5_content *content,
+                       struct dpe_error *err)
 {
-    dpe_h5_enter();
-    *content = (struct dpe_table_content){0};
+    dpe_hdf5_enter();
+    *content = (struct dpe_h5_content){0};
     struct stat info;
     if (stat(path, &info) != 0) {
-        *state = DPE_TABLE_ABSENT;
+        *state = DPE_H5_ABSENT;
         return errno == ENOENT ? DPE_OK : dpe_fail_errno(err, errno, path, "cannot be looked at");
     }
     if (!S_ISREG(info.st_mode)) {
@@ -392,18 +391,18 @@ dpe_status dpe_table_look(const char *path, enum dpe_table_state *state,
                         path);
     }
     struct dpe_error why = {0};
-    struct dpe_table *table = NULL;
-    dpe_status status = dpe_table_open(path, &table, &why);
-    *state = DPE_TABLE_OURS;
+    struct dpe_h5 *table = NULL;
+    dpe_status status = dpe_h5_open(path, &table, &why);
+    *state = DPE_H5_OURS;
     if (status == DPE_BAD_DATA) {
-        *state = opens_as_hdf5(path) ? DPE_TABLE_FOREIGN : DPE_TABLE_DAMAGED;
+        *state = opens_as_hdf5(path) ? DPE_H5_FOREIGN : DPE_H5_DAMAGED;
     } else if (status == DPE_OK) {
         status = read_content(table, content, &why);
-        *state = status == DPE_OK ? DPE_TABLE_OURS : DPE_TABLE_DAMAGED;
+        *state = status == DPE_OK ? DPE_H5_OURS : DPE_H5_DAMAGED;
     }
-    dpe_table_close(table);
+    dpe_h5_close(table);
     if (status != DPE_OK) {
-        dpe_table_content_free(content);
+        dpe_h5_content_free(content);
         snprintf(content->problem, sizeof content->problem, "%.500s", why.text);
     }
     bool hard = status == DPE_PERMISSION || status == DPE_NO_MEMORY || status == DPE_IO;

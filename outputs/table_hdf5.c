@@ -32,21 +32,21 @@ static herr_t keep_words(hid_t stack, void *user)
     return H5Ewalk2(stack, H5E_WALK_UPWARD, collect, user);
 }
 
-void dpe_h5_enter(void)
+void dpe_hdf5_enter(void)
 {
     words.n = 0;
     words.text[0] = '\0';
     H5Eset_auto2(H5E_DEFAULT, keep_words, NULL);
 }
 
-dpe_status dpe_h5_fail(struct dpe_error *err, dpe_status status, const struct dpe_table *table,
-                       const char *object, const char *what)
+dpe_status dpe_hdf5_fail(struct dpe_error *err, dpe_status status, const struct dpe_h5 *table,
+                         const char *object, const char *what)
 {
     return dpe_fail(err, status, "%s: %s: %s%s%s%s", table->path, object, what,
                     words.n == 0 ? "" : " (", words.text, words.n == 0 ? "" : ")");
 }
 
-hid_t dpe_h5_type(enum dpe_column_type type)
+hid_t dpe_hdf5_type(enum dpe_column_type type)
 {
     switch (type) {
     case DPE_COL_F64:
@@ -75,7 +75,7 @@ hid_t dpe_h5_type(enum dpe_column_type type)
     return text;
 }
 
-size_t dpe_h5_size(enum dpe_column_type type)
+size_t dpe_hdf5_size(enum dpe_column_type type)
 {
     switch (type) {
     case DPE_COL_F64:
@@ -95,14 +95,14 @@ size_t dpe_h5_size(enum dpe_column_type type)
     return sizeof(char *);
 }
 
-void dpe_h5_close_type(enum dpe_column_type type, hid_t id)
+void dpe_hdf5_close_type(enum dpe_column_type type, hid_t id)
 {
     if (type == DPE_COL_STRING && id >= 0) {
         H5Tclose(id);
     }
 }
 
-hid_t dpe_h5_timeless(hid_t class_id)
+hid_t dpe_hdf5_timeless(hid_t class_id)
 {
     hid_t plist = H5Pcreate(class_id);
     if (plist >= 0 && H5Pset_obj_track_times(plist, false) < 0) {
@@ -112,7 +112,7 @@ hid_t dpe_h5_timeless(hid_t class_id)
     return plist;
 }
 
-bool dpe_h5_has(hid_t file, const char *path)
+bool dpe_hdf5_has(hid_t file, const char *path)
 {
     if (strcmp(path, "/") == 0) {
         return true;
@@ -134,10 +134,10 @@ bool dpe_h5_has(hid_t file, const char *path)
     return there;
 }
 
-uint32_t dpe_h5_crc(enum dpe_column_type type, const void *data, size_t n)
+uint32_t dpe_hdf5_crc(enum dpe_column_type type, const void *data, size_t n)
 {
     if (type != DPE_COL_STRING) {
-        return dpe_crc32c(0, data, n * dpe_h5_size(type));
+        return dpe_crc32c(0, data, n * dpe_hdf5_size(type));
     }
     const char *const *texts = data;
     uint32_t crc = 0;
@@ -148,7 +148,7 @@ uint32_t dpe_h5_crc(enum dpe_column_type type, const void *data, size_t n)
     return crc;
 }
 
-void dpe_h5_free(struct dpe_table *table)
+void dpe_hdf5_free(struct dpe_h5 *table)
 {
     if (table == NULL) {
         return;
@@ -165,14 +165,14 @@ void dpe_h5_free(struct dpe_table *table)
     free(table);
 }
 
-void dpe_table_close(struct dpe_table *table)
+void dpe_h5_close(struct dpe_h5 *table)
 {
     if (table == NULL) {
         return;
     }
-    dpe_h5_enter();
+    dpe_hdf5_enter();
     if (table->file >= 0) {
         H5Fclose(table->file);
     }
-    dpe_h5_free(table);
+    dpe_hdf5_free(table);
 }

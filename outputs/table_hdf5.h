@@ -2,8 +2,8 @@
  * @file table_hdf5.h
  * What the files that speak HDF5 share. Nobody else includes hdf5.h.
  */
-#ifndef DPE_TABLE_HDF5_H
-#define DPE_TABLE_HDF5_H
+#ifndef DPE_H5_HDF5_H
+#define DPE_H5_HDF5_H
 
 #include <hdf5.h>
 #include <hdf5_hl.h>
@@ -11,7 +11,7 @@
 #include "outputs_internal.h"
 
 /** One dataset that was put: what reading it back must give. */
-struct dpe_table_put {
+struct dpe_h5_put {
     char *path;
     enum dpe_column_type type;
     uint32_t crc;
@@ -19,38 +19,38 @@ struct dpe_table_put {
 };
 
 /** The bytes of a file that HDF5 makes in memory; they outlive its closing. */
-struct dpe_table_image {
+struct dpe_h5_image {
     char *bytes;
     size_t n;
 };
 
-struct dpe_table {
+struct dpe_h5 {
     hid_t file;
-    struct dpe_table_image *image; /**< writing: owned */
-    char *path;                    /**< of the file read; "(new table)" while writing */
+    struct dpe_h5_image *image; /**< writing: owned */
+    char *path;                 /**< of the file read; "(new table)" while writing */
     bool writing, sealed;
-    struct dpe_table_put *puts;
+    struct dpe_h5_put *puts;
     size_t n_puts, puts_capacity;
 };
 
-/** HDF5 keeps its words for dpe_h5_fail instead of printing them, and has none yet; call before
+/** HDF5 keeps its words for dpe_hdf5_fail instead of printing them, and has none yet; call before
  *  anything of HDF5 in every public function. */
-void dpe_h5_enter(void);
+void dpe_hdf5_enter(void);
 /** Fail with the words of HDF5's last failure: "FILE: OBJECT: WHAT (words)". */
-dpe_status dpe_h5_fail(struct dpe_error *err, dpe_status status, const struct dpe_table *table,
-                       const char *object, const char *what);
+dpe_status dpe_hdf5_fail(struct dpe_error *err, dpe_status status, const struct dpe_h5 *table,
+                         const char *object, const char *what);
 /** Type in memory of a column (a shared one, never closed) and its size; strings: the type of
  *  char * in UTF-8, to be closed. −1 on failure. */
-hid_t dpe_h5_type(enum dpe_column_type type);
-size_t dpe_h5_size(enum dpe_column_type type);
-void dpe_h5_close_type(enum dpe_column_type type, hid_t id);
+hid_t dpe_hdf5_type(enum dpe_column_type type);
+size_t dpe_hdf5_size(enum dpe_column_type type);
+void dpe_hdf5_close_type(enum dpe_column_type type, hid_t id);
 /** A property list for making files, groups or datasets without object times, which would differ
  *  between equal runs; −1 on failure. */
-hid_t dpe_h5_timeless(hid_t class_id);
+hid_t dpe_hdf5_timeless(hid_t class_id);
 /** Whether a path is there, through all its links. */
-bool dpe_h5_has(hid_t file, const char *path);
+bool dpe_hdf5_has(hid_t file, const char *path);
 /** CRC of the elements of a column, strings by their bytes. */
-uint32_t dpe_h5_crc(enum dpe_column_type type, const void *data, size_t n);
-void dpe_h5_free(struct dpe_table *table);
+uint32_t dpe_hdf5_crc(enum dpe_column_type type, const void *data, size_t n);
+void dpe_hdf5_free(struct dpe_h5 *table);
 
 #endif

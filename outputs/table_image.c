@@ -16,7 +16,7 @@ enum { CORE_STEP = 1 << 20 };
 static void *image_malloc(size_t n, H5FD_file_image_op_t op, void *user)
 {
     (void)op;
-    struct dpe_table_image *image = user;
+    struct dpe_h5_image *image = user;
     image->bytes = malloc(n);
     image->n = image->bytes == NULL ? 0 : n;
     return image->bytes;
@@ -25,7 +25,7 @@ static void *image_malloc(size_t n, H5FD_file_image_op_t op, void *user)
 static void *image_realloc(void *bytes, size_t n, H5FD_file_image_op_t op, void *user)
 {
     (void)op;
-    struct dpe_table_image *image = user;
+    struct dpe_h5_image *image = user;
     void *grown = realloc(bytes, n);
     if (grown != NULL) {
         image->bytes = grown;
@@ -53,7 +53,7 @@ static herr_t keep_user(void *user)
     return 0;
 }
 
-static hid_t memory_access(struct dpe_table_image *image)
+static hid_t memory_access(struct dpe_h5_image *image)
 {
     H5FD_file_image_callbacks_t callbacks = {
         .image_malloc = image_malloc,
@@ -74,10 +74,10 @@ static hid_t memory_access(struct dpe_table_image *image)
     return access;
 }
 
-dpe_status dpe_table_create(struct dpe_table **table, struct dpe_error *err)
+dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err)
 {
-    dpe_h5_enter();
-    struct dpe_table *made = calloc(1, sizeof *made);
+    dpe_hdf5_enter();
+    struct dpe_h5 *made = calloc(1, sizeof *made);
     if (made == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
     }
@@ -86,11 +86,11 @@ dpe_status dpe_table_create(struct dpe_table **table, struct dpe_error *err)
     made->path = dpe_join("(new table)", "", "");
     made->image = calloc(1, sizeof *made->image);
     if (made->path == NULL || made->image == NULL) {
-        dpe_h5_free(made);
+        dpe_hdf5_free(made);
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
     }
     hid_t access = memory_access(made->image);
-    hid_t create = dpe_h5_timeless(H5P_FILE_CREATE);
+    hid_t create = dpe_hdf5_timeless(H5P_FILE_CREATE);
     if (access >= 0 && create >= 0) {
         made->file = H5Fcreate("dpe-table-in-memory", H5F_ACC_TRUNC, create, access);
     }
@@ -101,8 +101,8 @@ dpe_status dpe_table_create(struct dpe_table **table, struct dpe_error *err)
         H5Pclose(create);
     }
     if (made->file < 0) {
-        dpe_status status = dpe_h5_fail(err, DPE_NO_MEMORY, made, "/", "cannot be created");
-        dpe_h5_free(made);
+        dpe_status status = dpe_hdf5_fail(err, DPE_NO_MEMORY, made, "/", "cannot be created");
+        dpe_hdf5_free(made);
         return status;
     }
     *table = made;
@@ -114,13 +114,13 @@ dpe_status dpe_table_create(struct dpe_table **table, struct dpe_error *err)
 /* Close the file in memory; its length is what its superblock says (version 2: signature 8,
  * versions and sizes 3, flags 1, base 8, extension 8, end of file 8 at byte 28), the buffer may be
  * longer. */
-static dpe_status close_image(struct dpe_table *table, size_t *n, struct dpe_error *err)
+static dpe_status close_image(struct dpe_h5 *table, size_t *n, struct dpe_error *err)
 {
     enum { VERSION_AT = 8, END_AT = 28, SUPERBLOCK = 48 };
     herr_t closed = H5Fclose(table->file);
     table->file = -1;
     if (closed < 0) {
-        return dpe_h5_fail(err, DPE_INTERNAL, table, "/", "cannot be closed");
+        return dpe_hdf5_fail(err, DPE_INTERNAL, table, "/", "cannot be closed");
     }
     const unsigned char *bytes = (const unsigned char *)table->image->bytes;
     uint64_t end = 0;
@@ -135,7 +135,7 @@ static dpe_status close_image(struct dpe_table *table, size_t *n, struct dpe_err
     return DPE_OK;
 }
 
-static dpe_status compare_put(struct dpe_table *written, const struct dpe_table_put *put,
+static dpe_status compare_put(struct dpe_h5 *written, const struct dpe_h5_put *put,
                               struct dpe_error *err)
 {
     size_t n = 1;
@@ -143,21 +143,21 @@ static dpe_status compare_put(struct dpe_table *written, const struct dpe_table_
     dpe_status status = DPE_OK;
     if (put->type == DPE_COL_STRING) {
         char **strings = NULL;
-        status = dpe_table_get_strings(written, put->path, &strings, &n, err);
+        status = dpe_h5_get_strings(written, put->path, &strings, &n, err);
         if (status == DPE_OK) {
-            crc = dpe_h5_crc(put->type, strings, n);
+            crc = dpe_hdf5_crc(put->type, strings, n);
             dpe_strings_free(strings, n);
         }
     } else {
         void *data = NULL;
         int rank = 0;
         int64_t dims[5] = {0};
-        status = dpe_table_get(written, put->path, put->type, &data, &rank, dims, err);
+        status = dpe_h5_get(written, put->path, put->type, &data, &rank, dims, err);
         for (int axis = 0; axis < rank; axis++) {
             n *= (size_t)dims[axis];
         }
         if (status == DPE_OK) {
-            crc = dpe_h5_crc(put->type, data, n);
+            crc = dpe_hdf5_crc(put->type, data, n);
             free(data);
         }
     }
@@ -168,8 +168,8 @@ static dpe_status compare_put(struct dpe_table *written, const struct dpe_table_
     return status;
 }
 
-static dpe_status verify(const struct dpe_table *table, const char *path, const char *image,
-                         size_t n, struct dpe_error *err)
+static dpe_status verify(const struct dpe_h5 *table, const char *path, const char *image, size_t n,
+                         struct dpe_error *err)
 {
     char *bytes = NULL;
     size_t got = 0;
@@ -178,20 +178,20 @@ static dpe_status verify(const struct dpe_table *table, const char *path, const 
         status = dpe_fail(err, DPE_IO, "%s: read back differs from what was written", path);
     }
     free(bytes);
-    struct dpe_table *written = NULL;
+    struct dpe_h5 *written = NULL;
     if (status == DPE_OK) {
-        status = dpe_table_open(path, &written, err);
+        status = dpe_h5_open(path, &written, err);
     }
     for (size_t i = 0; status == DPE_OK && i < table->n_puts; i++) {
         status = compare_put(written, &table->puts[i], err);
     }
-    dpe_table_close(written);
+    dpe_h5_close(written);
     return status;
 }
 
 static const char trailer_magic[8] = {'D', 'P', 'E', '-', 'C', 'R', 'C', '\n'};
 
-void dpe_table_make_trailer(unsigned char trailer[DPE_TABLE_TRAILER], const void *bytes, size_t n)
+void dpe_h5_make_trailer(unsigned char trailer[DPE_H5_TRAILER], const void *bytes, size_t n)
 {
     memcpy(trailer, trailer_magic, 8);
     dpe_store_u64(trailer + 8, n, 8);
@@ -223,15 +223,15 @@ static dpe_status crc_of_file(int fd, const char *path, uint64_t n, uint32_t *cr
     return status;
 }
 
-dpe_status dpe_table_check_trailer(int fd, const char *path, struct dpe_error *err)
+dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err)
 {
-    unsigned char trailer[DPE_TABLE_TRAILER];
+    unsigned char trailer[DPE_H5_TRAILER];
     struct stat info;
     if (fstat(fd, &info) != 0) {
         return dpe_fail_errno(err, errno, path, "cannot be looked at");
     }
-    off_t n = info.st_size - DPE_TABLE_TRAILER;
-    if (n < 0 || pread(fd, trailer, sizeof trailer, n) != DPE_TABLE_TRAILER ||
+    off_t n = info.st_size - DPE_H5_TRAILER;
+    if (n < 0 || pread(fd, trailer, sizeof trailer, n) != DPE_H5_TRAILER ||
         memcmp(trailer, trailer_magic, sizeof trailer_magic) != 0) {
         return DPE_OK;
     }
@@ -246,27 +246,27 @@ dpe_status dpe_table_check_trailer(int fd, const char *path, struct dpe_error *e
 }
 
 /* Room for the trailer behind the image, and the trailer. */
-static dpe_status add_trailer(struct dpe_table *table, size_t *n, struct dpe_error *err)
+static dpe_status add_trailer(struct dpe_h5 *table, size_t *n, struct dpe_error *err)
 {
-    if (table->image->n - *n < DPE_TABLE_TRAILER) {
-        char *longer = realloc(table->image->bytes, *n + DPE_TABLE_TRAILER);
+    if (table->image->n - *n < DPE_H5_TRAILER) {
+        char *longer = realloc(table->image->bytes, *n + DPE_H5_TRAILER);
         if (longer == NULL) {
             return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
         }
         table->image->bytes = longer;
-        table->image->n = *n + DPE_TABLE_TRAILER;
+        table->image->n = *n + DPE_H5_TRAILER;
     }
-    unsigned char trailer[DPE_TABLE_TRAILER];
-    dpe_table_make_trailer(trailer, table->image->bytes, *n);
+    unsigned char trailer[DPE_H5_TRAILER];
+    dpe_h5_make_trailer(trailer, table->image->bytes, *n);
     memcpy(table->image->bytes + *n, trailer, sizeof trailer);
-    *n += DPE_TABLE_TRAILER;
+    *n += DPE_H5_TRAILER;
     return DPE_OK;
 }
 
-dpe_status dpe_table_finish(struct dpe_table *table, const char *temporary, const char *path,
-                            struct dpe_error *err)
+dpe_status dpe_h5_finish(struct dpe_h5 *table, const char *temporary, const char *path,
+                         struct dpe_error *err)
 {
-    dpe_h5_enter();
+    dpe_hdf5_enter();
     size_t n = 0;
     dpe_status status = close_image(table, &n, err);
     if (status == DPE_OK) {
@@ -284,6 +284,6 @@ dpe_status dpe_table_finish(struct dpe_table *table, const char *temporary, cons
             unlink(temporary);
         }
     }
-    dpe_h5_free(table);
+    dpe_hdf5_free(table);
     return status;
 }

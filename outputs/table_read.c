@@ -12,13 +12,13 @@
 /* deflate cannot shrink more than 1032 to 1. */
 enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 1 << 16 };
 
-static dpe_status check_schema(struct dpe_table *table, struct dpe_error *err)
+static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
 {
     char *name = NULL, *version = NULL;
     struct dpe_error why = {0};
-    dpe_status status = dpe_table_get_attr_text(table, "/", "schema_name", &name, &why);
+    dpe_status status = dpe_h5_get_attr_text(table, "/", "schema_name", &name, &why);
     if (status == DPE_OK) {
-        status = dpe_table_get_attr_text(table, "/", "schema_version", &version, &why);
+        status = dpe_h5_get_attr_text(table, "/", "schema_version", &version, &why);
     }
     if (status == DPE_NO_MEMORY) {
         status = dpe_fail(err, status, "%s", why.text);
@@ -57,20 +57,20 @@ static dpe_status check_file(const char *path, struct dpe_error *err)
         status =
             dpe_fail(err, DPE_NO_INPUT, "%s: expected a regular file, found something else", path);
     } else {
-        status = dpe_table_check_trailer(fd, path, err);
+        status = dpe_h5_check_trailer(fd, path, err);
     }
     close(fd);
     return status;
 }
 
-dpe_status dpe_table_open(const char *path, struct dpe_table **table, struct dpe_error *err)
+dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err)
 {
-    dpe_h5_enter();
+    dpe_hdf5_enter();
     dpe_status status = check_file(path, err);
     if (status != DPE_OK) {
         return status;
     }
-    struct dpe_table *made = calloc(1, sizeof *made);
+    struct dpe_h5 *made = calloc(1, sizeof *made);
     if (made == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
@@ -89,22 +89,22 @@ dpe_status dpe_table_open(const char *path, struct dpe_table **table, struct dpe
     if (made->path == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     } else if (made->file < 0) {
-        status = dpe_h5_fail(err, DPE_BAD_DATA, made, "/", "cannot be read as HDF5");
+        status = dpe_hdf5_fail(err, DPE_BAD_DATA, made, "/", "cannot be read as HDF5");
     } else {
         status = check_schema(made, err);
     }
     if (status != DPE_OK) {
-        dpe_table_close(made);
+        dpe_h5_close(made);
         return status;
     }
     *table = made;
     return DPE_OK;
 }
 
-bool dpe_table_has(struct dpe_table *table, const char *path)
+bool dpe_h5_has(struct dpe_h5 *table, const char *path)
 {
-    dpe_h5_enter();
-    return dpe_h5_has(table->file, path);
+    dpe_hdf5_enter();
+    return dpe_hdf5_has(table->file, path);
 }
 
 /* ------------------------------------------------------------------------------------- datasets */
@@ -115,14 +115,14 @@ struct shape {
     size_t n;
 };
 
-static dpe_status no_such(const struct dpe_table *table, const char *path, struct dpe_error *err)
+static dpe_status no_such(const struct dpe_h5 *table, const char *path, struct dpe_error *err)
 {
     return dpe_fail(err, DPE_NO_INPUT, "%s: %s: is not there", table->path, path);
 }
 
 /* The shape of a dataset; refused when its bytes could not have come from what is stored. */
-static dpe_status read_shape(struct dpe_table *table, hid_t dataset, const char *path,
-                             size_t element, struct shape *shape, struct dpe_error *err)
+static dpe_status read_shape(struct dpe_h5 *table, hid_t dataset, const char *path, size_t element,
+                             struct shape *shape, struct dpe_error *err)
 {
     hid_t space = H5Dget_space(dataset);
     int rank = space < 0 ? -1 : H5Sget_simple_extent_ndims(space);
@@ -140,7 +140,7 @@ static dpe_status read_shape(struct dpe_table *table, hid_t dataset, const char 
     }
     size_t bytes = 0;
     if (!ok || __builtin_mul_overflow(shape->n, element, &bytes)) {
-        return dpe_h5_fail(err, DPE_BAD_DATA, table, path, "its shape cannot be read");
+        return dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "its shape cannot be read");
     }
     hsize_t stored = H5Dget_storage_size(dataset);
     if (bytes > SMALL && bytes / MOST_SHRINK > stored) {
@@ -174,7 +174,7 @@ static bool convertible(hid_t dataset, enum dpe_column_type type)
     return class_id == H5T_INTEGER || (class_id == H5T_FLOAT && to_float);
 }
 
-static dpe_status read_numbers(struct dpe_table *table, hid_t dataset, const char *path,
+static dpe_status read_numbers(struct dpe_h5 *table, hid_t dataset, const char *path,
                                enum dpe_column_type type, void **data, struct shape *shape,
                                struct dpe_error *err)
 {
@@ -182,19 +182,19 @@ static dpe_status read_numbers(struct dpe_table *table, hid_t dataset, const cha
         return dpe_fail(err, DPE_BAD_DATA, "%s: %s: has another type than the one asked for",
                         table->path, path);
     }
-    dpe_status status = read_shape(table, dataset, path, dpe_h5_size(type), shape, err);
+    dpe_status status = read_shape(table, dataset, path, dpe_hdf5_size(type), shape, err);
     if (status != DPE_OK) {
         return status;
     }
-    void *values = dpe_alloc(shape->n, dpe_h5_size(type));
+    void *values = dpe_alloc(shape->n, dpe_hdf5_size(type));
     hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
     if (values == NULL || transfer < 0) {
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: no memory for %zu elements", table->path,
                           path, shape->n);
     } else if (shape->n > 0 &&
                (H5Pset_type_conv_cb(transfer, refuse_range, NULL) < 0 ||
-                H5Dread(dataset, dpe_h5_type(type), H5S_ALL, H5S_ALL, transfer, values) < 0)) {
-        status = dpe_h5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
+                H5Dread(dataset, dpe_hdf5_type(type), H5S_ALL, H5S_ALL, transfer, values) < 0)) {
+        status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
     }
     if (transfer >= 0) {
         H5Pclose(transfer);
@@ -207,12 +207,12 @@ static dpe_status read_numbers(struct dpe_table *table, hid_t dataset, const cha
     return DPE_OK;
 }
 
-dpe_status dpe_table_get(struct dpe_table *table, const char *path, enum dpe_column_type type,
-                         void **data, int *rank, int64_t dims[5], struct dpe_error *err)
+dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                      void **data, int *rank, int64_t dims[5], struct dpe_error *err)
 {
-    dpe_h5_enter();
+    dpe_hdf5_enter();
     hid_t dataset =
-        dpe_h5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
+        dpe_hdf5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
     if (dataset < 0) {
         return no_such(table, path, err);
     }
@@ -247,7 +247,7 @@ static char **copy_strings(char *const *from, size_t n)
     return strings;
 }
 
-static dpe_status read_strings(struct dpe_table *table, hid_t dataset, const char *path,
+static dpe_status read_strings(struct dpe_h5 *table, hid_t dataset, const char *path,
                                char ***strings, size_t *n, struct dpe_error *err)
 {
     struct shape shape = {0};
@@ -256,12 +256,12 @@ static dpe_status read_strings(struct dpe_table *table, hid_t dataset, const cha
         return status;
     }
     char **raw = dpe_alloc_zero(shape.n, sizeof *raw);
-    hid_t type = dpe_h5_type(DPE_COL_STRING);
+    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
     hid_t space = H5Dget_space(dataset);
     if (raw == NULL || type < 0 || space < 0) {
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
     } else if (shape.n > 0 && H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, raw) < 0) {
-        status = dpe_h5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
+        status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
     } else {
         *strings = copy_strings(raw, shape.n);
         *n = shape.n;
@@ -272,7 +272,7 @@ static dpe_status read_strings(struct dpe_table *table, hid_t dataset, const cha
             H5Dvlen_reclaim(type, space, H5P_DEFAULT, raw);
         }
     }
-    dpe_h5_close_type(DPE_COL_STRING, type);
+    dpe_hdf5_close_type(DPE_COL_STRING, type);
     if (space >= 0) {
         H5Sclose(space);
     }
@@ -280,12 +280,12 @@ static dpe_status read_strings(struct dpe_table *table, hid_t dataset, const cha
     return status;
 }
 
-dpe_status dpe_table_get_strings(struct dpe_table *table, const char *path, char ***strings,
-                                 size_t *n, struct dpe_error *err)
+dpe_status dpe_h5_get_strings(struct dpe_h5 *table, const char *path, char ***strings, size_t *n,
+                              struct dpe_error *err)
 {
-    dpe_h5_enter();
+    dpe_hdf5_enter();
     hid_t dataset =
-        dpe_h5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
+        dpe_hdf5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
     if (dataset < 0) {
         return no_such(table, path, err);
     }
@@ -314,9 +314,9 @@ void dpe_strings_free(char **strings, size_t n)
 /* ----------------------------------------------------------------------------------- attributes */
 
 /* The attribute, −1 when it is not there or no scalar. */
-static hid_t open_attribute(struct dpe_table *table, const char *object, const char *name)
+static hid_t open_attribute(struct dpe_h5 *table, const char *object, const char *name)
 {
-    if (!dpe_h5_has(table->file, object)) {
+    if (!dpe_hdf5_has(table->file, object)) {
         return -1;
     }
     hid_t id = H5Oopen(table->file, object, H5P_DEFAULT);
@@ -336,21 +336,21 @@ static hid_t open_attribute(struct dpe_table *table, const char *object, const c
     return attribute;
 }
 
-dpe_status dpe_table_get_attr_text(struct dpe_table *table, const char *object, const char *name,
-                                   char **value, struct dpe_error *err)
+dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const char *name,
+                                char **value, struct dpe_error *err)
 {
-    dpe_h5_enter();
+    dpe_hdf5_enter();
     hid_t attribute = open_attribute(table, object, name);
     if (attribute < 0) {
         return dpe_fail(err, DPE_NO_INPUT, "%s: %s: attribute %s is not there", table->path, object,
                         name);
     }
     hid_t stored = H5Aget_type(attribute);
-    hid_t type = dpe_h5_type(DPE_COL_STRING);
+    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
     char *text = NULL;
     dpe_status status = DPE_OK;
     if (!is_variable_text(stored) || type < 0 || H5Aread(attribute, type, &text) < 0) {
-        status = dpe_h5_fail(err, DPE_BAD_DATA, table, object, name);
+        status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, object, name);
     } else {
         *value = dpe_join(text == NULL ? "" : text, "", "");
         H5free_memory(text);
@@ -361,15 +361,15 @@ dpe_status dpe_table_get_attr_text(struct dpe_table *table, const char *object, 
     if (stored >= 0) {
         H5Tclose(stored);
     }
-    dpe_h5_close_type(DPE_COL_STRING, type);
+    dpe_hdf5_close_type(DPE_COL_STRING, type);
     H5Aclose(attribute);
     return status;
 }
 
-static dpe_status get_attr_number(struct dpe_table *table, const char *object, const char *name,
+static dpe_status get_attr_number(struct dpe_h5 *table, const char *object, const char *name,
                                   bool whole, void *value, struct dpe_error *err)
 {
-    dpe_h5_enter();
+    dpe_hdf5_enter();
     hid_t attribute = open_attribute(table, object, name);
     if (attribute < 0) {
         return dpe_fail(err, DPE_NO_INPUT, "%s: %s: attribute %s is not there", table->path, object,
@@ -383,17 +383,17 @@ static dpe_status get_attr_number(struct dpe_table *table, const char *object, c
         H5Tclose(stored);
     }
     H5Aclose(attribute);
-    return ok ? DPE_OK : dpe_h5_fail(err, DPE_BAD_DATA, table, object, name);
+    return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_BAD_DATA, table, object, name);
 }
 
-dpe_status dpe_table_get_attr_f64(struct dpe_table *table, const char *object, const char *name,
-                                  double *value, struct dpe_error *err)
+dpe_status dpe_h5_get_attr_f64(struct dpe_h5 *table, const char *object, const char *name,
+                               double *value, struct dpe_error *err)
 {
     return get_attr_number(table, object, name, false, value, err);
 }
 
-dpe_status dpe_table_get_attr_i64(struct dpe_table *table, const char *object, const char *name,
-                                  int64_t *value, struct dpe_error *err)
+dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
+                               int64_t *value, struct dpe_error *err)
 {
     return get_attr_number(table, object, name, true, value, err);
 }

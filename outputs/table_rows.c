@@ -13,7 +13,7 @@ static dpe_status no_memory(struct dpe_error *err)
 }
 
 /* One dataset with one axis. */
-static dpe_status put_axis(struct dpe_table *table, const char *path, enum dpe_column_type type,
+static dpe_status put_axis(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
                            const void *data, size_t n, const char *scale, const char *long_name,
                            struct dpe_error *err)
 {
@@ -28,12 +28,12 @@ static dpe_status put_axis(struct dpe_table *table, const char *path, enum dpe_c
         .units = "1",
         .is_scale = scale == NULL,
     };
-    return dpe_table_put(table, &column, err);
+    return dpe_h5_put(table, &column, err);
 }
 
 /* A scale 0 … n − 1. */
-static dpe_status put_count(struct dpe_table *table, const char *path, size_t n,
-                            const char *long_name, struct dpe_error *err)
+static dpe_status put_count(struct dpe_h5 *table, const char *path, size_t n, const char *long_name,
+                            struct dpe_error *err)
 {
     int64_t *count = dpe_alloc(n, sizeof *count);
     if (count == NULL) {
@@ -60,7 +60,7 @@ static const char *key_of(const struct dpe_row *row, bool plan)
 }
 
 /* The distinct keys of the rows and of `more`, sorted; borrowed texts in an owned array. */
-static const char **distinct_keys(const struct dpe_table_common *common, bool plan,
+static const char **distinct_keys(const struct dpe_h5_common *common, bool plan,
                                   const struct dpe_identity *more, size_t *n)
 {
     size_t most = common->n_rows + (more == NULL ? 0 : more->n);
@@ -89,9 +89,8 @@ static const char **distinct_keys(const struct dpe_table_common *common, bool pl
     return keys;
 }
 
-static dpe_status put_indices(struct dpe_table *table, const struct dpe_table_common *common,
-                              bool plan, const char *const *keys, size_t n_keys,
-                              struct dpe_error *err)
+static dpe_status put_indices(struct dpe_h5 *table, const struct dpe_h5_common *common, bool plan,
+                              const char *const *keys, size_t n_keys, struct dpe_error *err)
 {
     int32_t *indices = dpe_alloc(common->n_rows, sizeof *indices);
     if (indices == NULL) {
@@ -109,7 +108,7 @@ static dpe_status put_indices(struct dpe_table *table, const struct dpe_table_co
     return status;
 }
 
-static dpe_status put_plans(struct dpe_table *table, const struct dpe_table_common *common,
+static dpe_status put_plans(struct dpe_h5 *table, const struct dpe_h5_common *common,
                             struct dpe_error *err)
 {
     size_t n = 0;
@@ -135,7 +134,7 @@ static dpe_status put_plans(struct dpe_table *table, const struct dpe_table_comm
     return status;
 }
 
-static dpe_status put_tasks(struct dpe_table *table, const struct dpe_table_common *common,
+static dpe_status put_tasks(struct dpe_h5 *table, const struct dpe_h5_common *common,
                             struct dpe_error *err)
 {
     size_t n = 0;
@@ -174,7 +173,7 @@ static enum dpe_column_type field_type(const struct dpe_row_field *field)
     return DPE_COL_F64;
 }
 
-static dpe_status put_field(struct dpe_table *table, const struct dpe_table_common *common,
+static dpe_status put_field(struct dpe_h5 *table, const struct dpe_h5_common *common,
                             const struct dpe_row_field *field, const char *scale,
                             struct dpe_error *err)
 {
@@ -197,12 +196,12 @@ static dpe_status put_field(struct dpe_table *table, const struct dpe_table_comm
         .units = field->units,
         .flag_meanings = field->flag_meanings,
     };
-    dpe_status status = dpe_table_put(table, &column, err);
+    dpe_status status = dpe_h5_put(table, &column, err);
     free(values);
     return status;
 }
 
-static dpe_status put_texts(struct dpe_table *table, const struct dpe_table_common *common,
+static dpe_status put_texts(struct dpe_h5 *table, const struct dpe_h5_common *common,
                             struct dpe_error *err)
 {
     size_t n = common->n_rows;
@@ -229,14 +228,14 @@ static dpe_status put_texts(struct dpe_table *table, const struct dpe_table_comm
         .flag_meanings = "no yes",
     };
     if (status == DPE_OK) {
-        status = dpe_table_put(table, &column, err);
+        status = dpe_h5_put(table, &column, err);
     }
     free(present);
     free(texts);
     return status;
 }
 
-static dpe_status put_buckets(struct dpe_table *table, const struct dpe_table_common *common,
+static dpe_status put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *common,
                               struct dpe_error *err)
 {
     size_t total = 0;
@@ -276,7 +275,7 @@ static dpe_status put_buckets(struct dpe_table *table, const struct dpe_table_co
         .units = "nats",
     };
     if (status == DPE_OK) {
-        status = dpe_table_put(table, &column, err);
+        status = dpe_h5_put(table, &column, err);
     }
     free(values);
     free(counts);
@@ -288,8 +287,8 @@ static bool differs_between_runs(const struct dpe_row_field *field)
     return strncmp(field->path, "/run/", 5) == 0;
 }
 
-dpe_status dpe_table_write_run_rows(struct dpe_table *table, const struct dpe_table_common *common,
-                                    struct dpe_error *err)
+dpe_status dpe_h5_write_run_rows(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                                 struct dpe_error *err)
 {
     dpe_status status = put_count(table, "/run/row", common->n_rows, "index of a row", err);
     for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
@@ -300,13 +299,13 @@ dpe_status dpe_table_write_run_rows(struct dpe_table *table, const struct dpe_ta
     return status;
 }
 
-dpe_status dpe_table_write_rows(struct dpe_table *table, const struct dpe_table_common *common,
-                                struct dpe_error *err)
+dpe_status dpe_h5_write_rows(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                             struct dpe_error *err)
 {
     char hex[65];
     dpe_status status = dpe_rows_hash(common->rows, common->n_rows, hex, err);
     if (status == DPE_OK) {
-        status = dpe_table_attr_text(table, "/rows", "sha256", hex, err);
+        status = dpe_h5_attr_text(table, "/rows", "sha256", hex, err);
     }
     if (status == DPE_OK) {
         status = put_count(table, row_path, common->n_rows, "index of a row", err);
@@ -336,12 +335,12 @@ static dpe_status disagree(struct dpe_error *err, const char *path)
 }
 
 /* A dataset of one axis with exactly n elements. */
-static dpe_status get_axis(struct dpe_table *table, const char *path, enum dpe_column_type type,
+static dpe_status get_axis(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
                            size_t n, void **data, struct dpe_error *err)
 {
     int rank = 0;
     int64_t dims[5] = {0};
-    dpe_status status = dpe_table_get(table, path, type, data, &rank, dims, err);
+    dpe_status status = dpe_h5_get(table, path, type, data, &rank, dims, err);
     if (status == DPE_OK && (rank != 1 || (size_t)dims[0] != n)) {
         free(*data);
         *data = NULL;
@@ -350,7 +349,7 @@ static dpe_status get_axis(struct dpe_table *table, const char *path, enum dpe_c
     return status;
 }
 
-static dpe_status get_field(struct dpe_table *table, const struct dpe_row_field *field,
+static dpe_status get_field(struct dpe_h5 *table, const struct dpe_row_field *field,
                             struct dpe_row *rows, size_t n, struct dpe_error *err)
 {
     void *values = NULL;
@@ -363,7 +362,7 @@ static dpe_status get_field(struct dpe_table *table, const struct dpe_row_field 
     return status;
 }
 
-static dpe_status get_keys(struct dpe_table *table, bool plan, struct dpe_row *rows, size_t n,
+static dpe_status get_keys(struct dpe_h5 *table, bool plan, struct dpe_row *rows, size_t n,
                            struct dpe_error *err)
 {
     const char *path = plan ? "/rows/plan" : "/rows/task";
@@ -371,7 +370,7 @@ static dpe_status get_keys(struct dpe_table *table, bool plan, struct dpe_row *r
     size_t n_keys = 0;
     void *data = NULL;
     dpe_status status =
-        dpe_table_get_strings(table, plan ? plans_path : tasks_path, &keys, &n_keys, err);
+        dpe_h5_get_strings(table, plan ? plans_path : tasks_path, &keys, &n_keys, err);
     if (status == DPE_OK) {
         status = get_axis(table, path, DPE_COL_I32, n, &data, err);
     }
@@ -390,7 +389,7 @@ static dpe_status get_keys(struct dpe_table *table, bool plan, struct dpe_row *r
     return status;
 }
 
-static dpe_status get_texts(struct dpe_table *table, struct dpe_row *rows, size_t n,
+static dpe_status get_texts(struct dpe_h5 *table, struct dpe_row *rows, size_t n,
                             struct dpe_error *err)
 {
     char **texts = NULL;
@@ -398,7 +397,7 @@ static dpe_status get_texts(struct dpe_table *table, struct dpe_row *rows, size_
     void *data = NULL;
     dpe_status status = get_axis(table, "/rows/text_present", DPE_COL_U8, n, &data, err);
     if (status == DPE_OK) {
-        status = dpe_table_get_strings(table, "/rows/text", &texts, &n_texts, err);
+        status = dpe_h5_get_strings(table, "/rows/text", &texts, &n_texts, err);
     }
     if (status == DPE_OK && n_texts != n) {
         status = disagree(err, "/rows/text");
@@ -430,19 +429,18 @@ static dpe_status take_buckets(struct dpe_row *row, int32_t count, const double 
     return DPE_OK;
 }
 
-static dpe_status get_buckets(struct dpe_table *table, struct dpe_row *rows, size_t n,
+static dpe_status get_buckets(struct dpe_h5 *table, struct dpe_row *rows, size_t n,
                               struct dpe_error *err)
 {
     void *counts_data = NULL, *values_data = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
-    if (!dpe_table_has(table, "/rows/bucket_count")) {
+    if (!dpe_h5_has(table, "/rows/bucket_count")) {
         return DPE_OK;
     }
     dpe_status status = get_axis(table, "/rows/bucket_count", DPE_COL_I32, n, &counts_data, err);
     if (status == DPE_OK) {
-        status =
-            dpe_table_get(table, "/rows/bucket_nll", DPE_COL_F64, &values_data, &rank, dims, err);
+        status = dpe_h5_get(table, "/rows/bucket_nll", DPE_COL_F64, &values_data, &rank, dims, err);
     }
     const int32_t *counts = counts_data;
     const double *values = values_data;
@@ -461,7 +459,7 @@ static dpe_status get_buckets(struct dpe_table *table, struct dpe_row *rows, siz
 }
 
 /* The rows are what was written, in the order they were written. */
-static dpe_status check_rows(struct dpe_table *table, const struct dpe_row *rows, size_t n,
+static dpe_status check_rows(struct dpe_h5 *table, const struct dpe_row *rows, size_t n,
                              struct dpe_error *err)
 {
     const struct dpe_row **sorted = dpe_alloc(n, sizeof *sorted);
@@ -478,7 +476,7 @@ static dpe_status check_rows(struct dpe_table *table, const struct dpe_row *rows
         }
     }
     if (status == DPE_OK) {
-        status = dpe_table_get_attr_text(table, "/rows", "sha256", &stated, err);
+        status = dpe_h5_get_attr_text(table, "/rows", "sha256", &stated, err);
     }
     if (status == DPE_OK) {
         status = dpe_rows_hash(sorted, n, hex, err);
@@ -491,13 +489,13 @@ static dpe_status check_rows(struct dpe_table *table, const struct dpe_row *rows
     return status;
 }
 
-dpe_status dpe_table_get_rows(struct dpe_table *table, struct dpe_row **rows, size_t *n,
-                              struct dpe_error *err)
+dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *n,
+                           struct dpe_error *err)
 {
     void *count = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
-    dpe_status status = dpe_table_get(table, row_path, DPE_COL_I64, &count, &rank, dims, err);
+    dpe_status status = dpe_h5_get(table, row_path, DPE_COL_I64, &count, &rank, dims, err);
     free(count);
     if (status != DPE_OK) {
         return status;

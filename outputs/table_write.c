@@ -8,7 +8,7 @@
 
 enum { CHUNK_BYTES = 1 << 20, GZIP_LEVEL = 4, MAX_RANK = 5 };
 
-void dpe_table_seal(struct dpe_table *table)
+void dpe_h5_seal(struct dpe_h5 *table)
 {
     table->sealed = true;
 }
@@ -30,21 +30,21 @@ static bool path_ok(const char *path)
     return true;
 }
 
-static dpe_status make_group(struct dpe_table *table, const char *path, struct dpe_error *err)
+static dpe_status make_group(struct dpe_h5 *table, const char *path, struct dpe_error *err)
 {
-    if (dpe_h5_has(table->file, path)) {
+    if (dpe_hdf5_has(table->file, path)) {
         return DPE_OK;
     }
-    hid_t create = dpe_h5_timeless(H5P_GROUP_CREATE);
+    hid_t create = dpe_hdf5_timeless(H5P_GROUP_CREATE);
     hid_t group = create < 0 ? -1 : H5Gcreate2(table->file, path, H5P_DEFAULT, create, H5P_DEFAULT);
     bool ok = group >= 0;
     ok = (group < 0 || H5Gclose(group) >= 0) && ok;
     ok = (create < 0 || H5Pclose(create) >= 0) && ok;
-    return ok ? DPE_OK : dpe_h5_fail(err, DPE_INTERNAL, table, path, "group cannot be made");
+    return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_INTERNAL, table, path, "group cannot be made");
 }
 
 /* Every folder above `path`, and `path` itself when `whole`. */
-static dpe_status make_groups(struct dpe_table *table, const char *path, bool whole,
+static dpe_status make_groups(struct dpe_h5 *table, const char *path, bool whole,
                               struct dpe_error *err)
 {
     if (strcmp(path, "/") == 0) {
@@ -93,15 +93,15 @@ static bool write_scalar(hid_t object, const char *name, hid_t type, const void 
 
 static bool write_text(hid_t object, const char *name, const char *value)
 {
-    hid_t type = dpe_h5_type(DPE_COL_STRING);
+    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
     bool ok = type >= 0 && write_scalar(object, name, type, &value);
     return (type < 0 || H5Tclose(type) >= 0) && ok;
 }
 
-static dpe_status attribute_of(struct dpe_table *table, const char *object, const char *name,
+static dpe_status attribute_of(struct dpe_h5 *table, const char *object, const char *name,
                                hid_t type, const void *value, struct dpe_error *err)
 {
-    dpe_h5_enter();
+    dpe_hdf5_enter();
     if (!table->writing) {
         return dpe_fail(err, DPE_INTERNAL, "%s: is open for reading", table->path);
     }
@@ -111,37 +111,37 @@ static dpe_status attribute_of(struct dpe_table *table, const char *object, cons
                         table->path, name);
     }
     dpe_status status =
-        dpe_h5_has(table->file, object) ? DPE_OK : make_groups(table, object, true, err);
+        dpe_hdf5_has(table->file, object) ? DPE_OK : make_groups(table, object, true, err);
     if (status != DPE_OK) {
         return status;
     }
     hid_t id = H5Oopen(table->file, object, H5P_DEFAULT);
     bool ok = id >= 0 && write_scalar(id, name, type, value);
     ok = (id < 0 || H5Oclose(id) >= 0) && ok;
-    return ok ? DPE_OK : dpe_h5_fail(err, DPE_INTERNAL, table, object, name);
+    return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_INTERNAL, table, object, name);
 }
 
-dpe_status dpe_table_attr_text(struct dpe_table *table, const char *object, const char *name,
-                               const char *value, struct dpe_error *err)
+dpe_status dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name,
+                            const char *value, struct dpe_error *err)
 {
     if (dpe_utf8_check(value, strlen(value)) != strlen(value)) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: attribute %s of %s: expected UTF-8", table->path,
                         name, object);
     }
-    hid_t type = dpe_h5_type(DPE_COL_STRING);
+    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
     dpe_status status = attribute_of(table, object, name, type, &value, err);
-    dpe_h5_close_type(DPE_COL_STRING, type);
+    dpe_hdf5_close_type(DPE_COL_STRING, type);
     return status;
 }
 
-dpe_status dpe_table_attr_f64(struct dpe_table *table, const char *object, const char *name,
-                              double value, struct dpe_error *err)
+dpe_status dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value,
+                           struct dpe_error *err)
 {
     return attribute_of(table, object, name, H5T_NATIVE_DOUBLE, &value, err);
 }
 
-dpe_status dpe_table_attr_i64(struct dpe_table *table, const char *object, const char *name,
-                              int64_t value, struct dpe_error *err)
+dpe_status dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
+                           int64_t value, struct dpe_error *err)
 {
     return attribute_of(table, object, name, H5T_NATIVE_INT64, &value, err);
 }
@@ -161,7 +161,7 @@ static bool write_flags(hid_t dataset, enum dpe_column_type type, const char *me
     for (hsize_t i = 0; i < n; i++) {
         values[i] = (int64_t)i;
     }
-    hid_t element = dpe_h5_type(type);
+    hid_t element = dpe_hdf5_type(type);
     hid_t space = H5Screate_simple(1, &n, NULL);
     bool ok =
         space >= 0 && H5Tconvert(H5T_NATIVE_INT64, element, n, values, NULL, H5P_DEFAULT) >= 0;
@@ -194,7 +194,7 @@ static const void *fill_value(enum dpe_column_type type)
     }
 }
 
-static dpe_status count_elements(const struct dpe_table *table, const struct dpe_column *column,
+static dpe_status count_elements(const struct dpe_h5 *table, const struct dpe_column *column,
                                  size_t *n, struct dpe_error *err)
 {
     *n = 1;
@@ -203,7 +203,7 @@ static dpe_status count_elements(const struct dpe_table *table, const struct dpe
         ok = column->dims[axis] >= 0 && !__builtin_mul_overflow(*n, (size_t)column->dims[axis], n);
     }
     size_t bytes = 0;
-    ok = ok && !__builtin_mul_overflow(*n, dpe_h5_size(column->type), &bytes);
+    ok = ok && !__builtin_mul_overflow(*n, dpe_hdf5_size(column->type), &bytes);
     for (int axis = 0; ok && axis < column->rank && !column->is_scale; axis++) {
         ok = column->scales[axis] != NULL && column->scales[axis][0] == '/';
     }
@@ -219,7 +219,7 @@ static dpe_status count_elements(const struct dpe_table *table, const struct dpe
 /* One chunk when it is small; else rows of the last axes, about a megabyte. */
 static void chunk_shape(const struct dpe_column *column, hsize_t chunk[MAX_RANK])
 {
-    size_t bytes = dpe_h5_size(column->type);
+    size_t bytes = dpe_hdf5_size(column->type);
     for (int axis = column->rank - 1; axis >= 0; axis--) {
         size_t room = CHUNK_BYTES / bytes;
         size_t length = (size_t)column->dims[axis];
@@ -231,7 +231,7 @@ static void chunk_shape(const struct dpe_column *column, hsize_t chunk[MAX_RANK]
 
 static hid_t dataset_properties(const struct dpe_column *column, size_t n)
 {
-    hid_t plist = dpe_h5_timeless(H5P_DATASET_CREATE);
+    hid_t plist = dpe_hdf5_timeless(H5P_DATASET_CREATE);
     bool ok = plist >= 0;
     /* HDF5 refuses fletcher32 on strings, whose bytes lie in a heap that no filter sees. */
     if (ok && column->rank > 0 && n > 0 && column->type != DPE_COL_STRING) {
@@ -242,7 +242,7 @@ static hid_t dataset_properties(const struct dpe_column *column, size_t n)
     }
     const void *fill = fill_value(column->type);
     if (ok && fill != NULL) {
-        ok = H5Pset_fill_value(plist, dpe_h5_type(column->type), fill) >= 0;
+        ok = H5Pset_fill_value(plist, dpe_hdf5_type(column->type), fill) >= 0;
     }
     if (!ok && plist >= 0) {
         H5Pclose(plist);
@@ -251,7 +251,7 @@ static hid_t dataset_properties(const struct dpe_column *column, size_t n)
     return plist;
 }
 
-static hid_t create_dataset(struct dpe_table *table, const struct dpe_column *column, size_t n,
+static hid_t create_dataset(struct dpe_h5 *table, const struct dpe_column *column, size_t n,
                             hid_t type)
 {
     hsize_t dims[MAX_RANK] = {0};
@@ -302,7 +302,7 @@ static bool describe(hid_t dataset, const struct dpe_column *column)
               write_text(dataset, "units", column->units == NULL ? "1" : column->units);
     const void *fill = column->is_scale ? NULL : fill_value(column->type);
     if (ok && fill != NULL) {
-        ok = write_scalar(dataset, "_FillValue", dpe_h5_type(column->type), fill);
+        ok = write_scalar(dataset, "_FillValue", dpe_hdf5_type(column->type), fill);
     }
     if (ok && column->flag_meanings != NULL) {
         ok = write_flags(dataset, column->type, column->flag_meanings);
@@ -313,8 +313,8 @@ static bool describe(hid_t dataset, const struct dpe_column *column)
     return ok;
 }
 
-static dpe_status attach_scale(struct dpe_table *table, hid_t dataset,
-                               const struct dpe_column *column, int axis, struct dpe_error *err)
+static dpe_status attach_scale(struct dpe_h5 *table, hid_t dataset, const struct dpe_column *column,
+                               int axis, struct dpe_error *err)
 {
     const char *path = column->scales[axis];
     size_t folder = (size_t)(strrchr(path, '/') - path) + 1;
@@ -328,7 +328,7 @@ static dpe_status attach_scale(struct dpe_table *table, hid_t dataset,
         return dpe_fail(err, DPE_INTERNAL, "%s: %s: its scale %s is not in /run", table->path,
                         column->path, path);
     }
-    hid_t scale = dpe_h5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : -1;
+    hid_t scale = dpe_hdf5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : -1;
     hid_t space = scale < 0 ? -1 : H5Dget_space(scale);
     hssize_t length = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
     dpe_status status = DPE_OK;
@@ -338,23 +338,23 @@ static dpe_status attach_scale(struct dpe_table *table, hid_t dataset,
                      table->path, column->path, axis, (long long)column->dims[axis], path,
                      (long long)length);
     } else if (H5DSattach_scale(dataset, scale, (unsigned)axis) < 0) {
-        status = dpe_h5_fail(err, DPE_INTERNAL, table, column->path, "scale cannot be attached");
+        status = dpe_hdf5_fail(err, DPE_INTERNAL, table, column->path, "scale cannot be attached");
     }
     if (space >= 0) {
         H5Sclose(space);
     }
     if (scale >= 0 && H5Dclose(scale) < 0 && status == DPE_OK) {
-        status = dpe_h5_fail(err, DPE_INTERNAL, table, path, "scale cannot be closed");
+        status = dpe_hdf5_fail(err, DPE_INTERNAL, table, path, "scale cannot be closed");
     }
     return status;
 }
 
-static dpe_status remember_put(struct dpe_table *table, const struct dpe_column *column, size_t n,
+static dpe_status remember_put(struct dpe_h5 *table, const struct dpe_column *column, size_t n,
                                struct dpe_error *err)
 {
     if (table->n_puts == table->puts_capacity) {
         size_t capacity = table->puts_capacity == 0 ? 64 : table->puts_capacity * 2;
-        struct dpe_table_put *puts = realloc(table->puts, capacity * sizeof *puts);
+        struct dpe_h5_put *puts = realloc(table->puts, capacity * sizeof *puts);
         if (puts == NULL) {
             return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
         }
@@ -365,16 +365,16 @@ static dpe_status remember_put(struct dpe_table *table, const struct dpe_column 
     if (path == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
     }
-    table->puts[table->n_puts++] = (struct dpe_table_put){
+    table->puts[table->n_puts++] = (struct dpe_h5_put){
         .path = path,
         .type = column->type,
-        .crc = dpe_h5_crc(column->type, column->data, n),
+        .crc = dpe_hdf5_crc(column->type, column->data, n),
         .n = n,
     };
     return DPE_OK;
 }
 
-static dpe_status check_strings(const struct dpe_table *table, const struct dpe_column *column,
+static dpe_status check_strings(const struct dpe_h5 *table, const struct dpe_column *column,
                                 size_t n, struct dpe_error *err)
 {
     const char *const *texts = column->data;
@@ -387,10 +387,9 @@ static dpe_status check_strings(const struct dpe_table *table, const struct dpe_
     return DPE_OK;
 }
 
-dpe_status dpe_table_put(struct dpe_table *table, const struct dpe_column *column,
-                         struct dpe_error *err)
+dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err)
 {
-    dpe_h5_enter();
+    dpe_hdf5_enter();
     size_t n = 0;
     dpe_status status = count_elements(table, column, &n, err);
     if (status == DPE_OK) {
@@ -405,19 +404,19 @@ dpe_status dpe_table_put(struct dpe_table *table, const struct dpe_column *colum
     if (status != DPE_OK) {
         return status;
     }
-    hid_t type = dpe_h5_type(column->type);
+    hid_t type = dpe_hdf5_type(column->type);
     hid_t dataset = type < 0 ? -1 : create_dataset(table, column, n, type);
     if (dataset < 0) {
-        status = dpe_h5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be made");
+        status = dpe_hdf5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be made");
     } else if (!write_elements(dataset, type, column, n) || !describe(dataset, column)) {
-        status = dpe_h5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be written");
+        status = dpe_hdf5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be written");
     }
     for (int axis = 0; status == DPE_OK && axis < column->rank && !column->is_scale; axis++) {
         status = attach_scale(table, dataset, column, axis, err);
     }
     if (dataset >= 0 && H5Dclose(dataset) < 0 && status == DPE_OK) {
-        status = dpe_h5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be closed");
+        status = dpe_hdf5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be closed");
     }
-    dpe_h5_close_type(column->type, type);
+    dpe_hdf5_close_type(column->type, type);
     return status != DPE_OK ? status : remember_put(table, column, n, err);
 }

@@ -8,7 +8,7 @@
 
 #include "outputs_fixture.h"
 
-static dpe_status fill(void *user, struct dpe_table *table, struct dpe_error *err)
+static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     (void)user;
     static const int64_t groups[2] = {0, 1}, lengths[3] = {64, 128, 256};
@@ -48,10 +48,10 @@ static dpe_status fill(void *user, struct dpe_table *table, struct dpe_error *er
     };
     dpe_status status = DPE_OK;
     for (size_t i = 0; status == DPE_OK && i < sizeof columns / sizeof columns[0]; i++) {
-        status = dpe_table_put(table, &columns[i], err);
+        status = dpe_h5_put(table, &columns[i], err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_text(table, "/detect/niah", "criterion", "Größe", err);
+        status = dpe_h5_attr_text(table, "/detect/niah", "criterion", "Größe", err);
     }
     return status;
 }

@@ -102,19 +102,19 @@ static void rows_survive_kills(void **state)
     for (int i = 0; i < kills; i++) {
         int reported = last;
         in_snapshots += kill_one(scratch, &rng, i % 2 == 1, &reported);
-        struct dpe_table *table = NULL;
+        struct dpe_h5 *table = NULL;
         struct dpe_run *run = NULL;
         struct dpe_error err = {0};
         if (exists(scratch->table)) {
             struct dpe_row *rows = NULL;
             size_t n = 0;
-            assert_int_equal(dpe_table_open(scratch->table, &table, &err), DPE_OK);
-            assert_int_equal(dpe_table_get_rows(table, &rows, &n, &err), DPE_OK);
+            assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_OK);
+            assert_int_equal(dpe_h5_get_rows(table, &rows, &n, &err), DPE_OK);
             for (size_t k = 0; k < n; k++) {
                 dpe_row_free(&rows[k]);
             }
             free(rows);
-            dpe_table_close(table);
+            dpe_h5_close(table);
             tables++;
         }
         scratch->notices[0] = '\0';

@@ -631,33 +631,32 @@ static void plans_and_sessions_are_remembered(void **state)
     assert_int_equal(dpe_run_snapshot(run, true, NULL, NULL, &err), DPE_OK);
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
 
-    struct dpe_table *table = NULL;
+    struct dpe_h5 *table = NULL;
     char **strings = NULL;
     size_t n = 0;
-    assert_int_equal(dpe_table_open(scratch->table, &table, &err), DPE_OK);
-    assert_int_equal(dpe_table_get_strings(table, "/plans/name", &strings, &n, &err), DPE_OK);
+    assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_OK);
+    assert_int_equal(dpe_h5_get_strings(table, "/plans/name", &strings, &n, &err), DPE_OK);
     assert_int_equal(n, 1);
     assert_string_equal(strings[0], "dpe:groups=1");
     dpe_strings_free(strings, n);
-    assert_int_equal(dpe_table_get_strings(table, "/run/sessions/device", &strings, &n, &err),
-                     DPE_OK);
+    assert_int_equal(dpe_h5_get_strings(table, "/run/sessions/device", &strings, &n, &err), DPE_OK);
     assert_int_equal(n, 2);
     assert_string_equal(strings[0], "cpu");
     assert_string_equal(strings[1], "");
     dpe_strings_free(strings, n);
     char *history = NULL;
-    assert_int_equal(dpe_table_get_attr_text(table, "/run", "history", &history, &err), DPE_OK);
+    assert_int_equal(dpe_h5_get_attr_text(table, "/run", "history", &history, &err), DPE_OK);
     assert_non_null(strstr(history, "dpe-detect --model"));
     free(history);
     struct dpe_row *rows = NULL;
-    assert_int_equal(dpe_table_get_rows(table, &rows, &n, &err), DPE_OK);
+    assert_int_equal(dpe_h5_get_rows(table, &rows, &n, &err), DPE_OK);
     assert_int_equal(n, 1);
     struct dpe_row want = fixture_row(0);
     assert_true(same_row(&rows[0], &want));
     dpe_row_free(&want);
     dpe_row_free(&rows[0]);
     free(rows);
-    dpe_table_close(table);
+    dpe_h5_close(table);
     struct dpe_identity bad = {0};
     assert_int_equal(dpe_identity_add(&bad, "Bad/Name", "x", &err), DPE_OK);
     const struct dpe_run_options refused = {.info = &bad};
@@ -666,10 +665,10 @@ static void plans_and_sessions_are_remembered(void **state)
     dpe_identity_free(&info);
 }
 
-static dpe_status failing_fill(void *user, struct dpe_table *table, struct dpe_error *err)
+static dpe_status failing_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     (void)user;
-    dpe_status status = dpe_table_attr_text(table, "/detect", "criterion", "x", err);
+    dpe_status status = dpe_h5_attr_text(table, "/detect", "criterion", "x", err);
     return status != DPE_OK ? status : dpe_fail(err, DPE_NONFINITE, "not today");
 }
 

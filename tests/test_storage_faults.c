@@ -26,13 +26,13 @@ struct progress {
     bool complete;    /* the last snapshot said OK */
 };
 
-static dpe_status fill(void *user, struct dpe_table *table, struct dpe_error *err)
+static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     static const int64_t scale[3] = {1, 2, 3};
     const struct dpe_column column = {"/x",  DPE_COL_I64, 1,   {3},  {NULL},
                                       scale, "x",         "1", NULL, true};
     (void)user;
-    return dpe_table_put(table, &column, err);
+    return dpe_h5_put(table, &column, err);
 }
 
 /* Open, add, snapshot, add the rest, complete, close, with these faults from the opening on;
@@ -77,20 +77,20 @@ static struct progress live(struct scratch *scratch, struct faults plan, long *f
 /* What is at the table's path can be opened, or nothing is there. */
 static void expect_whole_table(struct scratch *scratch)
 {
-    struct dpe_table *table = NULL;
+    struct dpe_h5 *table = NULL;
     struct dpe_error err = {0};
     struct dpe_row *rows = NULL;
     size_t n = 0;
     if (!exists(scratch->table)) {
         return;
     }
-    assert_int_equal(dpe_table_open(scratch->table, &table, &err), DPE_OK);
-    assert_int_equal(dpe_table_get_rows(table, &rows, &n, &err), DPE_OK);
+    assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_OK);
+    assert_int_equal(dpe_h5_get_rows(table, &rows, &n, &err), DPE_OK);
     for (size_t i = 0; i < n; i++) {
         dpe_row_free(&rows[i]);
     }
     free(rows);
-    dpe_table_close(table);
+    dpe_h5_close(table);
 }
 
 /* After a life that failed: everything taken is there, and (a longer test) the next one completes.

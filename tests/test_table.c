@@ -11,11 +11,11 @@
 #include "schema_check.h"
 
 /* A table made by a fill, put at scratch->table; the caller opens it. */
-static struct dpe_table *write_and_open(struct scratch *scratch, dpe_run_fill fill, void *user)
+static struct dpe_h5 *write_and_open(struct scratch *scratch, dpe_run_fill fill, void *user)
 {
     struct dpe_run *run = NULL;
     struct dpe_error err = {0};
-    struct dpe_table *table = NULL;
+    struct dpe_h5 *table = NULL;
     scratch_clear(scratch);
     assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
     dpe_status status = dpe_run_snapshot(run, true, fill, user, &err);
@@ -24,7 +24,7 @@ static struct dpe_table *write_and_open(struct scratch *scratch, dpe_run_fill fi
     }
     assert_int_equal(status, DPE_OK);
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
-    assert_int_equal(dpe_table_open(scratch->table, &table, &err), DPE_OK);
+    assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_OK);
     return table;
 }
 
@@ -37,7 +37,7 @@ static const uint8_t bytes[4] = {0, 255, 5, 6};
 static const int32_t ints[4] = {0, -5, INT32_MAX, INT32_MIN};
 static const char *const texts[4] = {"", "a", "Grüße", NULL};
 
-static dpe_status fill_types(void *user, struct dpe_table *table, struct dpe_error *err)
+static dpe_status fill_types(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     (void)user;
     const struct dpe_column columns[] = {
@@ -56,42 +56,42 @@ static dpe_status fill_types(void *user, struct dpe_table *table, struct dpe_err
     };
     dpe_status status = DPE_OK;
     for (size_t i = 0; status == DPE_OK && i < sizeof columns / sizeof columns[0]; i++) {
-        status = dpe_table_put(table, &columns[i], err);
+        status = dpe_h5_put(table, &columns[i], err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_text(table, "/a/b", "word", "Größe", err);
+        status = dpe_h5_attr_text(table, "/a/b", "word", "Größe", err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_f64(table, "/only/here", "real", 0.1, err);
+        status = dpe_h5_attr_f64(table, "/only/here", "real", 0.1, err);
     }
     if (status == DPE_OK) {
-        status = dpe_table_attr_i64(table, "/x", "whole", -7, err);
+        status = dpe_h5_attr_i64(table, "/x", "whole", -7, err);
     }
-    return status != DPE_OK ? status : dpe_table_attr_i64(table, "/x", "whole", -8, err);
+    return status != DPE_OK ? status : dpe_h5_attr_i64(table, "/x", "whole", -8, err);
 }
 
 /* The whole dataset has these n elements, bit for bit. */
-static void expect_same(struct dpe_table *table, const char *path, enum dpe_column_type type,
+static void expect_same(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
                         const void *want, size_t size)
 {
     void *data = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
     struct dpe_error err = {0};
-    assert_int_equal(dpe_table_get(table, path, type, &data, &rank, dims, &err), DPE_OK);
+    assert_int_equal(dpe_h5_get(table, path, type, &data, &rank, dims, &err), DPE_OK);
     assert_int_equal(rank, 1);
     assert_int_equal(dims[0], 4);
     assert_memory_equal(data, want, size);
     free(data);
 }
 
-static dpe_status get(struct dpe_table *table, const char *path, enum dpe_column_type type,
+static dpe_status get(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
                       struct dpe_error *err)
 {
     void *data = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
-    dpe_status status = dpe_table_get(table, path, type, &data, &rank, dims, err);
+    dpe_status status = dpe_h5_get(table, path, type, &data, &rank, dims, err);
     free(data);
     return status;
 }
@@ -100,7 +100,7 @@ static void every_type_comes_back(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_error err = {0};
-    struct dpe_table *table = write_and_open(scratch, fill_types, NULL);
+    struct dpe_h5 *table = write_and_open(scratch, fill_types, NULL);
     expect_same(table, "/x", DPE_COL_I64, numbers, sizeof numbers);
     expect_same(table, "/a/reals", DPE_COL_F64, reals, sizeof reals);
     expect_same(table, "/a/floats", DPE_COL_F32, floats, sizeof floats);
@@ -110,43 +110,43 @@ static void every_type_comes_back(void **state)
     expect_same(table, "/a/b/ints", DPE_COL_I32, ints, sizeof ints);
     char **strings = NULL;
     size_t n = 0;
-    assert_int_equal(dpe_table_get_strings(table, "/a/b/texts", &strings, &n, &err), DPE_OK);
+    assert_int_equal(dpe_h5_get_strings(table, "/a/b/texts", &strings, &n, &err), DPE_OK);
     assert_int_equal(n, 4);
     assert_string_equal(strings[2], "Grüße");
     assert_string_equal(strings[3], "");
     dpe_strings_free(strings, n);
-    assert_int_equal(dpe_table_get_strings(table, "/a/word", &strings, &n, &err), DPE_OK);
+    assert_int_equal(dpe_h5_get_strings(table, "/a/word", &strings, &n, &err), DPE_OK);
     assert_int_equal(n, 1);
     dpe_strings_free(strings, n);
-    assert_int_equal(dpe_table_get_strings(table, "/a/empty", &strings, &n, &err), DPE_OK);
+    assert_int_equal(dpe_h5_get_strings(table, "/a/empty", &strings, &n, &err), DPE_OK);
     assert_int_equal(n, 0);
     dpe_strings_free(strings, n);
     char *word = NULL;
     double real = 0.0;
     int64_t whole = 0;
-    assert_int_equal(dpe_table_get_attr_text(table, "/a/b", "word", &word, &err), DPE_OK);
+    assert_int_equal(dpe_h5_get_attr_text(table, "/a/b", "word", &word, &err), DPE_OK);
     assert_string_equal(word, "Größe");
     free(word);
-    assert_int_equal(dpe_table_get_attr_f64(table, "/only/here", "real", &real, &err), DPE_OK);
+    assert_int_equal(dpe_h5_get_attr_f64(table, "/only/here", "real", &real, &err), DPE_OK);
     assert_true(real == 0.1);
-    assert_int_equal(dpe_table_get_attr_i64(table, "/x", "whole", &whole, &err), DPE_OK);
+    assert_int_equal(dpe_h5_get_attr_i64(table, "/x", "whole", &whole, &err), DPE_OK);
     assert_int_equal(whole, -8);
-    assert_int_equal(dpe_table_get_attr_i64(table, "/a/reals", "_FillValue", &whole, &err),
+    assert_int_equal(dpe_h5_get_attr_i64(table, "/a/reals", "_FillValue", &whole, &err),
                      DPE_BAD_DATA);
-    assert_int_equal(dpe_table_get_attr_f64(table, "/a/naturals", "_FillValue", &real, &err),
+    assert_int_equal(dpe_h5_get_attr_f64(table, "/a/naturals", "_FillValue", &real, &err),
                      DPE_NO_INPUT);
-    assert_true(dpe_table_has(table, "/a/b"));
-    assert_true(dpe_table_has(table, "/"));
-    assert_false(dpe_table_has(table, "/a/c"));
-    assert_false(dpe_table_has(table, "/b/c/d"));
-    dpe_table_close(table);
+    assert_true(dpe_h5_has(table, "/a/b"));
+    assert_true(dpe_h5_has(table, "/"));
+    assert_false(dpe_h5_has(table, "/a/c"));
+    assert_false(dpe_h5_has(table, "/b/c/d"));
+    dpe_h5_close(table);
 }
 
 static void conversions_lose_nothing(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_error err = {0};
-    struct dpe_table *table = write_and_open(scratch, fill_types, NULL);
+    struct dpe_h5 *table = write_and_open(scratch, fill_types, NULL);
     const double as_reals[4] = {0.0, -5.0, INT32_MAX, INT32_MIN};
     expect_same(table, "/a/b/ints", DPE_COL_F64, as_reals, sizeof as_reals);
     const int64_t wide[4] = {0, 255, 5, 6};
@@ -163,8 +163,8 @@ static void conversions_lose_nothing(void **state)
     assert_int_equal(get(table, "/a", DPE_COL_F64, &err), DPE_NO_INPUT);
     char **strings = NULL;
     size_t n = 0;
-    assert_int_equal(dpe_table_get_strings(table, "/a/reals", &strings, &n, &err), DPE_BAD_DATA);
-    dpe_table_close(table);
+    assert_int_equal(dpe_h5_get_strings(table, "/a/reals", &strings, &n, &err), DPE_BAD_DATA);
+    dpe_h5_close(table);
 }
 
 /* One column that must be refused, and part of why. */
@@ -173,11 +173,11 @@ struct refusal {
     const char *why;
 };
 
-static dpe_status fill_refused(void *user, struct dpe_table *table, struct dpe_error *err)
+static dpe_status fill_refused(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct refusal *refusal = user;
     dpe_status status = fill_types(NULL, table, err);
-    return status != DPE_OK ? status : dpe_table_put(table, &refusal->column, err);
+    return status != DPE_OK ? status : dpe_h5_put(table, &refusal->column, err);
 }
 
 static void what_cannot_be_put_is_refused(void **state)
@@ -220,10 +220,10 @@ static void what_cannot_be_put_is_refused(void **state)
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
 }
 
-static dpe_status fill_reserved(void *user, struct dpe_table *table, struct dpe_error *err)
+static dpe_status fill_reserved(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
-    dpe_status status = dpe_table_attr_text(table, "/", "title", "mine", err);
-    return status != DPE_OK ? status : dpe_table_attr_i64(table, "/", user, 7, err);
+    dpe_status status = dpe_h5_attr_text(table, "/", "title", "mine", err);
+    return status != DPE_OK ? status : dpe_h5_attr_i64(table, "/", user, 7, err);
 }
 
 static void what_the_root_says_is_not_the_tools(void **state)
@@ -240,7 +240,7 @@ static void what_the_root_says_is_not_the_tools(void **state)
 
 enum { LARGE_X = 700, LARGE_Y = 501 };
 
-static dpe_status fill_large(void *user, struct dpe_table *table, struct dpe_error *err)
+static dpe_status fill_large(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     static const int64_t scale[LARGE_X] = {0};
     const struct dpe_column columns[] = {
@@ -260,7 +260,7 @@ static dpe_status fill_large(void *user, struct dpe_table *table, struct dpe_err
     };
     dpe_status status = DPE_OK;
     for (size_t i = 0; status == DPE_OK && i < sizeof columns / sizeof columns[0]; i++) {
-        status = dpe_table_put(table, &columns[i], err);
+        status = dpe_h5_put(table, &columns[i], err);
     }
     return status;
 }
@@ -273,35 +273,35 @@ static void many_chunks_come_back(void **state)
     for (size_t i = 0; i < n; i++) {
         values[i] = sin((double)i);
     }
-    struct dpe_table *table = write_and_open(scratch, fill_large, values);
+    struct dpe_h5 *table = write_and_open(scratch, fill_large, values);
     void *data = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
     struct dpe_error err = {0};
-    assert_int_equal(dpe_table_get(table, "/large", DPE_COL_F64, &data, &rank, dims, &err), DPE_OK);
+    assert_int_equal(dpe_h5_get(table, "/large", DPE_COL_F64, &data, &rank, dims, &err), DPE_OK);
     assert_int_equal(rank, 3);
     assert_int_equal(dims[0] * dims[1] * dims[2], n);
     assert_memory_equal(data, values, n * sizeof *values);
     free(data);
     free(values);
-    dpe_table_close(table);
+    dpe_h5_close(table);
 }
 
 static void readers_refuse_what_is_no_table(void **state)
 {
     struct scratch *scratch = *state;
-    struct dpe_table *table = NULL;
+    struct dpe_h5 *table = NULL;
     struct dpe_error err = {0};
-    assert_int_equal(dpe_table_open(scratch->table, &table, &err), DPE_NO_INPUT);
-    assert_int_equal(dpe_table_open(scratch->folder, &table, &err), DPE_NO_INPUT);
+    assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_NO_INPUT);
+    assert_int_equal(dpe_h5_open(scratch->folder, &table, &err), DPE_NO_INPUT);
     spill(scratch->table, "no", 2);
-    assert_int_equal(dpe_table_open(scratch->table, &table, &err), DPE_BAD_DATA);
+    assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_BAD_DATA);
     assert_non_null(strstr(err.text, "out.h5"));
-    assert_int_equal(dpe_table_open(DPE_SOURCE_DIR "/tests/golden/outputs/other.h5", &table, &err),
+    assert_int_equal(dpe_h5_open(DPE_SOURCE_DIR "/tests/golden/outputs/other.h5", &table, &err),
                      DPE_BAD_DATA);
     assert_non_null(strstr(err.text, "schema_name"));
     /* A table of a later major version. */
-    dpe_table_close(write_and_open(scratch, NULL, NULL));
+    dpe_h5_close(write_and_open(scratch, NULL, NULL));
     size_t n = 0;
     char *file = slurp(scratch->table, &n);
     char *version = NULL;
@@ -310,9 +310,9 @@ static void readers_refuse_what_is_no_table(void **state)
     }
     assert_non_null(version);
     version[0] = '2';
-    spill(scratch->table, file, n - DPE_TABLE_TRAILER);
+    spill(scratch->table, file, n - DPE_H5_TRAILER);
     free(file);
-    assert_int_equal(dpe_table_open(scratch->table, &table, &err), DPE_BAD_DATA);
+    assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_BAD_DATA);
     assert_non_null(strstr(err.text, "2.0.0"));
     struct dpe_run *run = NULL;
     assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_CANNOT_CREATE);
@@ -321,21 +321,21 @@ static void readers_refuse_what_is_no_table(void **state)
 static void a_dataset_larger_than_its_file_is_refused(void **state)
 {
     struct scratch *scratch = *state;
-    struct dpe_table *table = NULL;
+    struct dpe_h5 *table = NULL;
     struct dpe_error err = {0};
-    assert_int_equal(dpe_table_open(DPE_SOURCE_DIR "/tests/golden/outputs/huge.h5", &table, &err),
+    assert_int_equal(dpe_h5_open(DPE_SOURCE_DIR "/tests/golden/outputs/huge.h5", &table, &err),
                      DPE_OK);
     assert_int_equal(get(table, "/huge", DPE_COL_F64, &err), DPE_BAD_DATA);
     assert_non_null(strstr(err.text, "claims"));
     char **strings = NULL;
     size_t n = 0;
-    assert_int_equal(dpe_table_get_strings(table, "/words", &strings, &n, &err), DPE_BAD_DATA);
+    assert_int_equal(dpe_h5_get_strings(table, "/words", &strings, &n, &err), DPE_BAD_DATA);
     assert_int_equal(get(table, "/deep", DPE_COL_F64, &err), DPE_BAD_DATA);
-    dpe_table_close(table);
+    dpe_h5_close(table);
     (void)scratch;
 }
 
-static dpe_status fill_some(void *user, struct dpe_table *table, struct dpe_error *err)
+static dpe_status fill_some(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct dpe_column columns[] = {
         {"/x", DPE_COL_I64, 1, {4}, {NULL}, numbers, "x", "m", NULL, true},
@@ -346,7 +346,7 @@ static dpe_status fill_some(void *user, struct dpe_table *table, struct dpe_erro
     };
     dpe_status status = DPE_OK;
     for (size_t i = 0; status == DPE_OK && i < sizeof columns / sizeof columns[0]; i++) {
-        status = dpe_table_put(table, &columns[i], err);
+        status = dpe_h5_put(table, &columns[i], err);
     }
     return status;
 }
@@ -409,7 +409,7 @@ static void the_table_is_what_the_schema_says(void **state)
         assert_int_equal(schema_check(scratch->table), 0);
     }
     /* The check itself notices a path too many and ones that are missing. */
-    dpe_table_close(write_and_open(scratch, fill_types, NULL));
+    dpe_h5_close(write_and_open(scratch, fill_types, NULL));
     print_message("(the next fifteen lines are expected)\n");
     assert_int_equal(schema_check(scratch->table), 15);
 }
