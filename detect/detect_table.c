@@ -460,7 +460,8 @@ static dpe_status put_model(const struct dpe_detect_report *report, struct dpe_h
         "/config_json", DPE_COL_STRING, &json, "config.json as read", "1", NULL};
     const struct text_attribute texts[] = {
         {"fingerprint", dpe_model_fingerprint(report->model)},
-        {"fingerprint_rule", "SHA-256 over config.json and name, size and header of every shard"},
+        {"fingerprint_rule", "SHA-256 over config.json and, of every shard, name, size, header and "
+                             "256 evenly spaced blocks of 4 KiB"},
         {"model_type", config->model_type},
     };
     const struct {

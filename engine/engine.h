@@ -182,7 +182,8 @@ const char *dpe_model_folder(const struct dpe_model *model);
 /** The bytes of config.json as read, NUL-terminated. */
 const char *dpe_model_config_json(const struct dpe_model *model);
 /** SHA-256, 64 lower-case hex digits, over config.json and, per shard in name order, name, size and
- *  header bytes (fast) or all bytes (full). Opened with config_only: over config.json alone, so it
+ *  header bytes, and of its data 256 evenly spaced blocks of 4 KiB (fast) or all bytes (full).
+ *  Opened with config_only: over config.json alone, so it
  *  differs from the fingerprint of the same folder with weights. */
 const char *dpe_model_fingerprint(const struct dpe_model *model);
 /** Check that no mapped shard shrank since it was opened (a shrunken mapping would be a SIGBUS);
