@@ -91,6 +91,10 @@ struct dpe_cpu_kernels {
     void (*rmsnorm)(const float *x, const float *weight, int64_t n, float eps, float *out);
     /** gate = gate / (1 + e^−gate) · up, n elements. */
     void (*swiglu)(float *gate, const float *up, int64_t n);
+    /** `rounds` rounds of independent fused multiply-adds in registers (multiply and add where the
+     *  set has no fused one), as fast as the machine can; the floating-point operations done (a
+     *  benchmark's peak). */
+    double (*peak)(int64_t rounds);
     /** y[i] = 2^x[i] (tests of the function all softmaxes use). */
     void (*exp2)(const float *x, int64_t n, float *y);
 };
