@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dpe_table.h"
 #include "engine.h"
 #include "tool.h"
 
@@ -12,7 +13,7 @@ enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };
 struct arguments {
     struct dpe_tool_options tool;
     enum mode mode;
-    const char *model, *prompt, *prompt_file, *nll_file, *method, *special;
+    const char *model, *prompt, *prompt_file, *nll_file, *method, *table, *special;
     int64_t context, max_new, trained_length, length, chunk;
     bool score_all, raw;
 };
@@ -25,6 +26,7 @@ enum option_key {
     KEY_PROMPT,
     KEY_PROMPT_FILE,
     KEY_METHOD,
+    KEY_TABLE,
     KEY_MAX_NEW,
     KEY_CONTEXT,
     KEY_SCORE,
@@ -40,6 +42,8 @@ static const struct argp_option options_table[] = {
     {"model", 'm', "DIR", 0, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
     {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
      "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1},
+    {"table", KEY_TABLE, "FILE", 0,
+     "Run under a DPE table (of dpe-detect or dpe-export) instead of --method", 1},
     {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
      "Trained length (default: max_position_embeddings)", 1},
     {"length", KEY_LENGTH, "L", 0,
@@ -132,6 +136,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_METHOD:
         args->method = arg;
         return 0;
+    case KEY_TABLE:
+        args->table = arg;
+        return 0;
     case KEY_TOKENIZE:
         args->mode = MODE_TOKENIZE;
         return 0;
@@ -189,16 +196,56 @@ static void run_close(struct run *run)
     dpe_model_close(run->model);
 }
 
+/* The plan a DPE table describes, for the length that it was made for. */
+static dpe_status plan_of_table(const char *path, struct dpe_plan_context *context,
+                                struct dpe_plan *plan, struct dpe_error *err)
+{
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE];
+    int error = dpe_table_open(path, &table, why);
+    if (error != DPE_TABLE_OK) {
+        return dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
+    }
+    const struct dpe_table_values *values = dpe_table_values(table);
+    const struct dpe_config *config = context->config;
+    const struct dpe_dpe_params params = {
+        .window = values->window,
+        .n_groups = (int)values->n_groups,
+        .edges = values->group_edge,
+        .scale = values->scale_factor,
+        .mask = values->top_k < values->n_pairs ? values->mask : NULL,
+    };
+    context->length = values->length;
+    context->trained_length = values->trained_length;
+    dpe_status status = DPE_OK;
+    if (values->n_layers != config->n_layers || values->n_heads != config->n_heads ||
+        values->head_dim != config->head_dim) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: made for %lld layers of %lld heads of %lld, the model has %lld of "
+                          "%lld of %lld",
+                          path, (long long)values->n_layers, (long long)values->n_heads,
+                          (long long)values->head_dim, (long long)config->n_layers,
+                          (long long)config->n_heads, (long long)config->head_dim);
+    } else {
+        status = dpe_plan_make_dpe(&params, context, plan, err);
+    }
+    dpe_table_close(table);
+    return status;
+}
+
 static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
                             struct dpe_error *err)
 {
-    const struct dpe_plan_context context = {
+    struct dpe_plan_context context = {
         .config = dpe_model_config(run->model),
         .trained_length = run->trained_length,
         .length = run->args->length > 0 ? run->args->length : length,
         .official = true,
         .angle = DPE_ANGLE_F32,
     };
+    if (run->args->table != NULL) {
+        return plan_of_table(run->args->table, &context, plan, err);
+    }
     return dpe_plan_make(run->args->method, &context, plan, err);
 }
 
