@@ -188,15 +188,16 @@ class Data:
     def prose_row(self, t):
         ids = self.prose[int(self.rng.random() < 0.3)]
         at = self.rng.randrange(len(ids) - t)
-        return np.concatenate(([self.bos], ids[at:at + t - 1])), np.ones(t, np.float32)
+        return np.concatenate(([self.bos], ids[at:at + t - 1])), np.ones(t, np.float32), np.full((t, 3), -1)
 
     def block(self, keys, answers):
-        """One question: its needles and the text of question and answer; `answers` values in all."""
+        """One question: its needles, the text of question and answer (`answers` values in all), and
+        for each value in the answer how many of its key, itself included, are still to come."""
         r, t = self.rng, self.t
         # The paper's task (one key, all the values), one value per key, and the way between.
-        n = r.choices([answers, 1, 2], [6, 2, 2])[0]
+        n = r.choices([answers, 1, 2], [18, 1, 1])[0]
         n = min(n, answers)
-        asked, needles, lines = [], [], []
+        asked, needles, lines, left = [], [], [], []
         while answers:
             n = min(n, answers)
             answers -= n
@@ -204,12 +205,13 @@ class Data:
             asked.append(key)
             values = ["%d" % r.randrange(1000000, 10000000) for _ in range(n)]
             needles += [t["needle"].format(key=key, value=v) for v in values]
-            # Any order of a key's values is right: "one not yet said" carries over to lengths
-            # where "the next one" would already need positions that still work.
+            # Any order of a key's values is right, and no order is taught: "one not yet said"
+            # carries over to lengths where "the next one" would need positions that still work.
             r.shuffle(values)
+            left += range(n, 0, -1)
             lines += [t["answer_prefix"].format(key=key) + t["answer"].format(value=v) for v in values]
         question = t["question"].format(keys=t["keys_separator"].join(asked))
-        return needles, question + "".join(lines) + "<|eos|>"
+        return needles, question + "".join(lines) + "<|eos|>", left
 
     def needle_row(self, t):
         r, tpl = self.rng, self.t
@@ -219,19 +221,22 @@ class Data:
         keys = sorted(keys)
         r.shuffle(keys)
         most = max(1, min(4, (t - 30) // 21))
-        answers = most if most == 4 or r.random() < 0.5 else r.randint(1, most)
-        blocks = 2 if t >= 220 and r.random() < 0.35 else 1
-        needles, tail = [], ""
+        answers = r.randint(1, most) if r.random() < (0.1 if most == 4 else 0.5) else most
+        blocks = 2 if t >= 220 and r.random() < 0.05 else 1
+        needles, tail, left = [], "", []
         for _ in range(blocks):
-            n, q = self.block(keys, answers)
+            n, q, l = self.block(keys, answers)
             needles += n
             tail += q
+            left += l
         room = t - 1 - self.fixed["intro"] - self.count(tail) - sum(map(self.count, needles[:1])) * len(needles)
         each = self.count(needles[0])
-        if r.random() < 0.25:   # needles nobody asks for
-            for _ in range(min(r.randint(1, 4), room // each)):
-                needles.append(tpl["needle"].format(key=keys.pop(), value="%d" % r.randrange(1000000, 10000000)))
-                room -= each
+        # Needles nobody asks for, and several keys: few, because at this size the lookup by key is not
+        # learnt in the time there is, and every row that needs it is noise to the rest.
+        extra = r.randint(1, 4) if r.random() < 0.05 else 0
+        for _ in range(max(0, min(extra, room // each))):
+            needles.append(tpl["needle"].format(key=keys.pop(), value="%d" % r.randrange(1000000, 10000000)))
+            room -= each
         if room < 0:
             return None
         r.shuffle(needles)
@@ -254,8 +259,17 @@ class Data:
         digit = self.digit[ids]
         weight[:first][digit[:first]] = 0
         weight[first:][digit[first:]] = ANSWER_WEIGHT
+        if answers < 4:
+            # The end is learnt after four answers only.  To end after fewer one would have to know
+            # that nothing is left, which fails far from home and would hide what was found.
+            weight[ids == self.eos] = 0
+        also = np.full((t, 3), -1, np.int64)
+        starts = [i for i in range(first, len(ids)) if digit[i] and not digit[i - 1]]
+        for i, n in enumerate(left):
+            others = [ids[starts[j]] for j in range(i + 1, i + n)]
+            also[starts[i], :n - 1] = others
         pad = t - len(ids)
-        return np.pad(ids, (0, pad), constant_values=self.eos), np.pad(weight, (0, pad))
+        return np.pad(ids, (0, pad), constant_values=self.eos), np.pad(weight, (0, pad)), also
 
     def haystack(self, room):
         """Consecutive sentences of `room` tokens; the last one is cut at a word's end."""
@@ -276,57 +290,53 @@ class Data:
         return out
 
     def batch(self, t, rows, prose_share):
+        """Tokens [rows, t], their weights [rows, t], and the other tokens that would be as right,
+        -1 where there is none [rows, t, 3]."""
         got = []
         while len(got) < rows:
-            row = self.prose_row(t) if self.rng.random() < prose_share else self.needle_row(t)
+            prose = t >= 128 and self.rng.random() < prose_share
+            row = self.prose_row(t) if prose else self.needle_row(t)
             if row is not None:
                 got.append(row)
-        ids = torch.from_numpy(np.stack([g[0] for g in got]))
-        weight = torch.from_numpy(np.stack([g[1] for g in got]))
-        return ids, weight
+        return [torch.from_numpy(np.stack(x)) for x in zip(*got)]
 
 
 # ---------------------------------------------------------------- training
 
-def stage(progress, rng):
+def stage(progress):
     """Row length: short rows first, since a copying circuit is found soonest where little else is."""
-    for until, length in ((0.06, 64), (0.16, 112), (0.28, 160)):
+    for until, length in ((0.06, 64), (0.16, 112), (0.22, 160)):
         if progress < until:
             return length
-    return rng.choices([256, 160, 112], [8, 1, 1])[0]
+    return L0
 
 
 def rate(progress, step, args):
-    """Warm-up, constant, and a fall to nearly nothing over the last fifth."""
-    return args.lr * min(1, (step + 1) / 200) * min(1, max(0.01, (1 - progress) / 0.2))
+    """Warm-up, constant, and a fall to nearly nothing over the last quarter."""
+    return args.lr * min(1, (step + 1) / 200) * min(1, max(0.01, (1 - progress) / 0.25))
 
 
-def loss_of(model, ids, weight, dtype):
-    logits = model(ids, dtype)
-    ce = F.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1),
-                         reduction="none")
-    w = weight[:, 1:].reshape(-1)
-    return (ce * w).sum() / w.sum()
+def loss_of(model, ids, weight, also, dtype):
+    """Cross-entropy of the set of right tokens: where any of several values may come next, their
+    probabilities add up.  Asking for the one that was drawn would teach only noise."""
+    logits = model(ids, dtype)[:, :-1]
+    right = torch.cat((ids[:, 1:, None], also[:, 1:]), -1)
+    chosen = logits.gather(-1, right.clamp(min=0)).masked_fill(right < 0, -1e9)
+    ce = logits.logsumexp(-1) - chosen.logsumexp(-1)
+    return (ce * weight[:, 1:]).sum() / weight[:, 1:].sum()
 
 
 def probe(model, data, precision, rows=24):
     """Shares of right tokens in answers, told beforehand what was said: (a value's first token, the
     rest).  The first token counts as right when it starts any value that is still to come."""
-    ids, weight = data.batch(L0, rows, 0.0)
+    ids, weight, also = data.batch(L0, rows, 0.0)
     with torch.no_grad(), precision():
-        guess = model(ids, precision.dtype)[:, :-1].argmax(-1).numpy()
-    hit, first, rest_hit, rest = 0, 0, 0, 0
-    for row, w, g in zip(ids.numpy(), weight.numpy(), guess):
-        places = [i for i in range(1, L0) if w[i] == ANSWER_WEIGHT]
-        starts = [i for i in places if i - 1 not in places]
-        for i in places:
-            if i in starts:
-                first += 1
-                hit += g[i - 1] in [row[j] for j in starts if j >= i]
-            else:
-                rest += 1
-                rest_hit += g[i - 1] == row[i]
-    return hit / max(first, 1), rest_hit / max(rest, 1)
+        guess = model(ids, precision.dtype)[:, :-1].argmax(-1)
+    ids, weight, also = ids[:, 1:], weight[:, 1:], also[:, 1:]
+    right = (guess == ids) | (also == guess[..., None]).any(-1)
+    value = weight == ANSWER_WEIGHT
+    start = value & ~F.pad(value, (1, 0))[:, :-1]
+    return [right[m].float().mean().item() for m in (start, value & ~start)]
 
 
 class Precision:
@@ -426,12 +436,12 @@ def main():
         progress = max(tokens / args.tokens, (time.time() - began) / (60 * args.minutes))
         if progress >= 1:
             break
-        t = stage(progress, data.rng)
-        ids, weight = data.batch(t, args.batch // t, args.prose)
+        t = stage(progress)
+        ids, weight, also = data.batch(t, args.batch // t, args.prose)
         for group in adam.param_groups:
             group["lr"] = rate(progress, step, args)
         with precision():
-            loss = run(model, ids, weight, precision.dtype)
+            loss = run(model, ids, weight, also, precision.dtype)
         if not torch.isfinite(loss):
             sys.exit("loss is not finite at step %d; resume with a lower --lr" % step)
         loss.backward()
