@@ -86,7 +86,8 @@ static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_
     for (int64_t r = 0; r < with_next; r += s->bytes.logit_rows) {
         int64_t n = with_next - r < s->bytes.logit_rows ? with_next - r : s->bytes.logit_rows;
         s->ops->logits(s->backend, (float *)s->normed + r * s->config->hidden, n, s->logits);
-#pragma omp parallel for num_threads(s->options.n_threads) schedule(static)
+#pragma omp parallel for num_threads(s->options.n_threads)                                         \
+    schedule(static) if (n * vocab > (1 << 16))
         for (int64_t i = 0; i < n; i++) {
             int64_t at = done + r + i;
             run->nll[at] = row_nll(s->logits + i * vocab, vocab, run->tokens[at + 1]);

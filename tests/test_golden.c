@@ -52,7 +52,7 @@ static void check_folder(const char *folder, const char *device)
         most = fmax(most, want[i]);
     }
     const struct dpe_session_options options = {
-        .device = device, .n_threads = 2, .capacity = tiny.n, .prefill_chunk = 16};
+        .device = device, .n_threads = 1, .capacity = tiny.n, .prefill_chunk = 16};
     struct dpe_session *session = tiny_session(&tiny, "rope", &options);
     for (int decode = 0; decode < 2; decode++) {
         char what[128];
