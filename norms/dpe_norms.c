@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "norms_tool.h"
 
@@ -16,6 +17,7 @@ enum option_key {
     KEY_SEED,
     KEY_TRAINED_LENGTH,
     KEY_SPECIAL,
+    KEY_DRY_RUN,
 };
 
 static const struct argp_option options_table[] = {
@@ -34,6 +36,8 @@ static const struct argp_option options_table[] = {
     {"special-in-text", KEY_SPECIAL, "WHAT", 0,
      "Spelling of a special token in the text: error (default) or literal", 1},
     {"output", 'o', "OUT.h5", 0, "Table to write; an unfinished one is continued", 1},
+    {"dry-run", KEY_DRY_RUN, NULL, 0, "Print tokens, operations, memory and time, and run nothing",
+     1},
     {0},
 };
 
@@ -96,11 +100,15 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         }
         args->special = arg[0] == 'l' ? DPE_SPECIAL_LITERAL : DPE_SPECIAL_ERROR;
         return 0;
+    case KEY_DRY_RUN:
+        args->dry_run = true;
+        return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected argument '%s'", arg);
         return 0;
     case ARGP_KEY_END:
-        if (args->model == NULL || args->corpus == NULL || args->output == NULL) {
+        if (args->model == NULL || args->corpus == NULL ||
+            (args->output == NULL && !args->dry_run)) {
             argp_error(state, "%s is missing",
                        args->model == NULL    ? "--model DIR"
                        : args->corpus == NULL ? "--corpus PATH"
@@ -253,14 +261,19 @@ static dpe_status on_rows(void *user, int64_t layer, int64_t start, int64_t rows
     return status == DPE_OK ? dpe_norms_tap(user, layer, start, rows, q, k, err) : status;
 }
 
-static dpe_status open_session(struct profile *profile, struct dpe_error *err)
+struct dpe_session_options norms_session_options(const struct profile *profile)
 {
-    const struct dpe_session_options options = {
+    return (struct dpe_session_options){
         .device = profile->args->tool.device,
         .n_threads = profile->args->tool.threads,
         .capacity = longest(profile),
         .max_memory = profile->args->tool.max_memory,
     };
+}
+
+static dpe_status open_session(struct profile *profile, struct dpe_error *err)
+{
+    const struct dpe_session_options options = norms_session_options(profile);
     dpe_status status =
         dpe_session_create(profile->model, &profile->plan, &options, &profile->session, err);
     if (status == DPE_OK) {
@@ -441,6 +454,10 @@ static dpe_status run_profile(struct profile *profile, double begin, struct dpe_
         .info = &info,
         .notice = notice,
     };
+    /* Where nothing was begun, what does not fit into memory leaves nothing behind. */
+    if (status == DPE_OK && access(args->output, F_OK) != 0) {
+        status = open_session(profile, err);
+    }
     if (status == DPE_OK) {
         status = dpe_run_open(args->output, &identity, &options, &profile->run, err);
     }
@@ -491,7 +508,7 @@ int main(int argc, char **argv)
     struct profile profile = {0};
     dpe_status status = profile_open(&profile, &args, &err);
     if (status == DPE_OK) {
-        status = run_profile(&profile, begin, &err);
+        status = args.dry_run ? norms_dry_run(&profile, &err) : run_profile(&profile, begin, &err);
     }
     profile_close(&profile);
     return dpe_tool_end(status, &err);

@@ -19,6 +19,7 @@ struct arguments {
     uint64_t seed;
     enum dpe_contribution contribution;
     enum dpe_special_policy special;
+    bool dry_run;
     int argc;
     char **argv;
 };
@@ -42,6 +43,11 @@ struct profile {
 
 /** Name of the sample stream of a length. */
 void norms_task_name(int64_t length, char name[32]);
+
+/** Options of a session that holds the longest excerpt. */
+struct dpe_session_options norms_session_options(const struct profile *profile);
+/** Print what the profile would cost. */
+dpe_status norms_dry_run(const struct profile *profile, struct dpe_error *err);
 
 /* Means, spread, ranking and the whole score tensor. */
 struct result {

@@ -1,0 +1,39 @@
+/**
+ * @file calibrate_tool.h
+ * Inside of dpe-calibrate: starting one tool after another. No library.
+ */
+#ifndef DPE_CALIBRATE_TOOL_H
+#define DPE_CALIBRATE_TOOL_H
+
+#include "tool.h"
+
+enum { CALIBRATE_MAX_WORDS = 64 };
+
+/** A command line that owns its words; words[n] is NULL. Zero-initialise. */
+struct words {
+    size_t n;
+    char *words[CALIBRATE_MAX_WORDS + 1];
+    bool failed; /**< memory ran out, or too many: words_run says so */
+};
+/** Append a copy; a NULL value appends nothing of the pair. */
+void words_add(struct words *words, const char *word);
+void words_add_pair(struct words *words, const char *option, const char *value);
+/** Appends nothing for a value below `least`, which means "not given". */
+void words_add_number(struct words *words, const char *option, int64_t value, int64_t least);
+void words_free(struct words *words);
+
+/** FOLDER/NAME, owned by the caller; NULL when memory is out. */
+char *tools_path(const char *folder, const char *name);
+/** The folder of this program, without a slash at its end; owned by the caller. */
+dpe_status tools_folder(char **folder, struct dpe_error *err);
+/** Signals (TERM, INT, HUP, USR1) are remembered, and passed on to the tool that runs. */
+void tools_signals_install(void);
+/** Whether one of them has come. */
+bool tools_stop_asked(void);
+/** Run FOLDER/words[0] with these arguments to its end and give its exit code (75 when a signal
+ *  ended it, or came before it began). `silent` sends its standard output nowhere. It is asked to
+ *  stop when this process dies. DPE_NO_INPUT when there is no such tool. */
+dpe_status tools_run(const char *folder, const struct words *words, bool silent, int *code,
+                     struct dpe_error *err);
+
+#endif

@@ -1,0 +1,506 @@
+/* dpe-calibrate: sweep, profile, table and every form of it, as one batch that can be stopped
+ * anywhere. It starts the other tools: each keeps its own results safe, so there is nothing here to
+ * lose. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "calibrate_tool.h"
+
+enum option_key {
+    KEY_CORPUS = 0x2000,
+    KEY_SPLIT,
+    KEY_TOP_K,
+    KEY_TASK,
+    KEY_NIAH,
+    KEY_SAMPLES,
+    KEY_CHAT_TEMPLATE,
+    KEY_SEED,
+    KEY_GROUPS,
+    KEY_LENGTHS,
+    KEY_WINDOW,
+    KEY_TRAINED_LENGTH,
+    KEY_NORM_SAMPLES,
+    KEY_NORM_LENGTHS,
+    KEY_CONTRIBUTION,
+    KEY_SPECIAL,
+    KEY_DRY_RUN,
+};
+
+/** The command line. What a tool checks by itself is handed on as it is. */
+struct arguments {
+    struct dpe_tool_options tool;
+    const char *model, *corpus, *split, *output, *top_k, *task, *niah, *chat_template, *lengths;
+    const char *norm_lengths, *contribution, *special;
+    int64_t length, samples, groups, window, trained_length, seed, norm_samples;
+    bool dry_run;
+};
+
+static const struct argp_option options_table[] = {
+    {NULL, 0, NULL, 0, "What to calibrate:", 1},
+    {"model", 'm', "DIR", 0, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
+    {"length", 'l', "L", 0, "Length in tokens that the model shall work at", 1},
+    {"corpus", KEY_CORPUS, "PATH", 0,
+     "Texts: a PG-19 folder (with metadata.csv), a folder of .txt files, or a text file", 1},
+    {"split", KEY_SPLIT, "NAME", 0, "Split of a PG-19 folder: test (default), validation, train",
+     1},
+    {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share (default 0.75)", 1},
+    {"output", 'o', "DIR", 0, "Folder for everything; the same command continues", 1},
+    {"dry-run", KEY_DRY_RUN, NULL, 0, "Print what sweep and profile would cost, and run nothing",
+     1},
+    {NULL, 0, NULL, 0, "Sweep (dpe-detect):", 2},
+    {"task", KEY_TASK, "TASK", 0, "niah (default), ppl, or both", 2},
+    {"niah", KEY_NIAH, "K=V,...", 0, "Settings of the needles (see dpe-detect --help)", 2},
+    {"samples", KEY_SAMPLES, "N", 0, "Samples per configuration (default 100)", 2},
+    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2},
+    {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8)", 2},
+    {"lengths", KEY_LENGTHS, "LIST", 0, "Detecting lengths a,b,... or auto (default)", 2},
+    {"window", KEY_WINDOW, "W", 0,
+     "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 2},
+    {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
+     "Trained length (default: max_position_embeddings)", 2},
+    {"seed", KEY_SEED, "S", 0,
+     "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile)", 2},
+    {NULL, 0, NULL, 0, "Profile (dpe-norms):", 3},
+    {"norm-samples", KEY_NORM_SAMPLES, "N", 0, "Excerpts of each length (default 10)", 3},
+    {"norm-lengths", KEY_NORM_LENGTHS, "LIST", 0, "Tokens of an excerpt a,b,... or auto (default)",
+     3},
+    {"contribution", KEY_CONTRIBUTION, "NAME", 0, "product-of-means (default) or mean-of-products",
+     3},
+    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
+     "Spelling of a special token in the excerpts: error (default) or literal", 3},
+    {0},
+};
+
+/* ----------------------------------------------------------------------------------- command line
+ */
+
+/* A count of pairs, or a share of them below 1; the tool that cuts them reads it the same way. */
+static void check_top_k(struct argp_state *state, const char *text)
+{
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= 0.0) || value > 65536.0 ||
+        (value >= 1.0 && value != floor(value))) {
+        argp_error(state, "--top-k: expected a count or a share below 1, found '%s'", text);
+    }
+}
+
+static error_t parse_number(int key, const char *arg, struct argp_state *state,
+                            struct arguments *args)
+{
+    const struct {
+        int key;
+        const char *name;
+        int64_t *value;
+    } numbers[] = {
+        {'l', "--length", &args->length},
+        {KEY_SAMPLES, "--samples", &args->samples},
+        {KEY_GROUPS, "--groups", &args->groups},
+        {KEY_WINDOW, "--window", &args->window},
+        {KEY_TRAINED_LENGTH, "--trained-length", &args->trained_length},
+        {KEY_NORM_SAMPLES, "--norm-samples", &args->norm_samples},
+        {KEY_SEED, "--seed", &args->seed},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (numbers[i].key == key) {
+            int64_t least = key == KEY_SEED ? 0 : 1;
+            if (!dpe_parse_int(arg, least, INT64_C(1) << 40, numbers[i].value)) {
+                argp_error(state, "%s: expected a whole number from %d on, found '%s'",
+                           numbers[i].name, (int)least, arg);
+            }
+            return 0;
+        }
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+static error_t parse_text(int key, const char *arg, struct argp_state *state,
+                          struct arguments *args)
+{
+    const struct {
+        int key;
+        const char **value;
+    } texts[] = {
+        {'m', &args->model},
+        {'o', &args->output},
+        {KEY_CORPUS, &args->corpus},
+        {KEY_SPLIT, &args->split},
+        {KEY_TOP_K, &args->top_k},
+        {KEY_TASK, &args->task},
+        {KEY_NIAH, &args->niah},
+        {KEY_CHAT_TEMPLATE, &args->chat_template},
+        {KEY_LENGTHS, &args->lengths},
+        {KEY_NORM_LENGTHS, &args->norm_lengths},
+        {KEY_CONTRIBUTION, &args->contribution},
+        {KEY_SPECIAL, &args->special},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (texts[i].key == key) {
+            *texts[i].value = arg;
+            return 0;
+        }
+    }
+    return parse_number(key, arg, state, args);
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *args = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->tool;
+        return 0;
+    case KEY_DRY_RUN:
+        args->dry_run = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (args->model == NULL || args->length == 0 || args->corpus == NULL ||
+            (args->output == NULL && !args->dry_run)) {
+            argp_error(state, "%s is missing",
+                       args->model == NULL    ? "--model DIR"
+                       : args->length == 0    ? "--length L"
+                       : args->corpus == NULL ? "--corpus PATH"
+                                              : "--output DIR");
+        }
+        check_top_k(state, args->top_k);
+        return 0;
+    default:
+        return parse_text(key, arg, state, args);
+    }
+}
+
+/* ----------------------------------------------------------------------------- command lines below
+ */
+
+/* A batch: the arguments and what is derived from them. */
+struct batch {
+    const struct arguments *args;
+    char *tools; /* folder of the tools */
+    double begin;
+    int code; /* of the tool that ended last */
+};
+
+/* Options that every long-running tool takes. False when the time budget is used up. */
+static bool add_common(const struct batch *batch, struct words *words)
+{
+    const struct dpe_tool_options *tool = &batch->args->tool;
+    const struct {
+        const char *option;
+        bool given;
+    } flags[] = {
+        {"--quiet", tool->quiet},
+        {"--force", tool->force},
+        {"--salvage", tool->salvage},
+        {"--keep-journal", tool->keep_journal},
+        {"--force-unlock", tool->force_unlock},
+    };
+    words_add_pair(words, "--device", tool->device);
+    words_add_number(words, "--threads", tool->threads, 1);
+    words_add_number(words, "--max-memory", (int64_t)tool->max_memory, 1);
+    words_add_pair(words, "--log-format", tool->json ? "json" : NULL);
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        if (flags[i].given) {
+            words_add(words, flags[i].option);
+        }
+    }
+    if (tool->time_budget > 0.0) {
+        char text[32];
+        double left = tool->time_budget - (dpe_clock() - batch->begin);
+        snprintf(text, sizeof text, "%.3f", fmax(left, 0.001));
+        words_add_pair(words, "--time-budget", text);
+        return left >= 0.001;
+    }
+    return true;
+}
+
+static bool sweep_words(const struct batch *batch, const char *output, struct words *words)
+{
+    const struct arguments *args = batch->args;
+    words_add(words, "dpe-detect");
+    words_add_pair(words, "--model", args->model);
+    words_add_number(words, "--length", args->length, 1);
+    words_add_pair(words, "--corpus", args->corpus);
+    words_add_pair(words, "--split", args->split);
+    words_add_pair(words, "--task", args->task);
+    words_add_pair(words, "--niah", args->niah);
+    words_add_number(words, "--samples", args->samples, 1);
+    words_add_pair(words, "--chat-template", args->chat_template);
+    words_add_number(words, "--groups", args->groups, 1);
+    words_add_pair(words, "--lengths", args->lengths);
+    words_add_number(words, "--window", args->window, 1);
+    words_add_number(words, "--trained-length", args->trained_length, 1);
+    words_add_number(words, "--seed", args->seed, 0);
+    words_add_pair(words, "--output", output);
+    return add_common(batch, words);
+}
+
+static bool profile_words(const struct batch *batch, const char *output, struct words *words)
+{
+    const struct arguments *args = batch->args;
+    words_add(words, "dpe-norms");
+    words_add_pair(words, "--model", args->model);
+    words_add_pair(words, "--corpus", args->corpus);
+    words_add_pair(words, "--split", args->split);
+    words_add_pair(words, "--lengths", args->norm_lengths);
+    words_add_number(words, "--samples", args->norm_samples, 1);
+    words_add_pair(words, "--contribution", args->contribution);
+    words_add_number(words, "--trained-length", args->trained_length, 1);
+    words_add_number(words, "--seed", args->seed, 0);
+    words_add_pair(words, "--special-in-text", args->special);
+    words_add_pair(words, "--output", output);
+    return add_common(batch, words);
+}
+
+/* Run, and free the words. A tool that failed has said why: its code is all that is kept. */
+static dpe_status run(struct batch *batch, struct words *words, bool silent, struct dpe_error *err)
+{
+    dpe_status status = tools_run(batch->tools, words, silent, &batch->code, err);
+    words_free(words);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------- steps
+ */
+
+typedef bool (*fill_words)(const struct batch *batch, const char *output, struct words *words);
+
+/* Sweep or profile, into DIR/NAME. */
+static dpe_status measure(struct batch *batch, fill_words fill, const char *name,
+                          struct dpe_error *err)
+{
+    char *output = tools_path(batch->args->output, name);
+    struct words words = {0};
+    dpe_status status = DPE_OK;
+    if (output == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+    } else if (!fill(batch, output, &words)) {
+        words_free(&words);
+        status = dpe_fail(err, DPE_INCOMPLETE,
+                          "the time budget is used up before %s; the same command continues", name);
+    } else {
+        status = run(batch, &words, false, err);
+    }
+    free(output);
+    return status;
+}
+
+/* Every form: written from the one before it in `from`, up to two files of DIR. */
+static const struct form {
+    const char *name, *from[2];
+    bool top_k, model, scores;
+} forms[] = {
+    {"table.h5", {"detect.h5", "norms.h5"}, true, false, false},
+    {"table.json", {"table.h5"}, false, false, false},
+    {"scores.pt", {"detect.h5", "norms.h5"}, false, false, false},
+    {"table.yaml", {"table.h5"}, false, true, true},
+    {"table.safetensors", {"table.h5"}, false, false, false},
+    {"config.json", {"table.h5"}, false, true, false},
+    {"table.csv", {"table.h5"}, false, false, false},
+};
+enum { FORMS = sizeof forms / sizeof forms[0] };
+
+static void add_path(struct words *words, const char *option, const char *folder, const char *name)
+{
+    char *path = tools_path(folder, name);
+    if (option != NULL) {
+        words_add(words, option);
+    }
+    words_add(words, path != NULL ? path : "");
+    words->failed = words->failed || path == NULL;
+    free(path);
+}
+
+static dpe_status write_form(struct batch *batch, const struct form *form, struct dpe_error *err)
+{
+    const struct arguments *args = batch->args;
+    struct words words = {0};
+    words_add(&words, "dpe-export");
+    for (int i = 0; i < 2 && form->from[i] != NULL; i++) {
+        add_path(&words, NULL, args->output, form->from[i]);
+    }
+    words_add_pair(&words, "--top-k", form->top_k ? args->top_k : NULL);
+    words_add_pair(&words, "--model", form->model ? args->model : NULL);
+    if (form->scores) {
+        add_path(&words, "--scores", args->output, "scores.pt");
+    }
+    words_add(&words, "--force");
+    add_path(&words, "--output", args->output, form->name);
+    return run(batch, &words, false, err);
+}
+
+static dpe_status show(struct batch *batch, struct dpe_error *err)
+{
+    struct words words = {0};
+    words_add(&words, "dpe-export");
+    words_add(&words, "--show");
+    add_path(&words, NULL, batch->args->output, "table.h5");
+    printf("\n");
+    dpe_status status = run(batch, &words, false, err);
+    if (status == DPE_OK && batch->code == 0) {
+        printf("%s: detect.h5 norms.h5", batch->args->output);
+        for (int i = 0; i < FORMS; i++) {
+            printf(" %s", forms[i].name);
+        }
+        printf("\n");
+    }
+    return status;
+}
+
+static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
+{
+    dpe_log_info("1 of 3: sweep (dpe-detect)");
+    dpe_status status = measure(batch, sweep_words, "detect.h5", err);
+    if (status == DPE_OK && batch->code == 0) {
+        dpe_log_info("2 of 3: profile of the heads (dpe-norms)");
+        printf("\n");
+        status = measure(batch, profile_words, "norms.h5", err);
+    }
+    if (status == DPE_OK && batch->code == 0) {
+        dpe_log_info("3 of 3: the table and its forms (dpe-export)");
+    }
+    for (int i = 0; i < FORMS && status == DPE_OK && batch->code == 0; i++) {
+        status = write_form(batch, &forms[i], err);
+    }
+    if (status == DPE_OK && batch->code == 0) {
+        status = show(batch, err);
+    }
+    return status;
+}
+
+/* --------------------------------------------------------------------------------- before any work
+ */
+
+static dpe_status check_model(const struct arguments *args, struct dpe_error *err)
+{
+    struct dpe_model *model = NULL;
+    const struct dpe_model_options options = {.config_only = true};
+    dpe_status status = dpe_model_open(args->model, &options, &model, err);
+    if (status == DPE_OK) {
+        int64_t n_pairs = dpe_model_config(model)->head_dim / 2;
+        if (strtod(args->top_k, NULL) > (double)n_pairs) {
+            status = dpe_fail(err, DPE_USAGE, "--top-k: a head has %lld pairs, found '%s'",
+                              (long long)n_pairs, args->top_k);
+        }
+    }
+    dpe_model_close(model);
+    return status;
+}
+
+/* What the profile would refuse is found before the sweep, not after it. */
+static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *err)
+{
+    struct words words = {0};
+    dpe_status status = DPE_OK;
+    if (!silent) {
+        sweep_words(batch, NULL, &words);
+        words_add(&words, "--dry-run");
+        status = run(batch, &words, false, err);
+        printf("\n");
+    }
+    if (status == DPE_OK && batch->code == 0) {
+        profile_words(batch, NULL, &words);
+        words_add(&words, "--dry-run");
+        status = run(batch, &words, silent, err);
+    }
+    return status;
+}
+
+/* Make DIR. It must not be the model's own folder: config.json would be lost there. */
+static dpe_status make_folder(const struct arguments *args, bool *made, struct dpe_error *err)
+{
+    struct stat model;
+    struct stat output;
+    *made = mkdir(args->output, 0777) == 0;
+    if (!*made && errno != EEXIST) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: cannot be made: %s", args->output,
+                        strerror(errno));
+    }
+    if (stat(args->output, &output) != 0 || !S_ISDIR(output.st_mode)) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: exists and is no folder", args->output);
+    }
+    if (stat(args->model, &model) == 0 && model.st_dev == output.st_dev &&
+        model.st_ino == output.st_ino) {
+        return dpe_fail(err, DPE_CANNOT_CREATE,
+                        "%s is the model's folder: its config.json would be replaced; give another",
+                        args->output);
+    }
+    return DPE_OK;
+}
+
+static bool has_profile(const struct arguments *args)
+{
+    char *table = tools_path(args->output, "norms.h5");
+    char *journal = tools_path(args->output, "norms.h5.journal");
+    bool has = table != NULL && journal != NULL &&
+               (access(table, F_OK) == 0 || access(journal, F_OK) == 0);
+    free(table);
+    free(journal);
+    return has;
+}
+
+static dpe_status work(struct batch *batch, struct dpe_error *err)
+{
+    const struct arguments *args = batch->args;
+    dpe_status status = check_model(args, err);
+    if (status == DPE_OK) {
+        status = tools_folder(&batch->tools, err);
+    }
+    if (status != DPE_OK || args->dry_run) {
+        return status == DPE_OK ? try_tools(batch, false, err) : status;
+    }
+    if (!has_profile(args)) {
+        status = try_tools(batch, true, err);
+    }
+    bool made = false;
+    if (status == DPE_OK && batch->code == 0) {
+        status = make_folder(args, &made, err);
+    }
+    if (status == DPE_OK && batch->code == 0) {
+        status = calibrate(batch, err);
+    }
+    if (made && (status != DPE_OK || batch->code != 0)) {
+        rmdir(args->output); /* only an empty one goes */
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp_child children[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
+    static const struct argp argp = {
+        .options = options_table,
+        .parser = parse_option,
+        .doc =
+            "Calibrate a RoPE language model for a length: effective lengths, key pairs, and the "
+            "DPE table that a runtime loads.\v"
+            "Into DIR: detect.h5 (dpe-detect), norms.h5 (dpe-norms), table.h5 and its forms "
+            "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
+            "(dpe-export). Finished parts are kept: after a kill, a signal or a full disk the "
+            "same command continues. Signals are passed on to the tool that runs; "
+            "--time-budget is for the whole.\n\n"
+            "Exit status: that of the tool that ended it; 0 complete, 75 stopped and "
+            "resumable, others as in dpe-detect --help.\n\n"
+            "Example:\n"
+            "  dpe-calibrate -m DIR -l 131072 --corpus pg19 -o calibrated",
+        .children = children,
+    };
+    dpe_tool_start(argv[0]);
+    struct batch batch = {.begin = dpe_clock()};
+    struct arguments args = {.top_k = "0.75", .seed = -1};
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_configure(&args.tool);
+    tools_signals_install();
+    batch.args = &args;
+    struct dpe_error err = {0};
+    dpe_status status = work(&batch, &err);
+    free(batch.tools);
+    int code = dpe_tool_end(status, &err);
+    return code != 0 ? code : batch.code;
+}
