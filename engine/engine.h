@@ -222,13 +222,17 @@ enum dpe_special_policy {
 };
 
 struct dpe_encode_options {
-    bool add_special; /**< run the file's post_processor (BOS and the like) */
+    bool add_special; /**< run the file's post_processor (BOS and the like), once; when `special`
+                           parses a BOS that the text has itself, both stand there, as in the
+                           reference */
     enum dpe_special_policy special;
     bool replace_invalid; /**< invalid UTF-8 → U+FFFD instead of an error with the offset */
 };
 
 /** Open tokenizer.json: a folder that holds one, or the file itself. BPE only; an unknown component
- *  is refused by name. Errors: DPE_NO_INPUT, DPE_BAD_DATA, DPE_NO_MEMORY. */
+ *  is refused by name. The file decides everything, but for its truncation and padding, which are
+ *  ignored as transformers does. Reference: the `tokenizers` library, 0.23. Errors: DPE_NO_INPUT,
+ * DPE_BAD_DATA, DPE_NO_MEMORY. */
 dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer,
                               struct dpe_error *err);
 void dpe_tokenizer_close(struct dpe_tokenizer *tokenizer);

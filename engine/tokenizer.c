@@ -92,13 +92,15 @@ void dpe_tokenizer_close(struct dpe_tokenizer *t)
     }
     free(t->added);
     free(t->added_by_id);
-    free((void *)(uintptr_t)t->raw.tokens);
-    free((void *)(uintptr_t)t->normalized.tokens);
+    free(t->raw.tokens);
+    free(t->normalized.tokens);
     for (size_t i = 0; i < DPE_MAX_STEPS; i++) {
         dpe_text_free(&t->normalizers[i].pattern);
         dpe_text_free(&t->normalizers[i].content);
         dpe_text_free(&t->decoders[i].pattern);
         dpe_text_free(&t->decoders[i].content);
+        dpe_text_free(&t->steps[i].spaces.pattern);
+        dpe_text_free(&t->steps[i].spaces.content);
         dpe_pattern_free(&t->steps[i].pattern);
     }
     dpe_tokens_free(&t->prefix);

@@ -45,14 +45,10 @@ void dpe_bpe_free(struct dpe_bpe *bpe)
 /* ------------------------------------------------------------------------- characters to symbols
  */
 
-/* A run of unknown characters that is not written yet; the reference holds it back so that it can
+/* *pending: an unknown token that is not written yet; the reference holds it back so that it can
  * fuse, and writes it before the next known character (not before a fallback byte). */
-struct pending {
-    bool unknown;
-};
-
-static dpe_status unknown_symbol(struct dpe_bpe *bpe, const char *symbol, size_t n,
-                                 struct pending *pending, struct dpe_error *err)
+static dpe_status unknown_symbol(struct dpe_bpe *bpe, const char *symbol, size_t n, bool *pending,
+                                 struct dpe_error *err)
 {
     const struct dpe_vocab *vocab = bpe->vocab;
     if (vocab->byte_fallback) {
@@ -75,10 +71,10 @@ static dpe_status unknown_symbol(struct dpe_bpe *bpe, const char *symbol, size_t
                         "\"%s\" is not in the vocabulary, and neither is its unk_token",
                         dpe_json_quote(quoted, symbol, n));
     }
-    if (pending->unknown && !vocab->fuse_unk) {
+    if (*pending && !vocab->fuse_unk) {
         return dpe_tokens_append(&bpe->symbols, &vocab->unk_id, 1, err);
     }
-    pending->unknown = true;
+    *pending = true;
     return DPE_OK;
 }
 
@@ -106,7 +102,7 @@ static dpe_status to_symbols(struct dpe_bpe *bpe, const char *piece, size_t n,
                              struct dpe_error *err)
 {
     const struct dpe_vocab *vocab = bpe->vocab;
-    struct pending pending = {false};
+    bool pending = false;
     dpe_status status = DPE_OK;
     bpe->symbols.n = 0;
     for (size_t at = 0; at < n && status == DPE_OK;) {
@@ -118,15 +114,15 @@ static dpe_status to_symbols(struct dpe_bpe *bpe, const char *piece, size_t n,
             status = unknown_symbol(bpe, name, n_name, &pending, err);
             continue;
         }
-        if (pending.unknown) {
-            pending.unknown = false;
+        if (pending) {
+            pending = false;
             status = dpe_tokens_append(&bpe->symbols, &vocab->unk_id, 1, err);
         }
         if (status == DPE_OK) {
             status = dpe_tokens_append(&bpe->symbols, &id, 1, err);
         }
     }
-    if (status == DPE_OK && pending.unknown) {
+    if (status == DPE_OK && pending) {
         status = dpe_tokens_append(&bpe->symbols, &vocab->unk_id, 1, err);
     }
     return status;
@@ -139,13 +135,12 @@ static void merge_short(struct dpe_bpe *bpe)
 {
     int32_t *id = bpe->symbols.ids;
     size_t n = bpe->symbols.n;
-    const struct dpe_merge_slot *none = NULL;
     const struct dpe_merge_slot *pair[SHORT_WORD];
     for (size_t i = 0; i + 1 < n; i++) {
         pair[i] = dpe_vocab_pair(bpe->vocab, id[i], id[i + 1]);
     }
     for (;;) {
-        const struct dpe_merge_slot *best = none;
+        const struct dpe_merge_slot *best = NULL;
         size_t at = 0;
         for (size_t i = 0; i + 1 < n; i++) {
             if (pair[i] != NULL && (best == NULL || pair[i]->rank < best->rank)) {
@@ -182,7 +177,6 @@ static dpe_status reserve_long(struct dpe_bpe *bpe, size_t n, struct dpe_error *
         bpe->links = dpe_alloc(n, 2 * sizeof *bpe->links);
         bpe->heap = dpe_alloc(n, 3 * sizeof *bpe->heap);
         bpe->link_capacity = bpe->links == NULL || bpe->heap == NULL ? 0 : n;
-        bpe->heap_capacity = 3 * bpe->link_capacity;
         if (bpe->link_capacity == 0) {
             return dpe_fail(err, DPE_NO_MEMORY, "no memory for a word of %zu symbols", n);
         }

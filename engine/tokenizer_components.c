@@ -223,24 +223,20 @@ static dpe_status read_prepend(struct dpe_json_reader *r, enum dpe_prepend *prep
 
 static dpe_status load_metaspace(struct dpe_tokenizer *t, struct dpe_json_reader *r)
 {
-    struct dpe_text replacement = {0};
     struct dpe_step *step = next_step(t, r, DPE_STEP_METASPACE);
     bool split = dpe_json_bool(r, "split", true);
-    if (copy_character(r, "replacement", &replacement) == DPE_OK) {
-        memcpy(step->replacement, replacement.bytes, replacement.n);
-        step->n_replacement = replacement.n;
-        r->status = read_prepend(r, &step->prepend);
+    if (step == NULL || copy_character(r, "replacement", &step->spaces.content) != DPE_OK ||
+        (r->status = dpe_text_append(&step->spaces.pattern, " ", 1, r->err)) != DPE_OK ||
+        (r->status = read_prepend(r, &step->prepend)) != DPE_OK || !split) {
+        return r->status;
     }
-    if (r->status == DPE_OK && split) {
-        step = next_step(t, r, DPE_STEP_PATTERN);
-        if (step != NULL) {
-            step->behavior = DPE_SPLIT_MERGED_WITH_NEXT;
-            r->status =
-                dpe_pattern_literal(&step->pattern, replacement.bytes, replacement.n, r->err);
-        }
+    const struct dpe_text *mark = &step->spaces.content;
+    step = next_step(t, r, DPE_STEP_PATTERN);
+    if (step == NULL) {
+        return r->status;
     }
-    dpe_text_free(&replacement);
-    return r->status;
+    step->behavior = DPE_SPLIT_MERGED_WITH_NEXT;
+    return dpe_pattern_literal(&step->pattern, mark->bytes, mark->n, r->err);
 }
 
 dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, int depth,

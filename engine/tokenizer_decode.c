@@ -62,7 +62,7 @@ static dpe_status decode_byte_level(const struct dpe_vocab *vocab, const struct 
         for (size_t at = 0, length = 0; at < n && mapped && status == DPE_OK; at += length) {
             uint32_t point = dpe_utf8_next(token + at, &length);
             mapped = point < 324 && vocab->byte_of_char[point] >= 0;
-            char byte = mapped ? (char)vocab->byte_of_char[point] : '\0';
+            char byte = (char)(mapped ? vocab->byte_of_char[point] : 0);
             status = mapped ? dpe_text_append(&bytes, &byte, 1, err) : DPE_OK;
         }
         if (!mapped && status == DPE_OK) {

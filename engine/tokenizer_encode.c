@@ -242,24 +242,20 @@ static dpe_status prefix_space(struct encoder *e, size_t i, struct piece piece)
 static dpe_status metaspace(struct encoder *e, size_t i, struct piece piece)
 {
     const struct dpe_step *step = e->tokenizer->steps + i;
-    const struct dpe_normalizer spaces = {
-        .pattern = {(char[]){" "}, 1, 0},
-        .content = {(char *)(uintptr_t)step->replacement, step->n_replacement, 0},
-    };
-    bool marked =
-        piece.text[0] == ' ' || (piece.n >= step->n_replacement &&
-                                 memcmp(piece.text, step->replacement, step->n_replacement) == 0);
+    const struct dpe_text *mark = &step->spaces.content;
+    bool marked = piece.text[0] == ' ' ||
+                  (piece.n >= mark->n && memcmp(piece.text, mark->bytes, mark->n) == 0);
     bool prepend = !marked && (step->prepend == DPE_PREPEND_ALWAYS ||
                                (step->prepend == DPE_PREPEND_FIRST && piece.inserted >= 0));
     struct dpe_text *out = e->step + i;
     out->n = 0;
     dpe_status status = DPE_OK;
     if (prepend) {
-        status = dpe_text_append(out, step->replacement, step->n_replacement, e->err);
-        piece.inserted += piece.inserted < 0 ? 0 : (int64_t)step->n_replacement;
+        status = dpe_text_append(out, mark->bytes, mark->n, e->err);
+        piece.inserted += piece.inserted < 0 ? 0 : (int64_t)mark->n;
     }
     if (status == DPE_OK) {
-        status = replace_all(&spaces, piece.text, piece.n, out, e->err);
+        status = replace_all(&step->spaces, piece.text, piece.n, out, e->err);
     }
     struct piece rewritten = {out->bytes, out->n, piece.inserted};
     return status == DPE_OK ? run_steps(e, i + 1, rewritten) : status;
@@ -347,7 +343,9 @@ static dpe_status split_added(struct encoder *e, const struct dpe_added_set *set
         if (token->special && e->special == DPE_SPECIAL_ERROR) {
             char quoted[96];
             e->special_at = offset + start;
-            return dpe_fail(e->err, DPE_BAD_DATA, "the special token \"%s\" is written in the text",
+            return dpe_fail(e->err, DPE_BAD_DATA,
+                            "the special token \"%s\" is written in the text; choose whether it "
+                            "stands for itself (literal) or is the token (parse)",
                             dpe_json_quote(quoted, token->content.bytes, token->content.n));
         }
         strip(token, piece, done, &start, &end);

@@ -96,7 +96,7 @@ struct dpe_bpe {
     struct dpe_tokens symbols; /**< ids of the word at hand, before and after merging */
     uint32_t *links;           /**< long words: [2][capacity] next and previous symbol */
     uint64_t *heap;            /**< long words: rank << 32 | position */
-    size_t link_capacity, heap_n, heap_capacity;
+    size_t link_capacity, heap_n;
 };
 
 /** `n`: bytes of the whole text, decides the size of the cache. */
@@ -205,8 +205,7 @@ struct dpe_step {
     struct dpe_pattern pattern;
     enum dpe_split_behavior behavior; /**< PATTERN, DIGITS */
     bool invert;                      /**< PATTERN */
-    char replacement[4];              /**< METASPACE */
-    size_t n_replacement;
+    struct dpe_normalizer spaces;     /**< METASPACE: a space becomes the mark */
     enum dpe_prepend prepend;
 };
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_GROUPS = 64, MAX_PATTERN = 1 << 16 };
+enum { MAX_GROUPS = 64, MAX_PATTERN = 1 << 16, MAX_TRANSLATED = 1 << 20 };
 
 struct translation {
     const char *in;
@@ -221,7 +221,7 @@ static dpe_status translate_one(struct translation *t)
     if (t->in_class) {
         return translate_in_class(t, c);
     }
-    char next = t->at < t->n ? t->in[t->at] : '\0';
+    char next = (char)(t->at < t->n ? t->in[t->at] : 0);
     switch (c) {
     case '[':
         return open_class(t);
@@ -265,6 +265,9 @@ static dpe_status compile(struct dpe_pattern *pattern, const struct dpe_text *re
     uint32_t options = PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C;
     pattern->code = pcre2_compile((PCRE2_SPTR)regex->bytes, regex->n, options, &code, &at, context);
     pcre2_compile_context_free(context);
+    if (pattern->code == NULL && code == PCRE2_ERROR_HEAP_FAILED) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a pattern");
+    }
     if (pattern->code == NULL) {
         PCRE2_UCHAR message[120];
         pcre2_get_error_message(code, message, sizeof message);
@@ -287,6 +290,9 @@ dpe_status dpe_pattern_compile(struct dpe_pattern *pattern, const char *regex, s
     dpe_status status = DPE_OK;
     while (t.at < n && status == DPE_OK) {
         status = translate_one(&t);
+        if (status == DPE_OK && t.out.n > MAX_TRANSLATED) {
+            status = unsupported(&t, "this many character classes");
+        }
     }
     if (status == DPE_OK) {
         status = compile(pattern, &t.out, err);

@@ -16,6 +16,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MARK = "\u2581"
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{%s}| ?[^\s\p{L}\p{N}]+[\r\n]*"
          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+# Mistral Nemo's: classes of upper, lower, title, modifier and other letters and marks.
+CASED = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}"
+         r"\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+"
+         r"[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 CORPUS = [
     "The miller's daughter carried 128 loaves to the old mill, and the miller carried them back.",
     "They've said that it's later than she'd think; we'll see what 1024 and 4096 make of that.",
@@ -150,6 +154,8 @@ def shapes():
     small = train_bytes(330, SPLIT % "1")
     n = len(small["vocab"])
     digits = {"type": "Digits", "individual_digits": True}
+    yield "nemo", whole(small, decoder=byte_level(), pre_tokenizer=sequence(
+        "pretokenizers", split({"Regex": CASED}), byte_level(regex=False)))
     yield "smollm2", whole(small, added_tokens=added(["<s>", "</s>"], n), decoder=byte_level(),
                            pre_tokenizer=sequence("pretokenizers", digits, byte_level()))
     yield "gpt2_prefix", whole(small, pre_tokenizer=byte_level(prefix=True), decoder=byte_level(),
