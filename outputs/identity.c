@@ -16,6 +16,11 @@ static bool is_utf8(const char *text)
     return dpe_utf8_check(text, n) == n;
 }
 
+bool dpe_session_name_ok(const char *name)
+{
+    return name[0] != '\0' && name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] == '\0';
+}
+
 const char *dpe_identity_get(const struct dpe_identity *identity, const char *name)
 {
     for (size_t i = 0; i < identity->n; i++) {
@@ -390,6 +395,7 @@ dpe_status dpe_manifest_read(const char *path, struct dpe_manifest *manifest, st
     } else if (format == NULL || strcmp(format, "dpe-journal") != 0) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: expected the manifest of a journal", path);
     } else if (json_integer_value(json_object_get(json, "version")) != MANIFEST_VERSION) {
+        manifest->other_version = true;
         status = dpe_fail(err, DPE_BAD_DATA,
                           "%s: expected version %d, found %lld; finish that run with the program "
                           "that began it",

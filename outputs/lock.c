@@ -57,7 +57,9 @@ static void describe_self(struct holder *self)
         snprintf(self->host, sizeof self->host, "unknown");
     }
     for (char *c = self->host; *c != '\0'; c++) {
-        *c = *c == ' ' || *c == '\n' ? '_' : *c;
+        if (*c == ' ' || *c == '\n') {
+            *c = '_';
+        }
     }
     read_line("/proc/sys/kernel/random/boot_id", self->boot, sizeof self->boot);
     if (self->boot[0] == '\0') {
@@ -223,9 +225,7 @@ void dpe_lock_release(struct dpe_lock *lock, bool remove)
         return;
     }
     /* Emptied while it is still held, so that the next holder sees nothing to take over. */
-    if (remove) {
-        unlink(lock->path);
-    } else if (ftruncate(lock->fd, 0) != 0) {
+    if (remove || ftruncate(lock->fd, 0) != 0) {
         unlink(lock->path);
     }
     close(lock->fd);

@@ -95,6 +95,7 @@ struct dpe_run_options {
     void *user;
 };
 
+/** An open run; one thread at a time. */
 struct dpe_run;
 
 /** Open or resume the run whose table is `path` and whose journal is the folder `path`.journal.

@@ -101,10 +101,14 @@ dpe_status dpe_identity_encode(const struct dpe_identity *list, struct dpe_text 
 dpe_status dpe_identity_decode(const unsigned char *bytes, size_t n, struct dpe_identity *list,
                                struct dpe_error *err);
 
+/** Whether a name can be a dataset in /run/sessions: [a-z0-9_]+. */
+bool dpe_session_name_ok(const char *name);
+
 /** manifest.json: the identity of a journal folder. */
 struct dpe_manifest {
     struct dpe_identity identity;
     bool replace; /**< opened with `force`: whatever lies at the table's path may be replaced */
+    bool other_version; /**< reading failed because another program wrote it */
 };
 dpe_status dpe_manifest_write(const char *path, const struct dpe_manifest *manifest,
                               struct dpe_error *err);

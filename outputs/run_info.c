@@ -43,7 +43,9 @@ static dpe_status add_command(struct dpe_identity *info, int argc, char *const *
         /* File names need not be UTF-8, and no run may fail over its own record. */
         size_t valid = line.n == 0 ? 0 : dpe_utf8_check(line.bytes, line.n);
         for (size_t i = valid; i < line.n; i++) {
-            line.bytes[i] = (unsigned char)line.bytes[i] < 0x80 ? line.bytes[i] : '?';
+            if ((unsigned char)line.bytes[i] >= 0x80) {
+                line.bytes[i] = '?';
+            }
         }
         status = dpe_identity_add(info, "command", line.n == 0 ? "" : line.bytes, err);
     }

@@ -23,8 +23,7 @@ static dpe_status begin_records(struct dpe_opening *opening, struct dpe_error *e
 static bool info_ok(const struct dpe_identity *info)
 {
     for (size_t i = 0; i < info->n; i++) {
-        const char *name = info->fields[i].name;
-        if (name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] != '\0') {
+        if (!dpe_session_name_ok(info->fields[i].name)) {
             return false;
         }
     }
@@ -44,6 +43,8 @@ static dpe_status make_run(const char *path, const struct dpe_identity *identity
     if (options != NULL) {
         made->options = *options;
         made->options.info = NULL;
+        /* Rank 0 alone decides what is thrown away: others may be reading it. */
+        made->options.force = options->force && options->rank == 0;
     }
     char own[40];
     snprintf(own, sizeof own, "/rank-%04d.journal", made->options.rank);
@@ -139,9 +140,8 @@ static dpe_status read_manifest(struct dpe_opening *opening, struct dpe_error *e
     if (status == DPE_NO_INPUT && access(run->manifest, F_OK) != 0) {
         return DPE_OK;
     }
-    if (status == DPE_BAD_DATA && strstr(why.text, "version") == NULL) {
-        /* Every journal names its identity by its hash, so the run is not lost with its manifest.
-         */
+    if (status == DPE_BAD_DATA && !opening->manifest.other_version) {
+        /* Every journal names its identity too, by hash: the run is not lost with its manifest. */
         dpe_run_notice(run, "%s; it is written anew", why.text);
         return DPE_OK;
     }
@@ -228,7 +228,8 @@ static dpe_status visit(void *user, unsigned type, const unsigned char *payload,
     }
     /* Other types are a later program's business: kept, not read. */
     if (status != DPE_OK) {
-        return dpe_fail_prefix(err, "%s", opening->reading);
+        dpe_fail_prefix(err, "%s", opening->reading);
+        return status;
     }
     bool rewrite = opening->reading_own && opening->run->options.salvage;
     return rewrite && type != DPE_RECORD_BEGIN ? dpe_opening_record(opening, type, payload, n, err)
@@ -378,9 +379,12 @@ static dpe_status open_parts(struct dpe_opening *opening, const struct dpe_ident
     if (status != DPE_OK) {
         return status;
     }
-    unlink(run->temporary);
+    if (run->options.rank == 0) {
+        unlink(run->temporary);
+    }
     if (!opening->has_manifest || opening->replace != opening->manifest.replace) {
-        const struct dpe_manifest manifest = {run->identity, opening->replace};
+        const struct dpe_manifest manifest = {.identity = run->identity,
+                                              .replace = opening->replace};
         status = dpe_manifest_write(run->manifest, &manifest, err);
     }
     if (status == DPE_OK) {

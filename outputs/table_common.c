@@ -287,6 +287,9 @@ static herr_t visit_session_name(hid_t group, const char *name, const H5L_info_t
     struct session_walk *walk = user;
     char **values = NULL;
     size_t n = 0;
+    if (!dpe_session_name_ok(name)) {
+        return 0;
+    }
     char *path = dpe_join("/run/sessions/", name, "");
     walk->status = path == NULL ? dpe_fail(walk->err, DPE_NO_MEMORY, "out of memory for /run")
                                 : dpe_h5_get_strings(walk->table, path, &values, &n, walk->err);
@@ -368,7 +371,7 @@ static bool opens_as_hdf5(const char *path)
     if (fd >= 0) {
         close(fd);
     }
-    hid_t file = whole ? H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT) : (hid_t)-1;
+    hid_t file = whole ? dpe_hdf5_open(path) : (hid_t)-1;
     if (file >= 0) {
         H5Fclose(file);
     }

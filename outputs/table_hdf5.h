@@ -47,6 +47,8 @@ void dpe_hdf5_close_type(enum dpe_column_type type, hid_t id);
 /** A property list for making files, groups or datasets without object times, which would differ
  *  between equal runs; −1 on failure. */
 hid_t dpe_hdf5_timeless(hid_t class_id);
+/** Open a file for reading, whatever it holds; −1 on failure. Check its trailer first. */
+hid_t dpe_hdf5_open(const char *path);
 /** Whether a path is there, through all its links. */
 bool dpe_hdf5_has(hid_t file, const char *path);
 /** CRC of the elements of a column, strings by their bytes. */

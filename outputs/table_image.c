@@ -4,6 +4,7 @@
 #include "table_hdf5.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -168,17 +169,31 @@ static dpe_status compare_put(struct dpe_h5 *written, const struct dpe_h5_put *p
     return status;
 }
 
-static dpe_status verify(const struct dpe_h5 *table, const char *path, const char *image, size_t n,
+/* The file has the length and the trailer of the bytes in memory. */
+static dpe_status same_end(const char *path, const char *image, size_t n, struct dpe_error *err)
+{
+    unsigned char trailer[DPE_TABLE_TRAILER];
+    off_t at = (off_t)(n - sizeof trailer);
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return dpe_fail_errno(err, errno, path, "cannot be read back");
+    }
+    bool same = fstat(fd, &info) == 0 && (uint64_t)info.st_size == n &&
+                pread(fd, trailer, sizeof trailer, at) == DPE_TABLE_TRAILER &&
+                memcmp(trailer, image + at, sizeof trailer) == 0;
+    close(fd);
+    return same ? DPE_OK
+                : dpe_fail(err, DPE_IO, "%s: read back differs from what was written", path);
+}
+
+/* With the right trailer, opening compares the file with the checksum of the bytes in memory; then
+ * each dataset is compared with what the caller had put. */
+static dpe_status verify(const struct dpe_h5 *table, const char *path, size_t n,
                          struct dpe_error *err)
 {
-    char *bytes = NULL;
-    size_t got = 0;
-    dpe_status status = dpe_read_file(path, n, &bytes, &got, err);
-    if (status == DPE_OK && (got != n || memcmp(bytes, image, n) != 0)) {
-        status = dpe_fail(err, DPE_IO, "%s: read back differs from what was written", path);
-    }
-    free(bytes);
     struct dpe_h5 *written = NULL;
+    dpe_status status = same_end(path, table->image->bytes, n, err);
     if (status == DPE_OK) {
         status = dpe_h5_open(path, &written, err);
     }
@@ -276,7 +291,7 @@ dpe_status dpe_h5_finish(struct dpe_h5 *table, const char *temporary, const char
         status = dpe_write_synced(temporary, table->image->bytes, n, err);
     }
     if (status == DPE_OK) {
-        status = verify(table, temporary, table->image->bytes, n, err);
+        status = verify(table, temporary, n, err);
         if (status == DPE_OK) {
             status = dpe_rename_synced(temporary, path, err);
         }

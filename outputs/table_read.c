@@ -63,6 +63,22 @@ static dpe_status check_file(const char *path, struct dpe_error *err)
     return status;
 }
 
+hid_t dpe_hdf5_open(const char *path)
+{
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    hid_t file = -1;
+    /* Tables are only ever replaced, never changed: no lock is needed, and some clusters' file
+     * systems refuse HDF5's. */
+    if (access >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
+        H5Pset_file_locking(access, false, true) >= 0) {
+        file = H5Fopen(path, H5F_ACC_RDONLY, access);
+    }
+    if (access >= 0) {
+        H5Pclose(access);
+    }
+    return file;
+}
+
 dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err)
 {
     dpe_hdf5_enter();
@@ -76,16 +92,9 @@ dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error
     }
     made->file = -1;
     made->path = dpe_join(path, "", "");
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    /* Tables are only ever replaced, never changed: no lock is needed, and some clusters' file
-     * systems refuse HDF5's. */
-    bool ok = made->path != NULL && access >= 0 &&
-              H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
-              H5Pset_file_locking(access, false, true) >= 0;
-    if (ok) {
-        made->file = H5Fopen(path, H5F_ACC_RDONLY, access);
+    if (made->path != NULL) {
+        made->file = dpe_hdf5_open(path);
     }
-    H5Pclose(access);
     if (made->path == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     } else if (made->file < 0) {
