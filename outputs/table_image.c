@@ -172,7 +172,7 @@ static dpe_status compare_put(struct dpe_h5 *written, const struct dpe_h5_put *p
 /* The file has the length and the trailer of the bytes in memory. */
 static dpe_status same_end(const char *path, const char *image, size_t n, struct dpe_error *err)
 {
-    unsigned char trailer[DPE_TABLE_TRAILER];
+    unsigned char trailer[DPE_H5_TRAILER];
     off_t at = (off_t)(n - sizeof trailer);
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -180,7 +180,7 @@ static dpe_status same_end(const char *path, const char *image, size_t n, struct
         return dpe_fail_errno(err, errno, path, "cannot be read back");
     }
     bool same = fstat(fd, &info) == 0 && (uint64_t)info.st_size == n &&
-                pread(fd, trailer, sizeof trailer, at) == DPE_TABLE_TRAILER &&
+                pread(fd, trailer, sizeof trailer, at) == DPE_H5_TRAILER &&
                 memcmp(trailer, image + at, sizeof trailer) == 0;
     close(fd);
     return same ? DPE_OK

