@@ -6,6 +6,7 @@
 
 #include "dpe_table.h"
 #include "engine.h"
+#include "outputs.h"
 #include "tool.h"
 
 enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };
@@ -197,7 +198,7 @@ static void run_close(struct run *run)
 }
 
 /* The plan a DPE table describes, for the length that it was made for. */
-static dpe_status plan_of_table(const char *path, struct dpe_plan_context *context,
+static dpe_status plan_of_table(const char *path, const struct dpe_plan_context *context,
                                 struct dpe_plan *plan, struct dpe_error *err)
 {
     struct dpe_table *table = NULL;
@@ -206,37 +207,15 @@ static dpe_status plan_of_table(const char *path, struct dpe_plan_context *conte
     if (error != DPE_TABLE_OK) {
         return dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
     }
-    const struct dpe_table_values *values = dpe_table_values(table);
-    const struct dpe_config *config = context->config;
-    const struct dpe_dpe_params params = {
-        .window = values->window,
-        .n_groups = (int)values->n_groups,
-        .edges = values->group_edge,
-        .scale = values->scale_factor,
-        .mask = values->top_k < values->n_pairs ? values->mask : NULL,
-    };
-    context->length = values->length;
-    context->trained_length = values->trained_length;
-    dpe_status status = DPE_OK;
-    if (values->n_layers != config->n_layers || values->n_heads != config->n_heads ||
-        values->head_dim != config->head_dim) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: made for %lld layers of %lld heads of %lld, the model has %lld of "
-                          "%lld of %lld",
-                          path, (long long)values->n_layers, (long long)values->n_heads,
-                          (long long)values->head_dim, (long long)config->n_layers,
-                          (long long)config->n_heads, (long long)config->head_dim);
-    } else {
-        status = dpe_plan_make_dpe(&params, context, plan, err);
-    }
+    dpe_status status = dpe_plan_of_table(dpe_table_values(table), context, plan, err);
     dpe_table_close(table);
-    return status;
+    return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
 }
 
 static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
                             struct dpe_error *err)
 {
-    struct dpe_plan_context context = {
+    const struct dpe_plan_context context = {
         .config = dpe_model_config(run->model),
         .trained_length = run->trained_length,
         .length = run->args->length > 0 ? run->args->length : length,

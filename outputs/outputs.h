@@ -217,4 +217,15 @@ dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *
 /** NULL allowed. */
 void dpe_h5_close(struct dpe_h5 *table);
 
+/* ------------------------------------------------------------------------------------- DPE tables
+ */
+
+struct dpe_table_values;
+/** The position plan that a DPE table (dpe_table.h) describes, for the lengths it was made for;
+ *  of `context` the configuration, `official` and `angle` are used. DPE_BAD_DATA when its shape is
+ *  not the model's. */
+dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
+                             const struct dpe_plan_context *context, struct dpe_plan *plan,
+                             struct dpe_error *err);
+
 #endif
