@@ -12,6 +12,18 @@ int64_t dpe_detect_default_window(int64_t trained_length)
     return window > 1 ? window : 1;
 }
 
+/* Some key must lie beyond the window. */
+static dpe_status check_far(const struct dpe_detect_params *params, struct dpe_error *err)
+{
+    if (params->length < params->window) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--length: %lld is shorter than the window %lld: no key is far; give a "
+                        "longer one or a smaller --window",
+                        (long long)params->length, (long long)params->window);
+    }
+    return DPE_OK;
+}
+
 static dpe_status add_length(struct dpe_detect_params *params, int64_t length,
                              struct dpe_error *err)
 {
@@ -46,11 +58,6 @@ static dpe_status auto_lengths(struct dpe_detect_params *params, int *skipped,
             return status;
         }
     }
-    if (params->n_lengths == 0) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--window: expected at most the length %lld, found %lld: no key is far",
-                        (long long)params->length, (long long)params->window);
-    }
     return DPE_OK;
 }
 
@@ -75,6 +82,10 @@ dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *
 {
     params->n_lengths = 0;
     *skipped = 0;
+    dpe_status far = check_far(params, err);
+    if (far != DPE_OK) {
+        return far;
+    }
     if (strcmp(spec, "auto") == 0) {
         return auto_lengths(params, skipped, err);
     }
@@ -106,11 +117,9 @@ static dpe_status check_params(const struct dpe_detect_params *params, struct dp
         return dpe_fail(err, DPE_USAGE, "--window: expected at least 1 token, found %lld",
                         (long long)params->window);
     }
-    if (params->length < params->window) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--length: %lld is shorter than the window %lld: no key is far; give a "
-                        "longer one or a smaller --window",
-                        (long long)params->length, (long long)params->window);
+    dpe_status status = check_far(params, err);
+    if (status != DPE_OK) {
+        return status;
     }
     if (params->length > INT64_C(1) << 40 || params->trained_length > INT64_C(1) << 40) {
         return dpe_fail(err, DPE_USAGE, "--length, --trained-length: expected at most 2^40 tokens");
@@ -125,7 +134,7 @@ static dpe_status check_params(const struct dpe_detect_params *params, struct dp
         return dpe_fail(err, DPE_USAGE, "--lengths: expected at least one length");
     }
     for (int t = 0; t < params->n_lengths; t++) {
-        dpe_status status = check_length(params, params->lengths[t], err);
+        status = check_length(params, params->lengths[t], err);
         if (status != DPE_OK) {
             return status;
         }

@@ -25,11 +25,11 @@ struct sweep {
     struct dpe_session *session;
     double begin, deadline; /* deadline INFINITY: none */
     struct dpe_plan validated[DPE_DETECT_N_VALIDATED];
-    const struct dpe_detect_stage *stage; /* in progress */
-    struct tally tally;                   /* of that stage */
-    int64_t later[2];                     /* rows per task of the stages behind it */
-    int64_t n_nonfinite, planned;
-    double seconds[2]; /* spent on rows of each task in this process */
+    const struct dpe_detect_stage *stage;          /* in progress */
+    struct tally tally;                            /* of that stage */
+    int64_t later[2];                              /* rows per task of the stages behind it */
+    int64_t n_nonfinite, planned, planned_rows[2]; /* per task */
+    double seconds[2];                             /* spent on rows of each task in this process */
     int64_t n_run[2];
     double flops[2];      /* of a row, for tasks that were not timed yet */
     double *sum, *weight; /* [configs] of the deciding task: what the live line ranks */
@@ -97,9 +97,9 @@ static void show_progress(struct sweep *sweep)
     double done = 0.0;
     double total = 0.0;
     for (int i = 0; i < sweep->inputs->n_tasks; i++) {
-        int64_t rows = sweep->stage->n_samples[i] * tally->plans;
-        total += sweep->flops[i] * (double)rows;
-        done += sweep->flops[i] * (double)(rows - tally->missing[i]);
+        int64_t missing = tally->missing[i] + sweep->later[i];
+        total += sweep->flops[i] * (double)sweep->planned_rows[i];
+        done += sweep->flops[i] * (double)(sweep->planned_rows[i] - missing);
     }
     if (!dpe_progress_due(done, total)) {
         return;
@@ -428,8 +428,9 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
         dpe_config_flops(dpe_model_config(inputs->model), 0, inputs->args->length,
                          niah ? 1 : inputs->args->length, &products, &attention);
         sweep->flops[i] = products + attention;
-        sweep->planned += inputs->n_samples[i] * grid->n_configs +
-                          inputs->n_validated[i] * DPE_DETECT_N_VALIDATED;
+        sweep->planned_rows[i] = inputs->n_samples[i] * grid->n_configs +
+                                 inputs->n_validated[i] * DPE_DETECT_N_VALIDATED;
+        sweep->planned += sweep->planned_rows[i];
     }
     /* Where nothing was begun, what does not fit into memory leaves nothing behind. */
     if (access(inputs->args->output, F_OK) != 0) {

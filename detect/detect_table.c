@@ -280,6 +280,9 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
     if (status == DPE_OK) {
         status = dpe_h5_attr_i64(table, "/detect", "configurations", grid->n_configs, err);
     }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->seed, err);
+    }
     return status;
 }
 
@@ -392,7 +395,10 @@ static dpe_status put_validated_plans(const struct dpe_detect_report *report, st
     }
     const struct axis axis = {"/validated_plan", DPE_DETECT_N_VALIDATED};
     const struct entry plan = {"/plan", DPE_COL_STRING, keys, "its key in /rows", "1", NULL};
-    return put(table, "/validate", &plan, &axis, 1, err);
+    dpe_status status = put(table, "/validate", &plan, &axis, 1, err);
+    return status == DPE_OK
+               ? dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->validation_seed, err)
+               : status;
 }
 
 /* ------------------------------------------------------------------------- table, model and texts
@@ -507,11 +513,22 @@ static dpe_status put_texts_of_run(const struct dpe_detect_report *report, struc
     return status;
 }
 
+static dpe_status put_root(const struct dpe_detect_report *report, struct dpe_h5 *table,
+                           struct dpe_error *err)
+{
+    char source[160];
+    snprintf(source, sizeof source, "%s model %.12s, corpus %.12s (fingerprints)",
+             dpe_model_config(report->model)->model_type, dpe_model_fingerprint(report->model),
+             dpe_corpus_fingerprint(report->corpus));
+    const struct text_attribute texts[] = {{"title", "Effective lengths of frequency groups"},
+                                           {"source", source}};
+    return put_texts(table, "/", texts, COUNT(texts), err);
+}
+
 dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
                             struct dpe_h5 *table, struct dpe_error *err)
 {
-    dpe_status status =
-        dpe_h5_attr_text(table, "/", "title", "Effective lengths of frequency groups", err);
+    dpe_status status = put_root(report, table, err);
     if (status == DPE_OK) {
         status = put_scales(report, table, err);
     }

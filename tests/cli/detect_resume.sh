@@ -1,0 +1,139 @@
+#!/bin/sh
+# detect_resume.sh BIN: what dpe-detect promises about being stopped. A sweep that is killed twenty
+# times ends with the table of one that was left alone; signals and time budgets end with 75 and a
+# readable table; another run's table is refused, naming what differs; a finished one costs nothing.
+set -u
+bin=$1
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/model" || exit 1
+mkdir "$work/corpus"
+for book in "$root"/data/sample/test/90000*.txt; do
+    head -c 6000 "$book" >"$work/corpus/$(basename "$book")"
+done
+detect() {
+    "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --task both \
+        --groups 2 --samples 30 --lengths 8,32,64 --seed 5 --threads 1 "$@" >"$work/out" 2>"$work/err"
+}
+# same A B: equal but for /run.
+same() {
+    h5diff --exclude-path=/run "$1" "$2" >"$work/diff" 2>&1 || {
+        fail "$1 and $2 differ: $(head -5 "$work/diff")"
+    }
+}
+complete() {
+    h5dump -a /complete "$1" 2>/dev/null | grep -q "(0): $2" || fail "$1: complete is not $2"
+}
+
+# Wait for the first row to be possible, so that a stop falls into the sweep on any machine.
+begun() {
+    tries=0
+    while [ ! -d "$1.journal" ] && [ $tries -lt 600 ]; do
+        sleep 0.02
+        tries=$((tries + 1))
+    done
+}
+
+start=$(date +%s%N)
+detect -o "$work/calm.h5" || fail "undisturbed sweep: $(cat "$work/err")"
+took=$((($(date +%s%N) - start) / 1000000))
+complete "$work/calm.h5" 1
+[ -e "$work/calm.h5.journal" ] && fail "a finished sweep left its journal"
+detect -o "$work/again.h5" || fail "second sweep: $(cat "$work/err")"
+same "$work/calm.h5" "$work/again.h5"
+detect -o "$work/one.h5" --threads 2 || fail "sweep with two threads: $(cat "$work/err")"
+same "$work/calm.h5" "$work/one.h5"
+
+# Kills at 20 times; the runs between them are shorter than the whole.
+kills=0
+while [ $kills -lt 20 ]; do
+    "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --task both \
+        --groups 2 --samples 30 --lengths 8,32,64 --seed 5 --threads 1 -o "$work/killed.h5" >"$work/out" 2>"$work/err" &
+    pid=$!
+    begun "$work/killed.h5"
+    sleep "$(awk -v t="$took" -v k=$kills 'BEGIN { printf "%.3f", t / 1000 * 0.01 * (k % 8) }')"
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    kills=$((kills + 1))
+done
+detect -o "$work/killed.h5" || fail "resume after kills: $(cat "$work/err")"
+complete "$work/killed.h5" 1
+same "$work/calm.h5" "$work/killed.h5"
+
+# Signals: 75, a table that says it is not complete, and the same command goes on.
+for signal in TERM INT USR1; do
+    out="$work/$signal.h5"
+    # dash starts background jobs with SIGINT ignored; python gives it back.
+    python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])' "$bin/dpe-detect" --model "$work/model" \
+        --corpus "$work/corpus" --length 192 --task both --groups 2 --samples 30 --lengths 8,32,64 --seed 5 --threads 1 \
+        -o "$out" >"$work/out" 2>"$work/err" &
+    pid=$!
+    begun "$out"
+    sleep "$(awk -v t="$took" 'BEGIN { printf "%.3f", t / 8000 }')"
+    kill -$signal $pid
+    wait $pid
+    code=$?
+    [ $code = 75 ] || fail "SIG$signal: expected exit 75, got $code: $(cat "$work/err")"
+    grep -q "the same command continues" "$work/err" || fail "SIG$signal: $(cat "$work/err")"
+    complete "$out" 0
+    detect -o "$out" || fail "resume after SIG$signal: $(cat "$work/err")"
+    same "$work/calm.h5" "$out"
+done
+detect -o "$work/budget.h5" --time-budget "$(awk -v t="$took" 'BEGIN { printf "%.3f", t / 4000 }')"
+code=$?
+[ $code = 75 ] || fail "--time-budget: expected exit 75, got $code: $(cat "$work/err")"
+complete "$work/budget.h5" 0
+detect -o "$work/budget.h5" || fail "resume after the budget: $(cat "$work/err")"
+same "$work/calm.h5" "$work/budget.h5"
+
+# More samples go on from a finished table; the samples it had stay.
+detect -o "$work/budget.h5" --samples 33 || fail "more samples: $(cat "$work/err")"
+detect -o "$work/more.h5" --samples 33 || fail "more samples: $(cat "$work/err")"
+for data in /detect/niah/recall /detect/ppl/nll_sum /detect/rank; do
+    h5diff "$work/budget.h5" "$work/more.h5" $data >"$work/diff" 2>&1 ||
+        fail "grown sweep differs in $data: $(head -3 "$work/diff")"
+done
+
+# A table of another seed, task, corpus or model is not touched.
+cp "$work/calm.h5" "$work/kept.h5"
+cp -r "$work/model" "$work/other"
+sed -i 's/"rms_norm_eps": 1e-05/"rms_norm_eps": 1e-06/' "$work/other/config.json"
+refused() {
+    words=$1
+    shift
+    detect -o "$work/calm.h5" "$@"
+    code=$?
+    [ $code = 78 ] || fail "$words: expected exit 78, got $code: $(cat "$work/err")"
+    grep -q "$words" "$work/err" || fail "$words is not named: $(cat "$work/err")"
+    cmp -s "$work/calm.h5" "$work/kept.h5" || fail "$words: the table was touched"
+    [ -e "$work/calm.h5.journal" ] && fail "$words: a journal was left"
+}
+refused seed --seed 6
+refused task --task niah
+refused corpus --corpus "$root/data/sample/test/900000.txt"
+refused model --model "$work/other"
+refused niah --niah digits=5
+detect -o "$work/calm.h5" || fail "a finished sweep again: $(cat "$work/err")"
+same "$work/calm.h5" "$work/kept.h5"
+detect -o "$work/calm.h5" --seed 6 --force || fail "--force: $(cat "$work/err")"
+
+# Lines of --log-format json are JSON, and --quiet says nothing.
+detect -o "$work/json.h5" --log-format json || fail "--log-format json: $(cat "$work/err")"
+python3 -c 'import json, sys
+[json.loads(line) for line in open(sys.argv[1])]' "$work/err" || fail "stderr is not JSON lines"
+detect -o "$work/quiet.h5" --quiet || fail "--quiet: $(cat "$work/err")"
+grep -v warning "$work/err" && fail "--quiet talks"
+
+[ $failed = 0 ] && echo "$kills kills, sweep of $took ms: all promises kept"
+exit $failed
