@@ -46,20 +46,16 @@ static void solve(const struct dpe_config *config, const int64_t n[2], const dou
     }
 }
 
-static dpe_status time_generation(struct dpe_session *session, const int32_t *tokens, int64_t n,
-                                  double prefill, double (*clock)(void), double *per_token,
-                                  struct dpe_error *err)
+/* Tokens behind the n that are in the cache. */
+static dpe_status time_generation(struct dpe_session *session, const int32_t *tokens,
+                                  double (*clock)(void), double *per_token, struct dpe_error *err)
 {
     enum { NEW_TOKENS = 8 };
     struct dpe_tokens out = {0};
     const struct dpe_generate_options options = {.max_new = NEW_TOKENS, .ignore_eos = true};
-    dpe_status status = dpe_session_cut(session, 0, err);
     double begin = clock();
-    if (status == DPE_OK) {
-        status = dpe_session_generate(session, tokens, n, &options, &out, err);
-    }
-    double left = clock() - begin - prefill;
-    *per_token = left > 0.0 ? left / NEW_TOKENS : 0.0;
+    dpe_status status = dpe_session_generate(session, tokens, 1, &options, &out, err);
+    *per_token = (clock() - begin) / NEW_TOKENS;
     dpe_tokens_free(&out);
     return status;
 }
@@ -97,8 +93,7 @@ dpe_status dpe_detect_measure(struct dpe_session *session, const struct dpe_conf
         solve(config, n, seconds, speed);
         speed->tokens = n[1];
         speed->seconds = seconds[1];
-        status =
-            time_generation(session, tokens, n[1], seconds[1], clock, &speed->per_new_token, err);
+        status = time_generation(session, tokens, clock, &speed->per_new_token, err);
     }
     free(tokens);
     return status;

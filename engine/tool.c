@@ -126,8 +126,46 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
 
 const struct argp dpe_tool_argp = {.options = options_table, .parser = parse_common};
 
+/* The arguments of this process, NUL-terminated each, or 0 bytes. */
+static size_t read_arguments(char *bytes, size_t size)
+{
+    FILE *file = fopen("/proc/self/cmdline", "rb");
+    size_t n = file != NULL ? fread(bytes, 1, size, file) : 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    return n < size ? n : 0;
+}
+
+/* A thread that spins at a barrier while another process has its core makes a run on a shared
+ * machine hundreds of times slower. libgomp reads its policy when it is loaded, before main, so the
+ * process starts once more with the policy in its environment. Where that cannot be, all stays as
+ * it is. */
+static void wait_passively(void)
+{
+    enum { MOST_BYTES = 1 << 17, MOST_ARGUMENTS = 4096 };
+    static char bytes[MOST_BYTES];
+    static char path[4096];
+    static char *arguments[MOST_ARGUMENTS + 1];
+    if (getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL) {
+        return;
+    }
+    size_t n = read_arguments(bytes, sizeof bytes);
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    size_t count = 0;
+    for (size_t at = 0; at < n && count < MOST_ARGUMENTS; at += strlen(bytes + at) + 1) {
+        arguments[count++] = bytes + at;
+    }
+    if (count == 0 || count == MOST_ARGUMENTS || length <= 0 ||
+        setenv("OMP_WAIT_POLICY", "passive", 1) != 0) {
+        return;
+    }
+    execv(path, arguments);
+}
+
 void dpe_tool_start(const char *name)
 {
+    wait_passively();
     const char *slash = strrchr(name, '/');
     talk.name = slash != NULL ? slash + 1 : name;
     argp_err_exit_status = DPE_USAGE;

@@ -28,7 +28,9 @@ struct dpe_tool_options {
 /** argp child parser; its input is a struct dpe_tool_options. */
 extern const struct argp dpe_tool_argp;
 
-/** First call of main, with argv[0]: exit status 64 for usage errors, numbers in the C locale,
+/** First call of main, with argv[0]: OpenMP threads that wait sleep (unless OMP_WAIT_POLICY or
+ * GOMP_SPINCOUNT says otherwise; the process starts itself anew for it), exit status 64 for usage
+ * errors, numbers in the C locale,
  * `--version`, a broken pipe becomes a write error instead of a signal. */
 void dpe_tool_start(const char *name);
 /** After parsing: how to talk. */
