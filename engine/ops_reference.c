@@ -134,8 +134,8 @@ static void reference_linear(struct dpe_backend *backend, int64_t layer, enum dp
 {
     struct dpe_tensor weight = dpe_layer_matrix(&backend->weights->layers[layer], which);
     struct dpe_tensor bias = dpe_layer_bias(&backend->weights->layers[layer], which);
-    int threads = dpe_threads_for(backend->n_threads, rows * weight.rows * weight.cols);
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(                                                              \
+    dpe_threads_for(backend->n_threads, rows *weight.rows *weight.cols)) schedule(static)
     for (int64_t o = 0; o < weight.rows; o++) {
         float b = 0.0f;
         if (bias.data != NULL) {
@@ -297,8 +297,8 @@ static void reference_attention(struct dpe_backend *backend, const struct dpe_at
     int64_t d = args->head_dim;
     int64_t stride = (int64_t)thread_doubles(args->capacity, d);
     int64_t items = args->rows * args->n_heads;
-    int threads = dpe_threads_for(args->n_threads, items * d * (args->start + args->rows));
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(                                                              \
+    dpe_threads_for(args->n_threads, items *d *(args->start + args->rows))) schedule(static)
     for (int64_t item = 0; item < items; item++) {
         double *logits = (double *)args->workspace + omp_get_thread_num() * stride;
         double *rotated = logits + args->capacity;
@@ -331,8 +331,8 @@ static void reference_swiglu(struct dpe_backend *backend, dpe_mem gate, dpe_mem 
 static void reference_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits)
 {
     const struct dpe_tensor *head = &backend->weights->lm_head;
-    int threads = dpe_threads_for(backend->n_threads, rows * head->rows * head->cols);
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(                                                              \
+    dpe_threads_for(backend->n_threads, rows * head->rows * head->cols)) schedule(static)
     for (int64_t o = 0; o < head->rows; o++) {
         for (int64_t r = 0; r < rows; r++) {
             logits[r * head->rows + o] = (float)dot_row(head, o, (const float *)x + r * head->cols);

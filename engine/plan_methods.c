@@ -1,4 +1,5 @@
-/* The methods: each fills the one struct. Formulas and sources: the method table of the README. */
+/* The methods: each fills the one struct. Formulas and sources stand in the lines of the table
+ * below. */
 #include "plan_internal.h"
 
 #include <inttypes.h>
@@ -376,7 +377,7 @@ static void build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan)
 static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
-    double scale[MAX_GROUPS];
+    double scale[MAX_GROUPS] = {1.0};
     int32_t edges[MAX_GROUPS + 1];
     struct dpe_dpe_params params = {.edges = edges, .scale = scale};
     int64_t most = plan->n_pairs < MAX_GROUPS ? plan->n_pairs : MAX_GROUPS;

@@ -44,8 +44,8 @@ static void check_folder(const char *folder, const char *device)
     size_t count = (size_t)(tiny.n * vocab);
     double least = INFINITY;
     double most = -INFINITY;
-    double *want = malloc(count * sizeof *want);
-    float *got = malloc(count * sizeof *got);
+    double *want = calloc(count, sizeof *want);
+    float *got = calloc(count, sizeof *got);
     for (size_t i = 0; i < count; i++) {
         want[i] = (double)tiny.logits[i];
         least = fmin(least, want[i]);
@@ -82,8 +82,8 @@ static void reference_gives_the_logits_of_transformers(void **state)
     }
 }
 
-/* The instruction sets give different bits, so each must pass; where the machine lacks one, the next
- * smaller runs in its place. */
+/* The instruction sets give different bits, so each must pass; where the machine lacks one, the
+ * next smaller runs in its place. */
 static void cpu_gives_the_logits_of_transformers(void **state)
 {
     (void)state;

@@ -580,6 +580,13 @@ static void patch_tensor(char *safetensors, const char *tensor, int64_t element,
     memcpy(safetensors + 8 + header + at, &value, sizeof value);
 }
 
+static void remove_folder(const char *folder)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* A copy of the llama folder in `folder`, with a float of a tensor replaced. */
 static void copy_with(const char *folder, const char *tensor, int64_t element, float value)
 {
@@ -602,6 +609,56 @@ static void copy_with(const char *folder, const char *tensor, int64_t element, f
         assert_int_equal(fclose(file), 0);
         free(bytes);
     }
+}
+
+/* Any of several end ids of generation_config.json ends a generation and is not part of it. */
+static void generation_ends_at_any_end_id(void **state)
+{
+    (void)state;
+    struct tiny tiny = tiny_open("llama");
+    struct dpe_error err = {0};
+    struct dpe_tokens all = {0};
+    struct dpe_tokens out = {0};
+    struct dpe_generate_options options = {.max_new = 8, .ignore_eos = true};
+    struct dpe_session *session = open_session(&tiny, "reference", "rope", false, 1, 16);
+    TINY_OK(dpe_session_generate(session, tiny.tokens, 20, &options, &all, &err), err);
+    dpe_session_destroy(session);
+    assert_int_equal(all.n, 8);
+    size_t end = 1; /* the first id, from the second on, that did not come before */
+    for (size_t i = 0; end < 8 && i < end;) {
+        bool repeats = all.ids[i] == all.ids[end];
+        end += repeats;
+        i = repeats ? 0 : i + 1;
+    }
+    assert_true(end < 8);
+
+    char folder[] = "/tmp/dpe_session_XXXXXX";
+    char path[128];
+    assert_non_null(mkdtemp(folder));
+    copy_with(folder, "model.norm.weight", 0,
+              ((const float *)dpe_model_weights(tiny.model)->final_norm.data)[0]);
+    snprintf(path, sizeof path, "%s/generation_config.json", folder);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fprintf(file, "{\"eos_token_id\": [63, %d]}", all.ids[end]);
+    assert_int_equal(fclose(file), 0);
+    struct tiny twin = {.n = tiny.n};
+    TINY_OK(dpe_model_open(folder, NULL, &twin.model, &err), err);
+    twin.config = dpe_model_config(twin.model);
+    options.ignore_eos = false;
+    for (int d = 0; d < N_DEVICES; d++) {
+        session = open_session(&twin, devices[d], "rope", false, 1, 16);
+        out.n = 0;
+        TINY_OK(dpe_session_generate(session, tiny.tokens, 20, &options, &out, &err), err);
+        assert_int_equal(out.n, end);
+        assert_memory_equal(out.ids, all.ids, end * sizeof *out.ids);
+        dpe_session_destroy(session);
+    }
+    remove_folder(folder);
+    dpe_model_close(twin.model);
+    dpe_tokens_free(&all);
+    dpe_tokens_free(&out);
+    tiny_close(&tiny);
 }
 
 static void nan_is_an_error_with_layer_and_position(void **state)
@@ -653,9 +710,7 @@ static void nan_is_an_error_with_layer_and_position(void **state)
         dpe_session_destroy(session);
         dpe_model_close(bad.model);
     }
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
+    remove_folder(folder);
     tiny_close(&tiny);
 }
 
@@ -672,6 +727,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(flops_are_counted),
         cmocka_unit_test(misuse_is_named),
+        cmocka_unit_test(generation_ends_at_any_end_id),
         cmocka_unit_test(nan_is_an_error_with_layer_and_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
