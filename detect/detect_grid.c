@@ -205,7 +205,11 @@ static dpe_status add_cell(struct dpe_detect_grid *grid, const struct dpe_plan_c
         return status;
     }
     char key[33];
-    dpe_plan_key(&plan, key);
+    status = dpe_plan_key(&plan, key, err);
+    if (status != DPE_OK) {
+        dpe_plan_free(&plan);
+        return status;
+    }
     int known = find_config(grid, key);
     if (known >= 0) {
         dpe_plan_free(&plan);

@@ -339,7 +339,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
                                        &plans[DPE_DETECT_JOINT], err);
     }
     for (int v = 0; v < DPE_DETECT_N_VALIDATED && status == DPE_OK; v++) {
-        dpe_plan_key(&plans[v], sweep->report->keys[v]);
+        status = dpe_plan_key(&plans[v], sweep->report->keys[v], err);
     }
     return status;
 }

@@ -355,10 +355,11 @@ dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struc
 void dpe_plan_free(struct dpe_plan *plan);
 /** Structural check: finite, positive, bands within limits, exact only where allowed. */
 dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err);
-/** SHA-256 of the plan's meaning (not of its name), 32 bytes; equal plans have equal digests. */
-void dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32]);
+/** SHA-256 of the plan's meaning (not of its name), 32 bytes; equal plans have equal digests.
+ *  DPE_NO_MEMORY is the only error. */
+dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], struct dpe_error *err);
 /** The name of a plan in results: the first 16 bytes of its digest in hex. */
-void dpe_plan_key(const struct dpe_plan *plan, char key[33]);
+dpe_status dpe_plan_key(const struct dpe_plan *plan, char key[33], struct dpe_error *err);
 
 /** The oracle: band index of (m, n), -1 when masked (n > m is always masked), and if ≥ 0 the
  * effective positions of pair j. Everything else that computes positions is tested against this. */

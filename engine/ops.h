@@ -46,7 +46,7 @@ struct dpe_rotation {
     float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS];
     int q_table[DPE_MAX_BANDS], k_table[DPE_MAX_BANDS]; /**< which table a band's side uses */
 };
-dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity,
+dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int n_threads,
                              struct dpe_rotation *rotation, struct dpe_error *err);
 void dpe_rotation_free(struct dpe_rotation *rotation);
 /** Bytes dpe_rotation_make will allocate. */

@@ -120,7 +120,9 @@ void dpe_plan_free(struct dpe_plan *plan)
 static dpe_status check_map(const struct dpe_plan *plan, int band, const char *side,
                             const struct dpe_position_map *map, struct dpe_error *err)
 {
-    if (!(map->period >= 1.0) || (isfinite(map->period) && map->period != floor(map->period))) {
+    bool whole =
+        isinf(map->period) || (map->period == floor(map->period) && map->period <= MAX_OFFSET);
+    if (!(map->period >= 1.0) || !whole) {
         return dpe_fail(err, DPE_USAGE,
                         "plan: band %d, %s: expected a period that is a whole number of tokens or "
                         "infinite, found %g",
@@ -291,10 +293,13 @@ static bool mask_matters(const struct dpe_plan *plan)
     return memchr(plan->mask, 0, n) != NULL;
 }
 
-void dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32])
+dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], struct dpe_error *err)
 {
     static const char version[] = "dpe plan 1";
     struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "plan: out of memory for its digest");
+    }
     dpe_sha256_add(hash, version, sizeof version);
     hash_u64(hash, (uint64_t)plan->n_pairs);
     hash_u64(hash, (uint64_t)plan->n_layers);
@@ -330,13 +335,15 @@ void dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32])
         char byte[3] = {hex[2 * i], hex[2 * i + 1], 0};
         digest[i] = (uint8_t)strtoul(byte, NULL, 16);
     }
+    return DPE_OK;
 }
 
-void dpe_plan_key(const struct dpe_plan *plan, char key[33])
+dpe_status dpe_plan_key(const struct dpe_plan *plan, char key[33], struct dpe_error *err)
 {
     uint8_t digest[32];
-    dpe_plan_digest(plan, digest);
-    for (int i = 0; i < 16; i++) {
+    dpe_status status = dpe_plan_digest(plan, digest, err);
+    for (int i = 0; status == DPE_OK && i < 16; i++) {
         snprintf(key + 2 * i, 3, "%02x", digest[i]);
     }
+    return status;
 }

@@ -103,10 +103,10 @@ static int distinct_maps(const struct dpe_plan *plan, const struct dpe_position_
 }
 
 static void fill_table(const struct dpe_plan *plan, const struct dpe_position_map *map,
-                       int64_t capacity, float *cosine, float *sine)
+                       int64_t capacity, int n_threads, float *cosine, float *sine)
 {
     int64_t n_pairs = plan->n_pairs;
-#pragma omp parallel for schedule(static) if (capacity * n_pairs > (1 << 14))
+#pragma omp parallel for num_threads(n_threads) schedule(static) if (capacity * n_pairs > (1 << 14))
     for (int64_t x = 0; x < capacity; x++) {
         for (int64_t j = 0; j < n_pairs; j++) {
             double position = plan->exact ? (double)x : dpe_map_position(map, j, x);
@@ -133,7 +133,7 @@ uint64_t dpe_rotation_bytes(const struct dpe_plan *plan, int64_t capacity)
     return bytes;
 }
 
-dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity,
+dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int n_threads,
                              struct dpe_rotation *rotation, struct dpe_error *err)
 {
     memset(rotation, 0, sizeof *rotation);
@@ -157,7 +157,7 @@ dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity,
                             "needs less",
                             (unsigned long long)bytes);
         }
-        fill_table(plan, maps[t], capacity, rotation->cos[t], rotation->sin[t]);
+        fill_table(plan, maps[t], capacity, n_threads, rotation->cos[t], rotation->sin[t]);
     }
     return DPE_OK;
 }

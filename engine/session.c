@@ -218,7 +218,8 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
         (status = s->ops->open(model, &s->options, &s->backend, err)) != DPE_OK ||
         (status = allocate(s, err)) != DPE_OK ||
         (status = dpe_plan_copy(&s->plan, plan, err)) != DPE_OK ||
-        (status = dpe_rotation_make(plan, s->options.capacity, &s->rotation, err)) != DPE_OK) {
+        (status = dpe_rotation_make(plan, s->options.capacity, s->options.n_threads, &s->rotation,
+                                    err)) != DPE_OK) {
         goto done;
     }
     s->has_plan = true;
@@ -288,7 +289,8 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
         s->bytes.workspace = 0;
         return out_of_memory(s, err);
     }
-    status = dpe_rotation_make(&s->plan, s->options.capacity, &s->rotation, err);
+    status =
+        dpe_rotation_make(&s->plan, s->options.capacity, s->options.n_threads, &s->rotation, err);
     s->has_plan = status == DPE_OK;
     return status;
 }

@@ -41,7 +41,7 @@ static dpe_status make_plans(struct comparison *comparison, struct dpe_error *er
                                    : dpe_plan_make(args->methods[i], &context, plan, err);
         if (status == DPE_OK) {
             comparison->n_plans++;
-            dpe_plan_key(plan, comparison->keys[i]);
+            status = dpe_plan_key(plan, comparison->keys[i], err);
         }
     }
     return status;

@@ -205,7 +205,7 @@ static dpe_status profile_open(struct profile *profile, const struct arguments *
         status = dpe_plan_make("rope", &context, &profile->plan, err);
     }
     if (status == DPE_OK) {
-        dpe_plan_key(&profile->plan, profile->key);
+        status = dpe_plan_key(&profile->plan, profile->key, err);
     }
     return status;
 }

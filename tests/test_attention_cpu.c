@@ -198,7 +198,7 @@ static struct inputs inputs_make(enum plan_kind kind, const struct shape *shape)
     int64_t d = shape->head_dim;
     int64_t keys = shape->start + shape->rows;
     make_plan(kind, shape, &in.plan);
-    assert_int_equal(dpe_rotation_make(&in.plan, shape->capacity, &in.rotation, &err), DPE_OK);
+    assert_int_equal(dpe_rotation_make(&in.plan, shape->capacity, 1, &in.rotation, &err), DPE_OK);
     in.q = floats(shape->rows * shape->n_heads * d, shape->rows * shape->n_heads * d, 2.0, 1);
     in.k = floats(0, shape->n_kv_heads * shape->capacity * d, 2.0, 2);
     in.v = floats(0, shape->n_kv_heads * shape->capacity * d, 1.0, 3);

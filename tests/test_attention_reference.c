@@ -120,7 +120,7 @@ static struct outputs run(const struct dpe_plan *plan, const struct inputs *in, 
     const struct dpe_ops *ops = dpe_ops_reference();
     struct dpe_rotation rotation;
     struct dpe_error err = {0};
-    assert_int_equal(dpe_rotation_make(plan, in->capacity, &rotation, &err), DPE_OK);
+    assert_int_equal(dpe_rotation_make(plan, in->capacity, n_threads, &rotation, &err), DPE_OK);
     size_t n = (size_t)rows * HEADS;
     struct outputs o = {.memory = dpe_alloc(n * (DIM + 1) + 3 * NEAR_GUARD, sizeof(float))};
     near_guard_fill(o.memory, n * (DIM + 1) + 3 * NEAR_GUARD);
@@ -375,7 +375,7 @@ static void tables_are_shared_and_hold_the_evaluator(void **state)
         struct dpe_plan plan = make(cases[i / 2].spec, f32 ? DPE_ANGLE_F32 : DPE_ANGLE_F64, false);
         struct dpe_rotation rotation;
         struct dpe_error err = {0};
-        assert_int_equal(dpe_rotation_make(&plan, TOKENS, &rotation, &err), DPE_OK);
+        assert_int_equal(dpe_rotation_make(&plan, TOKENS, 1, &rotation, &err), DPE_OK);
         assert_int_equal(rotation.n_tables, cases[i / 2].n_tables);
         assert_true(dpe_rotation_bytes(&plan, TOKENS) ==
                     (uint64_t)rotation.n_tables * TOKENS * PAIRS * 2 * sizeof(float));
@@ -401,8 +401,8 @@ static void tables_are_shared_and_hold_the_evaluator(void **state)
     struct dpe_plan plan = make("rope", DPE_ANGLE_F32, false);
     struct dpe_rotation rotation;
     struct dpe_error err = {0};
-    assert_int_equal(dpe_rotation_make(&plan, INT64_MAX / 4, &rotation, &err), DPE_NO_MEMORY);
-    assert_int_equal(dpe_rotation_make(&plan, 0, &rotation, &err), DPE_NO_MEMORY);
+    assert_int_equal(dpe_rotation_make(&plan, INT64_MAX / 4, 1, &rotation, &err), DPE_NO_MEMORY);
+    assert_int_equal(dpe_rotation_make(&plan, 0, 1, &rotation, &err), DPE_NO_MEMORY);
     dpe_plan_free(&plan);
 }
 

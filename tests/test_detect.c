@@ -242,7 +242,7 @@ static void base_plan_is_the_cell_at_half_the_trained_length(void **state)
     struct dpe_error err = {0};
     assert_int_equal(dpe_detect_base_plan(&grid, &context, &base, &err), DPE_OK);
     char key[33];
-    dpe_plan_key(&base, key);
+    assert_int_equal(dpe_plan_key(&base, key, NULL), DPE_OK);
     for (int g = 0; g < 8; g++) { /* 128 is the third length */
         assert_string_equal(grid.configs[grid.cell[g * params.n_lengths + 2]].key, key);
     }

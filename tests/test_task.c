@@ -131,13 +131,13 @@ static void plan_keys_follow_the_plan(void **state)
     char other[33];
     assert_int_equal(dpe_plan_init(&plan, 4, 1, 2, NULL), DPE_OK);
     plan.n_bands = 1;
-    dpe_plan_key(&plan, key);
+    assert_int_equal(dpe_plan_key(&plan, key, NULL), DPE_OK);
     assert_int_equal(strlen(key), 32);
     strcpy(plan.name, "another name");
-    dpe_plan_key(&plan, same);
+    assert_int_equal(dpe_plan_key(&plan, same, NULL), DPE_OK);
     assert_string_equal(key, same);
     plan.logit_factor = 2.0;
-    dpe_plan_key(&plan, other);
+    assert_int_equal(dpe_plan_key(&plan, other, NULL), DPE_OK);
     assert_string_not_equal(key, other);
     dpe_plan_free(&plan);
 }

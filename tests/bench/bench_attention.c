@@ -116,7 +116,7 @@ static double time_attention(const struct dpe_cpu_kernels *kernels, const struct
     struct dpe_error err = {0};
     struct dpe_config config = config_of(shape, length);
     struct dpe_rotation rotation;
-    if (dpe_rotation_make(plan, length, &rotation, &err) != DPE_OK) {
+    if (dpe_rotation_make(plan, length, 1, &rotation, &err) != DPE_OK) {
         fprintf(stderr, "%s\n", err.text);
         exit(1);
     }
@@ -125,8 +125,8 @@ static double time_attention(const struct dpe_cpu_kernels *kernels, const struct
     float *k = random_floats(length * shape->n_kv_heads * shape->head_dim, 2);
     float *v = random_floats(length * shape->n_kv_heads * shape->head_dim, 3);
     float *out = random_floats(length * width, 4);
-    void *workspace = dpe_alloc(
-        dpe_cpu_attention_workspace(kernels, &config, plan, length, chunk, threads), 1);
+    void *workspace =
+        dpe_alloc(dpe_cpu_attention_workspace(kernels, &config, plan, length, chunk, threads), 1);
     double times[3];
     double before = measure_peak(kernels, threads);
     for (int repeat = 0; repeat < 3; repeat++) {
@@ -190,8 +190,8 @@ int main(int argc, char **argv)
                        ", \"length\": %" PRId64
                        ", \"method\": \"%s\", \"ms\": %.2f, \"gflops\": %.1f, \"peak\": %.1f, "
                        "\"share\": %.3f}\n",
-                       kernels->name, threads, shapes[i].head_dim, length,
-                       p == 0 ? "rope" : "dpe", seconds[p] * 1e3, rate, peak, rate / peak);
+                       kernels->name, threads, shapes[i].head_dim, length, p == 0 ? "rope" : "dpe",
+                       seconds[p] * 1e3, rate, peak, rate / peak);
                 dpe_plan_free(&plan);
             }
             printf("{\"head_dim\": %" PRId64 ", \"length\": %" PRId64
