@@ -219,9 +219,18 @@ static dpe_status add_profile(const struct export_arguments *args, struct gather
     int64_t dims[5] = {0};
     int64_t k = 0;
     int rank = 0;
+    int64_t complete = 0;
     dpe_status status = dpe_h5_open(args->inputs[1], &norms, err);
     if (status == DPE_OK) {
         status = same_model(norms, args->inputs[1], values, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_get_attr_i64(norms, "/", "complete", &complete, err);
+    }
+    if (status == DPE_OK && complete != 1) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s is not finished: samples are missing; run dpe-norms to its end",
+                          args->inputs[1]);
     }
     if (status == DPE_OK) {
         status = pairs_asked(args, values->n_pairs, &k, err);

@@ -1,0 +1,157 @@
+#!/bin/sh
+# export.sh BIN PYTHON: calibrates the bundled model with the least work, then holds every form of the
+# table against the others, tries what must be refused, and kills batch and profile on the way.
+set -u
+bin=$1
+python=$2
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+calibrate() {
+    "$bin/dpe-calibrate" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" --samples 1 \
+        --norm-samples 2 --groups 2 --lengths 64,512 --seed 3 "$@" >"$work/out" 2>"$work/err"
+}
+export_() {
+    "$bin/dpe-export" "$@" >"$work/out" 2>"$work/err"
+}
+# works WHAT COMMAND...; refused CODE WORDS COMMAND...
+works() {
+    what=$1
+    shift
+    "$@" || fail "$what: exit $?: $(cat "$work/err")"
+}
+refused() {
+    code=$1
+    words=$2
+    shift 2
+    "$@"
+    got=$?
+    [ $got = "$code" ] || fail "$words: expected exit $code, got $got: $(cat "$work/err")"
+    grep -qF -- "$words" "$work/err" || fail "'$words' is not said: $(cat "$work/err")"
+}
+same() {
+    h5diff "$@" >"$work/diff" 2>&1 || fail "h5diff $*: $(head -3 "$work/diff")"
+}
+
+all=$work/all
+works "dpe-calibrate" calibrate -o "$all"
+grep -q "^key pairs  *24 of 32" "$work/out" || fail "no summary: $(cat "$work/out")"
+"$python" "$here/export_check.py" "$all" "$root/outputs/dpe_table.schema.json" || failed=1
+
+# Round trips: every number of /table and /model comes back.
+for form in table.json table.safetensors; do
+    works "$form to h5" export_ "$all/$form" -o "$work/back.h5" --force
+    same "$all/table.h5" "$work/back.h5" /table
+    same "$all/table.h5" "$work/back.h5" /model
+done
+works "h5 to json" export_ "$work/back.h5" -o "$work/back.json"
+cmp -s "$all/table.json" "$work/back.json" || fail "json, safetensors, h5, json differ"
+works "settings of a YAML" export_ --import-yaml "$all/table.yaml" -m "$root/data/reference" \
+    --length 512 -o "$work/yaml.h5"
+same "$all/table.h5" "$work/yaml.h5" /table/scale_factor
+same "$all/table.h5" "$work/yaml.h5" /table/inv_freq
+same "$all/table.h5" "$work/yaml.h5" /model
+
+# Other cuts of the same profile.
+works "last-k" export_ "$all/detect.h5" "$all/norms.h5" --last-k 8 -o "$work/last.h5"
+works "top-k 0" export_ "$all/detect.h5" "$all/norms.h5" --top-k 0 -o "$work/none.h5"
+works "no profile" export_ "$all/detect.h5" -o "$work/every.h5"
+"$python" - "$all/table.h5" "$work/last.h5" "$work/none.h5" "$work/every.h5" <<'END' || fail "other cuts"
+import sys, h5py
+top, last, none, every = (h5py.File(path)["table/mask"][()] for path in sys.argv[1:])
+assert (last == 1 - top).all() and not none.any() and every.all()
+END
+refused 64 "40 key pairs asked for" export_ "$all/detect.h5" "$all/norms.h5" --top-k 40 -o "$work/no.h5"
+refused 64 "--rank 3" export_ "$all/detect.h5" --rank 3 -o "$work/no.h5"
+refused 64 "is no detection" export_ "$all/table.h5" --rank 2 -o "$work/no.h5"
+refused 64 "--format pt writes the scores" export_ "$all/table.h5" -o "$work/no.pt"
+refused 78 "exists already" export_ "$all/table.h5" -o "$all/table.json"
+head -c 5000 "$all/table.h5" >"$work/short.h5"
+refused 65 "short.h5" export_ --show "$work/short.h5"
+head -c 700 "$all/table.safetensors" >"$work/short.safetensors"
+refused 65 "short.safetensors" export_ --show "$work/short.safetensors"
+
+# Another model: its profile and its folder do not fit.
+cp -r "$root/data/reference" "$work/other"
+sed -i 's/"rms_norm_eps": 1e-05/"rms_norm_eps": 1e-06/' "$work/other/config.json"
+works "the right model" export_ --check "$all/table.h5" -m "$root/data/reference"
+refused 65 "same shape, other weights or configuration" export_ --check "$all/table.h5" -m "$work/other"
+norms() {
+    "$bin/dpe-norms" --corpus "$root/data/sample" --samples 2 --seed 3 "$@" >"$work/out" 2>"$work/err"
+}
+works "profile of the other model" norms -m "$work/other" --samples 1 --lengths 32 -o "$work/other.h5"
+refused 65 "was measured on the model" export_ "$all/detect.h5" "$work/other.h5" --top-k 4 -o "$work/no.h5"
+for table in detect norms; do
+    fingerprint=$(h5dump -a /model/fingerprint "$all/$table.h5" | sed -n 's/.*"\([0-9a-f]\{64\}\)".*/\1/p')
+    [ $table = norms ] && fingerprint=$(h5dump -a /model/fingerprint "$work/other.h5" |
+        sed -n 's/.*"\([0-9a-f]\{64\}\)".*/\1/p')
+    grep -q "${fingerprint:-nothing}" "$work/err" || fail "the fingerprint of $table is not named"
+done
+"$bin/dpe-run" -m "$root/data/reference" --table "$all/table.h5" -p "One two three" -n 4 \
+    >"$work/out" 2>"$work/err" || fail "dpe-run --table: $(cat "$work/err")"
+
+# The profile, stopped again and again, is the undisturbed one.
+kills=0
+while [ $kills -lt 3 ]; do
+    "$bin/dpe-norms" --corpus "$root/data/sample" --samples 2 --seed 3 -m "$root/data/reference" \
+        -o "$work/killed.h5" >"$work/out" 2>"$work/err" &
+    pid=$!
+    sleep 0.0$((3 + 3 * kills))
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    kills=$((kills + 1))
+done
+norms -m "$root/data/reference" -o "$work/killed.h5" --time-budget 0.01
+code=$?
+[ $code = 75 ] || [ $code = 0 ] || fail "--time-budget: exit $code: $(cat "$work/err")"
+works "the profile goes on" norms -m "$root/data/reference" -o "$work/killed.h5"
+same --exclude-path=/run "$all/norms.h5" "$work/killed.h5"
+norms -m "$root/data/reference" -o "$work/budget.h5" --time-budget 0.001
+code=$?
+[ $code = 75 ] || fail "--time-budget 0.001: expected exit 75, got $code: $(cat "$work/err")"
+refused 65 "is not finished" export_ "$all/detect.h5" "$work/budget.h5" --top-k 4 -o "$work/no.h5"
+refused 78 "contribution" norms -m "$root/data/reference" -o "$work/killed.h5" \
+    --contribution mean-of-products
+
+# The batch, killed and stopped, is the undisturbed one; the tool below ends with it.
+batch=$work/batch
+for signal in KILL TERM KILL; do
+    "$bin/dpe-calibrate" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" --samples 1 \
+        --norm-samples 2 --groups 2 --lengths 64,512 --seed 3 -o "$batch" >"$work/out" 2>"$work/err" &
+    pid=$!
+    sleep 0.5
+    child=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)
+    kill -$signal $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    code=$?
+    if [ $signal = TERM ] && [ -n "$child" ] && [ $code != 75 ]; then
+        fail "SIGTERM: expected exit 75, got $code: $(cat "$work/err")"
+    fi
+    waited=0
+    for tool in $child; do
+        while kill -0 "$tool" 2>/dev/null && [ $waited -lt 200 ]; do
+            sleep 0.1
+            waited=$((waited + 1))
+        done
+    done
+    [ $waited -lt 200 ] || fail "SIG$signal: the tool below runs on"
+done
+calibrate -o "$batch" --time-budget 0.001
+code=$?
+[ $code = 75 ] || [ $code = 0 ] || fail "--time-budget of the batch: exit $code: $(cat "$work/err")"
+works "the batch goes on" calibrate -o "$batch"
+same --exclude-path=/run "$all/detect.h5" "$batch/detect.h5"
+same --exclude-path=/run "$all/norms.h5" "$batch/norms.h5"
+same --exclude-path=/run "$all/table.h5" "$batch/table.h5"
+cmp -s "$all/table.json" "$batch/table.json" || fail "table.json of the batch differs"
+works "the dry run" calibrate --dry-run
+[ "$(grep -c '^time ' "$work/out")" = 2 ] || fail "the dry run says no two times: $(cat "$work/out")"
+[ -e "$work/no.h5" ] || [ -e "$work/no.pt" ] && fail "a refused export left a file"
+exit $failed

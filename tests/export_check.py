@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""export_check.py DIR SCHEMA: reads every form of a table that dpe-calibrate left in DIR without any
+of our code and compares them with table.h5. What cannot be looked at because a Python package is
+missing is said by name. Exit status 0 when all that was looked at agrees."""
+
+import csv
+import json
+import pathlib
+import re
+import struct
+import sys
+
+import h5py
+import numpy as np
+
+FAILED = []
+
+
+def check(what, ok):
+    if not ok:
+        FAILED.append(what)
+        print("FAILED:", what)
+
+
+def same(what, got, want):
+    got, want = np.asarray(got), np.asarray(want)
+    check(f"{what}: {got.shape} {want.shape}", got.shape == want.shape and (got == want).all())
+
+
+# ---------------------------------------------------------------- JSON Schema, the part we use
+
+TYPES = {"object": dict, "array": list, "string": str}
+
+
+def has_type(value, name):
+    if name == "integer":
+        return isinstance(value, int) and not isinstance(value, bool)
+    if name == "number":
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, TYPES[name])
+
+
+RULES = {
+    "type": has_type,
+    "const": lambda value, want: type(value) is type(want) and value == want,
+    "required": lambda value, names: all(name in value for name in names),
+    "pattern": lambda value, text: re.search(text, value) is not None,
+    "minLength": lambda value, n: len(value) >= n,
+    "minimum": lambda value, least: value >= least,
+    "exclusiveMinimum": lambda value, least: value > least,
+    "multipleOf": lambda value, n: value % n == 0,
+    "minItems": lambda value, n: len(value) >= n,
+    "uniqueItems": lambda value, yes: len(set(value)) == len(value),
+}
+WORDS = {"$schema", "title", "description", "properties", "items"}
+
+
+def problems(value, schema, where="$"):
+    """Where `value` breaks `schema`; a keyword that is not known here is an error."""
+    for keyword, rule in schema.items():
+        if keyword in RULES:
+            if not RULES[keyword](value, rule):
+                yield f"{where}: {keyword} {rule}"
+                return
+        elif keyword not in WORDS:
+            raise SystemExit(f"{where}: keyword {keyword} is not known to this check")
+    for name, inner in schema.get("properties", {}).items():
+        if name in value:
+            yield from problems(value[name], inner, f"{where}.{name}")
+    for i, item in enumerate(value if "items" in schema else []):
+        yield from problems(item, schema["items"], f"{where}[{i}]")
+
+
+def check_json(folder, schema_path, table):
+    schema = json.loads(pathlib.Path(schema_path).read_text())
+    text = (folder / "table.json").read_text()
+    data = json.loads(text)
+    check(f"table.json against the schema: {list(problems(data, schema))[:3]}",
+          not list(problems(data, schema)))
+    check("the schema lists every member", set(data) == set(schema["properties"]))
+    # The check can fail: each of these is caught.
+    wrong = [("top_k", -1), ("scale_factor", [0.5]), ("rounding", "other"), ("model", {}),
+             ("schema_version", "2.0.0"), ("key_pairs", [[[1, 1]]]), ("adapter_required", 1)]
+    for name, value in wrong:
+        check(f"the schema refuses {name} = {value}",
+              list(problems({**data, name: value}, schema)))
+    for name in ("group_edge", "scale_factor", "effective_length", "inv_freq"):
+        same(f"table.json {name}", data[name], table[name][()])
+    for name in ("local_window", "trained_length", "evaluated_length", "top_k",
+                 "attention_scaling"):
+        same(f"table.json {name}", data[name], table[name][()])
+    mask = np.zeros(table["mask"].shape, dtype=np.uint8)
+    for layer, heads in enumerate(data["key_pairs"]):
+        for head, pairs in enumerate(heads):
+            mask[layer, head, pairs] = 1
+    same("table.json key_pairs", mask, table["mask"][()])
+    hf = json.loads((folder / "config.json").read_text())
+    block = hf.get("rope_parameters") or hf["rope_scaling"]
+    check("config.json rope_type", block["rope_type"] == "dpe" and block["adapter_required"] is True)
+    check("config.json nests the native block", "native" in block and block["native"] is None)
+    same("config.json key_pairs", [p for l in block["key_pairs"] for h in l for p in h],
+         [p for l in data["key_pairs"] for h in l for p in h])
+
+
+# ---------------------------------------------------------------- the other forms
+
+
+def check_safetensors(folder, table):
+    data = (folder / "table.safetensors").read_bytes()
+    (n,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + n])
+    metadata = header.pop("__metadata__")
+    body = data[8 + n:]
+    types = {"F64": "<f8", "I32": "<i4", "U8": "u1"}
+    end = 0
+    for name, entry in header.items():
+        begin, stop = entry["data_offsets"]
+        check(f"table.safetensors {name} has no gap before it", begin == end)
+        end = stop
+        values = np.frombuffer(body[begin:stop], types[entry["dtype"]]).reshape(entry["shape"])
+        same(f"table.safetensors {name}", values, table[name][()])
+    check("table.safetensors ends with its last tensor", end == len(body))
+    check("table.safetensors tensors", set(header) == {
+        "mask", "inv_freq", "scale_factor", "effective_length", "group_edge"})
+    check("table.safetensors metadata is strings", all(isinstance(v, str) for v in metadata.values()))
+    check("table.safetensors adapter_required", metadata["adapter_required"] == "true")
+    for name in ("local_window", "trained_length", "evaluated_length", "top_k"):
+        check(f"table.safetensors {name}", int(metadata[name]) == table[name][()])
+
+
+def check_csv(folder, table):
+    with open(folder / "table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    mask, edges = table["mask"][()], table["group_edge"][()]
+    check("table.csv has a row for each pair", len(rows) == mask.size)
+    for row in rows:
+        layer, head, pair = (int(row[name]) for name in ("layer", "head", "pair"))
+        group = int(row["group"])
+        key = int(row["key_pair"])
+        good = (mask[layer, head, pair] == key and edges[group] <= pair < edges[group + 1]
+                and float(row["scale"]) == (table["scale_factor"][group] if key else 1.0)
+                and float(row["inv_freq"]) == table["inv_freq"][pair])
+        check(f"table.csv {row}", good)
+
+
+def check_yaml(folder, table):
+    try:
+        import yaml
+    except ImportError:
+        print("not checked, python3-yaml is missing: table.yaml")
+        return
+    text = yaml.safe_load((folder / "table.yaml").read_text())
+    check("table.yaml names the model", list(text) == ["reference"])
+    block = text["reference"]
+    check("table.yaml has the keys of the paper's code", set(block) == {
+        "local_window_size", "scale_factors", "dimension_groups_range", "selected_dim_path"})
+    same("table.yaml scale_factors", block["scale_factors"], table["scale_factor"][()])
+    same("table.yaml dimension_groups_range", block["dimension_groups_range"],
+         table["group_edge"][()])
+    check("table.yaml local_window_size", block["local_window_size"] == table["local_window"][()])
+    check("table.yaml points to the scores",
+          pathlib.Path(block["selected_dim_path"]) == folder / "scores.pt")
+
+
+def check_pt(folder, contribution):
+    try:
+        import torch
+    except ImportError:
+        print("not checked, python3-torch is missing: scores.pt")
+        return
+    scores = torch.load(folder / "scores.pt", map_location="cpu", **(
+        {"weights_only": True} if "weights_only" in torch.load.__code__.co_varnames else {}))
+    check("scores.pt is float32", scores.dtype == torch.float32)
+    same("scores.pt", scores.numpy(), contribution)
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    with h5py.File(folder / "table.h5") as file, h5py.File(folder / "norms.h5") as norms:
+        table = file["table"]
+        mask = table["mask"][()]
+        check("top-k of 32 pairs at 0.75", table["top_k"][()] == 24 and (mask.sum(axis=2) == 24).all())
+        # The mask is the best pairs of the mean contribution, ties to the lower pair.
+        mean = norms["norms/mean"][()]
+        order = np.argsort(-mean, axis=2, kind="stable")
+        want = np.zeros_like(mask)
+        np.put_along_axis(want, order[:, :, :24], 1, axis=2)
+        same("mask", mask, want)
+        scores = norms["norms/contribution"][()]
+        check("mean contribution", np.allclose(scores.astype(float).mean(axis=(0, 1)), mean, rtol=1e-6))
+        check_json(folder, sys.argv[2], table)
+        check_safetensors(folder, table)
+        check_csv(folder, table)
+        check_yaml(folder, table)
+        check_pt(folder, scores)
+    return 1 if FAILED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
