@@ -1,9 +1,10 @@
 #!/bin/sh
-# export.sh BIN PYTHON: calibrates the bundled model with the least work, then holds every form of the
+# export.sh BIN PYTHON SCHEMA_TOOL: calibrates the bundled model with the least work, then holds every form of the
 # table against the others, tries what must be refused, and kills batch and profile on the way.
 set -u
 bin=$1
 python=$2
+schema=$3
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/.." && pwd)
 work=$(mktemp -d)
@@ -44,6 +45,7 @@ all=$work/all
 works "dpe-calibrate" calibrate -o "$all"
 grep -q "^key pairs  *24 of 32" "$work/out" || fail "no summary: $(cat "$work/out")"
 "$python" "$here/export_check.py" "$all" "$root/outputs/dpe_table.schema.json" || failed=1
+"$schema" "$all/detect.h5" "$all/norms.h5" "$all/table.h5" || fail "SCHEMA.md and the tables differ"
 
 # Round trips: every number of /table and /model comes back.
 for form in table.json table.safetensors; do
