@@ -1,0 +1,83 @@
+/* positions_example TABLE [LAYER HEAD]: what a runtime does with a DPE table. Opens TABLE.h5 or its
+ * JSON form, shows at which positions tokens are rotated in one head, and the cosines and sines of
+ * a range of them. Uses the installed library alone; CMakeLists.txt beside it builds it, or
+ *
+ *     cc positions_example.c $(pkg-config --cflags --libs dpe_table) -o positions_example
+ */
+#include <dpe_table.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void print_positions(const struct dpe_table *table, int64_t layer, int64_t head,
+                            int64_t token)
+{
+    const struct dpe_table_values *values = dpe_table_values(table);
+    printf("token %lld: near, every pair at %lld\n", (long long)token, (long long)token);
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        int64_t pair = values->group_edge[g];
+        printf("  far, group %lld (pair %lld, scale %g): query at %.0f, key at %.0f\n",
+               (long long)g, (long long)pair, dpe_table_scale(table, layer, head, pair),
+               dpe_table_position(table, layer, head, pair, DPE_TABLE_FAR, DPE_TABLE_QUERY, token),
+               dpe_table_position(table, layer, head, pair, DPE_TABLE_FAR, DPE_TABLE_KEY, token));
+    }
+}
+
+/* The tables that a kernel multiplies with: one for near keys, one for far ones, each for queries
+ * and keys. Here the far keys of four tokens. */
+static int print_rotations(const struct dpe_table *table, int64_t layer, int64_t head,
+                           int64_t first)
+{
+    enum { COUNT = 4 };
+    const struct dpe_table_values *values = dpe_table_values(table);
+    size_t size = (size_t)(COUNT * values->n_pairs);
+    float *cosines = malloc(size * sizeof *cosines);
+    float *sines = malloc(size * sizeof *sines);
+    if (cosines == NULL || sines == NULL) {
+        free(cosines);
+        free(sines);
+        return 1;
+    }
+    dpe_table_cos_sin(table, layer, head, DPE_TABLE_FAR, DPE_TABLE_KEY, first, COUNT, cosines,
+                      sines);
+    for (int64_t i = 0; i < COUNT; i++) {
+        const float *c = cosines + i * values->n_pairs;
+        const float *s = sines + i * values->n_pairs;
+        printf("far key %lld: pair 0 by (%.6f, %.6f), pair %lld by (%.6f, %.6f)\n",
+               (long long)(first + i), (double)c[0], (double)s[0], (long long)(values->n_pairs - 1),
+               (double)c[values->n_pairs - 1], (double)s[values->n_pairs - 1]);
+    }
+    free(cosines);
+    free(sines);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2 && argc != 4) {
+        fprintf(stderr, "usage: %s TABLE [LAYER HEAD]\n", argv[0]);
+        return 64;
+    }
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE];
+    if (dpe_table_open(argv[1], &table, why) != DPE_TABLE_OK) {
+        fprintf(stderr, "%s\n", why);
+        return 65;
+    }
+    const struct dpe_table_values *values = dpe_table_values(table);
+    int64_t layer = argc == 4 ? strtoll(argv[2], NULL, 10) : 0;
+    int64_t head = argc == 4 ? strtoll(argv[3], NULL, 10) : 0;
+    int code = 64;
+    if (layer < 0 || layer >= values->n_layers || head < 0 || head >= values->n_heads) {
+        fprintf(stderr, "the table has %lld layers of %lld heads\n", (long long)values->n_layers,
+                (long long)values->n_heads);
+    } else {
+        printf("%s model, trained for %lld tokens, table for %lld; nearer than %lld is near\n",
+               values->model_type, (long long)values->trained_length, (long long)values->length,
+               (long long)values->window);
+        print_positions(table, layer, head, values->length - 1);
+        code = print_rotations(table, layer, head, values->length - 4);
+    }
+    dpe_table_close(table);
+    return code;
+}

@@ -1,0 +1,63 @@
+#!/bin/sh
+# install.sh BUILD CC: installs into a folder of its own, builds the example there as a runtime would,
+# through CMake and through pkg-config, and compares what it prints with numbers worked out by hand.
+set -u
+build=$1
+cc=$2
+root=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
+# Moved after it was installed: nothing in it may name the place.
+mv "$work/prefix" "$work/dpe"
+grep -rIl -e "$root" -e "$work/prefix" "$work/dpe" && fail "these files name the place they were made in"
+for tool in run detect norms export calibrate eval; do
+    "$work/dpe/bin/dpe-$tool" --version >/dev/null || fail "dpe-$tool does not run"
+done
+
+# Two heads of four pairs in two groups, scales 4 and 1; the second head moves no pair.
+fingerprint=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+cat >"$work/table.json" <<END
+{"schema_name": "dpe-table", "schema_version": "1.0.0", "adapter_required": true,
+ "model": {"model_type": "llama", "fingerprint": "$fingerprint", "n_layers": 1, "n_heads": 2,
+           "n_kv_heads": 1, "head_dim": 8},
+ "trained_length": 64, "evaluated_length": 104, "local_window": 16, "top_k": 2,
+ "near_rule": "distance < local_window", "rounding": "separable", "angle_precision": "f32",
+ "pair_layout": "half-split", "group_edge": [0, 2, 4], "effective_length": [26, 104],
+ "scale_factor": [4, 1], "attention_scaling": 1, "inv_freq": [1, 0.1, 0.01, 0.002],
+ "key_pairs": [[[0, 2], [2, 3]]]}
+END
+# Token 103: far query 103/4 -> 25 + 16 - 16/4 = 37, far key 25; unmoved 103.
+cat >"$work/want" <<'END'
+llama model, trained for 64 tokens, table for 104; nearer than 16 is near
+token 103: near, every pair at 103
+  far, group 0 (pair 0, scale 4): query at 37, key at 25
+  far, group 1 (pair 2, scale 1): query at 103, key at 103
+far key 100: pair 0 by (0.991203, -0.132352), pair 3 by (0.980067, 0.198669)
+far key 101: pair 0 by (0.991203, -0.132352), pair 3 by (0.979667, 0.200629)
+far key 102: pair 0 by (0.991203, -0.132352), pair 3 by (0.979264, 0.202588)
+far key 103: pair 0 by (0.991203, -0.132352), pair 3 by (0.978857, 0.204546)
+END
+
+cmake -S "$root/outputs/example" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/dpe" \
+    -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 && cmake --build "$work/cmake" >>"$work/log" 2>&1 ||
+    fail "find_package: $(cat "$work/log")"
+libdir=$(dirname "$(find "$work/dpe" -name dpe_table.pc)")
+flags=$(PKG_CONFIG_PATH="$libdir" pkg-config --cflags --libs dpe_table) || fail "pkg-config"
+# shellcheck disable=SC2086 # a list of words
+"$cc" "$root/outputs/example/positions_example.c" $flags -o "$work/plain" >"$work/log" 2>&1 ||
+    fail "pkg-config: $(cat "$work/log")"
+for program in "$work/cmake/positions_example" "$work/plain"; do
+    "$program" "$work/table.json" >"$work/got" 2>&1 || fail "$program: $(cat "$work/got")"
+    diff -u "$work/want" "$work/got" || fail "$program prints something else"
+    "$program" "$work/table.json" 0 1 | grep -q "group 0 (pair 0, scale 1): query at 103" ||
+        fail "$program: the second head moves pair 0"
+    sed 's/"scale_factor": \[4/"scale_factor": [0.5/' "$work/table.json" >"$work/bad.json"
+    "$program" "$work/bad.json" >/dev/null 2>&1 && fail "$program accepts a scale below 1"
+done
+exit 0
