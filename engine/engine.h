@@ -451,7 +451,7 @@ struct dpe_generate_options {
 /** Greedy: feed the prompt, then append argmax tokens (ties to the lower id) to `out` until
  *  an end-of-sequence id of the model (not appended), `stop`, or max_new. The cache must have room
  *  for the prompt (n ≥ 1) and max_new − 1 tokens; afterwards it holds the prompt and the new tokens
- *  but the last. */
+ *  but the last. On failure `out` may hold some of them. */
 dpe_status dpe_session_generate(struct dpe_session *session, const int32_t *prompt, int64_t n,
                                 const struct dpe_generate_options *options, struct dpe_tokens *out,
                                 struct dpe_error *err);

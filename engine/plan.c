@@ -340,7 +340,7 @@ dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], stru
 
 dpe_status dpe_plan_key(const struct dpe_plan *plan, char key[33], struct dpe_error *err)
 {
-    uint8_t digest[32];
+    uint8_t digest[32] = {0};
     dpe_status status = dpe_plan_digest(plan, digest, err);
     for (int i = 0; status == DPE_OK && i < 16; i++) {
         snprintf(key + 2 * i, 3, "%02x", digest[i]);

@@ -378,7 +378,7 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
     double scale[MAX_GROUPS] = {1.0};
-    int32_t edges[MAX_GROUPS + 1];
+    int32_t edges[MAX_GROUPS + 1] = {0};
     struct dpe_dpe_params params = {.edges = edges, .scale = scale};
     int64_t most = plan->n_pairs < MAX_GROUPS ? plan->n_pairs : MAX_GROUPS;
     params.window = tokens_key(spec, "window", default_window(context));

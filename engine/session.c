@@ -41,15 +41,15 @@ static dpe_status resolve_options(const struct dpe_session_options *options,
                                   struct dpe_error *err)
 {
     *resolved = *options;
+    dpe_status status = dpe_ops_find(options->device, ops, err);
+    if (status != DPE_OK) {
+        return status;
+    }
     if (options->capacity < 1 || options->prefill_chunk < 0 || options->n_threads < 0) {
         return dpe_fail(err, DPE_USAGE,
                         "session: expected a capacity of at least 1 token and no negative chunk "
                         "or thread count, found %" PRId64 ", %" PRId64 ", %d",
                         options->capacity, options->prefill_chunk, options->n_threads);
-    }
-    dpe_status status = dpe_ops_find(options->device, ops, err);
-    if (status != DPE_OK) {
-        return status;
     }
     int64_t chunk = options->prefill_chunk == 0 ? DEFAULT_CHUNK : options->prefill_chunk;
     resolved->device = (*ops)->name;
