@@ -87,11 +87,6 @@ void tools_signals_install(void)
     }
 }
 
-bool tools_stop_asked(void)
-{
-    return asked != 0;
-}
-
 static void block(sigset_t *before)
 {
     sigset_t set;
@@ -200,8 +195,11 @@ dpe_status tools_run(const char *folder, const struct words *words, bool silent,
     pid_t parent = getpid();
     block(&before);
     if (asked) {
-        *code = DPE_INCOMPLETE;
         sigprocmask(SIG_SETMASK, &before, NULL);
+        status = dpe_fail(err, DPE_INCOMPLETE,
+                          "stopped by a signal before %s; the same command "
+                          "continues",
+                          words->words[0]);
         goto done;
     }
     pid_t pid = fork();

@@ -28,11 +28,10 @@ char *tools_path(const char *folder, const char *name);
 dpe_status tools_folder(char **folder, struct dpe_error *err);
 /** Signals (TERM, INT, HUP, USR1) are remembered, and passed on to the tool that runs. */
 void tools_signals_install(void);
-/** Whether one of them has come. */
-bool tools_stop_asked(void);
-/** Run FOLDER/words[0] with these arguments to its end and give its exit code (75 when a signal
- *  ended it, or came before it began). `silent` sends its standard output nowhere. It is asked to
- *  stop when this process dies. DPE_NO_INPUT when there is no such tool. */
+/** Run FOLDER/words[0] with these arguments to its end and give its exit code. `silent` sends its
+ *  standard output nowhere. It is asked to stop when this process dies. DPE_INCOMPLETE when a
+ *  signal ended it or came before it began, DPE_INTERNAL when it crashed, DPE_NO_INPUT when there
+ *  is no such tool. */
 dpe_status tools_run(const char *folder, const struct words *words, bool silent, int *code,
                      struct dpe_error *err);
 

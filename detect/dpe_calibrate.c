@@ -402,9 +402,9 @@ static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *
         sweep_words(batch, NULL, &words);
         words_add(&words, "--dry-run");
         status = run(batch, &words, false, err);
-        printf("\n");
     }
     if (status == DPE_OK && batch->code == 0) {
+        fputs(silent ? "" : "\n", stdout);
         profile_words(batch, NULL, &words);
         words_add(&words, "--dry-run");
         status = run(batch, &words, silent, err);
