@@ -1,0 +1,432 @@
+"""DPE tables and DPE attention in plain PyTorch (1.13 and later) and NumPy.
+
+    attention = Attention(load_table("TABLE.h5"))       # or the JSON form
+    out = attention(q, k, v, layer)                     # q and k before rotation
+
+The contract is outputs/SCHEMA.md; what makes a table valid is what outputs/dpe_table.c says. For
+query m and key n, n <= m: when m - n < window both are rotated at their true positions; otherwise
+the key pairs of the query head are rotated at floor(m / s) + window - floor(window / s) and
+floor(n / s), s being the scale of the pair's group, and its other pairs at true positions.
+"""
+import json
+import math
+
+import numpy as np
+import torch
+
+
+class TableError(ValueError):
+    """A file that is no DPE table, or one that must not be applied; the text says why."""
+
+
+CONVENTIONS = {"near_rule": "distance < local_window", "rounding": "separable",
+               "angle_precision": "f32", "pair_layout": "half-split"}
+MODEL_SIZES = ("n_layers", "n_heads", "n_kv_heads", "head_dim")
+TABLE_SIZES = ("trained_length", "evaluated_length", "local_window", "top_k")
+LISTS = ("group_edge", "scale_factor", "effective_length", "inv_freq")
+
+
+class Table:
+    """What a table says, checked. Attributes: those of the JSON form; the lists are float64 arrays
+    (group_edge int64); mask is bool [n_layers, n_heads, n_pairs], None when all pairs are key pairs.
+    """
+
+    def __init__(self, values):
+        self.__dict__.update(values)
+        self.n_pairs = self.head_dim // 2
+        self.n_groups = len(self.scale_factor)
+        self._check_sizes()
+        self._check_groups()
+        self._check_mask()
+
+    def _check_sizes(self):
+        sizes = (("n_layers", 1, 1 << 16), ("n_heads", 1, 1 << 16), ("n_kv_heads", 1, self.n_heads),
+                 ("n_pairs", 1, 1 << 15), ("n_groups", 1, self.n_pairs),
+                 ("trained_length", 1, 1 << 40), ("evaluated_length", 1, 1 << 40),
+                 ("local_window", 1, self.evaluated_length), ("top_k", 0, self.n_pairs))
+        for name, low, high in sizes:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise TableError(f"{name} is {value}, expected {low} to {high}")
+        if self.head_dim % 2:
+            raise TableError(f"head_dim is {self.head_dim}, expected an even number")
+        if self.n_heads % self.n_kv_heads:
+            raise TableError(f"{self.n_heads} query heads do not divide into {self.n_kv_heads} "
+                             "key/value heads")
+
+    def _check_groups(self):
+        counts = {"group_edge": self.n_groups + 1, "effective_length": self.n_groups,
+                  "inv_freq": self.n_pairs}
+        for name, count in counts.items():
+            if getattr(self, name).shape != (count,):
+                raise TableError(f"{name} has shape {getattr(self, name).shape}, expected {count}")
+        edge = self.group_edge
+        if edge[0] != 0 or edge[-1] != self.n_pairs or (np.diff(edge) <= 0).any():
+            raise TableError(f"group_edge is {edge.tolist()}, expected to increase from 0 to "
+                             f"{self.n_pairs}")
+        _expect_all("scale_factor", self.scale_factor, self.scale_factor >= 1, "1 or more")
+        lengths = self.effective_length
+        _expect_all("effective_length", lengths, (lengths >= 1) | (lengths == -1), "1 or more, or -1")
+        _expect_all("inv_freq", self.inv_freq, self.inv_freq > 0, "a positive number")
+        if not (self.attention_scaling > 0 and math.isfinite(self.attention_scaling)):
+            raise TableError(f"attention_scaling is {self.attention_scaling}, expected a positive "
+                             "number")
+
+    def _check_mask(self):
+        if self.mask is None:
+            return
+        counts = self.mask.sum(axis=2)
+        if (counts != self.top_k).any():
+            layer, head = np.argwhere(counts != self.top_k)[0]
+            raise TableError(f"mask of layer {layer}, head {head} marks {counts[layer, head]} pairs, "
+                             f"top_k is {self.top_k}")
+        if self.top_k == self.n_pairs:
+            self.mask = None
+
+    def check_model(self, model_type, **sizes):
+        """Refuse a model of another type or of other sizes (n_layers, n_heads, n_kv_heads, head_dim).
+        """
+        found = dict(sizes, model_type=model_type)
+        for name, value in found.items():
+            if getattr(self, name) != value:
+                raise TableError(f"the table was made for a model with {name} {getattr(self, name)}, "
+                                 f"this one has {value}")
+
+    def check_frequencies(self, inv_freq, attention_scaling):
+        """Refuse a model that rotates at other frequencies: the same sizes, another model."""
+        inv_freq = np.asarray(inv_freq, np.float64)
+        if inv_freq.shape != self.inv_freq.shape or \
+                (np.abs(inv_freq / self.inv_freq - 1) > 1e-5).any() or \
+                abs(attention_scaling / self.attention_scaling - 1) > 1e-5:
+            raise TableError("the table was made for a model with other rotation frequencies (rope "
+                             "base or rope scaling)")
+
+    def pair_scales(self):
+        """The scale of each pair's group [n_pairs]."""
+        return np.repeat(self.scale_factor, np.diff(self.group_edge))
+
+    def far_positions(self, first, last, query):
+        """Positions of tokens first ... last-1 as far queries or keys, if every pair were a key pair
+        [last - first, n_pairs]."""
+        scale = self.pair_scales()
+        shift = self.local_window - np.floor(self.local_window / scale) if query else 0.0
+        return np.floor(np.arange(first, last, dtype=np.float64)[:, None] / scale) + shift
+
+
+def _expect_all(name, values, good, expected):
+    """NaN fails every comparison, so `good` need not think of it."""
+    good = good & np.isfinite(values)
+    if not good.all():
+        i = int(np.argmin(good))
+        raise TableError(f"{name}[{i}] is {values[i]}, expected {expected}")
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+def load_table(path):
+    """Read TABLE.h5 or its JSON form, told apart by content. TableError says what is wrong."""
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(8)
+        values = _read_h5(path) if magic == b"\x89HDF\r\n\x1a\n" else _read_json(path)
+        return Table(values)
+    except TableError as error:
+        raise TableError(f"{path}: {error}") from None
+    except (OSError, RuntimeError, KeyError, MemoryError, RecursionError, TypeError, ValueError,
+            OverflowError, AttributeError) as error:
+        raise TableError(f"{path}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _check_header(name, version):
+    if name != "dpe-table":
+        raise TableError(f"schema_name is {name!r}, expected 'dpe-table'")
+    if not isinstance(version, str) or not version.startswith("1."):
+        raise TableError(f"schema version {version}, this adapter reads 1.x")
+
+
+def _distinct(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise TableError("a key occurs twice in one object")
+    return members
+
+
+def _no_constant(text):
+    raise TableError(f"{text} is no JSON number")
+
+
+def _member(parent, name, kind, expected):
+    value = parent.get(name) if isinstance(parent, dict) else None
+    # type(), because True is an int to isinstance().
+    if type(value) not in kind:
+        raise TableError(f'"{name}": expected {expected}')
+    return value
+
+
+def _read_json(path):
+    with open(path, encoding="utf-8") as file:
+        root = json.load(file, object_pairs_hook=_distinct, parse_constant=_no_constant)
+    text = ((str,), "a string")
+    whole = ((int,), "a whole number")
+    _check_header(_member(root, "schema_name", *text), _member(root, "schema_version", *text))
+    for name, expected in CONVENTIONS.items():
+        _check_convention(name, _member(root, name, *text), (expected,))
+    model = _member(root, "model", (dict,), "an object")
+    values = {name: _member(model, name, *text) for name in ("model_type", "fingerprint")}
+    values.update((name, _member(model, name, *whole)) for name in MODEL_SIZES)
+    values.update((name, _member(root, name, *whole)) for name in TABLE_SIZES)
+    values["schema_version"] = root["schema_version"]
+    values["attention_scaling"] = float(_member(root, "attention_scaling", (int, float), "a number"))
+    for name in LISTS:
+        numbers = _member(root, name, (list,), "a list of numbers")
+        kind = (int,) if name == "group_edge" else (int, float)
+        if any(type(number) not in kind for number in numbers):
+            raise TableError(f'"{name}": expected {"whole " if name == "group_edge" else ""}numbers')
+        values[name] = np.array(numbers, np.int64 if name == "group_edge" else np.float64)
+    values["mask"] = _mask_of_lists(_member(root, "key_pairs", (list,), "a list"), values)
+    return values
+
+
+def _mask_of_lists(layers, values):
+    """"key_pairs": [layer][head] = pair indices."""
+    pairs = values["head_dim"] // 2
+    if len(layers) != values["n_layers"] or \
+            any(type(heads) is not list or len(heads) != values["n_heads"] for heads in layers):
+        raise TableError('"key_pairs": expected one list for each head of each layer')
+    # Sizes of a hostile file are not allocated before they are known to be sane.
+    if not 1 <= pairs <= 1 << 15:
+        raise TableError(f"head_dim is {values['head_dim']}, expected 2 to 65536")
+    mask = np.zeros((values["n_layers"], values["n_heads"], pairs), bool)
+    for layer, heads in enumerate(layers):
+        for head, indices in enumerate(heads):
+            if type(indices) is not list or any(type(j) is not int or not 0 <= j < pairs
+                                                for j in indices) or \
+                    len(set(indices)) != len(indices):
+                raise TableError(f'"key_pairs" of layer {layer}, head {head}: expected distinct pair '
+                                 "indices below head_dim / 2")
+            mask[layer, head, indices] = True
+    return mask
+
+
+def _check_convention(name, found, allowed):
+    if found not in allowed:
+        raise TableError(f'"{name}" is {found!r}, this adapter applies only {allowed[0]!r}')
+
+
+def _h5_text(attributes, name):
+    value = attributes[name]
+    value = value.decode() if isinstance(value, bytes) else value
+    if not isinstance(value, str):
+        raise TableError(f"attribute {name}: expected a string")
+    return value
+
+
+def _h5_scalar(value, name, kinds):
+    value = np.asarray(value)
+    if value.size != 1 or value.dtype.kind not in kinds:
+        raise TableError(f"{name}: expected one {'number' if 'f' in kinds else 'whole number'}")
+    return value.reshape(()).item()
+
+
+def _h5_array(table, name, rank, kinds):
+    data = table[name]
+    if len(data.shape) != rank or data.dtype.kind not in kinds:
+        raise TableError(f"/table/{name}: expected numbers of rank {rank}")
+    return data
+
+
+def _read_h5(path):
+    import h5py  # only this form needs it
+
+    with h5py.File(path, "r") as file:
+        _check_header(_h5_text(file.attrs, "schema_name"), _h5_text(file.attrs, "schema_version"))
+        if "table" not in file or "model" not in file:
+            raise TableError("holds no /table and /model: make a DPE table with dpe-export")
+        table, model = file["table"], file["model"].attrs
+        for name, expected in CONVENTIONS.items():
+            # What follows a colon explains.
+            _check_convention(name, _h5_text(table.attrs, name).partition(":")[0], (expected,))
+        values = {"schema_version": _h5_text(file.attrs, "schema_version"),
+                  "model_type": _h5_text(model, "model_type"),
+                  "fingerprint": _h5_text(model, "fingerprint")}
+        for name in MODEL_SIZES:
+            values[name] = _h5_scalar(model[name.replace("n_", "", 1)], name, "iu")
+        for name in TABLE_SIZES[:3]:
+            values[name] = _h5_scalar(table[name][()], name, "iu")
+        values["attention_scaling"] = float(_h5_scalar(table["attention_scaling"][()],
+                                                       "attention_scaling", "iuf"))
+        for name in LISTS:
+            edge = name == "group_edge"
+            values[name] = _h5_array(table, name, 1, "iu" if edge else "iuf")[()].astype(
+                np.int64 if edge else np.float64)
+        values["top_k"], values["mask"] = values["head_dim"] // 2, None
+        # The detection alone knows no key pairs: then all are.
+        if "mask" in table:
+            values["top_k"] = _h5_scalar(table["top_k"][()], "top_k", "iu")
+            values["mask"] = _h5_mask(table, values)
+    return values
+
+
+def _h5_mask(table, values):
+    data = _h5_array(table, "mask", 3, "iu")
+    shape = (values["n_layers"], values["n_heads"], values["head_dim"] // 2)
+    if data.shape != shape:
+        raise TableError(f"/table/mask has shape {data.shape}, expected {shape}: one row for each "
+                         "head of each layer")
+    mask = data[()]
+    if ((mask != 0) & (mask != 1)).any():
+        raise TableError("/table/mask holds other values than 0 and 1")
+    return mask.astype(bool)
+
+
+# ---------------------------------------------------------------------------------------- attention
+
+class _Rotations:
+    """Cosines and sines [capacity, n_pairs] of true positions, far queries and far keys, on one
+    device; grown when a sequence is longer. They depend on no layer and no head."""
+
+    def __init__(self, table, device):
+        self.table, self.device, self.capacity = table, device, 0
+
+    def _cos_sin(self, positions):
+        # The product is rounded to float32 as the checkpoint's training code rounds it; cosines of
+        # such large angles are then taken in double.
+        angle = (positions.astype(np.float32) * self.table.inv_freq.astype(np.float32))
+        angle = angle.astype(np.float64)
+        return tuple(torch.from_numpy(f(angle).astype(np.float32)).to(self.device)
+                     for f in (np.cos, np.sin))
+
+    def grow(self, length):
+        if length <= self.capacity:
+            return
+        self.capacity = max(256, 1 << (length - 1).bit_length())
+        true = np.arange(self.capacity, dtype=np.float64)[:, None]
+        self.near = self._cos_sin(true)
+        self.far_query = self._cos_sin(self.table.far_positions(0, self.capacity, True))
+        self.far_key = self._cos_sin(self.table.far_positions(0, self.capacity, False))
+
+
+def _rotate(x, cos_sin, first, compute):
+    """x [..., rows, head_dim], its rows being tokens first ...; pair j = components j, j + n_pairs."""
+    cos, sin = (part[first:first + x.shape[-2]] for part in cos_sin)
+    a, b = x.float().chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(compute)
+
+
+class Attention:
+    """Causal attention under a table.
+
+    query_block, key_block: tokens that are looked at together; the largest temporary is batch x
+    heads x query_block x key_block float32, whatever the length. compute: dtype of the two matrix
+    products (rotation and softmax are float32 always).
+    """
+
+    def __init__(self, table, query_block=256, key_block=None, compute=torch.float32):
+        self.table, self.compute = table, compute
+        self.query_block, self.key_block = query_block, key_block
+        self.scale = table.attention_scaling ** 2 / math.sqrt(table.head_dim)
+        self._rotations, self._selectors = {}, {}
+
+    def __call__(self, q, k, v, layer):
+        """q [batch, n_heads, rows, head_dim]: the last `rows` tokens; k, v [batch, n_kv_heads,
+        tokens, head_dim]: all tokens from position 0 on; q and k unrotated. Returns the shape and
+        dtype of q."""
+        batch, heads, rows, dim = q.shape
+        kv_heads, tokens = k.shape[1], k.shape[2]
+        table = self.table
+        if (heads, kv_heads, dim) != (table.n_heads, table.n_kv_heads, table.head_dim) or \
+                v.shape != k.shape or k.shape[::3] != (batch, dim) or rows > tokens or \
+                not 0 <= layer < table.n_layers:
+            raise ValueError(f"layer {layer}, q {tuple(q.shape)}, k {tuple(k.shape)}, v "
+                             f"{tuple(v.shape)} do not fit a table of {table.n_layers} layers with "
+                             f"{table.n_heads} query and {table.n_kv_heads} key/value heads of "
+                             f"{table.head_dim}")
+        rotations = self._rotations.setdefault(q.device, _Rotations(table, q.device))
+        rotations.grow(tokens)
+        selector = self._selector(layer, q.device)
+        # The query heads of a key/value head become its rows: keys are never repeated.
+        grouped = q.reshape(batch, kv_heads, heads // kv_heads, rows, dim)
+        out = torch.empty_like(grouped)
+        for begin in range(0, rows, self.query_block):
+            end = min(rows, begin + self.query_block)
+            first = tokens - rows + begin
+            out[..., begin:end, :] = self._block(grouped[..., begin:end, :], k, v, first, rotations,
+                                                 selector)
+        return out.reshape(batch, heads, rows, dim)
+
+    def _selector(self, layer, device):
+        """[n_kv_heads, group, 1, head_dim] float, 1 for components of key pairs; None: all are."""
+        if self.table.mask is None:
+            return None
+        if (layer, device) not in self._selectors:
+            mask = torch.from_numpy(np.concatenate([self.table.mask[layer]] * 2, axis=-1))
+            self._selectors[layer, device] = mask.to(device).float().reshape(
+                self.table.n_kv_heads, -1, 1, self.table.head_dim)
+        return self._selectors[layer, device]
+
+    def _block(self, q, k, v, first, rotations, selector):
+        """One block of queries [batch, kv, group, rows, dim] at positions first ..., over the key
+        blocks it sees; their softmaxes are merged through running maxima and sums."""
+        last = first + q.shape[-2] - 1
+        window = self.table.local_window
+        near_q = _rotate(q, rotations.near, first, self.compute)
+        far_q = self._far_query(q, near_q, first, rotations, selector) if last >= window else None
+        # All far up to first - window, all near behind last - window; between them it depends.
+        cuts = [0, max(0, first - window + 1), max(0, last - window + 1), last + 1]
+        step = self.key_block or min(8192, max(1024, (1 << 18) // q.shape[-2]))
+        best = total = summed = None
+        for part in range(3):
+            for begin in range(cuts[part], cuts[part + 1], step):
+                end = min(begin + step, cuts[part + 1])
+                logits = self._logits(near_q, far_q, k[:, :, begin:end], first, begin, part,
+                                      rotations, selector)
+                peak = logits.amax(dim=-1, keepdim=True)
+                # The first block holds key 0, which all queries see, so that no maximum is -inf.
+                peak = peak if best is None else torch.maximum(best, peak)
+                weights = (logits - peak).exp()
+                values = self._product(weights, v[:, :, begin:end])
+                fade = None if best is None else (best - peak).exp()
+                total = _add(total, weights.sum(dim=-1, keepdim=True), fade)
+                summed = _add(summed, values, fade)
+                best = peak
+        return (summed / total).to(q.dtype)
+
+    def _far_query(self, q, near_q, first, rotations, selector):
+        far_q = _rotate(q, rotations.far_query, first, self.compute)
+        if selector is None:
+            return far_q
+        # A key has two values for each pair, scaled and true; twice as wide a query picks with
+        # zeros which of them its head sees, so that heads with different key pairs share keys.
+        selector = selector.to(self.compute)
+        return torch.cat((far_q * selector, near_q * (1 - selector)), dim=-1)
+
+    def _logits(self, near_q, far_q, k, first, begin, part, rotations, selector):
+        """Logits [batch, kv, group, rows, keys] of keys at begin ... (part 0: far, 1: both, 2: near).
+        """
+        near_k = far_k = None
+        if part > 0 or selector is not None:
+            near_k = _rotate(k, rotations.near, begin, self.compute)
+        if part < 2:
+            far_k = _rotate(k, rotations.far_key, begin, self.compute)
+            far_k = far_k if selector is None else torch.cat((far_k, near_k), dim=-1)
+        far = self._product(far_q, far_k.transpose(-1, -2)) if part < 2 else None
+        near = self._product(near_q, near_k.transpose(-1, -2)) if part > 0 else None
+        queries = torch.arange(first, first + near_q.shape[-2], device=k.device)[:, None]
+        distance = queries - torch.arange(begin, begin + k.shape[-2], device=k.device)
+        if part == 1:
+            logits = torch.where(distance < self.table.local_window, near, far)
+        else:
+            logits = far if part == 0 else near
+        logits = logits * self.scale
+        if begin + k.shape[-2] - 1 > first:
+            logits = logits.masked_fill(distance < 0, -math.inf)
+        return logits
+
+    def _product(self, a, b):
+        """a [batch, kv, group, rows, x] times b [batch, kv, x, y] in float32 out."""
+        flat = a.to(self.compute).flatten(2, 3) @ b.to(self.compute)
+        return flat.float().unflatten(2, a.shape[2:4])
+
+
+def _add(sum_so_far, term, fade):
+    return term if sum_so_far is None else sum_so_far * fade + term

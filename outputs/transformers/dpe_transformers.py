@@ -1,0 +1,155 @@
+"""Runs a Llama, Mistral or Qwen2 model of `transformers` 5 under a DPE table.
+
+    model = AutoModelForCausalLM.from_pretrained(FOLDER)
+    dpe_transformers.apply(model, "TABLE.h5")           # or its JSON form
+    model.generate(...)                                 # remove(model) undoes it
+
+Two documented seams, no source copies:
+* The attention interface: "dpe" is registered for attention and for its mask, and the model is
+  switched to it. What it needs lies on the attention modules, so that several models with several
+  tables live side by side.
+* DPE decides by distance how a key is rotated, so queries and keys must arrive unrotated, and be
+  cached so. The model's rotary module is exchanged for one that answers cos = 1, sin = 0: the
+  model's own rotation then changes nothing.
+"""
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import causal_mask_function
+
+from dpe_attention import Attention, Table, TableError, load_table
+
+NAME = "dpe"
+MODEL_TYPES = ("llama", "mistral", "qwen2")
+# Their frequencies depend on the length of the text, so the checkpoint has none to compare.
+LENGTH_DEPENDENT = ("dynamic", "longrope")
+
+
+class Unrotated(torch.nn.Module):
+    """Stands in for a model's rotary module; keeps it for remove()."""
+
+    def __init__(self, native):
+        super().__init__()
+        self.native = native
+
+    def forward(self, x, position_ids):
+        head_dim = 2 * self.native.inv_freq.shape[-1]
+        cos = torch.ones(*position_ids.shape, head_dim, dtype=x.dtype, device=x.device)
+        return cos, torch.zeros_like(cos)
+
+
+def keep_mask(attention_mask=None, mask_function=causal_mask_function, **kwargs):
+    """The mask of this attention: the caller's [batch, tokens] itself, because the attention is
+    causal on its own and needs of it only how much padding stands on the left; None without any."""
+    if mask_function is not causal_mask_function:
+        raise NotImplementedError("DPE attention is causal over one text: packed sequences, sliding "
+                                  "windows and custom masks are not supported")
+    return None if attention_mask is None or attention_mask.all() else attention_mask
+
+
+def _paddings(attention_mask, batch, tokens):
+    """Padding tokens on the left of each text of a batch."""
+    if attention_mask is None:
+        return [0] * batch
+    if attention_mask.ndim != 2 or attention_mask.shape[1] != tokens:
+        raise NotImplementedError(f"DPE attention takes a mask [batch, tokens = {tokens}], found "
+                                  f"{tuple(attention_mask.shape)}: prepared masks and static caches "
+                                  "are not supported")
+    real = attention_mask.bool()
+    if (real[:, :-1] & ~real[:, 1:]).any():
+        raise NotImplementedError("DPE attention takes padding on the left only "
+                                  "(tokenizer.padding_side = 'left')")
+    return (~real).sum(dim=1).tolist()
+
+
+def _check_positions(position_ids, paddings, rows, tokens):
+    """The positions of the model must be those that follow from the cache; padding has any."""
+    if position_ids is None:
+        return
+    if position_ids.shape[-1] != rows or position_ids.shape[0] not in (1, len(paddings)):
+        raise NotImplementedError(f"DPE attention: position_ids have shape "
+                                  f"{tuple(position_ids.shape)}, expected {rows} for each text")
+    expected = torch.arange(tokens - rows, tokens, device=position_ids.device)
+    for text, padding in zip(position_ids.expand(len(paddings), -1), paddings):
+        real = expected >= padding
+        if (text != expected - padding)[real].any():
+            raise NotImplementedError("DPE attention: position_ids are not those of tokens that "
+                                      "follow each other from 0 (static caches, packed or shifted "
+                                      "texts are not supported; padded texts need attention_mask)")
+
+
+def dpe_attention_forward(module, query, key, value, attention_mask, dropout=0.0, position_ids=None,
+                          **kwargs):
+    """The registered function: query [batch, heads, rows, head_dim], key and value [batch, kv heads,
+    tokens, head_dim] with all of the cache. Returns [batch, rows, heads, head_dim] and no weights."""
+    core = getattr(module, "dpe_attention", None)
+    if core is None:
+        raise RuntimeError("this model has no DPE table: call dpe_transformers.apply(model, TABLE), "
+                           "which also selects the attention")
+    if dropout:
+        raise NotImplementedError("DPE attention has no dropout: set attention_dropout to 0")
+    batch, rows, tokens = query.shape[0], query.shape[2], key.shape[2]
+    paddings = _paddings(attention_mask, batch, tokens)
+    if module.layer_idx == 0:  # the other layers see the same
+        _check_positions(position_ids, paddings, rows, tokens)
+    if not any(paddings):
+        return core(query, key, value, module.layer_idx).transpose(1, 2).contiguous(), None
+    out = torch.zeros_like(query)
+    for text, padding in enumerate(paddings):
+        skip = max(0, padding - (tokens - rows))  # queries that are padding themselves stay 0
+        if skip < rows:
+            one = slice(text, text + 1)
+            out[one, :, skip:] = core(query[one, :, skip:], key[one, :, padding:],
+                                      value[one, :, padding:], module.layer_idx)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _check_model(model, table):
+    config = model.config
+    if config.model_type not in MODEL_TYPES:
+        raise TableError(f"a {config.model_type} model: expected one of {', '.join(MODEL_TYPES)}")
+    base = model.base_model
+    table.check_model(config.model_type, n_layers=config.num_hidden_layers,
+                      n_heads=config.num_attention_heads, n_kv_heads=config.num_key_value_heads,
+                      head_dim=base.layers[0].self_attn.head_dim)
+    window = getattr(config, "sliding_window", None)
+    sliding = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+    if sliding or (config.model_type == "mistral" and window is not None):
+        raise TableError(f"a model with sliding-window attention ({window}): DPE needs full "
+                         "attention; load it with sliding_window=None if its window is no shorter "
+                         "than its trained length")
+    rotary = base.rotary_emb
+    rotary = rotary.native if isinstance(rotary, Unrotated) else rotary
+    if rotary.rope_type not in LENGTH_DEPENDENT:
+        table.check_frequencies(rotary.inv_freq.double().cpu().numpy(), rotary.attention_scaling)
+
+
+def apply(model, table, **options):
+    """Switch `model` to DPE attention under `table` (a path, or a Table). TableError when the table
+    is not valid or was made for another kind of model; then the model is unchanged. `options` go to
+    Attention (query_block, key_block, compute). Returns the model. A cache filled before does not
+    fit any more: its keys are rotated."""
+    table = table if isinstance(table, Table) else load_table(table)
+    _check_model(model, table)
+    core = Attention(table, **options)
+    base = model.base_model
+    AttentionInterface.register(NAME, dpe_attention_forward)
+    AttentionMaskInterface.register(NAME, keep_mask)
+    previous = model.config._attn_implementation
+    model.set_attn_implementation(NAME)
+    if not isinstance(base.rotary_emb, Unrotated):
+        base.rotary_emb = Unrotated(base.rotary_emb)
+        base.rotary_emb.previous_attention = previous
+    for layer in base.layers:
+        layer.self_attn.dpe_attention = core
+    return model
+
+
+def remove(model):
+    """Undo apply(): native rotation and the attention the model had before."""
+    base = model.base_model
+    if isinstance(base.rotary_emb, Unrotated):
+        model.set_attn_implementation(base.rotary_emb.previous_attention)
+        base.rotary_emb = base.rotary_emb.native
+        for layer in base.layers:
+            del layer.self_attn.dpe_attention
+    return model

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""The PyTorch core of the transformers adapter against the engine: adapter_core.py PROBE ADAPTER.
+
+PROBE is adapter_probe, ADAPTER the folder outputs/transformers. Exits with 125 when torch is not
+there."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import h5py
+    import numpy as np
+    import torch
+except ImportError as missing:
+    print("skipped:", missing)
+    sys.exit(125)
+
+PROBE = sys.argv[1]
+sys.path.insert(0, sys.argv[2])
+from dpe_attention import Attention, TableError, load_table  # noqa: E402
+
+torch.set_num_threads(1)
+LAYERS, HEADS, KV_HEADS, DIM = 2, 6, 2, 16
+PAIRS = DIM // 2
+
+
+def table(window=9, scales=(2.0, 3.5, 8.0), top_k=5, scaling=1.0):
+    """A valid table in the JSON form; heads have different key pairs."""
+    pairs = [[sorted((layer + 3 * head + 5 * i) % PAIRS for i in range(top_k))
+              for head in range(HEADS)] for layer in range(LAYERS)]
+    return {"schema_name": "dpe-table", "schema_version": "1.0.0", "adapter_required": True,
+            "model": {"model_type": "llama", "fingerprint": "00ff", "n_layers": LAYERS,
+                      "n_heads": HEADS, "n_kv_heads": KV_HEADS, "head_dim": DIM},
+            "trained_length": 64, "evaluated_length": 512, "local_window": window, "top_k": top_k,
+            "near_rule": "distance < local_window", "rounding": "separable",
+            "angle_precision": "f32", "pair_layout": "half-split", "group_edge": [0, 2, 5, PAIRS],
+            "effective_length": [256.0, 64.0, -1.0], "scale_factor": list(scales),
+            "attention_scaling": scaling,
+            "inv_freq": [10000.0 ** (-j / PAIRS) for j in range(PAIRS)], "key_pairs": pairs}
+
+
+def write(folder, value, name="table.json"):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def spread_error(found, expected):
+    return float(np.abs(found - expected).max() / (expected.max() - expected.min()))
+
+
+def engine(folder, path, layer, q, k, v):
+    """The engine's reference attention; q [heads, tokens, dim], k, v [kv heads, tokens, dim]."""
+    raw, out = os.path.join(folder, "in"), os.path.join(folder, "out")
+    with open(raw, "wb") as file:
+        for part in (q.transpose(1, 0, 2), k, v):
+            file.write(np.ascontiguousarray(part, np.float32).tobytes())
+    subprocess.run([PROBE, "attention", path, str(layer), raw, out], check=True)
+    return np.fromfile(out, np.float32).reshape(q.shape[1], HEADS, DIM).transpose(1, 0, 2)
+
+
+def check_attention(folder, name, value, tokens):
+    path = write(folder, value)
+    loaded = load_table(path)
+    rng = np.random.default_rng(tokens)
+    q = rng.standard_normal((2, HEADS, tokens, DIM), np.float32) * 2
+    k, v = rng.standard_normal((2, 2, KV_HEADS, tokens, DIM), np.float32) * 2
+    tq, tk, tv = torch.from_numpy(q), torch.from_numpy(k), torch.from_numpy(v)
+    for layer in range(LAYERS):
+        expected = np.stack([engine(folder, path, layer, q[b], k[b], v[b]) for b in range(2)])
+        whole = Attention(loaded)(tq, tk, tv, layer)
+        blocks = Attention(loaded, query_block=7, key_block=11)
+        inside = blocks(tq, tk, tv, layer)
+        parts = torch.cat([blocks(tq[:, :, m:m + 1], tk[:, :, :m + 1], tv[:, :, :m + 1], layer)
+                           for m in range(tokens)], dim=2)
+        half = torch.cat([blocks(tq[:, :, a:b], tk[:, :, :b], tv[:, :, :b], layer)
+                          for a, b in ((0, tokens // 3), (tokens // 3, tokens))], dim=2)
+        for how, found in (("one block", whole), ("blocks", inside), ("decode", parts),
+                           ("two calls", half)):
+            error = spread_error(found.numpy(), expected)
+            assert error < 2e-6, (name, layer, how, error)
+
+
+def test_attention(folder):
+    check_attention(folder, "masks per head", table(), 60)
+    check_attention(folder, "scales divide the window", table(8, (2.0, 4.0, 8.0)), 60)
+    check_attention(folder, "all pairs", table(top_k=PAIRS), 40)
+    check_attention(folder, "no pairs", table(top_k=0), 40)
+    check_attention(folder, "window of one", table(window=1), 40)
+    check_attention(folder, "window as long as the text", table(window=30), 30)
+    check_attention(folder, "window longer than the text", table(window=500), 30)
+    check_attention(folder, "logit factor", table(scaling=1.3), 40)
+    check_attention(folder, "one token", table(), 1)
+
+
+def test_attention_depends_on_the_table(folder):
+    """What test_attention compares is not the same for every table."""
+    rng = np.random.default_rng(3)
+    q = torch.from_numpy(rng.standard_normal((1, HEADS, 60, DIM), np.float32) * 2)
+    k, v = torch.from_numpy(rng.standard_normal((2, 1, KV_HEADS, 60, DIM), np.float32) * 2)
+    base = Attention(load_table(write(folder, table())))
+    for change in (table(window=10), table(scales=(2.0, 3.5, 9.0)), table(top_k=4),
+                   table(scaling=1.1)):
+        other = Attention(load_table(write(folder, change)))
+        assert spread_error(other(q, k, v, 0).numpy(), base(q, k, v, 0).numpy()) > 1e-3
+    assert spread_error(base(q, k, v, 1).numpy(), base(q, k, v, 0).numpy()) > 1e-3
+
+
+def test_far_positions_are_those_of_a_long_text(folder):
+    """Positions beyond what float32 holds exactly in a product with a frequency."""
+    path = write(folder, dict(table(window=1000, scales=(2.0, 7.0, 32.0)), evaluated_length=131072))
+    loaded = load_table(path)
+    n = np.array([0, 999, 1000, 131071])
+    key = loaded.far_positions(0, 131072, False)[n]
+    query = loaded.far_positions(0, 131072, True)[n]
+    for g, s in enumerate((2, 7, 32)):
+        pair = loaded.group_edge[g]
+        assert (key[:, pair] == n // s).all()
+        assert (query[:, pair] == n // s + 1000 - 1000 // s).all()
+
+
+def test_half_precision(folder):
+    """A bfloat16 cache: rotation and softmax stay in float32."""
+    loaded = load_table(write(folder, table()))
+    rng = np.random.default_rng(4)
+    q = torch.from_numpy(rng.standard_normal((1, HEADS, 50, DIM), np.float32)).bfloat16()
+    k, v = torch.from_numpy(rng.standard_normal((2, 1, KV_HEADS, 50, DIM), np.float32)).bfloat16()
+    low = Attention(loaded)(q, k, v, 0)
+    high = Attention(loaded)(q.float(), k.float(), v.float(), 0)
+    assert low.dtype == torch.bfloat16
+    assert spread_error(low.float().numpy(), high.numpy()) < 2.0 ** -8
+
+
+def refused(path, words):
+    """By the adapter, naming the reason, and by the C library."""
+    try:
+        load_table(path)
+    except TableError as error:
+        assert words in str(error), (words, str(error))
+    else:
+        raise AssertionError(f"accepted although: {words}")
+    c = subprocess.run([PROBE, "check", path], stderr=subprocess.PIPE)
+    assert c.returncode == 65 and c.stderr, (words, c)
+
+
+def changed(path, value):
+    """A good table with one value exchanged: path = keys and indices."""
+    root = table()
+    at = root
+    for key in path[:-1]:
+        at = at[key]
+    if value is None:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    return root
+
+
+HOSTILE = [
+    (("schema_name",), "other", "schema_name"), (("schema_name",), None, "schema_name"),
+    (("schema_version",), "2.0.0", "2.0.0"), (("schema_version",), 1, "schema_version"),
+    (("scale_factor", 1), 0.5, "scale_factor[1] is 0.5"),
+    (("scale_factor", 1), -3, "scale_factor[1]"), (("scale_factor", 1), "2", "scale_factor"),
+    (("scale_factor", 1), True, "scale_factor"), (("scale_factor",), [], "n_groups is 0"),
+    (("effective_length", 0), 0.0, "effective_length[0]"),
+    (("effective_length",), [1.0, 2.0], "effective_length"),
+    (("inv_freq", 3), 0.0, "inv_freq[3]"), (("inv_freq",), [1.0], "inv_freq"),
+    (("attention_scaling",), -1.0, "attention_scaling"),
+    (("group_edge",), [0, 5, 5, PAIRS], "group_edge"), (("group_edge",), [0, 2, 5, 7], "group_edge"),
+    (("group_edge",), [1, 2, 5, PAIRS], "group_edge"), (("group_edge", 1), 2.5, "group_edge"),
+    (("group_edge",), [0, 5, PAIRS], "group_edge"),
+    (("top_k",), PAIRS + 1, "top_k is 9"), (("top_k",), 4, "marks 5 pairs, top_k is 4"),
+    (("top_k",), -1, "top_k is -1"), (("local_window",), 0, "window"),
+    (("local_window",), 513, "window"), (("local_window",), 9.5, "local_window"),
+    (("key_pairs",), [], "key_pairs"), (("key_pairs", 1), [[0, 1, 2, 3, 4]], "key_pairs"),
+    (("key_pairs", 1, 2), [0, 1, 2, 3, 3], "distinct"),
+    (("key_pairs", 1, 2), [0, 1, 2, 3, PAIRS], "distinct"),
+    (("key_pairs", 1, 2), [0, 1, 2, 3, -1], "distinct"),
+    (("key_pairs", 1, 2), [], "layer 1, head 2 marks 0 pairs"),
+    (("model", "n_kv_heads"), 4, "do not divide"), (("model", "head_dim"), 17, "head_dim is 17"),
+    (("model", "head_dim"), 2 ** 62, "head_dim"), (("model", "n_layers"), 0, "key_pairs"),
+    (("model", "n_heads"), 2 ** 40, "key_pairs"), (("model",), [], "model"),
+    (("near_rule",), "distance <= local_window", "near_rule"), (("rounding",), "exact", "rounding"),
+    (("angle_precision",), "f64", "angle_precision"),
+    (("pair_layout",), "interleaved", "pair_layout"), (("inv_freq",), None, "inv_freq"),
+]
+
+
+def test_hostile_json(folder):
+    assert load_table(write(folder, table())).top_k == 5
+    for path, value, words in HOSTILE:
+        refused(write(folder, changed(path, value)), words)
+    good = json.dumps(table())
+    for text, words in (("", "cannot be read"), (good[:-9], "cannot be read"), ("[]", "schema_name"),
+                        (good.replace("3.5", "NaN"), "NaN"), (good.replace("3.5", "1e999"), ""),
+                        (good.replace("3.5", "-Infinity"), "Infinity"),
+                        (good[:-1] + ', "top_k": 5}', "twice"), ("[" * 100000, "cannot be read"),
+                        (good.replace('"top_k": 5', '"top_k": ' + "9" * 5000), "")):
+        refused(write(folder, text), words)
+    with open(write(folder, good), "r+b") as file:
+        file.write(b"\xff\xfe")
+    refused(os.path.join(folder, "table.json"), "cannot be read")
+    try:
+        load_table(os.path.join(folder, "nothing"))
+    except TableError as error:
+        assert "nothing" in str(error)
+    else:
+        raise AssertionError("a missing file was accepted")
+
+
+def write_h5(folder, value, skip=(), **exchange):
+    """The same table in the HDF5 form (outputs/SCHEMA.md)."""
+    path = os.path.join(folder, "table.h5")
+    model = value["model"]
+    mask = np.zeros((LAYERS, HEADS, PAIRS), np.uint8)
+    for layer, heads in enumerate(value["key_pairs"]):
+        for head, pairs in enumerate(heads):
+            mask[layer, head, pairs] = 1
+    sets = {name: np.int64(value[name]) for name in
+            ("trained_length", "evaluated_length", "local_window", "top_k")}
+    sets.update(mask=mask, attention_scaling=value["attention_scaling"],
+                group_edge=np.array(value["group_edge"], np.int32),
+                effective_length=np.array(value["effective_length"], np.int64),
+                scale_factor=np.array(value["scale_factor"]), inv_freq=np.array(value["inv_freq"]))
+    sets.update(exchange)
+    with h5py.File(path, "w") as file:
+        file.attrs["schema_name"], file.attrs["schema_version"] = "dpe-table", "1.0.0"
+        for name, data in sets.items():
+            if name not in skip:
+                file[f"table/{name}"] = data
+        for name in ("near_rule", "angle_precision"):
+            file["table"].attrs[name] = value[name]
+        file["table"].attrs["rounding"] = "separable: explained here"
+        file["table"].attrs["pair_layout"] = np.bytes_("half-split: fixed length")
+        for name in ("n_layers", "n_heads", "n_kv_heads", "head_dim"):
+            file.require_group("model").attrs[name.replace("n_", "", 1)] = np.int64(model[name])
+        for name in ("model_type", "fingerprint"):
+            file["model"].attrs[name] = model[name]
+    return path
+
+
+def test_hdf5(folder):
+    from_json = load_table(write(folder, table()))
+    path = write_h5(folder, table())
+    from_h5 = load_table(path)
+    for name, value in vars(from_json).items():
+        assert np.array_equal(getattr(from_h5, name), value), name
+    subprocess.run([PROBE, "check", path], check=True)
+    bare = write_h5(folder, table(), skip=("mask", "top_k"))
+    assert load_table(bare).mask is None and load_table(bare).top_k == PAIRS
+    subprocess.run([PROBE, "check", bare], check=True)
+    bad = np.ones((LAYERS, HEADS, PAIRS), np.uint8)
+    for exchange, words in (({"scale_factor": np.array([1, np.nan, 2])}, "scale_factor[1]"),
+                            ({"inv_freq": np.full(PAIRS, np.inf)}, "inv_freq[0]"),
+                            ({"mask": bad[:, 1:]}, "mask"), ({"mask": bad}, "marks 8"),
+                            ({"mask": bad * 2}, ""), ({"top_k": np.int64(9)}, "top_k is 9"),
+                            ({"local_window": np.int64(0)}, "window"),
+                            ({"local_window": np.arange(2)}, "local_window"),
+                            ({"scale_factor": np.float64(2)}, "scale_factor")):
+        refused(write_h5(folder, table(), **exchange), words)
+    refused(write_h5(folder, table(), skip=("scale_factor",)), "scale_factor")
+    path = write_h5(folder, table())
+    with h5py.File(path, "r+") as file:
+        file.attrs["schema_version"] = "2.0.0"
+    refused(path, "2.0.0")
+    path = write_h5(folder, table())
+    with open(path, "r+b") as file:
+        file.truncate(os.path.getsize(path) // 2)
+    refused(path, "cannot be read")
+
+
+def test_another_model(folder):
+    loaded = load_table(write(folder, table()))
+    sizes = dict(n_layers=LAYERS, n_heads=HEADS, n_kv_heads=KV_HEADS, head_dim=DIM)
+    loaded.check_model("llama", **sizes)
+    loaded.check_frequencies(np.float32(loaded.inv_freq), 1.0)
+    wrong = [lambda: loaded.check_model("qwen2", **sizes),
+             lambda: loaded.check_frequencies(loaded.inv_freq ** 1.1, 1.0),
+             lambda: loaded.check_frequencies(loaded.inv_freq[1:], 1.0),
+             lambda: loaded.check_frequencies(loaded.inv_freq, 1.2)]
+    wrong += [lambda name=name: loaded.check_model("llama", **dict(sizes, **{name: 3}))
+              for name in sizes]
+    for attempt in wrong:
+        try:
+            attempt()
+        except TableError as error:
+            assert "table was made for" in str(error)
+        else:
+            raise AssertionError("another model was accepted")
+    core = Attention(loaded)
+    for q, k, layer in (((1, HEADS, 3, DIM), (1, HEADS, 3, DIM), 0),
+                        ((1, HEADS, 4, DIM), (1, KV_HEADS, 3, DIM), 0),
+                        ((1, HEADS, 3, DIM), (1, KV_HEADS, 3, DIM), LAYERS)):
+        try:
+            core(torch.zeros(q), torch.zeros(k), torch.zeros(k), layer)
+        except ValueError as error:
+            assert "do not fit" in str(error)
+        else:
+            raise AssertionError(f"accepted q {q} k {k} layer {layer}")
+
+
+if __name__ == "__main__":
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            with tempfile.TemporaryDirectory() as scratch:
+                test(scratch)
+            print("passed:", name)
