@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""transformers under the adapter against the engine, for the same tables; by hand, with a Python that
+has transformers 5:
+
+    python3 tests/golden/adapter_transformers.py [--probe build/tests/adapter_probe] [--samples 10]
+
+Writes what it measured to adapter_transformers.json beside it. Fails when a logit differs by more
+than 1e-4 of the spread of the logits, or when needle recall does not agree.
+"""
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import tokenizers
+import torch
+import transformers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "outputs", "transformers"))
+import dpe_transformers  # noqa: E402
+from dpe_attention import TableError  # noqa: E402
+
+LIMIT = 1e-4
+
+
+def make_table(path, model, length, window, scales, share):
+    """A table for the model in the JSON form, its key pairs drawn for each head."""
+    config = model.config
+    dim = model.base_model.layers[0].self_attn.head_dim
+    pairs, groups = dim // 2, len(scales)
+    top_k = max(1, int(share * pairs))
+    draw = random.Random(1)
+    theta = config.rope_parameters["rope_theta"]
+    table = {"schema_name": "dpe-table", "schema_version": "1.0.0", "adapter_required": True,
+             "model": {"model_type": config.model_type, "fingerprint": "0",
+                       "n_layers": config.num_hidden_layers, "n_heads": config.num_attention_heads,
+                       "n_kv_heads": config.num_key_value_heads, "head_dim": dim},
+             "trained_length": config.max_position_embeddings, "evaluated_length": length,
+             "local_window": window, "top_k": top_k, "near_rule": "distance < local_window",
+             "rounding": "separable", "angle_precision": "f32", "pair_layout": "half-split",
+             "group_edge": [g * pairs // groups for g in range(groups + 1)],
+             "effective_length": [length / s for s in scales], "scale_factor": scales,
+             "attention_scaling": 1.0, "inv_freq": [theta ** (-2.0 * j / dim) for j in range(pairs)],
+             "key_pairs": [[sorted(draw.sample(range(pairs), top_k))
+                            for _ in range(config.num_attention_heads)]
+                           for _ in range(config.num_hidden_layers)]}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(table, file)
+    return path
+
+
+def load(folder):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model.eval()
+
+
+def error(found, expected):
+    """Largest difference over the spread."""
+    found = found.numpy() if isinstance(found, torch.Tensor) else found
+    return float(np.abs(found - expected).max() / (expected.max() - expected.min()))
+
+
+def decode(model, ids, first):
+    """Logits of all tokens: `first` at once, the others one by one with the cache."""
+    out = model(torch.tensor([ids[:first]]), use_cache=True)
+    parts, cache = [out.logits[0]], out.past_key_values
+    for token in ids[first:]:
+        out = model(torch.tensor([[token]]), past_key_values=cache, use_cache=True)
+        parts.append(out.logits[0])
+    return torch.cat(parts)
+
+
+def padded(model, ids):
+    """The same text beside itself with 5 tokens of padding on the left and 5 cut off at its end."""
+    batch = torch.tensor([ids, [0] * 5 + ids[:-5]])
+    mask = torch.ones_like(batch)
+    mask[1, :5] = 0
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    logits = model(batch, attention_mask=mask, position_ids=positions).logits
+    return logits[0], logits[1, 5:]
+
+
+def compare_logits(args, scratch, folder, ids, table_options):
+    model = load(folder)
+    native = model(torch.tensor([ids])).logits[0]
+    table = make_table(os.path.join(scratch, "table.json"), model, **table_options)
+    raw, out = os.path.join(scratch, "in"), os.path.join(scratch, "out")
+    np.array(ids, np.int32).tofile(raw)
+    subprocess.run([args.probe, "logits", folder, table, raw, out], check=True)
+    engine = np.fromfile(out, np.float32).reshape(len(ids) + 1, -1)
+    dpe_transformers.apply(model, table, query_block=64)
+    whole = model(torch.tensor([ids])).logits[0]
+    left, right = padded(model, ids)
+    result = {"tokens": len(ids), "dpe_to_native": error(native, engine[:-1]),
+              "prefill": error(whole, engine[:-1]), "engine_prefill": error(whole[-1], engine[-1]),
+              "decode": error(decode(model, ids, len(ids) // 2), engine[:-1]),
+              "padded": max(error(left, engine[:-1]), error(right, engine[:-6]))}
+    dpe_transformers.remove(model)
+    assert torch.equal(model(torch.tensor([ids])).logits[0], native)
+    for name in ("prefill", "engine_prefill", "decode", "padded"):
+        assert result[name] <= LIMIT, (folder, result)
+    assert result["dpe_to_native"] > 100 * LIMIT, "the table changes nothing: this compares nothing"
+    return result
+
+
+def compare_needles(args, scratch, folder):
+    model = load(folder)
+    tokenizer = tokenizers.Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+    table = make_table(os.path.join(scratch, "table.json"), model, length=1024, window=32,
+                       scales=[8.0] * 8, share=1.0)
+    lines = subprocess.run([args.probe, "niah", folder, table,
+                            os.path.join(ROOT, "data", "sample", "test"), "1024",
+                            str(args.samples)], check=True, stdout=subprocess.PIPE, text=True)
+    lines = lines.stdout.splitlines()
+    dpe_transformers.apply(model, table)
+    result = {"samples": args.samples, "length": 1024, "engine_recall": 0.0,
+              "transformers_recall": 0.0, "same_tokens": 0}
+    for i in range(0, len(lines), 4):
+        prompt = torch.tensor([[int(token) for token in lines[i + 1].split()[1:]]])
+        expected = [int(token) for token in lines[i + 2].split()[1:]]
+        found = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
+                               max_new_tokens=max(1, len(expected)))
+        found = found[0, prompt.shape[1]:].tolist()
+        text = tokenizer.decode(found).lower()
+        references = lines[i + 3].split()[1:]
+        result["engine_recall"] += float(lines[i]) / args.samples
+        result["transformers_recall"] += \
+            sum(r.lower() in text for r in references) / len(references) / args.samples
+        result["same_tokens"] += found == expected
+    assert abs(result["engine_recall"] - result["transformers_recall"]) < 1e-6, result
+    return result
+
+
+def refusals(scratch):
+    """What must not run under a table says so."""
+    model = load(os.path.join(HERE, "llama"))
+    other = load(os.path.join(HERE, "qwen2"))
+    table = make_table(os.path.join(scratch, "table.json"), model, 64, 5, [2.0], 1.0)
+    ids = torch.arange(3, 15)[None]
+    native = other(ids).logits
+    count = 0
+    try:
+        dpe_transformers.apply(other, table)
+    except TableError:
+        count += 1
+    assert torch.equal(other(ids).logits, native), "a refused table changed the model"
+    dpe_transformers.apply(model, table)
+    right = torch.ones_like(ids)
+    right[0, -2:] = 0
+    packed = torch.cat((torch.arange(6), torch.arange(6)))[None]
+    static = transformers.StaticCache(config=model.config, max_cache_len=32)
+    for options in ({"attention_mask": right}, {"position_ids": packed, "use_cache": False},
+                    {"position_ids": torch.arange(1, 13)[None]}, {"past_key_values": static},
+                    {"attention_mask": torch.zeros(1, 1, 12, 12)}):
+        try:
+            model(ids, **options)
+        except NotImplementedError:
+            count += 1
+    assert count == 6, count
+    return {"refused": count}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--probe", default=os.path.join(ROOT, "build", "tests", "adapter_probe"))
+    parser.add_argument("--samples", type=int, default=10)
+    args = parser.parse_args()
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(1)
+    results = {"torch": torch.__version__, "transformers": transformers.__version__, "logits": {}}
+    with tempfile.TemporaryDirectory() as scratch:
+        results["refusals"] = refusals(scratch)
+        small = {"length": 64, "window": 7, "scales": [2.0, 3.5], "share": 0.6}
+        for name in ("llama", "mistral", "qwen2"):
+            folder = os.path.join(HERE, name)
+            with open(os.path.join(folder, "tokens.json"), encoding="utf-8") as file:
+                results["logits"][name] = compare_logits(args, scratch, folder, json.load(file), small)
+        reference = os.path.join(ROOT, "data", "reference")
+        draw = random.Random(2)
+        ids = [2558] + [draw.randrange(2558) for _ in range(299)]
+        results["logits"]["reference"] = compare_logits(
+            args, scratch, reference, ids,
+            {"length": 1024, "window": 30, "scales": [2.0, 4.0, 7.0, 8.0], "share": 0.75})
+        if args.samples > 0:
+            results["needles"] = compare_needles(args, scratch, reference)
+    text = json.dumps(results, indent=1)
+    print(text)
+    with open(os.path.join(HERE, "adapter_transformers.json"), "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
