@@ -1,11 +1,12 @@
 /* The engine behind files, for the tests of the Python adapter (adapter_core.py and
  * golden/adapter_transformers.py). Numbers are raw, as on the machine.
- *     check TABLE                       exit 0, or the reason and 65
- *     attention TABLE LAYER IN OUT      reference attention of one layer: IN = q
- * [tokens][heads][dim], k and v [kv heads][tokens][dim]; OUT = [tokens][heads][dim] logits MODEL
- * TABLE IN OUT         IN = int32 tokens; OUT = logits [tokens][vocab] fed one by one, then those
- * of the last token when fed at once niah MODEL TABLE CORPUS LENGTH N  a line for each needle
- * sample: recall, then "prompt …", "generated …" (ids), "reference …" each on its own line */
+ * - check TABLE: exit 0, or the reason and 65.
+ * - attention TABLE LAYER IN OUT: reference attention of one layer. IN: q
+ *   [tokens][heads][dim], then k and v [kv heads][tokens][dim]; OUT: [tokens][heads][dim].
+ * - logits MODEL TABLE IN OUT: IN: int32 tokens; OUT: logits [tokens][vocab] of tokens fed one by
+ *   one, then those of the last token when all are fed at once.
+ * - niah MODEL TABLE CORPUS LENGTH N: four lines for each needle sample: recall and max_new; then
+ *   "prompt", "generated" and their ids, "reference" and the values sought. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

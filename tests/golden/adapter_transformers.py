@@ -8,6 +8,7 @@ Writes what it measured to adapter_transformers.json beside it. Fails when a log
 than 1e-4 of the spread of the logits, or when needle recall does not agree.
 """
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -118,18 +119,22 @@ def compare_needles(args, scratch, folder):
                             os.path.join(ROOT, "data", "sample", "test"), "1024",
                             str(args.samples)], check=True, stdout=subprocess.PIPE, text=True)
     lines = lines.stdout.splitlines()
+    end = model.generation_config.eos_token_id
     dpe_transformers.apply(model, table)
-    result = {"samples": args.samples, "length": 1024, "engine_recall": 0.0,
-              "transformers_recall": 0.0, "same_tokens": 0}
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        weights = hashlib.sha256(file.read()).hexdigest()
+    result = {"samples": args.samples, "length": 1024, "weights_sha256": weights,
+              "engine_recall": 0.0, "transformers_recall": 0.0, "same_tokens": 0}
     for i in range(0, len(lines), 4):
         prompt = torch.tensor([[int(token) for token in lines[i + 1].split()[1:]]])
         expected = [int(token) for token in lines[i + 2].split()[1:]]
+        recall, room = lines[i].split()
         found = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
-                               max_new_tokens=max(1, len(expected)))
-        found = found[0, prompt.shape[1]:].tolist()
+                               max_new_tokens=int(room))
+        found = [token for token in found[0, prompt.shape[1]:].tolist() if token != end]
         text = tokenizer.decode(found).lower()
         references = lines[i + 3].split()[1:]
-        result["engine_recall"] += float(lines[i]) / args.samples
+        result["engine_recall"] += float(recall) / args.samples
         result["transformers_recall"] += \
             sum(r.lower() in text for r in references) / len(references) / args.samples
         result["same_tokens"] += found == expected
