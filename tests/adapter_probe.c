@@ -57,7 +57,7 @@ static dpe_status attend(const struct dpe_table_values *values, const struct dpe
     if (status != DPE_OK) {
         return status;
     }
-    status = dpe_rotation_make(&plan, call.capacity, &rotation, err);
+    status = dpe_rotation_make(&plan, call.capacity, 1, &rotation, err);
     call.plan = &plan;
     call.rotation = &rotation;
     call.out = dpe_alloc_zero(bytes, 1);
