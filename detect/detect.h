@@ -27,6 +27,8 @@ struct dpe_detect_params {
     int n_groups;           /**< C equal ranges of pairs */
     int n_lengths;
     int64_t lengths[DPE_DETECT_MAX_LENGTHS]; /**< detecting lengths t, ascending, w ≤ t ≤ L */
+    const uint8_t *mask; /**< [n_layers][n_heads][n_pairs] pairs that move; NULL = all (the paper);
+                              borrowed for the grid's life */
 };
 
 /** min(1024, L0/8), at least 1. */

@@ -156,6 +156,7 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
         .n_groups = grid->params.n_groups,
         .edges = grid->edges,
         .scale = scale,
+        .mask = grid->params.mask,
     };
     return dpe_plan_make_dpe(&dpe, context, plan, err);
 }

@@ -35,6 +35,7 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
         .trained_length = trained,
         .window = args->window > 0 ? args->window : dpe_detect_default_window(trained),
         .n_groups = (int)args->groups,
+        .mask = inputs->mask,
     };
     dpe_status status =
         dpe_detect_parse_lengths(args->lengths, &params, &inputs->skipped_lengths, err);
@@ -129,6 +130,9 @@ dpe_status inputs_open(struct detect_inputs *inputs, const struct detect_argumen
     const struct dpe_corpus_options corpus_options = {.split = args->split};
     dpe_status status = dpe_model_open(args->model, &model_options, &inputs->model, err);
     if (status == DPE_OK) {
+        status = inputs_key_pairs(inputs, err);
+    }
+    if (status == DPE_OK) {
         status = make_grid(inputs, err);
     }
     if (status == DPE_OK) {
@@ -153,6 +157,7 @@ void inputs_close(struct detect_inputs *inputs)
     }
     free(inputs->books);
     dpe_detect_grid_free(&inputs->grid);
+    free(inputs->mask);
     dpe_corpus_close(inputs->corpus);
     dpe_tokenizer_close(inputs->tokenizer);
     dpe_model_close(inputs->model);
@@ -176,6 +181,7 @@ dpe_status inputs_identity(const struct detect_inputs *inputs, struct dpe_identi
         {"niah", inputs->niah_spec},
         {"niah_template", inputs->niah_template},
         {"special_in_text", specials[inputs->niah.special]},
+        {"key_pairs", inputs->key_pairs},
         {"device", args->tool.device != NULL ? args->tool.device : "cpu"},
         {"dtype", "f32"},
         {"angle", "f32"},

@@ -404,6 +404,35 @@ static dpe_status put_validated_plans(const struct dpe_detect_report *report, st
 /* ------------------------------------------------------------------------- table, model and texts
  */
 
+/* The pairs that moved, where they are not all. */
+static dpe_status put_key_pairs(const struct dpe_detect_report *report, struct dpe_h5 *table,
+                                struct dpe_error *err)
+{
+    const struct dpe_detect_grid *grid = report->grid;
+    const struct dpe_config *config = report->context->config;
+    const uint8_t *mask = grid->params.mask;
+    if (mask == NULL) {
+        return DPE_OK;
+    }
+    int64_t top_k = 0;
+    for (int64_t j = 0; j < grid->n_pairs; j++) {
+        top_k += mask[j];
+    }
+    const struct axis axes[] = {
+        {"/layer", config->n_layers}, {"/head", config->n_heads}, {"/pair", grid->n_pairs}};
+    const struct entry entry = {
+        "/mask", DPE_COL_U8, mask, "whether a pair is a key pair of its head", "1", "no yes"};
+    const struct entry count = {"/top_k", DPE_COL_I64, &top_k, "key pairs of each head", "1", NULL};
+    dpe_status status = put_count(table, "/layer", config->n_layers, "layer", err);
+    if (status == DPE_OK) {
+        status = put_count(table, "/head", config->n_heads, "query head", err);
+    }
+    if (status == DPE_OK) {
+        status = put(table, "/table", &entry, axes, 3, err);
+    }
+    return status == DPE_OK ? put(table, "/table", &count, NULL, 0, err) : status;
+}
+
 static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h5 *table,
                             struct dpe_error *err)
 {
@@ -435,13 +464,14 @@ static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h
         {"/attention_scaling", DPE_COL_F64, &attention,
          "factor on queries and on keys; logits carry its square", "1", NULL},
     };
-    static const struct text_attribute texts[] = {
+    const struct text_attribute texts[] = {
         {"near_rule", "distance < local_window"},
         {"rounding", "separable: floor(m/s) - floor(n/s) + w - floor(w/s)"},
         {"angle_precision", "f32"},
         {"pair_layout", "half-split: components j and j + head_dim/2; interleaved runtimes "
                         "permute"},
-        {"key_pairs", "all pairs of every head"},
+        {"key_pairs", params->mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
+                                           : "all pairs of every head"},
         {"adapter_required", "true"},
     };
     dpe_status status = put_all(table, "/table", groups, COUNT(groups), &group, 1, err);
@@ -453,6 +483,9 @@ static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h
     }
     if (status == DPE_OK) {
         status = put_all(table, "/table", scalars, COUNT(scalars), NULL, 0, err);
+    }
+    if (status == DPE_OK) {
+        status = put_key_pairs(report, table, err);
     }
     return status == DPE_OK ? put_texts(table, "/table", texts, COUNT(texts), err) : status;
 }

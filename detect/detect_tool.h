@@ -12,6 +12,8 @@
 struct detect_arguments {
     struct dpe_tool_options tool;
     const char *model, *corpus, *output, *niah, *lengths, *chat_template, *split;
+    const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
+    double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl, dry_run;
     int64_t length, trained_length, window, samples, groups;
     uint64_t seed;
@@ -28,6 +30,8 @@ struct detect_inputs {
     struct dpe_plan_context context;
     struct dpe_detect_grid grid;
     int skipped_lengths;
+    uint8_t *mask;       /**< key pairs that move, NULL = all pairs */
+    char key_pairs[160]; /**< what decides the mask, for the identity */
     struct dpe_niah_params niah;
     char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
     const char **books;                     /**< [ppl samples] ids, borrowed from the corpus */
@@ -44,6 +48,9 @@ struct detect_inputs {
 dpe_status inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
                        bool config_only, struct dpe_error *err);
 void inputs_close(struct detect_inputs *inputs);
+/** Read --scale-pairs: the mask of the top-k pairs of each head; DPE_BAD_DATA when the profile is
+ * of another model. Without that option all pairs move. */
+dpe_status inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err);
 /** Everything that decides a result. */
 dpe_status inputs_identity(const struct detect_inputs *inputs, struct dpe_identity *identity,
                            struct dpe_error *err);

@@ -1,4 +1,5 @@
 /* dpe-detect: a model folder goes in, a table of effective lengths comes out. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,8 @@ enum option_key {
     KEY_GROUPS,
     KEY_LENGTHS,
     KEY_WINDOW,
+    KEY_SCALE_PAIRS,
+    KEY_TOP_K,
     KEY_TRAINED_LENGTH,
     KEY_CHAT_TEMPLATE,
     KEY_SEED,
@@ -48,6 +51,9 @@ static const struct argp_option options_table[] = {
      3},
     {"window", KEY_WINDOW, "W", 0,
      "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 3},
+    {"scale-pairs", KEY_SCALE_PAIRS, "NORMS.h5", 0,
+     "Move only the key pairs of a profile by dpe-norms (default: all pairs, as the paper)", 3},
+    {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share such as 0.75", 3},
     {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
      "Trained length (default: max_position_embeddings)", 3},
     {0},
@@ -75,6 +81,7 @@ static error_t parse_numbers(int key, char *arg, struct argp_state *state,
                              struct detect_arguments *args)
 {
     int64_t seed = 0;
+    char *end = NULL;
     switch (key) {
     case 'l':
         parse_count(state, "--length", arg, &args->length);
@@ -90,6 +97,13 @@ static error_t parse_numbers(int key, char *arg, struct argp_state *state,
         return 0;
     case KEY_WINDOW:
         parse_count(state, "--window", arg, &args->window);
+        return 0;
+    case KEY_TOP_K:
+        args->top_k = strtod(arg, &end);
+        if (end == arg || *end != '\0' || !(args->top_k > 0.0) || args->top_k > 65536.0 ||
+            (args->top_k >= 1.0 && args->top_k != floor(args->top_k))) {
+            argp_error(state, "--top-k: expected a count or a share below 1, found '%s'", arg);
+        }
         return 0;
     case KEY_TRAINED_LENGTH:
         parse_count(state, "--trained-length", arg, &args->trained_length);
@@ -133,6 +147,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_LENGTHS:
         args->lengths = arg;
         return 0;
+    case KEY_SCALE_PAIRS:
+        args->scale_pairs = arg;
+        return 0;
     case KEY_CHAT_TEMPLATE:
         args->chat_template = arg;
         return 0;
@@ -150,6 +167,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
                        : args->length == 0    ? "--length L"
                        : args->corpus == NULL ? "--corpus PATH"
                                               : "--output OUT.h5");
+        }
+        if ((args->scale_pairs != NULL) != (args->top_k > 0.0)) {
+            argp_error(state, "--scale-pairs NORMS.h5 and --top-k K go together");
         }
         return 0;
     default:
