@@ -314,7 +314,8 @@ dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *valid
 
 /** What the live line shows. */
 struct dpe_detect_progress {
-    const char *stage; /**< "sweep" or "validate" */
+    const char *stage;     /**< "sweep" or "validate" */
+    int64_t round, rounds; /**< 1-based; plans_done counts within the round */
     int64_t plans_done, plans, rows_done, rows;
     double rate;         /**< rows per second, ≤ 0 = unknown */
     double seconds_left; /**< < 0 = unknown */

@@ -13,9 +13,10 @@ static const double nonfinite_limit = 0.05;
 /* Rows of one stage: how many there are and how many are missing. */
 struct tally {
     int64_t rows, rows_missing;
-    int64_t missing[2];    /* per task */
-    int64_t *plan_missing; /* [plans] */
-    int plans, plans_missing;
+    int64_t missing[2]; /* per task */
+    int plans;
+    int plan;      /* at work */
+    int64_t round; /* from 0 */
 };
 
 struct sweep {
@@ -96,7 +97,10 @@ static void show_progress(struct sweep *sweep)
     const struct tally *tally = &sweep->tally;
     double done = 0.0;
     double total = 0.0;
+    int64_t most = 0;
     for (int i = 0; i < sweep->inputs->n_tasks; i++) {
+        int64_t samples = sweep->stage->n_samples[i];
+        most = samples > most ? samples : most;
         int64_t missing = tally->missing[i] + sweep->later[i];
         total += sweep->flops[i] * (double)sweep->planned_rows[i];
         done += sweep->flops[i] * (double)(sweep->planned_rows[i] - missing);
@@ -109,7 +113,9 @@ static void show_progress(struct sweep *sweep)
     bool sweeping = sweep->stage->n_plans == sweep->inputs->grid.n_configs;
     const struct dpe_detect_progress progress = {
         .stage = sweep->stage->name,
-        .plans_done = tally->plans - tally->plans_missing,
+        .round = tally->round + 1,
+        .rounds = (most + PER_ROUND - 1) / PER_ROUND,
+        .plans_done = tally->rows_missing == 0 ? tally->plans : tally->plan,
         .plans = tally->plans,
         .rows_done = tally->rows - tally->rows_missing,
         .rows = tally->rows,
@@ -142,17 +148,11 @@ static void add_to_best(struct sweep *sweep, int plan, const struct dpe_row *row
 }
 
 /* Count what the stage has and lacks. */
-static dpe_status take_stock(struct sweep *sweep, const struct dpe_detect_stage *stage,
-                             struct dpe_error *err)
+static void take_stock(struct sweep *sweep, const struct dpe_detect_stage *stage)
 {
     struct tally *tally = &sweep->tally;
     sweep->stage = stage;
-    free(tally->plan_missing);
     *tally = (struct tally){.plans = stage->n_plans};
-    tally->plan_missing = dpe_alloc_zero((size_t)stage->n_plans, sizeof *tally->plan_missing);
-    if (tally->plan_missing == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d plans", stage->n_plans);
-    }
     for (int p = 0; p < stage->n_plans; p++) {
         for (int i = 0; i < stage->n_tasks; i++) {
             for (int64_t s = 0; s < stage->n_samples[i]; s++) {
@@ -161,7 +161,6 @@ static dpe_status take_stock(struct sweep *sweep, const struct dpe_detect_stage 
                 tally->rows++;
                 if (row == NULL) {
                     tally->missing[i]++;
-                    tally->plan_missing[p]++;
                     tally->rows_missing++;
                 } else {
                     sweep->n_nonfinite += row->status == DPE_ROW_NONFINITE;
@@ -169,9 +168,7 @@ static dpe_status take_stock(struct sweep *sweep, const struct dpe_detect_stage 
                 }
             }
         }
-        tally->plans_missing += tally->plan_missing[p] > 0;
     }
-    return DPE_OK;
 }
 
 static dpe_status check_nonfinite(const struct sweep *sweep, struct dpe_error *err)
@@ -255,8 +252,8 @@ static dpe_status after_row(void *user, int task, int plan, const struct dpe_row
     sweep->n_nonfinite += row->status == DPE_ROW_NONFINITE;
     tally->rows_missing--;
     tally->missing[task]--;
-    tally->plan_missing[plan]--;
-    tally->plans_missing -= tally->plan_missing[plan] == 0;
+    tally->plan = plan;
+    tally->round = (row->sample - sweep->stage->first[task]) / PER_ROUND;
     add_to_best(sweep, plan, row);
     show_progress(sweep);
     return check_nonfinite(sweep, err);
@@ -270,10 +267,8 @@ static dpe_status run_stage(struct sweep *sweep, const struct dpe_detect_stage *
 {
     const struct dpe_detect_hooks hooks = {
         .user = sweep, .session = open_session, .before = before_row, .after = after_row};
-    dpe_status status = take_stock(sweep, stage, err);
-    if (status == DPE_OK) {
-        status = check_nonfinite(sweep, err);
-    }
+    take_stock(sweep, stage);
+    dpe_status status = check_nonfinite(sweep, err);
     if (status != DPE_OK || sweep->tally.rows_missing == 0) {
         return status;
     }
@@ -497,7 +492,6 @@ dpe_status detect_run(struct detect_inputs *inputs, double begin, struct dpe_det
     for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
         dpe_plan_free(&sweep.validated[v]);
     }
-    free(sweep.tally.plan_missing);
     free(sweep.sum);
     free(sweep.weight);
     free(sweep.best);

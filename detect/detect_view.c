@@ -377,10 +377,12 @@ static dpe_status put_difference(const char *name, const struct dpe_interval *d,
     if (d->n == 0) {
         return put(out, err, "%s: no valid pair\n", name);
     }
+    char value[24];
+    snprintf(value, sizeof value, p < 0.001 ? "p < 0.001" : "p = %.3f", p);
     return put(out, err,
-               width >= 60 ? "%-13s %+.3f [%+.3f, %+.3f]  p = %.3f, %lld pairs\n"
-                           : "%s\n %+.3f\n [%+.3f,%+.3f]\n p = %.3f, %lld\n",
-               name, d->mean, d->low, d->high, p, (long long)d->n);
+               width >= 60 ? "%-13s %+.3f [%+.3f, %+.3f]  %s, %lld pairs\n"
+                           : "%s\n %+.3f\n [%+.3f,%+.3f]\n %s, %lld\n",
+               name, d->mean, d->low, d->high, value, (long long)d->n);
 }
 
 dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation, int width,
@@ -460,9 +462,13 @@ static void line_at(const struct dpe_detect_progress *p, int detail, char *text,
         append(text, size, "%s ", p->stage);
     }
     if (detail == 0) {
+        append(text, size, "round %lld/%lld, ", (long long)p->round, (long long)p->rounds);
         append(text, size, "%lld/%lld configurations, %lld/%lld samples", (long long)p->plans_done,
                (long long)p->plans, (long long)p->rows_done, (long long)p->rows);
     } else if (detail <= 4) {
+        if (detail <= 2) {
+            append(text, size, "%lld/%lld ", (long long)p->round, (long long)p->rounds);
+        }
         append(text, size, "%lld/%lld cfg %lld/%lld", (long long)p->plans_done, (long long)p->plans,
                (long long)p->rows_done, (long long)p->rows);
     } else {

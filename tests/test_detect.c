@@ -654,6 +654,8 @@ static void live_lines_fit_and_keep_what_matters(void **state)
     (void)state;
     const int64_t best[8] = {65536, 16384, -1, 16384, 4096, 4096, 8192, 32768};
     const struct dpe_detect_progress progress = {.stage = "sweep",
+                                                 .round = 2,
+                                                 .rounds = 4,
                                                  .plans_done = 12,
                                                  .plans = 57,
                                                  .rows_done = 345,
@@ -676,8 +678,9 @@ static void live_lines_fit_and_keep_what_matters(void **state)
         }
     }
     dpe_detect_live_line(&progress, 200, line, sizeof line);
-    assert_string_equal(line, "sweep 12/57 configurations, 345/912 samples, 1.9 samples/s, "
-                              "1:06:40 left, best 64k 16k - 16k 4k 4k 8k 32k");
+    assert_string_equal(line,
+                        "sweep round 2/4, 12/57 configurations, 345/912 samples, 1.9 samples/s, "
+                        "1:06:40 left, best 64k 16k - 16k 4k 4k 8k 32k");
 }
 
 static void validation_says_plainly_when_it_did_not_help(void **state)

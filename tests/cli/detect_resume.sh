@@ -135,5 +135,26 @@ python3 -c 'import json, sys
 detect -o "$work/quiet.h5" --quiet || fail "--quiet: $(cat "$work/err")"
 grep -v warning "$work/err" && fail "--quiet talks"
 
+# Logits that are not numbers: rows that say so, exit 70 once they are too many, also when resumed.
+python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/nan" nan || exit 1
+for again in "" again; do
+    detect -o "$work/nan.h5" --model "$work/nan"
+    code=$?
+    [ $code = 70 ] || fail "NaN weights $again: expected exit 70, got $code: $(cat "$work/err")"
+    grep -q "NaN or Inf" "$work/err" || fail "NaN weights $again: $(cat "$work/err")"
+    complete "$work/nan.h5" 0
+done
+h5dump -d /rows/layer "$work/nan.h5" | grep -q "(0): 0" || fail "NaN weights: the layer is not named"
+
+# A dry run needs no weights and writes nothing; what it prints is a plan.
+python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/huge" huge || exit 1
+detect --model "$work/huge" --length 8192 --lengths auto --groups 8 --task ppl --samples 1 --dry-run
+code=$?
+[ $code = 65 ] || fail "dry run on books that are too short: expected exit 65, got $code"
+"$bin/dpe-detect" --model "$work/huge" --corpus "$root/data/sample" --length 8192 --dry-run \
+    >"$work/out" 2>"$work/err" || fail "dry run of 70B: $(cat "$work/err")"
+grep -q "GiB of weights" "$work/out" && grep -q "not measured" "$work/out" ||
+    fail "dry run of 70B: $(cat "$work/out")"
+
 [ $failed = 0 ] && echo "$kills kills, sweep of $took ms: all promises kept"
 exit $failed

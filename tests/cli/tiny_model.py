@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""tiny_model.py TOKENIZER_JSON OUT_DIR: a Llama folder with random weights (seed 1), one layer wide
-enough for nothing but fast tests; no packages needed."""
+"""tiny_model.py TOKENIZER_JSON OUT_DIR [KIND]: a Llama folder with random weights (seed 1), one layer
+wide enough for nothing but fast tests; no packages needed. KIND nan: a weight is not a number; KIND
+huge: the configuration of a 70B model without any weights."""
 
 import array
 import json
@@ -14,7 +15,8 @@ VOCAB, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, MLP = 2560, 16, 2, 1, 16, 16
 
 
 def main():
-    tokenizer, out = sys.argv[1:]
+    tokenizer, out = sys.argv[1:3]
+    kind = sys.argv[3] if len(sys.argv) > 3 else ""
     os.makedirs(out)
     shutil.copyfile(tokenizer, os.path.join(out, "tokenizer.json"))
     config = {
@@ -24,8 +26,14 @@ def main():
         "max_position_embeddings": 64, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
         "vocab_size": VOCAB, "tie_word_embeddings": True, "torch_dtype": "float32",
     }
+    if kind == "huge":
+        config.update(hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, vocab_size=128256,
+                      num_attention_heads=64, num_key_value_heads=8, head_dim=128,
+                      max_position_embeddings=8192, tie_word_embeddings=False, torch_dtype="bfloat16")
     with open(os.path.join(out, "config.json"), "w") as file:
         json.dump(config, file, indent=2)
+    if kind == "huge":
+        return
     layer = "model.layers.0."
     shapes = {
         "model.embed_tokens.weight": (VOCAB, HIDDEN),
@@ -45,6 +53,8 @@ def main():
     for name, shape in shapes.items():
         n = shape[0] * (shape[1] if len(shape) > 1 else 1)
         values = array.array("f", (random.gauss(0.0, 1.0) for _ in range(n)))
+        if kind == "nan" and name.endswith("v_proj.weight"):
+            values[0] = float("nan")
         if sys.byteorder == "big":
             values.byteswap()
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + 4 * n]}
