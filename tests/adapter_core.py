@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The PyTorch core of the transformers adapter against the engine: adapter_core.py PROBE ADAPTER.
+"""The PyTorch core of the transformers adapter against the engine: adapter_core.py PROBE EXPORT ADAPTER.
 
-PROBE is adapter_probe, ADAPTER the folder outputs/transformers. Exits with 125 when torch is not
-there."""
+PROBE is adapter_probe, EXPORT dpe-export, ADAPTER the folder outputs/transformers. Exits with 125 when
+torch is not there."""
 import json
 import os
 import subprocess
@@ -17,8 +17,8 @@ except ImportError as missing:
     print("skipped:", missing)
     sys.exit(125)
 
-PROBE = sys.argv[1]
-sys.path.insert(0, sys.argv[2])
+PROBE, EXPORT = sys.argv[1:3]
+sys.path.insert(0, sys.argv[3])
 from dpe_attention import Attention, TableError, load_table  # noqa: E402
 
 torch.set_num_threads(1)
@@ -132,6 +132,8 @@ def test_half_precision(folder):
     high = Attention(loaded)(q.float(), k.float(), v.float(), 0)
     assert low.dtype == torch.bfloat16
     assert spread_error(low.float().numpy(), high.numpy()) < 2.0 ** -8
+    rough = Attention(loaded, compute=torch.bfloat16)(q, k, v, 0)
+    assert spread_error(rough.float().numpy(), high.numpy()) < 2.0 ** -5
 
 
 def refused(path, words):
@@ -270,6 +272,20 @@ def test_hdf5(folder):
     with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) // 2)
     refused(path, "cannot be read")
+
+
+def test_written_by_dpe_export(folder):
+    """Both forms as the tool writes them, not as this file thinks it does."""
+    ours = write(folder, table(scaling=1.1))
+    expected = vars(load_table(ours))
+    for name in ("exported.h5", "again.json"):
+        path = os.path.join(folder, name)
+        subprocess.run([EXPORT, ours, "-o", path], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+        found = vars(load_table(path))
+        for key, value in expected.items():
+            assert np.array_equal(found[key], value), (name, key)
+        ours = path
 
 
 def test_another_model(folder):
