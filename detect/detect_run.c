@@ -288,7 +288,7 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
     const struct dpe_detect_grid *grid = &inputs->grid;
     static const int64_t first[2] = {0, 0};
     size_t n = (size_t)grid->n_configs;
-    const struct dpe_plan **plans = dpe_alloc(n, sizeof *plans);
+    const struct dpe_plan **plans = dpe_alloc(n, sizeof(void *));
     const char **keys = dpe_alloc(n, sizeof *keys);
     dpe_status status = DPE_OK;
     if (plans == NULL || keys == NULL) {
@@ -362,7 +362,9 @@ static dpe_status validate_stage(struct sweep *sweep, struct dpe_error *err)
                                            .keys = keys,
                                            .per_round = PER_ROUND};
     memset(sweep->later, 0, sizeof sweep->later);
-    return run_stage(sweep, &stage, err);
+    status = run_stage(sweep, &stage, err);
+    sweep->stage = NULL;
+    return status;
 }
 
 /* --------------------------------------------------------------------------------------- the whole

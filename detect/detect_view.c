@@ -145,7 +145,8 @@ static double share_of(const struct dpe_detect_ranking *ranking, double value, d
 }
 
 /* At least one column of the cell stays free before the number, one behind it for the mark. */
-static void cell_text(const struct dpe_detect_ranking *ranking, int cell, int width, char text[32])
+static void cell_text(const struct dpe_detect_ranking *ranking, int cell, int width, double share,
+                      char text[32])
 {
     double value = ranking->mean[cell];
     bool best = ranking->rank[cell] == 1;
@@ -168,8 +169,11 @@ static void cell_text(const struct dpe_detect_ranking *ranking, int cell, int wi
         } else {
             snprintf(number, sizeof number, "%.0e", value);
         }
+    } else if (digits == 3 && value < 999.5) {
+        snprintf(number, sizeof number, "%.0f", value);
     } else {
-        snprintf(number, sizeof number, value < 999.5 && digits >= 3 ? "%.0f" : "#", value);
+        /* No room for a perplexity: 9 is the best of the map, 0 the worst. */
+        snprintf(number, sizeof number, "%.0f", floor(share * 9.0));
     }
     if (width <= 2) {
         snprintf(text, 32, "%s%c", number, best ? '*' : ' ');
@@ -244,11 +248,11 @@ dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
         for (int t = 0; t < layout.columns && status == DPE_OK; t++) {
             int c = g * ranking->n_lengths + t;
             char text[32];
-            cell_text(ranking, c, layout.cell, text);
+            double share = share_of(ranking, ranking->mean[c], low, high);
+            cell_text(ranking, c, layout.cell, share, text);
             bool coloured = colour != DPE_DETECT_MONO && isfinite(ranking->mean[c]);
             if (coloured) {
-                status = put_colour(out, colour, share_of(ranking, ranking->mean[c], low, high),
-                                    ranking->rank[c] == 1, err);
+                status = put_colour(out, colour, share, ranking->rank[c] == 1, err);
             }
             if (status == DPE_OK) {
                 status = put(out, err, coloured ? "%s\033[0m" : "%s", text);
