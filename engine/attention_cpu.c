@@ -86,29 +86,36 @@ static void layout_thread(const struct dpe_cpu_kernels *kernels, int64_t head_di
     layout->thread_floats = total;
 }
 
-static struct layout lay_out(const struct dpe_cpu_kernels *kernels, struct dpe_copies q,
-                             struct dpe_copies k, int64_t n_heads, int64_t n_kv_heads,
-                             int64_t head_dim, int64_t keys, int64_t rows, int n_threads)
+/* What the layout depends on. */
+struct extent {
+    int64_t n_heads, n_kv_heads, head_dim, rows, keys;
+    int n_threads;
+};
+
+static struct layout lay_out(const struct dpe_cpu_kernels *kernels, const struct extent *extent,
+                             struct dpe_copies q, struct dpe_copies k)
 {
     struct layout layout = {.q = q, .k = k};
-    layout.group = n_heads / n_kv_heads;
-    layout.kv_heads_at_once = n_threads < n_kv_heads ? n_threads : n_kv_heads;
-    layout.panels = round_up(keys, kernels->panel) / kernels->panel;
-    layout.panel_floats = head_dim * kernels->panel;
-    layout.pack_floats = round_up(head_dim * kernels->mr + kernels->lanes, ALIGN);
-    layout.width = round_up(head_dim, kernels->lanes);
-    layout.pack_v = layout.width != head_dim;
+    int64_t d = extent->head_dim;
+    layout.group = extent->n_heads / extent->n_kv_heads;
+    layout.kv_heads_at_once =
+        extent->n_threads < extent->n_kv_heads ? extent->n_threads : extent->n_kv_heads;
+    layout.panels = round_up(extent->keys, kernels->panel) / kernels->panel;
+    layout.panel_floats = d * kernels->panel;
+    layout.pack_floats = round_up(d * kernels->mr + kernels->lanes, ALIGN);
+    layout.width = round_up(d, kernels->lanes);
+    layout.pack_v = layout.width != d;
     layout.copies_per_kv_head = k.n - k.n_masked + k.n_masked * layout.group;
-    layout_thread(kernels, head_dim, &layout);
+    layout_thread(kernels, d, &layout);
     uint64_t heads = (uint64_t)layout.kv_heads_at_once;
     uint64_t k_floats = dpe_bytes_times((uint64_t)layout.panels, (uint64_t)layout.panel_floats);
     k_floats = dpe_bytes_times(k_floats, heads * (uint64_t)layout.copies_per_kv_head);
-    uint64_t v_floats = dpe_bytes_times((uint64_t)keys, heads * (uint64_t)layout.width);
-    place(&layout.total, (uint64_t)round_up(rows, QUERY_ROWS));
+    uint64_t v_floats = dpe_bytes_times((uint64_t)extent->keys, heads * (uint64_t)layout.width);
+    place(&layout.total, (uint64_t)round_up(extent->rows, QUERY_ROWS));
     layout.k_at = place(&layout.total, k_floats);
     layout.v_at = place(&layout.total, layout.pack_v ? v_floats : 0);
     layout.thread_at =
-        place(&layout.total, dpe_bytes_times(layout.thread_floats, (uint64_t)n_threads));
+        place(&layout.total, dpe_bytes_times(layout.thread_floats, (uint64_t)extent->n_threads));
     return layout;
 }
 
@@ -116,9 +123,16 @@ uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
                                      const struct dpe_config *config, const struct dpe_plan *plan,
                                      int64_t capacity, int64_t rows, int n_threads)
 {
-    struct dpe_copies most = dpe_copies_most(plan);
-    struct layout layout = lay_out(kernels, most, most, config->n_heads, config->n_kv_heads,
-                                   config->head_dim, capacity, rows, n_threads);
+    const struct extent most = {
+        .n_heads = config->n_heads,
+        .n_kv_heads = config->n_kv_heads,
+        .head_dim = config->head_dim,
+        .rows = rows,
+        .keys = capacity,
+        .n_threads = n_threads,
+    };
+    struct dpe_copies copies = dpe_copies_most(plan);
+    struct layout layout = lay_out(kernels, &most, copies, copies);
     uint64_t many = rows > DPE_CPU_DECODE_ROWS ? dpe_bytes_times(layout.total, sizeof(float)) : 0;
     uint64_t few = dpe_cpu_decode_workspace(config, plan, capacity, n_threads);
     return many > few ? many : few;
@@ -292,20 +306,21 @@ static void tile_mixed(const struct item *item, const struct tile_row *tile, uns
 /* Keys of a step of the softmax: spans that all rows of the tile may see, and those after the
  * tile's first query, which rows before them must not touch (their values may not be finite). */
 struct step {
-    int64_t columns, n_spans, n_late;
-    struct dpe_cpu_span spans[DPE_CPU_MAX_SPANS];
+    int64_t columns, n_late;
+    struct dpe_cpu_spans seen;
     int64_t late_key[DPE_CPU_MAX_MR], late_column[DPE_CPU_MAX_MR];
 };
 
 static void step_add(struct step *step, const struct tile_row *tile, int64_t n0, int64_t panel)
 {
     int64_t end = n0 + panel < tile->first + 1 ? n0 + panel : tile->first + 1;
-    struct dpe_cpu_span *before = step->n_spans > 0 ? &step->spans[step->n_spans - 1] : NULL;
+    struct dpe_cpu_spans *seen = &step->seen;
+    struct dpe_cpu_span *before = seen->n > 0 ? &seen->spans[seen->n - 1] : NULL;
     if (before != NULL && before->row + before->count == n0 &&
         before->column + before->count == step->columns && end > n0) {
         before->count += end - n0;
     } else if (end > n0) {
-        step->spans[step->n_spans++] = (struct dpe_cpu_span){step->columns, n0, end - n0};
+        seen->spans[seen->n++] = (struct dpe_cpu_span){step->columns, n0, end - n0};
     }
     int64_t late = n0 > tile->first + 1 ? n0 : tile->first + 1;
     for (; late < n0 + panel && late <= tile->last; late++) {
@@ -324,7 +339,7 @@ static void attend(const struct item *item, const struct tile_row *tile, int64_t
     int n_bands = call->args->plan->n_bands;
     int64_t end = tile->last + 1 < n0 + DPE_CPU_BLOCK ? tile->last + 1 : n0 + DPE_CPU_BLOCK;
     struct step step;
-    step.columns = step.n_spans = step.n_late = 0;
+    step.columns = step.seen.n = step.n_late = 0;
     int block_whole = -1;
     if (touching_bands(tile, n_bands, n0, n0 + DPE_CPU_BLOCK, &block_whole) == 0) {
         return;
@@ -358,12 +373,10 @@ static void attend(const struct item *item, const struct tile_row *tile, int64_t
                          ? call->packed_v + item->slot * call->keys * layout->width
                          : call->args->v + kv_head * call->args->capacity * layout->width;
     float *o = item->o + r * layout->width;
-    kernels->accumulate(item->s, step.spans, step.n_spans, v, layout->width, alpha, o,
-                        layout->width, layout->width);
+    kernels->accumulate(item->s, &step.seen, v, alpha, o, layout->width);
     for (int64_t i = 0; i < step.n_late; i++) {
         kernels->accumulate_row(item->s + step.late_column[i], step.late_key[i] - tile->first,
-                                v + step.late_key[i] * layout->width, o, layout->width,
-                                layout->width);
+                                v + step.late_key[i] * layout->width, o, layout->width);
     }
 }
 
@@ -445,9 +458,16 @@ static struct item thread_item(const struct call *call)
 static void attention_many(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args)
 {
     struct call call = {.kernels = kernels, .args = args, .keys = args->start + args->rows};
-    call.layout = lay_out(kernels, dpe_copies_find(args->plan, args->rotation->q_table),
-                          dpe_copies_find(args->plan, args->rotation->k_table), args->n_heads,
-                          args->n_kv_heads, args->head_dim, call.keys, args->rows, args->n_threads);
+    const struct extent extent = {
+        .n_heads = args->n_heads,
+        .n_kv_heads = args->n_kv_heads,
+        .head_dim = args->head_dim,
+        .rows = args->rows,
+        .keys = call.keys,
+        .n_threads = args->n_threads,
+    };
+    call.layout = lay_out(kernels, &extent, dpe_copies_find(args->plan, args->rotation->q_table),
+                          dpe_copies_find(args->plan, args->rotation->k_table));
     const struct layout *layout = &call.layout;
     call.factor = args->workspace;
     call.packed_k = call.factor + layout->k_at;

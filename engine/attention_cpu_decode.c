@@ -14,6 +14,7 @@ enum {
     TURNED = 32,               /* keys rotated at a time */
     HEADS = 4,                 /* heads at a time: what the kernel `dots` takes */
     ALIGN = 16,                /* floats */
+    SMALL_WORK = 1 << 21,      /* multiplications for which no second thread is woken */
 };
 
 #define LOG2_E 1.4426950408889634
@@ -49,21 +50,27 @@ static uint64_t aligned(uint64_t floats)
     return dpe_bytes_plus(floats, ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static struct layout lay_out(int64_t n_heads, int64_t n_kv_heads, int64_t head_dim, int n_copies,
-                             int64_t rows, int64_t keys, int n_threads)
+/* What the layout depends on. */
+struct extent {
+    int64_t n_heads, n_kv_heads, head_dim, rows, keys;
+    int q_copies, n_threads;
+};
+
+static struct layout lay_out(const struct extent *extent)
 {
-    struct layout layout = {.group = n_heads / n_kv_heads, .splits = (keys + SPLIT - 1) / SPLIT};
-    uint64_t d = (uint64_t)head_dim;
+    struct layout layout = {.group = extent->n_heads / extent->n_kv_heads,
+                            .splits = (extent->keys + SPLIT - 1) / SPLIT};
+    uint64_t d = (uint64_t)extent->head_dim;
     uint64_t group = (uint64_t)layout.group;
-    uint64_t heads = (uint64_t)(n_heads * rows);
+    uint64_t heads = (uint64_t)(extent->n_heads * extent->rows);
     layout.part_floats = aligned(group * (2 + d));
-    layout.part_at = aligned(dpe_bytes_times(heads * (uint64_t)n_copies, d));
-    uint64_t parts = (uint64_t)(rows * n_kv_heads * layout.splits);
+    layout.part_at = aligned(dpe_bytes_times(heads * (uint64_t)extent->q_copies, d));
+    uint64_t parts = (uint64_t)(extent->rows * extent->n_kv_heads * layout.splits);
     layout.thread_at = dpe_bytes_plus(layout.part_at, dpe_bytes_times(parts, layout.part_floats));
     layout.turned_at = group * DPE_CPU_BLOCK;
     layout.select_at = layout.turned_at + TURNED * d;
     layout.thread_floats = aligned(layout.select_at + d / 2);
-    uint64_t threads = dpe_bytes_times(layout.thread_floats, (uint64_t)n_threads);
+    uint64_t threads = dpe_bytes_times(layout.thread_floats, (uint64_t)extent->n_threads);
     layout.total = dpe_bytes_plus(layout.thread_at, threads);
     return layout;
 }
@@ -71,10 +78,16 @@ static struct layout lay_out(int64_t n_heads, int64_t n_kv_heads, int64_t head_d
 uint64_t dpe_cpu_decode_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                   int64_t capacity, int n_threads)
 {
-    struct layout layout =
-        lay_out(config->n_heads, config->n_kv_heads, config->head_dim, dpe_copies_most(plan).n,
-                DPE_CPU_DECODE_ROWS, capacity, n_threads);
-    return dpe_bytes_times(layout.total, sizeof(float));
+    const struct extent most = {
+        .n_heads = config->n_heads,
+        .n_kv_heads = config->n_kv_heads,
+        .head_dim = config->head_dim,
+        .rows = DPE_CPU_DECODE_ROWS,
+        .keys = capacity,
+        .q_copies = dpe_copies_most(plan).n,
+        .n_threads = n_threads,
+    };
+    return dpe_bytes_times(lay_out(&most).total, sizeof(float));
 }
 
 static void rotate_queries(const struct call *call, uint32_t *select)
@@ -132,8 +145,18 @@ static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, f
         if (copy->masked || g == 0) {
             call->kernels->rotate(&rotation, keys, d, count, item->turned);
         }
-        call->kernels->dots(item->turned, DPE_F32, count, d, q + g * ldq, ldq, heads,
-                            s + g * DPE_CPU_BLOCK, DPE_CPU_BLOCK);
+        struct dpe_cpu_dots dots = {
+            .w = item->turned,
+            .dtype = DPE_F32,
+            .n = count,
+            .k = d,
+            .rows = heads,
+            .x = q + g * ldq,
+            .ldx = ldq,
+            .out = s + g * DPE_CPU_BLOCK,
+            .ldo = DPE_CPU_BLOCK,
+        };
+        call->kernels->dots(&dots);
     }
 }
 
@@ -173,7 +196,8 @@ static void attend(const struct item *item, int64_t n0, int64_t end)
         struct dpe_cpu_softmax state = {factor, item->reference + g, item->sum + g, alpha};
         float *s = item->s + g * DPE_CPU_BLOCK;
         call->kernels->softmax(&state, heads, columns, s);
-        call->kernels->accumulate_few(s, heads, end - n0, v, alpha, item->o + g * d, d);
+        struct dpe_cpu_few few = {heads, end - n0, d, s, v, alpha};
+        call->kernels->accumulate_few(&few, item->o + g * d);
     }
 }
 
@@ -188,13 +212,14 @@ static void run_item(const struct call *call, int64_t index)
     const struct dpe_attention *args = call->args;
     const struct layout *layout = &call->layout;
     int64_t group = layout->group;
-    int64_t split = index % layout->splits;
-    int64_t row = index / layout->splits / args->n_kv_heads;
+    /* KV heads innermost: they share the rows of the tables. */
+    int64_t split = index / args->n_kv_heads % layout->splits;
+    int64_t row = index / args->n_kv_heads / layout->splits;
     float *thread = call->threads + (uint64_t)omp_get_thread_num() * layout->thread_floats;
     struct item item = {
         .call = call,
         .m = args->start + row,
-        .kv_head = index / layout->splits % args->n_kv_heads,
+        .kv_head = index % args->n_kv_heads,
         .s = thread,
         .turned = thread + layout->turned_at,
         .select = (uint32_t *)(void *)(thread + layout->select_at),
@@ -265,15 +290,23 @@ void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
         .q_copies = dpe_copies_find(args->plan, args->rotation->q_table),
         .k_copies = dpe_copies_find(args->plan, args->rotation->k_table),
     };
-    call.layout = lay_out(args->n_heads, args->n_kv_heads, args->head_dim, call.q_copies.n,
-                          args->rows, args->start + args->rows, args->n_threads);
+    const struct extent extent = {
+        .n_heads = args->n_heads,
+        .n_kv_heads = args->n_kv_heads,
+        .head_dim = args->head_dim,
+        .rows = args->rows,
+        .keys = args->start + args->rows,
+        .q_copies = call.q_copies.n,
+        .n_threads = args->n_threads,
+    };
+    call.layout = lay_out(&extent);
     call.q = args->workspace;
     call.parts = call.q + call.layout.part_at;
     call.threads = call.q + call.layout.thread_at;
     rotate_queries(&call, (uint32_t *)(void *)(call.threads + call.layout.select_at));
     int64_t items = args->rows * args->n_kv_heads * call.layout.splits;
-    /* Few keys are done before another thread has woken up. */
-#pragma omp parallel for num_threads(args->n_threads) schedule(dynamic, 1) if (items > 2)
+    int64_t work = args->rows * (args->start + args->rows) * args->n_heads * args->head_dim;
+#pragma omp parallel for num_threads(args->n_threads) schedule(dynamic, 1) if (work > SMALL_WORK)
     for (int64_t i = 0; i < items; i++) {
         run_item(&call, i);
     }

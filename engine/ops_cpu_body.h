@@ -34,6 +34,8 @@ static inline vec v_exp2(vec x)
     return exp2_reduced(v_max(v_set1(-127.0F), x));
 }
 
+#include "ops_cpu_body_attention.h"
+
 static void kernel_exp2(const float *x, int64_t n, float *y)
 {
     for (int64_t i = 0; i < n; i += VL) {
@@ -71,26 +73,25 @@ static void kernel_tile(const float *rows, const float *panel, int64_t k, float 
     }
 }
 
-static void kernel_add_tile(const float *c, int64_t rows, int64_t columns, const float *bias,
-                            bool keep, float *out, int64_t ldo)
+static void kernel_write_tile(const struct dpe_cpu_tile *tile, float *out, int64_t ldo)
 {
-    for (int64_t r = 0; r < rows; r++) {
-        const float *from = c + r * PANEL;
+    for (int64_t r = 0; r < tile->rows; r++) {
+        const float *from = tile->sums + r * PANEL;
         float *to = out + r * ldo;
         int64_t i = 0;
-        for (; i + VL <= columns; i += VL) {
+        for (; i + VL <= tile->columns; i += VL) {
             vec sum = v_load(from + i);
-            if (bias != NULL) {
-                sum = v_add(sum, v_load(bias + i));
+            if (tile->bias != NULL) {
+                sum = v_add(sum, v_load(tile->bias + i));
             }
-            if (keep) {
+            if (tile->keep) {
                 sum = v_add(sum, v_load(to + i));
             }
             v_store(to + i, sum);
         }
-        for (; i < columns; i++) {
-            float sum = bias != NULL ? from[i] + bias[i] : from[i];
-            to[i] = keep ? sum + to[i] : sum;
+        for (; i < tile->columns; i++) {
+            float sum = tile->bias != NULL ? from[i] + tile->bias[i] : from[i];
+            to[i] = tile->keep ? sum + to[i] : sum;
         }
     }
 }
@@ -150,33 +151,32 @@ static void kernel_pack_panel(const float *x, int64_t ld, int64_t n, int64_t k, 
     }
 }
 
-static void rotate_plain(const float *restrict cosine, const float *restrict sine,
-                         const float *restrict x, int64_t n_pairs, float *restrict out)
-{
-    for (int64_t j = 0; j < n_pairs; j++) {
-        float a = x[j];
-        float b = x[j + n_pairs];
-        out[j] = a * cosine[j] - b * sine[j];
-        out[j + n_pairs] = b * cosine[j] + a * sine[j];
-    }
-}
-
-static void rotate_selected(const struct dpe_cpu_rotation *rotation, int64_t row,
-                            const float *restrict x, float *restrict out)
+/* Row i of a rotation; `selected` is a constant after inlining. */
+static inline void rotate_row(bool selected, const struct dpe_cpu_rotation *rotation, int64_t i,
+                              const float *x, float *out)
 {
     int64_t n_pairs = rotation->n_pairs;
-    const float *cosine = rotation->cos + row * n_pairs;
-    const float *sine = rotation->sin + row * n_pairs;
-    const float *base_cosine = rotation->base_cos + row * n_pairs;
-    const float *base_sine = rotation->base_sin + row * n_pairs;
-    const uint32_t *select = rotation->select;
-    for (int64_t j = 0; j < n_pairs; j++) {
-        float moved_cosine = cosine[j];
-        float kept_cosine = base_cosine[j];
-        float moved_sine = sine[j];
-        float kept_sine = base_sine[j];
-        float c = select[j] != 0 ? moved_cosine : kept_cosine;
-        float s = select[j] != 0 ? moved_sine : kept_sine;
+    const float *cosine = rotation->cos + i * n_pairs;
+    const float *sine = rotation->sin + i * n_pairs;
+    const float *base_cosine = selected ? rotation->base_cos + i * n_pairs : cosine;
+    const float *base_sine = selected ? rotation->base_sin + i * n_pairs : sine;
+    int64_t j = 0;
+    for (; j + VL <= n_pairs; j += VL) {
+        vec c = v_load(cosine + j);
+        vec s = v_load(sine + j);
+        if (selected) {
+            c = v_select(rotation->select + j, c, v_load(base_cosine + j));
+            s = v_select(rotation->select + j, s, v_load(base_sine + j));
+        }
+        vec a = v_load(x + j);
+        vec b = v_load(x + j + n_pairs);
+        v_store(out + j, v_sub(v_mul(a, c), v_mul(b, s)));
+        v_store(out + j + n_pairs, v_add(v_mul(b, c), v_mul(a, s)));
+    }
+    for (; j < n_pairs; j++) {
+        bool base = selected && rotation->select[j] == 0;
+        float c = base ? base_cosine[j] : cosine[j];
+        float s = base ? base_sine[j] : sine[j];
         float a = x[j];
         float b = x[j + n_pairs];
         out[j] = a * c - b * s;
@@ -187,194 +187,12 @@ static void rotate_selected(const struct dpe_cpu_rotation *rotation, int64_t row
 static void kernel_rotate(const struct dpe_cpu_rotation *rotation, const float *x, int64_t ld,
                           int64_t n, float *out)
 {
-    int64_t n_pairs = rotation->n_pairs;
-    for (int64_t i = 0; i < n; i++) {
-        if (rotation->select == NULL) {
-            rotate_plain(rotation->cos + i * n_pairs, rotation->sin + i * n_pairs, x + i * ld,
-                         n_pairs, out + i * 2 * n_pairs);
-        } else {
-            rotate_selected(rotation, i, x + i * ld, out + i * 2 * n_pairs);
-        }
+    int64_t d = 2 * rotation->n_pairs;
+    for (int64_t i = 0; i < n && rotation->select == NULL; i++) {
+        rotate_row(false, rotation, i, x + i * ld, out + i * d);
     }
-}
-
-/* New reference and alpha of every row, given the largest raw logit of each. */
-static void softmax_step(const struct dpe_cpu_softmax *state, int64_t rows, const float *largest,
-                         float *negative)
-{
-    float change[VL] = {0};
-    for (int64_t r = 0; r < rows; r++) {
-        float before = state->reference[r];
-        float here = largest[r] * state->factor[r];
-        float after = here > before ? here : before;
-        state->reference[r] = after;
-        /* Nothing visible yet: any finite reference gives 2^−∞ = 0 for all. */
-        negative[r] = after == -INFINITY ? 0.0F : -after;
-        change[r] = before + negative[r];
-    }
-    v_store(change, v_exp2(v_load(change)));
-    memcpy(state->alpha, change, (size_t)rows * sizeof *change);
-}
-
-static float softmax_largest(const float *row, int64_t columns)
-{
-    vec m0 = v_load(row);
-    vec m1 = v_load(row + VL);
-    for (int64_t i = PANEL; i < columns; i += PANEL) {
-        m0 = v_max(m0, v_load(row + i));
-        m1 = v_max(m1, v_load(row + i + VL));
-    }
-    return v_largest(v_max(m0, m1));
-}
-
-static void kernel_softmax(const struct dpe_cpu_softmax *state, int64_t rows, int64_t columns,
-                           float *s)
-{
-    float largest[MR];
-    float negative[MR];
-    for (int64_t r = 0; r < rows; r++) {
-        largest[r] = softmax_largest(s + r * DPE_CPU_BLOCK, columns);
-    }
-    softmax_step(state, rows, largest, negative);
-    for (int64_t r = 0; r < rows; r++) {
-        float *row = s + r * DPE_CPU_BLOCK;
-        vec factor = v_set1(state->factor[r]);
-        vec shift = v_set1(negative[r]);
-        vec sum0 = v_set1(0.0F);
-        vec sum1 = v_set1(0.0F);
-        for (int64_t i = 0; i < columns; i += PANEL) {
-            vec p0 = v_exp2(v_fma(v_load(row + i), factor, shift));
-            vec p1 = v_exp2(v_fma(v_load(row + i + VL), factor, shift));
-            v_store(row + i, p0);
-            v_store(row + i + VL, p1);
-            sum0 = v_add(sum0, p0);
-            sum1 = v_add(sum1, p1);
-        }
-        state->sum[r] = state->sum[r] * state->alpha[r] + v_sum(v_add(sum0, sum1));
-    }
-}
-
-/* `vectors` (1 or 2, constant after inlining) vectors of the width of kernel_accumulate. */
-static inline void accumulate_columns(int vectors, const float *p, const struct dpe_cpu_span *spans,
-                                      int64_t n_spans, const float *v, int64_t ldv,
-                                      const float *alpha, float *o, int64_t ldo)
-{
-    vec sum[MR][2];
-#pragma GCC unroll 16
-    for (int r = 0; r < MR; r++) {
-        vec scale = v_set1(alpha[r]);
-        sum[r][0] = v_mul(scale, v_load(o + r * ldo));
-        sum[r][1] = vectors == 2 ? v_mul(scale, v_load(o + r * ldo + VL)) : scale;
-    }
-    for (int64_t span = 0; span < n_spans; span++) {
-        const float *key = v + spans[span].row * ldv;
-        const float *weight = p + spans[span].column;
-        for (int64_t i = 0; i < spans[span].count; i++) {
-            vec b0 = v_load(key);
-            vec b1 = vectors == 2 ? v_load(key + VL) : b0;
-#pragma GCC unroll 16
-            for (int r = 0; r < MR; r++) {
-                vec a = v_set1(weight[r * DPE_CPU_BLOCK]);
-                sum[r][0] = v_fma(a, b0, sum[r][0]);
-                if (vectors == 2) {
-                    sum[r][1] = v_fma(a, b1, sum[r][1]);
-                }
-            }
-            key += ldv;
-            weight++;
-        }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < MR; r++) {
-        v_store(o + r * ldo, sum[r][0]);
-        if (vectors == 2) {
-            v_store(o + r * ldo + VL, sum[r][1]);
-        }
-    }
-}
-
-static void kernel_accumulate(const float *p, const struct dpe_cpu_span *spans, int64_t n_spans,
-                              const float *v, int64_t ldv, const float *alpha, float *o,
-                              int64_t ldo, int64_t width)
-{
-    int64_t column = 0;
-    for (; column + 2 * VL <= width; column += 2 * VL) {
-        accumulate_columns(2, p, spans, n_spans, v + column, ldv, alpha, o + column, ldo);
-    }
-    if (column < width) {
-        accumulate_columns(1, p, spans, n_spans, v + column, ldv, alpha, o + column, ldo);
-    }
-}
-
-static void kernel_accumulate_row(const float *p, int64_t first, const float *v, float *o,
-                                  int64_t ldo, int64_t width)
-{
-    for (int64_t column = 0; column < width; column += VL) {
-        vec b = v_load(v + column);
-        for (int64_t r = first; r < MR; r++) {
-            float *to = o + r * ldo + column;
-            v_store(to, v_fma(v_set1(p[r * DPE_CPU_BLOCK]), b, v_load(to)));
-        }
-    }
-}
-
-/* One or two rows and one or four vectors (constants after inlining) of kernel_accumulate_few. */
-static inline void few_columns(int rows, int vectors, const float *p, int64_t count, const float *v,
-                               const float *alpha, float *o, int64_t width)
-{
-    vec sum[2][4];
-#pragma GCC unroll 2
-    for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 4
-        for (int c = 0; c < vectors; c++) {
-            sum[r][c] = v_mul(v_set1(alpha[r]), v_load(o + r * width + c * VL));
-        }
-    }
-    for (int64_t i = 0; i < count; i++) {
-#pragma GCC unroll 4
-        for (int c = 0; c < vectors; c++) {
-            vec b = v_load(v + i * width + c * VL);
-#pragma GCC unroll 2
-            for (int r = 0; r < rows; r++) {
-                sum[r][c] = v_fma(v_set1(p[r * DPE_CPU_BLOCK + i]), b, sum[r][c]);
-            }
-        }
-    }
-#pragma GCC unroll 2
-    for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 4
-        for (int c = 0; c < vectors; c++) {
-            v_store(o + r * width + c * VL, sum[r][c]);
-        }
-    }
-}
-
-static void kernel_accumulate_few(const float *p, int64_t rows, int64_t count, const float *v,
-                                  const float *alpha, float *o, int64_t width)
-{
-    for (int64_t r = 0; r < rows; r += 2) {
-        const float *weights = p + r * DPE_CPU_BLOCK;
-        float *to = o + r * width;
-        int two = r + 2 <= rows ? 2 : 1;
-        int64_t c = 0;
-        for (; c + 4 * VL <= width && two == 2; c += 4 * VL) {
-            few_columns(2, 4, weights, count, v + c, alpha + r, to + c, width);
-        }
-        for (; c + 4 * VL <= width; c += 4 * VL) {
-            few_columns(1, 4, weights, count, v + c, alpha + r, to + c, width);
-        }
-        for (; c + VL <= width; c += VL) {
-            few_columns(two, 1, weights, count, v + c, alpha + r, to + c, width);
-        }
-        for (; c < width; c++) {
-            for (int64_t i = 0; i < two; i++) {
-                float sum = alpha[r + i] * to[i * width + c];
-                for (int64_t n = 0; n < count; n++) {
-                    sum += weights[i * DPE_CPU_BLOCK + n] * v[n * width + c];
-                }
-                to[i * width + c] = sum;
-            }
-        }
+    for (int64_t i = 0; i < n && rotation->select != NULL; i++) {
+        rotate_row(true, rotation, i, x + i * ld, out + i * d);
     }
 }
 
@@ -429,20 +247,22 @@ static void kernel_widen(const void *from, enum dpe_dtype dtype, int64_t n, floa
     }
 }
 
-/* Weight rows i < count ≤ 4 against `rows` rows of x; dtype and rows are constants after inlining.
- * Rows beyond `count` repeat the last one. */
-static inline void dots_four(enum dpe_dtype dtype, int rows, const char *w, int64_t count,
-                             int64_t k, const float *x, int64_t ldx, float *out, int64_t ldo)
+/* Weight rows first … first+3 (those beyond the last repeat it) against `rows` rows of x; dtype and
+ * rows are constants after inlining. */
+static inline void dots_four(enum dpe_dtype dtype, int rows, const struct dpe_cpu_dots *dots,
+                             int64_t first)
 {
     int64_t size = dtype_size(dtype);
+    int64_t k = dots->k;
+    int64_t count = dots->n - first < 4 ? dots->n - first : 4;
     const char *row[4];
     vec sum[4][4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        row[i] = w + (i < count ? i : count - 1) * k * size;
+        row[i] = (const char *)dots->w + (first + (i < count ? i : count - 1)) * k * size;
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
-            sum[i][r] = v_set1(0.0F);
+            sum[r][i] = v_set1(0.0F);
         }
     }
     int64_t p = 0;
@@ -452,55 +272,55 @@ static inline void dots_four(enum dpe_dtype dtype, int rows, const char *w, int6
             vec weight = load_as(row[i] + p * size, dtype);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
-                sum[i][r] = v_fma(weight, v_load(x + r * ldx + p), sum[i][r]);
+                sum[r][i] = v_fma(weight, v_load(dots->x + r * dots->ldx + p), sum[r][i]);
             }
         }
     }
-    for (int i = 0; i < count; i++) {
-        vec weight = p < k ? load_few(row[i] + p * size, dtype, k - p) : v_set1(0.0F);
-        for (int r = 0; r < rows; r++) {
-            const char *tail = (const char *)(x + r * ldx + p);
-            vec rest = p < k ? load_few(tail, DPE_F32, k - p) : v_set1(0.0F);
-            out[r * ldo + i] = v_sum(v_fma(weight, rest, sum[i][r]));
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        float four[4];
+        float *out = dots->out + r * dots->ldo + first;
+#pragma GCC unroll 4
+        for (int i = 0; i < 4 && p < k; i++) {
+            vec rest = load_few((const char *)(dots->x + r * dots->ldx + p), DPE_F32, k - p);
+            sum[r][i] = v_fma(load_few(row[i] + p * size, dtype, k - p), rest, sum[r][i]);
         }
+        v_sum4(sum[r], four);
+        memcpy(out, four, (size_t)count * sizeof *out);
     }
 }
 
-static inline void dots_as(enum dpe_dtype dtype, const char *w, int64_t n, int64_t k,
-                           const float *x, int64_t ldx, int64_t rows, float *out, int64_t ldo)
+static inline void dots_as(enum dpe_dtype dtype, const struct dpe_cpu_dots *dots)
 {
-    for (int64_t i = 0; i < n; i += 4) {
-        const char *row = w + i * k * dtype_size(dtype);
-        int64_t count = n - i < 4 ? n - i : 4;
-        switch (rows) {
+    for (int64_t i = 0; i < dots->n; i += 4) {
+        switch (dots->rows) {
         case 1:
-            dots_four(dtype, 1, row, count, k, x, ldx, out + i, ldo);
+            dots_four(dtype, 1, dots, i);
             break;
         case 2:
-            dots_four(dtype, 2, row, count, k, x, ldx, out + i, ldo);
+            dots_four(dtype, 2, dots, i);
             break;
         case 3:
-            dots_four(dtype, 3, row, count, k, x, ldx, out + i, ldo);
+            dots_four(dtype, 3, dots, i);
             break;
         default:
-            dots_four(dtype, 4, row, count, k, x, ldx, out + i, ldo);
+            dots_four(dtype, 4, dots, i);
             break;
         }
     }
 }
 
-static void kernel_dots(const void *w, enum dpe_dtype dtype, int64_t n, int64_t k, const float *x,
-                        int64_t ldx, int64_t rows, float *out, int64_t ldo)
+static void kernel_dots(const struct dpe_cpu_dots *dots)
 {
-    switch (dtype) {
+    switch (dots->dtype) {
     case DPE_F32:
-        dots_as(DPE_F32, w, n, k, x, ldx, rows, out, ldo);
+        dots_as(DPE_F32, dots);
         break;
     case DPE_F16:
-        dots_as(DPE_F16, w, n, k, x, ldx, rows, out, ldo);
+        dots_as(DPE_F16, dots);
         break;
     case DPE_BF16:
-        dots_as(DPE_BF16, w, n, k, x, ldx, rows, out, ldo);
+        dots_as(DPE_BF16, dots);
         break;
     }
 }
@@ -606,7 +426,7 @@ const struct dpe_cpu_kernels *DPE_KERNELS_NAME(void)
         .accumulate = kernel_accumulate,
         .accumulate_row = kernel_accumulate_row,
         .accumulate_few = kernel_accumulate_few,
-        .add_tile = kernel_add_tile,
+        .write_tile = kernel_write_tile,
         .dots = kernel_dots,
         .widen = kernel_widen,
         .rmsnorm = kernel_rmsnorm,

@@ -30,6 +30,37 @@ enum {
 struct dpe_cpu_span {
     int64_t column, row, count;
 };
+struct dpe_cpu_spans {
+    int64_t n;
+    struct dpe_cpu_span spans[DPE_CPU_MAX_SPANS];
+};
+
+/** P · V of few rows: o [rows][width] = alpha · o + p [rows][DPE_CPU_BLOCK] · v [count][width]. */
+struct dpe_cpu_few {
+    int64_t rows, count, width;
+    const float *p, *v, *alpha;
+};
+
+/** out[r · ldo + i] = x row r · weight row i for r < rows ≤ 4, i < n; k columns; weights row-major
+ *  and read in their own type. */
+struct dpe_cpu_dots {
+    const void *w;
+    enum dpe_dtype dtype;
+    int64_t n, k, rows;
+    const float *x; /**< row stride ldx */
+    int64_t ldx;
+    float *out;
+    int64_t ldo;
+};
+
+/** A tile [rows ≤ mr][panel] of a product and what happens to its first `columns` columns on the
+ *  way out: + bias where not NULL, + what is there already where `keep`. */
+struct dpe_cpu_tile {
+    const float *sums;
+    int64_t rows, columns;
+    const float *bias;
+    bool keep;
+};
 
 /** Rotation of consecutive rows: the pair (j, j + n_pairs) of row i turns by the angle whose cosine
  *  and sine are cos[i][j], sin[i][j]; with `select` (one word a pair, all ones or 0) pairs of all
@@ -65,26 +96,17 @@ struct dpe_cpu_kernels {
     /** One step of the online softmax on the first `rows` ≤ mr rows of s [mr][DPE_CPU_BLOCK], their
      *  first `columns` (a multiple of panel): s becomes 2^(factor·s − reference). */
     void (*softmax)(const struct dpe_cpu_softmax *state, int64_t rows, int64_t columns, float *s);
-    /** o [mr][ldo] = alpha · o + P · V over the spans; p [mr][DPE_CPU_BLOCK]; width (a multiple of
-     *  lanes) columns of v (row stride ldv) and o. */
-    void (*accumulate)(const float *p, const struct dpe_cpu_span *spans, int64_t n_spans,
-                       const float *v, int64_t ldv, const float *alpha, float *o, int64_t ldo,
-                       int64_t width);
-    /** o[r] += p[r][column] · v for the rows r = first … mr−1. */
-    void (*accumulate_row)(const float *p, int64_t first, const float *v, float *o, int64_t ldo,
-                           int64_t width);
-    /** The same for few rows and one run of keys: o [rows][width] = alpha · o + P · v over `count`
-     *  rows of v (row stride width), any width; p [rows][DPE_CPU_BLOCK]. */
-    void (*accumulate_few)(const float *p, int64_t rows, int64_t count, const float *v,
-                           const float *alpha, float *o, int64_t width);
-    /** out (row stride ldo) = its old value if `keep`, + bias if not NULL, + c, for a tile c
-     *  [rows ≤ mr][panel] of which `columns` are wanted. */
-    void (*add_tile)(const float *c, int64_t rows, int64_t columns, const float *bias, bool keep,
-                     float *out, int64_t ldo);
-    /** out[r][i] = x row r · weight row i, r < rows ≤ 4, i < n; k columns; weights row-major, read
-     *  in their own type. */
-    void (*dots)(const void *w, enum dpe_dtype dtype, int64_t n, int64_t k, const float *x,
-                 int64_t ldx, int64_t rows, float *out, int64_t ldo);
+    /** o [mr][width] = alpha · o + P · V over the spans; p [mr][DPE_CPU_BLOCK], v [keys][width],
+     *  width a multiple of lanes. */
+    void (*accumulate)(const float *p, const struct dpe_cpu_spans *spans, const float *v,
+                       const float *alpha, float *o, int64_t width);
+    /** o[r] += p[r · DPE_CPU_BLOCK] · v for the rows r = first … mr−1. */
+    void (*accumulate_row)(const float *p, int64_t first, const float *v, float *o, int64_t width);
+    /** Any width. */
+    void (*accumulate_few)(const struct dpe_cpu_few *few, float *o);
+    /** Row stride ldo. */
+    void (*write_tile)(const struct dpe_cpu_tile *tile, float *out, int64_t ldo);
+    void (*dots)(const struct dpe_cpu_dots *dots);
     /** out [n] = the numbers of any type as float. */
     void (*widen)(const void *from, enum dpe_dtype dtype, int64_t n, float *out);
     /** out[i] = x[i] / sqrt(mean(x²) + eps) · weight[i], one row. */

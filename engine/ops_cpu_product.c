@@ -16,7 +16,7 @@ enum {
     DEPTH = 256,      /* of a packed panel, multiplied at a time: stays in the first cache level */
     PART_ROWS = 96,   /* least rows of an item: a multiple of every mr */
     BLAS_ROWS = 192,  /* rows of a call of OpenBLAS, fixed, so that bits do not depend on threads */
-    SMALL_WORK = 1 << 16 /* multiplications for which no second thread is woken */
+    SMALL_WORK = 1 << 20 /* multiplications for which no second thread is woken */
 };
 
 static uint64_t times(uint64_t a, uint64_t b)
@@ -138,8 +138,18 @@ static void few_rows(const struct job *job)
         for (int64_t r = 0; r < p->rows; r += 4) {
             float sums[4 * DOT_COLUMNS];
             int64_t rows = least(4, p->rows - r);
-            kernels->dots(weight_at(job, c, 0), p->weight->dtype, n, job->k, p->x + r * job->k,
-                          job->k, rows, sums, DOT_COLUMNS);
+            struct dpe_cpu_dots dots = {
+                .w = weight_at(job, c, 0),
+                .dtype = p->weight->dtype,
+                .n = n,
+                .k = job->k,
+                .rows = rows,
+                .x = p->x + r * job->k,
+                .ldx = job->k,
+                .out = sums,
+                .ldo = DOT_COLUMNS,
+            };
+            kernels->dots(&dots);
             for (int64_t row = 0; row < rows; row++) {
                 float *out = p->out + (r + row) * job->n + c;
                 for (int64_t j = 0; j < n; j++) {
@@ -169,24 +179,34 @@ static void pack_weights(const struct job *job, int64_t c, int64_t n, float *wid
     }
 }
 
-/* Rows first … end−1 of the packed rows, which are rows `base` + … of x and out; columns c …. */
-static void multiply(const struct job *job, int64_t base, int64_t first, int64_t end, int64_t c,
-                     int64_t n, const float *packed, float *tile)
+/* Rows base + first … base + end − 1 of x, which are packed from first … on; columns (weight rows)
+ * c … c+n−1, which are packed too. */
+struct part {
+    int64_t base, first, end, c, n;
+};
+
+static void multiply(const struct job *job, const struct part *part, const float *packed,
+                     float *sums)
 {
     const struct dpe_cpu_kernels *kernels = job->all->kernels;
     int64_t stride = pack_floats(kernels, job->k);
     for (int64_t d = 0; d < job->k; d += DEPTH) {
         int64_t depth = least(DEPTH, job->k - d);
-        for (int64_t j = 0; j < n; j += kernels->panel) {
+        for (int64_t j = 0; j < part->n; j += kernels->panel) {
             const float *panel = packed + j * job->k + d * kernels->panel;
-            int64_t columns = least(kernels->panel, n - j);
-            const float *bias = d == 0 && job->bias != NULL ? job->bias + c + j : NULL;
-            for (int64_t r = first; r < end; r += kernels->mr) {
+            int64_t c = part->c + j;
+            struct dpe_cpu_tile tile = {
+                .sums = sums,
+                .columns = least(kernels->panel, part->n - j),
+                .bias = d == 0 && job->bias != NULL ? job->bias + c : NULL,
+                .keep = d > 0 || job->product->accumulate,
+            };
+            for (int64_t r = part->first; r < part->end; r += kernels->mr) {
                 const float *rows = job->all->packed_x + r / kernels->mr * stride + d * kernels->mr;
-                kernels->tile(rows, panel, depth, tile, kernels->panel);
-                kernels->add_tile(tile, least(kernels->mr, end - r), columns, bias,
-                                  d > 0 || job->product->accumulate,
-                                  job->product->out + (base + r) * job->n + c + j, job->n);
+                kernels->tile(rows, panel, depth, sums, kernels->panel);
+                tile.rows = least(kernels->mr, part->end - r);
+                kernels->write_tile(&tile, job->product->out + (part->base + r) * job->n + c,
+                                    job->n);
             }
         }
     }
@@ -199,27 +219,28 @@ static void many_rows(const struct job *job, int64_t base, int64_t rows)
     const struct dpe_cpu_kernels *kernels = all->kernels;
     int64_t blocks = (job->n + COLUMNS - 1) / COLUMNS;
     int64_t parts = least((2 * all->n_threads + blocks - 1) / blocks, rows / PART_ROWS + 1);
-    int64_t part = (rows + parts * PART_ROWS - 1) / (parts * PART_ROWS) * PART_ROWS;
+    int64_t part_rows = (rows + parts * PART_ROWS - 1) / (parts * PART_ROWS) * PART_ROWS;
 #pragma omp parallel num_threads(all->n_threads)
     {
         float *packed =
             all->threads + omp_get_thread_num() * thread_floats(kernels, all->most_columns);
-        float *tile = packed + COLUMNS * all->most_columns;
-        float *widened = tile + BLAS_ROWS * COLUMNS;
+        float *sums = packed + COLUMNS * all->most_columns;
+        float *widened = sums + BLAS_ROWS * COLUMNS;
 #pragma omp for schedule(static)
         for (int64_t r = 0; r < rows; r += kernels->mr) {
             kernels->pack_rows(job->product->x + (base + r) * job->k, job->k,
                                least(kernels->mr, rows - r), job->k,
                                all->packed_x + r / kernels->mr * pack_floats(kernels, job->k));
         }
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1) nowait
         for (int64_t i = 0; i < blocks * parts; i++) {
-            int64_t c = i / parts * COLUMNS;
-            int64_t n = least(COLUMNS, job->n - c);
-            int64_t first = i % parts * part;
-            if (first < rows) {
-                pack_weights(job, c, n, widened, packed);
-                multiply(job, base, first, least(first + part, rows), c, n, packed, tile);
+            struct part part = {
+                .base = base, .first = i % parts * part_rows, .c = i / parts * COLUMNS};
+            part.end = least(part.first + part_rows, rows);
+            part.n = least(COLUMNS, job->n - part.c);
+            if (part.first < rows) {
+                pack_weights(job, part.c, part.n, widened, packed);
+                multiply(job, &part, packed, sums);
             }
         }
     }
@@ -243,12 +264,17 @@ static void many_rows_blas(const struct job *job)
             int64_t rows = least(BLAS_ROWS, p->rows - r);
             cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)n, (int)job->k,
                         1.0F, p->x + r * job->k, (int)job->k, w, (int)job->k, 0.0F, c, COLUMNS);
-            for (int64_t row = 0; row < rows; row++) {
-                for (int64_t j = 0; j < n; j += all->kernels->panel) {
-                    all->kernels->add_tile(
-                        c + row * COLUMNS + j, 1, least(all->kernels->panel, n - j),
-                        job->bias != NULL ? job->bias + first + j : NULL, p->accumulate,
-                        p->out + (r + row) * job->n + first + j, job->n);
+            for (int64_t j = 0; j < n; j += all->kernels->panel) {
+                struct dpe_cpu_tile tile = {
+                    .rows = 1,
+                    .columns = least(all->kernels->panel, n - j),
+                    .bias = job->bias != NULL ? job->bias + first + j : NULL,
+                    .keep = p->accumulate,
+                };
+                for (int64_t row = 0; row < rows; row++) {
+                    tile.sums = c + row * COLUMNS + j;
+                    all->kernels->write_tile(&tile, p->out + (r + row) * job->n + first + j,
+                                             job->n);
                 }
             }
         }

@@ -72,6 +72,21 @@ static inline float v_sum(vec a)
 {
     return _mm512_reduce_add_ps(a);
 }
+/** The lane sums of four vectors, to out[0 … 3]. */
+static inline void v_sum4(const vec a[4], float *out)
+{
+    vec x = _mm512_add_ps(_mm512_unpacklo_ps(a[0], a[1]), _mm512_unpackhi_ps(a[0], a[1]));
+    vec y = _mm512_add_ps(_mm512_unpacklo_ps(a[2], a[3]), _mm512_unpackhi_ps(a[2], a[3]));
+    vec z = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(z), _mm512_extractf32x8_ps(z, 1));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+}
+/** Lane by lane a where the word of `select` is not 0, else b. */
+static inline vec v_select(const uint32_t *select, vec a, vec b)
+{
+    __m512i words = _mm512_loadu_si512(select);
+    return _mm512_mask_blend_ps(_mm512_test_epi32_mask(words, words), b, a);
+}
 static inline float v_largest(vec a)
 {
     return _mm512_reduce_max_ps(a);
@@ -169,6 +184,19 @@ static inline float v_sum(vec a)
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
 }
+/** The lane sums of four vectors, to out[0 … 3]. */
+static inline void v_sum4(const vec a[4], float *out)
+{
+    vec x = _mm256_add_ps(_mm256_unpacklo_ps(a[0], a[1]), _mm256_unpackhi_ps(a[0], a[1]));
+    vec y = _mm256_add_ps(_mm256_unpacklo_ps(a[2], a[3]), _mm256_unpackhi_ps(a[2], a[3]));
+    vec z = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(z), _mm256_extractf128_ps(z, 1)));
+}
+/** Lane by lane a where the word of `select` is not 0 (then all ones), else b. */
+static inline vec v_select(const uint32_t *select, vec a, vec b)
+{
+    return _mm256_blendv_ps(b, a, v_load((const float *)(const void *)select));
+}
 static inline float v_largest(vec a)
 {
     __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -262,6 +290,20 @@ static inline vec v_pow2(vec t)
 static inline float v_sum(vec a)
 {
     return (a[0] + a[2]) + (a[1] + a[3]);
+}
+/** The lane sums of four vectors, to out[0 … 3]. */
+static inline void v_sum4(const vec a[4], float *out)
+{
+    for (int i = 0; i < 4; i++) {
+        out[i] = v_sum(a[i]);
+    }
+}
+/** Lane by lane a where the word of `select` is not 0 (then all ones), else b. */
+static inline vec v_select(const uint32_t *select, vec a, vec b)
+{
+    vec_bits words;
+    memcpy(&words, select, sizeof words);
+    return (vec)(((vec_bits)a & words) | ((vec_bits)b & ~words));
 }
 static inline float v_largest(vec a)
 {
