@@ -192,14 +192,17 @@ static void pack_block(const struct item *item, int64_t kv_head, int64_t n0)
     const struct dpe_attention *args = call->args;
     const struct layout *layout = &call->layout;
     int64_t end = call->keys - n0 < DPE_CPU_BLOCK ? call->keys : n0 + DPE_CPU_BLOCK;
-    for (int c = 0; c < layout->k.n; c++) {
-        int64_t variants = layout->k.copies[c].masked ? layout->group : 1;
-        for (int64_t g = 0; g < variants; g++) {
-            dpe_copy_select(args, kv_head * layout->group + g, item->select);
-            for (int64_t n = n0; n < end; n += call->kernels->panel) {
-                if (copy_needed(call, c, n, n + call->kernels->panel)) {
-                    pack_key_panel(item, kv_head, g, c, n);
+    /* All copies of a panel in turn: its keys and its rows of the tables stay close by. */
+    for (int64_t n = n0; n < end; n += call->kernels->panel) {
+        for (int c = 0; c < layout->k.n; c++) {
+            bool masked = layout->k.copies[c].masked;
+            int64_t variants = copy_needed(call, c, n, n + call->kernels->panel) ? 1 : 0;
+            variants *= masked ? layout->group : 1;
+            for (int64_t g = 0; g < variants; g++) {
+                if (masked) {
+                    dpe_copy_select(args, kv_head * layout->group + g, item->select);
                 }
+                pack_key_panel(item, kv_head, g, c, n);
             }
         }
     }

@@ -1,9 +1,11 @@
-/* Speed of the CPU backend against the machine's own peak: attention alone and whole prefills, rope
- * and dpe. The peak is measured by a small loop of fused multiply-adds right before and after each
- * figure, because other work may share the machine; shares are taken of the larger of the two.
+/* Attention of the CPU backend against the machine's own peak, rope and dpe. The peak is measured
+ * by a small loop of fused multiply-adds before every run, because other work may share the
+ * machine.
  *
- *   bench_attention [THREADS [LENGTH …]]      defaults: 1, and 4096 8192 16384
- * stdout: one JSON object a line. */
+ *   bench_attention [THREADS [CHUNK [LENGTH …]]]     defaults: 1, 512, and 4096 8192 16384
+ * With one thread the time is the thread's own (CPU), so that other programs' turns do not count;
+ * with more it is wall-clock time. CHUNK 0 is one call for the whole length. Best of five, both
+ * methods in turn. stdout: one JSON object a line. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,10 +17,14 @@
 
 #include "ops_cpu_kernels.h"
 
+enum { REPEATS = 5 };
+
+static clockid_t clock_id = CLOCK_THREAD_CPUTIME_ID;
+
 static double now(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    clock_gettime(clock_id, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -30,27 +36,24 @@ static double measure_peak(const struct dpe_cpu_kernels *kernels, int threads)
         double flops = 0.0;
         double start = now();
 #pragma omp parallel num_threads(threads) reduction(+ : flops)
-        flops += kernels->peak(2000000);
+        flops += kernels->peak(500000);
         double rate = flops / (now() - start) * 1e-9;
         best = rate > best ? rate : best;
     }
     return best;
 }
 
-struct shape {
-    int64_t n_heads, n_kv_heads, head_dim, layers;
-};
-
-static struct dpe_config config_of(const struct shape *shape, int64_t length)
+/* 4 query and 2 KV heads, one layer. */
+static struct dpe_config config_of(int64_t head_dim, int64_t length)
 {
     struct dpe_config config = {
         .model_type = "llama",
-        .n_layers = shape->layers,
-        .hidden = shape->n_heads * shape->head_dim,
-        .intermediate = 4 * shape->n_heads * shape->head_dim,
-        .n_heads = shape->n_heads,
-        .n_kv_heads = shape->n_kv_heads,
-        .head_dim = shape->head_dim,
+        .n_layers = 1,
+        .hidden = 4 * head_dim,
+        .intermediate = 10 * head_dim,
+        .n_heads = 4,
+        .n_kv_heads = 2,
+        .head_dim = head_dim,
         .vocab = 2048,
         .max_position = length / 4,
         .rms_eps = 1e-5,
@@ -108,96 +111,124 @@ static float *random_floats(int64_t n, uint64_t seed)
     return x;
 }
 
-/* Median seconds of a causal attention over `length` tokens, in chunks of `chunk`. */
-static double time_attention(const struct dpe_cpu_kernels *kernels, const struct shape *shape,
-                             const struct dpe_plan *plan, int64_t length, int64_t chunk,
-                             int threads, double *peak)
+/* One method's run: everything `attend` needs. */
+struct side {
+    const char *method;
+    struct dpe_plan plan;
+    struct dpe_rotation rotation;
+    void *workspace;
+    double best, peak; /* seconds, GFLOP/s */
+};
+
+struct work {
+    const struct dpe_cpu_kernels *kernels;
+    struct dpe_config config;
+    int64_t length, chunk;
+    int threads;
+    float *q, *k, *v, *out;
+};
+
+static struct side side_make(const char *method, const struct work *work)
 {
     struct dpe_error err = {0};
-    struct dpe_config config = config_of(shape, length);
-    struct dpe_rotation rotation;
-    if (dpe_rotation_make(plan, length, 1, &rotation, &err) != DPE_OK) {
+    struct side side = {.method = method, .best = 1e30};
+    make_plan(method, &work->config, work->length, &side.plan);
+    if (dpe_rotation_make(&side.plan, work->length, work->threads, &side.rotation, &err) !=
+        DPE_OK) {
         fprintf(stderr, "%s\n", err.text);
         exit(1);
     }
-    int64_t width = shape->n_heads * shape->head_dim;
-    float *q = random_floats(length * width, 1);
-    float *k = random_floats(length * shape->n_kv_heads * shape->head_dim, 2);
-    float *v = random_floats(length * shape->n_kv_heads * shape->head_dim, 3);
-    float *out = random_floats(length * width, 4);
-    void *workspace =
-        dpe_alloc(dpe_cpu_attention_workspace(kernels, &config, plan, length, chunk, threads), 1);
-    double times[3];
-    double before = measure_peak(kernels, threads);
-    for (int repeat = 0; repeat < 3; repeat++) {
-        double start = now();
-        for (int64_t at = 0; at < length; at += chunk) {
-            struct dpe_attention args = {
-                .plan = plan,
-                .rotation = &rotation,
-                .start = at,
-                .rows = length - at < chunk ? length - at : chunk,
-                .n_heads = shape->n_heads,
-                .n_kv_heads = shape->n_kv_heads,
-                .head_dim = shape->head_dim,
-                .capacity = length,
-                .q = q + at * width,
-                .k = k,
-                .v = v,
-                .out = out + at * width,
-                .workspace = workspace,
-                .n_threads = threads,
-            };
-            dpe_cpu_attention(kernels, &args);
-        }
-        times[repeat] = now() - start;
+    side.workspace =
+        dpe_alloc(dpe_cpu_attention_workspace(work->kernels, &work->config, &side.plan,
+                                              work->length, work->chunk, work->threads),
+                  1);
+    return side;
+}
+
+/* Causal attention over the whole length in chunks. */
+static void attend(const struct work *work, struct side *side)
+{
+    int64_t width = work->config.n_heads * work->config.head_dim;
+    double before = measure_peak(work->kernels, work->threads);
+    double start = now();
+    for (int64_t at = 0; at < work->length; at += work->chunk) {
+        struct dpe_attention args = {
+            .plan = &side->plan,
+            .rotation = &side->rotation,
+            .start = at,
+            .rows = work->length - at < work->chunk ? work->length - at : work->chunk,
+            .n_heads = work->config.n_heads,
+            .n_kv_heads = work->config.n_kv_heads,
+            .head_dim = work->config.head_dim,
+            .capacity = work->length,
+            .q = work->q + at * width,
+            .k = work->k,
+            .v = work->v,
+            .out = work->out + at * width,
+            .workspace = side->workspace,
+            .n_threads = work->threads,
+        };
+        dpe_cpu_attention(work->kernels, &args);
     }
-    double after = measure_peak(kernels, threads);
-    *peak = before > after ? before : after;
-    free(q);
-    free(k);
-    free(v);
-    free(out);
-    free(workspace);
-    dpe_rotation_free(&rotation);
-    double low = fmin(times[0], times[1]);
-    double high = fmax(times[0], times[1]);
-    return fmax(low, fmin(high, times[2]));
+    double seconds = now() - start;
+    side->best = fmin(side->best, seconds);
+    side->peak = fmax(side->peak, before);
+}
+
+/* Both methods in turn, so that a change of the machine's load meets both. */
+static void compare(const struct work *work)
+{
+    struct side sides[2] = {side_make("rope", work), side_make("dpe", work)};
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        attend(work, &sides[0]);
+        attend(work, &sides[1]);
+    }
+    double products = 0.0;
+    double flops = 0.0;
+    dpe_config_flops(&work->config, 0, work->length, 0, &products, &flops);
+    for (int i = 0; i < 2; i++) {
+        double rate = flops / sides[i].best * 1e-9;
+        printf("{\"method\": \"%s\", \"kernels\": \"%s\", \"threads\": %d, \"head_dim\": %" PRId64
+               ", \"length\": %" PRId64
+               ", \"ms\": %.2f, \"GFLOP/s\": %.1f, \"peak\": %.1f, \"share\": %.3f}\n",
+               sides[i].method, work->kernels->name, work->threads, work->config.head_dim,
+               work->length, sides[i].best * 1e3, rate, sides[i].peak, rate / sides[i].peak);
+        dpe_plan_free(&sides[i].plan);
+        dpe_rotation_free(&sides[i].rotation);
+        free(sides[i].workspace);
+    }
+    printf("{\"head_dim\": %" PRId64 ", \"length\": %" PRId64 ", \"dpe / rope\": %.3f}\n",
+           work->config.head_dim, work->length, sides[1].best / sides[0].best);
+    fflush(stdout);
 }
 
 int main(int argc, char **argv)
 {
-    const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
+    const int64_t dims[] = {64, 128};
     int threads = argc > 1 ? atoi(argv[1]) : 1;
-    const struct shape shapes[] = {{4, 2, 64, 1}, {4, 2, 128, 1}};
-    int64_t chunk = getenv("CHUNK") ? atoi(getenv("CHUNK")) : 1 << 30;
+    clock_id = threads > 1 ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID;
+    int64_t chunk = argc > 2 ? atoi(argv[2]) : 512;
     for (size_t i = 0; i < 2; i++) {
-        for (int a = 2; a < (argc > 2 ? argc : 5); a++) {
-            int64_t length = argc > 2 ? atoi(argv[a]) : (int64_t)1024 << a;
-            double seconds[2];
-            for (int p = 0; p < 2; p++) {
-                struct dpe_config config = config_of(&shapes[i], length);
-                struct dpe_plan plan;
-                double peak = 0.0;
-                make_plan(p == 0 ? "rope" : "dpe", &config, length, &plan);
-                seconds[p] = time_attention(kernels, &shapes[i], &plan, length,
-                                            chunk < length ? chunk : length, threads, &peak);
-                double products = 0.0;
-                double flops = 0.0;
-                dpe_config_flops(&config, 0, length, 0, &products, &flops);
-                double rate = flops / seconds[p] * 1e-9;
-                printf("{\"kernels\": \"%s\", \"threads\": %d, \"head_dim\": %" PRId64
-                       ", \"length\": %" PRId64
-                       ", \"method\": \"%s\", \"ms\": %.2f, \"gflops\": %.1f, \"peak\": %.1f, "
-                       "\"share\": %.3f}\n",
-                       kernels->name, threads, shapes[i].head_dim, length, p == 0 ? "rope" : "dpe",
-                       seconds[p] * 1e3, rate, peak, rate / peak);
-                dpe_plan_free(&plan);
-            }
-            printf("{\"head_dim\": %" PRId64 ", \"length\": %" PRId64
-                   ", \"attention dpe / rope\": %.3f}\n",
-                   shapes[i].head_dim, length, seconds[1] / seconds[0]);
-            fflush(stdout);
+        for (int a = 3; a < (argc > 3 ? argc : 6); a++) {
+            int64_t length = argc > 3 ? atoi(argv[a]) : (int64_t)512 << a;
+            struct work work = {
+                .kernels = dpe_cpu_kernels_choose(),
+                .config = config_of(dims[i], length),
+                .length = length,
+                .chunk = chunk < length && chunk > 0 ? chunk : length,
+                .threads = threads,
+            };
+            int64_t kv = length * work.config.n_kv_heads * dims[i];
+            int64_t q = length * work.config.n_heads * dims[i];
+            work.q = random_floats(q, 1);
+            work.k = random_floats(kv, 2);
+            work.v = random_floats(kv, 3);
+            work.out = random_floats(q, 4);
+            compare(&work);
+            free(work.q);
+            free(work.k);
+            free(work.v);
+            free(work.out);
         }
     }
     return 0;

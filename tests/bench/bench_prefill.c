@@ -2,7 +2,8 @@
  *
  *   bench_prefill MODEL [THREADS [CHUNK [LENGTH …]]]     defaults: 2, 0 (session's own), 2048 4096
  * Wall-clock time and the time of all threads together (CPU) / threads: on a machine that others
- * use too, the second is what it would take alone. Best of three. One JSON object a line. */
+ * use too, the second is what it would take alone. Best of five, both methods in turn. One JSON
+ * object a line. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,22 +53,54 @@ static void make_plan(bool dpe, const struct dpe_config *config, int64_t length,
     free(mask);
 }
 
-struct times {
-    double wall, cpu, token; /* seconds of a prefill, twice, and CPU seconds of a decoded token */
+enum { NEW = 32, REPEATS = 5 };
+
+struct side {
+    const char *method;
+    struct dpe_session *session;
+    double wall, cpu, token; /* best: seconds of a prefill, twice, and CPU seconds of a new token */
 };
 
-static struct times run(const struct dpe_model *model, bool dpe, int64_t length, int threads,
-                        int64_t chunk)
+static struct side side_make(const struct dpe_model *model, bool dpe, int64_t length,
+                             const struct dpe_session_options *options)
 {
-    enum { NEW = 32 };
     struct dpe_error err = {0};
-    const struct dpe_config *config = dpe_model_config(model);
-    struct dpe_session_options options = {
-        .n_threads = threads, .capacity = length + NEW, .prefill_chunk = chunk};
     struct dpe_plan plan;
-    struct dpe_session *session = NULL;
-    make_plan(dpe, config, length, &plan);
-    must(dpe_session_create(model, &plan, &options, &session, &err), &err);
+    struct side side = {dpe ? "dpe" : "rope", NULL, 1e30, 1e30, 1e30};
+    make_plan(dpe, dpe_model_config(model), length, &plan);
+    must(dpe_session_create(model, &plan, options, &side.session, &err), &err);
+    dpe_plan_free(&plan);
+    return side;
+}
+
+static void run(struct side *side, const int32_t *tokens, int64_t length, int threads,
+                float *logits)
+{
+    struct dpe_error err = {0};
+    must(dpe_session_cut(side->session, 0, &err), &err);
+    double wall = clock_of(CLOCK_MONOTONIC);
+    double cpu = clock_of(CLOCK_PROCESS_CPUTIME_ID);
+    must(dpe_session_feed(side->session, tokens, length, logits, &err), &err);
+    cpu = (clock_of(CLOCK_PROCESS_CPUTIME_ID) - cpu) / threads;
+    wall = clock_of(CLOCK_MONOTONIC) - wall;
+    double token = clock_of(CLOCK_PROCESS_CPUTIME_ID);
+    for (int i = 0; i < NEW; i++) {
+        must(dpe_session_feed(side->session, tokens, 1, logits, &err), &err);
+    }
+    token = (clock_of(CLOCK_PROCESS_CPUTIME_ID) - token) / NEW;
+    side->wall = wall < side->wall ? wall : side->wall;
+    side->cpu = cpu < side->cpu ? cpu : side->cpu;
+    side->token = token < side->token ? token : side->token;
+}
+
+/* Both methods in turn, so that a change of the machine's load meets both. */
+static void compare(const struct dpe_model *model, int64_t length, int threads, int64_t chunk)
+{
+    const struct dpe_config *config = dpe_model_config(model);
+    const struct dpe_session_options options = {
+        .n_threads = threads, .capacity = length + NEW, .prefill_chunk = chunk};
+    struct side sides[2] = {side_make(model, false, length, &options),
+                            side_make(model, true, length, &options)};
     int32_t *tokens = dpe_alloc((size_t)length, sizeof *tokens);
     float *logits = dpe_alloc((size_t)config->vocab, sizeof *logits);
     struct dpe_rng rng;
@@ -75,28 +108,26 @@ static struct times run(const struct dpe_model *model, bool dpe, int64_t length,
     for (int64_t i = 0; i < length; i++) {
         tokens[i] = (int32_t)dpe_rng_below(&rng, (uint32_t)config->vocab);
     }
-    struct times best = {1e30, 1e30, 1e30};
-    for (int repeat = 0; repeat < 3; repeat++) {
-        must(dpe_session_cut(session, 0, &err), &err);
-        double wall = clock_of(CLOCK_MONOTONIC);
-        double cpu = clock_of(CLOCK_PROCESS_CPUTIME_ID);
-        must(dpe_session_feed(session, tokens, length, logits, &err), &err);
-        cpu = (clock_of(CLOCK_PROCESS_CPUTIME_ID) - cpu) / threads;
-        wall = clock_of(CLOCK_MONOTONIC) - wall;
-        double token = clock_of(CLOCK_PROCESS_CPUTIME_ID);
-        for (int i = 0; i < NEW; i++) {
-            must(dpe_session_feed(session, tokens, 1, logits, &err), &err);
-        }
-        token = (clock_of(CLOCK_PROCESS_CPUTIME_ID) - token) / NEW;
-        best.wall = wall < best.wall ? wall : best.wall;
-        best.cpu = cpu < best.cpu ? cpu : best.cpu;
-        best.token = token < best.token ? token : best.token;
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        run(&sides[0], tokens, length, threads, logits);
+        run(&sides[1], tokens, length, threads, logits);
     }
+    for (int i = 0; i < 2; i++) {
+        printf("{\"method\": \"%s\", \"threads\": %d, \"head_dim\": %" PRId64
+               ", \"length\": %" PRId64
+               ", \"wall ms\": %.1f, \"cpu ms\": %.1f, \"tokens/s\": %.0f, \"tokens/cpu s\": "
+               "%.0f, \"decode cpu ms/token\": %.3f}\n",
+               sides[i].method, threads, config->head_dim, length, sides[i].wall * 1e3,
+               sides[i].cpu * 1e3, (double)length / sides[i].wall, (double)length / sides[i].cpu,
+               sides[i].token * 1e3);
+        dpe_session_destroy(sides[i].session);
+    }
+    printf("{\"head_dim\": %" PRId64 ", \"length\": %" PRId64
+           ", \"dpe / rope, wall\": %.3f, \"dpe / rope, cpu\": %.3f}\n",
+           config->head_dim, length, sides[1].wall / sides[0].wall, sides[1].cpu / sides[0].cpu);
+    fflush(stdout);
     free(tokens);
     free(logits);
-    dpe_session_destroy(session);
-    dpe_plan_free(&plan);
-    return best;
 }
 
 int main(int argc, char **argv)
@@ -112,23 +143,7 @@ int main(int argc, char **argv)
     must(dpe_model_open(argv[1], NULL, &model, &err), &err);
     for (int a = 4; a < (argc > 4 ? argc : 6); a++) {
         int64_t length = argc > 4 ? atoi(argv[a]) : (int64_t)128 << a;
-        double products = 0.0;
-        double attention = 0.0;
-        dpe_config_flops(dpe_model_config(model), 0, length, 1, &products, &attention);
-        struct times times[2];
-        for (int dpe = 0; dpe < 2; dpe++) {
-            times[dpe] = run(model, dpe == 1, length, threads, chunk);
-            printf("{\"method\": \"%s\", \"threads\": %d, \"length\": %" PRId64
-                   ", \"wall ms\": %.1f, \"cpu ms\": %.1f, \"tokens/s\": %.0f, \"tokens/cpu s\": "
-                   "%.0f, \"GFLOP/cpu s\": %.0f, \"decode cpu ms/token\": %.3f}\n",
-                   dpe == 1 ? "dpe" : "rope", threads, length, times[dpe].wall * 1e3,
-                   times[dpe].cpu * 1e3, (double)length / times[dpe].wall,
-                   (double)length / times[dpe].cpu, (products + attention) / times[dpe].cpu * 1e-9,
-                   times[dpe].token * 1e3);
-        }
-        printf("{\"length\": %" PRId64 ", \"dpe / rope, wall\": %.3f, \"dpe / rope, cpu\": %.3f}\n",
-               length, times[1].wall / times[0].wall, times[1].cpu / times[0].cpu);
-        fflush(stdout);
+        compare(model, length, threads, chunk);
     }
     dpe_model_close(model);
     return 0;
