@@ -491,8 +491,9 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
             int64_t heads = n_kv * layout->group;
 #pragma omp for schedule(dynamic, 1)
             for (int64_t i = 0; i < n_kv * blocks; i++) {
-                item.slot = i / blocks;
-                pack_block(&item, kv + item.slot, i % blocks * DPE_CPU_BLOCK);
+                /* KV heads innermost: they share the rows of the tables. */
+                item.slot = i % n_kv;
+                pack_block(&item, kv + item.slot, i / n_kv * DPE_CPU_BLOCK);
             }
 #pragma omp for schedule(dynamic, 1)
             for (int64_t i = 0; i < heads * row_blocks; i++) {

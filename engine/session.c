@@ -8,8 +8,8 @@
 #include <omp.h>
 
 enum {
-    DEFAULT_CHUNK = 512,
-    LOGIT_ROWS = 64, /* of the LM head at once in dpe_session_nll */
+    DEFAULT_CHUNK = 2048, /* keys are packed anew for every chunk */
+    LOGIT_ROWS = 64,      /* of the LM head at once in dpe_session_nll */
 };
 
 /* --------------------------------------------------------------------------------- estimating */
