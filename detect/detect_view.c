@@ -479,7 +479,8 @@ static void line_at(const struct dpe_detect_progress *p, int detail, char *text,
         append(text, size, "%lld/%lld", (long long)p->rows_done, (long long)p->rows);
     }
     if (detail <= 2 && p->rate > 0.0) {
-        append(text, size, detail == 0 ? ", %.3g samples/s" : " %.3g/s", p->rate);
+        append(text, size, p->rate < 100.0 ? "%s%.3g%s" : "%s%.0f%s", detail == 0 ? ", " : " ",
+               p->rate, detail == 0 ? " samples/s" : "/s");
     }
     append(text, size, detail == 0 ? ", %s left" : detail <= 4 ? " %s left" : " %s", left);
     if (p->best == NULL || detail >= 3) {

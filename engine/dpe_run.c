@@ -170,11 +170,13 @@ struct run {
     struct dpe_model *model;
     struct dpe_tokenizer *tokenizer;
     int64_t trained_length;
+    double deadline;
 };
 
 static dpe_status run_open(struct run *run, const struct arguments *args, struct dpe_error *err)
 {
     run->args = args;
+    run->deadline = args->tool.time_budget > 0.0 ? dpe_clock() + args->tool.time_budget : INFINITY;
     bool weights = args->mode == MODE_GENERATE || args->mode == MODE_NLL;
     struct dpe_model_options options = {.config_only = !weights && args->mode != MODE_INFO};
     if (args->mode != MODE_TOKENIZE) {
@@ -297,6 +299,8 @@ static dpe_status tokenize(const struct run *run, struct dpe_error *err)
 struct stream {
     const struct dpe_tokenizer *tokenizer;
     size_t printed; /* bytes of the decoded text so far */
+    double deadline;
+    bool late;
 };
 
 static void stream_print(struct stream *stream, const int32_t *ids, size_t n, bool last)
@@ -317,8 +321,10 @@ static void stream_print(struct stream *stream, const int32_t *ids, size_t n, bo
 
 static bool on_token(void *user, const int32_t *generated, size_t n)
 {
-    stream_print(user, generated, n, false);
-    return dpe_signals_asked() != DPE_STOP_NONE || ferror(stdout);
+    struct stream *stream = user;
+    stream_print(stream, generated, n, false);
+    stream->late = dpe_clock() > stream->deadline;
+    return stream->late || dpe_signals_asked() != DPE_STOP_NONE || ferror(stdout);
 }
 
 static dpe_status generate(const struct run *run, struct dpe_error *err)
@@ -339,7 +345,7 @@ static dpe_status generate(const struct run *run, struct dpe_error *err)
     if (status != DPE_OK) {
         goto done;
     }
-    struct stream stream = {.tokenizer = run->tokenizer};
+    struct stream stream = {.tokenizer = run->tokenizer, .deadline = run->deadline};
     const struct dpe_generate_options options = {
         .max_new = args->max_new, .stop = on_token, .user = &stream};
     double begin = dpe_clock();
@@ -347,9 +353,12 @@ static dpe_status generate(const struct run *run, struct dpe_error *err)
     if (status == DPE_OK) {
         stream_print(&stream, out.ids, out.n, true);
         printf("\n");
+        fflush(stdout);
         dpe_log_info("%zu tokens read, %zu written, %.2f s", prompt.n, out.n, dpe_clock() - begin);
         if (dpe_signals_asked() != DPE_STOP_NONE) {
             status = dpe_fail(err, DPE_INCOMPLETE, "stopped by a signal");
+        } else if (stream.late && (int64_t)out.n < args->max_new) {
+            status = dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up");
         }
     }
 done:
@@ -373,6 +382,12 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
     double *nll = dpe_alloc((size_t)context, sizeof *nll);
     dpe_status status = nll != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     for (int64_t window = 0; window < n_windows && status == DPE_OK; window++) {
+        if (dpe_clock() > run->deadline) {
+            status = dpe_fail(err, DPE_INCOMPLETE,
+                              "the time budget is used up, %lld of %lld windows are done",
+                              (long long)window, (long long)n_windows);
+            break;
+        }
         int32_t *ids = tokens->ids + window * context;
         ids[0] = bos >= 0 && !run->args->raw ? (int32_t)bos : ids[0];
         status = dpe_session_cut(session, 0, err);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "export_tool.h"
 #include "outputs_internal.h"
@@ -46,7 +47,8 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-/* A count of pairs, or a share of them below 1 (kept negative until the number of pairs is known). */
+/* A count of pairs, or a share of them below 1 (kept negative until the number of pairs is known).
+ */
 static double parse_k(struct argp_state *state, const char *option, const char *text)
 {
     char *end = NULL;
@@ -162,9 +164,10 @@ static void check_usage(const struct export_arguments *args, const struct argp *
 
 static void show(const struct dpe_table_values *values)
 {
-    printf("DPE table %s for a %s model, %lld layers, %lld query and %lld key/value heads of %lld\n",
-           values->schema_version, values->model_type, (long long)values->n_layers,
-           (long long)values->n_heads, (long long)values->n_kv_heads, (long long)values->head_dim);
+    printf(
+        "DPE table %s for a %s model, %lld layers, %lld query and %lld key/value heads of %lld\n",
+        values->schema_version, values->model_type, (long long)values->n_layers,
+        (long long)values->n_heads, (long long)values->n_kv_heads, (long long)values->head_dim);
     printf("model fingerprint  %s\n", values->model_fingerprint);
     printf("trained length     %lld\n", (long long)values->trained_length);
     printf("evaluated length   %lld\n", (long long)values->length);
@@ -268,14 +271,29 @@ static dpe_status render(const struct export_arguments *args, enum export_format
     }
 }
 
+/* Before anything is read. --force replaces files only: put in place by a rename, a table would
+ * otherwise take the place of /dev/null or of a pipe that someone waits on. */
+static dpe_status check_output(const struct export_arguments *args, struct dpe_error *err)
+{
+    struct stat info;
+    if (stat(args->output, &info) != 0) {
+        return DPE_OK;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        return dpe_fail(err, DPE_CANNOT_CREATE,
+                        "%s: expected a file or nothing, found something that is no regular file",
+                        args->output);
+    }
+    return args->force ? DPE_OK
+                       : dpe_fail(err, DPE_MISMATCH, "%s: exists already; --force replaces it",
+                                  args->output);
+}
+
 static dpe_status write_output(const struct export_arguments *args,
                                const struct export_table *table, struct dpe_error *err)
 {
-    enum export_format format = args->format != NULL ? export_format_of(args->format)
-                                                     : export_format_of_path(args->output);
-    if (!args->force && access(args->output, F_OK) == 0) {
-        return dpe_fail(err, DPE_MISMATCH, "%s: exists already; --force replaces it", args->output);
-    }
+    enum export_format format =
+        args->format != NULL ? export_format_of(args->format) : export_format_of_path(args->output);
     if (format == FORMAT_H5) {
         return export_write_h5(table, args->output, err);
     }
@@ -341,7 +359,10 @@ int main(int argc, char **argv)
     check_usage(&args, &argp, argv[0]);
     struct dpe_error err = {0};
     struct export_table table = {0};
-    dpe_status status = export_read(&args, &table, &err);
+    dpe_status status = args.output != NULL ? check_output(&args, &err) : DPE_OK;
+    if (status == DPE_OK) {
+        status = export_read(&args, &table, &err);
+    }
     if (status == DPE_OK && args.show) {
         show(dpe_table_values(table.table));
     }

@@ -187,7 +187,7 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
                                        reader->path, values->schema_version);
     }
     if (reader->error == DPE_TABLE_OK && H5Lexists(reader->file, "/table", H5P_DEFAULT) <= 0) {
-        bad(reader, "/table", "a DPE table (make one with dpe-export)");
+        bad(reader, "/table", "a DPE table (a finished one of dpe-detect, or one of dpe-export)");
     }
     expect_text(reader, "near_rule", "distance < local_window");
     expect_text(reader, "rounding", "separable");
