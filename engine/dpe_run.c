@@ -176,7 +176,7 @@ struct run {
 static dpe_status run_open(struct run *run, const struct arguments *args, struct dpe_error *err)
 {
     run->args = args;
-    run->deadline = args->tool.time_budget > 0.0 ? dpe_clock() + args->tool.time_budget : INFINITY;
+    run->deadline = args->tool.time_budget > 0.0 ? dpe_clock() + args->tool.time_budget : HUGE_VAL;
     bool weights = args->mode == MODE_GENERATE || args->mode == MODE_NLL;
     struct dpe_model_options options = {.config_only = !weights && args->mode != MODE_INFO};
     if (args->mode != MODE_TOKENIZE) {
