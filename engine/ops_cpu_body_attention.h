@@ -142,6 +142,7 @@ static inline void few_columns(int rows, int vectors, const struct dpe_cpu_few *
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
             vec b = v_load(v + n * width + j * VL);
+            prefetch(v + n * width + j * VL, AHEAD * width);
 #pragma GCC unroll 2
             for (int i = 0; i < rows; i++) {
                 sum[i][j] = v_fma(v_set1(p[i * DPE_CPU_BLOCK + n]), b, sum[i][j]);

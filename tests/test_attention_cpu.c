@@ -466,6 +466,17 @@ static void query_offsets_and_rows(void **state)
     }
 }
 
+/* Enough keys that several threads share the splits of a decoded row. */
+static void decoding_long_contexts(void **state)
+{
+    (void)state;
+    const enum plan_kind kinds[] = {MASKED_FAR, FOUR, SINKS};
+    for (int i = 0; i < 3; i++) {
+        struct shape shape = {8, 2, 64, 2100, 4, 2110, 700};
+        check(kinds[i], &shape);
+    }
+}
+
 static void groups_of_query_heads(void **state)
 {
     (void)state;
@@ -542,6 +553,7 @@ int main(void)
         cmocka_unit_test(every_plan_and_head_dimension),
         cmocka_unit_test(windows_at_the_edges_of_blocks),
         cmocka_unit_test(query_offsets_and_rows),
+        cmocka_unit_test(decoding_long_contexts),
         cmocka_unit_test(groups_of_query_heads),
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(nan_stays_at_its_position),

@@ -226,7 +226,7 @@ static void products_of_any_shape(void **state)
     const int64_t ns[] = {1, 3, 4, 15, 33, 64, 65, 130, 257};
     const int64_t ks[] = {1, 7, 16, 33, 255, 256, 257, 300};
     struct dpe_config config = {
-        .hidden = 300, .n_heads = 2, .head_dim = 8, .intermediate = 260, .vocab = 20};
+        .hidden = 1000, .n_heads = 2, .head_dim = 8, .intermediate = 260, .vocab = 1100};
     for (int set = 0; set < n_found; set++) {
         struct dpe_cpu_products products[3];
         struct dpe_error err = {0};
@@ -248,6 +248,9 @@ static void products_of_any_shape(void **state)
             };
             check_product(&c, found[set], products, 3);
         }
+        /* Large enough that few rows are shared out among threads. */
+        const struct product_case large = {3, 1100, 1000, DPE_BF16, true, true};
+        check_product(&large, found[set], products, 3);
         for (int i = 0; i < 3; i++) {
             dpe_cpu_products_free(&products[i]);
         }
