@@ -84,7 +84,32 @@ struct dpe_task {
                       struct dpe_error *err);
     void (*close)(void *state);
 };
-/** NIAH as a task; takes the niah over. */
+/** Score of a prediction, 0 … 1; NaN when there are no references (n = 0). */
+typedef double (*dpe_scorer)(const char *prediction, char *const *references, size_t n);
+
+/** A benchmark that asks: samples and a scorer. Zero-initialise. */
+struct dpe_source {
+    char name[32];     /**< of the task in tables and files, e.g. "niah_single_1" */
+    int64_t n_samples; /**< how many there are at most; INT64_MAX: no end */
+    void *state;
+    /** Sample `index` (freed by the caller with dpe_sample_free): a function of seed, index,
+     *  parameters, tokenizer and length alone. Thread-safe. */
+    dpe_status (*sample)(void *state, int64_t index, struct dpe_sample *sample,
+                         struct dpe_error *err);
+    dpe_scorer score;
+    bool growing; /**< more text never lowers the score: generation stops once it is 1 */
+    void (*close)(void *state); /**< NULL: nothing to close */
+};
+/** Also of a source that was never opened. */
+void dpe_source_close(struct dpe_source *source);
+/** A source as a task: the prompt is fed, the answer generated greedily (until end of sequence, the
+ *  sample's room, or full score of a growing source), detokenized without specials and scored. The
+ *  row gets score, at_least_half (score ≥ ½), seed, prompt_tokens, new_tokens and the first 4096
+ *  bytes of the text. Takes the source over, on failure too. The tokenizer is borrowed for the
+ *  task's life. DPE_NO_MEMORY. */
+dpe_status dpe_task_questions(struct dpe_source *source, const struct dpe_tokenizer *tokenizer,
+                              struct dpe_task *task, struct dpe_error *err);
+/** NIAH as a task of questions; takes the niah over, on failure too. */
 dpe_status dpe_task_niah(const char *name, struct dpe_niah *niah,
                          const struct dpe_tokenizer *tokenizer, struct dpe_task *task,
                          struct dpe_error *err);
