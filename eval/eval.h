@@ -123,6 +123,21 @@ dpe_status dpe_task_ppl(const char *name, const struct dpe_corpus *corpus,
                         const struct dpe_tokenizer *tokenizer, int64_t length,
                         enum dpe_special_policy special, struct dpe_task *task, int64_t *skipped,
                         struct dpe_error *err);
+struct dpe_ppl_options {
+    int64_t length, stride, max_tokens; /**< tokens */
+    enum dpe_special_policy special;
+};
+/** Perplexity of whole books through a window of `length` tokens that moves by `stride` ≤ length:
+ *  window i is tokens i·stride … i·stride + length − 1 (fewer at the end), run from an empty cache,
+ *  and scores the tokens that no window before it scored, so every token but the first is scored
+ *  once, with length − stride … length − 1 tokens before it once the first window is passed. Of a
+ *  book the first max_tokens tokens are used (0: all). Books shorter than the window are left out,
+ *  as in dpe_task_ppl; a BOS stands in the first window only. Buckets are by position in the book.
+ */
+dpe_status dpe_task_ppl_sliding(const char *name, const struct dpe_corpus *corpus,
+                                const struct dpe_tokenizer *tokenizer,
+                                const struct dpe_ppl_options *options, struct dpe_task *task,
+                                int64_t *skipped, struct dpe_error *err);
 /** The corpus index of the book that is sample `index` (0 ≤ index < n_samples) of a task that
  *  dpe_task_ppl made. */
 size_t dpe_task_ppl_book(const struct dpe_task *task, int64_t index);
@@ -132,6 +147,60 @@ void dpe_task_close(struct dpe_task *task);
  * non-finite logits and then records the row as DPE_ROW_NONFINITE. `plan` is the row key's hex. */
 dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
                         int64_t index, struct dpe_row *row, struct dpe_error *err);
+
+/* --------------------------------------------------------------------------------------- suites */
+
+/** What suites are opened from; each takes what it needs. Pointers are borrowed for the suite's
+ *  life. */
+struct dpe_suite_options {
+    const struct dpe_tokenizer *tokenizer;
+    const struct dpe_corpus *corpus; /**< NULL: none was given */
+    const char *chat_template;       /**< file, or NULL (dpe_niah_open) */
+    const int64_t *lengths;          /**< [n_lengths], tokens, ascending, distinct, ≥ 16 */
+    size_t n_lengths;
+    int64_t n_samples; /**< of each task, ≥ 1; a task may have fewer */
+    uint64_t seed;
+    struct dpe_niah_params niah;
+    const double *depths; /**< niah_grid: [n_depths], each 0 … 1, ascending, distinct */
+    size_t n_depths;
+    int64_t stride;     /**< ppl: 0 = the first L tokens of a book; ≥ 1 = a window of L slides so
+                             far over the book */
+    int64_t max_tokens; /**< ppl, sliding: of a book, 0 = all */
+};
+
+/** A task at one length. */
+struct dpe_suite_task {
+    struct dpe_task task; /**< its name, "LABEL-LENGTH", is the task of its rows */
+    char label[24];       /**< "niah", "niah_single_1": the same at every length */
+    char category[16];    /**< of a suite that averages tasks by category; "" = none */
+    int64_t length;       /**< tokens, prompt and answer together */
+    int64_t n_samples;    /**< to run: what was asked for, or what there is */
+};
+
+/** Tasks with a name: all that comparisons and ablations know of a benchmark. */
+struct dpe_suite {
+    char name[16];
+    bool perplexity; /**< rows hold NLL sums, lower is better; else scores, higher is better */
+    bool half;       /**< at_least_half means something */
+    char score[64];  /**< what a score is: "recall of the needles" */
+    struct dpe_suite_task *tasks; /**< [n_tasks]: by length, then in the suite's own order */
+    size_t n_tasks;
+    int64_t skipped;                /**< books that are too short, at the largest length */
+    struct dpe_identity parameters; /**< what decides its rows besides model, tokenizer, corpus,
+                                         seed and length */
+};
+
+/** Suite i, or NULL behind the last: its name and a line about it. */
+const char *dpe_suite_name(size_t i);
+const char *dpe_suite_about(size_t i);
+/** Whether a suite needs a corpus; false for unknown names too. */
+bool dpe_suite_needs_corpus(const char *name);
+/** Open the suite `name` at every length. *suite is owned by the caller, also empty after a
+ *  failure. DPE_USAGE: an unknown name (those known are listed), lengths too short for the task, a
+ *  corpus that is missing; else as the tasks (dpe_niah_open, dpe_task_ppl). */
+dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *options,
+                          struct dpe_suite *suite, struct dpe_error *err);
+void dpe_suite_close(struct dpe_suite *suite);
 
 /* ------------------------------------------------------------------------------------- statistics
  */

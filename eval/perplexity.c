@@ -5,24 +5,23 @@
 #include <string.h>
 
 struct ppl_book {
-    int32_t *ids; /* [length] */
-    int64_t n_words;
+    int32_t *ids; /* [n] */
+    int64_t n, n_words;
     size_t index; /* in the corpus */
 };
 
 struct ppl_task {
-    int64_t length;
+    struct dpe_ppl_options options; /* max_tokens = length: one window, no sliding */
     struct ppl_book *books;
     size_t n;
 };
 
-/* Words of the text that tokens 1 … length − 1 stand for. */
+/* Words of the text that tokens 1 … n − 1 stand for. */
 static dpe_status count_scored_words(const struct dpe_tokenizer *tokenizer, const int32_t *ids,
-                                     int64_t length, int64_t *n_words, struct dpe_error *err)
+                                     int64_t n, int64_t *n_words, struct dpe_error *err)
 {
     struct dpe_text text = {0};
-    dpe_status status =
-        dpe_tokenizer_decode(tokenizer, ids + 1, (size_t)length - 1, true, &text, err);
+    dpe_status status = dpe_tokenizer_decode(tokenizer, ids + 1, (size_t)n - 1, true, &text, err);
     if (status == DPE_OK) {
         *n_words = dpe_count_words(text.bytes, text.n);
     }
@@ -32,27 +31,28 @@ static dpe_status count_scored_words(const struct dpe_tokenizer *tokenizer, cons
 
 /* Tokenize one book and keep it when it is long enough. */
 static dpe_status take_book(struct ppl_task *task, size_t index, const struct dpe_book *book,
-                            const struct dpe_tokenizer *tokenizer, enum dpe_special_policy special,
-                            struct dpe_error *err)
+                            const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
 {
-    const struct dpe_encode_options options = {.add_special = true, .special = special};
+    const struct dpe_ppl_options *options = &task->options;
+    const struct dpe_encode_options encode = {.add_special = true, .special = options->special};
     struct dpe_tokens tokens = {0};
-    dpe_status status =
-        dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, &tokens, err);
-    if (status != DPE_OK || tokens.n < (size_t)task->length) {
+    dpe_status status = dpe_tokenizer_encode(tokenizer, book->text, book->n, &encode, &tokens, err);
+    if (status != DPE_OK || tokens.n < (size_t)options->length) {
         goto done;
     }
     struct ppl_book *kept = &task->books[task->n];
-    status = count_scored_words(tokenizer, tokens.ids, task->length, &kept->n_words, err);
+    bool cut = options->max_tokens > 0 && tokens.n > (size_t)options->max_tokens;
+    kept->n = cut ? options->max_tokens : (int64_t)tokens.n;
+    status = count_scored_words(tokenizer, tokens.ids, kept->n, &kept->n_words, err);
     if (status != DPE_OK) {
         goto done;
     }
-    kept->ids = dpe_alloc((size_t)task->length, sizeof *kept->ids);
+    kept->ids = dpe_alloc((size_t)kept->n, sizeof *kept->ids);
     if (kept->ids == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "no memory for its tokens");
         goto done;
     }
-    memcpy(kept->ids, tokens.ids, (size_t)task->length * sizeof *kept->ids);
+    memcpy(kept->ids, tokens.ids, (size_t)kept->n * sizeof *kept->ids);
     kept->index = index;
     task->n++;
 done:
@@ -70,37 +70,53 @@ static int bucket_of(int64_t position)
     return bucket;
 }
 
+/* nll[t − 1] of the tokens t = `scored` … end − 1 in the window that begins at `begin`. */
+static dpe_status run_window(struct dpe_session *session, const int32_t *ids, int64_t begin,
+                             int64_t scored, int64_t end, double *nll, struct dpe_error *err)
+{
+    dpe_status status = dpe_session_cut(session, 0, err);
+    if (status == DPE_OK && scored - 1 > begin) {
+        status = dpe_session_feed(session, ids + begin, scored - 1 - begin, NULL, err);
+    }
+    return status == DPE_OK
+               ? dpe_session_nll(session, ids + scored - 1, end - scored + 1, nll + scored - 1, err)
+               : status;
+}
+
 static dpe_status run_ppl(void *state, struct dpe_session *session, int64_t index,
                           struct dpe_row *row, struct dpe_error *err)
 {
     const struct ppl_task *task = state;
     const struct ppl_book *book = &task->books[index];
-    int64_t scored = task->length - 1;
-    double *nll = dpe_alloc((size_t)scored, sizeof *nll);
-    double *buckets = dpe_alloc_zero((size_t)bucket_of(scored) + 1, sizeof *buckets);
+    int64_t n_scored = book->n - 1;
+    double *nll = dpe_alloc((size_t)n_scored, sizeof *nll);
+    double *buckets = dpe_alloc_zero((size_t)bucket_of(n_scored) + 1, sizeof *buckets);
     dpe_status status = DPE_OK;
     if (nll == NULL || buckets == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "perplexity: no memory for %lld values",
-                          (long long)scored);
+                          (long long)n_scored);
         goto done;
     }
-    row->prompt_tokens = task->length;
-    status = dpe_session_cut(session, 0, err);
-    if (status == DPE_OK) {
-        status = dpe_session_nll(session, book->ids, task->length, nll, err);
-    }
-    if (status != DPE_OK) {
-        goto done;
+    row->prompt_tokens = book->n;
+    int64_t scored = 1;
+    for (int64_t begin = 0; scored < book->n; begin += task->options.stride) {
+        int64_t rest = book->n - begin;
+        int64_t end = rest < task->options.length ? book->n : begin + task->options.length;
+        status = run_window(session, book->ids, begin, scored, end, nll, err);
+        if (status != DPE_OK) {
+            goto done;
+        }
+        scored = end;
     }
     double sum = 0.0;
-    for (int64_t i = 0; i < scored; i++) {
+    for (int64_t i = 0; i < n_scored; i++) {
         sum += nll[i];
         buckets[bucket_of(i + 1)] += nll[i];
     }
     row->nll_sum = sum;
-    row->n_tokens = scored;
+    row->n_tokens = n_scored;
     row->n_words = book->n_words;
-    row->n_buckets = bucket_of(scored) + 1;
+    row->n_buckets = bucket_of(n_scored) + 1;
     row->buckets = buckets;
     buckets = NULL;
 done:
@@ -120,12 +136,11 @@ static void close_ppl(void *state)
 }
 
 static dpe_status open_books(struct ppl_task *state, const struct dpe_corpus *corpus,
-                             const struct dpe_tokenizer *tokenizer, enum dpe_special_policy special,
-                             struct dpe_error *err)
+                             const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
 {
     for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
         const struct dpe_book *book = dpe_corpus_book(corpus, i);
-        dpe_status status = take_book(state, i, book, tokenizer, special, err);
+        dpe_status status = take_book(state, i, book, tokenizer, err);
         if (status != DPE_OK) {
             dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(corpus), book->id);
             return status;
@@ -134,22 +149,18 @@ static dpe_status open_books(struct ppl_task *state, const struct dpe_corpus *co
     if (state->n == 0) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: expected books of at least %lld tokens, none of its %zu is as long",
-                        dpe_corpus_path(corpus), (long long)state->length, dpe_corpus_size(corpus));
+                        dpe_corpus_path(corpus), (long long)state->options.length,
+                        dpe_corpus_size(corpus));
     }
     return DPE_OK;
 }
 
-dpe_status dpe_task_ppl(const char *name, const struct dpe_corpus *corpus,
-                        const struct dpe_tokenizer *tokenizer, int64_t length,
-                        enum dpe_special_policy special, struct dpe_task *task, int64_t *skipped,
-                        struct dpe_error *err)
+/* Options are checked; a stride of `length` stands for no sliding. */
+static dpe_status open_task(const char *name, const struct dpe_corpus *corpus,
+                            const struct dpe_tokenizer *tokenizer,
+                            const struct dpe_ppl_options *options, struct dpe_task *task,
+                            int64_t *skipped, struct dpe_error *err)
 {
-    if (length < 2 || strlen(name) >= sizeof task->name) {
-        return dpe_fail(err, DPE_USAGE,
-                        "perplexity \"%s\": expected a short name and a length of at least 2, "
-                        "found %lld",
-                        name, (long long)length);
-    }
     struct ppl_task *state = dpe_alloc_zero(1, sizeof *state);
     struct ppl_book *books = dpe_alloc_zero(dpe_corpus_size(corpus), sizeof *books);
     if (state == NULL || books == NULL) {
@@ -157,9 +168,9 @@ dpe_status dpe_task_ppl(const char *name, const struct dpe_corpus *corpus,
         free(books);
         return dpe_fail(err, DPE_NO_MEMORY, "perplexity: no memory for the list of books");
     }
-    state->length = length;
+    state->options = *options;
     state->books = books;
-    dpe_status status = open_books(state, corpus, tokenizer, special, err);
+    dpe_status status = open_books(state, corpus, tokenizer, err);
     if (status != DPE_OK) {
         close_ppl(state);
         return status;
@@ -169,6 +180,44 @@ dpe_status dpe_task_ppl(const char *name, const struct dpe_corpus *corpus,
         .n_samples = (int64_t)state->n, .state = state, .run = run_ppl, .close = close_ppl};
     memcpy(task->name, name, strlen(name) + 1);
     return DPE_OK;
+}
+
+dpe_status dpe_task_ppl(const char *name, const struct dpe_corpus *corpus,
+                        const struct dpe_tokenizer *tokenizer, int64_t length,
+                        enum dpe_special_policy special, struct dpe_task *task, int64_t *skipped,
+                        struct dpe_error *err)
+{
+    const struct dpe_ppl_options options = {
+        .length = length, .stride = length, .max_tokens = length, .special = special};
+    if (length < 2 || strlen(name) >= sizeof task->name) {
+        return dpe_fail(err, DPE_USAGE,
+                        "perplexity \"%s\": expected a short name and a length of at least 2, "
+                        "found %lld",
+                        name, (long long)length);
+    }
+    return open_task(name, corpus, tokenizer, &options, task, skipped, err);
+}
+
+dpe_status dpe_task_ppl_sliding(const char *name, const struct dpe_corpus *corpus,
+                                const struct dpe_tokenizer *tokenizer,
+                                const struct dpe_ppl_options *options, struct dpe_task *task,
+                                int64_t *skipped, struct dpe_error *err)
+{
+    if (options->length < 2 || options->stride < 1 || options->stride >= options->length ||
+        strlen(name) >= sizeof task->name) {
+        return dpe_fail(err, DPE_USAGE,
+                        "perplexity \"%s\": expected a short name and a stride of at least 1 and "
+                        "below the window of %lld tokens (the first token of a window has none "
+                        "before it), found %lld",
+                        name, (long long)options->length, (long long)options->stride);
+    }
+    if (options->max_tokens != 0 && options->max_tokens < options->length) {
+        return dpe_fail(err, DPE_USAGE,
+                        "perplexity \"%s\": expected at least a window of %lld tokens of each "
+                        "book, found %lld",
+                        name, (long long)options->length, (long long)options->max_tokens);
+    }
+    return open_task(name, corpus, tokenizer, options, task, skipped, err);
 }
 
 size_t dpe_task_ppl_book(const struct dpe_task *task, int64_t index)

@@ -190,7 +190,7 @@ void dpe_lock_release(struct dpe_lock *lock, bool remove);
 
 #define DPE_SCHEMA_NAME    "dpe-table"
 #define DPE_SCHEMA_MAJOR   1
-#define DPE_SCHEMA_VERSION "1.0.0"
+#define DPE_SCHEMA_VERSION "1.1.0"
 
 /** An empty table in memory. */
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);

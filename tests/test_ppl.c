@@ -193,6 +193,79 @@ static void short_books_are_counted(void **state)
     dpe_corpus_close(texts);
 }
 
+/* A window of 40 over 100 tokens of a book, 15 at a time: token t is scored by the first window
+ * that holds it, with everything before it in that window. */
+static void a_window_slides(void **state)
+{
+    (void)state;
+    enum { WINDOW = 40, STRIDE = 15, N = 100 };
+    struct dpe_error err = {0};
+    struct dpe_task task = {0};
+    int64_t skipped = -1;
+    const struct dpe_ppl_options sliding = {.length = WINDOW, .stride = STRIDE, .max_tokens = N};
+    if (dpe_task_ppl_sliding("ppl", sample_texts, tokenizer, &sliding, &task, &skipped, &err) !=
+        DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    struct dpe_row row;
+    assert_int_equal(dpe_task_row(&task, session, "key", 0, &row, &err), DPE_OK);
+    const struct dpe_book *book = dpe_corpus_book(sample_texts, 0);
+    const struct dpe_encode_options options = {.add_special = true};
+    struct dpe_tokens tokens = {0};
+    assert_int_equal(dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, &tokens, NULL),
+                     DPE_OK);
+    double buckets[7] = {0};
+    double sum = 0.0;
+    for (int t = 1; t < N; t++) {
+        int begin = 0;
+        while (begin + WINDOW <= t) {
+            begin += STRIDE;
+        }
+        double nll[WINDOW];
+        assert_int_equal(dpe_session_cut(session, 0, NULL), DPE_OK);
+        assert_int_equal(dpe_session_nll(session, tokens.ids + begin, t - begin + 1, nll, NULL),
+                         DPE_OK);
+        sum += nll[t - begin - 1];
+        buckets[(int)floor(log2(t) + 1e-9)] += nll[t - begin - 1];
+    }
+    assert_int_equal(row.prompt_tokens, N);
+    assert_int_equal(row.n_tokens, N - 1);
+    assert_true(fabs(row.nll_sum - sum) < 1e-5 * sum);
+    assert_int_equal(row.n_buckets, 7);
+    for (int b = 0; b < 7; b++) {
+        assert_true(fabs(row.buckets[b] - buckets[b]) < 1e-5 * sum);
+    }
+    dpe_row_free(&row);
+    dpe_task_close(&task);
+    dpe_tokens_free(&tokens);
+}
+
+/* A book that one window holds has the perplexity of its first tokens. */
+static void one_window_is_no_slide(void **state)
+{
+    (void)state;
+    const struct dpe_ppl_options sliding = {
+        .length = LENGTH, .stride = LENGTH - 1, .max_tokens = LENGTH};
+    struct dpe_task tasks[2];
+    struct dpe_row rows[2];
+    int64_t skipped = -1;
+    assert_int_equal(
+        dpe_task_ppl_sliding("ppl", sample_texts, tokenizer, &sliding, &tasks[0], &skipped, NULL),
+        DPE_OK);
+    assert_int_equal(dpe_task_ppl("ppl", sample_texts, tokenizer, LENGTH, DPE_SPECIAL_ERROR,
+                                  &tasks[1], &skipped, NULL),
+                     DPE_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dpe_task_row(&tasks[i], session, "key", 2, &rows[i], NULL), DPE_OK);
+        dpe_task_close(&tasks[i]);
+    }
+    assert_true(rows[0].nll_sum == rows[1].nll_sum);
+    assert_int_equal(rows[0].n_words, rows[1].n_words);
+    assert_int_equal(rows[0].n_tokens, rows[1].n_tokens);
+    dpe_row_free(&rows[0]);
+    dpe_row_free(&rows[1]);
+}
+
 /* The row says what a generation without our stop says, up to the last value. */
 static void needle_rows_score_the_generation(void **state)
 {
@@ -250,6 +323,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_sums_of_token_logits),
         cmocka_unit_test(short_books_are_counted),
+        cmocka_unit_test(a_window_slides),
+        cmocka_unit_test(one_window_is_no_slide),
         cmocka_unit_test(needle_rows_score_the_generation),
     };
     return cmocka_run_group_tests(tests, open_inputs, close_inputs);

@@ -306,7 +306,7 @@ static void readers_refuse_what_is_no_table(void **state)
     char *file = slurp(scratch->table, &n);
     char *version = NULL;
     for (size_t i = 0; i + 5 < n; i++) {
-        version = memcmp(file + i, "1.0.0", 6) == 0 ? file + i : version;
+        version = memcmp(file + i, "1.1.0", 6) == 0 ? file + i : version;
     }
     assert_non_null(version);
     version[0] = '2';
