@@ -121,20 +121,20 @@ static struct layout lay_out(const struct dpe_cpu_kernels *kernels, const struct
 
 uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
                                      const struct dpe_config *config, const struct dpe_plan *plan,
-                                     int64_t capacity, int64_t rows, int n_threads)
+                                     int64_t keys, int64_t rows, int n_threads)
 {
     const struct extent most = {
         .n_heads = config->n_heads,
         .n_kv_heads = config->n_kv_heads,
         .head_dim = config->head_dim,
         .rows = rows,
-        .keys = capacity,
+        .keys = keys,
         .n_threads = n_threads,
     };
     struct dpe_copies copies = dpe_copies_most(plan);
     struct layout layout = lay_out(kernels, &most, copies, copies);
     uint64_t many = rows > DPE_CPU_DECODE_ROWS ? dpe_bytes_times(layout.total, sizeof(float)) : 0;
-    uint64_t few = dpe_cpu_decode_workspace(config, plan, capacity, n_threads);
+    uint64_t few = dpe_cpu_decode_workspace(config, plan, keys, n_threads);
     return many > few ? many : few;
 }
 
@@ -177,10 +177,15 @@ static void pack_key_panel(const struct item *item, int64_t kv_head, int64_t hea
     const struct dpe_attention *args = call->args;
     int64_t d = args->head_dim;
     int64_t count = call->keys - n0 < call->kernels->panel ? call->keys - n0 : call->kernels->panel;
-    const float *from = args->k + (kv_head * args->capacity + n0) * d;
-    struct dpe_cpu_rotation rotation = dpe_copy_rotation(
-        args, &call->layout.k.copies[c], args->rotation->k_table[0], n0, item->select);
-    call->kernels->rotate(&rotation, from, d, count, item->turned);
+    int64_t next = 0;
+    for (int64_t n = n0; n < n0 + count; n = next) {
+        int64_t row = dpe_cache_row(args, args->offset, n, &next);
+        next = next < n0 + count ? next : n0 + count;
+        struct dpe_cpu_rotation rotation = dpe_copy_rotation(
+            args, &call->layout.k.copies[c], args->rotation->k_table[0], n, item->select);
+        call->kernels->rotate(&rotation, args->k + (kv_head * args->capacity + row) * d, d,
+                              next - n, item->turned + (n - n0) * d);
+    }
     call->kernels->pack_panel(item->turned, d, count, d,
                               key_panel(call, item->slot, head_in_group, c, n0));
 }
@@ -208,7 +213,9 @@ static void pack_block(const struct item *item, int64_t kv_head, int64_t n0)
     }
     for (int64_t n = n0; n < end && layout->pack_v; n++) {
         float *to = call->packed_v + (item->slot * call->keys + n) * layout->width;
-        const float *from = args->v + (kv_head * args->capacity + n) * args->head_dim;
+        int64_t next = 0;
+        int64_t row = dpe_cache_row(args, args->offset, n, &next);
+        const float *from = args->v + (kv_head * args->capacity + row) * args->head_dim;
         memset(to, 0, (size_t)layout->width * sizeof *to);
         memcpy(to, from, (size_t)args->head_dim * sizeof *to);
     }
@@ -314,16 +321,36 @@ struct step {
     int64_t late_key[DPE_CPU_MAX_MR], late_column[DPE_CPU_MAX_MR];
 };
 
-static void step_add(struct step *step, const struct tile_row *tile, int64_t n0, int64_t panel)
+/* Where the row of V of key n lies: packed by position, or in the cache. */
+static int64_t value_row(const struct call *call, int64_t n, int64_t *next)
+{
+    if (call->layout.pack_v) {
+        *next = INT64_MAX;
+        return n;
+    }
+    return dpe_cache_row(call->args, call->args->offset, n, next);
+}
+
+static void add_span(struct dpe_cpu_spans *seen, int64_t column, int64_t row, int64_t count)
+{
+    struct dpe_cpu_span *before = seen->n > 0 ? &seen->spans[seen->n - 1] : NULL;
+    if (before != NULL && before->row + before->count == row &&
+        before->column + before->count == column) {
+        before->count += count;
+    } else {
+        seen->spans[seen->n++] = (struct dpe_cpu_span){column, row, count};
+    }
+}
+
+static void step_add(const struct call *call, struct step *step, const struct tile_row *tile,
+                     int64_t n0, int64_t panel)
 {
     int64_t end = n0 + panel < tile->first + 1 ? n0 + panel : tile->first + 1;
-    struct dpe_cpu_spans *seen = &step->seen;
-    struct dpe_cpu_span *before = seen->n > 0 ? &seen->spans[seen->n - 1] : NULL;
-    if (before != NULL && before->row + before->count == n0 &&
-        before->column + before->count == step->columns && end > n0) {
-        before->count += end - n0;
-    } else if (end > n0) {
-        seen->spans[seen->n++] = (struct dpe_cpu_span){step->columns, n0, end - n0};
+    int64_t next = 0;
+    for (int64_t n = n0; n < end; n = next) {
+        int64_t row = value_row(call, n, &next);
+        next = next < end ? next : end;
+        add_span(&step->seen, step->columns + n - n0, row, next - n);
     }
     int64_t late = n0 > tile->first + 1 ? n0 : tile->first + 1;
     for (; late < n0 + panel && late <= tile->last; late++) {
@@ -361,7 +388,7 @@ static void attend(const struct item *item, const struct tile_row *tile, int64_t
         } else {
             tile_mixed(item, tile, touching, n, item->s + step.columns);
         }
-        step_add(&step, tile, n, kernels->panel);
+        step_add(call, &step, tile, n, kernels->panel);
     }
     if (step.columns == 0) {
         return;
@@ -378,8 +405,10 @@ static void attend(const struct item *item, const struct tile_row *tile, int64_t
     float *o = item->o + r * layout->width;
     kernels->accumulate(item->s, &step.seen, v, alpha, o, layout->width);
     for (int64_t i = 0; i < step.n_late; i++) {
-        kernels->accumulate_row(item->s + step.late_column[i], step.late_key[i] - tile->first,
-                                v + step.late_key[i] * layout->width, o, layout->width);
+        int64_t next = 0;
+        const float *late = v + value_row(call, step.late_key[i], &next) * layout->width;
+        kernels->accumulate_row(item->s + step.late_column[i], step.late_key[i] - tile->first, late,
+                                o, layout->width);
     }
 }
 
@@ -510,7 +539,7 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
 
 void dpe_cpu_attention(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args)
 {
-    if (args->rows <= DPE_CPU_DECODE_ROWS) {
+    if (args->rows <= DPE_CPU_DECODE_ROWS || args->positions != NULL) {
         dpe_cpu_attention_decode(kernels, args);
     } else {
         attention_many(kernels, args);

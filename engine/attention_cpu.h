@@ -46,13 +46,24 @@ struct dpe_cpu_rotation dpe_copy_rotation(const struct dpe_attention *args,
 uint64_t dpe_bytes_times(uint64_t a, uint64_t b);
 uint64_t dpe_bytes_plus(uint64_t a, uint64_t b);
 
-/** Calls of at most so many rows take the decode driver, which packs nothing. */
+/** The cache row of the key at position n for a query with this offset, and in *end the first
+ *  position behind n whose row does not follow. */
+static inline int64_t dpe_cache_row(const struct dpe_attention *args, int64_t offset, int64_t n,
+                                    int64_t *end)
+{
+    bool common = n < args->prefix && offset != 0;
+    *end = common ? args->prefix : INT64_MAX;
+    return n < args->prefix ? n : n + offset;
+}
+
+/** Calls of at most so many rows, and those of several branches, take the decode driver, which
+ *  packs nothing and takes so many rows at a time. */
 enum { DPE_CPU_DECODE_ROWS = 4 };
 
 /** The decode driver and its workspace in bytes. */
 void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
                               const struct dpe_attention *args);
 uint64_t dpe_cpu_decode_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
-                                  int64_t capacity, int n_threads);
+                                  int64_t keys, int n_threads);
 
 #endif

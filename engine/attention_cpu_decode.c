@@ -37,7 +37,7 @@ struct call {
 
 struct item {
     const struct call *call;
-    int64_t m, kv_head;
+    int64_t m, offset, kv_head;
     const float *q; /* first head of the group */
     float factor;
     float *reference, *sum, *o, *s, *turned;
@@ -76,14 +76,14 @@ static struct layout lay_out(const struct extent *extent)
 }
 
 uint64_t dpe_cpu_decode_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
-                                  int64_t capacity, int n_threads)
+                                  int64_t keys, int n_threads)
 {
     const struct extent most = {
         .n_heads = config->n_heads,
         .n_kv_heads = config->n_kv_heads,
         .head_dim = config->head_dim,
         .rows = DPE_CPU_DECODE_ROWS,
-        .keys = capacity,
+        .keys = keys,
         .q_copies = dpe_copies_most(plan).n,
         .n_threads = n_threads,
     };
@@ -99,7 +99,7 @@ static void rotate_queries(const struct call *call, uint32_t *select)
         for (int c = 0; c < call->q_copies.n; c++) {
             struct dpe_cpu_rotation rotation =
                 dpe_copy_rotation(args, &call->q_copies.copies[c], args->rotation->q_table[0],
-                                  args->start + i / args->n_heads, select);
+                                  dpe_attention_position(args, i / args->n_heads), select);
             call->kernels->rotate(&rotation, args->q + i * d, d, 1,
                                   call->q + (i * call->q_copies.n + c) * d);
         }
@@ -122,9 +122,10 @@ static int band_run(const struct item *item, int64_t n, int64_t *end)
     return -1;
 }
 
-/* Raw logits of keys n … n+count−1, count ≤ TURNED, all in band b, into s [group][DPE_CPU_BLOCK].
- */
-static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, float *s)
+/* Raw logits of keys n … n+count−1 that start at `keys`, count ≤ TURNED, all in band b, into
+ * s [group][DPE_CPU_BLOCK]. */
+static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, const float *keys,
+                     float *s)
 {
     const struct call *call = item->call;
     const struct dpe_attention *args = call->args;
@@ -133,7 +134,6 @@ static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, f
     int64_t ldq = call->q_copies.n * d;
     const float *q = item->q + call->q_copies.of_band[b] * d;
     const struct dpe_copy *copy = &call->k_copies.copies[call->k_copies.of_band[b]];
-    const float *keys = args->k + (item->kv_head * args->capacity + n) * d;
     struct dpe_cpu_rotation rotation =
         dpe_copy_rotation(args, copy, args->rotation->k_table[0], n, item->select);
     int64_t together = copy->masked ? 1 : HEADS;
@@ -160,10 +160,11 @@ static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, f
     }
 }
 
-/* The keys n0 … end−1, at most a block. */
-static void attend(const struct item *item, int64_t n0, int64_t end)
+/* The keys n0 … end−1, at most a block, in cache rows from `row` on. */
+static void attend(const struct item *item, int64_t n0, int64_t end, int64_t row)
 {
     const struct call *call = item->call;
+    int64_t at = (item->kv_head * call->args->capacity + row) * call->args->head_dim;
     int64_t group = call->layout.group;
     int64_t d = call->args->head_dim;
     int64_t panel = call->kernels->panel;
@@ -181,11 +182,11 @@ static void attend(const struct item *item, int64_t n0, int64_t end)
         if (b >= 0) {
             visible = true;
             run = run - n < TURNED ? run : n + TURNED;
-            dot_keys(item, b, n, run - n, item->s + n - n0);
+            dot_keys(item, b, n, run - n, call->args->k + at + (n - n0) * d, item->s + n - n0);
         }
         n = run;
     }
-    const float *v = call->args->v + (item->kv_head * call->args->capacity + n0) * d;
+    const float *v = call->args->v + at;
     for (int64_t g = 0; g < group && visible; g += HEADS) {
         int64_t heads = group - g < HEADS ? group - g : HEADS;
         float factor[HEADS];
@@ -218,7 +219,8 @@ static void run_item(const struct call *call, int64_t index)
     float *thread = call->threads + (uint64_t)omp_get_thread_num() * layout->thread_floats;
     struct item item = {
         .call = call,
-        .m = args->start + row,
+        .m = dpe_attention_position(args, row),
+        .offset = dpe_attention_offset(args, row),
         .kv_head = index % args->n_kv_heads,
         .s = thread,
         .turned = thread + layout->turned_at,
@@ -239,8 +241,12 @@ static void run_item(const struct call *call, int64_t index)
         item.reach[b] = dpe_band_reach(args->plan, b, item.m, item.m);
     }
     int64_t end = (split + 1) * SPLIT < item.m + 1 ? (split + 1) * SPLIT : item.m + 1;
-    for (int64_t n0 = split * SPLIT; n0 < end; n0 += DPE_CPU_BLOCK) {
-        attend(&item, n0, end - n0 < DPE_CPU_BLOCK ? end : n0 + DPE_CPU_BLOCK);
+    int64_t next = 0;
+    for (int64_t n0 = split * SPLIT; n0 < end; n0 = next) {
+        int64_t cache_row = dpe_cache_row(args, item.offset, n0, &next);
+        next = next - n0 < DPE_CPU_BLOCK ? next : n0 + DPE_CPU_BLOCK;
+        next = next < end ? next : end;
+        attend(&item, n0, next, cache_row);
     }
 }
 
@@ -281,8 +287,7 @@ static void combine(const struct call *call, int64_t row, int64_t head)
     }
 }
 
-void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
-                              const struct dpe_attention *args)
+static void decode(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args)
 {
     struct call call = {
         .kernels = kernels,
@@ -295,7 +300,7 @@ void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
         .n_kv_heads = args->n_kv_heads,
         .head_dim = args->head_dim,
         .rows = args->rows,
-        .keys = args->start + args->rows,
+        .keys = dpe_attention_keys(args),
         .q_copies = call.q_copies.n,
         .n_threads = args->n_threads,
     };
@@ -305,12 +310,29 @@ void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
     call.threads = call.q + call.layout.thread_at;
     rotate_queries(&call, (uint32_t *)(void *)(call.threads + call.layout.select_at));
     int64_t items = args->rows * args->n_kv_heads * call.layout.splits;
-    int64_t work = args->rows * (args->start + args->rows) * args->n_heads * args->head_dim;
+    int64_t work = args->rows * extent.keys * args->n_heads * args->head_dim;
 #pragma omp parallel for num_threads(args->n_threads) schedule(dynamic, 1) if (work > SMALL_WORK)
     for (int64_t i = 0; i < items; i++) {
         run_item(&call, i);
     }
     for (int64_t i = 0; i < args->rows * args->n_heads; i++) {
         combine(&call, i / args->n_heads, i % args->n_heads);
+    }
+}
+
+void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
+                              const struct dpe_attention *args)
+{
+    int64_t width = args->n_heads * args->head_dim;
+    for (int64_t r = 0; r < args->rows; r += DPE_CPU_DECODE_ROWS) {
+        struct dpe_attention part = *args;
+        part.rows = args->rows - r < DPE_CPU_DECODE_ROWS ? args->rows - r : DPE_CPU_DECODE_ROWS;
+        part.start += r;
+        part.positions = args->positions != NULL ? args->positions + r : NULL;
+        part.offsets = args->offsets != NULL ? args->offsets + r : NULL;
+        part.q += r * width;
+        part.out += r * width;
+        part.lse = args->lse != NULL ? args->lse + r * args->n_heads : NULL;
+        decode(kernels, &part);
     }
 }

@@ -391,10 +391,15 @@ struct dpe_session;
 typedef dpe_status (*dpe_tap)(void *user, int64_t layer, int64_t start, int64_t rows,
                               const float *q, const float *k, struct dpe_error *err);
 
+enum { DPE_MAX_BRANCHES = 4096 };
+
 struct dpe_session_options {
     const char *device;    /**< "cpu" (default when NULL), "reference" */
     int n_threads;         /**< 0 = all cores of this process */
     int64_t capacity;      /**< most tokens the KV cache holds; required, ≥ 1 */
+    int64_t positions;     /**< most tokens of one sequence, ≤ capacity; 0 = capacity. Less only
+                                makes sense with branches: tables and workspace are as long */
+    int64_t branches;      /**< most branches, ≤ DPE_MAX_BRANCHES; 0 = 1 */
     int64_t prefill_chunk; /**< rows of a chunk, on a fixed grid from position 0; 0 = default */
     uint64_t max_memory;   /**< bytes the session may use; 0 = what is free on this machine */
 };
@@ -418,19 +423,20 @@ dpe_status dpe_session_set_plan(struct dpe_session *session, const struct dpe_pl
                                 struct dpe_error *err);
 void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user);
 
-/** Tokens in the cache. */
+/** Tokens of the (first) sequence in the cache. */
 int64_t dpe_session_length(const struct dpe_session *session);
 /** Rows of a prefill chunk. What is promised: the same calls give the same bits, for any number of
  *  threads; however tokens are cut into calls, results agree to rounding; and they agree bit for
  *  bit when the cuts are at multiples of this chunk. So to reuse a prefix bit for bit, cut the
  * cache to the multiple at or below the end of what is common and feed from there. */
 int64_t dpe_session_chunk(const struct dpe_session *session);
-/** Cut the cache back to its first `keep` tokens (0 ≤ keep ≤ length). */
+/** Cut the cache back to its first `keep` tokens (0 ≤ keep ≤ length) and end branching: with
+ *  several branches only the common prefix can be kept (keep ≤ prefix, else DPE_USAGE). */
 dpe_status dpe_session_cut(struct dpe_session *session, int64_t keep, struct dpe_error *err);
-/** Run tokens after those in the cache. `logits` [vocab] of the last token, or NULL: then the LM
- *  head does not run at all. DPE_USAGE when the cache is full; DPE_BAD_DATA on an id outside the
- *  vocabulary; DPE_NONFINITE with layer and position. On failure the cache is cut back to where it
- * was. */
+/** Run tokens after those in the cache (of branch 0, when there are several). `logits` [vocab] of
+ *  the last token, or NULL: then the LM head does not run at all. DPE_USAGE when the cache is full;
+ * DPE_BAD_DATA on an id outside the vocabulary; DPE_NONFINITE with layer and position. On failure
+ * the cache is cut back to where it was. */
 dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, int64_t n,
                             float *logits, struct dpe_error *err);
 /** Run tokens like dpe_session_feed and write nll[i] = −ln p(tokens[i+1] | … tokens[i]) in nats for
@@ -438,6 +444,37 @@ dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, 
  * once). n ≥ 2. On failure `nll` may be partly written. */
 dpe_status dpe_session_nll(struct dpe_session *session, const int32_t *tokens, int64_t n,
                            double *nll, struct dpe_error *err);
+
+/* Branches. Several continuations of one cached context (questions about a text), or several texts
+ * with nothing in common (a prefix of 0 tokens), are decoded together as one batch: a weight is
+ * read once for all of them. A session without branches is the case n = 1, prefix 0, room =
+ * capacity, and everything above is about its one branch.
+ *
+ * The cache holds a common prefix of P tokens in rows 0 … P−1; the own tokens of branch b stand at
+ * positions P, P+1, … and lie in rows P + b·room … P + (b+1)·room − 1. A query of branch b sees the
+ * prefix and its own branch, nothing else. What a branch computes agrees to rounding with what a
+ * session would that was fed the prefix and that branch alone, and does not depend on what the
+ * other branches hold. */
+
+/** Make what is in the cache (0 tokens or more) the common prefix of `n` empty branches of at most
+ *  `room` own tokens each. DPE_USAGE when n exceeds dpe_session_options.branches, when P + room
+ *  exceeds its positions or P + n·room its capacity, or when there are several branches already
+ *  (dpe_session_cut ends them). */
+dpe_status dpe_session_branch(struct dpe_session *session, int64_t n, int64_t room,
+                              struct dpe_error *err);
+/** Branches there are, ≥ 1. */
+int64_t dpe_session_branches(const struct dpe_session *session);
+/** Tokens of one branch, the prefix included; 0 ≤ branch < dpe_session_branches. */
+int64_t dpe_session_branch_length(const struct dpe_session *session, int64_t branch);
+/** dpe_session_feed to one branch: many tokens at once, like a prefill. */
+dpe_status dpe_session_branch_feed(struct dpe_session *session, int64_t branch,
+                                   const int32_t *tokens, int64_t n, float *logits,
+                                   struct dpe_error *err);
+/** One token to each of n different branches, as one batch: tokens[i] goes to branches[i], and
+ *  logits [n][vocab] (or NULL: none are computed) are those behind it. Errors as dpe_session_feed;
+ *  a failure of one branch (DPE_NONFINITE) is one of all, and no branch has grown. */
+dpe_status dpe_session_step(struct dpe_session *session, int64_t n, const int64_t *branches,
+                            const int32_t *tokens, float *logits, struct dpe_error *err);
 
 /** Asked after every generated token with all of them so far; true stops. */
 typedef bool (*dpe_stop)(void *user, const int32_t *generated, size_t n);
@@ -455,6 +492,21 @@ struct dpe_generate_options {
 dpe_status dpe_session_generate(struct dpe_session *session, const int32_t *prompt, int64_t n,
                                 const struct dpe_generate_options *options, struct dpe_tokens *out,
                                 struct dpe_error *err);
+
+/** One of the sequences that dpe_session_generate_branches continues. */
+struct dpe_continuation {
+    const int32_t *prompt; /**< [n], fed behind what the branch has; n ≥ 1 */
+    int64_t n;
+    struct dpe_generate_options options;
+    struct dpe_tokens *out; /**< new tokens are appended; no two share one */
+};
+/** dpe_session_generate for all branches at once, item b in branch b: prompts are fed one after
+ *  another, then every step generates one token of each branch that has not ended. Each gets what
+ *  dpe_session_generate would give it alone, up to rounding. n = dpe_session_branches. On failure
+ *  the outputs may hold some tokens. */
+dpe_status dpe_session_generate_branches(struct dpe_session *session,
+                                         const struct dpe_continuation *items, int64_t n,
+                                         struct dpe_error *err);
 
 /** Bytes of memory this process can still get: what the machine has available, or what is left of
  *  the container's limit if that is less. UINT64_MAX when neither can be read. */

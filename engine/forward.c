@@ -10,17 +10,51 @@ static dpe_mem row_of(dpe_mem memory, int64_t row, int64_t width)
     return (float *)memory + row * width;
 }
 
-static dpe_status give_tap(struct dpe_session *s, int64_t layer, int64_t rows,
+static int64_t position_of(const struct dpe_batch *batch, int64_t row)
+{
+    return batch->positions != NULL ? batch->positions[row] : batch->start + row;
+}
+
+/* Rows that stand at consecutive positions of one branch. */
+static int64_t rows_of_run(const struct dpe_batch *batch)
+{
+    return batch->positions != NULL ? 1 : batch->rows;
+}
+
+static dpe_status give_tap(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
                            struct dpe_error *err)
 {
     const struct dpe_config *c = s->config;
-    uint64_t width = (uint64_t)rows * (uint64_t)c->head_dim * sizeof(float);
-    s->ops->download(s->backend, s->tap_q, s->q, width * (uint64_t)c->n_heads);
-    s->ops->download(s->backend, s->tap_k, s->k, width * (uint64_t)c->n_kv_heads);
-    return s->tap(s->tap_user, layer, s->length, rows, s->tap_q, s->tap_k, err);
+    int64_t run = rows_of_run(batch);
+    uint64_t width = (uint64_t)run * (uint64_t)c->head_dim * sizeof(float);
+    dpe_status status = DPE_OK;
+    for (int64_t r = 0; status == DPE_OK && r < batch->rows; r += run) {
+        s->ops->download(s->backend, s->tap_q, row_of(s->q, r, c->n_heads * c->head_dim),
+                         width * (uint64_t)c->n_heads);
+        s->ops->download(s->backend, s->tap_k, row_of(s->k, r, c->n_kv_heads * c->head_dim),
+                         width * (uint64_t)c->n_kv_heads);
+        status = s->tap(s->tap_user, layer, position_of(batch, r), run, s->tap_q, s->tap_k, err);
+    }
+    return status;
 }
 
-static void attend(struct dpe_session *s, int64_t layer, int64_t first, int64_t rows)
+/* New tokens of a branch with an offset stand behind the prefix, so their rows follow each other.
+ */
+static void store(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch)
+{
+    const struct dpe_config *c = s->config;
+    int64_t width = c->n_kv_heads * c->head_dim;
+    int64_t run = rows_of_run(batch);
+    for (int64_t r = 0; r < batch->rows; r += run) {
+        int64_t offset = batch->offsets != NULL ? batch->offsets[r] : batch->offset;
+        s->ops->store_kv(s->backend, row_of(s->k, r, width), row_of(s->v, r, width),
+                         position_of(batch, r) + offset, run, s->options.capacity,
+                         s->cache_k[layer], s->cache_v[layer]);
+    }
+}
+
+static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
+                   int64_t first)
 {
     const struct dpe_config *c = s->config;
     int64_t width = c->n_heads * c->head_dim;
@@ -28,8 +62,12 @@ static void attend(struct dpe_session *s, int64_t layer, int64_t first, int64_t 
         .plan = &s->plan,
         .rotation = &s->rotation,
         .layer = layer,
-        .start = s->length + first,
-        .rows = rows - first,
+        .start = batch->start + first,
+        .rows = batch->rows - first,
+        .prefix = s->prefix,
+        .offset = batch->offset,
+        .positions = batch->positions,
+        .offsets = batch->offsets,
         .n_heads = c->n_heads,
         .n_kv_heads = c->n_kv_heads,
         .head_dim = c->head_dim,
@@ -44,16 +82,16 @@ static void attend(struct dpe_session *s, int64_t layer, int64_t first, int64_t 
     s->ops->attention(s->backend, &args);
 }
 
-static dpe_status check_finite(struct dpe_session *s, int64_t layer, int64_t first, int64_t rows,
-                               struct dpe_error *err)
+static dpe_status check_finite(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
+                               int64_t first, struct dpe_error *err)
 {
     int64_t width = s->config->hidden;
     int64_t bad =
-        s->ops->first_nonfinite(s->backend, row_of(s->x, first, width), rows - first, width);
+        s->ops->first_nonfinite(s->backend, row_of(s->x, first, width), batch->rows - first, width);
     if (bad < 0) {
         return DPE_OK;
     }
-    int64_t position = s->length + first + bad;
+    int64_t position = position_of(batch, first + bad);
     dpe_fail(err, DPE_NONFINITE,
              "NaN or infinity behind layer %" PRId64 " at position %" PRId64
              "; the weights or the position plan (%s) produce it",
@@ -65,15 +103,16 @@ static dpe_status check_finite(struct dpe_session *s, int64_t layer, int64_t fir
     return DPE_NONFINITE;
 }
 
-dpe_status dpe_forward(struct dpe_session *s, const int32_t *tokens, int64_t rows, int64_t wanted,
-                       struct dpe_error *err)
+dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, struct dpe_error *err)
 {
+    int64_t rows = batch->rows;
+    int64_t wanted = batch->wanted;
     const struct dpe_ops *ops = s->ops;
     const struct dpe_config *c = s->config;
     struct dpe_backend *b = s->backend;
     int64_t width = c->n_heads * c->head_dim;
 
-    ops->embed(b, tokens, rows, s->x);
+    ops->embed(b, batch->tokens, rows, s->x);
     for (int64_t layer = 0; layer < c->n_layers; layer++) {
         const struct dpe_layer_weights *w = &s->weights->layers[layer];
         /* Behind the last layer's keys and values only the wanted rows matter. */
@@ -92,15 +131,14 @@ dpe_status dpe_forward(struct dpe_session *s, const int32_t *tokens, int64_t row
             ops->linear(b, layer, DPE_WEIGHT_Q, row_of(s->normed, first_q, c->hidden),
                         rows - first_q, row_of(s->q, first_q, width), false);
         }
-        if (s->tap != NULL && (status = give_tap(s, layer, rows, err)) != DPE_OK) {
+        if (s->tap != NULL && (status = give_tap(s, layer, batch, err)) != DPE_OK) {
             return status;
         }
-        ops->store_kv(b, s->k, s->v, s->length, rows, s->options.capacity, s->cache_k[layer],
-                      s->cache_v[layer]);
+        store(s, layer, batch);
         if (first == rows) {
             return DPE_OK;
         }
-        attend(s, layer, first, rows);
+        attend(s, layer, batch, first);
         dpe_mem x = row_of(s->x, first, c->hidden);
         ops->linear(b, layer, DPE_WEIGHT_O, row_of(s->attended, first, width), rows - first, x,
                     true);
@@ -112,7 +150,7 @@ dpe_status dpe_forward(struct dpe_session *s, const int32_t *tokens, int64_t row
         ops->swiglu(b, s->gate, s->up, rows - first);
         ops->linear(b, layer, DPE_WEIGHT_DOWN, s->gate, rows - first, x, true);
 
-        status = check_finite(s, layer, first, rows, err);
+        status = check_finite(s, layer, batch, first, err);
         if (status != DPE_OK) {
             return status;
         }

@@ -52,22 +52,53 @@ void dpe_rotation_free(struct dpe_rotation *rotation);
 /** Bytes dpe_rotation_make will allocate. */
 uint64_t dpe_rotation_bytes(const struct dpe_plan *plan, int64_t capacity);
 
-/** One attention call: `rows` queries at positions start … start+rows−1 over the keys 0 … position
- * of each query, one layer. */
+/** One attention call: `rows` queries, each over the keys 0 … its position, one layer.
+ *
+ * Where a key lies. The cache may hold several branches behind a common prefix (engine.h,
+ * "Branches"): the key at position n of a query whose branch has offset o lies in cache row n when
+ * n < prefix, else in row n + o. A cache without branches is prefix 0, offset 0: row = position.
+ *
+ * Which queries. Either `positions` is NULL: one branch, row r at position start + r, all with
+ * `offset`. Or `positions` and `offsets` are given (host memory): one row of each of several
+ * branches, row r at positions[r] with offsets[r]; start and offset are then not used. */
 struct dpe_attention {
     const struct dpe_plan *plan;
     const struct dpe_rotation *rotation;
     int64_t layer, start, rows;
+    int64_t prefix, offset;
+    const int64_t *positions, *offsets; /**< [rows], or both NULL */
     int64_t n_heads, n_kv_heads, head_dim;
     int64_t capacity; /**< rows of k and v per KV head */
     const float *q;   /**< [rows][n_heads][head_dim], unrotated */
-    const float *k; /**< [n_kv_heads][capacity][head_dim], unrotated, rows 0 … start+rows−1 valid */
-    const float *v;  /**< as k */
-    float *out;      /**< [rows][n_heads][head_dim]; rows without any visible key are 0 */
-    float *lse;      /**< [rows][n_heads] natural log-sum-exp of the logits, or NULL */
-    void *workspace; /**< dpe_ops.attention_workspace bytes, 64-byte aligned */
+    const float *k;   /**< [n_kv_heads][capacity][head_dim], unrotated; rows of keys that some query
+                           sees are valid */
+    const float *v;   /**< as k */
+    float *out;       /**< [rows][n_heads][head_dim]; rows without any visible key are 0 */
+    float *lse;       /**< [rows][n_heads] natural log-sum-exp of the logits, or NULL */
+    void *workspace;  /**< dpe_ops.attention_workspace bytes, 64-byte aligned */
     int n_threads;
 };
+
+/** Position of query r. */
+static inline int64_t dpe_attention_position(const struct dpe_attention *args, int64_t r)
+{
+    return args->positions != NULL ? args->positions[r] : args->start + r;
+}
+/** What query r adds to the position of a key behind the prefix to find its cache row. */
+static inline int64_t dpe_attention_offset(const struct dpe_attention *args, int64_t r)
+{
+    return args->offsets != NULL ? args->offsets[r] : args->offset;
+}
+/** Positions that some query of the call sees: 0 … this − 1. */
+static inline int64_t dpe_attention_keys(const struct dpe_attention *args)
+{
+    int64_t keys = 0;
+    for (int64_t r = args->positions != NULL ? 0 : args->rows - 1; r < args->rows; r++) {
+        int64_t position = dpe_attention_position(args, r);
+        keys = position >= keys ? position + 1 : keys;
+    }
+    return keys;
+}
 
 /** State of an opened backend; each backend has its own definition behind it. */
 struct dpe_backend;
@@ -108,9 +139,10 @@ struct dpe_ops {
     /** Copy k and v of a chunk [rows][n_kv_heads][head_dim] to cache rows start … of that layer. */
     void (*store_kv)(struct dpe_backend *backend, dpe_mem k, dpe_mem v, int64_t start, int64_t rows,
                      int64_t capacity, dpe_mem cache_k, dpe_mem cache_v);
-    /** Workspace bytes that attention needs for at most `rows` rows and this capacity. */
+    /** Workspace bytes that attention needs for at most `rows` rows that see at most `keys` keys
+     *  each (for rows of several branches as for rows of one). */
     uint64_t (*attention_workspace)(const struct dpe_config *config, const struct dpe_plan *plan,
-                                    int64_t capacity, int64_t rows, int n_threads);
+                                    int64_t keys, int64_t rows, int n_threads);
     void (*attention)(struct dpe_backend *backend, const struct dpe_attention *args);
     /** gate [rows][intermediate] = silu(gate) * up. */
     void (*swiglu)(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);

@@ -153,10 +153,10 @@ static void cpu_swiglu(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, in
 }
 
 static uint64_t cpu_attention_workspace(const struct dpe_config *config,
-                                        const struct dpe_plan *plan, int64_t capacity, int64_t rows,
+                                        const struct dpe_plan *plan, int64_t keys, int64_t rows,
                                         int n_threads)
 {
-    return dpe_cpu_attention_workspace(dpe_cpu_kernels_choose(), config, plan, capacity, rows,
+    return dpe_cpu_attention_workspace(dpe_cpu_kernels_choose(), config, plan, keys, rows,
                                        n_threads);
 }
 

@@ -158,10 +158,10 @@ void dpe_cpu_products_free(struct dpe_cpu_products *products);
 void dpe_cpu_product(const struct dpe_cpu_products *products,
                      const struct dpe_cpu_product *product);
 
-/** Bytes of dpe_attention.workspace for calls of at most `rows` rows. */
+/** Bytes of dpe_attention.workspace for calls of at most `rows` rows over at most `keys` keys. */
 uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
                                      const struct dpe_config *config, const struct dpe_plan *plan,
-                                     int64_t capacity, int64_t rows, int n_threads);
+                                     int64_t keys, int64_t rows, int n_threads);
 /** The whole attention of one layer; picks the decode driver for few rows. */
 void dpe_cpu_attention(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args);
 

@@ -168,18 +168,18 @@ static void reference_store_kv(struct dpe_backend *backend, dpe_mem k, dpe_mem v
 /* ---------------------------------------------------------------------------------- attention */
 
 /* What one thread needs: a logit per key, the query rotated for every band, the output row. */
-static uint64_t thread_doubles(int64_t capacity, int64_t head_dim)
+static uint64_t thread_doubles(int64_t keys, int64_t head_dim)
 {
-    return (uint64_t)capacity + (DPE_MAX_BANDS + 1) * (uint64_t)head_dim;
+    return (uint64_t)keys + (DPE_MAX_BANDS + 1) * (uint64_t)head_dim;
 }
 
 static uint64_t reference_attention_workspace(const struct dpe_config *config,
-                                              const struct dpe_plan *plan, int64_t capacity,
+                                              const struct dpe_plan *plan, int64_t keys,
                                               int64_t rows, int n_threads)
 {
     (void)plan;
     (void)rows;
-    return (uint64_t)n_threads * thread_doubles(capacity, config->head_dim) * sizeof(double);
+    return (uint64_t)n_threads * thread_doubles(keys, config->head_dim) * sizeof(double);
 }
 
 /* The band whose maps a pair of a query head uses inside band b. */
@@ -241,14 +241,31 @@ static double exact_dot(const struct dpe_attention *args, int64_t head, int64_t 
     return sum;
 }
 
-/* Logits of query m and one head over the keys 0 … m; −INFINITY where masked. */
-static void query_logits(const struct dpe_attention *args, int64_t head, int64_t m, const float *q,
-                         double *rotated, double *logits)
+/* One query row and head. */
+struct query {
+    const struct dpe_attention *args;
+    int64_t head, m, offset;
+    const float *q;
+};
+
+/* The key at position n, or its value, in a cache of one layer. */
+static const float *cache_row(const struct query *query, const float *cache, int64_t n)
 {
+    const struct dpe_attention *args = query->args;
+    int64_t kv_head = query->head / (args->n_heads / args->n_kv_heads);
+    int64_t row = n < args->prefix ? n : n + query->offset;
+    return cache + (kv_head * args->capacity + row) * args->head_dim;
+}
+
+/* Logits over the keys 0 … m; −INFINITY where masked. */
+static void query_logits(const struct query *query, double *rotated, double *logits)
+{
+    const struct dpe_attention *args = query->args;
     const struct dpe_plan *plan = args->plan;
+    const float *q = query->q;
+    int64_t head = query->head;
+    int64_t m = query->m;
     int64_t d = args->head_dim;
-    int64_t kv_head = head / (args->n_heads / args->n_kv_heads);
-    const float *keys = args->k + kv_head * args->capacity * d;
     double scale = dpe_plan_query_scale(plan, m);
     for (int b = 0; b < plan->n_bands && !plan->exact; b++) {
         rotate_query(args, head, m, b, q, rotated + b * d);
@@ -258,31 +275,34 @@ static void query_logits(const struct dpe_attention *args, int64_t head, int64_t
         if (b < 0) {
             logits[n] = -INFINITY;
         } else if (plan->exact) {
-            logits[n] = scale * exact_dot(args, head, m, n, q, keys + n * d);
+            logits[n] = scale * exact_dot(args, head, m, n, q, cache_row(query, args->k, n));
         } else {
-            logits[n] = scale * separable_dot(args, head, n, b, rotated + b * d, keys + n * d);
+            logits[n] = scale * separable_dot(args, head, n, b, rotated + b * d,
+                                              cache_row(query, args->k, n));
         }
     }
 }
 
 /* softmax(logits) · v into out [head_dim] and the log-sum-exp; a row that sees no key is 0, −∞. */
-static double weigh_values(const double *logits, int64_t n_keys, const float *v, int64_t d,
-                           double *sums, float *out)
+static double weigh_values(const struct query *query, const double *logits, double *sums,
+                           float *out)
 {
+    int64_t d = query->args->head_dim;
     double largest = -INFINITY;
-    for (int64_t n = 0; n < n_keys; n++) {
+    for (int64_t n = 0; n <= query->m; n++) {
         largest = logits[n] > largest ? logits[n] : largest;
     }
     double total = 0.0;
     memset(sums, 0, (size_t)d * sizeof *sums);
-    for (int64_t n = 0; n < n_keys; n++) {
+    for (int64_t n = 0; n <= query->m; n++) {
         if (logits[n] == (double)-INFINITY) {
             continue;
         }
         double p = exp(logits[n] - largest);
         total += p;
+        const float *v = cache_row(query, query->args->v, n);
         for (int64_t i = 0; i < d; i++) {
-            sums[i] += p * (double)v[n * d + i];
+            sums[i] += p * (double)v[i];
         }
     }
     for (int64_t i = 0; i < d; i++) {
@@ -295,20 +315,25 @@ static void reference_attention(struct dpe_backend *backend, const struct dpe_at
 {
     (void)backend;
     int64_t d = args->head_dim;
-    int64_t stride = (int64_t)thread_doubles(args->capacity, d);
+    int64_t keys = dpe_attention_keys(args);
+    int64_t stride = (int64_t)thread_doubles(keys, d);
     int64_t items = args->rows * args->n_heads;
-#pragma omp parallel for num_threads(                                                              \
-    dpe_threads_for(args->n_threads, items *d *(args->start + args->rows))) schedule(static)
+#pragma omp parallel for num_threads(dpe_threads_for(args->n_threads, items *d *keys))             \
+    schedule(static)
     for (int64_t item = 0; item < items; item++) {
         double *logits = (double *)args->workspace + omp_get_thread_num() * stride;
-        double *rotated = logits + args->capacity;
+        double *rotated = logits + keys;
         double *sums = rotated + DPE_MAX_BANDS * d;
-        int64_t head = item % args->n_heads;
-        int64_t m = args->start + item / args->n_heads;
-        int64_t kv_head = head / (args->n_heads / args->n_kv_heads);
-        query_logits(args, head, m, args->q + item * d, rotated, logits);
-        double lse = weigh_values(logits, m + 1, args->v + kv_head * args->capacity * d, d, sums,
-                                  args->out + item * d);
+        int64_t row = item / args->n_heads;
+        const struct query query = {
+            .args = args,
+            .head = item % args->n_heads,
+            .m = dpe_attention_position(args, row),
+            .offset = dpe_attention_offset(args, row),
+            .q = args->q + item * d,
+        };
+        query_logits(&query, rotated, logits);
+        double lse = weigh_values(&query, logits, sums, args->out + item * d);
         if (args->lse != NULL) {
             args->lse[item] = (float)lse;
         }

@@ -51,9 +51,18 @@ static dpe_status resolve_options(const struct dpe_session_options *options,
                         "or thread count, found %" PRId64 ", %" PRId64 ", %d",
                         options->capacity, options->prefill_chunk, options->n_threads);
     }
+    if (options->branches < 0 || options->branches > DPE_MAX_BRANCHES || options->positions < 0 ||
+        options->positions > options->capacity) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: expected 0 to %d branches and 0 to %" PRId64
+                        " positions (the capacity), found %" PRId64 ", %" PRId64,
+                        DPE_MAX_BRANCHES, options->capacity, options->branches, options->positions);
+    }
+    resolved->branches = options->branches == 0 ? 1 : options->branches;
+    resolved->positions = options->positions == 0 ? options->capacity : options->positions;
     int64_t chunk = options->prefill_chunk == 0 ? DEFAULT_CHUNK : options->prefill_chunk;
     resolved->device = (*ops)->name;
-    resolved->prefill_chunk = chunk < options->capacity ? chunk : options->capacity;
+    resolved->prefill_chunk = chunk < resolved->positions ? chunk : resolved->positions;
     resolved->n_threads = options->n_threads == 0 ? omp_get_num_procs() : options->n_threads;
     return DPE_OK;
 }
@@ -82,15 +91,21 @@ static struct dpe_session_bytes count_bytes(const struct dpe_config *c, const st
 {
     const uint64_t f = sizeof(float);
     int64_t rows = options->prefill_chunk;
+    int64_t branches = options->branches;
+    rows = rows < branches ? branches : rows;
+    int64_t logit_rows = rows < LOGIT_ROWS ? rows : LOGIT_ROWS;
     struct dpe_session_bytes b = {
+        .rows = rows,
         .hidden = product(rows, c->hidden, 1, f),
         .heads = product(rows, c->n_heads, c->head_dim, f),
         .kv_heads = product(rows, c->n_kv_heads, c->head_dim, f),
         .mlp = product(rows, c->intermediate, 1, f),
         .cache = product(options->capacity, c->n_kv_heads, c->head_dim, f),
-        .logit_rows = rows < LOGIT_ROWS ? rows : LOGIT_ROWS,
-        .rotation = dpe_rotation_bytes(plan, options->capacity),
-        .workspace = ops->attention_workspace(c, plan, options->capacity, rows, options->n_threads),
+        .logit_rows = logit_rows < branches ? branches : logit_rows,
+        .rotation = dpe_rotation_bytes(plan, options->positions),
+        .workspace =
+            ops->attention_workspace(c, plan, options->positions, rows, options->n_threads),
+        .branches = 3 * (uint64_t)branches * sizeof(int64_t),
         .state = ops->state_bytes(c, plan, options),
     };
     b.logits = product(b.logit_rows, c->vocab, 1, f);
@@ -99,7 +114,7 @@ static struct dpe_session_bytes count_bytes(const struct dpe_config *c, const st
     b.total = sum(b.total, product(3, 1, 1, b.heads));
     b.total = sum(b.total, product(3, 1, 1, b.kv_heads));
     b.total = sum(b.total, product(2, c->n_layers, 1, b.cache));
-    b.total = sum(b.total, sum(b.logits, b.workspace));
+    b.total = sum(b.total, sum(b.branches, sum(b.logits, b.workspace)));
     return b;
 }
 
@@ -180,8 +195,13 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
     s->logits = dpe_alloc(b->logits, 1);
     s->tap_q = dpe_alloc(b->heads, 1);
     s->tap_k = dpe_alloc(b->kv_heads, 1);
+    s->length = dpe_alloc_zero(3 * (size_t)s->options.branches, sizeof *s->length);
     bool good = s->cache_k != NULL && s->cache_v != NULL && s->logits != NULL && s->tap_q != NULL &&
-                s->tap_k != NULL;
+                s->tap_k != NULL && s->length != NULL;
+    if (good) {
+        s->positions = s->length + s->options.branches;
+        s->offsets = s->positions + s->options.branches;
+    }
     for (size_t i = 0; good && i < sizeof buffers / sizeof buffers[0]; i++) {
         *buffers[i].memory = s->ops->allocate(s->backend, buffers[i].bytes);
         good = *buffers[i].memory != NULL;
@@ -218,10 +238,11 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
         (status = s->ops->open(model, &s->options, &s->backend, err)) != DPE_OK ||
         (status = allocate(s, err)) != DPE_OK ||
         (status = dpe_plan_copy(&s->plan, plan, err)) != DPE_OK ||
-        (status = dpe_rotation_make(plan, s->options.capacity, s->options.n_threads, &s->rotation,
+        (status = dpe_rotation_make(plan, s->options.positions, s->options.n_threads, &s->rotation,
                                     err)) != DPE_OK) {
         goto done;
     }
+    dpe_session_join(s, 0);
     s->has_plan = true;
     *session = s;
     return DPE_OK;
@@ -253,6 +274,7 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s->logits);
     free(s->tap_q);
     free(s->tap_k);
+    free(s->length);
     dpe_rotation_free(&s->rotation);
     dpe_plan_free(&s->plan);
     free(s);
@@ -278,7 +300,7 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     dpe_plan_free(&s->plan);
     dpe_rotation_free(&s->rotation);
     s->plan = copy;
-    s->length = 0;
+    dpe_session_join(s, 0);
     s->has_plan = false;
     if (bytes.workspace != s->bytes.workspace) {
         s->ops->release(s->backend, s->workspace);
@@ -290,7 +312,7 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
         return out_of_memory(s, err);
     }
     status =
-        dpe_rotation_make(&s->plan, s->options.capacity, s->options.n_threads, &s->rotation, err);
+        dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads, &s->rotation, err);
     s->has_plan = status == DPE_OK;
     return status;
 }
@@ -303,7 +325,7 @@ void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user)
 
 int64_t dpe_session_length(const struct dpe_session *session)
 {
-    return session->length;
+    return session->length[0];
 }
 
 int64_t dpe_session_chunk(const struct dpe_session *session)

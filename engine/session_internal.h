@@ -10,17 +10,29 @@
 /** Bytes of everything a session allocates; the estimate and the allocation are the same numbers.
  */
 struct dpe_session_bytes {
-    uint64_t hidden;    /**< x and normed, each: [chunk][hidden] */
-    uint64_t heads;     /**< q and attended, each: [chunk][n_heads][head_dim] */
-    uint64_t kv_heads;  /**< k and v, each: [chunk][n_kv_heads][head_dim] */
-    uint64_t mlp;       /**< gate and up, each: [chunk][intermediate] */
+    uint64_t hidden;    /**< x and normed, each: [rows][hidden] */
+    uint64_t heads;     /**< q and attended, each: [rows][n_heads][head_dim] */
+    uint64_t kv_heads;  /**< k and v, each: [rows][n_kv_heads][head_dim] */
+    uint64_t mlp;       /**< gate and up, each: [rows][intermediate] */
     uint64_t cache;     /**< keys, and values, of one layer: [n_kv_heads][capacity][head_dim] */
     uint64_t logits;    /**< [logit_rows][vocab], host */
     uint64_t workspace; /**< of attention under the plan */
     uint64_t rotation;  /**< tables of the plan */
     uint64_t state;     /**< the backend's own */
+    uint64_t branches;  /**< lengths, and positions and offsets of a step: [branches] each */
     uint64_t total;
-    int64_t logit_rows;
+    int64_t rows;       /**< of a forward pass: the chunk, or a step of all branches */
+    int64_t logit_rows; /**< at least a step of all branches */
+};
+
+/** Tokens that go through the layers together: a run of one branch, or one token of each of
+ *  several. Positions and offsets as in struct dpe_attention. */
+struct dpe_batch {
+    const int32_t *tokens; /**< [rows] */
+    int64_t rows;
+    int64_t wanted; /**< hidden states of the last so many rows; positions given: all rows */
+    int64_t start, offset;
+    const int64_t *positions, *offsets; /**< [rows], or NULL: a run */
 };
 
 struct dpe_session {
@@ -34,7 +46,11 @@ struct dpe_session {
     bool has_plan; /**< false only after a set_plan that failed half-way */
     struct dpe_plan plan;
     struct dpe_rotation rotation;
-    int64_t length; /**< tokens in the cache */
+    int64_t prefix;     /**< common tokens; 0 while there is one branch */
+    int64_t room;       /**< cache rows of each branch */
+    int64_t n_branches; /**< ≥ 1 */
+    int64_t *length;    /**< [options.branches] tokens of each branch, the prefix included */
+    int64_t *positions, *offsets; /**< [options.branches] of a step */
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
     dpe_mem *cache_k, *cache_v; /**< [n_layers] */
     float *logits;              /**< host */
@@ -43,10 +59,13 @@ struct dpe_session {
     void *tap_user;
 };
 
-/** Run `rows` tokens (1 … chunk, not across a grid line) at positions length … through all layers
- *  and store their keys and values; session->length stays. The normalised hidden states of the last
- *  `wanted` rows are then in session->normed, rows 0 … wanted−1. */
-dpe_status dpe_forward(struct dpe_session *session, const int32_t *tokens, int64_t rows,
-                       int64_t wanted, struct dpe_error *err);
+/** One branch again, of the first `keep` tokens. */
+void dpe_session_join(struct dpe_session *session, int64_t keep);
+
+/** Run a batch (a run: 1 … chunk tokens, not across a grid line) through all layers and store
+ *  their keys and values; session->length stays. The normalised hidden states of the wanted rows
+ *  are then in session->normed, rows 0 … wanted−1. */
+dpe_status dpe_forward(struct dpe_session *session, const struct dpe_batch *batch,
+                       struct dpe_error *err);
 
 #endif

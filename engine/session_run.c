@@ -3,46 +3,109 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 
 /* What is done with a piece whose rows are in the cache and whose wanted hidden states are in
  * `normed`: tokens[done … done+rows−1] of the call. */
 struct run {
+    int64_t branch;
     const int32_t *tokens;
     int64_t n;
     float *logits; /* feed: of the last token, or NULL */
     double *nll;   /* nll: [n − 1], or NULL */
 };
 
+void dpe_session_join(struct dpe_session *s, int64_t keep)
+{
+    s->prefix = 0;
+    s->room = s->options.capacity;
+    s->n_branches = 1;
+    s->length[0] = keep;
+}
+
 dpe_status dpe_session_cut(struct dpe_session *s, int64_t keep, struct dpe_error *err)
 {
-    if (keep < 0 || keep > s->length) {
+    int64_t most = s->n_branches == 1 ? s->length[0] : s->prefix;
+    if (keep < 0 || keep > most) {
         return dpe_fail(err, DPE_USAGE,
-                        "session: cannot keep %" PRId64 " tokens of a cache of %" PRId64, keep,
-                        s->length);
+                        "session: cannot keep %" PRId64 " tokens of a cache of %" PRId64 "%s", keep,
+                        most, s->n_branches == 1 ? "" : " that its branches share");
     }
-    s->length = keep;
+    dpe_session_join(s, keep);
     return DPE_OK;
 }
 
-static dpe_status check_tokens(const struct dpe_session *s, const struct run *run,
+dpe_status dpe_session_branch(struct dpe_session *s, int64_t n, int64_t room, struct dpe_error *err)
+{
+    int64_t prefix = s->length[0];
+    int64_t all = 0;
+    if (s->n_branches != 1 || n < 1 || n > s->options.branches || room < 1 ||
+        room > s->options.positions - prefix || __builtin_mul_overflow(n, room, &all) ||
+        all > s->options.capacity - prefix) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: %" PRId64 " branches of %" PRId64 " tokens behind %" PRId64
+                        " do not fit; it has %" PRId64 " now and takes %" PRId64 " of %" PRId64
+                        " positions in a cache of %" PRId64,
+                        n, room, prefix, s->n_branches, s->options.branches, s->options.positions,
+                        s->options.capacity);
+    }
+    s->prefix = prefix;
+    s->room = room;
+    s->n_branches = n;
+    for (int64_t b = 0; b < n; b++) {
+        s->length[b] = prefix;
+    }
+    return DPE_OK;
+}
+
+int64_t dpe_session_branches(const struct dpe_session *session)
+{
+    return session->n_branches;
+}
+
+int64_t dpe_session_branch_length(const struct dpe_session *session, int64_t branch)
+{
+    return session->length[branch];
+}
+
+/* Tokens that still fit into a branch. */
+static int64_t room_of(const struct dpe_session *s, int64_t branch)
+{
+    int64_t end =
+        s->room < s->options.positions - s->prefix ? s->prefix + s->room : s->options.positions;
+    return end - s->length[branch];
+}
+
+static dpe_status check_branch(const struct dpe_session *s, int64_t branch, int64_t n,
                                struct dpe_error *err)
 {
     if (!s->has_plan) {
         return dpe_fail(err, DPE_USAGE,
                         "session: it has no plan since dpe_session_set_plan failed");
     }
-    if (run->n < 0 || run->n > s->options.capacity - s->length) {
+    if (branch < 0 || branch >= s->n_branches) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: expected a branch from 0 to %" PRId64 ", found %" PRId64,
+                        s->n_branches - 1, branch);
+    }
+    if (n < 0 || n > room_of(s, branch)) {
         return dpe_fail(err, DPE_USAGE,
                         "session: %" PRId64 " tokens do not fit behind %" PRId64
                         " in a cache of %" PRId64,
-                        run->n, s->length, s->options.capacity);
+                        n, s->length[branch], s->length[branch] + room_of(s, branch));
     }
-    for (int64_t i = 0; i < run->n; i++) {
-        if (run->tokens[i] < 0 || run->tokens[i] >= s->config->vocab) {
+    return DPE_OK;
+}
+
+static dpe_status check_tokens(const struct dpe_session *s, const int32_t *tokens, int64_t n,
+                               struct dpe_error *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= s->config->vocab) {
             return dpe_fail(err, DPE_BAD_DATA,
                             "token %" PRId64 ": expected an id from 0 to %" PRId64 ", found %d; "
                             "the tokenizer belongs to another model",
-                            i, s->config->vocab - 1, run->tokens[i]);
+                            i, s->config->vocab - 1, tokens[i]);
         }
     }
     return dpe_model_verify(s->model, err);
@@ -94,20 +157,22 @@ static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_
         }
         for (int64_t i = 0; i < n; i++) {
             if (!isfinite(run->nll[done + r + i])) {
-                return logits_nonfinite(s, s->length + r + i, err);
+                return logits_nonfinite(s, s->length[run->branch] + r + i, err);
             }
         }
     }
     return DPE_OK;
 }
 
-static dpe_status last_logits(struct dpe_session *s, const struct run *run, int64_t position,
-                              struct dpe_error *err)
+/* Logits of the rows in `normed`; positions NULL: one row at `position`. */
+static dpe_status row_logits(struct dpe_session *s, int64_t rows, const int64_t *positions,
+                             int64_t position, float *logits, struct dpe_error *err)
 {
-    s->ops->logits(s->backend, s->normed, 1, run->logits);
-    for (int64_t i = 0; i < s->config->vocab; i++) {
-        if (!isfinite(run->logits[i])) {
-            return logits_nonfinite(s, position, err);
+    s->ops->logits(s->backend, s->normed, rows, logits);
+    int64_t vocab = s->config->vocab;
+    for (int64_t i = 0; i < rows * vocab; i++) {
+        if (!isfinite(logits[i])) {
+            return logits_nonfinite(s, positions != NULL ? positions[i / vocab] : position, err);
         }
     }
     return DPE_OK;
@@ -117,37 +182,106 @@ static dpe_status last_logits(struct dpe_session *s, const struct run *run, int6
  * position's key and value come from does not depend on how the calls were cut there. */
 static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struct dpe_error *err)
 {
-    dpe_status status = check_tokens(s, run, err);
-    int64_t before = s->length;
-    int64_t chunk = s->options.prefill_chunk;
-    int64_t rows = 0;
-    for (int64_t done = 0; status == DPE_OK && done < run->n; done += rows) {
-        int64_t to_line = chunk - s->length % chunk;
-        rows = run->n - done < to_line ? run->n - done : to_line;
-        bool last = done + rows == run->n;
-        int64_t wanted = run->nll != NULL ? rows : (run->logits != NULL && last ? 1 : 0);
-        status = dpe_forward(s, run->tokens + done, rows, wanted, err);
-        if (status == DPE_OK && run->nll != NULL) {
-            status = piece_nll(s, run, done, rows, err);
-        } else if (status == DPE_OK && wanted == 1) {
-            status = last_logits(s, run, s->length + rows - 1, err);
-        }
-        s->length += rows;
+    dpe_status status = check_branch(s, run->branch, run->n, err);
+    if (status == DPE_OK) {
+        status = check_tokens(s, run->tokens, run->n, err);
     }
     if (status != DPE_OK) {
-        s->length = before;
+        return status;
+    }
+    int64_t *length = &s->length[run->branch];
+    int64_t before = *length;
+    int64_t chunk = s->options.prefill_chunk;
+    struct dpe_batch batch = {.offset = run->branch * s->room};
+    for (int64_t done = 0; status == DPE_OK && done < run->n; done += batch.rows) {
+        int64_t to_line = chunk - *length % chunk;
+        batch.rows = run->n - done < to_line ? run->n - done : to_line;
+        bool last = done + batch.rows == run->n;
+        batch.tokens = run->tokens + done;
+        batch.wanted = run->nll != NULL ? batch.rows : (run->logits != NULL && last ? 1 : 0);
+        batch.start = *length;
+        status = dpe_forward(s, &batch, err);
+        if (status == DPE_OK && run->nll != NULL) {
+            status = piece_nll(s, run, done, batch.rows, err);
+        } else if (status == DPE_OK && batch.wanted == 1) {
+            status = row_logits(s, 1, NULL, *length + batch.rows - 1, run->logits, err);
+        }
+        *length += batch.rows;
+    }
+    if (status != DPE_OK) {
+        *length = before;
     }
     return status;
+}
+
+dpe_status dpe_session_branch_feed(struct dpe_session *session, int64_t branch,
+                                   const int32_t *tokens, int64_t n, float *logits,
+                                   struct dpe_error *err)
+{
+    if (n == 0 && logits != NULL) {
+        return dpe_fail(err, DPE_USAGE, "session: logits of no token were asked for");
+    }
+    const struct run run = {.branch = branch, .tokens = tokens, .n = n, .logits = logits};
+    return run_tokens(session, &run, err);
 }
 
 dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, int64_t n,
                             float *logits, struct dpe_error *err)
 {
-    if (n == 0 && logits != NULL) {
-        return dpe_fail(err, DPE_USAGE, "session: logits of no token were asked for");
+    return dpe_session_branch_feed(session, 0, tokens, n, logits, err);
+}
+
+/* A step's branches are different ones with room for a token each. */
+static dpe_status check_step(const struct dpe_session *s, int64_t n, const int64_t *branches,
+                             struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    if (n < 1 || n > s->n_branches) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: expected a step of 1 to %" PRId64 " branches, found %" PRId64,
+                        s->n_branches, n);
     }
-    const struct run run = {.tokens = tokens, .n = n, .logits = logits};
-    return run_tokens(session, &run, err);
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        status = check_branch(s, branches[i], 1, err);
+        for (int64_t j = 0; j < i && status == DPE_OK; j++) {
+            if (branches[j] == branches[i]) {
+                status = dpe_fail(err, DPE_USAGE, "session: a step holds branch %" PRId64 " twice",
+                                  branches[i]);
+            }
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_session_step(struct dpe_session *s, int64_t n, const int64_t *branches,
+                            const int32_t *tokens, float *logits, struct dpe_error *err)
+{
+    dpe_status status = check_step(s, n, branches, err);
+    if (status == DPE_OK) {
+        status = check_tokens(s, tokens, n, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        s->positions[i] = s->length[branches[i]];
+        s->offsets[i] = branches[i] * s->room;
+    }
+    const struct dpe_batch batch = {
+        .tokens = tokens,
+        .rows = n,
+        .wanted = logits != NULL ? n : 0,
+        .positions = s->positions,
+        .offsets = s->offsets,
+    };
+    status = dpe_forward(s, &batch, err);
+    if (status == DPE_OK && logits != NULL) {
+        status = row_logits(s, n, s->positions, 0, logits, err);
+    }
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        s->length[branches[i]]++;
+    }
+    return status;
 }
 
 dpe_status dpe_session_nll(struct dpe_session *session, const int32_t *tokens, int64_t n,
@@ -179,34 +313,134 @@ static bool ends_sequence(const struct dpe_config *config, int32_t token)
     return end;
 }
 
-dpe_status dpe_session_generate(struct dpe_session *s, const int32_t *prompt, int64_t n,
-                                const struct dpe_generate_options *options, struct dpe_tokens *out,
-                                struct dpe_error *err)
+/* A continuation on its way. */
+struct growing {
+    const struct dpe_continuation *item;
+    size_t first; /* new tokens begin here in its output */
+};
+
+static dpe_status check_continuation(const struct dpe_session *s, int64_t branch,
+                                     const struct dpe_continuation *item, struct dpe_error *err)
 {
-    int64_t room = s->options.capacity - s->length;
+    int64_t room = room_of(s, branch);
+    int64_t max_new = item->options.max_new;
     /* The last new token is not fed. */
-    if (n < 1 || options->max_new < 0 || n > room || options->max_new - 1 > room - n) {
+    if (item->n < 1 || max_new < 0 || item->n > room || max_new - 1 > room - item->n) {
         return dpe_fail(err, DPE_USAGE,
                         "session: a prompt of %" PRId64 " tokens (expected at least 1) and "
                         "%" PRId64 " new ones do not fit behind %" PRId64 " in a cache of %" PRId64,
-                        n, options->max_new, s->length, s->options.capacity);
+                        item->n, max_new, s->length[branch], s->length[branch] + room);
     }
-    size_t first = out->n;
-    float *logits = options->max_new > 0 ? s->logits : NULL;
-    dpe_status status = dpe_session_feed(s, prompt, n, logits, err);
-    for (int64_t i = 0; status == DPE_OK && i < options->max_new; i++) {
-        int32_t token = argmax(s->logits, s->config->vocab);
-        if (!options->ignore_eos && ends_sequence(s->config, token)) {
-            break;
+    return DPE_OK;
+}
+
+/* Take the largest logit as the next token; *next < 0 when the continuation has ended. */
+static dpe_status grow(const struct dpe_session *s, struct growing *growing, const float *logits,
+                       int32_t *next, struct dpe_error *err)
+{
+    const struct dpe_generate_options *options = &growing->item->options;
+    struct dpe_tokens *out = growing->item->out;
+    int32_t token = argmax(logits, s->config->vocab);
+    *next = -1;
+    if (!options->ignore_eos && ends_sequence(s->config, token)) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_tokens_append(out, &token, 1, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    size_t made = out->n - growing->first;
+    bool stop =
+        options->stop != NULL && options->stop(options->user, out->ids + growing->first, made);
+    *next = stop || (int64_t)made >= options->max_new ? -1 : token;
+    return DPE_OK;
+}
+
+/* What the continuations have between two steps: the branches that go on, and their last tokens. */
+struct front {
+    struct growing *all;
+    int64_t *branches;
+    int32_t *tokens;
+    int64_t n;
+};
+
+static dpe_status feed_prompts(struct dpe_session *s, const struct dpe_continuation *items,
+                               int64_t n, struct front *front, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int64_t b = 0; b < n && status == DPE_OK; b++) {
+        front->all[b] = (struct growing){.item = &items[b], .first = items[b].out->n};
+        bool more = items[b].options.max_new > 0;
+        int32_t next = -1;
+        status = dpe_session_branch_feed(s, b, items[b].prompt, items[b].n, more ? s->logits : NULL,
+                                         err);
+        if (status == DPE_OK && more) {
+            status = grow(s, &front->all[b], s->logits, &next, err);
         }
-        status = dpe_tokens_append(out, &token, 1, err);
-        if (status != DPE_OK || (options->stop != NULL &&
-                                 options->stop(options->user, out->ids + first, out->n - first))) {
-            break;
-        }
-        if (i + 1 < options->max_new) {
-            status = dpe_session_feed(s, &token, 1, s->logits, err);
+        if (next >= 0) {
+            front->branches[front->n] = b;
+            front->tokens[front->n++] = next;
         }
     }
     return status;
+}
+
+static dpe_status step_front(struct dpe_session *s, struct front *front, struct dpe_error *err)
+{
+    int64_t n = front->n;
+    dpe_status status = dpe_session_step(s, n, front->branches, front->tokens, s->logits, err);
+    front->n = 0;
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        int64_t b = front->branches[i];
+        int32_t next = -1;
+        status = grow(s, &front->all[b], s->logits + i * s->config->vocab, &next, err);
+        if (next >= 0) {
+            front->branches[front->n] = b;
+            front->tokens[front->n++] = next;
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_session_generate_branches(struct dpe_session *s,
+                                         const struct dpe_continuation *items, int64_t n,
+                                         struct dpe_error *err)
+{
+    if (n != s->n_branches) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: %" PRId64 " continuations for %" PRId64 " branches", n,
+                        s->n_branches);
+    }
+    dpe_status status = DPE_OK;
+    for (int64_t b = 0; b < n && status == DPE_OK; b++) {
+        status = check_continuation(s, b, &items[b], err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct front front = {
+        .all = dpe_alloc((size_t)n, sizeof *front.all),
+        .branches = dpe_alloc((size_t)n, sizeof *front.branches),
+        .tokens = dpe_alloc((size_t)n, sizeof *front.tokens),
+    };
+    if (front.all == NULL || front.branches == NULL || front.tokens == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " branches", n);
+    } else {
+        status = feed_prompts(s, items, n, &front, err);
+    }
+    while (status == DPE_OK && front.n > 0) {
+        status = step_front(s, &front, err);
+    }
+    free(front.all);
+    free(front.branches);
+    free(front.tokens);
+    return status;
+}
+
+dpe_status dpe_session_generate(struct dpe_session *session, const int32_t *prompt, int64_t n,
+                                const struct dpe_generate_options *options, struct dpe_tokens *out,
+                                struct dpe_error *err)
+{
+    const struct dpe_continuation item = {prompt, n, *options, out};
+    return dpe_session_generate_branches(session, &item, 1, err);
 }

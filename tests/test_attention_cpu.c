@@ -28,7 +28,8 @@ enum plan_kind {
 struct shape {
     int64_t n_heads, n_kv_heads, head_dim;
     int64_t start, rows, capacity;
-    int64_t window; /* or chunk */
+    int64_t window;            /* or chunk */
+    int64_t prefix, offset[2]; /* the keys behind the prefix lie there, twice; 0: as they are */
 };
 
 struct inputs {
@@ -189,6 +190,30 @@ static float *floats(int64_t n, int64_t all, double size, uint64_t seed)
     return x;
 }
 
+/* Rows of a cache that holds both branches. */
+static int64_t cache_rows(const struct shape *shape)
+{
+    return shape->capacity + shape->offset[1];
+}
+
+/* The same keys in a cache of two branches, with NaN around them. */
+static float *scatter(const struct shape *shape, const float *from)
+{
+    int64_t d = shape->head_dim;
+    int64_t rows = cache_rows(shape);
+    float *to = floats(0, shape->n_kv_heads * rows * d, 1.0, 1);
+    for (int64_t h = 0; h < shape->n_kv_heads; h++) {
+        for (int64_t n = 0; n < shape->start + shape->rows; n++) {
+            for (int b = 0; b < 2; b++) {
+                int64_t row = n < shape->prefix ? n : n + shape->offset[b];
+                memcpy(to + (h * rows + row) * d, from + (h * shape->capacity + n) * d,
+                       (size_t)d * sizeof *to);
+            }
+        }
+    }
+    return to;
+}
+
 static struct inputs inputs_make(enum plan_kind kind, const struct shape *shape)
 {
     struct dpe_error err = {0};
@@ -243,8 +268,27 @@ static struct dpe_attention arguments(const struct inputs *in, const struct shap
     return args;
 }
 
+enum { MOST_ROWS = 512 };
+
+/* The arguments of the rows from `at` on: of the first branch, or of both in turn. */
+static void place_rows(struct dpe_attention *args, const struct shape *shape, int64_t at,
+                       bool in_turn, int64_t *positions, int64_t *offsets)
+{
+    args->start = shape->start + at;
+    args->prefix = shape->prefix;
+    args->offset = shape->offset[0];
+    args->capacity = cache_rows(shape);
+    assert_true(args->rows <= MOST_ROWS);
+    for (int64_t r = 0; in_turn && r < args->rows; r++) {
+        positions[r] = shape->start + at + r;
+        offsets[r] = shape->offset[r % 2];
+    }
+    args->positions = in_turn ? positions : NULL;
+    args->offsets = in_turn ? offsets : NULL;
+}
+
 /* Runs with a poisoned workspace of exactly the size asked for and sentinels around both outputs,
- * `step` rows a call. */
+ * `step` rows a call; step 0: all rows as tokens of the two branches in turn. */
 static void run_cpu(const struct dpe_cpu_kernels *kernels, const struct inputs *in,
                     const struct shape *shape, int n_threads, int64_t step, float *out, float *lse)
 {
@@ -255,6 +299,10 @@ static void run_cpu(const struct dpe_cpu_kernels *kernels, const struct inputs *
     float *guarded_lse = malloc((n_lse + 2 * NEAR_GUARD) * sizeof *guarded_lse);
     near_guard_fill(guarded, n + 2 * NEAR_GUARD);
     near_guard_fill(guarded_lse, n_lse + 2 * NEAR_GUARD);
+    int64_t positions[MOST_ROWS];
+    int64_t offsets[MOST_ROWS];
+    bool in_turn = step == 0;
+    step = in_turn ? shape->rows : step;
     uint64_t bytes = dpe_cpu_attention_workspace(kernels, &in->config, &in->plan, shape->capacity,
                                                  step, n_threads);
     float *workspace = dpe_alloc(bytes, 1);
@@ -262,8 +310,8 @@ static void run_cpu(const struct dpe_cpu_kernels *kernels, const struct inputs *
     struct dpe_attention args = arguments(in, shape, n_threads);
     args.workspace = workspace;
     for (int64_t at = 0; at < shape->rows; at += step) {
-        args.start = shape->start + at;
         args.rows = shape->rows - at < step ? shape->rows - at : step;
+        place_rows(&args, shape, at, in_turn, positions, offsets);
         args.q = in->q + at * width;
         args.out = guarded + NEAR_GUARD + at * width;
         args.lse = guarded_lse + NEAR_GUARD + at * shape->n_heads;
@@ -428,13 +476,72 @@ static void check(enum plan_kind kind, const struct shape *shape)
     inputs_free(&in);
 }
 
+/* The same keys behind a prefix in two branches: both backends, packed, in few rows, and as tokens
+ * of both branches. */
+static void check_branches(enum plan_kind kind, struct shape shape)
+{
+    const struct dpe_ops *reference = dpe_ops_reference();
+    struct inputs in = inputs_make(kind, &shape);
+    struct truth truth = truth_make(&in, &shape);
+    float *out = malloc(truth.n * sizeof *out);
+    float *lse = malloc(truth.n_lse * sizeof *lse);
+    shape.prefix = shape.start * 2 / 3;
+    shape.offset[0] = 5;
+    shape.offset[1] = 5 + shape.capacity;
+    float *k = scatter(&shape, in.k);
+    float *v = scatter(&shape, in.v);
+    free(in.k);
+    free(in.v);
+    in.k = k;
+    in.v = v;
+    const int64_t steps[] = {shape.rows, 3, 0};
+    int n_kernels = 0;
+    const struct dpe_cpu_kernels *const *kernels = all_kernels(&n_kernels);
+    for (int i = 0; i < 3; i++) {
+        char what[96];
+        snprintf(what, sizeof what, "plan %d in branches, prefix %d, rows by %d", (int)kind,
+                 (int)shape.prefix, (int)steps[i]);
+        for (int j = 0; j < n_kernels; j++) {
+            run_cpu(kernels[j], &in, &shape, 2, steps[i], out, lse);
+            assert_int_equal(near_oracle(what, out, truth.plain, truth.out, truth.n), 0);
+            compare_lse(what, &truth, lse);
+        }
+        int64_t positions[MOST_ROWS];
+        int64_t offsets[MOST_ROWS];
+        struct dpe_attention args = arguments(&in, &shape, 2);
+        place_rows(&args, &shape, 0, steps[i] == 0, positions, offsets);
+        args.out = out;
+        args.workspace = dpe_alloc(
+            reference->attention_workspace(&in.config, &in.plan, shape.capacity, shape.rows, 2), 1);
+        reference->attention(NULL, &args);
+        free(args.workspace);
+        for (size_t x = 0; x < truth.n; x++) {
+            assert_true((double)out[x] == truth.out[x]);
+        }
+    }
+    free(out);
+    free(lse);
+    truth_free(&truth);
+    inputs_free(&in);
+}
+
+static void branches_behind_a_prefix(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < N_PLANS; kind++) {
+        check_branches((enum plan_kind)kind, (struct shape){4, 2, 64, 13, 41, 60, 19, 0, {0}});
+        check_branches((enum plan_kind)kind, (struct shape){4, 2, 24, 900, 70, 990, 200, 0, {0}});
+        check_branches((enum plan_kind)kind, (struct shape){3, 1, 32, 0, 70, 70, 9, 0, {0}});
+    }
+}
+
 static void every_plan_and_head_dimension(void **state)
 {
     (void)state;
     const int64_t dims[] = {2, 8, 48, 64, 96, 128, 256};
     for (int kind = 0; kind < N_PLANS; kind++) {
         for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
-            struct shape shape = {4, 2, dims[i], 13, 71, 90, 19};
+            struct shape shape = {4, 2, dims[i], 13, 71, 90, 19, 0, {0}};
             check((enum plan_kind)kind, &shape);
         }
     }
@@ -445,7 +552,7 @@ static void windows_at_the_edges_of_blocks(void **state)
     (void)state;
     const int64_t windows[] = {1, 12, 31, 32, 33, 95, 96, 97, 255, 256, 257};
     for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
-        struct shape shape = {2, 1, 16, 0, 290, 290, windows[i]};
+        struct shape shape = {2, 1, 16, 0, 290, 290, windows[i], 0, {0}};
         check(MASKED_FAR, &shape);
         check(CHUNKS, &shape);
         check(SINKS, &shape);
@@ -459,7 +566,7 @@ static void query_offsets_and_rows(void **state)
     const int64_t rows[] = {1, 2, 4, 5, 12, 25};
     for (int i = 0; i < 6; i++) {
         for (int j = 0; j < 6; j++) {
-            struct shape shape = {6, 2, 32, starts[i], rows[j], 1100, 40};
+            struct shape shape = {6, 2, 32, starts[i], rows[j], 1100, 40, 0, {0}};
             check(FOUR, &shape);
             check(i % 2 == 0 ? HOLES : CONSTANT, &shape);
         }
@@ -472,7 +579,7 @@ static void decoding_long_contexts(void **state)
     (void)state;
     const enum plan_kind kinds[] = {MASKED_FAR, FOUR, SINKS};
     for (int i = 0; i < 3; i++) {
-        struct shape shape = {8, 2, 64, 2100, 4, 2110, 700};
+        struct shape shape = {8, 2, 64, 2100, 4, 2110, 700, 0, {0}};
         check(kinds[i], &shape);
     }
 }
@@ -483,7 +590,7 @@ static void groups_of_query_heads(void **state)
     const int64_t ratios[] = {1, 2, 3, 4, 5, 7};
     for (int i = 0; i < 6; i++) {
         for (int64_t kv = 1; kv <= 3; kv++) {
-            struct shape shape = {kv * ratios[i], kv, 24, 20, 60, 80, 17};
+            struct shape shape = {kv * ratios[i], kv, 24, 20, 60, 80, 17, 0, {0}};
             check(MASKED_FAR, &shape);
         }
     }
@@ -514,7 +621,7 @@ static void random_shapes(void **state)
 static void nan_stays_at_its_position(void **state)
 {
     (void)state;
-    struct shape shape = {2, 1, 32, 0, 150, 150, 40};
+    struct shape shape = {2, 1, 32, 0, 150, 150, 40, 0, {0}};
     struct inputs in = inputs_make(MASKED_FAR, &shape);
     int n_kernels = 0;
     const struct dpe_cpu_kernels *const *kernels = all_kernels(&n_kernels);
@@ -556,6 +663,7 @@ int main(void)
         cmocka_unit_test(decoding_long_contexts),
         cmocka_unit_test(groups_of_query_heads),
         cmocka_unit_test(random_shapes),
+        cmocka_unit_test(branches_behind_a_prefix),
         cmocka_unit_test(nan_stays_at_its_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
