@@ -5,7 +5,7 @@
 dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev libopenblas-openmp-dev
     libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev"
 # What the tests need besides.
-dpe_test_packages="libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy
+dpe_test_packages="g++ libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy
     python3-torch"
 
 # dpe_install PACKAGE...: install those that are missing.

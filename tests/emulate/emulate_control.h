@@ -1,0 +1,29 @@
+/**
+ * @file emulate_control.h
+ * What a test says to the emulator and hears from it.
+ */
+#ifndef DPE_EMULATE_CONTROL_H
+#define DPE_EMULATE_CONTROL_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** 0: fibers take turns in order of their index. Else the order is drawn from this seed. */
+void emulate_set_seed(uint64_t seed);
+/** The story of the last failed launch, "" when none failed since emulate_clear_error. */
+const char *emulate_error(void);
+void emulate_clear_error(void);
+
+/** Launches, blocks and waits since the process started. */
+struct emulate_counts {
+    uint64_t launches, blocks, waits;
+};
+struct emulate_counts emulate_counts_read(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
