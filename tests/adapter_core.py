@@ -284,7 +284,8 @@ def test_written_by_dpe_export(folder):
                        stderr=subprocess.DEVNULL)
         found = vars(load_table(path))
         for key, value in expected.items():
-            assert np.array_equal(found[key], value), (name, key)
+            # The HDF5 form is of the writer's minor version, which may be newer than its source's.
+            assert key == "schema_version" or np.array_equal(found[key], value), (name, key)
         ours = path
 
 

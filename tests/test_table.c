@@ -313,7 +313,7 @@ static void readers_refuse_what_is_no_table(void **state)
     spill(scratch->table, file, n - DPE_H5_TRAILER);
     free(file);
     assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_BAD_DATA);
-    assert_non_null(strstr(err.text, "2.0.0"));
+    assert_non_null(strstr(err.text, "2.1.0"));
     struct dpe_run *run = NULL;
     assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_CANNOT_CREATE);
 }
