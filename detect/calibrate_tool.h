@@ -5,7 +5,7 @@
 #ifndef DPE_CALIBRATE_TOOL_H
 #define DPE_CALIBRATE_TOOL_H
 
-#include "tool.h"
+#include "job.h"
 
 enum { CALIBRATE_MAX_WORDS = 64 };
 

@@ -95,33 +95,6 @@ struct dpe_detect_cursor {
 /** The next (task, plan, sample) in order, false at the end. Every triple comes exactly once. */
 bool dpe_detect_next(struct dpe_detect_cursor *cursor, int *task, int *plan, int64_t *sample);
 
-/** Plans and tasks that are run together, in the cursor's order. All borrowed. */
-struct dpe_detect_stage {
-    const char *name; /**< for people: "sweep", "validate" */
-    int n_tasks;      /**< ≤ 4 */
-    const struct dpe_task *tasks;
-    const int64_t *first;     /**< [n_tasks] index of the first sample */
-    const int64_t *n_samples; /**< [n_tasks] */
-    int n_plans;
-    const struct dpe_plan *const *plans;
-    const char *const *keys; /**< [n_plans] row keys */
-    int64_t per_round;       /**< ≥ 1 */
-};
-/** What the caller of dpe_detect_run_stage adds. Any status but DPE_OK ends the stage with it. */
-struct dpe_detect_hooks {
-    void *user;
-    /** The session to run in; asked before the first row that is not there yet. */
-    dpe_status (*session)(void *user, struct dpe_session **session, struct dpe_error *err);
-    /** Before a row is run: may stop the stage (a signal, a time budget). */
-    dpe_status (*before)(void *user, int task, struct dpe_error *err);
-    /** After a row was run and is safe. */
-    dpe_status (*after)(void *user, int task, int plan, const struct dpe_row *row,
-                        struct dpe_error *err);
-};
-/** Run every row of the stage that `run` does not hold yet and add it. */
-dpe_status dpe_detect_run_stage(const struct dpe_detect_stage *stage, struct dpe_run *run,
-                                const struct dpe_detect_hooks *hooks, struct dpe_error *err);
-
 /* ------------------------------------------------------------------------------- rows to scores */
 
 /** Rows of one task laid out as [cells][samples]; what was not run is NaN, −1, and status −1. */

@@ -16,14 +16,8 @@ static uint64_t seed_of_validation(uint64_t seed)
 static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct detect_arguments *args = inputs->args;
-    const struct dpe_config *config = dpe_model_config(inputs->model);
-    int64_t trained = args->trained_length > 0 ? args->trained_length : config->max_position;
-    inputs->context = (struct dpe_plan_context){
-        .config = config,
-        .trained_length = trained,
-        .length = args->length,
-        .angle = DPE_ANGLE_F32,
-    };
+    const struct dpe_config *config = dpe_model_config(inputs->job.model);
+    inputs->context = dpe_job_context(&inputs->job, args->job.length);
     if (args->groups > config->head_dim / 2) {
         return dpe_fail(err, DPE_USAGE,
                         "--groups: expected 1 to %lld (the model's pairs), found "
@@ -31,9 +25,10 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
                         (long long)config->head_dim / 2, (long long)args->groups);
     }
     struct dpe_detect_params params = {
-        .length = args->length,
-        .trained_length = trained,
-        .window = args->window > 0 ? args->window : dpe_detect_default_window(trained),
+        .length = args->job.length,
+        .trained_length = inputs->job.trained_length,
+        .window =
+            args->window > 0 ? args->window : dpe_detect_default_window(inputs->job.trained_length),
         .n_groups = (int)args->groups,
         .mask = inputs->mask,
     };
@@ -51,14 +46,15 @@ static dpe_status open_niah(struct detect_inputs *inputs, bool validate, struct 
 {
     struct dpe_niah *niah = NULL;
     dpe_status status =
-        dpe_niah_open(&inputs->niah, inputs->args->length, inputs->corpus, inputs->tokenizer,
-                      inputs->args->chat_template,
-                      validate ? inputs->validation_seed : inputs->args->seed, &niah, err);
+        dpe_niah_open(&inputs->niah, inputs->args->job.length, inputs->job.corpus,
+                      inputs->job.tokenizer, inputs->args->job.chat_template,
+                      validate ? inputs->validation_seed : inputs->args->job.seed, &niah, err);
     if (status != DPE_OK) {
         return status;
     }
     memcpy(inputs->niah_template, dpe_niah_template_hash(niah), sizeof inputs->niah_template);
-    return dpe_task_niah(validate ? "validate-niah" : "niah", niah, inputs->tokenizer, task, err);
+    return dpe_task_niah(validate ? "validate-niah" : "niah", niah, inputs->job.tokenizer, task,
+                         err);
 }
 
 static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
@@ -78,8 +74,8 @@ static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
         return status;
     }
     inputs->n_tasks++;
-    inputs->n_samples[at] = inputs->args->samples;
-    inputs->n_validated[at] = inputs->args->samples;
+    inputs->n_samples[at] = inputs->args->job.samples;
+    inputs->n_validated[at] = inputs->args->job.samples;
     status = open_niah(inputs, true, &inputs->validate_tasks[at], err);
     inputs->own_validate_task[at] = status == DPE_OK;
     return status;
@@ -93,21 +89,22 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     }
     int at = inputs->n_tasks;
     struct dpe_task *task = &inputs->tasks[at];
-    dpe_status status = dpe_task_ppl("ppl", inputs->corpus, inputs->tokenizer, inputs->args->length,
-                                     inputs->niah.special, task, &inputs->short_books, err);
+    dpe_status status =
+        dpe_task_ppl("ppl", inputs->job.corpus, inputs->job.tokenizer, inputs->args->job.length,
+                     inputs->niah.special, task, &inputs->short_books, err);
     if (status != DPE_OK) {
         return status;
     }
     inputs->n_tasks++;
     int64_t used =
-        task->n_samples < inputs->args->samples ? task->n_samples : inputs->args->samples;
+        task->n_samples < inputs->args->job.samples ? task->n_samples : inputs->args->job.samples;
     int64_t left = task->n_samples - used;
     inputs->books = dpe_alloc((size_t)used, sizeof *inputs->books);
     if (inputs->books == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld books", (long long)used);
     }
     for (int64_t i = 0; i < used; i++) {
-        inputs->books[i] = dpe_corpus_book(inputs->corpus, dpe_task_ppl_book(task, i))->id;
+        inputs->books[i] = dpe_corpus_book(inputs->job.corpus, dpe_task_ppl_book(task, i))->id;
     }
     inputs->n_samples[at] = used;
     inputs->validate_tasks[at] = *task;
@@ -122,13 +119,11 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
 }
 
 dpe_status inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
-                       bool config_only, struct dpe_error *err)
+                       struct dpe_error *err)
 {
     *inputs =
-        (struct detect_inputs){.args = args, .validation_seed = seed_of_validation(args->seed)};
-    const struct dpe_model_options model_options = {.config_only = config_only};
-    const struct dpe_corpus_options corpus_options = {.split = args->split};
-    dpe_status status = dpe_model_open(args->model, &model_options, &inputs->model, err);
+        (struct detect_inputs){.args = args, .validation_seed = seed_of_validation(args->job.seed)};
+    dpe_status status = dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err);
     if (status == DPE_OK) {
         status = inputs_key_pairs(inputs, err);
     }
@@ -136,18 +131,12 @@ dpe_status inputs_open(struct detect_inputs *inputs, const struct detect_argumen
         status = make_grid(inputs, err);
     }
     if (status == DPE_OK) {
-        status = dpe_tokenizer_open(args->model, &inputs->tokenizer, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_corpus_open(args->corpus, &corpus_options, &inputs->corpus, err);
-    }
-    if (status == DPE_OK) {
         status = add_niah(inputs, err);
     }
     return status == DPE_OK ? add_ppl(inputs, err) : status;
 }
 
-void inputs_close(struct detect_inputs *inputs)
+dpe_status inputs_close(struct detect_inputs *inputs, dpe_status status, struct dpe_error *err)
 {
     for (int i = 0; i < inputs->n_tasks; i++) {
         dpe_task_close(&inputs->tasks[i]);
@@ -158,23 +147,14 @@ void inputs_close(struct detect_inputs *inputs)
     free(inputs->books);
     dpe_detect_grid_free(&inputs->grid);
     free(inputs->mask);
-    dpe_corpus_close(inputs->corpus);
-    dpe_tokenizer_close(inputs->tokenizer);
-    dpe_model_close(inputs->model);
+    return dpe_job_close(&inputs->job, status, err);
 }
 
-dpe_status inputs_identity(const struct detect_inputs *inputs, struct dpe_identity *identity,
-                           struct dpe_error *err)
+dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct detect_arguments *args = inputs->args;
     static const char *const specials[] = {"error", "literal", "parse"};
-    const struct {
-        const char *name, *value;
-    } texts[] = {
-        {"kind", "detect"},
-        {"model", dpe_model_fingerprint(inputs->model)},
-        {"tokenizer", dpe_tokenizer_fingerprint(inputs->tokenizer)},
-        {"corpus", dpe_corpus_fingerprint(inputs->corpus)},
+    const char *const fields[][2] = {
         {"task", args->use_niah && args->use_ppl ? "both"
                  : args->use_niah                ? "niah"
                                                  : "ppl"},
@@ -182,32 +162,13 @@ dpe_status inputs_identity(const struct detect_inputs *inputs, struct dpe_identi
         {"niah_template", inputs->niah_template},
         {"special_in_text", specials[inputs->niah.special]},
         {"key_pairs", inputs->key_pairs},
-        {"device", args->tool.device != NULL ? args->tool.device : "cpu"},
-        {"dtype", "f32"},
-        {"angle", "f32"},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
-        status = dpe_identity_add(identity, texts[i].name, texts[i].value, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_addf(identity, err, "length", "%lld", (long long)args->length);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_addf(identity, err, "seed", "%llu", (unsigned long long)args->seed);
-    }
-    return status;
-}
-
-struct dpe_session_options inputs_session_options(const struct detect_inputs *inputs,
-                                                  int64_t capacity)
-{
-    return (struct dpe_session_options){
-        .device = inputs->args->tool.device,
-        .n_threads = inputs->args->tool.threads,
-        .capacity = capacity,
-        .max_memory = inputs->args->tool.max_memory,
-    };
+    const struct dpe_job_identity own = {.kind = "detect",
+                                         .own = fields,
+                                         .n_own = sizeof fields / sizeof fields[0],
+                                         .length_name = "length",
+                                         .length = args->job.length};
+    return dpe_job_start(&inputs->job, &own, &inputs->grid.configs[0].plan, args->job.length, err);
 }
 
 void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
@@ -215,11 +176,11 @@ void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report 
     *report = (struct dpe_detect_report){
         .grid = &inputs->grid,
         .context = &inputs->context,
-        .seed = inputs->args->seed,
+        .seed = inputs->args->job.seed,
         .validation_seed = inputs->validation_seed,
-        .model = inputs->model,
-        .tokenizer = inputs->tokenizer,
-        .corpus = inputs->corpus,
+        .model = inputs->job.model,
+        .tokenizer = inputs->job.tokenizer,
+        .corpus = inputs->job.corpus,
         .niah_spec = inputs->args->use_niah ? inputs->niah_spec : NULL,
         .niah_template = inputs->args->use_niah ? inputs->niah_template : NULL,
     };

@@ -11,9 +11,9 @@ static dpe_status check_profile(const struct detect_inputs *inputs, struct dpe_h
     char *fingerprint = NULL;
     int64_t complete = 0;
     dpe_status status = dpe_h5_get_attr_text(norms, "/model", "fingerprint", &fingerprint, err);
-    if (status == DPE_OK && strcmp(fingerprint, dpe_model_fingerprint(inputs->model)) != 0) {
+    if (status == DPE_OK && strcmp(fingerprint, dpe_model_fingerprint(inputs->job.model)) != 0) {
         status = dpe_fail(err, DPE_BAD_DATA, "it was measured on the model %s, this one is %s",
-                          fingerprint, dpe_model_fingerprint(inputs->model));
+                          fingerprint, dpe_model_fingerprint(inputs->job.model));
     }
     free(fingerprint);
     if (status == DPE_OK) {
@@ -30,7 +30,7 @@ static dpe_status check_profile(const struct detect_inputs *inputs, struct dpe_h
 static dpe_status make_mask(struct detect_inputs *inputs, struct dpe_h5 *norms, int64_t k,
                             struct dpe_error *err)
 {
-    const struct dpe_config *config = dpe_model_config(inputs->model);
+    const struct dpe_config *config = dpe_model_config(inputs->job.model);
     int64_t rows = config->n_layers * config->n_heads;
     int64_t n_pairs = config->head_dim / 2;
     void *data = NULL;
@@ -66,7 +66,7 @@ static dpe_status make_mask(struct detect_inputs *inputs, struct dpe_h5 *norms, 
 dpe_status inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct detect_arguments *args = inputs->args;
-    int64_t n_pairs = dpe_model_config(inputs->model)->head_dim / 2;
+    int64_t n_pairs = dpe_model_config(inputs->job.model)->head_dim / 2;
     snprintf(inputs->key_pairs, sizeof inputs->key_pairs, "all");
     if (args->scale_pairs == NULL) {
         return DPE_OK;

@@ -36,7 +36,8 @@ void detect_announce(const struct detect_inputs *inputs)
     list_lengths(params, lengths, sizeof lengths);
     dpe_log_info("trained length %lld (%s), evaluated length %lld, window %lld",
                  (long long)params->trained_length,
-                 inputs->args->trained_length > 0 ? "--trained-length" : "max_position_embeddings",
+                 inputs->args->job.trained_length > 0 ? "--trained-length"
+                                                      : "max_position_embeddings",
                  (long long)params->length, (long long)params->window);
     if (params->length <= params->trained_length) {
         dpe_log_warning("--length %lld is not beyond the trained length %lld",
@@ -70,11 +71,11 @@ struct row_cost {
 static dpe_status cost_of(const struct detect_inputs *inputs, int task, struct row_cost *cost,
                           struct dpe_error *err)
 {
-    const struct dpe_config *config = dpe_model_config(inputs->model);
+    const struct dpe_config *config = dpe_model_config(inputs->job.model);
     bool niah = strcmp(inputs->tasks[task].name, "niah") == 0;
     *cost = (struct row_cost){
         .name = inputs->tasks[task].name,
-        .prompt = inputs->args->length,
+        .prompt = inputs->args->job.length,
         .rows = inputs->n_samples[task] * inputs->grid.n_configs +
                 inputs->n_validated[task] * DPE_DETECT_N_VALIDATED,
     };
@@ -82,9 +83,9 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, struct r
     if (niah) {
         struct dpe_niah *one = NULL;
         struct dpe_sample sample = {0};
-        dpe_status status =
-            dpe_niah_open(&inputs->niah, inputs->args->length, inputs->corpus, inputs->tokenizer,
-                          inputs->args->chat_template, inputs->args->seed, &one, err);
+        dpe_status status = dpe_niah_open(
+            &inputs->niah, inputs->args->job.length, inputs->job.corpus, inputs->job.tokenizer,
+            inputs->args->job.chat_template, inputs->args->job.seed, &one, err);
         if (status == DPE_OK) {
             status = dpe_niah_sample(one, 0, &sample, err);
         }
@@ -114,9 +115,9 @@ static dpe_status measure(const struct detect_inputs *inputs, struct dpe_detect_
     enum { MOST = 4096 };
     struct dpe_model *model = NULL;
     struct dpe_session *session = NULL;
-    int64_t capacity = inputs->args->length < MOST ? inputs->args->length : MOST;
-    struct dpe_session_options options = inputs_session_options(inputs, capacity);
-    dpe_status status = dpe_model_open(inputs->args->model, NULL, &model, err);
+    int64_t capacity = inputs->args->job.length < MOST ? inputs->args->job.length : MOST;
+    struct dpe_session_options options = dpe_job_session_options(&inputs->job, capacity);
+    dpe_status status = dpe_model_open(inputs->args->job.model, NULL, &model, err);
     if (status == DPE_OK) {
         status = dpe_session_create(model, &inputs->grid.configs[0].plan, &options, &session, err);
     }
@@ -162,7 +163,7 @@ static void print_time(const struct detect_inputs *inputs, const struct row_cost
         printf("time             not measured: %s\n", err.text);
         return;
     }
-    const struct dpe_config *config = dpe_model_config(inputs->model);
+    const struct dpe_config *config = dpe_model_config(inputs->job.model);
     double total = 0.0;
     for (int i = 0; i < inputs->n_tasks; i++) {
         total += (double)costs[i].rows * seconds_of(&costs[i], config, &speed);
@@ -177,9 +178,9 @@ static void print_grid(const struct detect_inputs *inputs)
     const struct dpe_detect_params *params = &inputs->grid.params;
     char lengths[1024];
     list_lengths(params, lengths, sizeof lengths);
-    printf("model            %s\n", inputs->args->model);
+    printf("model            %s\n", inputs->args->job.model);
     printf("trained length   %lld (%s)\n", (long long)params->trained_length,
-           inputs->args->trained_length > 0 ? "--trained-length" : "max_position_embeddings");
+           inputs->args->job.trained_length > 0 ? "--trained-length" : "max_position_embeddings");
     printf("length           %lld, window %lld\n", (long long)params->length,
            (long long)params->window);
     printf("lengths          %s%s\n", lengths,
@@ -196,7 +197,8 @@ dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
     dpe_status status = DPE_OK;
     uint64_t bytes = 0;
     uint64_t weights = 0;
-    struct dpe_session_options options = inputs_session_options(inputs, inputs->args->length);
+    struct dpe_session_options options =
+        dpe_job_session_options(&inputs->job, inputs->args->job.length);
     for (int i = 0; i < inputs->n_tasks && status == DPE_OK; i++) {
         status = cost_of(inputs, i, &costs[i], err);
         products += (double)costs[i].rows * costs[i].products;
@@ -204,7 +206,7 @@ dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
     }
     if (status == DPE_OK) {
         status =
-            dpe_session_estimate(dpe_model_config(inputs->model), &inputs->grid.configs[0].plan,
+            dpe_session_estimate(dpe_model_config(inputs->job.model), &inputs->grid.configs[0].plan,
                                  &options, &bytes, &weights, err);
     }
     if (status != DPE_OK) {
@@ -337,7 +339,7 @@ dpe_status detect_print(const struct detect_inputs *inputs, const struct dpe_det
     struct dpe_text text = {0};
     char title[512];
     snprintf(title, sizeof title, "Effective lengths of %s at %lld tokens (trained length %lld)\n",
-             base_name(inputs->args->model), (long long)inputs->grid.params.length,
+             base_name(inputs->args->job.model), (long long)inputs->grid.params.length,
              (long long)inputs->grid.params.trained_length);
     dpe_status status = append_text(&text, title, err);
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
@@ -363,7 +365,7 @@ dpe_status detect_print(const struct detect_inputs *inputs, const struct dpe_det
     }
     if (status == DPE_OK) {
         fwrite(text.bytes, 1, text.n, stdout);
-        printf("\ntable: %s\n", inputs->args->output);
+        printf("\ntable: %s\n", inputs->args->job.output);
         warn_uninformative(&deciding->ranking);
     }
     dpe_text_free(&text);

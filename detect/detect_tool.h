@@ -6,27 +6,22 @@
 #define DPE_DETECT_TOOL_H
 
 #include "detect.h"
-#include "tool.h"
+#include "job.h"
 
 /** The command line. Zero means "not given" where a default is computed. */
 struct detect_arguments {
-    struct dpe_tool_options tool;
-    const char *model, *corpus, *output, *niah, *lengths, *chat_template, *split;
+    struct dpe_job_options job;
+    const char *niah, *lengths;
     const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
     double top_k;            /**< count, or a share below 1; 0 = not given */
-    bool use_niah, use_ppl, dry_run;
-    int64_t length, trained_length, window, samples, groups;
-    uint64_t seed;
-    int argc;
-    char **argv;
+    bool use_niah, use_ppl;
+    int64_t window, groups;
 };
 
 /** What is needed to run a sweep, in the order in which it is opened. */
 struct detect_inputs {
     const struct detect_arguments *args;
-    struct dpe_model *model;
-    struct dpe_tokenizer *tokenizer;
-    struct dpe_corpus *corpus;
+    struct dpe_job job;
     struct dpe_plan_context context;
     struct dpe_detect_grid grid;
     int skipped_lengths;
@@ -43,25 +38,21 @@ struct detect_inputs {
     int64_t n_samples[2], first_validated[2], n_validated[2];
     uint64_t validation_seed;
 };
-/** Open model, tokenizer, corpus and tasks and make the grid. `config_only` leaves the weights
- *  alone. What was opened is closed by inputs_close, also after an error. */
+/** Open the job and its tasks and make the grid. A dry run leaves the weights alone. What was
+ *  opened is closed by inputs_close, also after an error; it returns what dpe_job_close does. */
 dpe_status inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
-                       bool config_only, struct dpe_error *err);
-void inputs_close(struct detect_inputs *inputs);
+                       struct dpe_error *err);
+dpe_status inputs_close(struct detect_inputs *inputs, dpe_status status, struct dpe_error *err);
 /** Read --scale-pairs: the mask of the top-k pairs of each head; DPE_BAD_DATA when the profile is
  * of another model. Without that option all pairs move. */
 dpe_status inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err);
-/** Everything that decides a result. */
-dpe_status inputs_identity(const struct detect_inputs *inputs, struct dpe_identity *identity,
-                           struct dpe_error *err);
-/** Options of a session that holds `capacity` tokens. */
-struct dpe_session_options inputs_session_options(const struct detect_inputs *inputs,
-                                                  int64_t capacity);
+/** Open or continue the run: everything that decides a result is its identity. */
+dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
 /** Empty report of these inputs. */
 void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report);
 
-/** Sweep, validate, write the table; fills `report`. `begin` is when the tool started. */
-dpe_status detect_run(struct detect_inputs *inputs, double begin, struct dpe_detect_report *report,
+/** Sweep, validate, write the table; fills `report`. */
+dpe_status detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
                       struct dpe_error *err);
 
 /** Print what a sweep would cost. */

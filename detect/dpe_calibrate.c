@@ -11,18 +11,14 @@
 #include "calibrate_tool.h"
 
 enum option_key {
-    KEY_CORPUS = 0x2000,
-    KEY_SPLIT,
-    KEY_TOP_K,
+    KEY_TOP_K = 0x2000,
     KEY_TASK,
     KEY_NIAH,
     KEY_SAMPLES,
-    KEY_CHAT_TEMPLATE,
     KEY_SEED,
     KEY_GROUPS,
     KEY_LENGTHS,
     KEY_WINDOW,
-    KEY_TRAINED_LENGTH,
     KEY_NORM_SAMPLES,
     KEY_NORM_LENGTHS,
     KEY_CONTRIBUTION,
@@ -32,21 +28,13 @@ enum option_key {
 
 /** The command line. What a tool checks by itself is handed on as it is. */
 struct arguments {
-    struct dpe_tool_options tool;
-    const char *model, *corpus, *split, *output, *top_k, *task, *niah, *chat_template, *lengths;
-    const char *norm_lengths, *contribution, *special;
-    int64_t length, samples, groups, window, trained_length, seed, norm_samples;
-    bool dry_run;
+    struct dpe_job_options job;
+    const char *top_k, *task, *niah, *lengths, *norm_lengths, *contribution, *special;
+    int64_t samples, groups, window, seed, norm_samples;
 };
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to calibrate:", 1},
-    {"model", 'm', "DIR", 0, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
-    {"length", 'l', "L", 0, "Length in tokens that the model shall work at", 1},
-    {"corpus", KEY_CORPUS, "PATH", 0,
-     "Texts: a PG-19 folder (with metadata.csv), a folder of .txt files, or a text file", 1},
-    {"split", KEY_SPLIT, "NAME", 0, "Split of a PG-19 folder: test (default), validation, train",
-     1},
     {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share (default 0.75)", 1},
     {"output", 'o', "DIR", 0, "Folder for everything; the same command continues", 1},
     {"dry-run", KEY_DRY_RUN, NULL, 0, "Print what sweep and profile would cost, and run nothing",
@@ -55,13 +43,10 @@ static const struct argp_option options_table[] = {
     {"task", KEY_TASK, "TASK", 0, "niah (default), ppl, or both", 2},
     {"niah", KEY_NIAH, "K=V,...", 0, "Settings of the needles (see dpe-detect --help)", 2},
     {"samples", KEY_SAMPLES, "N", 0, "Samples per configuration (default 100)", 2},
-    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2},
     {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8)", 2},
     {"lengths", KEY_LENGTHS, "LIST", 0, "Detecting lengths a,b,... or auto (default)", 2},
     {"window", KEY_WINDOW, "W", 0,
      "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 2},
-    {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
-     "Trained length (default: max_position_embeddings)", 2},
     {"seed", KEY_SEED, "S", 0,
      "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile)", 2},
     {NULL, 0, NULL, 0, "Profile (dpe-norms):", 3},
@@ -97,21 +82,16 @@ static error_t parse_number(int key, const char *arg, struct argp_state *state,
         const char *name;
         int64_t *value;
     } numbers[] = {
-        {'l', "--length", &args->length},
         {KEY_SAMPLES, "--samples", &args->samples},
         {KEY_GROUPS, "--groups", &args->groups},
         {KEY_WINDOW, "--window", &args->window},
-        {KEY_TRAINED_LENGTH, "--trained-length", &args->trained_length},
         {KEY_NORM_SAMPLES, "--norm-samples", &args->norm_samples},
         {KEY_SEED, "--seed", &args->seed},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (numbers[i].key == key) {
-            int64_t least = key == KEY_SEED ? 0 : 1;
-            if (!dpe_parse_int(arg, least, INT64_C(1) << 40, numbers[i].value)) {
-                argp_error(state, "%s: expected a whole number from %d on, found '%s'",
-                           numbers[i].name, (int)least, arg);
-            }
+            *numbers[i].value =
+                dpe_job_number(state, numbers[i].name, arg, key == KEY_SEED ? 0 : 1);
             return 0;
         }
     }
@@ -125,14 +105,9 @@ static error_t parse_text(int key, const char *arg, struct argp_state *state,
         int key;
         const char **value;
     } texts[] = {
-        {'m', &args->model},
-        {'o', &args->output},
-        {KEY_CORPUS, &args->corpus},
-        {KEY_SPLIT, &args->split},
         {KEY_TOP_K, &args->top_k},
         {KEY_TASK, &args->task},
         {KEY_NIAH, &args->niah},
-        {KEY_CHAT_TEMPLATE, &args->chat_template},
         {KEY_LENGTHS, &args->lengths},
         {KEY_NORM_LENGTHS, &args->norm_lengths},
         {KEY_CONTRIBUTION, &args->contribution},
@@ -152,23 +127,24 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     struct arguments *args = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &args->tool;
+        state->child_inputs[0] = &args->job;
+        state->child_inputs[1] = &args->job;
+        state->child_inputs[2] = &args->job.tool;
+        return 0;
+    case 'o':
+        if (strcmp(arg, "-") == 0) {
+            argp_error(state, "--output: expected a folder, found '-'");
+        }
+        args->job.output = arg;
         return 0;
     case KEY_DRY_RUN:
-        args->dry_run = true;
+        args->job.dry_run = true;
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
     case ARGP_KEY_END:
-        if (args->model == NULL || args->length == 0 || args->corpus == NULL ||
-            (args->output == NULL && !args->dry_run)) {
-            argp_error(state, "%s is missing",
-                       args->model == NULL    ? "--model DIR"
-                       : args->length == 0    ? "--length L"
-                       : args->corpus == NULL ? "--corpus PATH"
-                                              : "--output DIR");
-        }
+        dpe_job_require(state, &args->job, true, "--output DIR");
         check_top_k(state, args->top_k);
         return 0;
     default:
@@ -190,7 +166,7 @@ struct batch {
 /* Options that every long-running tool takes. False when the time budget is used up. */
 static bool add_common(const struct batch *batch, struct words *words)
 {
-    const struct dpe_tool_options *tool = &batch->args->tool;
+    const struct dpe_tool_options *tool = &batch->args->job.tool;
     const struct {
         const char *option;
         bool given;
@@ -224,18 +200,18 @@ static bool sweep_words(const struct batch *batch, const char *output, struct wo
 {
     const struct arguments *args = batch->args;
     words_add(words, "dpe-detect");
-    words_add_pair(words, "--model", args->model);
-    words_add_number(words, "--length", args->length, 1);
-    words_add_pair(words, "--corpus", args->corpus);
-    words_add_pair(words, "--split", args->split);
+    words_add_pair(words, "--model", args->job.model);
+    words_add_number(words, "--length", args->job.length, 1);
+    words_add_pair(words, "--corpus", args->job.corpus);
+    words_add_pair(words, "--split", args->job.split);
     words_add_pair(words, "--task", args->task);
     words_add_pair(words, "--niah", args->niah);
     words_add_number(words, "--samples", args->samples, 1);
-    words_add_pair(words, "--chat-template", args->chat_template);
+    words_add_pair(words, "--chat-template", args->job.chat_template);
     words_add_number(words, "--groups", args->groups, 1);
     words_add_pair(words, "--lengths", args->lengths);
     words_add_number(words, "--window", args->window, 1);
-    words_add_number(words, "--trained-length", args->trained_length, 1);
+    words_add_number(words, "--trained-length", args->job.trained_length, 1);
     words_add_number(words, "--seed", args->seed, 0);
     words_add_pair(words, "--output", output);
     return add_common(batch, words);
@@ -245,13 +221,13 @@ static bool profile_words(const struct batch *batch, const char *output, struct 
 {
     const struct arguments *args = batch->args;
     words_add(words, "dpe-norms");
-    words_add_pair(words, "--model", args->model);
-    words_add_pair(words, "--corpus", args->corpus);
-    words_add_pair(words, "--split", args->split);
+    words_add_pair(words, "--model", args->job.model);
+    words_add_pair(words, "--corpus", args->job.corpus);
+    words_add_pair(words, "--split", args->job.split);
     words_add_pair(words, "--lengths", args->norm_lengths);
     words_add_number(words, "--samples", args->norm_samples, 1);
     words_add_pair(words, "--contribution", args->contribution);
-    words_add_number(words, "--trained-length", args->trained_length, 1);
+    words_add_number(words, "--trained-length", args->job.trained_length, 1);
     words_add_number(words, "--seed", args->seed, 0);
     words_add_pair(words, "--special-in-text", args->special);
     words_add_pair(words, "--output", output);
@@ -275,7 +251,7 @@ typedef bool (*fill_words)(const struct batch *batch, const char *output, struct
 static dpe_status measure(struct batch *batch, fill_words fill, const char *name,
                           struct dpe_error *err)
 {
-    char *output = tools_path(batch->args->output, name);
+    char *output = tools_path(batch->args->job.output, name);
     struct words words = {0};
     dpe_status status = DPE_OK;
     if (output == NULL) {
@@ -323,15 +299,15 @@ static dpe_status write_form(struct batch *batch, const struct form *form, struc
     struct words words = {0};
     words_add(&words, "dpe-export");
     for (int i = 0; i < 2 && form->from[i] != NULL; i++) {
-        add_path(&words, NULL, args->output, form->from[i]);
+        add_path(&words, NULL, args->job.output, form->from[i]);
     }
     words_add_pair(&words, "--top-k", form->top_k ? args->top_k : NULL);
-    words_add_pair(&words, "--model", form->model ? args->model : NULL);
+    words_add_pair(&words, "--model", form->model ? args->job.model : NULL);
     if (form->scores) {
-        add_path(&words, "--scores", args->output, "scores.pt");
+        add_path(&words, "--scores", args->job.output, "scores.pt");
     }
     words_add(&words, "--force");
-    add_path(&words, "--output", args->output, form->name);
+    add_path(&words, "--output", args->job.output, form->name);
     return run(batch, &words, false, err);
 }
 
@@ -340,11 +316,11 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
     struct words words = {0};
     words_add(&words, "dpe-export");
     words_add(&words, "--show");
-    add_path(&words, NULL, batch->args->output, "table.h5");
+    add_path(&words, NULL, batch->args->job.output, "table.h5");
     printf("\n");
     dpe_status status = run(batch, &words, false, err);
     if (status == DPE_OK && batch->code == 0) {
-        printf("%s: detect.h5 norms.h5", batch->args->output);
+        printf("%s: detect.h5 norms.h5", batch->args->job.output);
         for (int i = 0; i < FORMS; i++) {
             printf(" %s", forms[i].name);
         }
@@ -381,7 +357,7 @@ static dpe_status check_model(const struct arguments *args, struct dpe_error *er
 {
     struct dpe_model *model = NULL;
     const struct dpe_model_options options = {.config_only = true};
-    dpe_status status = dpe_model_open(args->model, &options, &model, err);
+    dpe_status status = dpe_model_open(args->job.model, &options, &model, err);
     if (status == DPE_OK) {
         int64_t n_pairs = dpe_model_config(model)->head_dim / 2;
         if (strtod(args->top_k, NULL) > (double)n_pairs) {
@@ -417,27 +393,27 @@ static dpe_status make_folder(const struct arguments *args, bool *made, struct d
 {
     struct stat model;
     struct stat output;
-    *made = mkdir(args->output, 0777) == 0;
+    *made = mkdir(args->job.output, 0777) == 0;
     if (!*made && errno != EEXIST) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: cannot be made: %s", args->output,
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: cannot be made: %s", args->job.output,
                         strerror(errno));
     }
-    if (stat(args->output, &output) != 0 || !S_ISDIR(output.st_mode)) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: exists and is no folder", args->output);
+    if (stat(args->job.output, &output) != 0 || !S_ISDIR(output.st_mode)) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: exists and is no folder", args->job.output);
     }
-    if (stat(args->model, &model) == 0 && model.st_dev == output.st_dev &&
+    if (stat(args->job.model, &model) == 0 && model.st_dev == output.st_dev &&
         model.st_ino == output.st_ino) {
         return dpe_fail(err, DPE_CANNOT_CREATE,
                         "%s is the model's folder: its config.json would be replaced; give another",
-                        args->output);
+                        args->job.output);
     }
     return DPE_OK;
 }
 
 static bool has_profile(const struct arguments *args)
 {
-    char *table = tools_path(args->output, "norms.h5");
-    char *journal = tools_path(args->output, "norms.h5.journal");
+    char *table = tools_path(args->job.output, "norms.h5");
+    char *journal = tools_path(args->job.output, "norms.h5.journal");
     bool has = table != NULL && journal != NULL &&
                (access(table, F_OK) == 0 || access(journal, F_OK) == 0);
     free(table);
@@ -452,7 +428,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
     if (status == DPE_OK) {
         status = tools_folder(&batch->tools, err);
     }
-    if (status != DPE_OK || args->dry_run) {
+    if (status != DPE_OK || args->job.dry_run) {
         return status == DPE_OK ? try_tools(batch, false, err) : status;
     }
     if (!has_profile(args)) {
@@ -466,14 +442,17 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
         status = calibrate(batch, err);
     }
     if (made && (status != DPE_OK || batch->code != 0)) {
-        rmdir(args->output); /* only an empty one goes */
+        rmdir(args->job.output); /* only an empty one goes */
     }
     return status;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
+    static const struct argp_child children[] = {{&dpe_job_argp, 0, NULL, 0},
+                                                 {&dpe_job_prompt_argp, 0, NULL, 0},
+                                                 {&dpe_tool_output_argp, 0, NULL, 0},
+                                                 {0}};
     static const struct argp argp = {
         .options = options_table,
         .parser = parse_option,
@@ -495,7 +474,7 @@ int main(int argc, char **argv)
     struct batch batch = {.begin = dpe_clock()};
     struct arguments args = {.top_k = "0.75", .seed = -1};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
-    dpe_tool_configure(&args.tool);
+    dpe_tool_configure(&args.job.tool);
     tools_signals_install();
     batch.args = &args;
     struct dpe_error err = {0};

@@ -4,20 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dpe_table.h"
-#include "engine.h"
-#include "outputs.h"
-#include "tool.h"
-
-enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };
-
-struct arguments {
-    struct dpe_tool_options tool;
-    enum mode mode;
-    const char *model, *prompt, *prompt_file, *nll_file, *method, *table, *special;
-    int64_t context, max_new, trained_length, length, chunk;
-    bool score_all, raw;
-};
+#include "run_tool.h"
 
 enum option_key {
     KEY_TOKENIZE = 0x2000,
@@ -164,15 +151,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* A model, its tokenizer when one is needed, and the lengths everything is computed from. */
-struct run {
-    const struct arguments *args;
-    struct dpe_model *model;
-    struct dpe_tokenizer *tokenizer;
-    int64_t trained_length;
-    double deadline;
-};
-
 static dpe_status run_open(struct run *run, const struct arguments *args, struct dpe_error *err)
 {
     run->args = args;
@@ -199,23 +177,8 @@ static void run_close(struct run *run)
     dpe_model_close(run->model);
 }
 
-/* The plan a DPE table describes, for the length that it was made for. */
-static dpe_status plan_of_table(const char *path, const struct dpe_plan_context *context,
-                                struct dpe_plan *plan, struct dpe_error *err)
-{
-    struct dpe_table *table = NULL;
-    char why[DPE_TABLE_MESSAGE];
-    int error = dpe_table_open(path, &table, why);
-    if (error != DPE_TABLE_OK) {
-        return dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
-    }
-    dpe_status status = dpe_plan_of_table(dpe_table_values(table), context, plan, err);
-    dpe_table_close(table);
-    return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
-}
-
-static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
-                            struct dpe_error *err)
+dpe_status run_make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
+                         struct dpe_error *err)
 {
     const struct dpe_plan_context context = {
         .config = dpe_model_config(run->model),
@@ -225,7 +188,7 @@ static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_pl
         .angle = DPE_ANGLE_F32,
     };
     if (run->args->table != NULL) {
-        return plan_of_table(run->args->table, &context, plan, err);
+        return dpe_job_plan_of_table(run->args->table, &context, plan, err);
     }
     return dpe_plan_make(run->args->method, &context, plan, err);
 }
@@ -234,7 +197,7 @@ static dpe_status make_session(const struct run *run, int64_t capacity,
                                struct dpe_session **session, struct dpe_error *err)
 {
     struct dpe_plan plan;
-    dpe_status status = make_plan(run, capacity, &plan, err);
+    dpe_status status = run_make_plan(run, capacity, &plan, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -435,134 +398,6 @@ static dpe_status nll(const struct run *run, struct dpe_error *err)
     return status;
 }
 
-static const char *rope_name(enum dpe_rope_type type)
-{
-    static const char *const names[] = {"default", "linear",   "dynamic",
-                                        "yarn",    "longrope", "llama3"};
-    return names[type];
-}
-
-static void info(const struct run *run)
-{
-    const struct dpe_config *config = dpe_model_config(run->model);
-    static const char *const dtypes[] = {"F32", "F16", "BF16"};
-    char buffer[32];
-    printf("folder          %s\n", dpe_model_folder(run->model));
-    printf("fingerprint     %s\n", dpe_model_fingerprint(run->model));
-    printf("architecture    %s%s%s\n", config->model_type, config->qkv_bias ? ", QKV bias" : "",
-           config->tied_embeddings ? ", tied embeddings" : "");
-    printf("weights         %lld, %s on disk\n", (long long)dpe_config_parameters(config),
-           dtypes[config->dtype]);
-    printf("layers          %lld\n", (long long)config->n_layers);
-    printf("width           %lld, MLP %lld\n", (long long)config->hidden,
-           (long long)config->intermediate);
-    printf("heads           %lld query, %lld key/value, dimension %lld (%lld pairs)\n",
-           (long long)config->n_heads, (long long)config->n_kv_heads, (long long)config->head_dim,
-           (long long)config->head_dim / 2);
-    printf("vocabulary      %lld\n", (long long)config->vocab);
-    printf("rope            %s, base %.10g\n", rope_name(config->rope.type), config->rope.theta);
-    printf("trained length  %lld (%s)\n", (long long)run->trained_length,
-           run->args->trained_length > 0 ? "--trained-length" : "max_position_embeddings");
-    uint64_t cache =
-        (uint64_t)(config->n_layers * config->n_kv_heads * config->head_dim) * 2 * sizeof(float);
-    printf("KV cache        %s per token (f32)\n", dpe_format_bytes(cache, buffer));
-}
-
-static void show_map(const char *side, const struct dpe_position_map *map, int64_t n_pairs)
-{
-    printf("    %s: ", side);
-    if (isfinite(map->period)) {
-        printf("(x mod %.0f) ", map->period);
-    } else {
-        printf("x ");
-    }
-    int64_t begin = 0;
-    for (int64_t j = 1; j <= n_pairs; j++) {
-        bool same = j < n_pairs && map->scale[j] == map->scale[begin] &&
-                    map->offset[j] == map->offset[begin];
-        if (same) {
-            continue;
-        }
-        printf("%s[%lld..%lld] ", begin > 0 ? "      " : "", (long long)begin, (long long)j - 1);
-        if (isinf(map->scale[begin])) {
-            printf("constant %g", map->offset[begin]);
-        } else {
-            printf("%s/ %g + %g", map->floored ? "floor " : "", map->scale[begin],
-                   map->offset[begin]);
-        }
-        begin = j;
-        printf("%s", j < n_pairs ? "\n" : "");
-    }
-    if (isfinite(map->cap)) {
-        printf(", at most %.0f", map->cap);
-    }
-    printf("\n");
-}
-
-static void show_bands(const struct dpe_plan *plan)
-{
-    static const char *const kinds[] = {"distance", "chunk difference", "key"};
-    for (int b = 0; b < plan->n_bands; b++) {
-        const struct dpe_band *band = &plan->bands[b];
-        printf("band %d: %lld <= %s", b, (long long)band->lo, kinds[band->kind]);
-        if (band->hi != INT64_MAX) {
-            printf(" < %lld", (long long)band->hi);
-        }
-        printf("%s\n", band->per_head ? ", key pairs of each head only" : "");
-        show_map("q", &band->q, plan->n_pairs);
-        show_map("k", &band->k, plan->n_pairs);
-    }
-}
-
-/* Effective distances of the first, middle and last pair from the last query of the length. */
-static void show_distances(const struct dpe_plan *plan, int64_t length)
-{
-    int64_t pairs[3] = {0, plan->n_pairs / 2, plan->n_pairs - 1};
-    printf("effective distance seen by the query at %lld (layer 0, head 0):\n",
-           (long long)length - 1);
-    printf("%12s %6s %12s %12s %12s\n", "distance", "band", "first pair", "middle pair",
-           "last pair");
-    for (int64_t distance = 0; distance < length; distance = distance == 0 ? 1 : distance * 2) {
-        printf("%12lld", (long long)distance);
-        for (int i = 0; i < 3; i++) {
-            struct dpe_rel rel =
-                dpe_plan_position(plan, 0, 0, pairs[i], length - 1, length - 1 - distance);
-            if (i == 0) {
-                printf(" %6d", rel.band);
-            }
-            if (rel.band < 0) {
-                printf(" %12s", "masked");
-            } else {
-                printf(" %12.10g", rel.rel);
-            }
-        }
-        printf("\n");
-    }
-}
-
-static dpe_status show_plan(const struct run *run, struct dpe_error *err)
-{
-    struct dpe_plan plan;
-    int64_t length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
-    dpe_status status = make_plan(run, length, &plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    printf("method          %s\n", plan.name);
-    printf("trained length  %lld\n", (long long)run->trained_length);
-    printf("length          %lld\n", (long long)length);
-    printf("pairs           %lld, wavelengths %.4g ... %.4g tokens\n", (long long)plan.n_pairs,
-           2.0 * M_PI / plan.inv_freq[0], 2.0 * M_PI / plan.inv_freq[plan.n_pairs - 1]);
-    printf("logit factor    %.6g\n", plan.logit_factor);
-    if (plan.log_n_length > 0) {
-        printf("query factor    max(1, ln(m + 1) / ln %.0f)\n", plan.log_n_length);
-    }
-    show_bands(&plan);
-    show_distances(&plan, length);
-    dpe_plan_free(&plan);
-    return DPE_OK;
-}
-
 static void list_methods(void)
 {
     for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
@@ -627,10 +462,10 @@ int main(int argc, char **argv)
             status = nll(&run, &err);
             break;
         case MODE_INFO:
-            info(&run);
+            run_info(&run);
             break;
         case MODE_SHOW_PLAN:
-            status = show_plan(&run, &err);
+            status = run_show_plan(&run, &err);
             break;
         }
     }

@@ -38,9 +38,13 @@ static const struct argp_option options_table[] = {
      "Most memory to use, e.g. 8G (default: what is free)", 50},
     {"time-budget", KEY_TIME_BUDGET, "TIME", 0,
      "Stop after this long, e.g. 90, 30m, 2h; ends with 75, the same command continues", 50},
+    {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "text or json: lines on stderr", 50},
+    {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 50},
+    {0},
+};
+
+static const struct argp_option output_table[] = {
     {NULL, 0, NULL, 0, "Output:", 60},
-    {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "text or json: lines on stderr", 60},
-    {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 60},
     {"force", KEY_FORCE, NULL, 0, "Replace an output that another run made", 60},
     {"salvage", KEY_SALVAGE, NULL, 0, "Go on past a damaged journal record, saying what is lost",
      60},
@@ -72,6 +76,16 @@ static error_t parse_talk(int key, const char *arg, struct argp_state *state,
     case KEY_QUIET:
         options->quiet = true;
         return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_output(int key, char *arg, struct argp_state *state)
+{
+    struct dpe_tool_options *options = state->input;
+    (void)arg;
+    switch (key) {
     case KEY_FORCE:
         options->force = true;
         return 0;
@@ -125,6 +139,7 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
 }
 
 const struct argp dpe_tool_argp = {.options = options_table, .parser = parse_common};
+const struct argp dpe_tool_output_argp = {.options = output_table, .parser = parse_output};
 
 /* The arguments of this process, NUL-terminated each, or 0 bytes. */
 static size_t read_arguments(char *bytes, size_t size)
@@ -180,6 +195,33 @@ void dpe_tool_configure(const struct dpe_tool_options *options)
 {
     talk.quiet = options->quiet;
     talk.json = options->json;
+}
+
+/* Whether `path` is `input` or lies below it; both resolved. */
+static bool lies_in(const char *path, const char *input)
+{
+    size_t n = strlen(input);
+    return strncmp(path, input, n) == 0 && (path[n] == '\0' || path[n] == '/' || n == 1);
+}
+
+dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, size_t n,
+                                 struct dpe_error *err)
+{
+    char *path = realpath(output, NULL);
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < n && path != NULL && status == DPE_OK; i++) {
+        char *input = inputs[i] != NULL ? realpath(inputs[i], NULL) : NULL;
+        if (input != NULL && lies_in(path, input)) {
+            status =
+                dpe_fail(err, DPE_CANNOT_CREATE,
+                         "%s is one of the files of %s, which --force does not replace; choose "
+                         "another output",
+                         output, inputs[i]);
+        }
+        free(input);
+    }
+    free(path);
+    return status;
 }
 
 int dpe_tool_end(dpe_status status, const struct dpe_error *err)
@@ -463,7 +505,8 @@ bool dpe_progress_due(double done, double total)
         return last || now - talk.last_time >= 0.25;
     }
     double share = total > 0.0 ? done / total : 1.0;
-    return !talk.printed || last || now - talk.last_time >= 30.0 || share - talk.last_share >= 0.01;
+    return !talk.printed || last ||
+           (now - talk.last_time >= 30.0 && share - talk.last_share >= 0.01);
 }
 
 void dpe_progress(double done, double total, const char *text)

@@ -25,8 +25,10 @@ struct dpe_tool_options {
     bool keep_journal;
     bool force_unlock;
 };
-/** argp child parser; its input is a struct dpe_tool_options. */
-extern const struct argp dpe_tool_argp;
+/** argp child parsers; their input is a struct dpe_tool_options. dpe_tool_argp has what every tool
+ *  takes, dpe_tool_output_argp what tools with a resumable output take besides (from `force` on).
+ */
+extern const struct argp dpe_tool_argp, dpe_tool_output_argp;
 
 /** First call of main, with argv[0]: OpenMP threads that wait sleep (unless OMP_WAIT_POLICY or
  * GOMP_SPINCOUNT says otherwise; the process starts itself anew for it), exit status 64 for usage
@@ -35,6 +37,11 @@ extern const struct argp dpe_tool_argp;
 void dpe_tool_start(const char *name);
 /** After parsing: how to talk. */
 void dpe_tool_configure(const struct dpe_tool_options *options);
+/** Before `output` is replaced: DPE_CANNOT_CREATE when it exists and is one of the files in (or
+ *  below, or is) one of the `n` inputs, folders or files; NULL ones are skipped. Links are
+ *  followed. */
+dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, size_t n,
+                                 struct dpe_error *err);
 /** Last call of main: flushes stdout (a failure is DPE_IO, a reader that went away is not an
  * error), prints the error if status is not DPE_OK, returns the exit code. */
 int dpe_tool_end(dpe_status status, const struct dpe_error *err);
@@ -73,8 +80,8 @@ void dpe_log_info(const char *format, ...) __attribute__((format(printf, 1, 2)))
 void dpe_log_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void dpe_log_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** Progress: on a terminal one live line (at most 4 updates a second, cut to the width), else a
- * plain line every 30 s or 1 % of `total`. `text` is the line without newline; the last call has
- * done == total. */
+ * plain line every 30 s or 1 % of `total`, whichever is later. `text` is the line without newline;
+ * the last call has done == total. */
 void dpe_progress(double done, double total, const char *text);
 /** Whether dpe_progress would print now: lets a caller skip formatting. */
 bool dpe_progress_due(double done, double total);

@@ -42,7 +42,7 @@ static dpe_status collect(const struct comparison *comparison, struct result *re
     for (int p = 0; p < result->n_plans; p++) {
         for (int64_t s = 0; s < result->n_samples; s++) {
             const struct dpe_row *row =
-                dpe_run_find(comparison->run, comparison->task.name, comparison->keys[p], s);
+                dpe_run_find(comparison->job.run, comparison->task.name, comparison->keys[p], s);
             bool ok = row != NULL && row->status == DPE_ROW_OK;
             size_t at = (size_t)(p * result->n_samples + s);
             result->nll_sum[at] = ok ? row->nll_sum : (double)NAN;
@@ -59,7 +59,7 @@ static dpe_status collect(const struct comparison *comparison, struct result *re
 static void summarize(const struct comparison *comparison, struct result *result)
 {
     size_t n = (size_t)result->n_samples;
-    uint64_t seed = comparison->args->seed;
+    uint64_t seed = comparison->args->job.seed;
     for (int p = 0; p < result->n_plans; p++) {
         const double *score = result->score + (size_t)p * n;
         result->mean[p] = result->ppl ? dpe_perplexity(result->nll_sum + (size_t)p * n,
@@ -198,7 +198,7 @@ dpe_status comparison_fill(void *user, struct dpe_h5 *table, struct dpe_error *e
         status = dpe_h5_attr_text(table, "/eval", "suite", comparison->args->suite, err);
     }
     if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, "/eval", "length", comparison->args->length, err);
+        status = dpe_h5_attr_i64(table, "/eval", "length", comparison->args->job.length, err);
     }
     result_free(&result);
     return status;
@@ -211,8 +211,8 @@ dpe_status comparison_print(const struct comparison *comparison, struct dpe_erro
     if (status == DPE_OK) {
         summarize(comparison, &result);
         printf("%s at %lld tokens, %lld samples, 95 %% intervals\n",
-               result.ppl ? "Perplexity" : "Recall of needles", (long long)comparison->args->length,
-               (long long)result.n_samples);
+               result.ppl ? "Perplexity" : "Recall of needles",
+               (long long)comparison->args->job.length, (long long)result.n_samples);
         printf("%10s  %20s  %26s  %7s  method\n", result.ppl ? "perplexity" : "recall", "interval",
                result.ppl ? "nats/token to the first" : "difference to the first", "p");
         for (int p = 0; p < result.n_plans; p++) {

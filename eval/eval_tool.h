@@ -6,30 +6,24 @@
 #define DPE_EVAL_TOOL_H
 
 #include "eval.h"
-#include "tool.h"
+#include "job.h"
 
 enum { EVAL_MAX_METHODS = 64 };
 
 /** The command line. */
 struct eval_arguments {
-    struct dpe_tool_options tool;
-    const char *suite, *model, *corpus, *split, *niah, *chat_template, *output;
+    struct dpe_job_options job;
+    const char *suite, *niah;
     const char *methods[EVAL_MAX_METHODS]; /**< specs, or files of tables */
     bool is_table[EVAL_MAX_METHODS];
     int n_methods;
-    int64_t length, trained_length, samples;
-    uint64_t seed;
     bool official;
-    int argc;
-    char **argv;
 };
 
 /** Everything a comparison needs, in the order in which it is opened. */
 struct comparison {
     const struct eval_arguments *args;
-    struct dpe_model *model;
-    struct dpe_tokenizer *tokenizer;
-    struct dpe_corpus *corpus;
+    struct dpe_job job;
     struct dpe_niah_params niah;
     char niah_spec[256], niah_template[65];
     struct dpe_task task;
@@ -37,15 +31,14 @@ struct comparison {
     struct dpe_plan plans[EVAL_MAX_METHODS];
     char keys[EVAL_MAX_METHODS][33];
     int n_plans;
-    struct dpe_session *session;
-    struct dpe_run *run;
 };
 dpe_status comparison_open(struct comparison *comparison, const struct eval_arguments *args,
                            struct dpe_error *err);
 /** Run what is missing, write the table, print it. */
 dpe_status comparison_run(struct comparison *comparison, struct dpe_error *err);
-/** Also after a failed open. */
-void comparison_close(struct comparison *comparison);
+/** Also after a failed open; returns what dpe_job_close does. */
+dpe_status comparison_close(struct comparison *comparison, dpe_status status,
+                            struct dpe_error *err);
 
 /** The /eval part of the table (dpe_run_fill; `comparison` is a struct comparison). */
 dpe_status comparison_fill(void *comparison, struct dpe_h5 *table, struct dpe_error *err);

@@ -2,90 +2,41 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "norms_tool.h"
 
-static const double snapshot_interval = 60.0; /* seconds */
-
 enum option_key {
-    KEY_CORPUS = 0x2000,
-    KEY_SPLIT,
-    KEY_LENGTHS,
-    KEY_SAMPLES,
+    KEY_LENGTHS = 0x2000,
     KEY_CONTRIBUTION,
-    KEY_SEED,
-    KEY_TRAINED_LENGTH,
     KEY_SPECIAL,
     KEY_DRY_RUN,
 };
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to measure:", 1},
-    {"model", 'm', "DIR", 0, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
-    {"corpus", KEY_CORPUS, "PATH", 0, "PG-19 folder, folder of .txt files, or one text file", 1},
-    {"split", KEY_SPLIT, "NAME", 0, "PG-19: train, validation or test (default)", 1},
-    {"lengths", KEY_LENGTHS, "A,B,...", 0,
-     "Tokens of an excerpt (default auto: powers of two from min(2048, L0/4) to L0)", 1},
-    {"samples", KEY_SAMPLES, "N", 0, "Excerpts of each length (default 10)", 1},
     {"contribution", KEY_CONTRIBUTION, "NAME", 0,
      "product-of-means (default, the paper) or mean-of-products (its released code)", 1},
-    {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
-     "Trained length (default: max_position_embeddings)", 1},
-    {"seed", KEY_SEED, "S", 0, "Seed of the excerpts (default 1)", 1},
-    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
-     "Spelling of a special token in the text: error (default) or literal", 1},
-    {"output", 'o', "OUT.h5", 0, "Table to write; an unfinished one is continued", 1},
     {"dry-run", KEY_DRY_RUN, NULL, 0, "Print tokens, operations, memory and time, and run nothing",
      1},
+    {NULL, 0, NULL, 0, "Excerpts:", 2},
+    {"lengths", KEY_LENGTHS, "A,B,...", 0,
+     "Tokens of an excerpt (default auto: powers of two from min(2048, L0/4) to L0)", 2},
+    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
+     "Spelling of a special token in the text: error (default) or literal", 2},
     {0},
 };
-
-static error_t parse_numbers(int key, const char *arg, struct argp_state *state,
-                             struct arguments *args)
-{
-    int64_t value = 0;
-    int64_t low = key == KEY_SEED ? 0 : 1;
-    if (!dpe_parse_int(arg, low, INT64_C(1) << 40, &value)) {
-        argp_error(state, "expected a whole number of %lld or more, found '%s'", (long long)low,
-                   arg);
-    }
-    if (key == KEY_SEED) {
-        args->seed = (uint64_t)value;
-    } else if (key == KEY_SAMPLES) {
-        args->samples = value;
-    } else {
-        args->trained_length = value;
-    }
-    return 0;
-}
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct arguments *args = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &args->tool;
-        return 0;
-    case 'm':
-        args->model = arg;
-        return 0;
-    case KEY_CORPUS:
-        args->corpus = arg;
-        return 0;
-    case KEY_SPLIT:
-        args->split = arg;
+        state->child_inputs[0] = &args->job;
+        state->child_inputs[1] = &args->job;
         return 0;
     case KEY_LENGTHS:
         args->lengths = arg;
         return 0;
-    case 'o':
-        args->output = arg;
-        return 0;
-    case KEY_SAMPLES:
-    case KEY_SEED:
-    case KEY_TRAINED_LENGTH:
-        return parse_numbers(key, arg, state, args);
     case KEY_CONTRIBUTION:
         if (!dpe_contribution_parse(arg, &args->contribution)) {
             argp_error(state,
@@ -101,19 +52,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->special = arg[0] == 'l' ? DPE_SPECIAL_LITERAL : DPE_SPECIAL_ERROR;
         return 0;
     case KEY_DRY_RUN:
-        args->dry_run = true;
+        args->job.dry_run = true;
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected argument '%s'", arg);
         return 0;
     case ARGP_KEY_END:
-        if (args->model == NULL || args->corpus == NULL ||
-            (args->output == NULL && !args->dry_run)) {
-            argp_error(state, "%s is missing",
-                       args->model == NULL    ? "--model DIR"
-                       : args->corpus == NULL ? "--corpus PATH"
-                                              : "-o OUT.h5");
-        }
+        dpe_job_require(state, &args->job, false, "-o OUT.h5");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -131,12 +76,14 @@ static dpe_status parse_lengths(struct profile *profile, struct dpe_error *err)
 {
     const char *text = profile->args->lengths;
     if (text == NULL || strcmp(text, "auto") == 0) {
-        int64_t first = profile->trained_length / 4 < 2048 ? profile->trained_length / 4 : 2048;
+        int64_t first =
+            profile->job.trained_length / 4 < 2048 ? profile->job.trained_length / 4 : 2048;
         int64_t length = 1;
         while (length < first) {
             length *= 2;
         }
-        for (; length <= profile->trained_length && profile->n_lengths < MAX_LENGTHS; length *= 2) {
+        for (; length <= profile->job.trained_length && profile->n_lengths < MAX_LENGTHS;
+             length *= 2) {
             profile->lengths[profile->n_lengths++] = length;
         }
         return DPE_OK;
@@ -172,84 +119,53 @@ static dpe_status profile_open(struct profile *profile, const struct arguments *
                                struct dpe_error *err)
 {
     profile->args = args;
-    const struct dpe_corpus_options corpus_options = {.split = args->split};
-    dpe_status status = dpe_model_open(args->model, NULL, &profile->model, err);
+    dpe_status status = dpe_job_open(&profile->job, &args->job, false, err);
     if (status == DPE_OK) {
-        profile->trained_length = args->trained_length > 0
-                                      ? args->trained_length
-                                      : dpe_model_config(profile->model)->max_position;
         status = parse_lengths(profile, err);
     }
     if (status == DPE_OK && profile->n_lengths == 0) {
         status = dpe_fail(err, DPE_USAGE, "--lengths: none is left of a trained length of %lld",
-                          (long long)profile->trained_length);
+                          (long long)profile->job.trained_length);
     }
     if (status == DPE_OK) {
-        status = dpe_tokenizer_open(args->model, &profile->tokenizer, err);
+        status = dpe_excerpts_make(profile->job.corpus, profile->job.tokenizer, longest(profile),
+                                   args->job.samples, args->job.seed, args->special,
+                                   &profile->excerpts, err);
     }
     if (status == DPE_OK) {
-        status = dpe_corpus_open(args->corpus, &corpus_options, &profile->corpus, err);
-    }
-    if (status == DPE_OK) {
-        status =
-            dpe_excerpts_make(profile->corpus, profile->tokenizer, longest(profile), args->samples,
-                              args->seed, args->special, &profile->excerpts, err);
-    }
-    const struct dpe_plan_context context = {
-        .config = status == DPE_OK ? dpe_model_config(profile->model) : NULL,
-        .trained_length = profile->trained_length,
-        .length = status == DPE_OK ? longest(profile) : 1,
-        .angle = DPE_ANGLE_F32,
-    };
-    if (status == DPE_OK) {
+        const struct dpe_plan_context context = dpe_job_context(&profile->job, longest(profile));
         status = dpe_plan_make("rope", &context, &profile->plan, err);
     }
-    if (status == DPE_OK) {
-        status = dpe_plan_key(&profile->plan, profile->key, err);
-    }
-    return status;
+    return status == DPE_OK ? dpe_plan_key(&profile->plan, profile->key, err) : status;
 }
 
-static void profile_close(struct profile *profile)
+static dpe_status profile_close(struct profile *profile, dpe_status status, struct dpe_error *err)
 {
+    status = dpe_job_close(&profile->job, status, err);
     dpe_norms_destroy(profile->norms);
-    dpe_session_destroy(profile->session);
     dpe_plan_free(&profile->plan);
     dpe_excerpts_free(&profile->excerpts);
-    dpe_corpus_close(profile->corpus);
-    dpe_tokenizer_close(profile->tokenizer);
-    dpe_model_close(profile->model);
+    return status;
 }
 
 /* What decides a row. Samples and lengths may grow: an excerpt does not depend on how many there
  * are, only on the longest length, which all excerpts are cut to. */
-static dpe_status make_identity(const struct profile *profile, struct dpe_identity *identity,
-                                struct dpe_error *err)
+static dpe_status start(struct profile *profile, struct dpe_error *err)
 {
     const struct arguments *args = profile->args;
-    const struct {
-        const char *name, *value;
-    } texts[] = {
-        {"kind", "norms"},
-        {"model", dpe_model_fingerprint(profile->model)},
-        {"tokenizer", dpe_tokenizer_fingerprint(profile->tokenizer)},
-        {"corpus", dpe_corpus_fingerprint(profile->corpus)},
+    const char *const fields[][2] = {
         {"contribution", dpe_contribution_name(args->contribution)},
         {"special_in_text", args->special == DPE_SPECIAL_LITERAL ? "literal" : "error"},
-        {"device", args->tool.device != NULL ? args->tool.device : "cpu"},
-        {"dtype", "f32"},
-        {"angle", "f32"},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
-        status = dpe_identity_add(identity, texts[i].name, texts[i].value, err);
-    }
-    if (status == DPE_OK) {
-        status =
-            dpe_identity_addf(identity, err, "excerpt_length", "%lld", (long long)longest(profile));
-    }
+    const struct dpe_job_identity own = {.kind = "norms",
+                                         .own = fields,
+                                         .n_own = sizeof fields / sizeof fields[0],
+                                         .length_name = "excerpt_length",
+                                         .length = longest(profile)};
+    dpe_status status = dpe_norms_create(dpe_model_config(profile->job.model), args->contribution,
+                                         args->job.tool.threads, &profile->norms, err);
     return status == DPE_OK
-               ? dpe_identity_addf(identity, err, "seed", "%llu", (unsigned long long)args->seed)
+               ? dpe_job_start(&profile->job, &own, &profile->plan, longest(profile), err)
                : status;
 }
 
@@ -263,44 +179,28 @@ static dpe_status on_rows(void *user, int64_t layer, int64_t start, int64_t rows
 
 struct dpe_session_options norms_session_options(const struct profile *profile)
 {
-    return (struct dpe_session_options){
-        .device = profile->args->tool.device,
-        .n_threads = profile->args->tool.threads,
-        .capacity = longest(profile),
-        .max_memory = profile->args->tool.max_memory,
-    };
+    return dpe_job_session_options(&profile->job, longest(profile));
 }
 
-static dpe_status open_session(struct profile *profile, struct dpe_error *err)
+/* One excerpt at one length (the item's task); non-finite values make the row say so instead of
+ * ending the run. */
+static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
+                           struct dpe_row *row, struct dpe_error *err)
 {
-    const struct dpe_session_options options = norms_session_options(profile);
-    dpe_status status =
-        dpe_session_create(profile->model, &profile->plan, &options, &profile->session, err);
-    if (status == DPE_OK) {
-        status = dpe_norms_create(dpe_model_config(profile->model), profile->args->contribution,
-                                  profile->args->tool.threads, &profile->norms, err);
-    }
-    if (status == DPE_OK) {
-        dpe_session_set_tap(profile->session, on_rows, profile->norms);
-    }
-    return status;
-}
-
-/* One excerpt at one length; non-finite values make the row say so instead of ending the run. */
-static dpe_status run_row(struct profile *profile, int64_t length, int64_t sample,
-                          struct dpe_row *row, struct dpe_error *err)
-{
-    const int32_t *ids = profile->excerpts.ids + sample * profile->excerpts.length;
+    struct profile *profile = user;
+    int64_t length = profile->lengths[item->task];
+    const int32_t *ids = profile->excerpts.ids + item->sample * profile->excerpts.length;
     norms_task_name(length, row->task);
     memcpy(row->plan, profile->key, sizeof row->plan);
-    row->sample = sample;
+    row->sample = item->sample;
     row->prompt_tokens = length;
-    row->seed = profile->args->seed;
+    row->seed = profile->args->job.seed;
     double begin = dpe_clock();
+    dpe_session_set_tap(session, on_rows, profile->norms);
     dpe_norms_reset(profile->norms);
-    dpe_status status = dpe_session_cut(profile->session, 0, err);
+    dpe_status status = dpe_session_cut(session, 0, err);
     if (status == DPE_OK) {
-        status = dpe_session_feed(profile->session, ids, length, NULL, err);
+        status = dpe_session_feed(session, ids, length, NULL, err);
     }
     int64_t size = dpe_norms_size(profile->norms);
     if (status == DPE_OK) {
@@ -322,53 +222,51 @@ static dpe_status run_row(struct profile *profile, int64_t length, int64_t sampl
     return status;
 }
 
-static dpe_status measure_rows(struct profile *profile, double deadline, struct dpe_error *err)
+static dpe_status measure_rows(struct profile *profile, struct dpe_error *err)
 {
-    int64_t total = profile->args->samples * profile->n_lengths;
-    int64_t done = 0;
-    double last_snapshot = dpe_clock();
-    for (int64_t s = 0; s < profile->args->samples; s++) {
-        for (int i = 0; i < profile->n_lengths; i++, done++) {
-            char line[128];
-            snprintf(line, sizeof line, "norms: %lld of %lld excerpts", (long long)done,
-                     (long long)total);
-            dpe_progress((double)done, (double)total, line);
-            norms_task_name(profile->lengths[i], line);
-            if (dpe_run_find(profile->run, line, profile->key, s) != NULL) {
-                continue;
-            }
-            if (dpe_signals_asked() != DPE_STOP_NONE || dpe_clock() > deadline) {
-                return dpe_fail(err, DPE_INCOMPLETE,
-                                "stopped with %lld of %lld excerpts done; the same command "
-                                "continues",
-                                (long long)done, (long long)total);
-            }
-            dpe_status status = profile->session == NULL ? open_session(profile, err) : DPE_OK;
-            struct dpe_row row;
-            dpe_row_init(&row);
-            if (status == DPE_OK) {
-                status = run_row(profile, profile->lengths[i], s, &row, err);
-            }
-            if (status == DPE_OK) {
-                status = dpe_run_add(profile->run, &row, err);
-            }
-            dpe_row_free(&row);
-            if (status == DPE_OK && dpe_clock() - last_snapshot > snapshot_interval) {
-                status = dpe_run_snapshot(profile->run, false, norms_fill, profile, err);
-                last_snapshot = dpe_clock();
-            }
-            if (status != DPE_OK) {
-                return status;
-            }
+    char names[MAX_LENGTHS][32];
+    const char *tasks[MAX_LENGTHS];
+    double cost[MAX_LENGTHS];
+    const struct dpe_plan *plan = &profile->plan;
+    const char *key = profile->key;
+    int64_t samples = profile->args->job.samples;
+    size_t n_items = 0;
+    struct dpe_item *items = dpe_alloc((size_t)samples, (size_t)profile->n_lengths * sizeof *items);
+    if (items == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld excerpts", (long long)samples);
+    }
+    for (int i = 0; i < profile->n_lengths; i++) {
+        double products = 0.0;
+        double attention = 0.0;
+        norms_task_name(profile->lengths[i], names[i]);
+        tasks[i] = names[i];
+        dpe_config_flops(dpe_model_config(profile->job.model), 0, profile->lengths[i], 0, &products,
+                         &attention);
+        cost[i] = products + attention;
+    }
+    for (int64_t s = 0; s < samples; s++) {
+        for (int i = 0; i < profile->n_lengths; i++) {
+            items[n_items++] = (struct dpe_item){.task = i, .sample = s};
         }
     }
-    return DPE_OK;
-}
-
-static void notice(void *user, const char *text)
-{
-    (void)user;
-    dpe_log_warning("%s", text);
+    const struct dpe_work work = {
+        .name = "norms",
+        .n_tasks = profile->n_lengths,
+        .tasks = tasks,
+        .n_plans = 1,
+        .plans = &plan,
+        .keys = &key,
+        .items = items,
+        .n_items = n_items,
+        .capacity = longest(profile),
+        .user = profile,
+        .row = make_row,
+        .fill = norms_fill,
+        .cost = cost,
+    };
+    dpe_status status = dpe_job_rows(&profile->job, &work, err);
+    free(items);
+    return status;
 }
 
 /* Entropy and shares, averaged over the heads of a layer. */
@@ -418,13 +316,13 @@ static void print_dominated(const struct result *result, int64_t n_heads)
 
 static dpe_status print_summary(const struct profile *profile, struct dpe_error *err)
 {
-    const struct dpe_config *config = dpe_model_config(profile->model);
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
     struct result result = {0};
     dpe_status status = norms_summarize(profile, &result, err);
     if (status == DPE_OK) {
         printf("2-norm contribution of %lld pairs a head (%s), %lld excerpts of %d lengths\n",
                (long long)result.n_pairs, dpe_contribution_name(profile->args->contribution),
-               (long long)profile->args->samples, profile->n_lengths);
+               (long long)profile->args->job.samples, profile->n_lengths);
         printf("layer   entropy  top 25 %%    top 50 %%    top 75 %% of the pairs hold\n");
         for (int64_t layer = 0; layer < config->n_layers; layer++) {
             print_layer(&result, layer, config->n_heads);
@@ -437,57 +335,24 @@ static dpe_status print_summary(const struct profile *profile, struct dpe_error 
     return status;
 }
 
-static dpe_status run_profile(struct profile *profile, double begin, struct dpe_error *err)
+static dpe_status run_profile(struct profile *profile, struct dpe_error *err)
 {
-    const struct arguments *args = profile->args;
-    struct dpe_identity identity = {0};
-    struct dpe_identity info = {0};
-    dpe_status status = make_identity(profile, &identity, err);
+    dpe_status status = start(profile, err);
     if (status == DPE_OK) {
-        status = dpe_run_info(&info, args->argc, args->argv, args->tool.threads, err);
+        status = dpe_run_plan(profile->job.run, profile->key, profile->plan.name, err);
     }
-    const struct dpe_run_options options = {
-        .force = args->tool.force,
-        .salvage = args->tool.salvage,
-        .keep_journal = args->tool.keep_journal,
-        .force_unlock = args->tool.force_unlock,
-        .info = &info,
-        .notice = notice,
-    };
-    /* Where nothing was begun, what does not fit into memory leaves nothing behind. */
-    if (status == DPE_OK && access(args->output, F_OK) != 0) {
-        status = open_session(profile, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_run_open(args->output, &identity, &options, &profile->run, err);
-    }
-    dpe_identity_free(&identity);
-    dpe_identity_free(&info);
     if (status != DPE_OK) {
         return status;
     }
-    double deadline = args->tool.time_budget > 0.0 ? begin + args->tool.time_budget : HUGE_VAL;
-    status = dpe_run_plan(profile->run, profile->key, profile->plan.name, err);
-    if (status == DPE_OK) {
-        status = measure_rows(profile, deadline, err);
-    }
-    if (status == DPE_OK || status == DPE_INCOMPLETE) {
-        struct dpe_error *where = status == DPE_OK ? err : NULL;
-        dpe_status saved =
-            dpe_run_snapshot(profile->run, status == DPE_OK, norms_fill, profile, where);
-        status = status == DPE_OK ? saved : status;
-    }
-    if (status == DPE_OK) {
-        status = print_summary(profile, err);
-    }
-    dpe_status closed = dpe_run_close(profile->run, status == DPE_OK ? err : NULL);
-    profile->run = NULL;
-    return status == DPE_OK ? closed : status;
+    status = measure_rows(profile, err);
+    status = dpe_job_finish(&profile->job, status, norms_fill, profile, err);
+    return status == DPE_OK ? print_summary(profile, err) : status;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
+    static const struct argp_child children[] = {
+        {&dpe_job_argp, 0, NULL, 0}, {&dpe_job_rows_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = options_table,
         .parser = parse_option,
@@ -498,18 +363,16 @@ int main(int argc, char **argv)
                "  dpe-norms -m DIR --corpus pg19 -o norms.h5",
         .children = children,
     };
-    double begin = dpe_clock();
     dpe_tool_start(argv[0]);
-    struct arguments args = {.samples = 10, .seed = 1, .argc = argc, .argv = argv};
+    struct arguments args = {.job = {.samples = 10, .seed = 1, .argc = argc, .argv = argv}};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
-    dpe_tool_configure(&args.tool);
+    dpe_tool_configure(&args.job.tool);
     dpe_signals_install();
     struct dpe_error err = {0};
     struct profile profile = {0};
     dpe_status status = profile_open(&profile, &args, &err);
     if (status == DPE_OK) {
-        status = args.dry_run ? norms_dry_run(&profile, &err) : run_profile(&profile, begin, &err);
+        status = args.job.dry_run ? norms_dry_run(&profile, &err) : run_profile(&profile, &err);
     }
-    profile_close(&profile);
-    return dpe_tool_end(status, &err);
+    return dpe_tool_end(profile_close(&profile, status, &err), &err);
 }

@@ -26,11 +26,12 @@ static dpe_status measure(const struct profile *profile, double *per_operation,
     double seconds = 0.0;
     double products = 0.0;
     double attention = 0.0;
-    dpe_status status = dpe_session_create(profile->model, &profile->plan, &options, &session, err);
+    dpe_status status =
+        dpe_session_create(profile->job.model, &profile->plan, &options, &session, err);
     for (int round = 0; round < 2 && status == DPE_OK; round++) {
         status = time_feed(session, profile->excerpts.ids, n, &seconds, err);
     }
-    dpe_config_flops(dpe_model_config(profile->model), 0, n, 0, &products, &attention);
+    dpe_config_flops(dpe_model_config(profile->job.model), 0, n, 0, &products, &attention);
     *per_operation = seconds / (products + attention);
     dpe_session_destroy(session);
     return status;
@@ -53,7 +54,7 @@ static void print_time(const struct profile *profile, uint64_t weights, double o
 
 dpe_status norms_dry_run(const struct profile *profile, struct dpe_error *err)
 {
-    const struct dpe_config *config = dpe_model_config(profile->model);
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
     const struct dpe_session_options options = norms_session_options(profile);
     uint64_t bytes = 0;
     uint64_t weights = 0;
@@ -62,10 +63,10 @@ dpe_status norms_dry_run(const struct profile *profile, struct dpe_error *err)
     if (status != DPE_OK) {
         return status;
     }
-    double samples = (double)profile->args->samples;
+    double samples = (double)profile->args->job.samples;
     double tokens = 0.0;
     double operations = 0.0;
-    printf("norms            %lld excerpts of", (long long)profile->args->samples);
+    printf("norms            %lld excerpts of", (long long)profile->args->job.samples);
     for (int i = 0; i < profile->n_lengths; i++) {
         double products = 0.0;
         double attention = 0.0;

@@ -12,14 +12,14 @@ void norms_task_name(int64_t length, char name[32])
 /* Score tables by (length, sample), borrowed from the run; NULL = missing. */
 static const double **collect(const struct profile *profile)
 {
-    int64_t samples = profile->args->samples;
+    int64_t samples = profile->args->job.samples;
     const double **tables =
         dpe_alloc_zero((size_t)profile->n_lengths, (size_t)samples * sizeof *tables);
     for (int i = 0; i < profile->n_lengths && tables != NULL; i++) {
         char task[32];
         norms_task_name(profile->lengths[i], task);
         for (int64_t s = 0; s < samples; s++) {
-            const struct dpe_row *row = dpe_run_find(profile->run, task, profile->key, s);
+            const struct dpe_row *row = dpe_run_find(profile->job.run, task, profile->key, s);
             if (row != NULL && row->status == DPE_ROW_OK) {
                 tables[i * samples + s] = row->buckets;
             }
@@ -39,8 +39,8 @@ void norms_result_free(struct result *result)
 dpe_status norms_summarize(const struct profile *profile, struct result *result,
                            struct dpe_error *err)
 {
-    const struct dpe_config *config = dpe_model_config(profile->model);
-    size_t cells = (size_t)(profile->n_lengths * profile->args->samples);
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
+    size_t cells = (size_t)(profile->n_lengths * profile->args->job.samples);
     result->n_rows = config->n_layers * config->n_heads;
     result->n_pairs = config->head_dim / 2;
     result->size = result->n_rows * result->n_pairs;
@@ -69,13 +69,13 @@ dpe_status norms_summarize(const struct profile *profile, struct result *result,
 static dpe_status put_scales(const struct profile *profile, const struct result *result,
                              struct dpe_h5 *table, struct dpe_error *err)
 {
-    const struct dpe_config *config = dpe_model_config(profile->model);
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
     const struct {
         const char *path, *long_name, *units;
         int64_t n;
     } axes[] = {
         {"/norms/length", "tokens of an excerpt", "tokens", profile->n_lengths},
-        {"/norms/sample", "index of an excerpt", "1", profile->args->samples},
+        {"/norms/sample", "index of an excerpt", "1", profile->args->job.samples},
         {"/norms/layer", "layer", "1", config->n_layers},
         {"/norms/head", "query head", "1", config->n_heads},
         {"/norms/pair", "pair of head dimensions", "1", result->n_pairs},
@@ -107,7 +107,7 @@ static dpe_status put_scales(const struct profile *profile, const struct result 
 static dpe_status put_arrays(const struct profile *profile, const struct result *result,
                              struct dpe_h5 *table, struct dpe_error *err)
 {
-    const struct dpe_config *config = dpe_model_config(profile->model);
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
     int64_t layers = config->n_layers;
     int64_t heads = config->n_heads;
     int64_t pairs = result->n_pairs;
@@ -115,7 +115,7 @@ static dpe_status put_arrays(const struct profile *profile, const struct result 
         {.path = "/norms/contribution",
          .type = DPE_COL_F32,
          .rank = 5,
-         .dims = {profile->n_lengths, profile->args->samples, layers, heads, pairs},
+         .dims = {profile->n_lengths, profile->args->job.samples, layers, heads, pairs},
          .scales = {"/norms/length", "/norms/sample", "/norms/layer", "/norms/head", "/norms/pair"},
          .data = result->scores,
          .long_name = "2-norm contribution of a pair to the logits of its head",
@@ -156,17 +156,17 @@ static dpe_status put_arrays(const struct profile *profile, const struct result 
 static dpe_status put_texts(const struct profile *profile, struct dpe_h5 *table,
                             struct dpe_error *err)
 {
-    const struct dpe_config *config = dpe_model_config(profile->model);
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
     const struct {
         const char *object, *name, *value;
     } texts[] = {
         {"/", "title", "2-norm profile of queries and keys"},
         {"/norms", "contribution", dpe_contribution_name(profile->args->contribution)},
         {"/norms", "tie_rule", "lower pair first"},
-        {"/model", "fingerprint", dpe_model_fingerprint(profile->model)},
+        {"/model", "fingerprint", dpe_model_fingerprint(profile->job.model)},
         {"/model", "model_type", config->model_type},
-        {"/tokenizer", "sha256", dpe_tokenizer_fingerprint(profile->tokenizer)},
-        {"/corpus", "sha256", dpe_corpus_fingerprint(profile->corpus)},
+        {"/tokenizer", "sha256", dpe_tokenizer_fingerprint(profile->job.tokenizer)},
+        {"/corpus", "sha256", dpe_corpus_fingerprint(profile->job.corpus)},
     };
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {

@@ -5,40 +5,29 @@
 #ifndef DPE_NORMS_TOOL_H
 #define DPE_NORMS_TOOL_H
 
+#include "job.h"
 #include "norms.h"
-#include "outputs.h"
-#include "tool.h"
 
 enum { MAX_LENGTHS = 32 };
 
 /** The command line. */
 struct arguments {
-    struct dpe_tool_options tool;
-    const char *model, *corpus, *split, *output, *lengths;
-    int64_t samples, trained_length;
-    uint64_t seed;
+    struct dpe_job_options job;
+    const char *lengths;
     enum dpe_contribution contribution;
     enum dpe_special_policy special;
-    bool dry_run;
-    int argc;
-    char **argv;
 };
 
 /* Everything a profile needs, in the order in which it is opened. */
 struct profile {
     const struct arguments *args;
-    struct dpe_model *model;
-    struct dpe_tokenizer *tokenizer;
-    struct dpe_corpus *corpus;
-    int64_t trained_length;
+    struct dpe_job job;
     int n_lengths;
     int64_t lengths[MAX_LENGTHS]; /* ascending */
     struct dpe_excerpts excerpts; /* of the longest; shorter ones are their beginnings */
     struct dpe_plan plan;         /* the model's own rotation */
     char key[33];
-    struct dpe_session *session;
     struct dpe_norms *norms;
-    struct dpe_run *run;
 };
 
 /** Name of the sample stream of a length. */

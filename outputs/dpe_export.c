@@ -33,7 +33,7 @@ static const struct argp_option options_table[] = {
     {"import-yaml", KEY_IMPORT_YAML, "FILE", 0,
      "Make a table of settings in the YAML of the paper's code (needs --model, --length)", 1},
     {NULL, 0, NULL, 0, "Writing it:", 2},
-    {"output", 'o', "FILE", 0, "What to write", 2},
+    {"output", 'o', "FILE", 0, "What to write; - is standard output (with --format)", 2},
     {"format", KEY_FORMAT, "F", 0,
      "h5, json, yaml, pt, hf, safetensors or csv (default: by the name of FILE)", 2},
     {"model", 'm', "DIR", 0, "Model folder: for hf, --check and --import-yaml", 2},
@@ -134,6 +134,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     }
 }
 
+static bool to_stdout(const struct export_arguments *args)
+{
+    return args->output != NULL && strcmp(args->output, "-") == 0;
+}
+
 static void check_usage(const struct export_arguments *args, const struct argp *argp, char *name)
 {
     const char *wrong = NULL;
@@ -152,6 +157,8 @@ static void check_usage(const struct export_arguments *args, const struct argp *
     } else if (args->output != NULL && args->format == NULL &&
                export_format_of_path(args->output) == FORMAT_UNKNOWN) {
         wrong = "the form cannot be told from the name of the output: give --format";
+    } else if (to_stdout(args) && export_format_of(args->format) == FORMAT_H5) {
+        wrong = "--output: HDF5 cannot go to standard output; give a file's name";
     }
     if (wrong != NULL) {
         fprintf(stderr, "%s: error: %s\n", name, wrong);
@@ -276,7 +283,7 @@ static dpe_status render(const struct export_arguments *args, enum export_format
 static dpe_status check_output(const struct export_arguments *args, struct dpe_error *err)
 {
     struct stat info;
-    if (stat(args->output, &info) != 0) {
+    if (to_stdout(args) || stat(args->output, &info) != 0) {
         return DPE_OK;
     }
     if (!S_ISREG(info.st_mode)) {
@@ -284,7 +291,7 @@ static dpe_status check_output(const struct export_arguments *args, struct dpe_e
                         "%s: expected a file or nothing, found something that is no regular file",
                         args->output);
     }
-    return args->force ? DPE_OK
+    return args->force ? dpe_tool_check_output(args->output, &args->model, 1, err)
                        : dpe_fail(err, DPE_MISMATCH, "%s: exists already; --force replaces it",
                                   args->output);
 }
@@ -299,7 +306,9 @@ static dpe_status write_output(const struct export_arguments *args,
     }
     struct dpe_text out = {0};
     dpe_status status = render(args, format, table, &out, err);
-    if (status == DPE_OK) {
+    if (status == DPE_OK && to_stdout(args)) {
+        fwrite(out.bytes, 1, out.n, stdout); /* dpe_tool_end says when it failed */
+    } else if (status == DPE_OK) {
         status = dpe_write_atomic(args->output, out.bytes, out.n, err);
     }
     dpe_text_free(&out);

@@ -1,0 +1,224 @@
+/* A job from its inputs to its table. */
+#include "job.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dpe_table.h"
+
+/* ----------------------------------------------------------------------------------------- open */
+
+dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
+                        bool config_only, struct dpe_error *err)
+{
+    const struct dpe_model_options model_options = {.config_only = config_only};
+    const struct dpe_corpus_options corpus_options = {.split = options->split};
+    *job = (struct dpe_job){.options = options, .begin = dpe_clock()};
+    job->deadline =
+        options->tool.time_budget > 0.0 ? job->begin + options->tool.time_budget : (double)INFINITY;
+    dpe_status status = DPE_OK;
+    if (options->output != NULL && options->tool.force) {
+        const char *inputs[2] = {options->model, options->corpus};
+        status = dpe_tool_check_output(options->output, inputs, 2, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_model_open(options->model, &model_options, &job->model, err);
+    }
+    if (status == DPE_OK) {
+        job->trained_length = options->trained_length > 0
+                                  ? options->trained_length
+                                  : dpe_model_config(job->model)->max_position;
+        status = dpe_tokenizer_open(options->model, &job->tokenizer, err);
+    }
+    return status == DPE_OK ? dpe_corpus_open(options->corpus, &corpus_options, &job->corpus, err)
+                            : status;
+}
+
+struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length)
+{
+    return (struct dpe_plan_context){
+        .config = dpe_model_config(job->model),
+        .trained_length = job->trained_length,
+        .length = length,
+        .angle = DPE_ANGLE_F32,
+    };
+}
+
+struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, int64_t capacity)
+{
+    return (struct dpe_session_options){
+        .device = job->options->tool.device,
+        .n_threads = job->options->tool.threads,
+        .capacity = capacity,
+        .max_memory = job->options->tool.max_memory,
+    };
+}
+
+dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
+                           struct dpe_error *err)
+{
+    if (job->session != NULL) {
+        return dpe_session_set_plan(job->session, plan, err);
+    }
+    const struct dpe_session_options options = dpe_job_session_options(job, capacity);
+    dpe_status status = dpe_session_create(job->model, plan, &options, &job->session, err);
+    if (status == DPE_OK) {
+        dpe_session_set_tap(job->session, dpe_signals_tap, NULL);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ run */
+
+dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_identity *own,
+                            struct dpe_identity *identity, struct dpe_error *err)
+{
+    const struct dpe_job_options *options = job->options;
+    const char *const first[][2] = {
+        {"kind", own->kind},
+        {"suite", own->suite},
+        {"model", dpe_model_fingerprint(job->model)},
+        {"tokenizer", dpe_tokenizer_fingerprint(job->tokenizer)},
+        {"corpus", dpe_corpus_fingerprint(job->corpus)},
+    };
+    const char *const last[][2] = {
+        {"device", options->tool.device != NULL ? options->tool.device : "cpu"},
+        {"dtype", "f32"},
+        {"angle", "f32"},
+    };
+    const struct {
+        const char *const (*fields)[2];
+        size_t n;
+    } parts[] = {{first, sizeof first / sizeof first[0]},
+                 {own->own, own->n_own},
+                 {last, sizeof last / sizeof last[0]}};
+    dpe_status status = DPE_OK;
+    for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
+        for (size_t i = 0; i < parts[p].n && status == DPE_OK; i++) {
+            if (parts[p].fields[i][1] != NULL) {
+                status =
+                    dpe_identity_add(identity, parts[p].fields[i][0], parts[p].fields[i][1], err);
+            }
+        }
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_addf(identity, err, own->length_name, "%lld", (long long)own->length);
+    }
+    return status == DPE_OK
+               ? dpe_identity_addf(identity, err, "seed", "%llu", (unsigned long long)options->seed)
+               : status;
+}
+
+static void notice(void *user, const char *text)
+{
+    (void)user;
+    dpe_log_warning("%s", text);
+}
+
+static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *identity,
+                           struct dpe_error *err)
+{
+    const struct dpe_job_options *args = job->options;
+    struct dpe_identity info = {0};
+    dpe_status status = dpe_run_info(&info, args->argc, args->argv, args->tool.threads, err);
+    if (status == DPE_OK) {
+        status = dpe_identity_add(&info, "model_folder", args->model, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_add(&info, "corpus_path", args->corpus, err);
+    }
+    if (status == DPE_OK) {
+        const struct dpe_run_options options = {
+            .force = args->tool.force,
+            .salvage = args->tool.salvage,
+            .keep_journal = args->tool.keep_journal,
+            .force_unlock = args->tool.force_unlock,
+            .info = &info,
+            .notice = notice,
+        };
+        status = dpe_run_open(args->output, identity, &options, &job->run, err);
+    }
+    dpe_identity_free(&info);
+    return status;
+}
+
+dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own,
+                         const struct dpe_plan *plan, int64_t capacity, struct dpe_error *err)
+{
+    struct dpe_identity identity = {0};
+    dpe_status status = dpe_job_identity(job, own, &identity, err);
+    if (status == DPE_OK && access(job->options->output, F_OK) != 0) {
+        status = dpe_job_session(job, plan, capacity, err);
+    }
+    if (status == DPE_OK) {
+        status = open_run(job, &identity, err);
+    }
+    job->last_snapshot = dpe_clock();
+    dpe_identity_free(&identity);
+    return status;
+}
+
+dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fill, void *user,
+                            struct dpe_error *err)
+{
+    double begin = dpe_clock();
+    dpe_status status = dpe_run_snapshot(job->run, complete, fill, user, err);
+    job->last_snapshot = dpe_clock();
+    job->snapshot_cost = job->last_snapshot - begin;
+    return status;
+}
+
+dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill fill, void *user,
+                          struct dpe_error *err)
+{
+    if (status != DPE_OK && status != DPE_INCOMPLETE && status != DPE_NONFINITE) {
+        return status;
+    }
+    struct dpe_error saving = {0};
+    dpe_status saved = dpe_job_snapshot(job, status == DPE_OK, fill, user, &saving);
+    if (saved != DPE_OK) {
+        return dpe_fail(err, saved, "%s", saving.text);
+    }
+    if (status == DPE_INCOMPLETE && err != NULL) {
+        char reason[sizeof err->text];
+        snprintf(reason, sizeof reason, "%s", err->text);
+        dpe_fail(err, status, "%.800s; %lld of %lld samples are safe, the same command continues",
+                 reason, (long long)(job->planned - job->missing), (long long)job->planned);
+    }
+    return status;
+}
+
+dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_error *err)
+{
+    struct dpe_error closing = {0};
+    dpe_status closed = dpe_run_close(job->run, &closing);
+    if (status == DPE_OK && closed != DPE_OK) {
+        status = dpe_fail(err, closed, "%s", closing.text);
+    }
+    dpe_session_destroy(job->session);
+    dpe_corpus_close(job->corpus);
+    dpe_tokenizer_close(job->tokenizer);
+    dpe_model_close(job->model);
+    free(job->pace);
+    *job = (struct dpe_job){0};
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------- tables */
+
+dpe_status dpe_job_plan_of_table(const char *path, const struct dpe_plan_context *context,
+                                 struct dpe_plan *plan, struct dpe_error *err)
+{
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE];
+    int error = dpe_table_open(path, &table, why);
+    if (error != DPE_TABLE_OK) {
+        return dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
+    }
+    dpe_status status = dpe_plan_of_table(dpe_table_values(table), context, plan, err);
+    dpe_table_close(table);
+    return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
+}
