@@ -546,22 +546,11 @@ static dpe_status put_texts_of_run(const struct dpe_detect_report *report, struc
     return status;
 }
 
-static dpe_status put_root(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                           struct dpe_error *err)
-{
-    char source[160];
-    snprintf(source, sizeof source, "%s model %.12s, corpus %.12s (fingerprints)",
-             dpe_model_config(report->model)->model_type, dpe_model_fingerprint(report->model),
-             dpe_corpus_fingerprint(report->corpus));
-    const struct text_attribute texts[] = {{"title", "Effective lengths of frequency groups"},
-                                           {"source", source}};
-    return put_texts(table, "/", texts, COUNT(texts), err);
-}
-
 dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
                             struct dpe_h5 *table, struct dpe_error *err)
 {
-    dpe_status status = put_root(report, table, err);
+    dpe_status status =
+        dpe_h5_attr_text(table, "/", "title", "Effective lengths of frequency groups", err);
     if (status == DPE_OK) {
         status = put_scales(report, table, err);
     }

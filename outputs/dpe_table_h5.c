@@ -1,11 +1,16 @@
 /* The HDF5 form of a DPE table: /table and what it needs of /model. */
 #include "dpe_table_internal.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <hdf5.h>
+
+#include "trailer.h"
 
 /* One file being read; the first failure wins and everything after it is skipped. */
 struct reader {
@@ -267,8 +272,35 @@ static void read_values(struct reader *reader, struct dpe_table_values *values)
     read_mask(reader, values);
 }
 
+/* HDF5 must not see a damaged file: see trailer.h. */
+static int check_damage(const char *path, char *message)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return dpe_table_fail(message, DPE_TABLE_NO_FILE, "%s: %s", path, strerror(errno));
+    }
+    uint64_t expected = 0;
+    uint64_t found = 0;
+    enum dpe_trailer_state state = dpe_trailer_check(fd, &expected, &found);
+    int reason = errno;
+    close(fd);
+    if (state == DPE_TRAILER_UNREADABLE) {
+        return dpe_table_fail(message, DPE_TABLE_NO_FILE, "%s: %s", path, strerror(reason));
+    }
+    if (state == DPE_TRAILER_DAMAGED) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "%s: damaged: expected CRC-32C %08llx, found %08llx; copy it again",
+                              path, (unsigned long long)expected, (unsigned long long)found);
+    }
+    return DPE_TABLE_OK;
+}
+
 int dpe_table_read_h5(const char *path, struct dpe_table_values *values, char *message)
 {
+    int damage = check_damage(path, message);
+    if (damage != DPE_TABLE_OK) {
+        return damage;
+    }
     struct reader reader = {.file = -1, .path = path, .message = message};
     /* HDF5 prints its error stack by default; ours is the message. */
     H5E_auto2_t printer = NULL;

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,59 +153,4 @@ void dpe_time_text(char text[32])
     struct tm utc = {0};
     gmtime_r(&now, &utc);
     strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
-}
-
-/* Eight bytes at a time: table k is the effect of a byte that k more bytes follow. */
-static uint32_t crc_tables[8][256];
-
-static void make_crc_tables(void)
-{
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t crc = i;
-        for (int bit = 0; bit < 8; bit++) {
-            crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
-        }
-        crc_tables[0][i] = crc;
-    }
-    for (uint32_t i = 0; i < 256; i++) {
-        for (int k = 1; k < 8; k++) {
-            uint32_t before = crc_tables[k - 1][i];
-            crc_tables[k][i] = (before >> 8) ^ crc_tables[0][before & 0xff];
-        }
-    }
-}
-
-uint32_t dpe_crc32c(uint32_t crc, const void *bytes, size_t n)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_crc_tables);
-    const unsigned char *from = bytes;
-    crc = ~crc;
-    for (; n >= 8; n -= 8, from += 8) {
-        uint64_t eight = dpe_load_u64(from, 8) ^ crc;
-        crc = 0;
-        for (int k = 0; k < 8; k++) {
-            crc ^= crc_tables[7 - k][(eight >> (8 * k)) & 0xff];
-        }
-    }
-    for (size_t i = 0; i < n; i++) {
-        crc = (crc >> 8) ^ crc_tables[0][(crc ^ from[i]) & 0xff];
-    }
-    return ~crc;
-}
-
-void dpe_store_u64(unsigned char *to, uint64_t value, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        to[i] = (unsigned char)(value >> (8 * i));
-    }
-}
-
-uint64_t dpe_load_u64(const unsigned char *from, size_t bytes)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        value |= (uint64_t)from[i] << (8 * i);
-    }
-    return value;
 }

@@ -209,6 +209,20 @@ static dpe_status pairs_asked(const struct export_arguments *args, int64_t n_pai
                                     (long long)*k, (long long)n_pairs);
 }
 
+/* What decides the table: the results it was made of by their identities, and the choices made
+ * here. */
+static dpe_status add_identity_of(struct dpe_h5 *file, const char *name, struct export_table *table,
+                                  struct dpe_error *err)
+{
+    char *identity = NULL;
+    dpe_status status = dpe_h5_get_attr_text(file, "/", "identity", &identity, err);
+    if (status == DPE_OK) {
+        status = dpe_identity_add(&table->origin, name, identity, err);
+    }
+    free(identity);
+    return status;
+}
+
 static dpe_status add_profile(const struct export_arguments *args, struct gathered *gathered,
                               struct export_table *table, struct dpe_error *err)
 {
@@ -231,6 +245,9 @@ static dpe_status add_profile(const struct export_arguments *args, struct gather
         status = dpe_fail(err, DPE_BAD_DATA,
                           "%s is not finished: samples are missing; run dpe-norms to its end",
                           args->inputs[1]);
+    }
+    if (status == DPE_OK) {
+        status = add_identity_of(norms, "profile", table, err);
     }
     if (status == DPE_OK) {
         status = pairs_asked(args, values->n_pairs, &k, err);
@@ -345,27 +362,15 @@ static dpe_status from_yaml(const struct export_arguments *args, struct export_t
 
 /* ---------------------------------------------------------------- whatever it is */
 
-/* What decides the table: the two results by their identities, and the choices made here. */
-static dpe_status describe_origin(const struct export_arguments *args, struct dpe_h5 *file,
-                                  int64_t k, struct export_table *table, struct dpe_error *err)
+static dpe_status add_choices(const struct export_arguments *args, int64_t k,
+                              struct export_table *table, struct dpe_error *err)
 {
-    char *identity = NULL;
-    struct dpe_identity *origin = &table->origin;
-    dpe_status status = dpe_h5_get_attr_text(file, "/", "identity", &identity, err);
+    dpe_status status =
+        dpe_identity_addf(&table->origin, err, "rank", "%lld", (long long)args->rank);
     if (status == DPE_OK) {
-        status = dpe_identity_add(origin, "kind", "table", err);
+        status = dpe_identity_addf(&table->origin, err, args->last ? "last_k" : "top_k", "%lld",
+                                   (long long)k);
     }
-    if (status == DPE_OK) {
-        status = dpe_identity_add(origin, "detection", identity, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_addf(origin, err, "rank", "%lld", (long long)args->rank);
-    }
-    if (status == DPE_OK) {
-        status =
-            dpe_identity_addf(origin, err, args->last ? "last_k" : "top_k", "%lld", (long long)k);
-    }
-    free(identity);
     return status;
 }
 
@@ -376,6 +381,12 @@ static dpe_status read_detection(const struct export_arguments *args, struct dpe
     struct dpe_table *base = table->table;
     table->table = NULL;
     dpe_status status = from_detection(args, dpe_table_values(base), &gathered, file, err);
+    if (status == DPE_OK) {
+        status = dpe_identity_add(&table->origin, "kind", "table", err);
+    }
+    if (status == DPE_OK) {
+        status = add_identity_of(file, "detection", table, err);
+    }
     if (status == DPE_OK && args->inputs[1] != NULL) {
         status = add_profile(args, &gathered, table, err);
     }
@@ -384,7 +395,7 @@ static dpe_status read_detection(const struct export_arguments *args, struct dpe
     }
     dpe_table_close(base);
     if (status == DPE_OK) {
-        status = describe_origin(args, file, gathered.values.top_k, table, err);
+        status = add_choices(args, gathered.values.top_k, table, err);
     }
     gathered_free(&gathered);
     return status;

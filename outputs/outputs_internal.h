@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "outputs.h"
+#include "trailer.h"
 
 /* -------------------------------------------------------------------------------- durable files */
 
@@ -32,12 +33,6 @@ char *dpe_join(const char *a, const char *b, const char *c);
 char *dpe_parent_folder(const char *path);
 /** The time as ISO-8601 in UTC, "2026-01-31T12:00:00Z". */
 void dpe_time_text(char text[32]);
-
-/** CRC-32C (Castagnoli) of n bytes going on from `crc`; start with 0. */
-uint32_t dpe_crc32c(uint32_t crc, const void *bytes, size_t n);
-/** Little-endian integers. */
-void dpe_store_u64(unsigned char *to, uint64_t value, size_t bytes);
-uint64_t dpe_load_u64(const unsigned char *from, size_t bytes);
 
 /* ----------------------------------------------------------------------------------------- rows */
 
@@ -201,11 +196,6 @@ void dpe_h5_seal(struct dpe_h5 *table);
 dpe_status dpe_h5_finish(struct dpe_h5 *table, const char *temporary, const char *path,
                          struct dpe_error *err);
 
-/** Behind the end of the HDF5 file in every table of ours, where HDF5 does not look: a magic, the
- *  length of the HDF5 file and its CRC-32C. HDF5 1.10 keeps strings in heaps without a checksum and
- *  crashes on a flipped bit in one, so damage has to be seen before HDF5 sees the file. */
-enum { DPE_H5_TRAILER = 24 };
-void dpe_h5_make_trailer(unsigned char trailer[DPE_H5_TRAILER], const void *bytes, size_t n);
 /** DPE_BAD_DATA when an open file carries a trailer that its bytes do not agree with; DPE_OK when
  *  they do, or when there is no trailer (another program wrote the file). */
 dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err);

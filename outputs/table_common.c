@@ -30,14 +30,34 @@ static dpe_status put_strings(struct dpe_h5 *table, const char *path, const char
     return dpe_h5_put(table, &column, err);
 }
 
+/* What a result was made from, for people: what of its identity names an input, hashes cut to what
+ * tells them apart. A tool may overwrite it. */
+static void describe_source(const struct dpe_identity *identity, char source[256])
+{
+    static const char *const inputs[] = {"source", "model", "corpus", "detection", "profile"};
+    size_t n = 0;
+    source[0] = '\0';
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        const char *value = dpe_identity_get(identity, inputs[i]);
+        if (value != NULL && n < 256) {
+            bool hash = strlen(value) == 64 && strspn(value, "0123456789abcdef") == 64;
+            int m = snprintf(source + n, 256 - n, "%s%s%s%.*s", n > 0 ? ", " : "",
+                             i > 0 ? inputs[i] : "", i > 0 ? " " : "", hash ? 12 : 60, value);
+            n += m > 0 ? (size_t)m : 0;
+        }
+    }
+}
+
 static dpe_status put_root(struct dpe_h5 *table, const struct dpe_h5_common *common,
                            struct dpe_error *err)
 {
+    char source[256];
+    describe_source(common->identity, source);
     const char *const texts[][2] = {
         {"schema_name", DPE_SCHEMA_NAME},
         {"schema_version", DPE_SCHEMA_VERSION},
         {"title", "Results of a DPE run"},
-        {"source", "dpe"},
+        {"source", source},
         {"software", "dpe"},
         {"software_version", DPE_VERSION},
         {"git", DPE_GIT},

@@ -172,7 +172,7 @@ static dpe_status compare_put(struct dpe_h5 *written, const struct dpe_h5_put *p
 /* The file has the length and the trailer of the bytes in memory. */
 static dpe_status same_end(const char *path, const char *image, size_t n, struct dpe_error *err)
 {
-    unsigned char trailer[DPE_H5_TRAILER];
+    unsigned char trailer[DPE_TRAILER];
     off_t at = (off_t)(n - sizeof trailer);
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -180,7 +180,7 @@ static dpe_status same_end(const char *path, const char *image, size_t n, struct
         return dpe_fail_errno(err, errno, path, "cannot be read back");
     }
     bool same = fstat(fd, &info) == 0 && (uint64_t)info.st_size == n &&
-                pread(fd, trailer, sizeof trailer, at) == DPE_H5_TRAILER &&
+                pread(fd, trailer, sizeof trailer, at) == DPE_TRAILER &&
                 memcmp(trailer, image + at, sizeof trailer) == 0;
     close(fd);
     return same ? DPE_OK
@@ -204,77 +204,36 @@ static dpe_status verify(const struct dpe_h5 *table, const char *path, size_t n,
     return status;
 }
 
-static const char trailer_magic[8] = {'D', 'P', 'E', '-', 'C', 'R', 'C', '\n'};
-
-void dpe_h5_make_trailer(unsigned char trailer[DPE_H5_TRAILER], const void *bytes, size_t n)
-{
-    memcpy(trailer, trailer_magic, 8);
-    dpe_store_u64(trailer + 8, n, 8);
-    dpe_store_u64(trailer + 16, dpe_crc32c(0, bytes, n), 8);
-}
-
-static dpe_status crc_of_file(int fd, const char *path, uint64_t n, uint32_t *crc,
-                              struct dpe_error *err)
-{
-    enum { STEP = 1 << 20 };
-    char *bytes = malloc(STEP);
-    if (bytes == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
-    dpe_status status = DPE_OK;
-    *crc = 0;
-    for (uint64_t at = 0; status == DPE_OK && at < n;) {
-        size_t want = n - at < STEP ? (size_t)(n - at) : STEP;
-        ssize_t got = pread(fd, bytes, want, (off_t)at);
-        if (got > 0) {
-            *crc = dpe_crc32c(*crc, bytes, (size_t)got);
-            at += (uint64_t)got;
-        } else if (got == 0 || errno != EINTR) {
-            status = dpe_fail(err, DPE_IO, "%s: read failed: %s", path,
-                              got == 0 ? "it shrank" : strerror(errno));
-        }
-    }
-    free(bytes);
-    return status;
-}
-
 dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err)
 {
-    unsigned char trailer[DPE_H5_TRAILER];
-    struct stat info;
-    if (fstat(fd, &info) != 0) {
-        return dpe_fail_errno(err, errno, path, "cannot be looked at");
-    }
-    off_t n = info.st_size - DPE_H5_TRAILER;
-    if (n < 0 || pread(fd, trailer, sizeof trailer, n) != DPE_H5_TRAILER ||
-        memcmp(trailer, trailer_magic, sizeof trailer_magic) != 0) {
+    uint64_t expected = 0;
+    uint64_t found = 0;
+    switch (dpe_trailer_check(fd, &expected, &found)) {
+    case DPE_TRAILER_UNREADABLE:
+        return dpe_fail(err, DPE_IO, "%s: read failed: %s", path, strerror(errno));
+    case DPE_TRAILER_DAMAGED:
+        return dpe_fail(err, DPE_BAD_DATA, "%s: is damaged: expected CRC-32C %08llx, found %08llx",
+                        path, (unsigned long long)expected, (unsigned long long)found);
+    default:
         return DPE_OK;
     }
-    uint32_t crc = 0;
-    dpe_status status = crc_of_file(fd, path, (uint64_t)n, &crc, err);
-    if (status == DPE_OK &&
-        (dpe_load_u64(trailer + 8, 8) != (uint64_t)n || dpe_load_u64(trailer + 16, 8) != crc)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: is damaged: expected CRC-32C %08llx, found %08x",
-                          path, (unsigned long long)dpe_load_u64(trailer + 16, 8), (unsigned)crc);
-    }
-    return status;
 }
 
 /* Room for the trailer behind the image, and the trailer. */
 static dpe_status add_trailer(struct dpe_h5 *table, size_t *n, struct dpe_error *err)
 {
-    if (table->image->n - *n < DPE_H5_TRAILER) {
-        char *longer = realloc(table->image->bytes, *n + DPE_H5_TRAILER);
+    if (table->image->n - *n < DPE_TRAILER) {
+        char *longer = realloc(table->image->bytes, *n + DPE_TRAILER);
         if (longer == NULL) {
             return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
         }
         table->image->bytes = longer;
-        table->image->n = *n + DPE_H5_TRAILER;
+        table->image->n = *n + DPE_TRAILER;
     }
-    unsigned char trailer[DPE_H5_TRAILER];
-    dpe_h5_make_trailer(trailer, table->image->bytes, *n);
+    unsigned char trailer[DPE_TRAILER];
+    dpe_trailer_make(trailer, table->image->bytes, *n);
     memcpy(table->image->bytes + *n, trailer, sizeof trailer);
-    *n += DPE_H5_TRAILER;
+    *n += DPE_TRAILER;
     return DPE_OK;
 }
 

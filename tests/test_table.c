@@ -310,7 +310,7 @@ static void readers_refuse_what_is_no_table(void **state)
     }
     assert_non_null(version);
     version[0] = '2';
-    spill(scratch->table, file, n - DPE_H5_TRAILER);
+    spill(scratch->table, file, n - DPE_TRAILER);
     free(file);
     assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_BAD_DATA);
     assert_non_null(strstr(err.text, "2.1.0"));

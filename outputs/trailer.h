@@ -1,0 +1,36 @@
+/**
+ * @file trailer.h
+ * The checksum behind the end of every table of ours, where HDF5 does not look; not installed.
+ *
+ * HDF5 1.10 keeps strings in heaps without a checksum and crashes on a flipped bit in one, so
+ * damage has to be seen before HDF5 sees the file. A trailer is 24 bytes: a magic, the length of
+ * the HDF5 file and its CRC-32C, both little-endian in 8 bytes.
+ */
+#ifndef DPE_TRAILER_H
+#define DPE_TRAILER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { DPE_TRAILER = 24 };
+
+/** CRC-32C (Castagnoli) of n bytes going on from `crc`; start with 0. */
+uint32_t dpe_crc32c(uint32_t crc, const void *bytes, size_t n);
+/** Little-endian integers of up to 8 bytes. */
+void dpe_store_u64(unsigned char *to, uint64_t value, size_t bytes);
+uint64_t dpe_load_u64(const unsigned char *from, size_t bytes);
+
+/** The trailer of a file of n bytes. */
+void dpe_trailer_make(unsigned char trailer[DPE_TRAILER], const void *bytes, size_t n);
+
+enum dpe_trailer_state {
+    DPE_TRAILER_WHOLE,      /**< the bytes agree with it */
+    DPE_TRAILER_NONE,       /**< there is none: another program wrote the file */
+    DPE_TRAILER_DAMAGED,    /**< they do not */
+    DPE_TRAILER_UNREADABLE, /**< errno says why; ESTALE when the file shrank meanwhile */
+};
+/** Compare an open regular file with its trailer. expected and found are the CRCs, set when there
+ *  is a trailer and the file could be read. */
+enum dpe_trailer_state dpe_trailer_check(int fd, uint64_t *expected, uint64_t *found);
+
+#endif
