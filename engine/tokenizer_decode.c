@@ -23,7 +23,7 @@ static const char *string_at(const struct strings *strings, size_t i, size_t *n)
 {
     size_t start = i == 0 ? 0 : strings->ends[i - 1];
     *n = strings->ends[i] - start;
-    return strings->bytes.bytes + start;
+    return strings->bytes.bytes != NULL ? strings->bytes.bytes + start : "";
 }
 
 /* Ends the string that was being appended to strings->bytes. */

@@ -109,6 +109,9 @@ static void read_block(struct reader *reader, const yaml_node_t *block,
             bad(reader, block, "dimension_groups_range", "pair indices");
         } else {
             settings->edges[i] = (int32_t)edges[i];
+            if (i == 0 ? edges[0] != 0.0 : edges[i] <= edges[i - 1]) {
+                bad(reader, block, "dimension_groups_range", "pair indices that increase from 0");
+            }
         }
     }
     for (int64_t g = 0; g < settings->n_groups && reader->status == DPE_OK; g++) {

@@ -6,7 +6,7 @@ dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev lib
     libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev"
 # What the tests need besides.
 dpe_test_packages="g++ libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy
-    python3-torch"
+    python3-torch clang libclang-rt-dev libomp-dev"
 
 # dpe_install PACKAGE...: install those that are missing.
 dpe_install() {
@@ -34,12 +34,13 @@ dpe_install() {
             --no-install-recommends $missing >/dev/null
 }
 
-# dpe_build DIR [CMAKE OPTION...]: configure and build the tree that this file lies in.
+# dpe_build DIR [CMAKE OPTION...]: configure and build the tree that this file lies in; of it only
+# $dpe_target where that is set.
 dpe_build() {
     dir=$1
     shift
     cmake -S "$dpe_root" -B "$dir" "$@" >"$dir.log" 2>&1 &&
-        cmake --build "$dir" -j "$(nproc)" >>"$dir.log" 2>&1 && rm -f "$dir.log" || {
+        cmake --build "$dir" -j "$(nproc)" ${dpe_target:+--target "$dpe_target"} >>"$dir.log" 2>&1 && rm -f "$dir.log" || {
         tail -n 40 "$dir.log" >&2
         echo "The build failed; all of its output is in $dir.log" >&2
         return 1

@@ -1,0 +1,188 @@
+/* HDF5 tables with sound bytes and hostile content: the input is a program that writes the objects
+ * of a table with types, shapes and values of its choice. The consumer library and the engine's
+ * reader must refuse the file or read a table that dpe_table_check passes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <hdf5.h>
+
+#include "dpe_table.h"
+#include "fuzz.h"
+#include "outputs.h"
+
+/* The bytes that are left; 0 for ever when none is. */
+struct input {
+    const uint8_t *bytes;
+    size_t n;
+};
+
+static unsigned take(struct input *input)
+{
+    if (input->n == 0) {
+        return 0;
+    }
+    input->n--;
+    return *input->bytes++;
+}
+
+/* What an object of a good table is; a byte of the input decides whether it is written so. */
+struct object {
+    const char *parent; /* of an attribute; NULL: a dataset */
+    const char *name;
+    const char *text; /* NULL: numbers */
+    int rank;
+    hsize_t dims[3];
+    double first, step; /* of the numbers */
+};
+
+static const struct object objects[] = {
+    {"/", "schema_name", "dpe-table", 0, {0}, 0, 0},
+    {"/", "schema_version", "1.0.0", 0, {0}, 0, 0},
+    {"/model", "model_type", "llama", 0, {0}, 0, 0},
+    {"/model", "fingerprint", "00ff", 0, {0}, 0, 0},
+    {"/model", "layers", NULL, 0, {0}, 1, 0},
+    {"/model", "heads", NULL, 0, {0}, 2, 0},
+    {"/model", "kv_heads", NULL, 0, {0}, 1, 0},
+    {"/model", "head_dim", NULL, 0, {0}, 8, 0},
+    {"/table", "near_rule", "distance < local_window", 0, {0}, 0, 0},
+    {"/table", "rounding", "separable", 0, {0}, 0, 0},
+    {"/table", "angle_precision", "f32", 0, {0}, 0, 0},
+    {"/table", "pair_layout", "half-split", 0, {0}, 0, 0},
+    {NULL, "/table/trained_length", NULL, 0, {0}, 64, 0},
+    {NULL, "/table/evaluated_length", NULL, 0, {0}, 512, 0},
+    {NULL, "/table/local_window", NULL, 0, {0}, 8, 0},
+    {NULL, "/table/attention_scaling", NULL, 0, {0}, 1, 0},
+    {NULL, "/table/top_k", NULL, 0, {0}, 4, 0},
+    {NULL, "/table/scale_factor", NULL, 1, {2}, 4, 1},
+    {NULL, "/table/effective_length", NULL, 1, {2}, 64, 64},
+    {NULL, "/table/group_edge", NULL, 1, {3}, 0, 2},
+    {NULL, "/table/inv_freq", NULL, 1, {4}, 0.5, 0.25},
+    {NULL, "/table/mask", NULL, 3, {1, 2, 4}, 1, 0},
+};
+
+enum { MOST = 512 };
+
+static void write_text(hid_t place, const struct object *object, const char *text, bool fixed)
+{
+    hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, fixed ? strlen(text) + 1 : H5T_VARIABLE);
+    H5Tset_cset(type, H5T_CSET_UTF8);
+    hid_t space = H5Screate(H5S_SCALAR);
+    hid_t id =
+        object->parent != NULL
+            ? H5Acreate2(place, object->name, type, space, H5P_DEFAULT, H5P_DEFAULT)
+            : H5Dcreate2(place, object->name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    const void *value = fixed ? (const void *)text : (const void *)&text;
+    if (object->parent != NULL) {
+        H5Awrite(id, type, value);
+        H5Aclose(id);
+    } else {
+        H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, value);
+        H5Dclose(id);
+    }
+    H5Sclose(space);
+    H5Tclose(type);
+}
+
+static void write_numbers(hid_t place, const struct object *object, struct input *input, bool odd)
+{
+    static const hid_t *const types[] = {&H5T_NATIVE_INT64_g, &H5T_NATIVE_DOUBLE_g,
+                                         &H5T_NATIVE_UINT8_g, &H5T_NATIVE_INT32_g,
+                                         &H5T_NATIVE_FLOAT_g, &H5T_NATIVE_UINT64_g};
+    static const double values[] = {0, -1, 1e300, -1e300, 1.5, 9007199254740993.0, 65536, 3};
+    int rank = odd ? (int)(take(input) % 4) : object->rank;
+    hsize_t dims[4] = {0};
+    hsize_t count = 1;
+    for (int i = 0; i < rank; i++) {
+        dims[i] = odd ? take(input) % 8 : object->dims[i];
+        count *= dims[i];
+    }
+    double data[MOST];
+    for (hsize_t i = 0; i < count; i++) {
+        unsigned choice = odd ? take(input) : 255;
+        data[i] = object->first + object->step * (double)i;
+        if (choice < 8) {
+            data[i] = values[choice];
+        } else if (choice == 8) {
+            data[i] = (double)__builtin_nan("");
+        }
+    }
+    hid_t type = *types[odd ? take(input) % 6 : (object->step < 1 && object->step > 0)];
+    hid_t space = rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(rank, dims, NULL);
+    if (object->parent != NULL) {
+        hid_t id = H5Acreate2(place, object->name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+        H5Awrite(id, H5T_NATIVE_DOUBLE, data);
+        H5Aclose(id);
+    } else {
+        hid_t id =
+            H5Dcreate2(place, object->name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        H5Dwrite(id, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, data);
+        H5Dclose(id);
+    }
+    H5Sclose(space);
+}
+
+static void write_object(hid_t file, const struct object *object, struct input *input)
+{
+    unsigned how = take(input);
+    if (how == 1) {
+        return;
+    }
+    hid_t place = H5Oopen(file, object->parent != NULL ? object->parent : "/", H5P_DEFAULT);
+    char text[64] = "";
+    if (how == 2) {
+        for (size_t i = 0; i + 1 < sizeof text && (text[i] = (char)take(input)) != '\0';) {
+            i++;
+        }
+        write_text(place, object, text, false);
+    } else if (object->text != NULL && how != 3) {
+        write_text(place, object, object->text, how == 4);
+    } else {
+        write_numbers(place, object, input, how == 3 || how == 5);
+    }
+    H5Oclose(place);
+}
+
+/* How many inputs passed is not counted, but that the plain program gives a good table is. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    struct input input = {bytes, n};
+    const char *path = fuzz_file("table.h5", "", 0);
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    fuzz_expect(file >= 0, "an HDF5 file can be made");
+    H5Gclose(H5Gcreate2(file, "/model", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Gclose(H5Gcreate2(file, "/table", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++) {
+        write_object(file, &objects[i], &input);
+    }
+    fuzz_expect(H5Fclose(file) >= 0, "the file can be closed");
+
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE] = "";
+    int got = dpe_table_open(path, &table, why);
+    fuzz_expect(n > 0 || got == DPE_TABLE_OK, why);
+    if (got == DPE_TABLE_OK) {
+        fuzz_expect(dpe_table_check(dpe_table_values(table), why) == DPE_TABLE_OK, why);
+        dpe_table_close(table);
+    } else {
+        fuzz_expect(why[0] != '\0', "an error has a text");
+    }
+    struct dpe_h5 *reader = NULL;
+    struct dpe_error err = {0};
+    if (dpe_h5_open(path, &reader, &err) == DPE_OK) {
+        for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++) {
+            if (objects[i].parent == NULL) {
+                void *data = NULL;
+                int rank = 0;
+                int64_t dims[8] = {0};
+                if (dpe_h5_get(reader, objects[i].name, DPE_COL_F64, &data, &rank, dims, &err) ==
+                    DPE_OK) {
+                    free(data);
+                }
+            }
+        }
+        dpe_h5_close(reader);
+    }
+    return 0;
+}
