@@ -4,10 +4,15 @@
 
 #include <inttypes.h>
 
-/* Row `row` of a buffer of `width` floats a row. */
-static dpe_mem row_of(dpe_mem memory, int64_t row, int64_t width)
+/* Row `row` of x, and of any other buffer of `width` elements a row. */
+static dpe_mem row_of_x(const struct dpe_session *s, int64_t row)
 {
-    return (float *)memory + row * width;
+    return (float *)s->x + row * s->config->hidden;
+}
+
+static dpe_mem row_of(const struct dpe_session *s, dpe_mem memory, int64_t row, int64_t width)
+{
+    return (char *)memory + row * width * (int64_t)s->element;
 }
 
 static int64_t position_of(const struct dpe_batch *batch, int64_t row)
@@ -21,36 +26,43 @@ static int64_t rows_of_run(const struct dpe_batch *batch)
     return batch->positions != NULL ? 1 : batch->rows;
 }
 
+static dpe_status tell_nonfinite(const struct dpe_session *s, int64_t layer, int64_t position,
+                                 struct dpe_error *err)
+{
+    dpe_fail(err, DPE_NONFINITE,
+             "NaN or infinity behind layer %" PRId64 " at position %" PRId64
+             "; the weights or the position plan (%s) produce it",
+             layer, position, s->plan.name);
+    if (err != NULL) {
+        err->layer = (int)layer;
+        err->position = position;
+    }
+    return DPE_NONFINITE;
+}
+
 static dpe_status give_tap(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
                            struct dpe_error *err)
 {
     const struct dpe_config *c = s->config;
     int64_t run = rows_of_run(batch);
-    uint64_t width = (uint64_t)run * (uint64_t)c->head_dim * sizeof(float);
+    int64_t q_width = c->n_heads * c->head_dim;
+    int64_t k_width = c->n_kv_heads * c->head_dim;
     dpe_status status = DPE_OK;
     for (int64_t r = 0; status == DPE_OK && r < batch->rows; r += run) {
-        s->ops->download(s->backend, s->tap_q, row_of(s->q, r, c->n_heads * c->head_dim),
-                         width * (uint64_t)c->n_heads);
-        s->ops->download(s->backend, s->tap_k, row_of(s->k, r, c->n_kv_heads * c->head_dim),
-                         width * (uint64_t)c->n_kv_heads);
-        status = s->tap(s->tap_user, layer, position_of(batch, r), run, s->tap_q, s->tap_k, err);
+        s->ops->read(s->backend, s->tap_q, row_of(s, s->q, r, q_width), run * q_width);
+        s->ops->read(s->backend, s->tap_k, row_of(s, s->k, r, k_width), run * k_width);
+        int64_t bad_layer = -1;
+        int64_t bad_row = -1;
+        status = s->ops->finish(s->backend, &bad_layer, &bad_row, err);
+        if (status == DPE_OK && bad_layer >= 0) {
+            status = tell_nonfinite(s, bad_layer, position_of(batch, bad_row), err);
+        }
+        if (status == DPE_OK) {
+            status =
+                s->tap(s->tap_user, layer, position_of(batch, r), run, s->tap_q, s->tap_k, err);
+        }
     }
     return status;
-}
-
-/* New tokens of a branch with an offset stand behind the prefix, so their rows follow each other.
- */
-static void store(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch)
-{
-    const struct dpe_config *c = s->config;
-    int64_t width = c->n_kv_heads * c->head_dim;
-    int64_t run = rows_of_run(batch);
-    for (int64_t r = 0; r < batch->rows; r += run) {
-        int64_t offset = batch->offsets != NULL ? batch->offsets[r] : batch->offset;
-        s->ops->store_kv(s->backend, row_of(s->k, r, width), row_of(s->v, r, width),
-                         position_of(batch, r) + offset, run, s->options.capacity,
-                         s->cache_k[layer], s->cache_v[layer]);
-    }
 }
 
 static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
@@ -72,10 +84,10 @@ static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch 
         .n_kv_heads = c->n_kv_heads,
         .head_dim = c->head_dim,
         .capacity = s->options.capacity,
-        .q = row_of(s->q, first, width),
+        .q = row_of(s, s->q, first, width),
         .k = s->cache_k[layer],
         .v = s->cache_v[layer],
-        .out = row_of(s->attended, first, width),
+        .out = row_of(s, s->attended, first, width),
         .workspace = s->workspace,
         .n_threads = s->options.n_threads,
     };
@@ -85,22 +97,23 @@ static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch 
 static dpe_status check_finite(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
                                int64_t first, struct dpe_error *err)
 {
-    int64_t width = s->config->hidden;
-    int64_t bad =
-        s->ops->first_nonfinite(s->backend, row_of(s->x, first, width), batch->rows - first, width);
-    if (bad < 0) {
-        return DPE_OK;
+    int64_t bad = s->ops->first_nonfinite(s->backend, layer, row_of_x(s, first),
+                                          batch->rows - first, s->config->hidden);
+    return bad < 0 ? DPE_OK : tell_nonfinite(s, layer, position_of(batch, first + bad), err);
+}
+
+/* What a device tells only at the end. Rows count from the first that the layer looked at. */
+static dpe_status finish(struct dpe_session *s, const struct dpe_batch *batch,
+                         struct dpe_error *err)
+{
+    int64_t layer = -1;
+    int64_t row = -1;
+    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
+    if (status != DPE_OK || layer < 0) {
+        return status;
     }
-    int64_t position = position_of(batch, first + bad);
-    dpe_fail(err, DPE_NONFINITE,
-             "NaN or infinity behind layer %" PRId64 " at position %" PRId64
-             "; the weights or the position plan (%s) produce it",
-             layer, position, s->plan.name);
-    if (err != NULL) {
-        err->layer = (int)layer;
-        err->position = position;
-    }
-    return DPE_NONFINITE;
+    int64_t first = layer == s->config->n_layers - 1 ? batch->rows - batch->wanted : 0;
+    return tell_nonfinite(s, layer, position_of(batch, first + row), err);
 }
 
 dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, struct dpe_error *err)
@@ -112,7 +125,8 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
     struct dpe_backend *b = s->backend;
     int64_t width = c->n_heads * c->head_dim;
 
-    ops->embed(b, batch->tokens, rows, s->x);
+    ops->begin_batch(b, batch);
+    ops->embed(b, batch, s->x);
     for (int64_t layer = 0; layer < c->n_layers; layer++) {
         const struct dpe_layer_weights *w = &s->weights->layers[layer];
         /* Behind the last layer's keys and values only the wanted rows matter. */
@@ -128,19 +142,24 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
         ops->linear(b, layer, DPE_WEIGHT_K, s->normed, rows, s->k, false);
         ops->linear(b, layer, DPE_WEIGHT_V, s->normed, rows, s->v, false);
         if (first_q < rows) {
-            ops->linear(b, layer, DPE_WEIGHT_Q, row_of(s->normed, first_q, c->hidden),
-                        rows - first_q, row_of(s->q, first_q, width), false);
+            ops->linear(b, layer, DPE_WEIGHT_Q, row_of(s, s->normed, first_q, c->hidden),
+                        rows - first_q, row_of(s, s->q, first_q, width), false);
         }
         if (s->tap != NULL && (status = give_tap(s, layer, batch, err)) != DPE_OK) {
             return status;
         }
-        store(s, layer, batch);
+        const struct dpe_store store = {.k = s->k,
+                                        .v = s->v,
+                                        .cache_k = s->cache_k[layer],
+                                        .cache_v = s->cache_v[layer],
+                                        .capacity = s->options.capacity};
+        ops->store_kv(b, batch, &store);
         if (first == rows) {
-            return DPE_OK;
+            return finish(s, batch, err);
         }
         attend(s, layer, batch, first);
-        dpe_mem x = row_of(s->x, first, c->hidden);
-        ops->linear(b, layer, DPE_WEIGHT_O, row_of(s->attended, first, width), rows - first, x,
+        dpe_mem x = row_of_x(s, first);
+        ops->linear(b, layer, DPE_WEIGHT_O, row_of(s, s->attended, first, width), rows - first, x,
                     true);
 
         /* x += Down · (silu(Gate x') ⊙ Up x'),  x' = rmsnorm(x) */
@@ -155,7 +174,6 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
             return status;
         }
     }
-    ops->rmsnorm(b, &s->weights->final_norm, row_of(s->x, rows - wanted, c->hidden), wanted,
-                 s->normed);
-    return DPE_OK;
+    ops->rmsnorm(b, &s->weights->final_norm, row_of_x(s, rows - wanted), wanted, s->normed);
+    return finish(s, batch, err);
 }

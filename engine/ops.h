@@ -103,8 +103,32 @@ static inline int64_t dpe_attention_keys(const struct dpe_attention *args)
 /** State of an opened backend; each backend has its own definition behind it. */
 struct dpe_backend;
 
+/** Tokens that go through the layers together: a run of one branch, or one token of each of
+ *  several. Positions and offsets as in struct dpe_attention. */
+struct dpe_batch {
+    const int32_t *tokens; /**< [rows] */
+    int64_t rows;
+    int64_t wanted; /**< hidden states of the last so many rows; positions given: all rows */
+    int64_t start, offset;
+    const int64_t *positions, *offsets; /**< [rows], or NULL: a run */
+};
+
+/** Where the keys and values of a batch go, one layer. */
+struct dpe_store {
+    dpe_mem k, v;             /**< [rows][n_kv_heads][head_dim] */
+    dpe_mem cache_k, cache_v; /**< row r goes to row position(r) + offset(r) of each KV head */
+    int64_t capacity;
+};
+
 struct dpe_ops {
     const char *name;
+    int64_t default_chunk; /**< rows of a prefill chunk */
+
+    /** Bytes of an element of the cache and of all activations but the residual stream x, which is
+     *  float everywhere. */
+    uint64_t (*element_bytes)(const struct dpe_config *config);
+    /** Bytes that a session can still get where it will live. */
+    uint64_t (*memory_available)(const struct dpe_session_options *options);
 
     /** Make the backend's state for this model; DPE_NO_DEVICE with the reason when it cannot. The
      *  options of all slots are resolved: device, n_threads and prefill_chunk hold no zeros. */
@@ -121,24 +145,30 @@ struct dpe_ops {
 
     dpe_mem (*allocate)(struct dpe_backend *backend, uint64_t bytes);
     void (*release)(struct dpe_backend *backend, dpe_mem memory);
-    void (*upload)(struct dpe_backend *backend, dpe_mem to, const void *from, uint64_t bytes);
-    void (*download)(struct dpe_backend *backend, void *to, const dpe_mem from, uint64_t bytes);
+    /** Host copy of n elements of an activation (not of x) as float. */
+    void (*read)(struct dpe_backend *backend, float *to, dpe_mem from, int64_t n);
 
+    /** The plan that is in force from now on and its tables, which live until the next call.
+     *  DPE_NO_MEMORY, or as `finish`. */
+    dpe_status (*set_plan)(struct dpe_backend *backend, const struct dpe_plan *plan,
+                           const struct dpe_rotation *rotation, struct dpe_error *err);
+    /** Told before the operations of a batch, which lives until `finish`. */
+    void (*begin_batch)(struct dpe_backend *backend, const struct dpe_batch *batch);
     /** Told before the operations of a layer: `rows` rows will go through it (CPU: widen its
      * weights once per chunk when that pays). */
     dpe_status (*begin_layer)(struct dpe_backend *backend, int64_t layer, int64_t rows,
                               struct dpe_error *err);
-    /** x [rows][hidden] = embedding rows of tokens. */
-    void (*embed)(struct dpe_backend *backend, const int32_t *tokens, int64_t rows, dpe_mem x);
+    /** x [rows][hidden] = embedding rows of the batch's tokens. */
+    void (*embed)(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
     /** out [rows][hidden] = x / sqrt(mean(x²) + eps) * weight. */
     void (*rmsnorm)(struct dpe_backend *backend, const struct dpe_tensor *weight, dpe_mem x,
                     int64_t rows, dpe_mem out);
     /** out [rows][weight rows] = x · Wᵀ + bias; added to what is in out when `accumulate`. */
     void (*linear)(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                    int64_t rows, dpe_mem out, bool accumulate);
-    /** Copy k and v of a chunk [rows][n_kv_heads][head_dim] to cache rows start … of that layer. */
-    void (*store_kv)(struct dpe_backend *backend, dpe_mem k, dpe_mem v, int64_t start, int64_t rows,
-                     int64_t capacity, dpe_mem cache_k, dpe_mem cache_v);
+    /** Keys and values of the batch into the cache of a layer. */
+    void (*store_kv)(struct dpe_backend *backend, const struct dpe_batch *batch,
+                     const struct dpe_store *args);
     /** Workspace bytes that attention needs for at most `rows` rows that see at most `keys` keys
      *  each (for rows of several branches as for rows of one). */
     uint64_t (*attention_workspace)(const struct dpe_config *config, const struct dpe_plan *plan,
@@ -148,8 +178,16 @@ struct dpe_ops {
     void (*swiglu)(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
     /** Host logits [rows][vocab] of normalised hidden rows. */
     void (*logits)(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
-    /** First row with a non-finite value, −1 when all is finite. */
-    int64_t (*first_nonfinite)(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width);
+    /** First row of x [rows][width] with a non-finite value, −1 when all is finite. A device may
+     *  answer −1 for now and tell in `finish`, so that nothing waits for it. */
+    int64_t (*first_nonfinite)(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
+                               int64_t width);
+    /** Wait for what was asked for. DPE_INCOMPLETE: the device failed (slots that return nothing
+     *  then did nothing since); the session is of no more use. Else *layer and *row of the first
+     *  non-finite value that first_nonfinite did not tell, −1 when there is none. Asked at the end
+     *  of every forward pass and after `read` and `logits`. */
+    dpe_status (*finish)(struct dpe_backend *backend, int64_t *layer, int64_t *row,
+                         struct dpe_error *err);
 };
 
 /** The plain reference, every slot filled. */

@@ -99,15 +99,15 @@ static uint64_t cpu_state_bytes(const struct dpe_config *config, const struct dp
     return products > UINT64_MAX - own ? UINT64_MAX : products + own;
 }
 
-static void cpu_embed(struct dpe_backend *backend, const int32_t *tokens, int64_t rows, dpe_mem x)
+static void cpu_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x)
 {
     const struct dpe_tensor *embedding = &backend->weights->embedding;
     int64_t width = embedding->cols;
     int64_t size = embedding->dtype == DPE_F32 ? 4 : 2;
     const char *table = embedding->data;
-    for (int64_t r = 0; r < rows; r++) {
-        backend->cpu->kernels->widen(table + tokens[r] * width * size, embedding->dtype, width,
-                                     (float *)x + r * width);
+    for (int64_t r = 0; r < batch->rows; r++) {
+        backend->cpu->kernels->widen(table + batch->tokens[r] * width * size, embedding->dtype,
+                                     width, (float *)x + r * width);
     }
 }
 
@@ -165,10 +165,11 @@ static void cpu_attention(struct dpe_backend *backend, const struct dpe_attentio
     dpe_cpu_attention(backend->cpu->kernels, args);
 }
 
-static int64_t cpu_first_nonfinite(struct dpe_backend *backend, dpe_mem x, int64_t rows,
-                                   int64_t width)
+static int64_t cpu_first_nonfinite(struct dpe_backend *backend, int64_t layer, dpe_mem x,
+                                   int64_t rows, int64_t width)
 {
     (void)backend;
+    (void)layer;
     for (int64_t r = 0; r < rows; r++) {
         const char *row = (const char *)((const float *)x + r * width);
         uint32_t bad = 0;

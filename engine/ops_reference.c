@@ -60,18 +60,38 @@ static void reference_release(struct dpe_backend *backend, dpe_mem memory)
     free(memory);
 }
 
-static void reference_upload(struct dpe_backend *backend, dpe_mem to, const void *from,
-                             uint64_t bytes)
+static uint64_t reference_element_bytes(const struct dpe_config *config)
 {
-    (void)backend;
-    memcpy(to, from, bytes);
+    (void)config;
+    return sizeof(float);
 }
 
-static void reference_download(struct dpe_backend *backend, void *to, const dpe_mem from,
-                               uint64_t bytes)
+static uint64_t reference_memory_available(const struct dpe_session_options *options)
+{
+    (void)options;
+    return dpe_memory_available();
+}
+
+static void reference_read(struct dpe_backend *backend, float *to, dpe_mem from, int64_t n)
 {
     (void)backend;
-    memcpy(to, from, bytes);
+    memcpy(to, from, (size_t)n * sizeof *to);
+}
+
+static dpe_status reference_set_plan(struct dpe_backend *backend, const struct dpe_plan *plan,
+                                     const struct dpe_rotation *rotation, struct dpe_error *err)
+{
+    (void)backend;
+    (void)plan;
+    (void)rotation;
+    (void)err;
+    return DPE_OK;
+}
+
+static void reference_begin_batch(struct dpe_backend *backend, const struct dpe_batch *batch)
+{
+    (void)backend;
+    (void)batch;
 }
 
 static dpe_status reference_begin_layer(struct dpe_backend *backend, int64_t layer, int64_t rows,
@@ -84,13 +104,12 @@ static dpe_status reference_begin_layer(struct dpe_backend *backend, int64_t lay
     return DPE_OK;
 }
 
-static void reference_embed(struct dpe_backend *backend, const int32_t *tokens, int64_t rows,
-                            dpe_mem x)
+static void reference_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x)
 {
     const struct dpe_tensor *embedding = &backend->weights->embedding;
     int64_t width = embedding->cols;
-    for (int64_t r = 0; r < rows; r++) {
-        dpe_tensor_read(embedding, tokens[r] * width, width, (float *)x + r * width);
+    for (int64_t r = 0; r < batch->rows; r++) {
+        dpe_tensor_read(embedding, batch->tokens[r] * width, width, (float *)x + r * width);
     }
 }
 
@@ -149,18 +168,20 @@ static void reference_linear(struct dpe_backend *backend, int64_t layer, enum dp
     }
 }
 
-static void reference_store_kv(struct dpe_backend *backend, dpe_mem k, dpe_mem v, int64_t start,
-                               int64_t rows, int64_t capacity, dpe_mem cache_k, dpe_mem cache_v)
+static void reference_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
+                               const struct dpe_store *args)
 {
     int64_t n_kv_heads = backend->config->n_kv_heads;
     int64_t head_dim = backend->config->head_dim;
     size_t bytes = (size_t)head_dim * sizeof(float);
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < batch->rows; r++) {
+        int64_t row = batch->positions != NULL ? batch->positions[r] + batch->offsets[r]
+                                               : batch->start + r + batch->offset;
         for (int64_t h = 0; h < n_kv_heads; h++) {
             int64_t from = (r * n_kv_heads + h) * head_dim;
-            int64_t to = (h * capacity + start + r) * head_dim;
-            memcpy((float *)cache_k + to, (const float *)k + from, bytes);
-            memcpy((float *)cache_v + to, (const float *)v + from, bytes);
+            int64_t to = (h * args->capacity + row) * head_dim;
+            memcpy((float *)args->cache_k + to, (const float *)args->k + from, bytes);
+            memcpy((float *)args->cache_v + to, (const float *)args->v + from, bytes);
         }
     }
 }
@@ -365,10 +386,11 @@ static void reference_logits(struct dpe_backend *backend, dpe_mem x, int64_t row
     }
 }
 
-static int64_t reference_first_nonfinite(struct dpe_backend *backend, dpe_mem x, int64_t rows,
-                                         int64_t width)
+static int64_t reference_first_nonfinite(struct dpe_backend *backend, int64_t layer, dpe_mem x,
+                                         int64_t rows, int64_t width)
 {
     (void)backend;
+    (void)layer;
     for (int64_t i = 0; i < rows * width; i++) {
         if (!isfinite(((const float *)x)[i])) {
             return i / width;
@@ -377,18 +399,32 @@ static int64_t reference_first_nonfinite(struct dpe_backend *backend, dpe_mem x,
     return -1;
 }
 
+static dpe_status reference_finish(struct dpe_backend *backend, int64_t *layer, int64_t *row,
+                                   struct dpe_error *err)
+{
+    (void)backend;
+    (void)err;
+    *layer = -1;
+    *row = -1;
+    return DPE_OK;
+}
+
 const struct dpe_ops *dpe_ops_reference(void)
 {
     static const struct dpe_ops ops = {
         .name = "reference",
+        .default_chunk = 2048, /* of the cpu backend: keys are packed anew for every chunk */
+        .element_bytes = reference_element_bytes,
+        .memory_available = reference_memory_available,
         .open = reference_open,
         .close = reference_close,
         .supports = reference_supports,
         .state_bytes = reference_state_bytes,
         .allocate = reference_allocate,
         .release = reference_release,
-        .upload = reference_upload,
-        .download = reference_download,
+        .read = reference_read,
+        .set_plan = reference_set_plan,
+        .begin_batch = reference_begin_batch,
         .begin_layer = reference_begin_layer,
         .embed = reference_embed,
         .rmsnorm = reference_rmsnorm,
@@ -399,6 +435,7 @@ const struct dpe_ops *dpe_ops_reference(void)
         .swiglu = reference_swiglu,
         .logits = reference_logits,
         .first_nonfinite = reference_first_nonfinite,
+        .finish = reference_finish,
     };
     return &ops;
 }

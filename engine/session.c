@@ -8,8 +8,7 @@
 #include <omp.h>
 
 enum {
-    DEFAULT_CHUNK = 2048, /* keys are packed anew for every chunk */
-    LOGIT_ROWS = 64,      /* of the LM head at once in dpe_session_nll */
+    LOGIT_ROWS = 64, /* of the LM head at once in dpe_session_nll */
 };
 
 /* --------------------------------------------------------------------------------- estimating */
@@ -60,8 +59,8 @@ static dpe_status resolve_options(const struct dpe_session_options *options,
     }
     resolved->branches = options->branches == 0 ? 1 : options->branches;
     resolved->positions = options->positions == 0 ? options->capacity : options->positions;
-    int64_t chunk = options->prefill_chunk == 0 ? DEFAULT_CHUNK : options->prefill_chunk;
-    resolved->device = (*ops)->name;
+    int64_t chunk = options->prefill_chunk == 0 ? (*ops)->default_chunk : options->prefill_chunk;
+    resolved->device = options->device == NULL ? (*ops)->name : options->device;
     resolved->prefill_chunk = chunk < resolved->positions ? chunk : resolved->positions;
     resolved->n_threads = options->n_threads == 0 ? omp_get_num_procs() : options->n_threads;
     return DPE_OK;
@@ -90,40 +89,44 @@ static struct dpe_session_bytes count_bytes(const struct dpe_config *c, const st
                                             const struct dpe_session_options *options)
 {
     const uint64_t f = sizeof(float);
+    const uint64_t e = ops->element_bytes(c);
     int64_t rows = options->prefill_chunk;
     int64_t branches = options->branches;
     rows = rows < branches ? branches : rows;
     int64_t logit_rows = rows < LOGIT_ROWS ? rows : LOGIT_ROWS;
     struct dpe_session_bytes b = {
         .rows = rows,
-        .hidden = product(rows, c->hidden, 1, f),
-        .heads = product(rows, c->n_heads, c->head_dim, f),
-        .kv_heads = product(rows, c->n_kv_heads, c->head_dim, f),
-        .mlp = product(rows, c->intermediate, 1, f),
-        .cache = product(options->capacity, c->n_kv_heads, c->head_dim, f),
+        .residual = product(rows, c->hidden, 1, f),
+        .hidden = product(rows, c->hidden, 1, e),
+        .heads = product(rows, c->n_heads, c->head_dim, e),
+        .kv_heads = product(rows, c->n_kv_heads, c->head_dim, e),
+        .mlp = product(rows, c->intermediate, 1, e),
+        .cache = product(options->capacity, c->n_kv_heads, c->head_dim, e),
         .logit_rows = logit_rows < branches ? branches : logit_rows,
         .rotation = dpe_rotation_bytes(plan, options->positions),
         .workspace =
             ops->attention_workspace(c, plan, options->positions, rows, options->n_threads),
+        .taps = product(rows, c->n_heads + c->n_kv_heads, c->head_dim, f),
         .branches = 3 * (uint64_t)branches * sizeof(int64_t),
         .state = ops->state_bytes(c, plan, options),
     };
     b.logits = product(b.logit_rows, c->vocab, 1, f);
-    b.total = sum(twice(sum(b.hidden, b.mlp)), sum(b.rotation, b.state));
-    /* q, attended and the tap's copy; k, v and the tap's copy. */
-    b.total = sum(b.total, product(3, 1, 1, b.heads));
-    b.total = sum(b.total, product(3, 1, 1, b.kv_heads));
+    b.total = sum(sum(b.residual, b.hidden), sum(b.rotation, b.state));
+    /* Each of these is there twice: q and attended, k and v, gate and up. */
+    b.total = sum(b.total, twice(sum(b.heads, sum(b.kv_heads, b.mlp))));
+    b.total = sum(b.total, b.taps);
     b.total = sum(b.total, product(2, c->n_layers, 1, b.cache));
     b.total = sum(b.total, sum(b.branches, sum(b.logits, b.workspace)));
     return b;
 }
 
 /* DPE_NO_MEMORY when the session does not fit. */
-static dpe_status check_fits(const struct dpe_session_bytes *bytes,
+static dpe_status check_fits(const struct dpe_session_bytes *bytes, const struct dpe_ops *ops,
                              const struct dpe_session_options *options, struct dpe_error *err)
 {
     const double mib = 1024.0 * 1024.0;
-    uint64_t available = options->max_memory != 0 ? options->max_memory : dpe_memory_available();
+    uint64_t available =
+        options->max_memory != 0 ? options->max_memory : ops->memory_available(options);
     if (bytes->total <= available) {
         return DPE_OK;
     }
@@ -185,7 +188,7 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
         dpe_mem *memory;
         uint64_t bytes;
     } buffers[] = {
-        {&s->x, b->hidden},       {&s->normed, b->hidden}, {&s->q, b->heads},
+        {&s->x, b->residual},     {&s->normed, b->hidden}, {&s->q, b->heads},
         {&s->attended, b->heads}, {&s->k, b->kv_heads},    {&s->v, b->kv_heads},
         {&s->gate, b->mlp},       {&s->up, b->mlp},        {&s->workspace, b->workspace},
     };
@@ -193,12 +196,12 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
     s->cache_k = dpe_alloc_zero(n_layers, sizeof *s->cache_k);
     s->cache_v = dpe_alloc_zero(n_layers, sizeof *s->cache_v);
     s->logits = dpe_alloc(b->logits, 1);
-    s->tap_q = dpe_alloc(b->heads, 1);
-    s->tap_k = dpe_alloc(b->kv_heads, 1);
+    s->tap_q = dpe_alloc(b->taps, 1);
     s->length = dpe_alloc_zero(3 * (size_t)s->options.branches, sizeof *s->length);
     bool good = s->cache_k != NULL && s->cache_v != NULL && s->logits != NULL && s->tap_q != NULL &&
-                s->tap_k != NULL && s->length != NULL;
+                s->length != NULL;
     if (good) {
+        s->tap_k = s->tap_q + b->rows * s->config->n_heads * s->config->head_dim;
         s->positions = s->length + s->options.branches;
         s->offsets = s->positions + s->options.branches;
     }
@@ -233,16 +236,19 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
     if (status != DPE_OK || (status = check_plan(s->config, plan, s->ops, err)) != DPE_OK) {
         goto done;
     }
+    s->element = s->ops->element_bytes(s->config);
     s->bytes = count_bytes(s->config, plan, s->ops, &s->options);
-    if ((status = check_fits(&s->bytes, &s->options, err)) != DPE_OK ||
+    if ((status = check_fits(&s->bytes, s->ops, &s->options, err)) != DPE_OK ||
         (status = s->ops->open(model, &s->options, &s->backend, err)) != DPE_OK ||
         (status = allocate(s, err)) != DPE_OK ||
         (status = dpe_plan_copy(&s->plan, plan, err)) != DPE_OK ||
         (status = dpe_rotation_make(plan, s->options.positions, s->options.n_threads, &s->rotation,
-                                    err)) != DPE_OK) {
+                                    err)) != DPE_OK ||
+        (status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err)) != DPE_OK) {
         goto done;
     }
     dpe_session_join(s, 0);
+    s->options.device = s->ops->name; /* the caller's string may go */
     s->has_plan = true;
     *session = s;
     return DPE_OK;
@@ -273,7 +279,6 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s->cache_v);
     free(s->logits);
     free(s->tap_q);
-    free(s->tap_k);
     free(s->length);
     dpe_rotation_free(&s->rotation);
     dpe_plan_free(&s->plan);
@@ -290,7 +295,8 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     struct dpe_session_bytes bytes = count_bytes(s->config, plan, s->ops, &s->options);
     struct dpe_plan copy;
     /* What is free on the machine no longer says what fits: the session holds most of it. */
-    if (s->options.max_memory != 0 && (status = check_fits(&bytes, &s->options, err)) != DPE_OK) {
+    if (s->options.max_memory != 0 &&
+        (status = check_fits(&bytes, s->ops, &s->options, err)) != DPE_OK) {
         return status;
     }
     if ((status = dpe_plan_copy(&copy, plan, err)) != DPE_OK) {
@@ -313,6 +319,9 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     }
     status =
         dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads, &s->rotation, err);
+    if (status == DPE_OK) {
+        status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);
+    }
     s->has_plan = status == DPE_OK;
     return status;
 }

@@ -10,7 +10,8 @@
 /** Bytes of everything a session allocates; the estimate and the allocation are the same numbers.
  */
 struct dpe_session_bytes {
-    uint64_t hidden;    /**< x and normed, each: [rows][hidden] */
+    uint64_t residual;  /**< x: [rows][hidden], float */
+    uint64_t hidden;    /**< normed: [rows][hidden] */
     uint64_t heads;     /**< q and attended, each: [rows][n_heads][head_dim] */
     uint64_t kv_heads;  /**< k and v, each: [rows][n_kv_heads][head_dim] */
     uint64_t mlp;       /**< gate and up, each: [rows][intermediate] */
@@ -19,23 +20,15 @@ struct dpe_session_bytes {
     uint64_t workspace; /**< of attention under the plan */
     uint64_t rotation;  /**< tables of the plan */
     uint64_t state;     /**< the backend's own */
+    uint64_t taps;      /**< host copies of q and k, float */
     uint64_t branches;  /**< lengths, and positions and offsets of a step: [branches] each */
     uint64_t total;
     int64_t rows;       /**< of a forward pass: the chunk, or a step of all branches */
     int64_t logit_rows; /**< at least a step of all branches */
 };
 
-/** Tokens that go through the layers together: a run of one branch, or one token of each of
- *  several. Positions and offsets as in struct dpe_attention. */
-struct dpe_batch {
-    const int32_t *tokens; /**< [rows] */
-    int64_t rows;
-    int64_t wanted; /**< hidden states of the last so many rows; positions given: all rows */
-    int64_t start, offset;
-    const int64_t *positions, *offsets; /**< [rows], or NULL: a run */
-};
-
 struct dpe_session {
+    uint64_t element; /**< ops->element_bytes */
     const struct dpe_model *model;
     const struct dpe_config *config;
     const struct dpe_weights *weights;

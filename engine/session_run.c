@@ -139,6 +139,17 @@ static double row_nll(const float *logits, int64_t vocab, int32_t target)
     return (double)largest + log(total) - (double)logits[target];
 }
 
+/* Host logits of rows first … first+rows−1 of `normed`. */
+static dpe_status lm_head(struct dpe_session *s, int64_t first, int64_t rows, float *logits,
+                          struct dpe_error *err)
+{
+    int64_t layer = -1;
+    int64_t row = -1;
+    int64_t at = first * s->config->hidden * (int64_t)s->element;
+    s->ops->logits(s->backend, (char *)s->normed + at, rows, logits);
+    return s->ops->finish(s->backend, &layer, &row, err);
+}
+
 /* Likelihoods of the tokens that follow those of a piece, a block of LM-head rows at a time. */
 static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_t done,
                             int64_t rows, struct dpe_error *err)
@@ -148,7 +159,10 @@ static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_
     int64_t with_next = done + rows == run->n ? rows - 1 : rows;
     for (int64_t r = 0; r < with_next; r += s->bytes.logit_rows) {
         int64_t n = with_next - r < s->bytes.logit_rows ? with_next - r : s->bytes.logit_rows;
-        s->ops->logits(s->backend, (float *)s->normed + r * s->config->hidden, n, s->logits);
+        dpe_status status = lm_head(s, r, n, s->logits, err);
+        if (status != DPE_OK) {
+            return status;
+        }
 #pragma omp parallel for num_threads(s->options.n_threads)                                         \
     schedule(static) if (n * vocab > (1 << 16))
         for (int64_t i = 0; i < n; i++) {
@@ -168,7 +182,10 @@ static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_
 static dpe_status row_logits(struct dpe_session *s, int64_t rows, const int64_t *positions,
                              int64_t position, float *logits, struct dpe_error *err)
 {
-    s->ops->logits(s->backend, s->normed, rows, logits);
+    dpe_status status = lm_head(s, 0, rows, logits, err);
+    if (status != DPE_OK) {
+        return status;
+    }
     int64_t vocab = s->config->vocab;
     for (int64_t i = 0; i < rows * vocab; i++) {
         if (!isfinite(logits[i])) {
