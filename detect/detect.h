@@ -157,6 +157,99 @@ void dpe_detect_ranking_free(struct dpe_detect_ranking *ranking);
 double dpe_detect_spread(const double *values, int n_lengths, int64_t n_samples, int rounds,
                          uint64_t seed);
 
+/* ----------------------------------------------------------------------------------- selection */
+
+/** How the joint plan's lengths are chosen. The paper takes each group's best length on its own;
+ *  flat groups are then chosen by noise, and groups that need each other are not seen together. */
+enum dpe_detect_rule {
+    DPE_DETECT_PAPER,      /**< rank 1 of each group */
+    DPE_DETECT_GUARDED,    /**< L0/2, except where a paired test says another length is better */
+    DPE_DETECT_SEQUENTIAL, /**< group after group, those before it at their chosen lengths */
+};
+/** "paper", "guarded", "sequential". */
+extern const char *const dpe_detect_rule_names[3];
+
+/** Level of the tests of the guarded rule. */
+#define DPE_DETECT_GUARD_LEVEL 0.05
+
+/** The value of a row that decides: recall, or nats per token; NaN when it is not valid. */
+double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
+                        size_t at);
+
+/** One choice among the lengths of a group, on the same samples. */
+struct dpe_detect_choice {
+    int group, round;
+    int from, to;                        /**< indices of lengths: what it had, what it gets */
+    double gain[DPE_DETECT_MAX_LENGTHS]; /**< mean paired improvement over `from` (of recall, or of
+                                              nats per token), > 0 = better; NaN = no pair */
+    double p[DPE_DETECT_MAX_LENGTHS];    /**< two-sided sign-flip test of no difference, times the
+                                              lengths compared (Bonferroni), at most 1 */
+    char keys[DPE_DETECT_MAX_LENGTHS][33]; /**< row keys of the configurations compared */
+};
+/** Choose among cells first … first + n_lengths − 1 of scores: the length with the largest gain
+ *  over `from` whose p is below `level`; ties (gains within 1e-9) go to the larger length, and no
+ *  positive gain means `from` stays. level ≥ 1: no test. A length with less than half as many
+ *  pairs as the fullest is not chosen. Fills all but group, round and keys. DPE_NO_MEMORY. */
+dpe_status dpe_detect_choose(const struct dpe_detect_scores *scores,
+                             enum dpe_detect_criterion criterion, int first, int n_lengths,
+                             int from, double level, struct dpe_detect_choice *choice,
+                             struct dpe_error *err);
+
+/** What a rule selected, and on what grounds. Arrays owned; free with dpe_detect_selection_free. */
+struct dpe_detect_selection {
+    enum dpe_detect_rule rule;
+    int rounds; /**< sequential: at most */
+    int n_groups;
+    int base;   /**< index of L0/2 among the lengths, −1 when it is none of them (paper) */
+    int *at;    /**< [n_groups] index of the length of each group, −1 = none (paper) */
+    int *order; /**< [n_groups] sequential: groups as they were taken */
+    int n_choices;
+    struct dpe_detect_choice *choices; /**< guarded: one per group; sequential: one per step */
+    bool complete;                     /**< sequential: every row it needs was there */
+};
+void dpe_detect_selection_free(struct dpe_detect_selection *selection);
+
+/** Index of L0/2 among the lengths, −1 when it is none of them. */
+int dpe_detect_base_length(const struct dpe_detect_params *params);
+
+/** Rank 1 of each group. */
+dpe_status dpe_detect_select_paper(const struct dpe_detect_params *params,
+                                   const struct dpe_detect_ranking *ranking,
+                                   struct dpe_detect_selection *selection, struct dpe_error *err);
+/** dpe_detect_choose for each group of a sweep's scores [n_groups · n_lengths cells], from L0/2,
+ *  at DPE_DETECT_GUARD_LEVEL. DPE_USAGE when L0/2 is none of the lengths. */
+dpe_status dpe_detect_select_guarded(const struct dpe_detect_params *params,
+                                     const struct dpe_detect_scores *scores,
+                                     enum dpe_detect_criterion criterion,
+                                     struct dpe_detect_selection *selection, struct dpe_error *err);
+
+/** Where the sequential rule gets the scores of a step: group `group` at each length, group i at
+ *  length at[i] otherwise. Fills *scores ([n_lengths] cells; freed by the caller) and the keys, or
+ *  sets *complete to false when rows are missing. */
+struct dpe_detect_steps {
+    void *user;
+    dpe_status (*scores)(void *user, const int *at, int group, struct dpe_detect_scores *scores,
+                         char (*keys)[33], bool *complete, struct dpe_error *err);
+};
+/** Coordinate ascent. The groups are ordered by how much their lengths differ in the sweep (best
+ *  mean − worst mean, largest first, ties to the lower group; groups without a rank last). All
+ *  begin at L0/2; each in turn gets the length with the best mean given the lengths that all others
+ *  have at that time; one that is not better than the one it has stays away. Then the next round,
+ *  until `rounds` are done or one has changed nothing. With scores missing the selection ends
+ *  there, with complete = false. The first step needs no rows but the sweep's. DPE_USAGE when L0/2
+ *  is none of the lengths. */
+dpe_status dpe_detect_select_sequential(const struct dpe_detect_params *params,
+                                        const struct dpe_detect_ranking *ranking, int rounds,
+                                        const struct dpe_detect_steps *steps,
+                                        struct dpe_detect_selection *selection,
+                                        struct dpe_error *err);
+
+/** Scales of the joint plan of a selection. Paper: dpe_detect_joint_scales of rank 1. Else a group
+ *  at L0/2 keeps exactly the scale it had during detection, others get max(1, ⌊L / length⌋).
+ *  scale [n_groups]. */
+void dpe_detect_selected_scales(const struct dpe_detect_params *params,
+                                const struct dpe_detect_selection *selection, double *scale);
+
 /* ---------------------------------------------------------------------------------- validation */
 
 enum { DPE_DETECT_ROPE, DPE_DETECT_BASE, DPE_DETECT_JOINT, DPE_DETECT_N_VALIDATED };

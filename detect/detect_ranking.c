@@ -78,6 +78,16 @@ void dpe_detect_scores_free(struct dpe_detect_scores *scores)
     *scores = (struct dpe_detect_scores){0};
 }
 
+double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
+                        size_t at)
+{
+    if (criterion == DPE_DETECT_RECALL) {
+        return scores->recall[at];
+    }
+    return scores->n_tokens[at] > 0 ? scores->nll_sum[at] / (double)scores->n_tokens[at]
+                                    : (double)NAN;
+}
+
 /* ------------------------------------------------------------------------------------- informative
  */
 
@@ -152,16 +162,6 @@ struct comparison {
     double *weights; /* [n_samples] of a sample in the mean: 1, or its tokens */
 };
 
-static double value_of(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
-                       size_t at)
-{
-    if (criterion == DPE_DETECT_RECALL) {
-        return scores->recall[at];
-    }
-    return scores->n_tokens[at] > 0 ? scores->nll_sum[at] / (double)scores->n_tokens[at]
-                                    : (double)NAN;
-}
-
 /* Lengths with enough valid rows, and the samples valid under each of them. */
 static dpe_status compare_group(const struct dpe_detect_scores *scores,
                                 const struct dpe_detect_ranking *ranking, int group,
@@ -191,7 +191,7 @@ static dpe_status compare_group(const struct dpe_detect_scores *scores,
         bool all = with->n_lengths > 0;
         for (int i = 0; i < with->n_lengths && all; i++) {
             size_t at = base + (size_t)with->which[i] * most + (size_t)s;
-            all = isfinite(value_of(scores, ranking->criterion, at));
+            all = isfinite(dpe_detect_value(scores, ranking->criterion, at));
         }
         if (all) {
             common[with->n_samples++] = s;
@@ -200,7 +200,8 @@ static dpe_status compare_group(const struct dpe_detect_scores *scores,
     for (int i = 0; i < with->n_lengths; i++) {
         for (int64_t s = 0; s < with->n_samples; s++) {
             size_t at = base + (size_t)with->which[i] * most + (size_t)common[s];
-            with->values[i * with->n_samples + s] = value_of(scores, ranking->criterion, at);
+            with->values[i * with->n_samples + s] =
+                dpe_detect_value(scores, ranking->criterion, at);
             with->weights[s] =
                 ranking->criterion == DPE_DETECT_RECALL ? 1.0 : (double)scores->n_tokens[at];
         }
@@ -357,7 +358,7 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
     for (int c = 0; c < DPE_DETECT_N_VALIDATED; c++) {
         validation->value[c] = interval_of(scores, c, criterion);
         for (size_t s = 0; s < n; s++) {
-            values[(size_t)c * n + s] = value_of(scores, criterion, (size_t)c * n + s);
+            values[(size_t)c * n + s] = dpe_detect_value(scores, criterion, (size_t)c * n + s);
         }
     }
     const double *rope = values + DPE_DETECT_ROPE * n;
