@@ -102,7 +102,7 @@ static size_t decode_unicode(struct dpe_json_scan *scan, char *to)
             scan->at += 6;
         }
     }
-    if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) {
+    if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000 && !scan->python)) {
         problem(scan, "expected four hexadecimal digits of a character behind \\u");
         return 0;
     }
@@ -225,8 +225,9 @@ static bool skip_number(struct dpe_json_scan *scan)
 
 static bool skip_word(struct dpe_json_scan *scan)
 {
-    static const char *const words[] = {"true", "false", "null"};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+    static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
+    size_t n_words = scan->python ? sizeof words / sizeof words[0] : 3;
+    for (size_t i = 0; i < n_words; i++) {
         size_t n = strlen(words[i]);
         if (scan->n - scan->at >= n && memcmp(scan->text + scan->at, words[i], n) == 0) {
             scan->at += n;
@@ -261,7 +262,8 @@ static bool skip_value(struct dpe_json_scan *scan, int depth)
     if (c == '"') {
         return dpe_json_scan_string(scan, &text);
     }
-    if (c == '-' || (c >= '0' && c <= '9')) {
+    bool infinity = scan->python && c == '-' && at(scan, scan->at + 1) == 'I';
+    if ((c == '-' && !infinity) || (c >= '0' && c <= '9')) {
         return skip_number(scan);
     }
     return skip_word(scan);

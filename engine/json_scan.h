@@ -1,8 +1,8 @@
 /**
  * @file json_scan.h
- * JSON read member by member without building a tree (inside the engine): the headers of
- * safetensors files and their index may be 100 MB of strangers' text, of which a tree takes ten
- * times its size and, written to that end, a hundred times.
+ * JSON read member by member without building a tree (inside the engine, and the JSON lines of
+ * eval/): the headers of safetensors files and their index may be 100 MB of strangers' text, of
+ * which a tree takes ten times its size and, written to that end, a hundred times.
  *
  * The text is UTF-8 (checked by the caller) and is changed: strings are decoded where they stand
  * and end in NUL. The first problem sticks; then everything returns false.
@@ -18,6 +18,8 @@ struct dpe_json_scan {
     char *text;
     size_t n, at;
     const char *problem; /**< NULL until something fails; then "expected …", at byte `at` */
+    bool python; /**< also take what Python writes and reads: NaN, Infinity, -Infinity, and lone
+                      surrogates, which become three bytes as if they were characters */
 };
 
 /** A decoded string inside the scanned text, NUL-terminated; n counts its bytes, which may hold

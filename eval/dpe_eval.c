@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .options = options_table,
         .parser = parse_option,
-        .args_doc = "niah|ppl",
+        .args_doc = "niah|ppl\nscore ...",
         .doc = "Compare position methods on the same samples: niah (needles in a haystack, recall) "
                "or ppl (perplexity of books).\v"
                "A run that was stopped goes on with the same command; methods and samples that are "
@@ -102,6 +102,9 @@ int main(int argc, char **argv)
         .children = children,
     };
     dpe_tool_start(argv[0]);
+    if (argc > 1 && strcmp(argv[1], "score") == 0) {
+        return eval_score_main(argc - 1, argv + 1);
+    }
     struct eval_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
                                   .official = true};
     argp_parse(&argp, argc, argv, 0, NULL, &args);

@@ -45,4 +45,7 @@ dpe_status comparison_fill(void *comparison, struct dpe_h5 *table, struct dpe_er
 /** A line per method: mean, interval, paired difference to the first. */
 dpe_status comparison_print(const struct comparison *comparison, struct dpe_error *err);
 
+/** The sub-command `score`: argv[0] is "score", the rest its options. Returns the exit code. */
+int eval_score_main(int argc, char **argv);
+
 #endif

@@ -2,6 +2,7 @@
 # check.sh BIN TOOL: the help text of a tool is exactly tests/cli/TOOL.help, and each line of
 # tests/cli/TOOL.errors ("EXIT|WORDS THAT MUST APPEAR|ARGUMENTS") ends with that exit code, says those
 # words on stderr, prints nothing on stdout and leaves no file behind.
+# TOOL may be dpe-TOOL-COMMAND for the sub-command of a tool.
 # After a wanted change: check.sh BIN TOOL --update rewrites the help text; read the diff.
 set -u
 bin=$1
@@ -11,15 +12,17 @@ root=$(cd "$here/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
+run="$bin/$tool"
+[ -x "$run" ] || run="$bin/${tool%-*} ${tool##*-}"
 
 export COLUMNS=80 LC_ALL=C ARGP_HELP_FMT=
-"$bin/$tool" --help >"$work/help" 2>"$work/err" || { echo "$tool --help failed"; failed=1; }
+$run --help >"$work/help" 2>"$work/err" || { echo "$tool --help failed"; failed=1; }
 [ -s "$work/err" ] && { echo "$tool --help wrote to stderr"; failed=1; }
 if [ "${3:-}" = "--update" ]; then
     cp "$work/help" "$here/$tool.help"
 fi
 diff -u "$here/$tool.help" "$work/help" || { echo "$tool --help differs from tests/cli/$tool.help"; failed=1; }
-"$bin/$tool" --version | grep -q '^dpe [0-9]' || { echo "$tool --version names no version"; failed=1; }
+$run --version | grep -q '^dpe [0-9]' || { echo "$tool --version names no version"; failed=1; }
 
 # A little world for the error rows to point at.
 mkdir "$work/empty" "$work/world"
@@ -30,7 +33,7 @@ if [ -f "$here/$tool.errors" ]; then
         case $code in '' | '#'*) continue ;; esac
         arguments=$(printf '%s' "$arguments" | sed "s,@ROOT@,$root,g;s,@WORK@,$work,g")
         ls -R "$work/empty" "$work/world" >"$work/before"
-        eval "\"$bin/$tool\" $arguments" >"$work/out" 2>"$work/err" </dev/null
+        eval "$run $arguments" >"$work/out" 2>"$work/err" </dev/null
         got=$?
         ls -R "$work/empty" "$work/world" >"$work/after"
         if [ "$got" != "$code" ]; then
