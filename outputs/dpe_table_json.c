@@ -212,6 +212,10 @@ int dpe_table_open(const char *path, struct dpe_table **table, char *message)
     char magic[8] = {0};
     size_t n = fread(magic, 1, sizeof magic, file);
     fclose(file);
+    if (n == 0) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "%s: is empty or a folder; expected a DPE table (HDF5 or JSON)", path);
+    }
     bool hdf5 = n == sizeof magic && memcmp(magic, "\211HDF\r\n\032\n", sizeof magic) == 0;
     struct dpe_table_values values = {0};
     int error = hdf5 ? dpe_table_read_h5(path, &values, message)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Passes the tests: installs what is missing (apt), builds into build/ and, with sanitizers, into
-# build-asan/, and runs both test suites. Exit status 0 when every test passed.
+# build-asan/, runs each fuzzer for some seconds (build-fuzz/) and both test suites. Exit status 0 when
+# every test passed.
 set -eu
 dpe_root=$(cd "$(dirname "$0")/.." && pwd)
 . "$dpe_root/tests/setup.sh"
@@ -14,6 +15,8 @@ dpe_build "$dpe_root/build" -DCMAKE_BUILD_TYPE=Release -DDPE_WERROR=$werror
 echo "Building with address and undefined-behaviour sanitizers into build-asan/"
 dpe_build "$dpe_root/build-asan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDPE_SANITIZE=ON \
     -DDPE_WERROR=$werror
+echo "Fuzzers, 6 seconds each:"
+"$dpe_root/tests/fuzz/run.sh" 6
 echo "Tests under the sanitizers:"
 ctest --test-dir "$dpe_root/build-asan" --output-on-failure -j "$(nproc)" -LE "slow|optimised"
 echo "Tests of the optimised build:"

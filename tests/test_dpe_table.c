@@ -289,6 +289,10 @@ static void missing_files_say_so(void **state)
     write_file(path, "\211HDF\r\n\032\n and then nothing", 26);
     assert_int_equal(dpe_table_open(path, &table, why), DPE_TABLE_BAD_FILE);
     unlink(path);
+    write_file(path, "", 0);
+    assert_int_equal(dpe_table_open(path, &table, why), DPE_TABLE_BAD_FILE);
+    assert_non_null(strstr(why, "is empty"));
+    unlink(path);
     dpe_table_close(NULL);
 }
 

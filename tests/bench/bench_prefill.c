@@ -1,8 +1,9 @@
-/* Whole prefills of a model folder on the CPU backend, rope and dpe, and decoding behind them.
+/* Whole prefills of a model folder on the CPU backend, rope, dpe, and rope under the 2-norm
+ * profile, and decoding behind them.
  *
  *   bench_prefill MODEL [THREADS [CHUNK [LENGTH …]]]     defaults: 2, 0 (session's own), 2048 4096
  * Wall-clock time and the time of all threads together (CPU) / threads: on a machine that others
- * use too, the second is what it would take alone. Best of five, both methods in turn. One JSON
+ * use too, the second is what it would take alone. Best of five, all of them in turn. One JSON
  * object a line. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <time.h>
 
 #include "engine.h"
+#include "norms.h"
 
 static double clock_of(clockid_t id)
 {
@@ -53,22 +55,29 @@ static void make_plan(bool dpe, const struct dpe_config *config, int64_t length,
     free(mask);
 }
 
-enum { NEW = 32, REPEATS = 5 };
+enum { NEW = 32, REPEATS = 5, SIDES = 3 };
 
 struct side {
     const char *method;
     struct dpe_session *session;
+    struct dpe_norms *norms; /* NULL: no profile is taken */
     double wall, cpu, token; /* best: seconds of a prefill, twice, and of a new token */
 };
 
-static struct side side_make(const struct dpe_model *model, bool dpe, int64_t length,
+static struct side side_make(const struct dpe_model *model, const char *method, int64_t length,
                              const struct dpe_session_options *options)
 {
     struct dpe_error err = {0};
     struct dpe_plan plan;
-    struct side side = {dpe ? "dpe" : "rope", NULL, 1e30, 1e30, 1e30};
-    make_plan(dpe, dpe_model_config(model), length, &plan);
+    struct side side = {method, NULL, NULL, 1e30, 1e30, 1e30};
+    make_plan(strcmp(method, "dpe") == 0, dpe_model_config(model), length, &plan);
     must(dpe_session_create(model, &plan, options, &side.session, &err), &err);
+    if (strcmp(method, "rope + norms") == 0) {
+        must(dpe_norms_create(dpe_model_config(model), DPE_PRODUCT_OF_MEANS, options->n_threads,
+                              &side.norms, &err),
+             &err);
+        dpe_session_set_tap(side.session, dpe_norms_tap, side.norms);
+    }
     dpe_plan_free(&plan);
     return side;
 }
@@ -99,8 +108,9 @@ static void compare(const struct dpe_model *model, int64_t length, int threads, 
     const struct dpe_config *config = dpe_model_config(model);
     const struct dpe_session_options options = {
         .n_threads = threads, .capacity = length + NEW, .prefill_chunk = chunk};
-    struct side sides[2] = {side_make(model, false, length, &options),
-                            side_make(model, true, length, &options)};
+    struct side sides[SIDES] = {side_make(model, "rope", length, &options),
+                                side_make(model, "dpe", length, &options),
+                                side_make(model, "rope + norms", length, &options)};
     int32_t *tokens = dpe_alloc((size_t)length, sizeof *tokens);
     float *logits = dpe_alloc((size_t)config->vocab, sizeof *logits);
     struct dpe_rng rng;
@@ -109,10 +119,11 @@ static void compare(const struct dpe_model *model, int64_t length, int threads, 
         tokens[i] = (int32_t)dpe_rng_below(&rng, (uint32_t)config->vocab);
     }
     for (int repeat = 0; repeat < REPEATS; repeat++) {
-        run(&sides[0], tokens, length, threads, logits);
-        run(&sides[1], tokens, length, threads, logits);
+        for (int i = 0; i < SIDES; i++) {
+            run(&sides[i], tokens, length, threads, logits);
+        }
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < SIDES; i++) {
         printf("{\"method\": \"%s\", \"threads\": %d, \"head_dim\": %" PRId64
                ", \"length\": %" PRId64
                ", \"wall ms\": %.1f, \"cpu ms\": %.1f, \"tokens/s\": %.0f, \"tokens/cpu s\": "
@@ -121,10 +132,14 @@ static void compare(const struct dpe_model *model, int64_t length, int threads, 
                sides[i].cpu * 1e3, (double)length / sides[i].wall, (double)length / sides[i].cpu,
                sides[i].token * 1e3);
         dpe_session_destroy(sides[i].session);
+        dpe_norms_destroy(sides[i].norms);
     }
-    printf("{\"head_dim\": %" PRId64 ", \"length\": %" PRId64
-           ", \"dpe / rope, wall\": %.3f, \"dpe / rope, cpu\": %.3f}\n",
-           config->head_dim, length, sides[1].wall / sides[0].wall, sides[1].cpu / sides[0].cpu);
+    for (int i = 1; i < SIDES; i++) {
+        printf("{\"head_dim\": %" PRId64 ", \"length\": %" PRId64
+               ", \"%s / rope, wall\": %.3f, \"%s / rope, cpu\": %.3f}\n",
+               config->head_dim, length, sides[i].method, sides[i].wall / sides[0].wall,
+               sides[i].method, sides[i].cpu / sides[0].cpu);
+    }
     fflush(stdout);
     free(tokens);
     free(logits);
