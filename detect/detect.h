@@ -244,6 +244,15 @@ dpe_status dpe_detect_select_sequential(const struct dpe_detect_params *params,
                                         struct dpe_detect_selection *selection,
                                         struct dpe_error *err);
 
+/** Plans and row keys of a sequential step: group `group` at each length, group i at at[i]
+ *  otherwise. plans, keys [n_lengths]; freed by the caller (dpe_plan_free), after an error all are
+ *  empty. */
+dpe_status dpe_detect_step_plans(const struct dpe_detect_grid *grid,
+                                 const struct dpe_plan_context *context, const int *at, int group,
+                                 struct dpe_plan *plans, char (*keys)[33], struct dpe_error *err);
+/** The group of the step that an incomplete selection waits for. */
+int dpe_detect_pending_group(const struct dpe_detect_selection *selection);
+
 /** Scales of the joint plan of a selection. Paper: dpe_detect_joint_scales of rank 1. Else a group
  *  at L0/2 keeps exactly the scale it had during detection, others get max(1, ⌊L / length⌋).
  *  scale [n_groups]. */
@@ -300,8 +309,12 @@ struct dpe_detect_result {
 struct dpe_detect_report {
     const struct dpe_detect_grid *grid;
     const struct dpe_plan_context *context;
-    struct dpe_detect_result results[2];   /**< NIAH, perplexity; the first used one decides */
-    double *scale;                         /**< [n_groups] of the joint plan */
+    enum dpe_detect_rule rule;
+    int rounds; /**< sequential */
+    struct dpe_detect_selection selection;
+    struct dpe_detect_result results[2]; /**< NIAH, perplexity; the first used one decides */
+    double *scale;                       /**< [n_groups] of the joint plan */
+    int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
     char keys[DPE_DETECT_N_VALIDATED][33]; /**< row keys of the validated plans, "" = not known */
     uint64_t seed, validation_seed;
     /* what the run was about, for /model, /tokenizer, /corpus and /detect */
@@ -312,7 +325,8 @@ struct dpe_detect_report {
 };
 /** The result that decides: NIAH when it is used. */
 const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report);
-/** Collect the sweep's rows and rank them; fills scale as well. May be called again. */
+/** Collect the sweep's rows, rank them and select by the rule; fills scale as well. May be called
+ *  again; with rows missing the selection is what those that are there say. */
 dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
                                    struct dpe_error *err);
 /** Collect the validated rows (keys are filled) and compare. May be called again. */

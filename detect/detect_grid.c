@@ -179,6 +179,35 @@ static dpe_status cell_plan(const struct dpe_detect_grid *grid,
     return status;
 }
 
+dpe_status dpe_detect_step_plans(const struct dpe_detect_grid *grid,
+                                 const struct dpe_plan_context *context, const int *at, int group,
+                                 struct dpe_plan *plans, char (*keys)[33], struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &grid->params;
+    int base = dpe_detect_base_length(params);
+    double *scale = dpe_alloc((size_t)params->n_groups, sizeof *scale);
+    memset(plans, 0, (size_t)params->n_lengths * sizeof *plans);
+    dpe_status status =
+        scale == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for scales") : DPE_OK;
+    for (int t = 0; t < params->n_lengths && status == DPE_OK; t++) {
+        for (int g = 0; g < params->n_groups; g++) {
+            int length = g == group ? t : at[g];
+            scale[g] = length == base ? base_scale(params)
+                                      : (double)params->length / (double)params->lengths[length];
+        }
+        status = dpe_detect_joint_plan(grid, context, scale, &plans[t], err);
+        if (status == DPE_OK) {
+            status = dpe_plan_key(&plans[t], keys[t], err);
+        }
+    }
+    for (int t = 0; t < params->n_lengths && status != DPE_OK; t++) {
+        dpe_plan_free(&plans[t]);
+        plans[t] = (struct dpe_plan){0};
+    }
+    free(scale);
+    return status;
+}
+
 dpe_status dpe_detect_base_plan(const struct dpe_detect_grid *grid,
                                 const struct dpe_plan_context *context, struct dpe_plan *plan,
                                 struct dpe_error *err)

@@ -37,6 +37,12 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     if (status != DPE_OK) {
         return status;
     }
+    if (args->rule != DPE_DETECT_PAPER && dpe_detect_base_length(&params) < 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--select %s: expected half the trained length (%g) among the lengths, "
+                        "which is what others are compared with; add it to --lengths",
+                        dpe_detect_rule_names[args->rule], 0.5 * (double)params.trained_length);
+    }
     return dpe_detect_grid_make(&params, &inputs->context, &inputs->grid, err);
 }
 
@@ -176,6 +182,8 @@ void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report 
     *report = (struct dpe_detect_report){
         .grid = &inputs->grid,
         .context = &inputs->context,
+        .rule = inputs->args->rule,
+        .rounds = inputs->args->rounds > 0 ? (int)inputs->args->rounds : 1,
         .seed = inputs->args->job.seed,
         .validation_seed = inputs->validation_seed,
         .model = inputs->job.model,

@@ -240,7 +240,7 @@ dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
 /* ----------------------------------------------------------------------------------------- result
  */
 
-static void warn_uninformative(const struct dpe_detect_ranking *ranking)
+static void warn_uninformative(const struct dpe_detect_ranking *ranking, enum dpe_detect_rule rule)
 {
     char groups[256] = "";
     int n = 0;
@@ -258,8 +258,9 @@ static void warn_uninformative(const struct dpe_detect_ranking *ranking)
     }
     if (n > 0) {
         dpe_log_warning("%s %s: the lengths do not differ beyond noise, the first rank says "
-                        "nothing there (more --samples may help)",
-                        n > 1 ? "groups" : "group", groups);
+                        "nothing there (more --samples may help%s)",
+                        n > 1 ? "groups" : "group", groups,
+                        rule == DPE_DETECT_PAPER ? ", --select guarded leaves them alone" : "");
     }
 }
 
@@ -304,18 +305,31 @@ static dpe_status render_validation(const struct dpe_detect_result *result, int 
                             : status;
 }
 
+static dpe_status append_lengths(const char *title, const int64_t *lengths, int n,
+                                 struct dpe_text *text, struct dpe_error *err)
+{
+    dpe_status status = append_text(text, title, err);
+    for (int g = 0; g < n && status == DPE_OK; g++) {
+        char number[32] = " -";
+        if (lengths[g] > 0) {
+            snprintf(number, sizeof number, " %lld", (long long)lengths[g]);
+        }
+        status = append_text(text, number, err);
+    }
+    return status;
+}
+
 static dpe_status render_joint(const struct detect_inputs *inputs,
                                const struct dpe_detect_report *report, struct dpe_text *text,
                                struct dpe_error *err)
 {
-    const int64_t *effective = dpe_detect_deciding(report)->ranking.effective;
-    dpe_status status = append_text(text, "\neffective lengths", err);
-    for (int g = 0; g < inputs->grid.params.n_groups && status == DPE_OK; g++) {
-        char number[32] = " -";
-        if (effective[g] > 0) {
-            snprintf(number, sizeof number, " %lld", (long long)effective[g]);
-        }
-        status = append_text(text, number, err);
+    dpe_status status =
+        append_lengths("\neffective lengths", dpe_detect_deciding(report)->ranking.effective,
+                       inputs->grid.params.n_groups, text, err);
+    if (status == DPE_OK && report->rule != DPE_DETECT_PAPER) {
+        char title[64];
+        snprintf(title, sizeof title, "\n%-17s", dpe_detect_rule_names[report->rule]);
+        status = append_lengths(title, report->selected, inputs->grid.params.n_groups, text, err);
     }
     if (status == DPE_OK) {
         status = append_text(text, "\nscales           ", err);
@@ -366,7 +380,7 @@ dpe_status detect_print(const struct detect_inputs *inputs, const struct dpe_det
     if (status == DPE_OK) {
         fwrite(text.bytes, 1, text.n, stdout);
         printf("\ntable: %s\n", inputs->args->job.output);
-        warn_uninformative(&deciding->ranking);
+        warn_uninformative(&deciding->ranking, report->rule);
     }
     dpe_text_free(&text);
     return status;

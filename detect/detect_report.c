@@ -60,6 +60,59 @@ static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detec
                            result->criterion, &result->ranking, err);
 }
 
+/* The rows of a sequential step, as far as they are there. */
+struct step_rows {
+    const struct dpe_detect_report *report;
+    const struct dpe_run *run;
+};
+
+static dpe_status step_scores(void *user, const int *at, int group,
+                              struct dpe_detect_scores *scores, char (*keys)[33], bool *complete,
+                              struct dpe_error *err)
+{
+    const struct step_rows *rows = user;
+    const struct dpe_detect_report *report = rows->report;
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    int n = report->grid->params.n_lengths;
+    struct dpe_plan plans[DPE_DETECT_MAX_LENGTHS];
+    const char *names[DPE_DETECT_MAX_LENGTHS];
+    dpe_status status =
+        dpe_detect_step_plans(report->grid, report->context, at, group, plans, keys, err);
+    for (int t = 0; t < n; t++) {
+        dpe_plan_free(&plans[t]);
+        names[t] = keys[t];
+    }
+    if (status == DPE_OK) {
+        status = dpe_detect_collect(rows->run, deciding->task, names, n, 0, deciding->n_samples,
+                                    scores, err);
+    }
+    for (int64_t i = 0; status == DPE_OK && i < n * deciding->n_samples; i++) {
+        *complete = *complete && scores->status[i] >= 0;
+    }
+    return status;
+}
+
+static dpe_status select_lengths(struct dpe_detect_report *report, const struct dpe_run *run,
+                                 struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    struct step_rows rows = {report, run};
+    const struct dpe_detect_steps steps = {&rows, step_scores};
+    dpe_detect_selection_free(&report->selection);
+    switch (report->rule) {
+    case DPE_DETECT_GUARDED:
+        return dpe_detect_select_guarded(params, &deciding->scores, deciding->criterion,
+                                         &report->selection, err);
+    case DPE_DETECT_SEQUENTIAL:
+        return dpe_detect_select_sequential(params, &deciding->ranking, report->rounds, &steps,
+                                            &report->selection, err);
+    case DPE_DETECT_PAPER:
+        break;
+    }
+    return dpe_detect_select_paper(params, &deciding->ranking, &report->selection, err);
+}
+
 dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
                                    struct dpe_error *err)
 {
@@ -68,8 +121,9 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
     const char **keys = dpe_alloc(n_cells, sizeof *keys);
     if (report->scale == NULL) {
         report->scale = dpe_alloc((size_t)grid->params.n_groups, sizeof *report->scale);
+        report->selected = dpe_alloc((size_t)grid->params.n_groups, sizeof *report->selected);
     }
-    if (keys == NULL || report->scale == NULL) {
+    if (keys == NULL || report->scale == NULL || report->selected == NULL) {
         free(keys);
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu cells", n_cells);
     }
@@ -84,8 +138,14 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
     }
     free(keys);
     if (status == DPE_OK) {
-        dpe_detect_joint_scales(&grid->params, dpe_detect_deciding(report)->ranking.effective,
-                                report->scale);
+        status = select_lengths(report, run, err);
+    }
+    if (status == DPE_OK) {
+        dpe_detect_selected_scales(&grid->params, &report->selection, report->scale);
+        for (int g = 0; g < grid->params.n_groups; g++) {
+            int at = report->selection.at[g];
+            report->selected[g] = at < 0 ? -1 : grid->params.lengths[at];
+        }
     }
     return status;
 }
@@ -126,6 +186,9 @@ void dpe_detect_report_free(struct dpe_detect_report *report)
         dpe_detect_scores_free(&report->results[i].validate_scores);
         dpe_detect_ranking_free(&report->results[i].ranking);
     }
+    dpe_detect_selection_free(&report->selection);
     free(report->scale);
+    free(report->selected);
     report->scale = NULL;
+    report->selected = NULL;
 }

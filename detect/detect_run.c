@@ -25,6 +25,7 @@ struct sweep {
 /* A list of rows: every plan on these samples. */
 struct stage {
     const char *name;
+    int n_tasks;
     const struct dpe_task *tasks;
     const int64_t *first, *n_samples; /* per task */
     int n_plans;
@@ -126,11 +127,10 @@ static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_s
 
 /* Rounds of a few samples over all tasks and plans: a sweep that stops early has seen every plan
  * about equally. */
-static size_t fill_items(const struct sweep *sweep, const struct stage *stage,
-                         struct dpe_item *items)
+static size_t fill_items(const struct stage *stage, struct dpe_item *items)
 {
     struct dpe_detect_cursor cursor = {
-        .per_round = PER_ROUND, .n_tasks = sweep->inputs->n_tasks, .n_plans = stage->n_plans};
+        .per_round = PER_ROUND, .n_tasks = stage->n_tasks, .n_plans = stage->n_plans};
     for (int i = 0; i < cursor.n_tasks; i++) {
         cursor.n_samples[i] = stage->n_samples[i];
     }
@@ -147,7 +147,7 @@ static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, stru
 {
     const char *names[2] = {NULL, NULL};
     int64_t rows = 0;
-    for (int i = 0; i < sweep->inputs->n_tasks; i++) {
+    for (int i = 0; i < stage->n_tasks; i++) {
         names[i] = stage->tasks[i].name;
         rows += stage->n_samples[i] * stage->n_plans;
     }
@@ -157,13 +157,13 @@ static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, stru
     }
     const struct dpe_work work = {
         .name = stage->name,
-        .n_tasks = sweep->inputs->n_tasks,
+        .n_tasks = stage->n_tasks,
         .tasks = names,
         .n_plans = stage->n_plans,
         .plans = stage->plans,
         .keys = stage->keys,
         .items = items,
-        .n_items = fill_items(sweep, stage, items),
+        .n_items = fill_items(stage, items),
         .capacity = sweep->inputs->args->job.length,
         .user = sweep,
         .row = make_row,
@@ -181,6 +181,17 @@ static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, stru
     dpe_status status = dpe_job_rows(&sweep->inputs->job, &work, err);
     free(items);
     return status;
+}
+
+/* Configurations of the sequential steps at most: the first step's are the sweep's, and each step
+ * has one that an earlier step had. */
+static int64_t steps_at_most(const struct detect_inputs *inputs)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    int64_t rounds = inputs->args->rounds > 0 ? inputs->args->rounds : 1;
+    return inputs->args->rule == DPE_DETECT_SEQUENTIAL
+               ? (rounds * params->n_groups - 1) * (params->n_lengths - 1)
+               : 0;
 }
 
 static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
@@ -204,7 +215,9 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
     for (int i = 0; i < inputs->n_tasks; i++) {
         later[i] = DPE_DETECT_N_VALIDATED * inputs->n_validated[i];
     }
+    later[0] += steps_at_most(inputs) * inputs->n_samples[0];
     const struct stage stage = {.name = "sweep",
+                                .n_tasks = inputs->n_tasks,
                                 .tasks = inputs->tasks,
                                 .first = first,
                                 .n_samples = inputs->n_samples,
@@ -218,6 +231,48 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
 done:
     free(plans);
     free(keys);
+    return status;
+}
+
+/* One step of the sequential rule, on the deciding task alone: it is the first. */
+static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
+{
+    struct detect_inputs *inputs = sweep->inputs;
+    const struct dpe_detect_selection *selection = &sweep->report->selection;
+    int n = inputs->grid.params.n_lengths;
+    static const int64_t first[2] = {0, 0};
+    struct dpe_plan plans[DPE_DETECT_MAX_LENGTHS];
+    char names[DPE_DETECT_MAX_LENGTHS][33];
+    const struct dpe_plan *borrowed[DPE_DETECT_MAX_LENGTHS];
+    const char *keys[DPE_DETECT_MAX_LENGTHS];
+    dpe_status status =
+        dpe_detect_step_plans(&inputs->grid, &inputs->context, selection->at,
+                              dpe_detect_pending_group(selection), plans, names, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    int64_t later[2] = {0, 0};
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        later[i] = DPE_DETECT_N_VALIDATED * inputs->n_validated[i];
+    }
+    later[0] += (steps_at_most(inputs) - selection->n_choices * (n - 1)) * inputs->n_samples[0];
+    for (int t = 0; t < n; t++) {
+        borrowed[t] = &plans[t];
+        keys[t] = names[t];
+    }
+    const struct stage stage = {.name = "select",
+                                .n_tasks = 1,
+                                .tasks = inputs->tasks,
+                                .first = first,
+                                .n_samples = inputs->n_samples,
+                                .n_plans = n,
+                                .plans = borrowed,
+                                .keys = keys,
+                                .later = later};
+    status = run_stage(sweep, &stage, err);
+    for (int t = 0; t < n; t++) {
+        dpe_plan_free(&plans[t]);
+    }
     return status;
 }
 
@@ -255,6 +310,7 @@ static dpe_status validate_stage(struct sweep *sweep, struct dpe_error *err)
         keys[v] = sweep->report->keys[v];
     }
     const struct stage stage = {.name = "validate",
+                                .n_tasks = inputs->n_tasks,
                                 .tasks = inputs->validate_tasks,
                                 .first = inputs->first_validated,
                                 .n_samples = inputs->n_validated,
@@ -288,6 +344,7 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
         sweep->planned[i] = inputs->n_samples[i] * grid->n_configs +
                             inputs->n_validated[i] * DPE_DETECT_N_VALIDATED;
     }
+    sweep->planned[0] += steps_at_most(inputs) * inputs->n_samples[0];
     return DPE_OK;
 }
 
@@ -296,6 +353,12 @@ static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
     dpe_status status = sweep_stage(sweep, err);
     if (status == DPE_OK) {
         status = dpe_detect_report_sweep(sweep->report, sweep->inputs->job.run, err);
+    }
+    while (status == DPE_OK && !sweep->report->selection.complete) {
+        status = step_stage(sweep, err);
+        if (status == DPE_OK) {
+            status = dpe_detect_report_sweep(sweep->report, sweep->inputs->job.run, err);
+        }
     }
     if (status == DPE_OK) {
         status = validate_stage(sweep, err);

@@ -276,6 +276,11 @@ dpe_status dpe_detect_select_sequential(const struct dpe_detect_params *params,
     return status;
 }
 
+int dpe_detect_pending_group(const struct dpe_detect_selection *selection)
+{
+    return selection->order[selection->n_choices % selection->n_groups];
+}
+
 void dpe_detect_selected_scales(const struct dpe_detect_params *params,
                                 const struct dpe_detect_selection *selection, double *scale)
 {

@@ -1,94 +1,15 @@
 /* The report as HDF5: /group … /book, /detect, /validate, /table, /model, /tokenizer, /corpus.
  * outputs/SCHEMA.md is the contract. */
-#include "detect.h"
+#include "detect_table_parts.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* An axis of a dataset: the path of its scale and how long it is. */
-struct axis {
-    const char *scale;
-    int64_t n;
-};
-
-/* One dataset in words; see struct dpe_column. */
-struct entry {
-    const char *path;
-    enum dpe_column_type type;
-    const void *data;
-    const char *long_name, *units, *flag_meanings;
-};
-
 static const char row_status_meanings[] = "ok nonfinite failed";
-
-static dpe_status put(struct dpe_h5 *table, const char *folder, const struct entry *entry,
-                      const struct axis *axes, int n_axes, struct dpe_error *err)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s%s", folder, entry->path);
-    struct dpe_column column = {
-        .path = path,
-        .type = entry->type,
-        .rank = n_axes,
-        .data = entry->data,
-        .long_name = entry->long_name,
-        .units = entry->units,
-        .flag_meanings = entry->flag_meanings,
-    };
-    for (int i = 0; i < n_axes; i++) {
-        column.dims[i] = axes[i].n;
-        column.scales[i] = axes[i].scale;
-    }
-    return dpe_h5_put(table, &column, err);
-}
-
-static dpe_status put_all(struct dpe_h5 *table, const char *folder, const struct entry *entries,
-                          size_t n_entries, const struct axis *axes, int n_axes,
-                          struct dpe_error *err)
-{
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n_entries && status == DPE_OK; i++) {
-        status = put(table, folder, &entries[i], axes, n_axes, err);
-    }
-    return status;
-}
-
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 /* ---------------------------------------------------------------------------------------- scales
  */
-
-static dpe_status put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
-                            const void *data, int64_t n, const char *long_name, const char *units,
-                            struct dpe_error *err)
-{
-    const struct dpe_column column = {.path = path,
-                                      .type = type,
-                                      .rank = 1,
-                                      .dims = {n},
-                                      .data = data,
-                                      .long_name = long_name,
-                                      .units = units,
-                                      .is_scale = true};
-    return dpe_h5_put(table, &column, err);
-}
-
-/* 0, 1, 2, … as a scale. */
-static dpe_status put_count(struct dpe_h5 *table, const char *path, int64_t n,
-                            const char *long_name, struct dpe_error *err)
-{
-    int64_t *numbers = dpe_alloc((size_t)n, sizeof *numbers);
-    if (numbers == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a scale of %lld", (long long)n);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        numbers[i] = i;
-    }
-    dpe_status status = put_scale(table, path, DPE_COL_I64, numbers, n, long_name, "1", err);
-    free(numbers);
-    return status;
-}
 
 static dpe_status put_scales(const struct dpe_detect_report *report, struct dpe_h5 *table,
                              struct dpe_error *err)
@@ -96,33 +17,34 @@ static dpe_status put_scales(const struct dpe_detect_report *report, struct dpe_
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
     dpe_status status =
-        put_count(table, "/group", params->n_groups, "frequency group, high to low", err);
+        table_put_count(table, "/group", params->n_groups, "frequency group, high to low", err);
     if (status == DPE_OK) {
-        status = put_scale(table, "/length", DPE_COL_I64, params->lengths, params->n_lengths,
-                           "detecting length", "tokens", err);
+        status = table_put_scale(table, "/length", DPE_COL_I64, params->lengths, params->n_lengths,
+                                 "detecting length", "tokens", err);
     }
     if (status == DPE_OK) {
-        status =
-            put_count(table, "/pair", grid->n_pairs, "pair of components j, j + head_dim/2", err);
+        status = table_put_count(table, "/pair", grid->n_pairs,
+                                 "pair of components j, j + head_dim/2", err);
     }
     if (status == DPE_OK) {
-        status = put_count(table, "/edge", params->n_groups + 1, "edge between groups", err);
+        status = table_put_count(table, "/edge", params->n_groups + 1, "edge between groups", err);
     }
     if (status == DPE_OK) {
-        status = put_scale(table, "/validated_plan", DPE_COL_STRING, dpe_detect_validated_names,
-                           DPE_DETECT_N_VALIDATED,
-                           "rope: the model as it is; base: every group at half the trained "
-                           "length; joint: every group at its effective length",
-                           "1", err);
+        status = table_put_scale(table, "/validated_plan", DPE_COL_STRING,
+                                 dpe_detect_validated_names, DPE_DETECT_N_VALIDATED,
+                                 "rope: the model as it is; base: every group at half the trained "
+                                 "length; joint: every group at its effective length",
+                                 "1", err);
     }
     const struct dpe_detect_result *niah = &report->results[0];
     const struct dpe_detect_result *ppl = &report->results[1];
     if (status == DPE_OK && niah->used) {
-        status = put_count(table, "/sample", niah->n_samples, "sample", err);
+        status = table_put_count(table, "/sample", niah->n_samples, "sample", err);
     }
     if (status == DPE_OK && ppl->used) {
-        status = put_scale(table, "/book", DPE_COL_STRING, ppl->books, ppl->n_samples,
-                           "book with at least as many tokens as the evaluated length", "1", err);
+        status =
+            table_put_scale(table, "/book", DPE_COL_STRING, ppl->books, ppl->n_samples,
+                            "book with at least as many tokens as the evaluated length", "1", err);
     }
     return status;
 }
@@ -133,10 +55,10 @@ static dpe_status put_scales(const struct dpe_detect_report *report, struct dpe_
 /* Scores of a task on the given axes, the last of which are its samples. */
 static dpe_status put_scores(struct dpe_h5 *table, const char *folder,
                              const struct dpe_detect_result *result,
-                             const struct dpe_detect_scores *scores, const struct axis *axes,
+                             const struct dpe_detect_scores *scores, const struct table_axis *axes,
                              int n_axes, struct dpe_error *err)
 {
-    const struct entry niah[] = {
+    const struct table_entry niah[] = {
         {"/recall", DPE_COL_F64, scores->recall, "share of the values found in the answer", "1",
          NULL},
         {"/at_least_half", DPE_COL_F64, scores->at_least_half,
@@ -146,29 +68,29 @@ static dpe_status put_scores(struct dpe_h5 *table, const char *folder,
         {"/new_tokens", DPE_COL_I64, scores->new_tokens, "generated tokens", "tokens", NULL},
         {"/seed", DPE_COL_U64, scores->seed, "seed of the sample, 0 = not run", "1", NULL},
     };
-    const struct entry ppl[] = {
+    const struct table_entry ppl[] = {
         {"/nll_sum", DPE_COL_F64, scores->nll_sum, "sum of negative log-likelihoods", "nats", NULL},
         {"/n_tokens", DPE_COL_I64, scores->n_tokens, "scored tokens", "tokens", NULL},
         {"/n_words", DPE_COL_I64, scores->n_words, "words of the scored text", "words", NULL},
     };
-    const struct entry both = {
+    const struct table_entry both = {
         "/status", DPE_COL_I32,        scores->status, "what became of the row; -1 = not run",
         "1",       row_status_meanings};
     bool recall = result->criterion == DPE_DETECT_RECALL;
-    dpe_status status = put_all(table, folder, recall ? niah : ppl,
-                                recall ? COUNT(niah) : COUNT(ppl), axes, n_axes, err);
-    return status == DPE_OK ? put(table, folder, &both, axes, n_axes, err) : status;
+    dpe_status status = table_put_all(table, folder, recall ? niah : ppl,
+                                      recall ? COUNT(niah) : COUNT(ppl), axes, n_axes, err);
+    return status == DPE_OK ? table_put(table, folder, &both, axes, n_axes, err) : status;
 }
 
 /* Ranks and what follows from them, in /detect of the deciding task and below the other one. */
 static dpe_status put_ranking(struct dpe_h5 *table, const char *folder,
-                              const struct dpe_detect_ranking *ranking, const struct axis *axes,
-                              struct dpe_error *err)
+                              const struct dpe_detect_ranking *ranking,
+                              const struct table_axis *axes, struct dpe_error *err)
 {
-    const struct entry cells[] = {{"/rank", DPE_COL_I32, ranking->rank,
-                                   "rank of the detecting length in its group, 1 = best", "1",
-                                   NULL}};
-    const struct entry groups[] = {
+    const struct table_entry cells[] = {{"/rank", DPE_COL_I32, ranking->rank,
+                                         "rank of the detecting length in its group, 1 = best", "1",
+                                         NULL}};
+    const struct table_entry groups[] = {
         {"/effective_length", DPE_COL_I64, ranking->effective,
          "detecting length of rank 1, -1 = none", "tokens", NULL},
         {"/informative", DPE_COL_U8, ranking->informative,
@@ -176,8 +98,9 @@ static dpe_status put_ranking(struct dpe_h5 *table, const char *folder,
         {"/p_value", DPE_COL_F64, ranking->p_value,
          "p-value of: the lengths of the group do not differ", "1", NULL},
     };
-    dpe_status status = put_all(table, folder, cells, COUNT(cells), axes, 2, err);
-    return status == DPE_OK ? put_all(table, folder, groups, COUNT(groups), axes, 1, err) : status;
+    dpe_status status = table_put_all(table, folder, cells, COUNT(cells), axes, 2, err);
+    return status == DPE_OK ? table_put_all(table, folder, groups, COUNT(groups), axes, 1, err)
+                            : status;
 }
 
 static dpe_status put_result(const struct dpe_detect_report *report,
@@ -187,11 +110,11 @@ static dpe_status put_result(const struct dpe_detect_report *report,
     bool recall = result->criterion == DPE_DETECT_RECALL;
     const char *folder = recall ? "/detect/niah" : "/detect/ppl";
     const struct dpe_detect_params *params = &report->grid->params;
-    const struct axis axes[] = {{"/group", params->n_groups},
-                                {"/length", params->n_lengths},
-                                {recall ? "/sample" : "/book", result->n_samples}};
+    const struct table_axis axes[] = {{"/group", params->n_groups},
+                                      {"/length", params->n_lengths},
+                                      {recall ? "/sample" : "/book", result->n_samples}};
     const struct dpe_detect_ranking *ranking = &result->ranking;
-    const struct entry cells[] = {
+    const struct table_entry cells[] = {
         {recall ? "/recall_mean" : "/perplexity", DPE_COL_F64, ranking->mean,
          recall ? "mean recall over valid samples"
                 : "exp(sum of NLL / tokens) over valid books, token level",
@@ -202,7 +125,7 @@ static dpe_status put_result(const struct dpe_detect_report *report,
     };
     dpe_status status = put_scores(table, folder, result, &result->scores, axes, 3, err);
     if (status == DPE_OK) {
-        status = put_all(table, folder, cells, COUNT(cells), axes, 2, err);
+        status = table_put_all(table, folder, cells, COUNT(cells), axes, 2, err);
     }
     if (status == DPE_OK) {
         status = dpe_h5_attr_text(table, folder, "interval_rule",
@@ -239,7 +162,7 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
 {
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
-    const struct axis axes[] = {{"/group", params->n_groups}, {"/length", params->n_lengths}};
+    const struct table_axis axes[] = {{"/group", params->n_groups}, {"/length", params->n_lengths}};
     size_t n_cells = (size_t)params->n_groups * (size_t)params->n_lengths;
     const char **keys = dpe_alloc(n_cells, sizeof *keys);
     double scale[DPE_DETECT_MAX_LENGTHS];
@@ -252,14 +175,14 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
     for (int t = 0; t < params->n_lengths; t++) {
         scale[t] = (double)params->length / (double)params->lengths[t];
     }
-    const struct entry plan = {
+    const struct table_entry plan = {
         "/plan", DPE_COL_STRING, keys, "plan of the cell: its key in /rows", "1", NULL};
-    const struct entry scales = {
+    const struct table_entry scales = {
         "/scale", DPE_COL_F64, scale, "scale of the moving group, evaluated / detecting length",
         "1",      NULL};
-    dpe_status status = put(table, "/detect", &plan, axes, 2, err);
+    dpe_status status = table_put(table, "/detect", &plan, axes, 2, err);
     if (status == DPE_OK) {
-        status = put(table, "/detect", &scales, &axes[1], 1, err);
+        status = table_put(table, "/detect", &scales, &axes[1], 1, err);
     }
     free(keys);
     bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
@@ -310,13 +233,13 @@ static dpe_status put_differences(struct dpe_h5 *table, const char *folder,
     bool recall = v->criterion == DPE_DETECT_RECALL;
     char scale[64];
     snprintf(scale, sizeof scale, "%s/compared_with", folder);
-    dpe_status status = put_scale(table, scale, DPE_COL_STRING, others, 2,
-                                  "plan that the joint one is compared with", "1", err);
+    dpe_status status = table_put_scale(table, scale, DPE_COL_STRING, others, 2,
+                                        "plan that the joint one is compared with", "1", err);
     if (status != DPE_OK) {
         return status;
     }
-    const struct axis axis = {scale, 2};
-    const struct entry entries[] = {
+    const struct table_axis axis = {scale, 2};
+    const struct table_entry entries[] = {
         {"/difference", DPE_COL_F64, difference,
          recall ? "mean paired difference of recall, joint - other"
                 : "mean paired difference, joint - other",
@@ -328,7 +251,7 @@ static dpe_status put_differences(struct dpe_h5 *table, const char *folder,
         {"/p_value", DPE_COL_F64, p, "two-sided sign-flip test of: no difference", "1", NULL},
         {"/n_pairs", DPE_COL_I64, n, "samples valid under both", "1", NULL},
     };
-    return put_all(table, folder, entries, COUNT(entries), &axis, 1, err);
+    return table_put_all(table, folder, entries, COUNT(entries), &axis, 1, err);
 }
 
 static dpe_status put_validation(const struct dpe_detect_result *result, struct dpe_h5 *table,
@@ -350,13 +273,13 @@ static dpe_status put_validation(const struct dpe_detect_result *result, struct 
     char scale[64];
     snprintf(scale, sizeof scale, "%s/sample", folder);
     dpe_status status =
-        put_count(table, scale, result->n_validated, "sample of the validation", err);
+        table_put_count(table, scale, result->n_validated, "sample of the validation", err);
     if (status != DPE_OK) {
         return status;
     }
-    const struct axis axes[] = {{"/validated_plan", DPE_DETECT_N_VALIDATED},
-                                {scale, result->n_validated}};
-    const struct entry plans[] = {
+    const struct table_axis axes[] = {{"/validated_plan", DPE_DETECT_N_VALIDATED},
+                                      {scale, result->n_validated}};
+    const struct table_entry plans[] = {
         {recall ? "/recall_mean" : "/perplexity", DPE_COL_F64, mean,
          recall ? "mean recall over valid samples" : "exp(sum of NLL / tokens), token level", "1",
          NULL},
@@ -366,7 +289,7 @@ static dpe_status put_validation(const struct dpe_detect_result *result, struct 
     };
     status = put_scores(table, folder, result, &result->validate_scores, axes, 2, err);
     if (status == DPE_OK) {
-        status = put_all(table, folder, plans, COUNT(plans), axes, 1, err);
+        status = table_put_all(table, folder, plans, COUNT(plans), axes, 1, err);
     }
     if (status == DPE_OK) {
         status = put_differences(table, folder, v, err);
@@ -393,9 +316,9 @@ static dpe_status put_validated_plans(const struct dpe_detect_report *report, st
     for (int i = 0; i < DPE_DETECT_N_VALIDATED; i++) {
         keys[i] = report->keys[i];
     }
-    const struct axis axis = {"/validated_plan", DPE_DETECT_N_VALIDATED};
-    const struct entry plan = {"/plan", DPE_COL_STRING, keys, "its key in /rows", "1", NULL};
-    dpe_status status = put(table, "/validate", &plan, &axis, 1, err);
+    const struct table_axis axis = {"/validated_plan", DPE_DETECT_N_VALIDATED};
+    const struct table_entry plan = {"/plan", DPE_COL_STRING, keys, "its key in /rows", "1", NULL};
+    dpe_status status = table_put(table, "/validate", &plan, &axis, 1, err);
     return status == DPE_OK
                ? dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->validation_seed, err)
                : status;
@@ -418,19 +341,20 @@ static dpe_status put_key_pairs(const struct dpe_detect_report *report, struct d
     for (int64_t j = 0; j < grid->n_pairs; j++) {
         top_k += mask[j];
     }
-    const struct axis axes[] = {
+    const struct table_axis axes[] = {
         {"/layer", config->n_layers}, {"/head", config->n_heads}, {"/pair", grid->n_pairs}};
-    const struct entry entry = {
+    const struct table_entry entry = {
         "/mask", DPE_COL_U8, mask, "whether a pair is a key pair of its head", "1", "no yes"};
-    const struct entry count = {"/top_k", DPE_COL_I64, &top_k, "key pairs of each head", "1", NULL};
-    dpe_status status = put_count(table, "/layer", config->n_layers, "layer", err);
+    const struct table_entry count = {"/top_k", DPE_COL_I64, &top_k, "key pairs of each head",
+                                      "1",      NULL};
+    dpe_status status = table_put_count(table, "/layer", config->n_layers, "layer", err);
     if (status == DPE_OK) {
-        status = put_count(table, "/head", config->n_heads, "query head", err);
+        status = table_put_count(table, "/head", config->n_heads, "query head", err);
     }
     if (status == DPE_OK) {
-        status = put(table, "/table", &entry, axes, 3, err);
+        status = table_put(table, "/table", &entry, axes, 3, err);
     }
-    return status == DPE_OK ? put(table, "/table", &count, NULL, 0, err) : status;
+    return status == DPE_OK ? table_put(table, "/table", &count, NULL, 0, err) : status;
 }
 
 static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h5 *table,
@@ -440,22 +364,22 @@ static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h
     const struct dpe_detect_params *params = &grid->params;
     const struct dpe_plan *plan = &grid->configs[0].plan;
     double attention = sqrt(plan->logit_factor);
-    const struct axis group = {"/group", params->n_groups};
-    const struct axis edge = {"/edge", params->n_groups + 1};
-    const struct axis pair = {"/pair", grid->n_pairs};
-    const struct entry groups[] = {
+    const struct table_axis group = {"/group", params->n_groups};
+    const struct table_axis edge = {"/edge", params->n_groups + 1};
+    const struct table_axis pair = {"/pair", grid->n_pairs};
+    const struct table_entry groups[] = {
         {"/scale_factor", DPE_COL_F64, report->scale, "scale of the group's far positions", "1",
          NULL},
-        {"/effective_length", DPE_COL_I64, dpe_detect_deciding(report)->ranking.effective,
-         "effective length of the group, -1 = none found, scale as during detection", "tokens",
+        {"/effective_length", DPE_COL_I64, report->selected,
+         "length selected for the group, -1 = none found, scale as during detection", "tokens",
          NULL},
     };
-    const struct entry edges = {"/group_edge", DPE_COL_I32,
-                                grid->edges,   "group g holds pairs edge[g] to edge[g+1] - 1",
-                                "1",           NULL};
-    const struct entry pairs = {"/inv_freq",          DPE_COL_F64,     plan->inv_freq,
-                                "rotation frequency", "radians/token", NULL};
-    const struct entry scalars[] = {
+    const struct table_entry edges = {"/group_edge", DPE_COL_I32,
+                                      grid->edges,   "group g holds pairs edge[g] to edge[g+1] - 1",
+                                      "1",           NULL};
+    const struct table_entry pairs = {"/inv_freq",          DPE_COL_F64,     plan->inv_freq,
+                                      "rotation frequency", "radians/token", NULL};
+    const struct table_entry scalars[] = {
         {"/local_window", DPE_COL_I64, &params->window, "keys nearer than this keep their distance",
          "tokens", NULL},
         {"/trained_length", DPE_COL_I64, &params->trained_length, "trained length", "tokens", NULL},
@@ -474,15 +398,15 @@ static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h
                                            : "all pairs of every head"},
         {"adapter_required", "true"},
     };
-    dpe_status status = put_all(table, "/table", groups, COUNT(groups), &group, 1, err);
+    dpe_status status = table_put_all(table, "/table", groups, COUNT(groups), &group, 1, err);
     if (status == DPE_OK) {
-        status = put(table, "/table", &edges, &edge, 1, err);
+        status = table_put(table, "/table", &edges, &edge, 1, err);
     }
     if (status == DPE_OK) {
-        status = put(table, "/table", &pairs, &pair, 1, err);
+        status = table_put(table, "/table", &pairs, &pair, 1, err);
     }
     if (status == DPE_OK) {
-        status = put_all(table, "/table", scalars, COUNT(scalars), NULL, 0, err);
+        status = table_put_all(table, "/table", scalars, COUNT(scalars), NULL, 0, err);
     }
     if (status == DPE_OK) {
         status = put_key_pairs(report, table, err);
@@ -495,7 +419,7 @@ static dpe_status put_model(const struct dpe_detect_report *report, struct dpe_h
 {
     const struct dpe_config *config = dpe_model_config(report->model);
     const char *json = dpe_model_config_json(report->model);
-    const struct entry entry = {
+    const struct table_entry entry = {
         "/config_json", DPE_COL_STRING, &json, "config.json as read", "1", NULL};
     const struct text_attribute texts[] = {
         {"fingerprint", dpe_model_fingerprint(report->model)},
@@ -516,7 +440,7 @@ static dpe_status put_model(const struct dpe_detect_report *report, struct dpe_h
         {"max_position_embeddings", config->max_position},
         {"parameters", dpe_config_parameters(config)},
     };
-    dpe_status status = put(table, "/model", &entry, NULL, 0, err);
+    dpe_status status = table_put(table, "/model", &entry, NULL, 0, err);
     if (status == DPE_OK) {
         status = put_texts(table, "/model", texts, COUNT(texts), err);
     }
@@ -556,6 +480,9 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
     }
     if (status == DPE_OK) {
         status = put_detect(report, table, err);
+    }
+    if (status == DPE_OK) {
+        status = table_put_selection(report, table, err);
     }
     bool validated = false;
     for (int i = 0; i < 2 && status == DPE_OK; i++) {

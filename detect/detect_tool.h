@@ -16,6 +16,8 @@ struct detect_arguments {
     double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl;
     int64_t window, groups;
+    enum dpe_detect_rule rule;
+    int64_t rounds; /**< of the sequential rule, 0 = not given */
 };
 
 /** What is needed to run a sweep, in the order in which it is opened. */

@@ -14,6 +14,8 @@ enum option_key {
     KEY_SCALE_PAIRS,
     KEY_TOP_K,
     KEY_DRY_RUN,
+    KEY_SELECT,
+    KEY_ROUNDS,
 };
 
 static const struct argp_option options_table[] = {
@@ -38,6 +40,13 @@ static const struct argp_option options_table[] = {
     {"scale-pairs", KEY_SCALE_PAIRS, "NORMS.h5", 0,
      "Move only the key pairs of a profile by dpe-norms (default: all pairs, as the paper)", 3},
     {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share such as 0.75", 3},
+    {NULL, 0, NULL, 0, "Choice of the joint plan's lengths:", 4},
+    {"select", KEY_SELECT, "RULE", 0,
+     "paper (default): the best length of each group; guarded: L0/2 unless a paired test says that "
+     "another is better; sequential: group after group, the others at their chosen lengths",
+     4},
+    {"rounds", KEY_ROUNDS, "R", 0,
+     "sequential: go over all groups so often, or until nothing changes (default 1)", 4},
     {0},
 };
 
@@ -49,6 +58,17 @@ static void parse_task(struct argp_state *state, const char *text, struct detect
     if (!args->use_niah && !args->use_ppl) {
         argp_error(state, "--task: expected niah, ppl or both, found '%s'", text);
     }
+}
+
+static void parse_rule(struct argp_state *state, const char *text, enum dpe_detect_rule *rule)
+{
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, dpe_detect_rule_names[i]) == 0) {
+            *rule = (enum dpe_detect_rule)i;
+            return;
+        }
+    }
+    argp_error(state, "--select: expected paper, guarded or sequential, found '%s'", text);
 }
 
 static void parse_top_k(struct argp_state *state, const char *text, double *top_k)
@@ -91,6 +111,15 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_SCALE_PAIRS:
         args->scale_pairs = arg;
         return 0;
+    case KEY_SELECT:
+        parse_rule(state, arg, &args->rule);
+        return 0;
+    case KEY_ROUNDS:
+        args->rounds = dpe_job_number(state, "--rounds", arg, 1);
+        if (args->rounds > 100) {
+            argp_error(state, "--rounds: expected at most 100, found '%s'", arg);
+        }
+        return 0;
     case KEY_TOP_K:
         parse_top_k(state, arg, &args->top_k);
         return 0;
@@ -101,6 +130,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         dpe_job_require(state, &args->job, true, "--output OUT.h5");
         if ((args->scale_pairs != NULL) != (args->top_k > 0.0)) {
             argp_error(state, "--scale-pairs NORMS.h5 and --top-k K go together");
+        }
+        if (args->rounds > 0 && args->rule != DPE_DETECT_SEQUENTIAL) {
+            argp_error(state, "--rounds is for --select sequential");
         }
         return 0;
     default:

@@ -25,7 +25,10 @@ enum option_key {
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "Making a table:", 1},
-    {"rank", KEY_RANK, "N", 0, "Take each group's length of rank N (default 1, the best)", 1},
+    {"rank", KEY_RANK, "N", 0,
+     "Take each group's length of rank N (default: the lengths that the detection selected, which "
+     "by the paper's rule are those of rank 1)",
+     1},
     {"top-k", KEY_TOP_K, "K", 0,
      "Key pairs of each head, from NORMS.h5: a count, or a share such as 0.75 (default: all)", 1},
     {"last-k", KEY_LAST_K, "K", 0, "The K pairs that contribute least instead (an ablation)", 1},
@@ -363,7 +366,7 @@ int main(int argc, char **argv)
                "  dpe-export --show table.h5",
     };
     dpe_tool_start(argv[0]);
-    struct export_arguments args = {.rank = 1, .argc = argc, .argv = argv};
+    struct export_arguments args = {.argc = argc, .argv = argv};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     check_usage(&args, &argp, argv[0]);
     struct dpe_error err = {0};

@@ -91,6 +91,24 @@ static dpe_status get(struct gathered *gathered, struct dpe_h5 *file, const char
                : dpe_fail(err, DPE_BAD_DATA, "%s: expected rank %d, found %d", name, rank, found);
 }
 
+/* The lengths and scales that the detection selected; at another length, scales as it would have
+ * made them. */
+static dpe_status keep_lengths(struct gathered *gathered, const struct dpe_table_values *from,
+                               struct dpe_error *err)
+{
+    size_t n = (size_t)from->n_groups;
+    double *effective = keep(gathered, dpe_alloc(n, sizeof *effective));
+    double *scale = keep(gathered, dpe_alloc(n, sizeof *scale));
+    if (effective == NULL || scale == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    memcpy(effective, from->effective_length, n * sizeof *effective);
+    memcpy(scale, from->scale_factor, n * sizeof *scale);
+    gathered->values.effective_length = effective;
+    gathered->values.scale_factor = scale;
+    return DPE_OK;
+}
+
 /* The length of rank `rank` in every group. */
 static dpe_status choose_lengths(struct gathered *gathered, struct dpe_h5 *file, int64_t rank,
                                  struct dpe_error *err)
@@ -175,9 +193,11 @@ static dpe_status from_detection(const struct export_arguments *args,
         memcpy(values->inv_freq, from->inv_freq, pairs * sizeof *from->inv_freq);
         memcpy(values->mask, from->mask, cells);
         values->length = args->length > 0 ? args->length : from->length;
-        status = choose_lengths(gathered, file, args->rank, err);
+        status = args->rank > 0 ? choose_lengths(gathered, file, args->rank, err)
+                                : keep_lengths(gathered, from, err);
     }
-    return status == DPE_OK ? make_scales(gathered, err) : status;
+    bool same = args->rank == 0 && values->length == from->length;
+    return status == DPE_OK && !same ? make_scales(gathered, err) : status;
 }
 
 /* ---------------------------------------------------------------- a profile */
@@ -365,8 +385,9 @@ static dpe_status from_yaml(const struct export_arguments *args, struct export_t
 static dpe_status add_choices(const struct export_arguments *args, int64_t k,
                               struct export_table *table, struct dpe_error *err)
 {
-    dpe_status status =
-        dpe_identity_addf(&table->origin, err, "rank", "%lld", (long long)args->rank);
+    dpe_status status = args->rank > 0 ? dpe_identity_addf(&table->origin, err, "rank", "%lld",
+                                                           (long long)args->rank)
+                                       : dpe_identity_add(&table->origin, "rank", "selected", err);
     if (status == DPE_OK) {
         status = dpe_identity_addf(&table->origin, err, args->last ? "last_k" : "top_k", "%lld",
                                    (long long)k);
@@ -440,7 +461,7 @@ dpe_status export_read(const struct export_arguments *args, struct export_table 
     }
     if (dpe_h5_open(path, &file, NULL) == DPE_OK && dpe_h5_has(file, "/detect/rank")) {
         status = read_detection(args, file, table, err);
-    } else if (args->inputs[1] != NULL || args->rank != 1 || args->length != 0) {
+    } else if (args->inputs[1] != NULL || args->rank != 0 || args->length != 0) {
         status = dpe_fail(err, DPE_USAGE,
                           "%s is no detection: --rank, --length and a profile need one", path);
     } else {

@@ -31,7 +31,8 @@ struct export_arguments {
     const char *inputs[2]; /**< DETECT.h5 [NORMS.h5] or TABLE */
     const char *yaml;      /**< --import-yaml */
     const char *output, *format, *model, *name, *scores;
-    int64_t rank, length; /**< length 0: the detection's */
+    int64_t rank;   /**< 0: the lengths that the detection selected */
+    int64_t length; /**< 0: the detection's */
     double k;             /**< count, or minus a share */
     bool has_k, last, show, check, force;
     int argc;

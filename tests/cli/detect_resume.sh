@@ -105,6 +105,28 @@ for data in /detect/niah/recall /detect/ppl/nll_sum /detect/rank; do
         fail "grown sweep differs in $data: $(head -3 "$work/diff")"
 done
 
+# Group after group: stopped at many places it ends with the same table, and a finished sweep goes on
+# under another rule with the rows it has.
+detect -o "$work/steps.h5" --select sequential --rounds 2 || fail "sequential: $(cat "$work/err")"
+complete "$work/steps.h5" 1
+stops=0
+code=75
+while [ $code = 75 ] && [ $stops -lt 40 ]; do
+    detect -o "$work/stopped.h5" --select sequential --rounds 2 \
+        --time-budget "$(awk -v t="$took" 'BEGIN { printf "%.3f", t / 4000 }')"
+    code=$?
+    stops=$((stops + 1))
+done
+[ $stops -gt 1 ] || fail "the sequential sweep was not stopped once"
+detect -o "$work/stopped.h5" --select sequential --rounds 2 || fail "sequential: $(cat "$work/err")"
+same "$work/steps.h5" "$work/stopped.h5"
+cp "$work/calm.h5" "$work/changed.h5"
+detect -o "$work/changed.h5" --select sequential --rounds 2 || fail "other rule: $(cat "$work/err")"
+for data in /select /detect/rank /table/effective_length /table/scale_factor; do
+    h5diff "$work/steps.h5" "$work/changed.h5" $data >"$work/diff" 2>&1 ||
+        fail "another rule afterwards differs in $data: $(head -3 "$work/diff")"
+done
+
 # A table of another seed, task, corpus or model is not touched.
 cp "$work/calm.h5" "$work/kept.h5"
 cp -r "$work/model" "$work/other"
