@@ -33,8 +33,10 @@ struct dpe_f16 {
 
 #ifdef DPE_EMULATE
 #include "emulate_ptx.h"
+#include "emulate_mma.h"
 #else
 #include "ptx.cuh"
+#include "ptx_mma.cuh"
 
 /** `type *name` = the block's dynamic shared memory, 1024-byte aligned. */
 #define DPE_SHARED(type, name)                                                                     \

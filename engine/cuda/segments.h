@@ -88,10 +88,16 @@ dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_turned_co
                          int64_t start, int64_t rows, struct dpe_walk *walk, struct dpe_error *err);
 void dpe_walk_free(struct dpe_walk *walk);
 
+#ifdef __CUDACC__
+#define DPE_HOST_DEVICE __host__ __device__
+#else
+#define DPE_HOST_DEVICE
+#endif
+
 /** Keys [*lo, *hi) that row r of a block sees in a segment; none when *lo ≥ *hi. */
-static inline void dpe_segment_keys(const struct dpe_query_block *block,
-                                    const struct dpe_segment *segment, int32_t r, int64_t *lo,
-                                    int64_t *hi)
+DPE_HOST_DEVICE static inline void dpe_segment_keys(const struct dpe_query_block *block,
+                                                    const struct dpe_segment *segment, int32_t r,
+                                                    int64_t *lo, int64_t *hi)
 {
     int64_t m = block->query + r;
     *lo = m - segment->far + 1 > segment->first ? m - segment->far + 1 : segment->first;

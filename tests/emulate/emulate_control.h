@@ -23,6 +23,13 @@ struct emulate_counts {
 };
 struct emulate_counts emulate_counts_read(void);
 
+/** Reads of 8 × 16 bytes by ldmatrix since the process started, and how many times more than once
+ *  each of them goes to shared memory because rows share banks. */
+struct emulate_bank_counts {
+    uint64_t reads, conflicts;
+};
+struct emulate_bank_counts emulate_bank_counts_read(void);
+
 #ifdef __cplusplus
 }
 #endif
