@@ -15,6 +15,7 @@ enum option_key {
     KEY_PROMPT_FILE,
     KEY_METHOD,
     KEY_TABLE,
+    KEY_OTHER_MODEL,
     KEY_MAX_NEW,
     KEY_CONTEXT,
     KEY_SCORE,
@@ -32,6 +33,8 @@ static const struct argp_option options_table[] = {
      "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1},
     {"table", KEY_TABLE, "FILE", 0,
      "Run under a DPE table (of dpe-detect or dpe-export) instead of --method", 1},
+    {"other-model", KEY_OTHER_MODEL, NULL, 0,
+     "Apply a table that was measured on other weights of the same shape", 1},
     {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
      "Trained length (default: max_position_embeddings)", 1},
     {"length", KEY_LENGTH, "L", 0,
@@ -99,6 +102,9 @@ static error_t parse_values(int key, char *arg, struct argp_state *state, struct
         parse_choice(state, "--special-in-text", arg,
                      (const char *[]){"error", "literal", "parse", NULL});
         args->special = arg;
+        return 0;
+    case KEY_OTHER_MODEL:
+        args->other_model = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -188,7 +194,9 @@ dpe_status run_make_plan(const struct run *run, int64_t length, struct dpe_plan 
         .angle = DPE_ANGLE_F32,
     };
     if (run->args->table != NULL) {
-        return dpe_job_plan_of_table(run->args->table, &context, plan, err);
+        bool compare = !run->args->other_model && dpe_model_weights(run->model) != NULL;
+        return dpe_job_plan_of_table(run->args->table, &context,
+                                     compare ? dpe_model_fingerprint(run->model) : NULL, plan, err);
     }
     return dpe_plan_make(run->args->method, &context, plan, err);
 }

@@ -15,7 +15,7 @@ struct arguments {
     enum mode mode;
     const char *model, *prompt, *prompt_file, *nll_file, *method, *table, *special;
     int64_t context, max_new, trained_length, length, chunk;
-    bool score_all, raw;
+    bool score_all, raw, other_model;
 };
 
 /** A model, its tokenizer when one is needed, and the lengths everything is computed from. */

@@ -1,67 +1,84 @@
 /* A comparison from its inputs to its last row. */
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "eval_tool.h"
 
-static dpe_status make_plans(struct comparison *comparison, struct dpe_error *err)
+/* An ablation is made at the length of its detection, unless told otherwise. */
+static void choose_lengths(struct comparison *comparison)
 {
     const struct eval_arguments *args = comparison->args;
-    struct dpe_plan_context context = dpe_job_context(&comparison->job, args->job.length);
-    context.official = args->official;
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < args->n_methods && status == DPE_OK; i++) {
-        struct dpe_plan *plan = &comparison->plans[i];
-        status = args->is_table[i] ? dpe_job_plan_of_table(args->methods[i], &context, plan, err)
-                                   : dpe_plan_make(args->methods[i], &context, plan, err);
-        if (status == DPE_OK) {
-            comparison->n_plans++;
-            status = dpe_plan_key(plan, comparison->keys[i], err);
-        }
+    comparison->n_lengths = args->n_lengths;
+    memcpy(comparison->lengths, args->lengths, sizeof comparison->lengths);
+    if (comparison->n_lengths == 0) {
+        comparison->lengths[comparison->n_lengths++] = comparison->ablation.source.length;
     }
-    return status;
 }
 
-static dpe_status open_niah(struct comparison *comparison, struct dpe_error *err)
+static dpe_status open_suites(struct comparison *comparison, struct dpe_error *err)
 {
     const struct eval_arguments *args = comparison->args;
-    struct dpe_niah *niah = NULL;
-    dpe_niah_defaults(&comparison->niah);
-    dpe_status status = DPE_OK;
-    if (args->niah != NULL) {
-        status = dpe_niah_parse(args->niah, &comparison->niah, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_niah_open(&comparison->niah, args->job.length, comparison->job.corpus,
-                               comparison->job.tokenizer, args->job.chat_template, args->job.seed,
-                               &niah, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
-    dpe_niah_format(&comparison->niah, comparison->niah_spec, sizeof comparison->niah_spec);
-    memcpy(comparison->niah_template, dpe_niah_template_hash(niah),
-           sizeof comparison->niah_template);
-    comparison->n_samples = args->job.samples;
-    return dpe_task_niah("niah", niah, comparison->job.tokenizer, &comparison->task, err);
-}
-
-static dpe_status open_ppl(struct comparison *comparison, struct dpe_error *err)
-{
-    const struct eval_arguments *args = comparison->args;
-    int64_t skipped = 0;
+    struct dpe_suite_options options = {
+        .tokenizer = comparison->job.tokenizer,
+        .corpus = comparison->job.corpus,
+        .chat_template = args->job.chat_template,
+        .lengths = comparison->lengths,
+        .n_lengths = (size_t)comparison->n_lengths,
+        .n_samples = args->job.samples,
+        .seed = args->job.seed,
+        .depths = args->depths,
+        .n_depths = (size_t)args->n_depths,
+        .stride = args->stride,
+        .max_tokens = args->max_tokens,
+    };
+    dpe_niah_defaults(&options.niah);
+    options.niah.special = args->special;
     dpe_status status =
-        dpe_task_ppl("ppl", comparison->job.corpus, comparison->job.tokenizer, args->job.length,
-                     comparison->niah.special, &comparison->task, &skipped, err);
-    if (status == DPE_OK) {
-        int64_t books = comparison->task.n_samples;
-        comparison->n_samples = books < args->job.samples ? books : args->job.samples;
-        if (skipped > 0) {
+        args->niah != NULL ? dpe_niah_parse(args->niah, &options.niah, err) : DPE_OK;
+    for (int i = 0; i < args->n_suites && status == DPE_OK; i++) {
+        struct dpe_suite *suite = &comparison->suites[i];
+        status = dpe_suite_open(args->suites[i], &options, suite, err);
+        comparison->n_suites += status == DPE_OK;
+        if (status == DPE_OK && suite->skipped > 0) {
             dpe_log_info("%lld books have fewer than %lld tokens and are left out",
-                         (long long)skipped, (long long)args->job.length);
+                         (long long)suite->skipped,
+                         (long long)comparison->lengths[comparison->n_lengths - 1]);
         }
     }
     return status;
+}
+
+static int length_index(const struct comparison *comparison, int64_t length)
+{
+    int l = 0;
+    while (l + 1 < comparison->n_lengths && comparison->lengths[l] != length) {
+        l++;
+    }
+    return l;
+}
+
+/* The keys of each suite's cells, for those who read rows. */
+static dpe_status place_keys(struct comparison *comparison, struct dpe_error *err)
+{
+    for (int i = 0; i < comparison->n_suites; i++) {
+        const struct dpe_suite *suite = &comparison->suites[i];
+        const char **cells =
+            dpe_alloc((size_t)comparison->n_methods, suite->n_tasks * sizeof *cells);
+        comparison->cells[i] = cells;
+        if (cells == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for keys");
+        }
+        for (int m = 0; m < comparison->n_methods; m++) {
+            for (size_t t = 0; t < suite->n_tasks; t++) {
+                int plan =
+                    m * comparison->n_lengths + length_index(comparison, suite->tasks[t].length);
+                *cells++ = comparison->keys[plan];
+            }
+        }
+    }
+    return DPE_OK;
 }
 
 dpe_status comparison_open(struct comparison *comparison, const struct eval_arguments *args,
@@ -70,13 +87,16 @@ dpe_status comparison_open(struct comparison *comparison, const struct eval_argu
     comparison->args = args;
     dpe_status status = dpe_job_open(&comparison->job, &args->job, false, err);
     if (status == DPE_OK) {
-        status = make_plans(comparison, err);
+        status = comparison_methods(comparison, err);
     }
     if (status == DPE_OK) {
-        status = strcmp(args->suite, "niah") == 0 ? open_niah(comparison, err)
-                                                  : open_ppl(comparison, err);
+        choose_lengths(comparison);
+        status = comparison_plans(comparison, err);
     }
-    return status;
+    if (status == DPE_OK) {
+        status = open_suites(comparison, err);
+    }
+    return status == DPE_OK ? place_keys(comparison, err) : status;
 }
 
 dpe_status comparison_close(struct comparison *comparison, dpe_status status, struct dpe_error *err)
@@ -84,81 +104,278 @@ dpe_status comparison_close(struct comparison *comparison, dpe_status status, st
     for (int i = 0; i < comparison->n_plans; i++) {
         dpe_plan_free(&comparison->plans[i]);
     }
-    if (comparison->task.close != NULL) {
-        dpe_task_close(&comparison->task);
+    for (int i = 0; i < comparison->n_suites; i++) {
+        dpe_suite_close(&comparison->suites[i]);
+        free(comparison->cells[i]);
     }
+    free(comparison->plans);
+    free(comparison->keys);
+    dpe_ablation_free(&comparison->ablation);
     return dpe_job_close(&comparison->job, status, err);
 }
 
-/* Methods and samples may grow; everything else decides a row. */
-static dpe_status start(struct comparison *comparison, struct dpe_error *err)
+/* ---------------------------------------------------------------------------------------- table */
+
+static dpe_status put_methods(const struct comparison *comparison, struct dpe_h5 *table,
+                              struct dpe_error *err)
 {
     const struct eval_arguments *args = comparison->args;
-    const char *const fields[][2] = {
-        {"niah", comparison->niah_spec},
-        {"niah_template", comparison->niah_template},
-    };
-    const struct dpe_job_identity own = {.kind = "eval",
-                                         .suite = args->suite,
-                                         .own = fields,
-                                         .n_own = sizeof fields / sizeof fields[0],
-                                         .length_name = "length",
-                                         .length = args->job.length};
-    dpe_status status =
-        dpe_job_start(&comparison->job, &own, &comparison->plans[0], args->job.length, err);
-    for (int i = 0; i < comparison->n_plans && status == DPE_OK; i++) {
-        status =
-            dpe_run_plan(comparison->job.run, comparison->keys[i], comparison->plans[i].name, err);
+    const struct dpe_column methods = {.path = "/method",
+                                       .type = DPE_COL_STRING,
+                                       .rank = 1,
+                                       .dims = {comparison->n_methods},
+                                       .data = comparison->labels,
+                                       .long_name = "method, as it was asked for",
+                                       .units = "1",
+                                       .is_scale = true};
+    dpe_status status = dpe_h5_put(table, &methods, err);
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"seed", (int64_t)args->job.seed},
+                   {"trained_length", comparison->job.trained_length},
+                   {"official", args->official}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
+        status = dpe_h5_attr_i64(table, "/eval", numbers[i].name, numbers[i].value, err);
     }
-    return status;
+    return status == DPE_OK
+               ? dpe_h5_attr_text(table, "/eval", "against", comparison->labels[0], err)
+               : status;
+}
+
+static dpe_status put_ablation(const struct comparison *comparison, struct dpe_h5 *table,
+                               struct dpe_error *err)
+{
+    const char *axis[EVAL_MAX_METHODS];
+    double value[EVAL_MAX_METHODS];
+    int64_t k[EVAL_MAX_METHODS];
+    for (int m = 0; m < comparison->n_methods; m++) {
+        axis[m] = comparison->methods[m].step->axis;
+        value[m] = comparison->methods[m].step->value;
+        k[m] = comparison->methods[m].step->k;
+    }
+    const struct dpe_column columns[] = {
+        {.path = "/ablate/axis",
+         .type = DPE_COL_STRING,
+         .data = axis,
+         .long_name = "what the step varies"},
+        {.path = "/ablate/value",
+         .type = DPE_COL_F64,
+         .data = value,
+         .long_name = "rank, pairs, or tokens of a window or scaled length"},
+        {.path = "/ablate/k",
+         .type = DPE_COL_I64,
+         .data = k,
+         .long_name = "pairs of each head that move, -1 = those of the detection"},
+    };
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0] && status == DPE_OK; i++) {
+        struct dpe_column column = columns[i];
+        column.rank = 1;
+        column.dims[0] = comparison->n_methods;
+        column.scales[0] = "/method";
+        column.units = "1";
+        status = dpe_h5_put(table, &column, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_text(table, "/ablate", "what", comparison->args->what, err);
+    }
+    const char *slash = strrchr(comparison->args->methods[0], '/');
+    return status == DPE_OK
+               ? dpe_h5_attr_text(table, "/ablate", "table",
+                                  slash != NULL ? slash + 1 : comparison->args->methods[0], err)
+               : status;
+}
+
+/* dpe_run_fill; `user` is a struct comparison. */
+static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    const struct comparison *comparison = user;
+    const struct eval_arguments *args = comparison->args;
+    dpe_status status = put_methods(comparison, table, err);
+    for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
+        struct dpe_results results = {0};
+        const struct dpe_suite *suite = &comparison->suites[i];
+        status =
+            dpe_results_collect(&results, suite, comparison->labels, comparison->n_methods,
+                                comparison->cells[i], comparison->job.run, args->job.seed, err);
+        if (status == DPE_OK && strcmp(suite->name, "niah_grid") == 0) {
+            status = dpe_results_put_grid(&results, args->depths, args->n_depths, table, err);
+        } else if (status == DPE_OK) {
+            status = dpe_results_put(&results, table, err);
+        }
+        dpe_results_free(&results);
+    }
+    if (status == DPE_OK && args->what != NULL) {
+        status = put_ablation(comparison, table, err);
+    }
+    return status == DPE_OK
+               ? dpe_h5_attr_text(table, "/", "title",
+                                  args->what != NULL ? "A detection, varied one thing at a time"
+                                                     : "Position methods on the same samples",
+                                  err)
+               : status;
+}
+
+/* ----------------------------------------------------------------------------------------- rows */
+
+/* Methods, lengths and samples may grow; everything else decides a row. */
+static dpe_status start(struct comparison *comparison, struct dpe_error *err)
+{
+    enum { MAX_FIELDS = 64 };
+    const char *own[MAX_FIELDS][2];
+    char names[MAX_FIELDS][48];
+    char suites[EVAL_MAX_SUITES * sizeof comparison->suites[0].name] = "";
+    size_t n = 0;
+    for (int i = 0; i < comparison->n_suites; i++) {
+        const struct dpe_suite *suite = &comparison->suites[i];
+        size_t used = strlen(suites);
+        snprintf(suites + used, sizeof suites - used, "%s%s", i == 0 ? "" : ",", suite->name);
+        for (size_t k = 0; k < suite->parameters.n && n < MAX_FIELDS; k++, n++) {
+            snprintf(names[n], sizeof names[n], "%s_%s", suite->name,
+                     suite->parameters.fields[k].name);
+            own[n][0] = names[n];
+            own[n][1] = suite->parameters.fields[k].value;
+        }
+    }
+    const struct dpe_job_identity identity = {
+        .kind = "eval", .suite = suites, .own = (const char *const(*)[2])own, .n_own = n};
+    return dpe_job_start(&comparison->job, &identity, &comparison->plans[0],
+                         comparison->lengths[comparison->n_lengths - 1], err);
+}
+
+/* Items of the work point to (suite, task) through this. */
+struct worklist {
+    const struct comparison *comparison;
+    const struct dpe_suite_task **tasks; /* [n_tasks] of all suites */
+    const char **names;
+    double *cost;
+    const struct dpe_plan **plans; /* [n_plans] */
+    const char **keys;
+    struct dpe_item *items;
+    int n_tasks;
+    size_t n_items;
+};
+
+static void worklist_free(struct worklist *list)
+{
+    free(list->tasks);
+    free(list->names);
+    free(list->cost);
+    free(list->plans);
+    free(list->keys);
+    free(list->items);
 }
 
 static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
                            struct dpe_row *row, struct dpe_error *err)
 {
-    const struct comparison *comparison = user;
-    return dpe_task_row(&comparison->task, session, comparison->keys[item->plan], item->sample, row,
-                        err);
+    const struct worklist *list = user;
+    return dpe_task_row(&list->tasks[item->task]->task, session, list->comparison->keys[item->plan],
+                        item->sample, row, err);
+}
+
+static dpe_status fill_list(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    const struct worklist *list = user;
+    return fill((void *)(uintptr_t)list->comparison, table, err);
+}
+
+static dpe_status worklist_allocate(struct worklist *list, struct dpe_error *err)
+{
+    const struct comparison *comparison = list->comparison;
+    size_t n_tasks = 0;
+    size_t rows = 0;
+    for (int i = 0; i < comparison->n_suites; i++) {
+        n_tasks += comparison->suites[i].n_tasks;
+        for (size_t t = 0; t < comparison->suites[i].n_tasks; t++) {
+            rows += (size_t)comparison->suites[i].tasks[t].n_samples;
+        }
+    }
+    size_t n_plans = (size_t)comparison->n_plans;
+    list->tasks = dpe_alloc(n_tasks, sizeof *list->tasks);
+    list->names = dpe_alloc(n_tasks, sizeof *list->names);
+    list->cost = dpe_alloc(n_tasks, sizeof *list->cost);
+    list->plans = dpe_alloc(n_plans, sizeof *list->plans);
+    list->keys = dpe_alloc(n_plans, sizeof *list->keys);
+    list->items = dpe_alloc(rows, (size_t)comparison->n_methods * sizeof *list->items);
+    if (list->tasks == NULL || list->names == NULL || list->cost == NULL || list->plans == NULL ||
+        list->keys == NULL || list->items == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu samples", rows);
+    }
+    return DPE_OK;
 }
 
 /* Sample after sample under every method, so that a comparison that stops early is still one. */
-static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
+static void worklist_fill(struct worklist *list)
 {
-    const char *names[1] = {comparison->task.name};
-    const struct dpe_plan *plans[EVAL_MAX_METHODS];
-    const char *keys[EVAL_MAX_METHODS];
-    size_t n_items = 0;
-    struct dpe_item *items =
-        dpe_alloc((size_t)comparison->n_samples, (size_t)comparison->n_plans * sizeof *items);
-    if (items == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples",
-                        (long long)comparison->n_samples);
-    }
+    const struct comparison *comparison = list->comparison;
     for (int p = 0; p < comparison->n_plans; p++) {
-        plans[p] = &comparison->plans[p];
-        keys[p] = comparison->keys[p];
+        list->plans[p] = &comparison->plans[p];
+        list->keys[p] = comparison->keys[p];
     }
-    for (int64_t s = 0; s < comparison->n_samples; s++) {
-        for (int p = 0; p < comparison->n_plans; p++) {
-            items[n_items++] = (struct dpe_item){.plan = p, .sample = s};
+    for (int i = 0; i < comparison->n_suites; i++) {
+        for (size_t t = 0; t < comparison->suites[i].n_tasks; t++) {
+            const struct dpe_suite_task *task = &comparison->suites[i].tasks[t];
+            int at = list->n_tasks++;
+            list->tasks[at] = task;
+            list->names[at] = task->task.name;
+            list->cost[at] = (double)task->length;
+            int length = length_index(comparison, task->length);
+            for (int64_t s = 0; s < task->n_samples; s++) {
+                for (int m = 0; m < comparison->n_methods; m++) {
+                    list->items[list->n_items++] = (struct dpe_item){
+                        .task = at, .plan = m * comparison->n_lengths + length, .sample = s};
+                }
+            }
         }
     }
-    const struct dpe_work work = {
-        .name = comparison->args->suite,
-        .n_tasks = 1,
-        .tasks = names,
-        .n_plans = comparison->n_plans,
-        .plans = plans,
-        .keys = keys,
-        .items = items,
-        .n_items = n_items,
-        .capacity = comparison->args->job.length,
-        .user = comparison,
-        .row = make_row,
-        .fill = comparison_fill,
-    };
-    dpe_status status = dpe_job_rows(&comparison->job, &work, err);
-    free(items);
+}
+
+static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
+{
+    struct worklist list = {.comparison = comparison};
+    dpe_status status = worklist_allocate(&list, err);
+    if (status == DPE_OK) {
+        worklist_fill(&list);
+        const struct dpe_work work = {
+            .name = comparison->args->what != NULL ? "ablate" : "compare",
+            .n_tasks = list.n_tasks,
+            .tasks = list.names,
+            .n_plans = comparison->n_plans,
+            .plans = list.plans,
+            .keys = list.keys,
+            .items = list.items,
+            .n_items = list.n_items,
+            .capacity = comparison->lengths[comparison->n_lengths - 1],
+            .user = &list,
+            .row = make_row,
+            .fill = fill_list,
+            .cost = list.cost,
+        };
+        status = dpe_job_rows(&comparison->job, &work, err);
+    }
+    worklist_free(&list);
+    return status;
+}
+
+static dpe_status print(const struct comparison *comparison, struct dpe_error *err)
+{
+    const struct eval_arguments *args = comparison->args;
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
+        struct dpe_results results = {0};
+        const struct dpe_suite *suite = &comparison->suites[i];
+        status =
+            dpe_results_collect(&results, suite, comparison->labels, comparison->n_methods,
+                                comparison->cells[i], comparison->job.run, args->job.seed, err);
+        if (status == DPE_OK && strcmp(suite->name, "niah_grid") == 0) {
+            eval_print_grid(&results, args->depths, args->n_depths);
+        } else if (status == DPE_OK) {
+            eval_print(&results, args->details);
+        }
+        dpe_results_free(&results);
+    }
     return status;
 }
 
@@ -169,6 +386,6 @@ dpe_status comparison_run(struct comparison *comparison, struct dpe_error *err)
         return status;
     }
     status = run_rows(comparison, err);
-    status = dpe_job_finish(&comparison->job, status, comparison_fill, comparison, err);
-    return status == DPE_OK ? comparison_print(comparison, err) : status;
+    status = dpe_job_finish(&comparison->job, status, fill, comparison, err);
+    return status == DPE_OK ? print(comparison, err) : status;
 }

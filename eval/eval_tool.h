@@ -5,32 +5,66 @@
 #ifndef DPE_EVAL_TOOL_H
 #define DPE_EVAL_TOOL_H
 
-#include "eval.h"
+#include "ablation.h"
 #include "job.h"
+#include "results.h"
 
-enum { EVAL_MAX_METHODS = 64 };
+enum {
+    EVAL_MAX_METHODS = 64,
+    EVAL_MAX_SUITES = 8,
+    EVAL_MAX_LENGTHS = 32,
+    EVAL_MAX_DEPTHS = 64,
+};
 
 /** The command line. */
 struct eval_arguments {
     struct dpe_job_options job;
-    const char *suite, *niah;
+    const char *suites[EVAL_MAX_SUITES];
+    int n_suites;
     const char *methods[EVAL_MAX_METHODS]; /**< specs, or files of tables */
     bool is_table[EVAL_MAX_METHODS];
     int n_methods;
-    bool official;
+    int64_t lengths[EVAL_MAX_LENGTHS]; /**< ascending, distinct */
+    int n_lengths;
+    bool official, other_model, details;
+    const char *niah; /**< spec, NULL: the defaults */
+    enum dpe_special_policy special;
+    bool grid;
+    double depths[EVAL_MAX_DEPTHS]; /**< ascending, distinct */
+    int n_depths;
+    int64_t stride, max_tokens;
+    const char *what, *norms; /**< ablate; its table is methods[0] */
+    double values[EVAL_MAX_METHODS];
+    int n_values;
+};
+
+/** Parse `dpe-eval COMMAND OPTION…`; ends the process on usage errors and --help. Returns the
+ *  command's work. */
+void eval_parse(int argc, char **argv, struct eval_arguments *args);
+
+/** A row of a comparison. */
+struct eval_method {
+    char label[160];
+    const char *spec, *table;             /**< one of these, */
+    const struct dpe_ablation_step *step; /**< or this */
 };
 
 /** Everything a comparison needs, in the order in which it is opened. */
 struct comparison {
     const struct eval_arguments *args;
     struct dpe_job job;
-    struct dpe_niah_params niah;
-    char niah_spec[256], niah_template[65];
-    struct dpe_task task;
-    int64_t n_samples;
-    struct dpe_plan plans[EVAL_MAX_METHODS];
-    char keys[EVAL_MAX_METHODS][33];
-    int n_plans;
+    struct dpe_ablation ablation; /**< empty but for ablate */
+    struct eval_method methods[EVAL_MAX_METHODS];
+    const char *labels[EVAL_MAX_METHODS];
+    int n_methods;
+    int64_t lengths[EVAL_MAX_LENGTHS];
+    int n_lengths;
+    struct dpe_suite suites[EVAL_MAX_SUITES];
+    int n_suites;
+    struct dpe_plan *plans;              /**< [n_methods][n_lengths] */
+    int n_plans;                         /**< made so far */
+    char (*keys)[33];                    /**< of the plans */
+    const char **cells[EVAL_MAX_SUITES]; /**< [n_methods][tasks of the suite]: keys */
 };
 dpe_status comparison_open(struct comparison *comparison, const struct eval_arguments *args,
                            struct dpe_error *err);
@@ -40,10 +74,15 @@ dpe_status comparison_run(struct comparison *comparison, struct dpe_error *err);
 dpe_status comparison_close(struct comparison *comparison, dpe_status status,
                             struct dpe_error *err);
 
-/** The /eval part of the table (dpe_run_fill; `comparison` is a struct comparison). */
-dpe_status comparison_fill(void *comparison, struct dpe_h5 *table, struct dpe_error *err);
-/** A line per method: mean, interval, paired difference to the first. */
-dpe_status comparison_print(const struct comparison *comparison, struct dpe_error *err);
+/** Labels of --method and --table, or the steps of an ablation. */
+dpe_status comparison_methods(struct comparison *comparison, struct dpe_error *err);
+/** The plans of all methods at all lengths. */
+dpe_status comparison_plans(struct comparison *comparison, struct dpe_error *err);
+
+/** Print a suite's table: methods by tasks, then intervals and paired differences. */
+void eval_print(const struct dpe_results *results, bool details);
+/** Print a heat map of each method: depths by lengths. */
+void eval_print_grid(const struct dpe_results *results, const double *depths, int n_depths);
 
 /** The sub-command `score`: argv[0] is "score", the rest its options. Returns the exit code. */
 int eval_score_main(int argc, char **argv);

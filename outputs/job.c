@@ -33,8 +33,9 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
                                   : dpe_model_config(job->model)->max_position;
         status = dpe_tokenizer_open(options->model, &job->tokenizer, err);
     }
-    return status == DPE_OK ? dpe_corpus_open(options->corpus, &corpus_options, &job->corpus, err)
-                            : status;
+    return status == DPE_OK && options->corpus != NULL
+               ? dpe_corpus_open(options->corpus, &corpus_options, &job->corpus, err)
+               : status;
 }
 
 struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length)
@@ -82,7 +83,7 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
         {"suite", own->suite},
         {"model", dpe_model_fingerprint(job->model)},
         {"tokenizer", dpe_tokenizer_fingerprint(job->tokenizer)},
-        {"corpus", dpe_corpus_fingerprint(job->corpus)},
+        {"corpus", job->corpus != NULL ? dpe_corpus_fingerprint(job->corpus) : NULL},
     };
     const char *const last[][2] = {
         {"device", options->tool.device != NULL ? options->tool.device : "cpu"},
@@ -104,7 +105,7 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
             }
         }
     }
-    if (status == DPE_OK) {
+    if (status == DPE_OK && own->length_name != NULL) {
         status = dpe_identity_addf(identity, err, own->length_name, "%lld", (long long)own->length);
     }
     return status == DPE_OK
@@ -127,7 +128,7 @@ static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *ident
     if (status == DPE_OK) {
         status = dpe_identity_add(&info, "model_folder", args->model, err);
     }
-    if (status == DPE_OK) {
+    if (status == DPE_OK && args->corpus != NULL) {
         status = dpe_identity_add(&info, "corpus_path", args->corpus, err);
     }
     if (status == DPE_OK) {
@@ -209,8 +210,22 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
 
 /* --------------------------------------------------------------------------------------- tables */
 
+static dpe_status check_fingerprint(const struct dpe_table_values *values, const char *fingerprint,
+                                    struct dpe_error *err)
+{
+    if (fingerprint == NULL || strcmp(values->model_fingerprint, fingerprint) == 0) {
+        return DPE_OK;
+    }
+    return dpe_fail(
+        err, DPE_BAD_DATA,
+        "measured on the model %.16s…, this one is %.16s…: same shape, other weights or "
+        "configuration; --other-model applies it all the same",
+        values->model_fingerprint, fingerprint);
+}
+
 dpe_status dpe_job_plan_of_table(const char *path, const struct dpe_plan_context *context,
-                                 struct dpe_plan *plan, struct dpe_error *err)
+                                 const char *fingerprint, struct dpe_plan *plan,
+                                 struct dpe_error *err)
 {
     struct dpe_table *table = NULL;
     char why[DPE_TABLE_MESSAGE];
@@ -219,6 +234,12 @@ dpe_status dpe_job_plan_of_table(const char *path, const struct dpe_plan_context
         return dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
     }
     dpe_status status = dpe_plan_of_table(dpe_table_values(table), context, plan, err);
+    if (status == DPE_OK) {
+        status = check_fingerprint(dpe_table_values(table), fingerprint, err);
+        if (status != DPE_OK) {
+            dpe_plan_free(plan);
+        }
+    }
     dpe_table_close(table);
     return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
 }

@@ -66,7 +66,7 @@ struct dpe_job {
     double last_snapshot, snapshot_cost;
 };
 
-/** Open model, tokenizer and corpus, all borrowed by others until dpe_job_close, and check what can
+/** Open model, tokenizer and corpus (if one is given), all borrowed by others until dpe_job_close, and check what can
  *  be checked of the output: DPE_CANNOT_CREATE when --force would replace a file of the model's or
  *  the corpus's. `config_only` leaves the weights alone (dry runs). Errors of the openings. Close
  *  with dpe_job_close, after an error too. */
@@ -83,7 +83,7 @@ struct dpe_job_identity {
     const char *suite;           /**< NULL: has none */
     const char *const (*own)[2]; /**< [n_own] name, value */
     size_t n_own;
-    const char *length_name;
+    const char *length_name; /**< NULL: has none */
     int64_t length;
 };
 dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_identity *own,
@@ -161,8 +161,11 @@ dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct
 
 /* --------------------------------------------------------------------------------------- tables */
 
-/** The plan that a file of dpe-detect or dpe-export describes; errors name the file. */
+/** The plan that a file of dpe-detect or dpe-export describes; errors name the file. DPE_BAD_DATA
+ *  when it was measured on a model with another fingerprint than `fingerprint` (NULL: not
+ *  compared), and as dpe_plan_of_table. */
 dpe_status dpe_job_plan_of_table(const char *path, const struct dpe_plan_context *context,
-                                 struct dpe_plan *plan, struct dpe_error *err);
+                                 const char *fingerprint, struct dpe_plan *plan,
+                                 struct dpe_error *err);
 
 #endif

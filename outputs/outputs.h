@@ -222,8 +222,9 @@ void dpe_h5_close(struct dpe_h5 *table);
 
 struct dpe_table_values;
 /** The position plan that a DPE table (dpe_table.h) describes, for the lengths it was made for;
- *  of `context` the configuration, `official` and `angle` are used. DPE_BAD_DATA when its shape is
- *  not the model's. */
+ *  of `context` the configuration, `official` and `angle` are used. DPE_BAD_DATA when layers,
+ *  heads, KV heads or head dimension are not the model's, or its own frequencies and attention
+ *  scaling are not those that the table was made with (to 1e-5). */
 dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
                              struct dpe_error *err);

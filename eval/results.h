@@ -1,0 +1,61 @@
+/**
+ * @file results.h
+ * Rows of one suite under several methods as arrays, and what follows from them. Used inside eval/
+ * and by dpe-eval.
+ */
+#ifndef DPE_RESULTS_H
+#define DPE_RESULTS_H
+
+#include "eval.h"
+
+/** Arrays are owned, row-major; m = method, t = task of the suite, s = sample, b = bucket. What was
+ *  not run, or gave no finite value, is NaN and −1. */
+struct dpe_results {
+    const struct dpe_suite *suite;   /**< borrowed */
+    const char *const *method_names; /**< borrowed [n_methods] */
+    const char *const *keys;         /**< borrowed [m][t]: row keys of the plans */
+    int n_methods, n_tasks;
+    int64_t n_samples;               /**< of the task that has most */
+    int64_t n_rows;                  /**< that are there */
+    int32_t *status;                 /**< [m][t][s] enum dpe_row_status, −1 = not run */
+    double *score;                   /**< [m][t][s]; perplexity: nats per token */
+    double *half;                    /**< [m][t][s] */
+    double *nll_sum;                 /**< [m][t][s] */
+    int64_t *n_tokens;               /**< [m][t][s] */
+    int64_t *n_words;                /**< [m][t][s] */
+    int n_positions;                 /**< buckets of the row that has most, 0 = no perplexity */
+    double *bucket_nll;              /**< [m][t][s][b] nats */
+    struct dpe_interval *mean;       /**< [m][t] of the score; perplexity by token */
+    struct dpe_interval *word;       /**< [m][t] perplexity by word */
+    struct dpe_interval *difference; /**< [m][t] score − score of the first method, paired */
+    double *half_mean;               /**< [m][t] */
+    double *p_value;                 /**< [m][t] sign-flip test of that difference */
+    double *position_mean;           /**< [m][t][b] perplexity of a bucket's tokens */
+};
+
+/** Collect the rows of `run` and compute everything. Zero-initialise `results`, free it after
+ *  failures too. `seed` is of the resampling. DPE_NO_MEMORY. */
+dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_suite *suite,
+                               const char *const *method_names, int n_methods,
+                               const char *const *keys, const struct dpe_run *run, uint64_t seed,
+                               struct dpe_error *err);
+void dpe_results_free(struct dpe_results *results);
+
+/** Categories of a suite in the order of their first task, "overall" last: at most `size` names are
+ *  written (borrowed); returns how many there are, 0 when the suite has none. */
+int dpe_results_categories(const struct dpe_suite *suite, const char **names, int size);
+/** Mean of the means of a method's tasks in a category ("overall": all) at a length; NaN when one
+ *  is missing or there are none. */
+double dpe_results_category(const struct dpe_results *results, int method, const char *category,
+                            int64_t length);
+/** Distinct lengths of a suite's tasks, ascending: at most `size` are written; returns how many. */
+int dpe_results_lengths(const struct dpe_suite *suite, int64_t *lengths, int size);
+
+/** Write /eval/SUITE (outputs/SCHEMA.md, "Comparison"); /method is there. */
+dpe_status dpe_results_put(const struct dpe_results *results, struct dpe_h5 *table,
+                           struct dpe_error *err);
+/** The same for the suite niah_grid: depths [n_depths] as it was opened with. */
+dpe_status dpe_results_put_grid(const struct dpe_results *results, const double *depths,
+                                int n_depths, struct dpe_h5 *table, struct dpe_error *err);
+
+#endif
