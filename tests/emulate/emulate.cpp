@@ -16,6 +16,7 @@
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
+const char *(*emulate_block_left)(void);
 
 namespace
 {
@@ -322,6 +323,12 @@ void run_block(void)
     }
     if (!failed) {
         check_canaries();
+    }
+    const char *left = failed || emulate_block_left == NULL ? NULL : emulate_block_left();
+    if (left != NULL) {
+        snprintf(story, sizeof story, "block (%u, %u, %u) ended with %s", blockIdx.x, blockIdx.y,
+                 blockIdx.z, left);
+        failed = true;
     }
 }
 

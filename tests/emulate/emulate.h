@@ -123,6 +123,10 @@ uint32_t emulate_shared_address(const void *pointer, const char *file, int line)
 /** The memory behind an address; fails unless [address, address + bytes) lies inside. */
 void *emulate_shared_pointer(uint32_t address, size_t bytes, const char *file, int line);
 
+/** When set, asked after the last thread of a block has ended: NULL, or what it should not have
+ * left behind. */
+extern const char *(*emulate_block_left)(void);
+
 /** Wait until ready(state) is true; it is asked whenever no thread can go on otherwise, and first
  *  of all. `what` is told in a deadlock. */
 void emulate_wait(bool (*ready)(void *state), void *state, const char *what, const char *file,

@@ -1,0 +1,53 @@
+/**
+ * @file emulate_sm90_kernels.h
+ * The launches of emulate_sm90_kernels.cu; each returns what dpe_launch does.
+ */
+#ifndef DPE_EMULATE_SM90_KERNELS_H
+#define DPE_EMULATE_SM90_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A tensor [n3][n2][n1][n0] of 2-byte elements without gaps, and one box of it. */
+struct emulate_box {
+    int n[4], box[4], at[4];
+};
+/** The box as it lies in shared memory, its bytes behind one another. */
+int emulate_tensor_box(const uint16_t *tensor, const struct emulate_box *box, uint16_t *shared);
+
+/** One product m64 n128 (or n64, n160) k16 over shared memory as the caller laid it out. */
+struct emulate_product {
+    int n;
+    bool bf16, b_n_major, accumulate;
+    uint64_t a, b;               /**< descriptors with addresses relative to `shared` */
+    const uint32_t *a_registers; /**< [128][4]: A from registers when not NULL */
+};
+/** shared: 32 KiB; d [128][n / 2], in and out. */
+int emulate_product_run(const struct emulate_product *product, const uint16_t *shared, float *d);
+
+enum emulate_sm90_wrong_kind {
+    EMULATE_SM90_NO_INIT,        /**< an arrival at a barrier that nobody made */
+    EMULATE_SM90_ARRIVALS,       /**< one arrival too many in a phase */
+    EMULATE_SM90_BYTES,          /**< bytes expected that no copy brings */
+    EMULATE_SM90_NO_FENCE,       /**< a second product after a wait */
+    EMULATE_SM90_EARLY_PRODUCT,  /**< a product over a copy that is due */
+    EMULATE_SM90_EARLY_COPY,     /**< a copy over what a product reads */
+    EMULATE_SM90_MISALIGNED,     /**< a swizzled copy to an address that is no multiple of 1024 */
+    EMULATE_SM90_REGISTERS,      /**< fewer registers taken than the group has */
+    EMULATE_SM90_MANY_REGISTERS, /**< more registers than the block has */
+    EMULATE_SM90_NO_WAIT,        /**< a block that ends while a product is under way */
+};
+int emulate_sm90_wrong(enum emulate_sm90_wrong_kind kind);
+/** Phases of a barrier of two arrivals and 128 bytes: what waiting for a parity says at five
+ * points, seen [5]; and an accumulator between issue and wait, early [1]. */
+int emulate_sm90_phases(int *seen);
+int emulate_sm90_early(float *early);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
