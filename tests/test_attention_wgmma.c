@@ -1,0 +1,156 @@
+/* The Hopper attention kernel, its very source run by the emulator, against the reference backend.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "emulate_control.h"
+#include "near.h"
+#include "plan_cases.h"
+
+#include "attention_wgmma.h"
+#include "flash_case.h"
+
+static struct dpe_config config_of(const struct flash_shape *s)
+{
+    return (struct dpe_config){
+        .model_type = "llama",
+        .n_layers = 1,
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .max_position = 64,
+        .rope = {.type = DPE_ROPE_DEFAULT, .theta = 10000.0},
+    };
+}
+
+/* One plan case through one variant; counters or NULL. */
+static void run_case(const struct flash_shape *shape, int variant, int plan_case, int64_t window,
+                     int32_t *counters)
+{
+    char what[256];
+    struct dpe_plan plan;
+    const struct dpe_config config = config_of(shape);
+    plan_case_make(plan_case, window, &config, &plan);
+    snprintf(what, sizeof what, "%s: %s, window %d, head_dim %d, %s, heads %d/%d, rows %d + %d",
+             dpe_attention_wgmma_variant(shape->head_dim, variant), plan_cases[plan_case],
+             (int)window, (int)shape->head_dim, shape->dtype == DPE_BF16 ? "bf16" : "f16",
+             (int)shape->n_heads, (int)shape->n_kv_heads, (int)shape->start, (int)shape->rows);
+    struct flash_case c =
+        flash_case_make(shape, plan, dpe_attention_wgmma_shape(shape->head_dim, variant));
+    emulate_set_seed(shape->seed);
+    if (dpe_attention_wgmma(&c.call, variant, counters, NULL) != 0) {
+        fail_msg("%s: %s", what, emulate_error());
+    }
+    flash_case_check(&c, what);
+    flash_case_free(&c);
+}
+
+/* Query heads, KV heads. */
+static const int64_t heads[4][2] = {{2, 1}, {3, 3}, {3, 1}, {4, 2}};
+
+static struct flash_shape random_shape(struct dpe_rng *rng, int64_t head_dim, int64_t longest)
+{
+    const int64_t *h = heads[dpe_rng_below(rng, 4)];
+    return (struct flash_shape){
+        .dtype = dpe_rng_below(rng, 2) == 0 ? DPE_BF16 : DPE_F16,
+        .n_heads = h[0],
+        .n_kv_heads = h[1],
+        .head_dim = head_dim,
+        .start = dpe_rng_below(rng, 2) == 0 ? 0 : 1 + dpe_rng_below(rng, 150),
+        .rows = 1 + dpe_rng_below(rng, (uint32_t)longest),
+        .seed = dpe_rng_u32(rng),
+    };
+}
+
+/* Every plan, lengths and heads at random, by the variant that is used. */
+static void every_plan(void **state)
+{
+    int32_t counters[2] = {0, 0};
+    struct dpe_rng rng;
+    (void)state;
+    dpe_rng_seed(&rng, 31, 1);
+    for (int i = 0; i < PLAN_CASES; i++) {
+        for (int64_t d = 64; d <= 128; d += 64) {
+            struct flash_shape shape = random_shape(&rng, d, 200);
+            run_case(&shape, 0, i, 3 + dpe_rng_below(&rng, 100), counters);
+            assert_true(counters[0] == 0 && counters[1] == 0);
+        }
+    }
+}
+
+/* Windows, chunks and lengths on, before and after the edges of tiles, by every variant. */
+static void edges(void **state)
+{
+    static const int cases[4] = {0, 1, 2, 7}; /* rope, dpe, dca, self-extend */
+    struct dpe_rng rng;
+    (void)state;
+    dpe_rng_seed(&rng, 32, 1);
+    for (int64_t d = 64; d <= 128; d += 64) {
+        for (int v = 0; dpe_attention_wgmma_variant(d, v) != NULL; v++) {
+            struct dpe_tile_shape tile = dpe_attention_wgmma_shape(d, v);
+            for (int off = -1; off <= 1; off++) {
+                struct flash_shape shape = {
+                    .dtype = off == 0 ? DPE_F16 : DPE_BF16,
+                    .n_heads = 2,
+                    .n_kv_heads = 1,
+                    .head_dim = d,
+                    .start = v % 2 == 0 ? 0 : tile.keys + off,
+                    .rows = tile.rows + tile.keys + off,
+                    .seed = dpe_rng_u32(&rng),
+                };
+                run_case(&shape, v, cases[(v + off + 1) % 4], tile.keys + off, NULL);
+            }
+        }
+    }
+}
+
+/* Long walks of unmasked tiles, many items per block, several orders of the threads. */
+static void long_walks(void **state)
+{
+    int32_t counters[2] = {0, 0};
+    (void)state;
+    for (int v = 0; dpe_attention_wgmma_variant(128, v) != NULL; v++) {
+        struct flash_shape shape = {
+            .dtype = DPE_BF16,
+            .n_heads = 4,
+            .n_kv_heads = 2,
+            .head_dim = 128,
+            .start = 517,
+            .rows = 203,
+            .seed = (uint64_t)(40 + v),
+        };
+        run_case(&shape, v, 1, 150, v % 2 == 0 ? counters : NULL);
+        shape.seed = 0;
+        run_case(&shape, v, 2, 190, v % 2 == 0 ? NULL : counters);
+    }
+    assert_true(counters[0] == 0 && counters[1] == 0);
+}
+
+static void refuses(void **state)
+{
+    struct dpe_flash call = {.dtype = DPE_BF16, .head_dim = 96, .n_heads = 1, .n_kv_heads = 1};
+    (void)state;
+    assert_null(dpe_attention_wgmma_variant(96, 0));
+    assert_int_equal(dpe_attention_wgmma_shape(96, 0).rows, 0);
+    assert_int_not_equal(dpe_attention_wgmma(&call, 0, NULL, NULL), 0);
+    call.head_dim = 128;
+    call.dtype = DPE_F32;
+    assert_int_not_equal(dpe_attention_wgmma(&call, 0, NULL, NULL), 0);
+    call.dtype = DPE_F16;
+    assert_int_not_equal(dpe_attention_wgmma(&call, 99, NULL, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_plan),
+        cmocka_unit_test(edges),
+        cmocka_unit_test(long_walks),
+        cmocka_unit_test(refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
