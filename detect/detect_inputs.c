@@ -174,7 +174,10 @@ dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
                                          .n_own = sizeof fields / sizeof fields[0],
                                          .length_name = "length",
                                          .length = args->job.length};
-    return dpe_job_start(&inputs->job, &own, &inputs->grid.configs[0].plan, args->job.length, err);
+    const struct dpe_plan *plan = &inputs->grid.configs[0].plan;
+    dpe_status status = dpe_job_fit_batch(&inputs->job, plan, args->job.length, args->batch, err);
+    return status == DPE_OK ? dpe_job_start(&inputs->job, &own, plan, args->job.length, err)
+                            : status;
 }
 
 void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)

@@ -5,7 +5,6 @@
 
 #include "detect_tool.h"
 
-enum { PER_ROUND = 4 };
 static const double nonfinite_limit = 0.05;
 
 struct sweep {
@@ -16,11 +15,19 @@ struct sweep {
     int64_t planned[2];           /* rows of the whole sweep, per task */
     double cost[2];               /* operations of a row */
     const struct dpe_task *tasks; /* of the list at work */
-    const char *const *keys;
-    double *sum, *weight; /* [configs] of the deciding task: what the live line ranks */
-    int64_t *best;        /* [groups] */
+    double *sum, *weight;         /* [configs] of the deciding task: what the live line ranks */
+    int64_t *best;                /* [groups] */
     bool sweeping, complete;
+    const struct dpe_work *work; /* at work */
+    struct ahead ahead;
 };
+
+/* Samples of a plan before the next plan's turn. */
+static int64_t per_round_of(const struct detect_inputs *inputs)
+{
+    enum { LEAST = 4 };
+    return inputs->args->batch > LEAST ? inputs->args->batch : LEAST;
+}
 
 /* A list of rows: every plan on these samples. */
 struct stage {
@@ -71,11 +78,12 @@ static void live_line(void *user, const struct dpe_work_progress *work, int widt
         int64_t samples = item->sample - sweep->first[item->task] + 1;
         most = samples > most ? samples : most;
     }
-    int64_t round = last != NULL ? (last->sample - sweep->first[last->task]) / PER_ROUND : 0;
+    int64_t per_round = per_round_of(sweep->inputs);
+    int64_t round = last != NULL ? (last->sample - sweep->first[last->task]) / per_round : 0;
     const struct dpe_detect_progress progress = {
         .stage = work->work->name,
         .round = round + 1,
-        .rounds = (most + PER_ROUND - 1) / PER_ROUND,
+        .rounds = (most + per_round - 1) / per_round,
         .plans_done = work->rows_done == work->rows ? work->work->n_plans
                       : last != NULL                ? last->plan
                                                     : 0,
@@ -110,6 +118,9 @@ static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error 
 {
     struct sweep *sweep = user;
     const struct dpe_run *run = sweep->inputs->job.run;
+    if (sweep->inputs->job.session != NULL) {
+        sweep->report->work = dpe_session_work(sweep->inputs->job.session);
+    }
     dpe_status status = dpe_detect_report_sweep(sweep->report, run, err);
     if (status == DPE_OK && sweep->report->keys[DPE_DETECT_JOINT][0] != '\0') {
         status = dpe_detect_report_validation(sweep->report, run, err);
@@ -120,17 +131,18 @@ static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error 
 static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
                            struct dpe_row *row, struct dpe_error *err)
 {
-    const struct sweep *sweep = user;
-    return dpe_task_row(&sweep->tasks[item->task], session, sweep->keys[item->plan], item->sample,
-                        row, err);
+    struct sweep *sweep = user;
+    (void)session; /* the job's */
+    return ahead_row(&sweep->ahead, sweep->work, &sweep->inputs->job, &sweep->tasks[item->task],
+                     item, row, err);
 }
 
 /* Rounds of a few samples over all tasks and plans: a sweep that stops early has seen every plan
  * about equally. */
-static size_t fill_items(const struct stage *stage, struct dpe_item *items)
+static size_t fill_items(const struct stage *stage, int64_t per_round, struct dpe_item *items)
 {
     struct dpe_detect_cursor cursor = {
-        .per_round = PER_ROUND, .n_tasks = stage->n_tasks, .n_plans = stage->n_plans};
+        .per_round = per_round, .n_tasks = stage->n_tasks, .n_plans = stage->n_plans};
     for (int i = 0; i < cursor.n_tasks; i++) {
         cursor.n_samples[i] = stage->n_samples[i];
     }
@@ -163,7 +175,7 @@ static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, stru
         .plans = stage->plans,
         .keys = stage->keys,
         .items = items,
-        .n_items = fill_items(stage, items),
+        .n_items = fill_items(stage, per_round_of(sweep->inputs), items),
         .capacity = sweep->inputs->args->job.length,
         .user = sweep,
         .row = make_row,
@@ -177,7 +189,7 @@ static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, stru
     };
     sweep->first = stage->first;
     sweep->tasks = stage->tasks;
-    sweep->keys = stage->keys;
+    sweep->work = &work;
     dpe_status status = dpe_job_rows(&sweep->inputs->job, &work, err);
     free(items);
     return status;
@@ -379,6 +391,9 @@ dpe_status detect_run(struct detect_inputs *inputs, struct dpe_detect_report *re
     if (status == DPE_OK) {
         status = run_stages(&sweep, err);
         status = dpe_job_finish(&inputs->job, status, fill_table, &sweep, err);
+        dpe_log_info("%lld tokens were read, %lld decoded in %lld steps",
+                     (long long)report->work.fed, (long long)report->work.decoded,
+                     (long long)report->work.steps);
     }
     for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
         dpe_plan_free(&sweep.validated[v]);
@@ -386,5 +401,6 @@ dpe_status detect_run(struct detect_inputs *inputs, struct dpe_detect_report *re
     free(sweep.sum);
     free(sweep.weight);
     free(sweep.best);
+    ahead_free(&sweep.ahead);
     return status;
 }

@@ -470,6 +470,18 @@ static dpe_status put_texts_of_run(const struct dpe_detect_report *report, struc
     return status;
 }
 
+/* What this process computed; another one that made the same table may have needed more. */
+static dpe_status put_work(const struct dpe_session_work *work, struct dpe_h5 *table,
+                           struct dpe_error *err)
+{
+    dpe_status status = dpe_h5_attr_i64(table, "/run", "tokens_read", work->fed, err);
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_i64(table, "/run", "tokens_decoded", work->decoded, err);
+    }
+    return status == DPE_OK ? dpe_h5_attr_i64(table, "/run", "decode_steps", work->steps, err)
+                            : status;
+}
+
 dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
                             struct dpe_h5 *table, struct dpe_error *err)
 {
@@ -500,6 +512,9 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
     }
     if (status == DPE_OK && complete) {
         status = put_table(report, table, err);
+    }
+    if (status == DPE_OK) {
+        status = put_work(&report->work, table, err);
     }
     if (status == DPE_OK) {
         status = put_model(report, table, err);

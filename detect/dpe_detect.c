@@ -16,6 +16,7 @@ enum option_key {
     KEY_DRY_RUN,
     KEY_SELECT,
     KEY_ROUNDS,
+    KEY_BATCH,
 };
 
 static const struct argp_option options_table[] = {
@@ -47,6 +48,11 @@ static const struct argp_option options_table[] = {
      4},
     {"rounds", KEY_ROUNDS, "R", 0,
      "sequential: go over all groups so often, or until nothing changes (default 1)", 4},
+    {NULL, 0, NULL, 0, "Savings:", 5},
+    {"batch", KEY_BATCH, "N", 0,
+     "Samples decoded together, what their prompts share being read once (default 4; 1: one by "
+     "one); the same answers",
+     5},
     {0},
 };
 
@@ -120,6 +126,12 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
             argp_error(state, "--rounds: expected at most 100, found '%s'", arg);
         }
         return 0;
+    case KEY_BATCH:
+        args->batch = dpe_job_number(state, "--batch", arg, 1);
+        if (args->batch > 256) {
+            argp_error(state, "--batch: expected at most 256, found '%s'", arg);
+        }
+        return 0;
     case KEY_TOP_K:
         parse_top_k(state, arg, &args->top_k);
         return 0;
@@ -168,6 +180,7 @@ int main(int argc, char **argv)
     struct detect_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
                                     .lengths = "auto",
                                     .groups = 8,
+                                    .batch = 4,
                                     .use_niah = true};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     dpe_tool_configure(&args.job.tool);

@@ -430,6 +430,10 @@ int64_t dpe_session_length(const struct dpe_session *session);
  *  bit when the cuts are at multiples of this chunk. So to reuse a prefix bit for bit, cut the
  * cache to the multiple at or below the end of what is common and feed from there. */
 int64_t dpe_session_chunk(const struct dpe_session *session);
+/** How many leading ones of these tokens the cache holds at its beginning (of branches, their
+ * common prefix): what a cut to at most that many tokens keeps for a prompt that begins like an
+ * earlier one. */
+int64_t dpe_session_common(const struct dpe_session *session, const int32_t *tokens, int64_t n);
 /** Cut the cache back to its first `keep` tokens (0 ≤ keep ≤ length) and end branching: with
  *  several branches only the common prefix can be kept (keep ≤ prefix, else DPE_USAGE). */
 dpe_status dpe_session_cut(struct dpe_session *session, int64_t keep, struct dpe_error *err);
@@ -470,6 +474,20 @@ int64_t dpe_session_branch_length(const struct dpe_session *session, int64_t bra
 dpe_status dpe_session_branch_feed(struct dpe_session *session, int64_t branch,
                                    const int32_t *tokens, int64_t n, float *logits,
                                    struct dpe_error *err);
+/** What a session can hold: its options, resolved. */
+struct dpe_session_limits {
+    int64_t capacity, positions, branches;
+};
+struct dpe_session_limits dpe_session_limits(const struct dpe_session *session);
+
+/** What the session has computed since it was made. */
+struct dpe_session_work {
+    int64_t fed;     /**< tokens that went through the layers many at a time: prompts, texts */
+    int64_t decoded; /**< tokens that did so one of a branch at a time */
+    int64_t steps;   /**< passes that these took */
+};
+struct dpe_session_work dpe_session_work(const struct dpe_session *session);
+
 /** One token to each of n different branches, as one batch: tokens[i] goes to branches[i], and
  *  logits [n][vocab] (or NULL: none are computed) are those behind it. Errors as dpe_session_feed;
  *  a failure of one branch (DPE_NONFINITE) is one of all, and no branch has grown. */

@@ -108,6 +108,7 @@ static struct dpe_session_bytes count_bytes(const struct dpe_config *c, const st
             ops->attention_workspace(c, plan, options->positions, rows, options->n_threads),
         .taps = product(rows, c->n_heads + c->n_kv_heads, c->head_dim, f),
         .branches = 3 * (uint64_t)branches * sizeof(int64_t),
+        .tokens = product(options->capacity, 1, 1, sizeof(int32_t)),
         .state = ops->state_bytes(c, plan, options),
     };
     b.logits = product(b.logit_rows, c->vocab, 1, f);
@@ -116,7 +117,7 @@ static struct dpe_session_bytes count_bytes(const struct dpe_config *c, const st
     b.total = sum(b.total, twice(sum(b.heads, sum(b.kv_heads, b.mlp))));
     b.total = sum(b.total, b.taps);
     b.total = sum(b.total, product(2, c->n_layers, 1, b.cache));
-    b.total = sum(b.total, sum(b.branches, sum(b.logits, b.workspace)));
+    b.total = sum(b.total, sum(sum(b.branches, b.tokens), sum(b.logits, b.workspace)));
     return b;
 }
 
@@ -197,9 +198,10 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
     s->cache_v = dpe_alloc_zero(n_layers, sizeof *s->cache_v);
     s->logits = dpe_alloc(b->logits, 1);
     s->tap_q = dpe_alloc(b->taps, 1);
+    s->tokens = dpe_alloc(b->tokens, 1);
     s->length = dpe_alloc_zero(3 * (size_t)s->options.branches, sizeof *s->length);
     bool good = s->cache_k != NULL && s->cache_v != NULL && s->logits != NULL && s->tap_q != NULL &&
-                s->length != NULL;
+                s->length != NULL && s->tokens != NULL;
     if (good) {
         s->tap_k = s->tap_q + b->rows * s->config->n_heads * s->config->head_dim;
         s->positions = s->length + s->options.branches;
@@ -280,6 +282,7 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s->logits);
     free(s->tap_q);
     free(s->length);
+    free(s->tokens);
     dpe_rotation_free(&s->rotation);
     dpe_plan_free(&s->plan);
     free(s);

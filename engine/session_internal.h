@@ -22,6 +22,7 @@ struct dpe_session_bytes {
     uint64_t state;     /**< the backend's own */
     uint64_t taps;      /**< host copies of q and k, float */
     uint64_t branches;  /**< lengths, and positions and offsets of a step: [branches] each */
+    uint64_t tokens;    /**< ids by cache row: [capacity] */
     uint64_t total;
     int64_t rows;       /**< of a forward pass: the chunk, or a step of all branches */
     int64_t logit_rows; /**< at least a step of all branches */
@@ -44,6 +45,8 @@ struct dpe_session {
     int64_t n_branches; /**< ≥ 1 */
     int64_t *length;    /**< [options.branches] tokens of each branch, the prefix included */
     int64_t *positions, *offsets; /**< [options.branches] of a step */
+    int32_t *tokens;              /**< [capacity] what each cache row was fed with */
+    struct dpe_session_work work;
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
     dpe_mem *cache_k, *cache_v; /**< [n_layers] */
     float *logits;              /**< host */

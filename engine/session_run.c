@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* What is done with a piece whose rows are in the cache and whose wanted hidden states are in
  * `normed`: tokens[done … done+rows−1] of the call. */
@@ -56,6 +57,28 @@ dpe_status dpe_session_branch(struct dpe_session *s, int64_t n, int64_t room, st
         s->length[b] = prefix;
     }
     return DPE_OK;
+}
+
+int64_t dpe_session_common(const struct dpe_session *s, const int32_t *tokens, int64_t n)
+{
+    int64_t most = s->n_branches == 1 ? s->length[0] : s->prefix;
+    most = n < most ? n : most;
+    int64_t common = 0;
+    while (common < most && s->tokens[common] == tokens[common]) {
+        common++;
+    }
+    return common;
+}
+
+struct dpe_session_limits dpe_session_limits(const struct dpe_session *s)
+{
+    return (struct dpe_session_limits){s->options.capacity, s->options.positions,
+                                       s->options.branches};
+}
+
+struct dpe_session_work dpe_session_work(const struct dpe_session *session)
+{
+    return session->work;
 }
 
 int64_t dpe_session_branches(const struct dpe_session *session)
@@ -210,6 +233,9 @@ static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struc
     int64_t before = *length;
     int64_t chunk = s->options.prefill_chunk;
     struct dpe_batch batch = {.offset = run->branch * s->room};
+    if (run->n > 0) {
+        memcpy(s->tokens + before + batch.offset, run->tokens, (size_t)run->n * sizeof *s->tokens);
+    }
     for (int64_t done = 0; status == DPE_OK && done < run->n; done += batch.rows) {
         int64_t to_line = chunk - *length % chunk;
         batch.rows = run->n - done < to_line ? run->n - done : to_line;
@@ -224,6 +250,7 @@ static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struc
             status = row_logits(s, 1, NULL, *length + batch.rows - 1, run->logits, err);
         }
         *length += batch.rows;
+        s->work.fed += batch.rows;
     }
     if (status != DPE_OK) {
         *length = before;
@@ -296,8 +323,11 @@ dpe_status dpe_session_step(struct dpe_session *s, int64_t n, const int64_t *bra
         status = row_logits(s, n, s->positions, 0, logits, err);
     }
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        s->tokens[s->positions[i] + s->offsets[i]] = tokens[i];
         s->length[branches[i]]++;
     }
+    s->work.decoded += n;
+    s->work.steps++;
     return status;
 }
 

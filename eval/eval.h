@@ -82,6 +82,10 @@ struct dpe_task {
      * dpe_task_row. */
     dpe_status (*run)(void *state, struct dpe_session *session, int64_t index, struct dpe_row *row,
                       struct dpe_error *err);
+    /** The same for n different samples at once, where that is cheaper (NULL: it never is): rows
+     *  [n] as `run` would fill them, up to the rounding of a batch. */
+    dpe_status (*run_many)(void *state, struct dpe_session *session, const int64_t *indices,
+                           int64_t n, struct dpe_row *rows, struct dpe_error *err);
     void (*close)(void *state);
 };
 /** Score of a prediction, 0 … 1; NaN when there are no references (n = 0). */
@@ -147,6 +151,14 @@ void dpe_task_close(struct dpe_task *task);
  * non-finite logits and then records the row as DPE_ROW_NONFINITE. `plan` is the row key's hex. */
 dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
                         int64_t index, struct dpe_row *row, struct dpe_error *err);
+
+/** dpe_task_row for n samples: what their prompts have in common is computed once, and they are
+ *  decoded as one batch, as far as the session has branches and room. A batch with non-finite
+ *  logits is run again one by one. Each row's seconds are its share of the whole. rows [n] are
+ *  filled on success only. */
+dpe_status dpe_task_rows(const struct dpe_task *task, struct dpe_session *session, const char *plan,
+                         const int64_t *indices, int64_t n, struct dpe_row *rows,
+                         struct dpe_error *err);
 
 /* --------------------------------------------------------------------------------------- suites */
 

@@ -78,33 +78,178 @@ static dpe_status take_answer(struct listener *listener, const struct dpe_tokens
     return DPE_OK;
 }
 
+/* Everything that answering one sample needs. */
+struct answer {
+    struct dpe_sample sample;
+    struct listener listener;
+    struct dpe_tokens said;
+};
+
+static dpe_status answer_begin(const struct questions *questions, int64_t index,
+                               struct answer *answer, struct dpe_error *err)
+{
+    const struct dpe_source *source = &questions->source;
+    *answer = (struct answer){0};
+    dpe_status status = source->sample(source->state, index, &answer->sample, err);
+    answer->listener.questions = questions;
+    answer->listener.sample = &answer->sample;
+    return status;
+}
+
+static void answer_end(struct answer *answer)
+{
+    dpe_tokens_free(&answer->said);
+    dpe_text_free(&answer->listener.text);
+    dpe_sample_free(&answer->sample);
+}
+
+static dpe_status answer_row(struct answer *answer, struct dpe_row *row, struct dpe_error *err)
+{
+    row->seed = answer->sample.seed;
+    row->prompt_tokens = (int64_t)answer->sample.prompt.n;
+    return take_answer(&answer->listener, &answer->said, row, err);
+}
+
+/* What is left of a sample when the first `fed` tokens of its prompt are in the session. */
+static struct dpe_continuation rest_of(struct answer *answer, int64_t fed)
+{
+    return (struct dpe_continuation){
+        .prompt = answer->sample.prompt.ids + fed,
+        .n = (int64_t)answer->sample.prompt.n - fed,
+        .options = {.max_new = answer->sample.max_new,
+                    .stop = answer->listener.questions->source.growing ? answered : NULL,
+                    .user = &answer->listener},
+        .out = &answer->said,
+    };
+}
+
+static dpe_status answer_alone(struct dpe_session *session, struct answer *answer,
+                               struct dpe_error *err)
+{
+    /* What an earlier prompt has left, cut where that gives the same bits; one token is fed. */
+    const struct dpe_tokens *prompt = &answer->sample.prompt;
+    int64_t keep = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
+    keep -= keep % dpe_session_chunk(session);
+    dpe_status status = dpe_session_cut(session, keep, err);
+    if (status == DPE_OK) {
+        struct dpe_continuation rest = rest_of(answer, keep);
+        status = dpe_session_generate(session, rest.prompt, rest.n, &rest.options, rest.out, err);
+    }
+    return status;
+}
+
 static dpe_status run_question(void *state, struct dpe_session *session, int64_t index,
                                struct dpe_row *row, struct dpe_error *err)
 {
-    const struct questions *questions = state;
-    const struct dpe_source *source = &questions->source;
-    struct dpe_sample sample = {0};
-    dpe_status status = source->sample(source->state, index, &sample, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    struct listener listener = {.questions = questions, .sample = &sample};
-    struct dpe_tokens said = {0};
-    const struct dpe_generate_options options = {
-        .max_new = sample.max_new, .stop = source->growing ? answered : NULL, .user = &listener};
-    row->seed = sample.seed;
-    row->prompt_tokens = (int64_t)sample.prompt.n;
-    status = dpe_session_cut(session, 0, err);
+    struct answer answer;
+    dpe_status status = answer_begin(state, index, &answer, err);
     if (status == DPE_OK) {
-        status = dpe_session_generate(session, sample.prompt.ids, (int64_t)sample.prompt.n,
-                                      &options, &said, err);
+        status = answer_alone(session, &answer, err);
     }
     if (status == DPE_OK) {
-        status = take_answer(&listener, &said, row, err);
+        status = answer_row(&answer, row, err);
     }
-    dpe_tokens_free(&said);
-    dpe_text_free(&listener.text);
-    dpe_sample_free(&sample);
+    answer_end(&answer);
+    return status;
+}
+
+/* Tokens that all prompts begin with, at least one fewer than the shortest has. */
+static int64_t common_prefix(const struct answer *answers, int64_t n)
+{
+    const struct dpe_tokens *first = &answers[0].sample.prompt;
+    int64_t common = (int64_t)first->n - 1;
+    for (int64_t i = 1; i < n; i++) {
+        const struct dpe_tokens *other = &answers[i].sample.prompt;
+        common = (int64_t)other->n - 1 < common ? (int64_t)other->n - 1 : common;
+        for (int64_t t = 0; t < common; t++) {
+            if (first->ids[t] != other->ids[t]) {
+                common = t;
+            }
+        }
+    }
+    return common;
+}
+
+/* Cache rows that a branch needs behind the prefix; the last new token is not fed. */
+static int64_t room_behind(const struct answer *answers, int64_t n, int64_t prefix)
+{
+    int64_t room = 1;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t need = (int64_t)answers[i].sample.prompt.n - prefix + answers[i].sample.max_new - 1;
+        room = need > room ? need : room;
+    }
+    return room;
+}
+
+/* The most of the next `n` that one batch can take; *prefix and *room are theirs. */
+static int64_t fit_batch(const struct dpe_session *session, const struct answer *answers, int64_t n,
+                         int64_t *prefix, int64_t *room)
+{
+    struct dpe_session_limits limits = dpe_session_limits(session);
+    n = n < limits.branches ? n : limits.branches;
+    for (; n > 1; n--) {
+        *prefix = common_prefix(answers, n);
+        *room = room_behind(answers, n, *prefix);
+        if (*prefix + n * *room <= limits.capacity && *prefix + *room <= limits.positions) {
+            break;
+        }
+    }
+    return n;
+}
+
+static dpe_status answer_batch(struct dpe_session *session, struct answer *answers, int64_t n,
+                               int64_t prefix, int64_t room, struct dpe_error *err)
+{
+    struct dpe_continuation *items = dpe_alloc((size_t)n, sizeof *items);
+    if (items == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a batch of %lld samples",
+                        (long long)n);
+    }
+    const int32_t *ids = answers[0].sample.prompt.ids;
+    int64_t keep = dpe_session_common(session, ids, prefix);
+    dpe_status status = dpe_session_cut(session, keep, err);
+    if (status == DPE_OK) {
+        status = dpe_session_feed(session, ids + keep, prefix - keep, NULL, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_session_branch(session, n, room, err);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        items[i] = rest_of(&answers[i], prefix);
+    }
+    if (status == DPE_OK) {
+        status = dpe_session_generate_branches(session, items, n, err);
+    }
+    free(items);
+    return status;
+}
+
+static dpe_status run_questions(void *state, struct dpe_session *session, const int64_t *indices,
+                                int64_t n, struct dpe_row *rows, struct dpe_error *err)
+{
+    struct answer *answers = dpe_alloc_zero((size_t)n, sizeof *answers);
+    if (answers == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
+    }
+    dpe_status status = DPE_OK;
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        status = answer_begin(state, indices[i], &answers[i], err);
+    }
+    int64_t taken = 0;
+    for (int64_t i = 0; i < n && status == DPE_OK; i += taken) {
+        int64_t prefix = 0;
+        int64_t room = 0;
+        taken = fit_batch(session, answers + i, n - i, &prefix, &room);
+        status = taken > 1 ? answer_batch(session, answers + i, taken, prefix, room, err)
+                           : answer_alone(session, &answers[i], err);
+        for (int64_t j = i; j < i + taken && status == DPE_OK; j++) {
+            status = answer_row(&answers[j], &rows[j], err);
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        answer_end(&answers[i]);
+    }
+    free(answers);
     return status;
 }
 
@@ -136,6 +281,7 @@ dpe_status dpe_task_questions(struct dpe_source *source, const struct dpe_tokeni
     *task = (struct dpe_task){.n_samples = source->n_samples,
                               .state = state,
                               .run = run_question,
+                              .run_many = run_questions,
                               .close = close_questions};
     memcpy(task->name, source->name, sizeof task->name);
     *source = (struct dpe_source){0};

@@ -49,14 +49,20 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static dpe_status run_once(const struct dpe_task *task, struct dpe_session *session,
-                           const char *plan, int64_t index, struct dpe_row *row,
-                           struct dpe_error *err)
+static void row_begin(const struct dpe_task *task, const char *plan, int64_t index,
+                      struct dpe_row *row)
 {
     dpe_row_init(row);
     snprintf(row->plan, sizeof row->plan, "%s", plan);
     snprintf(row->task, sizeof row->task, "%s", task->name);
     row->sample = index;
+}
+
+static dpe_status run_once(const struct dpe_task *task, struct dpe_session *session,
+                           const char *plan, int64_t index, struct dpe_row *row,
+                           struct dpe_error *err)
+{
+    row_begin(task, plan, index, row);
     double start = now();
     dpe_status status = task->run(task->state, session, index, row, err);
     row->seconds = now() - start;
@@ -88,5 +94,55 @@ dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session
         return status;
     }
     *row = made;
+    return DPE_OK;
+}
+
+static void free_rows(struct dpe_row *rows, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        dpe_row_free(&rows[i]);
+    }
+}
+
+static dpe_status run_many(const struct dpe_task *task, struct dpe_session *session,
+                           const char *plan, const int64_t *indices, int64_t n,
+                           struct dpe_row *rows, struct dpe_error *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        row_begin(task, plan, indices[i], &rows[i]);
+    }
+    double start = now();
+    dpe_status status = task->run_many(task->state, session, indices, n, rows, err);
+    for (int64_t i = 0; i < n; i++) {
+        rows[i].seconds = (now() - start) / (double)n;
+    }
+    if (status != DPE_OK) {
+        free_rows(rows, n);
+    }
+    return status;
+}
+
+dpe_status dpe_task_rows(const struct dpe_task *task, struct dpe_session *session, const char *plan,
+                         const int64_t *indices, int64_t n, struct dpe_row *rows,
+                         struct dpe_error *err)
+{
+    dpe_status status = DPE_NONFINITE;
+    bool there = true;
+    for (int64_t i = 0; i < n; i++) {
+        there = there && indices[i] >= 0 && indices[i] < task->n_samples;
+    }
+    if (n > 1 && there && task->run_many != NULL) {
+        status = run_many(task, session, plan, indices, n, rows, err);
+    }
+    if (status != DPE_NONFINITE) {
+        return status;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        status = dpe_task_row(task, session, plan, indices[i], &rows[i], err);
+        if (status != DPE_OK) {
+            free_rows(rows, i);
+            return status;
+        }
+    }
     return DPE_OK;
 }

@@ -50,12 +50,37 @@ struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t lengt
 
 struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, int64_t capacity)
 {
+    int64_t batch = job->batch > 1 && capacity <= INT64_MAX / job->batch ? job->batch : 1;
     return (struct dpe_session_options){
         .device = job->options->tool.device,
         .n_threads = job->options->tool.threads,
-        .capacity = capacity,
+        .capacity = capacity * batch,
+        .positions = capacity,
+        .branches = batch,
         .max_memory = job->options->tool.max_memory,
     };
+}
+
+dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
+                             int64_t wanted, struct dpe_error *err)
+{
+    uint64_t most = job->options->tool.max_memory;
+    most = most != 0 ? most : dpe_memory_available();
+    uint64_t bytes = UINT64_MAX;
+    uint64_t weights = 0;
+    dpe_status status = DPE_OK;
+    job->batch = wanted;
+    while (job->batch > 1 && bytes > most && status == DPE_OK) {
+        const struct dpe_session_options options = dpe_job_session_options(job, capacity);
+        status = dpe_session_estimate(dpe_model_config(job->model), plan, &options, &bytes,
+                                      &weights, err);
+        job->batch = bytes > most ? job->batch / 2 : job->batch;
+    }
+    if (status == DPE_OK && job->batch < wanted) {
+        dpe_log_info("memory holds %lld of %lld samples at a time", (long long)job->batch,
+                     (long long)wanted);
+    }
+    return status;
 }
 
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
@@ -130,6 +155,9 @@ static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *ident
     }
     if (status == DPE_OK && args->corpus != NULL) {
         status = dpe_identity_add(&info, "corpus_path", args->corpus, err);
+    }
+    if (status == DPE_OK && job->batch > 0) {
+        status = dpe_identity_addf(&info, err, "batch", "%lld", (long long)job->batch);
     }
     if (status == DPE_OK) {
         const struct dpe_run_options options = {

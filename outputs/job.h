@@ -60,8 +60,10 @@ struct dpe_job {
     double begin, deadline;      /**< dpe_clock(); deadline INFINITY: none */
     struct dpe_run *run;         /**< NULL before dpe_job_start */
     struct dpe_session *session; /**< NULL until it is needed */
-    int64_t planned, missing;    /**< rows of the whole job, as the last list counted them */
-    struct dpe_job_pace *pace;   /**< per task: what its rows took */
+    int64_t batch; /**< sequences of the session that are decoded together (dpe_job_fit_batch); 0,
+                      1: one */
+    int64_t planned, missing;  /**< rows of the whole job, as the last list counted them */
+    struct dpe_job_pace *pace; /**< per task: what its rows took */
     int n_paces;
     double last_snapshot, snapshot_cost;
 };
@@ -74,7 +76,7 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
                         bool config_only, struct dpe_error *err);
 /** What plans of this job are made from. */
 struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length);
-/** Options of a session that holds `capacity` tokens. */
+/** Options of a session for sequences of `capacity` tokens, as many as the job's batch. */
 struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, int64_t capacity);
 
 /** What decides the rows of a tool, besides model, tokenizer, corpus, device, numerics and seed. */
@@ -93,6 +95,9 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
  *  under `plan` is made first, so that what does not fit into memory leaves nothing behind. */
 dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own,
                          const struct dpe_plan *plan, int64_t capacity, struct dpe_error *err);
+/** Set job->batch: `wanted` sequences of `capacity` tokens, or the most that fit into memory. */
+dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
+                             int64_t wanted, struct dpe_error *err);
 /** Make the session, or set its plan; taps ask for signals. Its cache is empty afterwards. */
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err);

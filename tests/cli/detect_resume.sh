@@ -53,6 +53,11 @@ same "$work/calm.h5" "$work/again.h5"
 detect -o "$work/one.h5" --threads 2 || fail "sweep with two threads: $(cat "$work/err")"
 same "$work/calm.h5" "$work/one.h5"
 
+for batch in 1 7; do
+    detect -o "$work/batch$batch.h5" --batch $batch || fail "--batch $batch: $(cat "$work/err")"
+    same "$work/calm.h5" "$work/batch$batch.h5"
+done
+
 # Kills at 20 times; the runs between them are shorter than the whole.
 kills=0
 while [ $kills -lt 20 ]; do
