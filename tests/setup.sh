@@ -6,7 +6,7 @@ dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev lib
     libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev gnuplot-nox"
 # What the tests need besides.
 dpe_test_packages="g++ libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy
-    python3-torch clang libclang-rt-dev libomp-dev"
+    python3-torch clang libclang-rt-dev libomp-dev locales"
 
 # dpe_install PACKAGE...: install those that are missing.
 dpe_install() {

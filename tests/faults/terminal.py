@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""terminal.py BIN: what a tool writes to a terminal, to a dumb or narrow one, to none, to a reader that
+leaves, and what it does when its terminal goes or its user is impatient. Standard library only."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+TOOL = os.path.join(sys.argv[1], "dpe-detect")
+COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
+ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def command(work, name, *more):
+    return [TOOL, "--model", work + "/model", "--corpus", work + "/corpus", "--length", "192",
+            "--groups", "2", "--samples", "40", "--lengths", "8,32,64", "--seed", "5",
+            "--threads", "1", "-o", f"{work}/{name}.h5", *more]
+
+
+def on_terminal(arguments, columns=80, both=True, after=None, **environment):
+    """Run with stderr (and stdout when both) on a terminal; (bytes shown, exit code). after(pid) is
+    called once something was shown."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    env = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
+    env.update({"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}, **environment)
+    child = subprocess.Popen(arguments, stdin=slave, stdout=slave if both else subprocess.DEVNULL,
+                             stderr=slave, env=env, start_new_session=True)
+    os.close(slave)
+    shown = b""
+    while True:
+        ready, _, _ = select.select([master], [], [], 120)
+        assert ready, "nothing was shown for two minutes"
+        try:
+            part = os.read(master, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+        if after is not None:
+            after(child.pid)
+            after = None
+    os.close(master)
+    return shown, child.wait()
+
+
+def lines(shown):
+    """What stood on the terminal's lines, escapes taken out."""
+    return [part for part in re.split(rb"[\r\n]", ESCAPE.sub(b"", shown)) if part]
+
+
+def test_colours(work):
+    shown, code = on_terminal(command(work, "colour"))
+    assert code == 0, shown
+    assert COLOUR.search(shown), "a terminal gets a heat map in colour"
+    assert b"\r" in shown, "a terminal gets a live line"
+    shown, code = on_terminal(command(work, "plain"), NO_COLOR="1")
+    assert code == 0 and not COLOUR.search(shown), "NO_COLOR is obeyed"
+    shown, code = on_terminal(command(work, "empty"), NO_COLOR="")
+    assert code == 0 and COLOUR.search(shown), "an empty NO_COLOR is none"
+    shown, code = on_terminal(command(work, "dumb"), TERM="dumb")
+    assert code == 0 and b"\x1b" not in shown, "a dumb terminal gets no escapes"
+
+
+def test_narrow(work):
+    for columns in (20, 40):
+        shown, code = on_terminal(command(work, f"narrow{columns}"), columns=columns, both=False)
+        assert code == 0
+        live = [line for line in lines(shown) if re.search(rb"[0-9]+/[0-9]+", line)]
+        assert live, "there is a live line"
+        widest = max(len(line.decode()) for line in live)
+        assert widest <= columns, f"the live line is {widest} wide on {columns} columns"
+
+
+def test_no_terminal(work):
+    ran = subprocess.run(command(work, "none"), capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert b"\x1b" not in ran.stdout + ran.stderr and b"\r" not in ran.stderr
+    assert len(ran.stderr.splitlines()) < 40, "few lines where nobody watches"
+
+
+def test_reader_that_leaves(work):
+    """`dpe-detect … | head -1` is quiet, and the table is there."""
+    child = subprocess.Popen(command(work, "head"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    child.stdout.readline()
+    child.stdout.close()
+    talk = child.stderr.read()
+    child.wait()
+    assert b"error" not in talk and b"Broken" not in talk, talk
+    assert os.path.exists(work + "/head.h5") and not os.path.exists(work + "/head.h5.journal")
+    gone = subprocess.run(["sh", "-c", '"$0" --help | true', TOOL], capture_output=True, check=False)
+    assert gone.stderr == b"", gone.stderr
+
+
+def test_terminal_goes(work):
+    shown, code = on_terminal(command(work, "hup", "--samples", "4000"),
+                              after=lambda pid: os.kill(pid, signal.SIGHUP))
+    assert code == 75, (code, shown)
+    ran = subprocess.run(command(work, "hup", "--samples", "40"), capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_impatient_user(work):
+    def twice(pid):
+        os.kill(pid, signal.SIGINT)
+        time.sleep(0.001)
+        os.kill(pid, signal.SIGINT)
+
+    _, code = on_terminal(command(work, "twice", "--samples", "4000"), after=twice)
+    assert code in (75, 130, -signal.SIGINT), code
+    ran = subprocess.run(command(work, "twice"), capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_foreign_numbers(work):
+    """A locale that writes 0,5 changes nothing in files or on stdout."""
+    os.mkdir(work + "/locale")
+    subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", work + "/locale/de_DE.UTF-8"],
+                   check=True)
+    env = dict(os.environ, LC_ALL="de_DE.UTF-8", LOCPATH=work + "/locale")
+    assert subprocess.run(["printf", "%.1f", "0,5"], capture_output=True, check=True,
+                          env=env).stdout == b"0,5", "the locale works"
+    plain = subprocess.run(command(work, "c"), capture_output=True, check=True)
+    german = subprocess.run(command(work, "de"), capture_output=True, check=True, env=env)
+    assert german.stdout.replace(b"de.h5", b"c.h5") == plain.stdout
+    subprocess.run(["h5diff", "--exclude-path=/run", work + "/c.h5", work + "/de.h5"], check=True)
+
+
+def main():
+    work = tempfile.mkdtemp()
+    try:
+        subprocess.run([sys.executable, ROOT + "/tests/cli/tiny_model.py",
+                        ROOT + "/data/reference/tokenizer.json", work + "/model"], check=True)
+        os.mkdir(work + "/corpus")
+        shutil.copy(ROOT + "/data/sample/test/900000.txt", work + "/corpus")
+        for name, test in sorted(globals().items()):
+            if name.startswith("test_"):
+                test(work)
+                print("passed:", name, flush=True)
+    finally:
+        shutil.rmtree(work)
+
+
+main()
