@@ -180,6 +180,12 @@ dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
                             : status;
 }
 
+int64_t inputs_per_round(const struct detect_inputs *inputs)
+{
+    enum { LEAST = 4 };
+    return inputs->args->batch > LEAST ? inputs->args->batch : LEAST;
+}
+
 void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
 {
     *report = (struct dpe_detect_report){
@@ -187,6 +193,10 @@ void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report 
         .context = &inputs->context,
         .rule = inputs->args->rule,
         .rounds = inputs->args->rounds > 0 ? (int)inputs->args->rounds : 1,
+        .racing = inputs->args->race,
+        .race.options = {.per_round = inputs_per_round(inputs),
+                         .level = inputs->args->race_level,
+                         .indifference = inputs->args->race_indifference},
         .seed = inputs->args->job.seed,
         .validation_seed = inputs->validation_seed,
         .model = inputs->job.model,

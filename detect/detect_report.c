@@ -43,21 +43,68 @@ const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_repo
     return report->results[0].used ? &report->results[0] : &report->results[1];
 }
 
-static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
-                              const struct dpe_run *run, const char *const *keys,
-                              struct dpe_error *err)
+/* Keys of the cells' configurations, owned by the caller; NULL: no memory. */
+static const char **cell_keys(const struct dpe_detect_grid *grid)
+{
+    size_t n_cells = (size_t)grid->params.n_groups * (size_t)grid->params.n_lengths;
+    const char **keys = dpe_alloc(n_cells, sizeof *keys);
+    for (size_t c = 0; keys != NULL && c < n_cells; c++) {
+        keys[c] = grid->configs[grid->cell[c]].key;
+    }
+    return keys;
+}
+
+static dpe_status collect_task(const struct dpe_detect_report *report,
+                               struct dpe_detect_result *result, const struct dpe_run *run,
+                               struct dpe_error *err)
 {
     const struct dpe_detect_params *params = &report->grid->params;
+    const char **keys = cell_keys(report->grid);
     dpe_detect_scores_free(&result->scores);
-    dpe_detect_ranking_free(&result->ranking);
     dpe_status status =
-        dpe_detect_collect(run, result->task, keys, params->n_groups * params->n_lengths, 0,
-                           result->n_samples, &result->scores, err);
-    if (status != DPE_OK) {
-        return status;
+        keys == NULL
+            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the keys of cells")
+            : dpe_detect_collect(run, result->task, keys, params->n_groups * params->n_lengths, 0,
+                                 result->n_samples, &result->scores, err);
+    free(keys);
+    return status;
+}
+
+static dpe_status replay_race(struct dpe_detect_report *report,
+                              const struct dpe_detect_result *result, struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    const struct dpe_detect_race_options options = report->race.options;
+    dpe_detect_race_free(&report->race);
+    return dpe_detect_race_replay(&options, &result->scores, params->n_groups, params->n_lengths,
+                                  dpe_detect_base_length(params), result->criterion, &report->race,
+                                  err);
+}
+
+dpe_status dpe_detect_report_race(struct dpe_detect_report *report, const struct dpe_run *run,
+                                  struct dpe_error *err)
+{
+    struct dpe_detect_result *result = &report->results[report->results[0].used ? 0 : 1];
+    dpe_status status = collect_task(report, result, run, err);
+    return status == DPE_OK ? replay_race(report, result, err) : status;
+}
+
+static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
+                              const struct dpe_run *run, struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    dpe_status status = collect_task(report, result, run, err);
+    dpe_detect_ranking_free(&result->ranking);
+    if (status != DPE_OK || !report->racing || result != dpe_detect_deciding(report)) {
+        return status != DPE_OK
+                   ? status
+                   : dpe_detect_rank(&result->scores, params->n_groups, params->lengths,
+                                     params->n_lengths, result->criterion, &result->ranking, err);
     }
-    return dpe_detect_rank(&result->scores, params->n_groups, params->lengths, params->n_lengths,
-                           result->criterion, &result->ranking, err);
+    status = replay_race(report, result, err);
+    return status == DPE_OK ? dpe_detect_rank_race(&result->scores, &report->race, params->lengths,
+                                                   result->criterion, &result->ranking, err)
+                            : status;
 }
 
 /* The rows of a sequential step, as far as they are there. */
@@ -117,26 +164,20 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
                                    struct dpe_error *err)
 {
     const struct dpe_detect_grid *grid = report->grid;
-    size_t n_cells = (size_t)grid->params.n_groups * (size_t)grid->params.n_lengths;
-    const char **keys = dpe_alloc(n_cells, sizeof *keys);
+    size_t n = (size_t)grid->params.n_groups;
     if (report->scale == NULL) {
-        report->scale = dpe_alloc((size_t)grid->params.n_groups, sizeof *report->scale);
-        report->selected = dpe_alloc((size_t)grid->params.n_groups, sizeof *report->selected);
+        report->scale = dpe_alloc(n, sizeof *report->scale);
+        report->selected = dpe_alloc(n, sizeof *report->selected);
     }
-    if (keys == NULL || report->scale == NULL || report->selected == NULL) {
-        free(keys);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu cells", n_cells);
-    }
-    for (size_t c = 0; c < n_cells; c++) {
-        keys[c] = grid->configs[grid->cell[c]].key;
+    if (report->scale == NULL || report->selected == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu groups", n);
     }
     dpe_status status = DPE_OK;
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
         if (report->results[i].used) {
-            status = report_task(report, &report->results[i], run, keys, err);
+            status = report_task(report, &report->results[i], run, err);
         }
     }
-    free(keys);
     if (status == DPE_OK) {
         status = select_lengths(report, run, err);
     }
@@ -187,6 +228,7 @@ void dpe_detect_report_free(struct dpe_detect_report *report)
         dpe_detect_ranking_free(&report->results[i].ranking);
     }
     dpe_detect_selection_free(&report->selection);
+    dpe_detect_race_free(&report->race);
     free(report->scale);
     free(report->selected);
     report->scale = NULL;

@@ -22,13 +22,6 @@ struct sweep {
     struct ahead ahead;
 };
 
-/* Samples of a plan before the next plan's turn. */
-static int64_t per_round_of(const struct detect_inputs *inputs)
-{
-    enum { LEAST = 4 };
-    return inputs->args->batch > LEAST ? inputs->args->batch : LEAST;
-}
-
 /* A list of rows: every plan on these samples. */
 struct stage {
     const char *name;
@@ -38,7 +31,8 @@ struct stage {
     int n_plans;
     const struct dpe_plan *const *plans;
     const char *const *keys;
-    const int64_t *later; /* rows behind it, per task */
+    const unsigned char *live; /* [n_plans] 0 = left out; NULL: none is */
+    const int64_t *later;      /* rows behind it, per task */
 };
 
 /* ---------------------------------------------------------------------------------------- progress
@@ -78,7 +72,7 @@ static void live_line(void *user, const struct dpe_work_progress *work, int widt
         int64_t samples = item->sample - sweep->first[item->task] + 1;
         most = samples > most ? samples : most;
     }
-    int64_t per_round = per_round_of(sweep->inputs);
+    int64_t per_round = inputs_per_round(sweep->inputs);
     int64_t round = last != NULL ? (last->sample - sweep->first[last->task]) / per_round : 0;
     const struct dpe_detect_progress progress = {
         .stage = work->work->name,
@@ -150,7 +144,9 @@ static size_t fill_items(const struct stage *stage, int64_t per_round, struct dp
     struct dpe_item item;
     while (dpe_detect_next(&cursor, &item.task, &item.plan, &item.sample)) {
         item.sample += stage->first[item.task];
-        items[n++] = item;
+        if (stage->live == NULL || stage->live[item.plan] != 0) {
+            items[n++] = item;
+        }
     }
     return n;
 }
@@ -175,7 +171,7 @@ static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, stru
         .plans = stage->plans,
         .keys = stage->keys,
         .items = items,
-        .n_items = fill_items(stage, per_round_of(sweep->inputs), items),
+        .n_items = fill_items(stage, inputs_per_round(sweep->inputs), items),
         .capacity = sweep->inputs->args->job.length,
         .user = sweep,
         .row = make_row,
@@ -206,6 +202,47 @@ static int64_t steps_at_most(const struct detect_inputs *inputs)
                : 0;
 }
 
+/* Configurations of the lengths that a race has left. */
+static int find_live(const struct sweep *sweep, unsigned char *live)
+{
+    const struct dpe_detect_grid *grid = &sweep->inputs->grid;
+    int n = 0;
+    memset(live, 0, (size_t)grid->n_configs);
+    for (int c = 0; c < grid->params.n_groups * grid->params.n_lengths; c++) {
+        if (sweep->report->race.dropped[c] < 0) {
+            n += live[grid->cell[c]] == 0;
+            live[grid->cell[c]] = 1;
+        }
+    }
+    return n;
+}
+
+/* Round after round, each on the lengths that are left. */
+static dpe_status race_rounds(struct sweep *sweep, struct stage *stage, unsigned char *live,
+                              struct dpe_error *err)
+{
+    const int64_t samples = stage->n_samples[0];
+    const int64_t behind = stage->later[0];
+    const int64_t per_round = inputs_per_round(sweep->inputs);
+    const struct dpe_run *run = sweep->inputs->job.run;
+    const struct dpe_detect_race *race = &sweep->report->race;
+    dpe_status status = dpe_detect_report_race(sweep->report, run, err);
+    while (status == DPE_OK && !race->complete) {
+        int64_t first = race->samples;
+        int64_t n = samples - first < per_round ? samples - first : per_round;
+        int64_t later = behind + (samples - first - n) * find_live(sweep, live);
+        stage->first = &first;
+        stage->n_samples = &n;
+        stage->later = &later;
+        stage->live = live;
+        status = run_stage(sweep, stage, err);
+        if (status == DPE_OK) {
+            status = dpe_detect_report_race(sweep->report, run, err);
+        }
+    }
+    return status;
+}
+
 static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
@@ -214,8 +251,9 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
     size_t n = (size_t)grid->n_configs;
     const struct dpe_plan **plans = dpe_alloc(n, sizeof(void *));
     const char **keys = dpe_alloc(n, sizeof *keys);
+    unsigned char *live = dpe_alloc(n, 1);
     dpe_status status = DPE_OK;
-    if (plans == NULL || keys == NULL) {
+    if (plans == NULL || keys == NULL || live == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu configurations", n);
         goto done;
     }
@@ -228,21 +266,23 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
         later[i] = DPE_DETECT_N_VALIDATED * inputs->n_validated[i];
     }
     later[0] += steps_at_most(inputs) * inputs->n_samples[0];
-    const struct stage stage = {.name = "sweep",
-                                .n_tasks = inputs->n_tasks,
-                                .tasks = inputs->tasks,
-                                .first = first,
-                                .n_samples = inputs->n_samples,
-                                .n_plans = grid->n_configs,
-                                .plans = plans,
-                                .keys = keys,
-                                .later = later};
+    struct stage stage = {.name = inputs->args->race ? "race" : "sweep",
+                          .n_tasks = inputs->n_tasks,
+                          .tasks = inputs->tasks,
+                          .first = first,
+                          .n_samples = inputs->n_samples,
+                          .n_plans = grid->n_configs,
+                          .plans = plans,
+                          .keys = keys,
+                          .later = later};
     sweep->sweeping = true;
-    status = run_stage(sweep, &stage, err);
+    status =
+        inputs->args->race ? race_rounds(sweep, &stage, live, err) : run_stage(sweep, &stage, err);
     sweep->sweeping = false;
 done:
     free(plans);
     free(keys);
+    free(live);
     return status;
 }
 

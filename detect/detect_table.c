@@ -496,6 +496,9 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
     if (status == DPE_OK) {
         status = table_put_selection(report, table, err);
     }
+    if (status == DPE_OK) {
+        status = table_put_race(report, table, err);
+    }
     bool validated = false;
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
         const struct dpe_detect_result *result = &report->results[i];

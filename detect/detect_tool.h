@@ -19,6 +19,8 @@ struct detect_arguments {
     enum dpe_detect_rule rule;
     int64_t rounds; /**< of the sequential rule, 0 = not given */
     int64_t batch;  /**< samples decoded together */
+    bool race;
+    double race_level, race_indifference;
 };
 
 /** What is needed to run a sweep, in the order in which it is opened. */
@@ -51,6 +53,8 @@ dpe_status inputs_close(struct detect_inputs *inputs, dpe_status status, struct 
 dpe_status inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err);
 /** Open or continue the run: everything that decides a result is its identity. */
 dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
+/** Samples of a plan before the next plan's turn. */
+int64_t inputs_per_round(const struct detect_inputs *inputs);
 /** Empty report of these inputs. */
 void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report);
 

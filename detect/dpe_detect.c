@@ -17,6 +17,9 @@ enum option_key {
     KEY_SELECT,
     KEY_ROUNDS,
     KEY_BATCH,
+    KEY_RACE,
+    KEY_RACE_LEVEL,
+    KEY_RACE_INDIFFERENCE,
 };
 
 static const struct argp_option options_table[] = {
@@ -53,6 +56,11 @@ static const struct argp_option options_table[] = {
      "Samples decoded together, what their prompts share being read once (default 4; 1: one by "
      "one); the same answers",
      5},
+    {"race", KEY_RACE, NULL, 0,
+     "Drop a detecting length once a paired test says that it can no longer be rank 1", 5},
+    {"race-level", KEY_RACE_LEVEL, "P", 0, "Level of that test, one-sided (default 0.01)", 5},
+    {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
+     "Drop it already when it is not better by D (recall, or nats per token; default 0)", 5},
     {0},
 };
 
@@ -75,6 +83,18 @@ static void parse_rule(struct argp_state *state, const char *text, enum dpe_dete
         }
     }
     argp_error(state, "--select: expected paper, guarded or sequential, found '%s'", text);
+}
+
+static double parse_share(struct argp_state *state, const char *option, const char *text,
+                          double most)
+{
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= 0.0) || value >= most) {
+        argp_error(state, "%s: expected a number from 0 to below %g, found '%s'", option, most,
+                   text);
+    }
+    return value;
 }
 
 static void parse_top_k(struct argp_state *state, const char *text, double *top_k)
@@ -126,6 +146,15 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
             argp_error(state, "--rounds: expected at most 100, found '%s'", arg);
         }
         return 0;
+    case KEY_RACE:
+        args->race = true;
+        return 0;
+    case KEY_RACE_LEVEL:
+        args->race_level = parse_share(state, "--race-level", arg, 0.5);
+        return 0;
+    case KEY_RACE_INDIFFERENCE:
+        args->race_indifference = parse_share(state, "--race-indifference", arg, 100.0);
+        return 0;
     case KEY_BATCH:
         args->batch = dpe_job_number(state, "--batch", arg, 1);
         if (args->batch > 256) {
@@ -142,6 +171,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         dpe_job_require(state, &args->job, true, "--output OUT.h5");
         if ((args->scale_pairs != NULL) != (args->top_k > 0.0)) {
             argp_error(state, "--scale-pairs NORMS.h5 and --top-k K go together");
+        }
+        if (args->race && args->use_niah && args->use_ppl) {
+            argp_error(state, "--race goes with one task, which decides");
+        }
+        if (args->race && args->rule == DPE_DETECT_SEQUENTIAL) {
+            argp_error(state, "--select sequential compares all lengths on all samples; leave "
+                              "--race out");
         }
         if (args->rounds > 0 && args->rule != DPE_DETECT_SEQUENTIAL) {
             argp_error(state, "--rounds is for --select sequential");
@@ -181,6 +217,7 @@ int main(int argc, char **argv)
                                     .lengths = "auto",
                                     .groups = 8,
                                     .batch = 4,
+                                    .race_level = 0.01,
                                     .use_niah = true};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     dpe_tool_configure(&args.job.tool);
