@@ -25,9 +25,10 @@ void put_bytes(struct writer *out, const char *bytes, size_t n);
 /** Text for HTML content and attributes in double quotes: & < > " ' escaped, control characters
  *  and bytes that are no UTF-8 become U+FFFD, line breaks become spaces. */
 void put_html(struct writer *out, const char *text);
-/** A gnuplot string in single quotes, in which nothing is special but the quote itself. Control
- *  characters as in put_html; longer than `columns` characters it is cut in its middle (0: never).
- */
+/** A gnuplot string in double quotes; what is special in one (quote, backslash, backtick, which
+ *  would run a command) is written as its octal number. Control characters as in put_html; longer
+ *  than `columns` characters it is cut in its middle (0: never). (Single quotes would do, but for
+ *  gnuplot 5.4, which fails on a string that begins with a doubled quote.) */
 void put_quoted(struct writer *out, const char *text, size_t columns);
 /** One line of valid UTF-8 without control characters, owned by the caller; NULL without memory. */
 char *clean_text(const char *text, size_t columns);
@@ -62,6 +63,7 @@ struct sheet {
     size_t n_cells;
     size_t capacity;
     size_t shown; /**< rows in HTML at most, 0 = all; CSV has all */
+    bool folded;  /**< in HTML behind its title, to be opened */
     bool failed;
 };
 struct sheet *sheet_new(const char *id, const char *title);
@@ -138,7 +140,7 @@ struct curves {
     bool log_x, log_y;
     double y_low, y_high; /**< NaN = by the values */
     const char *x_title, *y_title;
-    double x_line; /**< a vertical line, NaN = none */
+    double x_line; /**< a vertical line, NaN or outside = none */
     const char *x_line_title;
 };
 void draw_curves(struct figure *figure, const struct curves *curves);
@@ -270,16 +272,22 @@ struct report {
 };
 
 /** An id that is unique among figures and sheets: `base`, with a number where several inputs have
- *  the like. Owned; NULL without memory. */
-char *report_id(const struct report *report, const struct input *input, const char *base);
-/** A title, followed by the file's name where several inputs are of the same kind. Owned. */
-char *section_title(const struct report *report, const struct input *input, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+ *  the dataset `has`. Owned; NULL without memory. */
+char *report_id(const struct report *report, const struct input *input, const char *has,
+                const char *base);
+/** A title, followed by the file's name where several inputs have the dataset `has`. Owned. */
+char *section_title(const struct report *report, const struct input *input, const char *has,
+                    const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /** Sections. Each adds what its inputs have, and nothing when they have nothing. Errors are those
  *  of reading. */
+dpe_status report_answers(struct report *report, struct dpe_error *err);
+dpe_status report_comparisons(struct report *report, struct dpe_error *err);
 dpe_status report_detections(struct report *report, struct dpe_error *err);
+dpe_status report_ablations(struct report *report, struct dpe_error *err);
+dpe_status report_grids(struct report *report, struct dpe_error *err);
 dpe_status report_norms(struct report *report, struct dpe_error *err);
+dpe_status report_time(struct report *report, struct dpe_error *err);
 dpe_status report_provenance(struct report *report, struct dpe_error *err);
 
 #endif

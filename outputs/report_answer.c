@@ -153,7 +153,8 @@ static void add_verdict(struct report *report, const struct validation *v)
 
 static void add_dots(struct report *report, const struct detection *d, const struct validation *v)
 {
-    char *id = report_id(report, d->input, v->recall ? "validation" : "validation-perplexity");
+    char *id =
+        report_id(report, d->input, DETECTION, v->recall ? "validation" : "validation-perplexity");
     char length[32];
     length_text(detection_length(d), length);
     const char *title =
@@ -218,7 +219,7 @@ static void turn_text(const struct detection *d, int64_t group, char text[64])
 
 static void add_lengths(struct report *report, const struct detection *d)
 {
-    char *id = report_id(report, d->input, "effective-lengths");
+    char *id = report_id(report, d->input, DETECTION, "effective-lengths");
     struct sheet *sheet = id == NULL ? NULL : sheet_new(id, "The chosen lengths");
     sheet_column(sheet, "group", COLUMN_NUMBER, 0);
     sheet_column(sheet, "effective length", COLUMN_NUMBER, 0);
@@ -308,7 +309,7 @@ dpe_status detection_answer(struct report *report, const struct detection *d, st
     char length[32];
     length_text(detection_length(d), length);
     add_text(document, BLOCK_SECTION,
-             section_title(report, d->input, "The answer at %s tokens", length));
+             section_title(report, d->input, DETECTION, "The answer at %s tokens", length));
     int decides = d->by_recall ? 0 : 1;
     struct validation all[2];
     dpe_status status = read_validation(d->input, folders[0], true, &all[0], err);

@@ -110,10 +110,17 @@ static double put_legend(struct writer *out, const struct figure *figure,
 {
     double x = 14.0;
     double y = 12.0;
-    if (curves->n < 2) {
+    size_t named = 0;
+    for (size_t c = 0; c < curves->n; c++) {
+        named += !curves->curves[c].plain;
+    }
+    if (named < 2) {
         return 8.0;
     }
     for (size_t c = 0; c < curves->n; c++) {
+        if (curves->curves[c].plain) {
+            continue; /* named where it is */
+        }
         char *name = clean_text(curves->curves[c].name, 30);
         if (name == NULL) {
             out->failed = true;
@@ -127,7 +134,7 @@ static double put_legend(struct writer *out, const struct figure *figure,
         if (figure != NULL) {
             char more[128];
             snprintf(more, sizeof more,
-                     "left offset 0.6,0 font ',11' point pt %d ps 0.55 lc rgb '%s'", series_mark(c),
+                     "left offset 0.6,-0.2 font ',11' point pt %d ps 0.55 lc rgb '%s'", series_mark(c),
                      series_color(c));
             put_at(out, figure, x, y, more, INK, name, 30);
         }
@@ -178,12 +185,15 @@ static void put_x_ticks(struct writer *out, const struct curves *curves,
 static void put_log_axis(struct writer *out, char axis, double low, double high)
 {
     static const double fine[] = {1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0};
+    static const double medium[] = {1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0};
     static const double coarse[] = {1.0, 2.0, 5.0};
-    bool narrow = high / low < 4.0;
-    const double *steps = narrow ? fine : coarse;
-    size_t n = narrow ? sizeof fine / sizeof fine[0] : sizeof coarse / sizeof coarse[0];
+    double span = high / low;
+    const double *steps = span < 3.0 ? fine : span < 12.0 ? medium : coarse;
+    size_t n = span < 3.0    ? sizeof fine / sizeof fine[0]
+               : span < 12.0 ? sizeof medium / sizeof medium[0]
+                             : sizeof coarse / sizeof coarse[0];
     put(out, "set logscale %c 10\n", axis);
-    if (high / low > 1e3) {
+    if (span > 1e3) {
         return;
     }
     const char *comma = "";
@@ -221,7 +231,7 @@ static void put_axes(struct writer *out, const struct figure *figure, const stru
            curves->x_title, 0);
     put_at(out, figure, 10.0, (top + bottom) / 2.0, "center rotate by 90", QUIET, curves->y_title,
            0);
-    if (isfinite(curves->x_line)) {
+    if (curves->x_line >= ranges->x_low && curves->x_line <= ranges->x_high) {
         put(out,
             "set arrow from first %.17g, graph 0 to first %.17g, graph 1 nohead back dt (6,4) "
             "lw 1 lc rgb '" AXIS "'\nset label ",
@@ -275,6 +285,25 @@ static bool has_points(const struct curve *curve)
     return false;
 }
 
+/* Something to compare with is named at its line: a level one at its right end, above and below in
+ * turn; another beside its middle. */
+static void put_plain_name(struct writer *out, const struct curve *curve, size_t index)
+{
+    int64_t last = curve->n - 1;
+    bool level = curve->n > 0 && curve->y[0] == curve->y[last];
+    int64_t at = level ? last : last / 2;
+    if (curve->n == 0 || !isfinite(curve->y[at])) {
+        return;
+    }
+    put(out, "set label ");
+    put_quoted(out, curve->name, 30);
+    put(out, " at first %.17g,%.17g %s font ',10' textcolor rgb '" QUIET "'\n", curve->x[at],
+        curve->y[at],
+        !level           ? "left offset 1.2,-0.4"
+        : index % 2 == 0 ? "right offset 0,0.55"
+                         : "right offset 0,-0.55");
+}
+
 /* Many points make a line with a band, few make marks with bars. */
 static void put_plot(struct writer *out, const struct curve *curve, size_t index, bool dense)
 {
@@ -289,7 +318,7 @@ static void put_plot(struct writer *out, const struct curve *curve, size_t index
             "'%s'",
             index, color);
     } else if (curve->low != NULL) {
-        put(out, ", $curve%zu using 1:2:3:4 with yerrorbars pt 0 lw 1.25 lc rgb '%s'", index,
+        put(out, ", $curve%zu using 1:3:(0):($4-$3) with vectors nohead lw 1.5 lc rgb '%s'", index,
             color);
     }
     if (dense) {
@@ -313,6 +342,9 @@ void draw_curves(struct figure *figure, const struct curves *all)
     put_axes(out, figure, &curves, &ranges, top);
     for (size_t c = 0; c < curves.n; c++) {
         put_data(out, &curves, &ranges, c);
+        if (curves.curves[c].plain) {
+            put_plain_name(out, &curves.curves[c], c);
+        }
     }
     put(out, "plot NaN notitle");
     for (size_t c = 0; c < curves.n; c++) {
@@ -334,7 +366,7 @@ void draw_dots(struct figure *figure, const struct dots *dots)
     for (size_t i = 0; i < dots->n; i++) {
         names = fmax(names, fmin((double)strlen(dots->names[i]), NAME));
     }
-    double left = 14.0 + character * names;
+    double left = 18.0 + 6.9 * names;
     double right = FIGURE_WIDTH - 54.0;
     double low = (double)INFINITY;
     double high = -(double)INFINITY;
@@ -380,5 +412,6 @@ void draw_dots(struct figure *figure, const struct dots *dots)
         put_at(out, figure, left - 8.0, y, "right font ',11'", INK, dots->names[i], NAME);
         put_at(out, figure, right + 8.0, y, "left font ',11'", INK, text, 0);
     }
-    put(out, "plot $dots using 1:2:3:4:5 with xerrorbars pt 7 ps 0.7 lw 1.75 lc rgb variable\n");
+    put(out, "plot $dots using 3:2:($4-$3):(0):5 with vectors nohead lw 2.25 lc rgb variable, "
+             "$dots using 1:2:5 with points pt 7 ps 0.75 lc rgb variable\n");
 }

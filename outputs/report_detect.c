@@ -152,7 +152,7 @@ static void add_map(struct report *report, const struct detection *d, const stru
     const char **columns = make_names(d->n_lengths, &d->length, NULL);
     size_t n = (size_t)(d->n_groups * d->n_lengths);
     unsigned char *mark = calloc(n + 1, 1);
-    char *id = report_id(report, d->input, map->id);
+    char *id = report_id(report, d->input, DETECTION, map->id);
     struct sheet *numbers = id == NULL ? NULL
                                        : cells_sheet(d, id, map->title, map->what, map->measured,
                                                      map->rank, map->sheet_digits);
@@ -227,7 +227,7 @@ static void add_rank_map(struct report *report, const struct detection *d, const
     free(values);
 }
 
-void detection_maps(struct report *report, const struct detection *d)
+static void detection_maps(struct report *report, const struct detection *d)
 {
     char length[32];
     length_text(detection_length(d), length);
@@ -282,30 +282,46 @@ void detection_maps(struct report *report, const struct detection *d)
     }
 }
 
-/* ---------------------------------------------------------------------------------------- section
+/* --------------------------------------------------------------------------------------- sections
  */
 
-dpe_status report_detections(struct report *report, struct dpe_error *err)
+typedef dpe_status (*write_detection)(struct report *report, const struct detection *detection,
+                                      struct dpe_error *err);
+
+static dpe_status each_detection(struct report *report, write_detection write,
+                                 struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
         struct input *input = &report->inputs[i];
-        if (!dpe_h5_has(input->table, "/detect/effective_length")) {
-            continue;
+        if (dpe_h5_has(input->table, DETECTION)) {
+            struct detection detection;
+            status = read_detection(input, &detection, err);
+            status = status == DPE_OK ? write(report, &detection, err) : status;
+            detection_free(&detection);
         }
-        struct detection detection;
-        status = read_detection(input, &detection, err);
-        if (status == DPE_OK) {
-            status = detection_answer(report, &detection, err);
-        }
-        if (status == DPE_OK) {
-            char length[32];
-            length_text(detection_length(&detection), length);
-            add_text(&report->document, BLOCK_SECTION,
-                     section_title(report, input, "Detection at %s tokens", length));
-            detection_maps(report, &detection);
-        }
-        detection_free(&detection);
     }
     return status;
+}
+
+static dpe_status write_maps(struct report *report, const struct detection *detection,
+                             struct dpe_error *err)
+{
+    (void)err;
+    char length[32];
+    length_text(detection_length(detection), length);
+    add_text(&report->document, BLOCK_SECTION,
+             section_title(report, detection->input, DETECTION, "Detection at %s tokens", length));
+    detection_maps(report, detection);
+    return DPE_OK;
+}
+
+dpe_status report_answers(struct report *report, struct dpe_error *err)
+{
+    return each_detection(report, detection_answer, err);
+}
+
+dpe_status report_detections(struct report *report, struct dpe_error *err)
+{
+    return each_detection(report, write_maps, err);
 }

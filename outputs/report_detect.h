@@ -7,6 +7,9 @@
 
 #include "report.h"
 
+/** What an input has that is a detection. */
+#define DETECTION "/detect/effective_length"
+
 /** Mean with interval, [group][length]; n = 0 when it is not there. */
 struct measured {
     struct numbers mean, low, high, rank, informative;
@@ -28,7 +31,5 @@ double detection_trained(const struct detection *detection);
 /** "The answer": what the chosen lengths are worth, and which they are. */
 dpe_status detection_answer(struct report *report, const struct detection *detection,
                             struct dpe_error *err);
-/** Heat maps of accuracy, rank, perplexity. */
-void detection_maps(struct report *report, const struct detection *detection);
 
 #endif

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { NAME = 16 }; /* characters of a name */
+
 /** Where things are, in pixels from the upper left corner. */
 struct frame {
     double left, right, top, bottom; /**< of the cells */
@@ -178,22 +180,7 @@ static int64_t name_step(int64_t n, double cell, double need)
     return step;
 }
 
-static void put_names(struct writer *out, const struct frame *frame, const struct heat *heat)
-{
-    double cell_x = (frame->right - frame->left) / (double)heat->n_columns;
-    double cell_y = (frame->bottom - frame->top) / (double)heat->n_rows;
-    int64_t step_x = name_step(heat->n_columns, cell_x, 30.0);
-    int64_t step_y = name_step(heat->n_rows, cell_y, 13.0);
-    for (int64_t c = 0; c < heat->n_columns; c += step_x) {
-        put_label(out, frame, frame->left + ((double)c + 0.5) * cell_x, frame->bottom + 11.0,
-                  "center", INK, 11, heat->column_names[c], 8);
-    }
-    for (int64_t r = 0; r < heat->n_rows; r += step_y) {
-        put_label(out, frame, frame->left - 6.0, frame->top + ((double)r + 0.5) * cell_y, "right",
-                  INK, 11, heat->row_names[r], 12);
-    }
-}
-
+/* Characters of the longest name, at most 16. */
 static double longest(const char *const *names, int64_t n)
 {
     size_t most = 1;
@@ -201,7 +188,32 @@ static double longest(const char *const *names, int64_t n)
         size_t length = strlen(names[i]);
         most = length > most ? length : most;
     }
-    return most > 12 ? 12.0 : (double)most;
+    return most > NAME ? NAME : (double)most;
+}
+
+/* Names under the columns stand at a slant when they are wider than a cell. */
+static bool is_slanted(const struct heat *heat, double cell)
+{
+    return longest(heat->column_names, heat->n_columns) > 6.0 &&
+           longest(heat->column_names, heat->n_columns) * 6.4 > cell;
+}
+
+static void put_names(struct writer *out, const struct frame *frame, const struct heat *heat)
+{
+    double cell_x = (frame->right - frame->left) / (double)heat->n_columns;
+    double cell_y = (frame->bottom - frame->top) / (double)heat->n_rows;
+    bool slanted = is_slanted(heat, cell_x);
+    int64_t step_x = name_step(heat->n_columns, cell_x, slanted ? 14.0 : 30.0);
+    int64_t step_y = name_step(heat->n_rows, cell_y, 13.0);
+    for (int64_t c = 0; c < heat->n_columns; c += step_x) {
+        put_label(out, frame, frame->left + ((double)c + 0.5) * cell_x + (slanted ? 4.0 : 0.0),
+                  frame->bottom + (slanted ? 8.0 : 11.0), slanted ? "right rotate by 40" : "center",
+                  INK, 11, heat->column_names[c], slanted ? NAME : 8);
+    }
+    for (int64_t r = 0; r < heat->n_rows; r += step_y) {
+        put_label(out, frame, frame->left - 6.0, frame->top + ((double)r + 0.5) * cell_y, "right",
+                  INK, 11, heat->row_names[r], NAME);
+    }
 }
 
 void draw_heat(struct figure *figure, const struct heat *heat)
@@ -213,12 +225,14 @@ void draw_heat(struct figure *figure, const struct heat *heat)
         cell_height = fmax(480.0 / (double)heat->n_rows, 3.0);
     }
     double bottom = 30.0 + cell_height * (double)heat->n_rows;
+    double names =
+        is_slanted(heat, cell_width) ? 4.2 * longest(heat->column_names, heat->n_columns) : 0.0;
     struct frame frame = {.left = left,
                           .right = FIGURE_WIDTH - 6.0,
                           .top = 30.0,
                           .bottom = bottom,
                           .width = FIGURE_WIDTH,
-                          .height = floor(bottom + 40.0)};
+                          .height = floor(bottom + 40.0 + names)};
     figure->width = FIGURE_WIDTH;
     figure->height = (int)frame.height;
     struct writer *out = &figure->script;

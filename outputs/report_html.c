@@ -128,6 +128,19 @@ static void put_figure(struct writer *out, const struct figure *figure)
     put(out, "%s</figure>\n", drawn ? "</details>\n" : "");
 }
 
+static void put_sheet(struct writer *out, const struct sheet *sheet)
+{
+    bool folded = sheet->folded;
+    put(out,
+        folded ? "<details class=\"sheet\" id=\"%s\">\n<summary>"
+               : "<div class=\"sheet\" id=\"%s\">\n<h3>",
+        sheet->id);
+    put_html(out, sheet->title);
+    put(out, "%s", folded ? "</summary>\n" : "</h3>\n");
+    sheet_html(sheet, out);
+    put(out, "%s", folded ? "</details>\n" : "</div>\n");
+}
+
 static void put_block(struct writer *out, const struct block *block, size_t index)
 {
     static const char *const opening[] = {
@@ -152,11 +165,7 @@ static void put_block(struct writer *out, const struct block *block, size_t inde
         put_figure(out, block->figure);
         break;
     case BLOCK_SHEET:
-        put(out, "<div class=\"sheet\" id=\"%s\">\n<h3>", block->sheet->id);
-        put_html(out, block->sheet->title);
-        put(out, "</h3>\n");
-        sheet_html(block->sheet, out);
-        put(out, "</div>\n");
+        put_sheet(out, block->sheet);
         break;
     }
 }

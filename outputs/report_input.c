@@ -174,28 +174,34 @@ int64_t read_whole(const struct input *input, const char *object, const char *na
 /* ------------------------------------------------------------------------------------------ naming
  */
 
-/* Place of the input among those of its kind, from 0; *n = how many there are. */
-static size_t place_of(const struct report *report, const struct input *input, size_t *n)
+/* Place of the input among those that have a dataset, from 0; *n = how many have. Ablations are no
+ * comparisons, though they have the like. */
+static size_t place_of(const struct report *report, const struct input *input, const char *has,
+                       size_t *n)
 {
     size_t place = 0;
+    bool ablation = dpe_h5_has(input->table, "/ablate");
     *n = 0;
     for (size_t i = 0; i < report->n; i++) {
+        struct dpe_h5 *table = report->inputs[i].table;
         if (&report->inputs[i] == input) {
             place = *n;
         }
-        *n += strcmp(report->inputs[i].kind, input->kind) == 0;
+        *n += dpe_h5_has(table, has) && dpe_h5_has(table, "/ablate") == ablation;
     }
     return place;
 }
 
-char *report_id(const struct report *report, const struct input *input, const char *base)
+char *report_id(const struct report *report, const struct input *input, const char *has,
+                const char *base)
 {
     size_t n = 0;
-    size_t place = place_of(report, input, &n);
+    size_t place = place_of(report, input, has, &n);
     return place == 0 ? format_text("%s", base) : format_text("%s-%zu", base, place + 1);
 }
 
-char *section_title(const struct report *report, const struct input *input, const char *format, ...)
+char *section_title(const struct report *report, const struct input *input, const char *has,
+                    const char *format, ...)
 {
     char text[256];
     size_t n = 0;
@@ -203,6 +209,6 @@ char *section_title(const struct report *report, const struct input *input, cons
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    place_of(report, input, &n);
+    place_of(report, input, has, &n);
     return n < 2 ? format_text("%s", text) : format_text("%s (%s)", text, input->name);
 }

@@ -211,7 +211,7 @@ static void add_map(struct report *report, const struct profile *p, bool ranked)
     int64_t edges[65];
     int64_t n_edges = 0;
     char cut[48];
-    char *id = report_id(report, p->input, ranked ? "norms-ranked" : "norms");
+    char *id = report_id(report, p->input, "/norms/mean", ranked ? "norms-ranked" : "norms");
     const char *title = ranked ? "Contributions of each head, largest first"
                                : "2-norm contributions by layer, head and pair";
     struct figure *figure =
@@ -272,7 +272,7 @@ static void add_held(struct report *report, const struct profile *p)
 {
     int64_t rows = p->layers * p->heads;
     const double *held = p->held + p->k * rows;
-    char *id = report_id(report, p->input, "norms-top-k");
+    char *id = report_id(report, p->input, "/norms/mean", "norms-top-k");
     int64_t most = p->layers > p->heads ? p->layers : p->heads;
     char *block = dpe_alloc_zero((size_t)most, 24 + sizeof(char *));
     const char **names = (const char **)(void *)block;
@@ -348,7 +348,7 @@ static void add_cumulative(struct report *report, const struct profile *p)
     int64_t n = p->pairs + 1;
     double *block = dpe_alloc((size_t)n, 5 * sizeof *block);
     struct spread s;
-    char *id = report_id(report, p->input, "norms-cumulative");
+    char *id = report_id(report, p->input, "/norms/mean", "norms-cumulative");
     bool ok = block != NULL && id != NULL && make_spread(p, &s, block);
     const char *title = "What the top k pairs hold";
     struct sheet *sheet = ok ? sheet_new(id, title) : NULL;
@@ -404,7 +404,7 @@ dpe_status report_norms(struct report *report, struct dpe_error *err)
         if (status == DPE_OK) {
             char *rule = read_words(input, "/norms", "contribution");
             add_text(&report->document, BLOCK_SECTION,
-                     section_title(report, input, "Which pairs carry a head"));
+                     section_title(report, input, "/norms/mean", "Which pairs carry a head"));
             add_text(&report->document, BLOCK_TEXT,
                      format_text("Pairs that contribute little to a head's logits need no scaled "
                                  "positions. Contributions are averaged over excerpts and lengths "

@@ -175,11 +175,15 @@ void put_quoted(struct writer *out, const char *text, size_t columns)
         out->failed = true;
         return;
     }
-    put_bytes(out, "'", 1);
+    put_bytes(out, "\"", 1);
     for (const char *c = clean; *c != '\0'; c++) {
-        put_bytes(out, *c == '\'' ? "''" : c, *c == '\'' ? 2 : 1);
+        if (*c == '"' || *c == '\\' || *c == '`') {
+            put(out, "\\%03o", (unsigned)*c);
+        } else {
+            put_bytes(out, c, 1);
+        }
     }
-    put_bytes(out, "'", 1);
+    put_bytes(out, "\"", 1);
     free(clean);
 }
 

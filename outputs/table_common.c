@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -214,6 +215,11 @@ dpe_status dpe_h5_write_run(struct dpe_h5 *table, const struct dpe_h5_common *co
     }
     if (status == DPE_OK) {
         status = dpe_h5_attr_text(table, "/run", "modified", now, err);
+    }
+    struct rusage usage;
+    if (status == DPE_OK && getrusage(RUSAGE_SELF, &usage) == 0) {
+        status = dpe_h5_attr_i64(table, "/run", "peak_memory_bytes",
+                                 (int64_t)usage.ru_maxrss * 1024, err);
     }
     if (status == DPE_OK) {
         status = put_history(table, common, err);

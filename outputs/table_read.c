@@ -235,6 +235,59 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
     return status;
 }
 
+/* --------------------------------------------------------------------------------------- folders */
+
+/* One member's name, as an owned string; NULL without memory or when HDF5 cannot say it. */
+static char *member_name(hid_t group, size_t index)
+{
+    ssize_t length = H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, (hsize_t)index,
+                                        NULL, 0, H5P_DEFAULT);
+    char *name = length < 0 ? NULL : dpe_alloc((size_t)length + 1, 1);
+    if (name != NULL && H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, (hsize_t)index,
+                                           name, (size_t)length + 1, H5P_DEFAULT) < 0) {
+        free(name);
+        name = NULL;
+    }
+    return name;
+}
+
+dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, size_t *n,
+                       struct dpe_error *err)
+{
+    dpe_hdf5_enter();
+    *names = NULL;
+    *n = 0;
+    hid_t group =
+        dpe_hdf5_has(table->file, path) ? H5Gopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
+    if (group < 0) {
+        return DPE_OK;
+    }
+    H5G_info_t info = {0};
+    dpe_status status = DPE_OK;
+    if (H5Gget_info(group, &info) < 0) {
+        status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
+    } else {
+        *names = dpe_alloc_zero((size_t)info.nlinks, sizeof **names);
+        status = *names == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: %s: no memory for %llu names",
+                                           table->path, path, (unsigned long long)info.nlinks)
+                                : DPE_OK;
+    }
+    for (size_t i = 0; status == DPE_OK && i < (size_t)info.nlinks; i++) {
+        (*names)[i] = member_name(group, i);
+        *n += (*names)[i] != NULL;
+        if ((*names)[i] == NULL) {
+            status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "a member cannot be read");
+        }
+    }
+    H5Gclose(group);
+    if (status != DPE_OK) {
+        dpe_strings_free(*names, *n);
+        *names = NULL;
+        *n = 0;
+    }
+    return status;
+}
+
 /* -------------------------------------------------------------------------------------- strings */
 
 static bool is_variable_text(hid_t type)

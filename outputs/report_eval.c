@@ -1,0 +1,470 @@
+/* Comparisons: read, put into words, and tables. */
+#include "report_eval.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------- reading
+ */
+
+void names_free(struct names *names)
+{
+    dpe_strings_free(names->names, names->n);
+    *names = (struct names){0};
+}
+
+dpe_status read_names(const struct input *input, const char *path, int64_t expected,
+                      struct names *names, struct dpe_error *err)
+{
+    *names = (struct names){0};
+    if (!dpe_h5_has(input->table, path)) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_h5_get_strings(input->table, path, &names->names, &names->n, err);
+    if (status == DPE_OK && expected >= 0 && names->n != (size_t)expected) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected %lld names, found %zu", input->path,
+                          path, (long long)expected, names->n);
+    }
+    for (size_t i = 0; i < names->n && status == DPE_OK; i++) {
+        char *clean = clean_text(names->names[i], 0);
+        if (clean == NULL) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
+        } else {
+            free(names->names[i]);
+            names->names[i] = clean;
+        }
+    }
+    if (status != DPE_OK) {
+        names_free(names);
+    }
+    return status;
+}
+
+void suite_free(struct suite *s)
+{
+    struct numbers *const all[] = {&s->lengths,         &s->values.mean,     &s->values.low,
+                                   &s->values.high,     &s->difference.mean, &s->difference.low,
+                                   &s->difference.high, &s->words.mean,      &s->words.low,
+                                   &s->words.high,      &s->p_value,         &s->n_pairs,
+                                   &s->n_valid,         &s->position,        &s->position_mean,
+                                   &s->category_length, &s->category_mean};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        numbers_free(all[i]);
+    }
+    names_free(&s->methods);
+    names_free(&s->labels);
+    names_free(&s->categories);
+    free(s->name);
+    *s = (struct suite){0};
+}
+
+/** A dataset below /eval/SUITE. */
+struct part {
+    const char *name;
+    int rank;
+    int64_t dims[3];
+    bool required;
+    struct numbers *into;
+};
+
+static dpe_status read_parts(const struct suite *s, const struct part *parts, size_t n,
+                             struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+        char *path = format_text("/eval/%s/%s", s->name, parts[i].name);
+        if (path == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
+        }
+        struct wanted wanted = {path, parts[i].rank, {0}, parts[i].required, parts[i].into};
+        memcpy(wanted.dims, parts[i].dims, sizeof parts[i].dims);
+        status = read_wanted(s->input, &wanted, 1, err);
+        free(path);
+    }
+    return status;
+}
+
+static dpe_status read_axes(struct suite *s, struct dpe_error *err)
+{
+    char *labels = format_text("/eval/%s/task_label", s->name);
+    char *categories = format_text("/eval/%s/category", s->name);
+    char *folder = format_text("/eval/%s", s->name);
+    dpe_status status = labels == NULL || categories == NULL || folder == NULL
+                            ? dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path)
+                            : read_names(s->input, "/method", -1, &s->methods, err);
+    if (status == DPE_OK) {
+        status = read_names(s->input, labels, -1, &s->labels, err);
+    }
+    if (status == DPE_OK) {
+        status = read_names(s->input, categories, -1, &s->categories, err);
+    }
+    char *better = status == DPE_OK ? read_words(s->input, folder, "better") : NULL;
+    s->low_is_better = better != NULL && strcmp(better, "lower") == 0;
+    free(better);
+    free(labels);
+    free(categories);
+    free(folder);
+    return status;
+}
+
+dpe_status suite_read(const struct input *input, const char *name, struct suite *s,
+                      struct dpe_error *err)
+{
+    *s = (struct suite){.input = input, .name = clean_text(name, 0)};
+    dpe_status status = s->name != NULL
+                            ? read_axes(s, err)
+                            : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
+    int64_t m = (int64_t)s->methods.n;
+    int64_t t = (int64_t)s->labels.n;
+    int64_t c = s->categories.n > 0 ? (int64_t)s->categories.n : -1;
+    const struct part parts[] = {
+        {"task_length", 1, {t}, true, &s->lengths},
+        {"mean", 2, {m, t}, true, &s->values.mean},
+        {"ci_low", 2, {m, t}, true, &s->values.low},
+        {"ci_high", 2, {m, t}, true, &s->values.high},
+        {"n_valid", 2, {m, t}, true, &s->n_valid},
+        {"difference", 2, {m, t}, false, &s->difference.mean},
+        {"difference_low", 2, {m, t}, false, &s->difference.low},
+        {"difference_high", 2, {m, t}, false, &s->difference.high},
+        {"p_value", 2, {m, t}, false, &s->p_value},
+        {"n_pairs", 2, {m, t}, false, &s->n_pairs},
+        {"word_mean", 2, {m, t}, false, &s->words.mean},
+        {"word_ci_low", 2, {m, t}, false, &s->words.low},
+        {"word_ci_high", 2, {m, t}, false, &s->words.high},
+        {"position", 1, {-1}, false, &s->position},
+        {"category_length", 1, {-1}, false, &s->category_length},
+    };
+    if (status == DPE_OK) {
+        status = read_parts(s, parts, sizeof parts / sizeof parts[0], err);
+    }
+    const struct part dependent[] = {
+        {"position_mean", 3, {m, t, (int64_t)s->position.n}, s->position.n > 0, &s->position_mean},
+        {"category_mean",
+         3,
+         {m, c, (int64_t)s->category_length.n},
+         s->category_length.n > 0,
+         &s->category_mean},
+    };
+    if (status == DPE_OK) {
+        status = read_parts(s, dependent, 2, err);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ asking
+ */
+
+int64_t suite_task(const struct suite *s, const char *label, double length)
+{
+    for (size_t t = 0; t < s->labels.n; t++) {
+        if (strcmp(s->labels.names[t], label) == 0 && s->lengths.values[t] == length) {
+            return (int64_t)t;
+        }
+    }
+    return -1;
+}
+
+bool suite_first_label(const struct suite *s, size_t task)
+{
+    for (size_t t = 0; t < task; t++) {
+        if (strcmp(s->labels.names[t], s->labels.names[task]) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool suite_first_length(const struct suite *s, size_t task)
+{
+    for (size_t t = 0; t < task; t++) {
+        if (s->lengths.values[t] == s->lengths.values[task]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool suite_is_single(const struct suite *s)
+{
+    for (size_t t = 1; t < s->labels.n; t++) {
+        if (strcmp(s->labels.names[t], s->labels.names[0]) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+double suite_longest(const struct suite *s)
+{
+    double longest = 0.0;
+    for (size_t t = 0; t < s->lengths.n; t++) {
+        longest = fmax(longest, s->lengths.values[t]);
+    }
+    return longest;
+}
+
+const char *suite_unit(const struct suite *s)
+{
+    return s->low_is_better                   ? "perplexity per token"
+           : strncmp(s->name, "niah", 4) == 0 ? "recall (share of needles found)"
+                                              : "score (1 = all right)";
+}
+
+char *suite_id(const struct report *report, const struct suite *s, const char *what)
+{
+    struct writer safe = {0};
+    for (const char *c = s->name; *c != '\0'; c++) {
+        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9');
+        put_bytes(&safe, plain ? c : "-", 1);
+    }
+    char *base = safe.failed ? NULL : format_text("%s-%s", safe.text.bytes, what);
+    char *has = format_text("/eval/%s/mean", s->name);
+    char *id = base == NULL || has == NULL ? NULL : report_id(report, s->input, has, base);
+    free(has);
+    free(base);
+    dpe_text_free(&safe.text);
+    return id;
+}
+
+/* ------------------------------------------------------------------------------------------- words
+ */
+
+static void value_text(const struct suite *s, size_t at, char text[96])
+{
+    double scale = s->low_is_better ? 1.0 : 100.0;
+    int digits = s->low_is_better ? 2 : 0;
+    const char *unit = s->low_is_better ? "" : "\u00a0%";
+    snprintf(text, 96, "%.*f%s (%.*f\u00a0to\u00a0%.*f%s)", digits,
+             s->values.mean.values[at] * scale, unit, digits, s->values.low.values[at] * scale,
+             digits, s->values.high.values[at] * scale, unit);
+}
+
+/* Methods by their value at a task, best first; those without one are left out. Owned, *n long. */
+static size_t *best_first(const struct suite *s, size_t task, size_t *n)
+{
+    size_t *order = dpe_alloc(s->methods.n, sizeof *order);
+    *n = 0;
+    for (size_t m = 0; order != NULL && m < s->methods.n; m++) {
+        double value = s->values.mean.values[m * s->labels.n + task];
+        if (isnan(value)) {
+            continue;
+        }
+        size_t k = (*n)++;
+        for (; k > 0; k--) {
+            double other = s->values.mean.values[order[k - 1] * s->labels.n + task];
+            if (s->low_is_better ? other <= value : other >= value) {
+                break;
+            }
+            order[k] = order[k - 1];
+        }
+        order[k] = m;
+    }
+    return order;
+}
+
+/* The best and who follows, at the longest length; of many tasks there is no such sentence. */
+static void add_lead(struct report *report, const struct suite *s)
+{
+    double length = suite_longest(s);
+    int64_t task = suite_task(s, s->labels.names[0], length);
+    size_t n = 0;
+    size_t *order = task < 0 ? NULL : best_first(s, (size_t)task, &n);
+    struct writer out = {0};
+    char tokens[32];
+    length_text(length, tokens);
+    put(&out, "At %s tokens", tokens);
+    for (size_t i = 0; order != NULL && i < n && i < 4; i++) {
+        char value[96];
+        char *name = clean_text(s->methods.names[order[i]], 40);
+        value_text(s, order[i] * s->labels.n + (size_t)task, value);
+        put(&out, "%s%s %s %s",
+            i == 0                 ? ", "
+            : i + 1 == n || i == 3 ? " and "
+                                   : ", ",
+            name != NULL ? name : "",
+            i > 0              ? ""
+            : s->low_is_better ? "has a perplexity of"
+                               : "finds",
+            value);
+        free(name);
+    }
+    put(&out, "%s.", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");
+    add_text(&report->document, BLOCK_LEAD, out.failed ? NULL : out.text.bytes);
+    if (out.failed) {
+        dpe_text_free(&out.text);
+    }
+    free(order);
+}
+
+/* How many differences to the first method are no more than noise. */
+static void add_noise(struct report *report, const struct suite *s)
+{
+    size_t compared = 0;
+    size_t noise = 0;
+    for (size_t i = s->labels.n; i < s->p_value.n; i++) {
+        compared += s->p_value.values[i] >= 0.0;
+        noise += s->p_value.values[i] >= 0.05;
+    }
+    if (compared == 0) {
+        return;
+    }
+    add_text(&report->document, BLOCK_NOTE,
+             format_text("What is noise here: of %zu differences to the first method, %zu %s not "
+                         "beyond chance (p ≥ 0.05 in a sign-flip test over the same samples; one "
+                         "in twenty looks real by chance, no correction is made).",
+                         compared, noise, noise == 1 ? "is" : "are"));
+}
+
+/* ------------------------------------------------------------------------------------------ tables
+ */
+
+static void add_column(struct sheet *sheet, const struct suite *s, size_t task, bool intervals,
+                       int digits)
+{
+    char tokens[32];
+    length_text(s->lengths.values[task], tokens);
+    char *name = suite_is_single(s) ? format_text("%s", tokens)
+                                    : format_text("%s at %s", s->labels.names[task], tokens);
+    if (name == NULL) {
+        sheet->failed = true;
+        return;
+    }
+    sheet_column(sheet, name, intervals ? COLUMN_INTERVAL : COLUMN_NUMBER, digits);
+    free(name);
+}
+
+static void add_table(struct report *report, const struct suite *s)
+{
+    enum { WIDE = 8 };
+    bool intervals = s->labels.n <= WIDE;
+    int digits = s->low_is_better ? 3 : 3;
+    char *id = suite_id(report, s, "table");
+    char *title =
+        format_text("%s: %s by method%s", s->name, s->low_is_better ? "perplexity" : "score",
+                    suite_is_single(s) ? " and length in tokens" : " and task");
+    struct sheet *sheet = id == NULL || title == NULL ? NULL : sheet_new(id, title);
+    sheet_column(sheet, "method", COLUMN_TEXT, 0);
+    for (size_t t = 0; sheet != NULL && t < s->labels.n; t++) {
+        add_column(sheet, s, t, intervals, digits);
+    }
+    for (size_t m = 0; m < s->methods.n; m++) {
+        sheet_text(sheet, s->methods.names[m]);
+        for (size_t t = 0; t < s->labels.n; t++) {
+            size_t at = m * s->labels.n + t;
+            sheet_interval(sheet, s->values.mean.values[at], s->values.low.values[at],
+                           s->values.high.values[at]);
+        }
+    }
+    add_sheet(&report->document, sheet);
+    free(id);
+    free(title);
+}
+
+static void add_differences(struct report *report, const struct suite *s)
+{
+    if (s->methods.n < 2 || s->difference.mean.n == 0 || s->difference.low.n == 0 ||
+        s->difference.high.n == 0 || s->p_value.n == 0) {
+        return;
+    }
+    char *id = suite_id(report, s, "differences");
+    char *title = format_text("%s: difference to the first method%s", s->name,
+                              s->low_is_better ? ", nats per token (negative is better)" : "");
+    struct sheet *sheet = id == NULL || title == NULL ? NULL : sheet_new(id, title);
+    sheet_column(sheet, "method", COLUMN_TEXT, 0);
+    sheet_column(sheet, "task", COLUMN_TEXT, 0);
+    sheet_column(sheet, "length", COLUMN_NUMBER, 0);
+    sheet_column(sheet, "difference", COLUMN_INTERVAL, 3);
+    sheet_column(sheet, "p", COLUMN_NUMBER, 4);
+    sheet_column(sheet, "pairs", COLUMN_NUMBER, 0);
+    for (size_t i = s->labels.n; i < s->difference.mean.n; i++) {
+        sheet_text(sheet, s->methods.names[i / s->labels.n]);
+        sheet_text(sheet, s->labels.names[i % s->labels.n]);
+        sheet_number(sheet, s->lengths.values[i % s->labels.n]);
+        sheet_interval(sheet, s->difference.mean.values[i], s->difference.low.values[i],
+                       s->difference.high.values[i]);
+        sheet_number(sheet, s->p_value.values[i]);
+        sheet_number(sheet, s->n_pairs.n > 0 ? s->n_pairs.values[i] : (double)NAN);
+    }
+    if (sheet != NULL) {
+        sheet->folded = sheet->n_cells > 12 * sheet->n_columns;
+        sheet->shown = 200;
+    }
+    add_sheet(&report->document, sheet);
+    free(id);
+    free(title);
+}
+
+/* ---------------------------------------------------------------------------------------- section
+ */
+
+static const char *explanation(const struct suite *s)
+{
+    if (s->low_is_better) {
+        return "Perplexity says how surprised the model is by each next token of real books: 1 is "
+               "certainty, and a method that breaks at a length shows as a jump. It is insensitive "
+               "to whether far tokens can be found again.";
+    }
+    if (strcmp(s->name, "niah") == 0) {
+        return "Needles in a haystack: short statements with numbers are hidden in a long text and "
+               "asked for at its end; the score is the share of numbers said. All methods read the "
+               "same samples.";
+    }
+    if (strcmp(s->name, "ruler") == 0) {
+        return "RULER asks for more than retrieval: several needles, chains of variables, the most "
+               "common words, questions on documents. Scores are shares of the expected answers, "
+               "on the same samples for all methods.";
+    }
+    return "Scores by the rules of the benchmark, on the same samples for all methods. 1 is all "
+           "right, 0 nothing.";
+}
+
+static dpe_status write_suite(struct report *report, const struct input *input, const char *name,
+                              struct dpe_error *err)
+{
+    struct suite s;
+    dpe_status status = suite_read(input, name, &s, err);
+    if (status == DPE_OK && s.methods.n > 0 && s.labels.n > 0) {
+        char *has = format_text("/eval/%s/mean", name);
+        add_text(&report->document, BLOCK_SECTION,
+                 section_title(report, input, has != NULL ? has : "/", "%s: methods compared",
+                               strcmp(s.name, "niah") == 0  ? "Needles"
+                               : strcmp(s.name, "ppl") == 0 ? "Perplexity"
+                                                            : s.name));
+        free(has);
+        if (suite_is_single(&s)) {
+            add_lead(report, &s);
+        }
+        add_text(&report->document, BLOCK_TEXT, format_text("%s", explanation(&s)));
+        add_noise(report, &s);
+        suite_figures(report, &s);
+        add_table(report, &s);
+        add_differences(report, &s);
+    }
+    suite_free(&s);
+    return status;
+}
+
+dpe_status report_comparisons(struct report *report, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+        struct input *input = &report->inputs[i];
+        char **suites = NULL;
+        size_t n = 0;
+        /* An ablation is a comparison as well, and has its own section. */
+        bool wanted = dpe_h5_has(input->table, "/method") && !dpe_h5_has(input->table, "/ablate");
+        if (wanted) {
+            status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
+        }
+        for (size_t s = 0; s < n && status == DPE_OK; s++) {
+            char *path = format_text("/eval/%s/task_label", suites[s]);
+            if (path != NULL && dpe_h5_has(input->table, path)) {
+                status = write_suite(report, input, suites[s], err);
+            }
+            free(path);
+        }
+        dpe_strings_free(suites, n);
+    }
+    return status;
+}

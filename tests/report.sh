@@ -1,0 +1,125 @@
+#!/bin/sh
+# report.sh BIN PYTHON: dpe-report on tables of every kind, some with names that mean harm: the page,
+# figures and CSV files are well-formed and true to the tables; gnuplot missing, failing, hanging; a
+# kill midway; tables of different models; files that are somebody else's.
+set -u
+bin=$1
+python=$2
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+cd "$work" || exit 1
+export LC_ALL=C
+
+if ! command -v gnuplot >/dev/null; then
+    echo "gnuplot is missing: install gnuplot-nox (tests/setup.sh)"
+    exit 1
+fi
+"$python" "$here/report_tables.py" . || exit 1
+sha256sum ./*.h5 >tables.sum
+
+# expect CODE WORDS ARGUMENTS...: dpe-report ends with the code and says the words.
+expect() {
+    code=$1
+    words=$2
+    shift 2
+    "$bin/dpe-report" "$@" >out 2>err
+    got=$?
+    if [ "$got" != "$code" ] || ! grep -qF -- "$words" err || [ -s out ]; then
+        echo "dpe-report $*: expected exit $code and '$words', got $got: $(cat err out)"
+        failed=1
+    fi
+}
+
+all="detect.h5 norms.h5 compare.h5 grid.h5 rank.h5 topk.h5 lastk.h5 scaled.h5"
+# shellcheck disable=SC2086 # a list of words
+expect 0 "is written" $all -o all.html --figures figures
+"$python" "$here/report_check.py" all.html figures . || failed=1
+# In another order, and again over the first one. Nothing but the order changes.
+expect 0 "is written" scaled.h5 lastk.h5 grid.h5 topk.h5 rank.h5 compare.h5 norms.h5 detect.h5 -o all.html
+for one in detect.h5 flat.h5 norms.h5 compare.h5 single.h5 grid.h5 rank.h5; do
+    expect 0 "is written" "$one" -o "$one.html"
+    "$python" "$here/report_check.py" "$one.html" || failed=1
+done
+# Two of a kind.
+expect 0 "is written" detect.h5 flat.h5 -o two.html
+"$python" "$here/report_check.py" two.html || failed=1
+grep -q 'id="detect-recall-2"' two.html || { echo "two detections: one is missing"; failed=1; }
+
+# Different models.
+expect 78 "different models" compare.h5 other.h5 -o mixed.html
+expect 78 "--mixed-models" compare.h5 other.h5 -o mixed.html
+[ -e mixed.html ] && { echo "a refused report was written"; failed=1; }
+expect 0 "is written" compare.h5 other.h5 -o mixed.html --mixed-models
+
+# gnuplot: missing, failing, hanging, silent, and not needed.
+mkdir bad
+printf '#!/bin/sh\necho "line 7: no such thing <b>" >&2\nexit 1\n' >bad/failing
+printf '#!/bin/sh\nsleep 100\n' >bad/hanging
+printf '#!/bin/sh\ncat >/dev/null\n' >bad/silent
+printf '#!/bin/sh\nsleep 0.4\nexec gnuplot "$@"\n' >bad/slow
+chmod +x bad/*
+expect 66 "gnuplot-nox" detect.h5 -o g.html --gnuplot ./no-such-program
+expect 74 "no such thing" detect.h5 -o g.html --gnuplot bad/failing
+expect 74 "did not finish in time" detect.h5 -o g.html --gnuplot bad/hanging --figure-time 0.5
+expect 74 "wrote no SVG" detect.h5 -o g.html --gnuplot bad/silent
+PATH_BEFORE=$PATH
+PATH=$work/nowhere expect 66 "gnuplot: " detect.h5 -o g.html 2>/dev/null
+PATH=$PATH_BEFORE
+[ -e g.html ] && { echo "a report without its figures was written"; failed=1; }
+expect 0 "is written" detect.h5 norms.h5 -o g.html --no-figures --gnuplot ./no-such-program
+"$python" "$here/report_check.py" g.html || failed=1
+grep -q '<svg' g.html && { echo "--no-figures has figures"; failed=1; }
+
+# Killed midway: nothing new, and the old one is whole. A TERM says that nothing was written.
+cp two.html before.html
+for signal in KILL TERM; do
+    cp before.html victim.html
+    "$bin/dpe-report" detect.h5 norms.h5 -o victim.html --gnuplot bad/slow >out 2>err &
+    child=$!
+    sleep 0.7
+    kill -$signal $child
+    wait $child
+    code=$?
+    cmp -s before.html victim.html || { echo "killed by $signal: the old report changed"; failed=1; }
+    [ $signal = TERM ] && [ $code != 75 ] && { echo "TERM: expected 75, got $code: $(cat err)"; failed=1; }
+done
+ls -a | grep -q 'victim.html.' && { echo "a temporary file was left: $(ls -a)"; failed=1; }
+
+# What is not ours stays.
+echo precious >note.html
+expect 78 "is no report" detect.h5 -o note.html
+grep -q precious note.html || { echo "a foreign file was replaced"; failed=1; }
+expect 0 "is written" norms.h5 -o note.html --force
+expect 73 "is an input" detect.h5 -o detect.h5
+expect 73 "no/such/folder" detect.h5 -o no/such/folder/r.html --no-figures
+expect 64 "a head has 32 pairs" norms.h5 -o k.html --top-k 33
+expect 0 "is written" norms.h5 -o k.html --top-k 0.5
+grep -q 'top 16 of 32 pairs (asked for)' k.html || { echo "--top-k was not heard"; failed=1; }
+
+# Tables that are not what they say.
+"$python" - <<'END' || failed=1
+import h5py, shutil
+shutil.copy("detect.h5", "shape.h5")
+with h5py.File("shape.h5", "a") as f:
+    del f["/detect/rank"]
+    f["/detect/rank"] = [[1, 2], [2, 1]]
+shutil.copy("rank.h5", "steps.h5")
+with h5py.File("steps.h5", "a") as f:
+    del f["/ablate/axis"]
+    f.create_dataset("/ablate/axis", data=["rank"], dtype=h5py.string_dtype())
+shutil.copy("compare.h5", "methods.h5")
+with h5py.File("methods.h5", "a") as f:
+    del f["/method"]
+    f.create_dataset("/method", data=["rope"], dtype=h5py.string_dtype())
+END
+expect 65 "/detect/rank: expected the shape [8, 8], found [2, 2]" shape.h5 -o bad.html --no-figures
+expect 65 "/ablate/axis: expected 10 names, found 1" steps.h5 -o bad.html --no-figures
+expect 65 "/eval/niah/mean: expected the shape [1, 4], found [8, 4]" methods.h5 -o bad.html --no-figures
+head -c 3000 norms.h5 >cut.h5
+expect 65 "cut.h5" cut.h5 -o bad.html --no-figures
+[ -e bad.html ] && { echo "a bad table became a report"; failed=1; }
+
+sha256sum -c --quiet tables.sum || failed=1
+exit $failed

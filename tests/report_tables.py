@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Makes tables of every kind that dpe-report reads, with made-up numbers: report_tables.py DIR.
+
+The layout is that of outputs/SCHEMA.md; the numbers are drawn, so that nothing here looks like a
+measurement of a model. Some methods have names that mean harm in HTML, SVG or gnuplot.
+"""
+import sys
+
+import h5py
+import numpy as np
+
+TEXT = h5py.string_dtype("utf-8")
+MODEL = "0123456789abcdef" * 4
+LENGTHS = [512, 1024, 2048, 4096]
+HOSTILE = [
+    "rope",
+    "<script>alert(1)</script>",
+    "it's \"quoted\" & 100%s %d",
+    "back\\slash `date` $(date) @x {/Bold b}_2^3",
+    "line\nbreak\ttab\x01\x1b[31m\u202e\u2028\x7f",
+    "dpe:window=32,masked,scales=1/4/16/8/4/2/2/1,and=so-on,and=so-on,and=so-on",
+    "naïve 日本語 𝔘",
+    "'",
+]
+
+
+def start(path, kind, model=MODEL, complete=1, **fields):
+    file = h5py.File(path, "w", libver=("earliest", "v108"))
+    for name, value in {
+        "schema_name": "dpe-table", "schema_version": "1.1.0", "title": "Synthetic", "source": "test",
+        "software": "dpe", "software_version": "0", "git": "", "identity": "f" * 64,
+    }.items():
+        file.attrs.create(name, value, dtype=TEXT)
+    file.attrs["complete"] = np.int64(complete)
+    file.attrs["n_rows"] = np.int64(0)
+    identity = {"kind": kind, "model": model, "tokenizer": "t" * 64, "corpus": "c" * 64, **fields}
+    put_text(file, "/identity/field", list(identity))
+    put_text(file, "/identity/value", [str(v) for v in identity.values()])
+    run = file.create_group("/run")
+    run.attrs.create("created", "2026-01-01T00:00:00Z", dtype=TEXT)
+    run.attrs.create("modified", "2026-01-01T00:01:00Z", dtype=TEXT)
+    run.attrs.create("history", "2026-01-01T00:00:00Z: dpe-test", dtype=TEXT)
+    run.attrs["peak_memory_bytes"] = np.int64(3 << 30)
+    put_text(file, "/run/sessions/started", ["2026-01-01T00:00:00Z"])
+    put_text(file, "/run/sessions/command", ["dpe-test '<b>%s' \"a\" \\ `x`"])
+    put_text(file, "/run/sessions/cpu", ["a processor"])
+    return file
+
+
+def put(file, path, value, dtype=None):
+    file.create_dataset(path, data=np.asarray(value, dtype=dtype))
+
+
+def put_text(file, path, values):
+    file.create_dataset(path, data=np.array(values, dtype=object), dtype=TEXT)
+
+
+def attr(file, path, name, value):
+    file.require_group(path).attrs.create(name, value, dtype=TEXT)
+
+
+def intervals(file, folder, mean, width, low="ci_low", high="ci_high", name="mean"):
+    put(file, f"{folder}/{name}", mean)
+    put(file, f"{folder}/{low}", mean - width)
+    put(file, f"{folder}/{high}", mean + width)
+
+
+def put_tasks(file, suite, tasks, methods, n, rng):
+    """tasks: (label, length, category or None)."""
+    folder = f"/eval/{suite}"
+    shape = (len(methods), len(tasks))
+    put_text(file, f"{folder}/task", [f"{label}-{length}" for label, length, _ in tasks])
+    put_text(file, f"{folder}/task_label", [t[0] for t in tasks])
+    put(file, f"{folder}/task_length", [t[1] for t in tasks], np.int64)
+    put(file, f"{folder}/sample", np.arange(n), np.int64)
+    put_text(file, f"{folder}/plan", [[f"{m:02d}{t:030d}" for t in range(shape[1])]
+                                      for m in range(shape[0])])
+    put(file, f"{folder}/n_valid", np.full(shape, n), np.int64)
+    difference = rng.normal(0, 0.2, shape)
+    intervals(file, folder, difference, 0.1, "difference_low", "difference_high", "difference")
+    put(file, f"{folder}/p_value", rng.uniform(0, 1, shape))
+    put(file, f"{folder}/n_pairs", np.full(shape, n), np.int64)
+    attr(file, folder, "interval_rule", "percentile bootstrap over samples")
+    attr(file, folder, "difference_rule", "paired bootstrap")
+    return folder, shape
+
+
+def compare(path, methods=None, model=MODEL, lengths=LENGTHS):
+    rng = np.random.default_rng(1)
+    methods = methods or HOSTILE
+    file = start(path, "eval", model)
+    put_text(file, "/method", methods)
+    attr(file, "/eval", "against", methods[0])
+    file["/eval"].attrs["trained_length"] = np.int64(512)
+    folder, shape = put_tasks(file, "niah", [("niah", l, None) for l in lengths], methods, 20, rng)
+    attr(file, folder, "better", "higher")
+    attr(file, folder, "score", "share of the values found")
+    mean = np.sort(rng.uniform(0, 1, shape), axis=1)[:, ::-1]
+    mean[-1, -1] = np.nan
+    intervals(file, folder, mean, 0.06)
+    put(file, f"{folder}/half_mean", mean)
+    folder, shape = put_tasks(file, "ppl", [("ppl", l, None) for l in lengths], methods, 9, rng)
+    attr(file, folder, "better", "lower")
+    attr(file, folder, "score", "nats per token")
+    mean = np.sort(rng.lognormal(1.5, 0.8, shape), axis=1)
+    intervals(file, folder, mean, mean * 0.1)
+    intervals(file, folder, mean ** 1.3, mean * 0.1, "word_ci_low", "word_ci_high", "word_mean")
+    put(file, f"{folder}/position", [1 << b for b in range(12)], np.int64)
+    put(file, f"{folder}/position_mean", rng.lognormal(1.5, 0.3, (*shape, 12)))
+    labels = [f"task_{i}" for i in range(13)]
+    categories = ["niah"] * 8 + ["vt", "aggregation", "aggregation", "qa", "qa"]
+    tasks = [(label, l, c) for l in lengths[:2] for label, c in zip(labels, categories)]
+    folder, shape = put_tasks(file, "ruler", tasks, methods, 5, rng)
+    attr(file, folder, "better", "higher")
+    attr(file, folder, "score", "share of the references found")
+    put_text(file, f"{folder}/task_category", [t[2] for t in tasks])
+    mean = rng.uniform(0, 1, shape)
+    intervals(file, folder, mean, 0.1)
+    put_text(file, f"{folder}/category", ["niah", "vt", "aggregation", "qa", "overall"])
+    put(file, f"{folder}/category_length", lengths[:2], np.int64)
+    put(file, f"{folder}/category_mean", rng.uniform(0, 1, (len(methods), 5, 2)))
+    file.close()
+
+
+def grid(path):
+    rng = np.random.default_rng(2)
+    file = start(path, "eval", grid=1)
+    put_text(file, "/method", HOSTILE[:3])
+    folder = "/eval/niah_grid"
+    put(file, f"{folder}/depth", np.linspace(0, 1, 11))
+    put(file, f"{folder}/length", LENGTHS, np.int64)
+    put(file, f"{folder}/sample", np.arange(5), np.int64)
+    mean = rng.uniform(0, 1, (3, 11, 4))
+    mean[2, 3, 1] = np.nan
+    intervals(file, folder, mean, 0.1)
+    put(file, f"{folder}/n_valid", np.full(mean.shape, 5), np.int64)
+    attr(file, folder, "better", "higher")
+    file.close()
+
+
+def ablate(path, what, values):
+    rng = np.random.default_rng(3)
+    methods = ["rope", "base"] + [f"{what} {v}" for v in values]
+    compare_like = start(path, "eval", ablate=what)
+    put_text(compare_like, "/method", methods)
+    attr(compare_like, "/eval", "against", "rope")
+    folder, shape = put_tasks(compare_like, "niah", [("niah", 2048, None)], methods, 20, rng)
+    attr(compare_like, folder, "better", "higher")
+    intervals(compare_like, folder, rng.uniform(0.1, 0.9, shape), 0.1)
+    attr(compare_like, "/ablate", "what", what)
+    attr(compare_like, "/ablate", "table", "detect.h5")
+    put_text(compare_like, "/ablate/axis", ["rope", "base"] + [what] * len(values))
+    put(compare_like, "/ablate/value", [np.nan, np.nan] + list(values), np.float64)
+    compare_like.close()
+
+
+def detect(path, flat=False):
+    rng = np.random.default_rng(4)
+    file = start(path, "detect", length=4096, task="both")
+    groups, lengths = 8, [32, 64, 128, 256, 512, 1024, 2048, 4096]
+    shape = (groups, len(lengths))
+    file.require_group("/model").attrs.create("model_type", "<script>\"'&%s`\\n", dtype=TEXT)
+    put(file, "/length", lengths, np.int64)
+    attr(file, "/detect", "criterion", "niah recall, higher is better")
+    recall = np.full(shape, 0.25) if flat else rng.uniform(0, 1, shape)
+    recall[2, 3] = np.nan
+    put(file, "/detect/niah/recall_mean", recall)
+    put(file, "/detect/niah/ci_low", recall - 0.05)
+    put(file, "/detect/niah/ci_high", recall + 0.05)
+    rank = np.argsort(np.argsort(-np.nan_to_num(recall), axis=1, kind="stable"), axis=1) + 1
+    rank[5] = -1
+    put(file, "/detect/rank", rank, np.int32)
+    effective = np.array(lengths)[np.argmin(np.where(rank < 1, 99, rank), axis=1)]
+    effective[5] = -1
+    put(file, "/detect/effective_length", effective, np.int64)
+    put(file, "/detect/informative", np.zeros(groups) if flat else [0, 1, 1, 1, 1, 0, 0, 1], np.uint8)
+    put(file, "/detect/p_value", rng.uniform(0, 1, groups))
+    perplexity = rng.lognormal(1, 0.2, shape)
+    put(file, "/detect/ppl/perplexity", perplexity)
+    put(file, "/detect/ppl/ci_low", perplexity * 0.9)
+    put(file, "/detect/ppl/ci_high", perplexity * 1.1)
+    put(file, "/detect/ppl/rank", np.argsort(np.argsort(perplexity, axis=1), axis=1) + 1, np.int32)
+    put(file, "/detect/ppl/informative", [1] * groups, np.uint8)
+    put(file, "/table/trained_length", 256, np.int64)
+    put(file, "/table/evaluated_length", 4096, np.int64)
+    put(file, "/table/group_edge", np.arange(9) * 4, np.int32)
+    put(file, "/table/inv_freq", 10000.0 ** (-np.arange(32) / 32))
+    put(file, "/table/scale_factor", np.maximum(1, 4096 // np.maximum(effective, 1)), np.float64)
+    for folder, name, values in (("/validate/niah", "recall_mean", [0.0, 0.2, 0.6]),
+                                 ("/validate/ppl", "perplexity", [40.0, 3.0, 2.5])):
+        values = np.array(values)
+        intervals(file, folder, values, 0.02 * values, name=name)
+        put(file, f"{folder}/n_valid", [10] * 3, np.int64)
+        intervals(file, folder, np.array([0.6, 0.4]), 0.1, "difference_low", "difference_high",
+                  "difference")
+        put(file, f"{folder}/p_value", [0.0001, 0.02])
+        put(file, f"{folder}/n_pairs", [10, 10], np.int64)
+        attr(file, folder, "joint_against_base", "better")
+        attr(file, folder, "samples", "not those of the sweep")
+    file.close()
+
+
+def norms(path, layers=3, heads=4, pairs=32):
+    rng = np.random.default_rng(5)
+    file = start(path, "norms")
+    mean = rng.lognormal(0, 1, (layers, heads, pairs))
+    mean[0, 1] = np.nan
+    put(file, "/norms/mean", mean)
+    put(file, "/norms/sem", mean * 0.02)
+    attr(file, "/norms", "contribution", "product-of-means")
+    file.close()
+
+
+def main():
+    folder = sys.argv[1]
+    compare(f"{folder}/compare.h5")
+    compare(f"{folder}/other.h5", ["rope", "pi"], model="f" * 64)
+    compare(f"{folder}/single.h5", ["rope"], lengths=[512])
+    grid(f"{folder}/grid.h5")
+    ablate(f"{folder}/rank.h5", "rank", range(1, 9))
+    ablate(f"{folder}/topk.h5", "top-k", [0, 8, 16, 24, 32])
+    ablate(f"{folder}/lastk.h5", "last-k", [0, 8, 16, 24, 32])
+    ablate(f"{folder}/scaled.h5", "scaled-length", [512, 1024, 2048, 4096])
+    detect(f"{folder}/detect.h5")
+    detect(f"{folder}/flat.h5", flat=True)
+    norms(f"{folder}/norms.h5")
+    norms(f"{folder}/large.h5", 32, 32, 64)
+
+
+main()
