@@ -118,7 +118,7 @@ def compare(path, methods=None, model=MODEL, lengths=LENGTHS):
     intervals(file, folder, mean, 0.1)
     put_text(file, f"{folder}/category", ["niah", "vt", "aggregation", "qa", "overall"])
     put(file, f"{folder}/category_length", lengths[:2], np.int64)
-    put(file, f"{folder}/category_mean", rng.uniform(0, 1, (len(methods), 5, 2)))
+    put(file, f"{folder}/category_mean", rng.uniform(0, 1, (len(methods), 5, len(lengths[:2]))))
     file.close()
 
 
