@@ -486,6 +486,7 @@ __global__ void __launch_bounds__(C::THREADS, 1)
     struct dpe_wgmma_barriers<C> *barriers =
         reinterpret_cast<struct dpe_wgmma_barriers<C> *>(shared + C::SHARED_BYTES);
     uint32_t address = dpe_shared_address(shared);
+    dpe_require(address % 1024 == 0); /* the swizzle goes by address bits */
     if (threadIdx.x == 0) {
         for (int i = 0; i < C::Q_SLOTS; i++) {
             dpe_mbarrier_init(dpe_shared_address(&barriers->q_full[i]), 1);

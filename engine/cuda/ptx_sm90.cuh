@@ -53,8 +53,8 @@ __device__ static __forceinline__ void dpe_mbarrier_wait(uint32_t barrier, uint3
                  ".reg .pred done;\n"
                  "again_%=:\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@done bra.uni end_%=;\n"
-                 "bra.uni again_%=;\n"
+                 "@done bra end_%=;\n"
+                 "bra again_%=;\n"
                  "end_%=:\n"
                  "}" ::"r"(barrier),
                  "r"(parity)
@@ -74,6 +74,13 @@ __device__ static __forceinline__ bool dpe_mbarrier_test(uint32_t barrier, uint3
                  : "r"(barrier), "r"(parity)
                  : "memory");
     return complete != 0;
+}
+/** End the launch with an error unless it holds. */
+__device__ static __forceinline__ void dpe_require(bool holds)
+{
+    if (!holds) {
+        asm volatile("trap;");
+    }
 }
 /** Ordinary writes to shared memory before it are seen by products and copies after it. */
 __device__ static __forceinline__ void dpe_proxy_fence(void)

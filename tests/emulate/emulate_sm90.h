@@ -59,6 +59,12 @@ static inline bool dpe_mbarrier_test(uint32_t barrier, uint32_t parity, EMULATE_
 {
     return emulate_mbarrier_test(barrier, parity, file, line);
 }
+static inline void dpe_require(bool holds, EMULATE_HERE)
+{
+    if (!holds) {
+        emulate_fail(file, line, "what the kernel requires does not hold");
+    }
+}
 static inline void dpe_proxy_fence(void)
 {
 }
