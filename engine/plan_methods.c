@@ -10,7 +10,7 @@
 static const double PI = 3.14159265358979323846;
 static const int64_t MAX_TOKENS = INT64_C(1) << 31;
 static const double MAX_SCALE = 0x1p31;
-enum { MAX_GROUPS = 256 };
+enum { MAX_GROUPS = 256, MAX_FACTORS = 512 };
 
 dpe_status dpe_plan_context_check(const struct dpe_plan_context *context, struct dpe_error *err)
 {
@@ -215,6 +215,65 @@ static void build_llama3(struct dpe_spec *spec, struct dpe_plan *plan)
     rope.low_freq_factor = dpe_spec_number(spec, "low", 1.0, 0x1p-10, MAX_SCALE);
     rope.high_freq_factor = dpe_spec_number(spec, "high", 4.0, 0x1p-10, MAX_SCALE);
     check_order(spec, "low", rope.low_freq_factor, "high", rope.high_freq_factor);
+    frequencies(spec, plan, &rope);
+}
+
+/* Divisors of the pairs, to values [n_pairs]: those of the key, one for all pairs or one each, else
+ * the model's own; false when there are none. */
+static bool longrope_factors(struct dpe_spec *spec, const char *key, const double *own,
+                             double *values)
+{
+    int64_t n_pairs = spec->context->config->head_dim / 2;
+    int n = dpe_spec_list(spec, key, (double)NAN, 0x1p-10, MAX_SCALE, values, MAX_FACTORS);
+    if (n > 1 && n != n_pairs && spec->status == DPE_OK) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method longrope: %s: expected one number or %" PRId64
+                                " (one for each pair), found %d",
+                                key, n_pairs, n);
+    }
+    for (int64_t j = n; j < n_pairs; j++) {
+        values[j] = n == 0 && own != NULL ? own[j] : values[0];
+    }
+    return n > 0 || own != NULL;
+}
+
+static void build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    const struct dpe_plan_context *context = spec->context;
+    const struct dpe_rope_config *own = &context->config->rope;
+    double long_factor[MAX_FACTORS] = {1.0};
+    double short_factor[MAX_FACTORS] = {1.0};
+    struct dpe_rope_config rope = plain_rope(spec);
+    rope.type = DPE_ROPE_LONGROPE;
+    rope.long_factor = long_factor;
+    rope.short_factor = short_factor;
+    double ratio = length_ratio(context);
+    double a = (double)NAN;
+    if (own->type == DPE_ROPE_LONGROPE) {
+        if (!isnan(own->original_max_position)) {
+            rope.original_max_position = own->original_max_position;
+        }
+        ratio = isnan(own->factor)
+                    ? (double)context->config->max_position / rope.original_max_position
+                    : own->factor;
+        a = own->attention_factor;
+    }
+    rope.factor = dpe_spec_number(spec, "scale", fmax(1.0, ratio), 1.0, MAX_SCALE);
+    double usual = sqrt(1.0 + log(rope.factor) / log(rope.original_max_position));
+    rope.attention_factor = dpe_spec_number(spec, "a", isnan(a) ? usual : a, 0x1p-10, 0x1p10);
+    if (context->config->head_dim / 2 > MAX_FACTORS) {
+        spec->status =
+            dpe_fail(spec->err, DPE_USAGE, "method longrope: more than %d pairs", (int)MAX_FACTORS);
+        return;
+    }
+    bool known = longrope_factors(spec, "long", own->long_factor, long_factor);
+    (void)longrope_factors(spec, "short", own->short_factor, short_factor);
+    if (!known && spec->status == DPE_OK) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method longrope: the model's config.json has no long_factor; give "
+                                "long=x/x/..., a divisor for each of the %" PRId64 " pairs",
+                                context->config->head_dim / 2);
+    }
     frequencies(spec, plan, &rope);
 }
 
@@ -504,6 +563,9 @@ const struct dpe_method dpe_methods[] = {
     {"llama3\tscale=L/L0 low=1 high=4\t"
      "the ramp over wavelengths of Llama 3.1",
      build_llama3},
+    {"longrope\tlong=config short=config scale=L/L0 a=sqrt(1+ln(scale)/ln(L0))\t"
+     "each frequency divided by its own factor, of config.json or given, long ones beyond L0 (Ding et al. 2024)",
+     build_longrope},
     {"rerope\twindow=min(2048;L0/4) official=1\t"
      "distances are cut at the window (ReRoPE, Su 2023); official adds log-n",
      build_rerope},

@@ -98,7 +98,8 @@ static void every_method_makes_itself_again_from_its_name(void **state)
         const char *line = dpe_plan_method(n);
         assert_non_null(strchr(strchr(line, '\t') + 1, '\t'));
         snprintf(name, sizeof name, "%.*s", (int)strcspn(line, "\t"), line);
-        struct dpe_plan plan = make(name);
+        /* This model has no factors of its own. */
+        struct dpe_plan plan = make(strcmp(name, "longrope") == 0 ? "longrope:long=4" : name);
         struct dpe_plan again = make(plan.name);
         assert_string_equal(plan.name, again.name);
         assert_true(equal(&plan, &again));

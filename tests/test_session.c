@@ -19,7 +19,12 @@ static const char *const devices[] = {"reference", "cpu"};
 static const char *const specs[] = {
     "rope",
     "pi",
+    "ntk",
+    "ntk-dynamic",
+    "ntk-by-parts:alpha=0.5,beta=3",
     "yarn",
+    "llama3:low=0.5,high=3",
+    "longrope:long=2.5",
     "rerope:window=6",
     "leaky-rerope:window=5,scale=4.3",
     "self-extend:window=5,group=4",

@@ -1,0 +1,246 @@
+"""Writes methods/: the attention of every position method as its publication defines it, computed here
+from the whole matrix of logits in float64, and the frequencies that transformers' own rope utilities
+give for those methods that it knows. test_methods.c compares plans and backends with them.
+
+    python3 tests/golden/make_methods.py        (numpy; transformers 5 for the frequencies)
+
+Nothing here knows of bands, maps or plans: a method is a matrix of relative positions rel[m, n] (per
+pair where it has that), the set of keys a query sees, frequencies, and a factor on the logits.
+"""
+import math
+import os
+
+import numpy as np
+
+T, HEADS, DIM, TRAINED, THETA = 80, 2, 16, 24, 50.0
+PAIRS = DIM // 2
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "methods")
+M, N = np.meshgrid(np.arange(T), np.arange(T), indexing="ij")
+D = M - N
+S = T / TRAINED
+LONG = [1.0 + 0.5 * j for j in range(PAIRS)]
+SHORT = [1.0 + 0.01 * j for j in range(PAIRS)]
+
+
+def frequencies(base=THETA):
+    return base ** (-2.0 * np.arange(PAIRS) / DIM)
+
+
+class Method:
+    """rel: [T, T] or [heads, pairs, T, T]; seen: [T, T]; query: factor of each query's logits."""
+
+    def __init__(self, spec, rel=None, seen=None, freq=None, a=1.0, query=None, masked=False):
+        self.spec, self.masked = spec, masked
+        rel = D if rel is None else rel
+        self.rel = np.broadcast_to(np.asarray(rel, np.float64), (HEADS, PAIRS, T, T))
+        self.seen = (D >= 0) if seen is None else (D >= 0) & seen
+        self.freq = frequencies() if freq is None else freq
+        self.factor = a * a * (np.ones(T) if query is None else query)
+
+    def attention(self, q, k, v):
+        """q [T, heads, dim], one head of keys and values [T, dim]; out [T, heads, dim]."""
+        out = np.zeros((T, HEADS, DIM))
+        for head in range(HEADS):
+            logits = np.zeros((T, T))
+            for pair in range(PAIRS):
+                # A pair is a complex number, a rotation by an angle its product with e^(i angle).
+                x = q[:, head, pair] + 1j * q[:, head, pair + PAIRS]
+                y = k[:, pair] + 1j * k[:, pair + PAIRS]
+                turn = np.exp(1j * self.freq[pair] * self.rel[head, pair])
+                logits += (x[:, None] * np.conj(y)[None, :] * turn).real
+            logits *= self.factor[:, None] / math.sqrt(DIM)
+            logits[~self.seen] = -np.inf
+            weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+            out[:, head] = weights / weights.sum(axis=1, keepdims=True) @ v
+        return out
+
+
+def log_n():
+    return np.maximum(1.0, np.log(np.arange(T) + 1.0) / math.log(TRAINED))
+
+
+def ntk_by_parts(scale, alpha, beta):
+    theta = frequencies()
+    result = theta.copy()
+    for j in range(PAIRS):
+        turns = TRAINED * theta[j] / (2.0 * math.pi)
+        if turns <= alpha:
+            result[j] = theta[j] / scale
+        elif turns < beta:
+            keep = (turns - alpha) / (beta - alpha)
+            result[j] = keep * theta[j] + (1.0 - keep) * theta[j] / scale
+    return result
+
+
+def yarn(scale, fast=32.0, slow=1.0):
+    def index(rotations):
+        return DIM * math.log(TRAINED / (rotations * 2.0 * math.pi)) / (2.0 * math.log(THETA))
+    low, high = max(math.floor(index(fast)), 0), min(math.ceil(index(slow)), DIM - 1)
+    if low == high:
+        high += 0.001
+    ramp = np.clip((np.arange(PAIRS) - low) / (high - low), 0.0, 1.0)
+    return frequencies() / scale * ramp + frequencies() * (1.0 - ramp)
+
+
+def llama3(scale, low, high):
+    result = []
+    for theta in frequencies():
+        wave = 2.0 * math.pi / theta
+        if wave < TRAINED / high:
+            result.append(theta)
+        elif wave > TRAINED / low:
+            result.append(theta / scale)
+        else:
+            t = (TRAINED / wave - low) / (high - low)
+            result.append((1.0 - t) * theta / scale + t * theta)
+    return np.array(result)
+
+
+def grouped(window, group):
+    """Self-Extend's merge of neighbour and grouped attention, with whole positions."""
+    return np.where(D < window, D, M // group - N // group + window - window // group)
+
+
+def dpe(window, scales, mask=None):
+    per_group = PAIRS // len(scales)
+    rel = np.empty((HEADS, PAIRS, T, T))
+    for head in range(HEADS):
+        for pair in range(PAIRS):
+            s = scales[pair // per_group]
+            far = np.floor(M / s) - np.floor(N / s) + window - math.floor(window / s)
+            moved = mask is None or mask[head][pair]
+            rel[head, pair] = np.where((D < window) | (not moved), D, far)
+    return rel
+
+
+def dca(chunk, local):
+    """ChunkLlama: keys turn by their place in their chunk; a query meets its own chunk as it is, the
+    chunk before with a place that goes on and is cut, older ones with the largest place."""
+    block = chunk - local
+    rel = np.empty((T, T))
+    for m in range(T):
+        for n in range(T):
+            key = n % block
+            apart = m // block - n // block
+            if apart == 0:
+                query = m % block
+            elif apart == 1:
+                query = min(m % block + block, chunk)
+            else:
+                query = min(2 * block - 1, chunk)
+            rel[m, n] = query - key
+    return rel
+
+
+def streaming(sinks, window):
+    """The cache of every step, written out: the first tokens and the last `window`, renumbered."""
+    rel, seen = np.zeros((T, T)), np.zeros((T, T), bool)
+    for m in range(T):
+        recent = [n for n in range(m + 1) if m - n < window]
+        cache = [n for n in range(min(sinks, m + 1)) if n not in recent] + recent
+        for place, n in enumerate(cache):
+            seen[m, n] = True
+            rel[m, n] = len(cache) - 1 - place
+    return rel, seen
+
+
+def lm_infinite(sinks, window):
+    near, first = D < window, N < sinks
+    return np.where(near, D, window), near | first
+
+
+MASK = [[(7 * head + 3 * pair) % 5 != 0 for pair in range(PAIRS)] for head in range(HEADS)]
+
+
+def methods():
+    by_dynamic = frequencies(THETA * (S * T / TRAINED - (S - 1.0)) ** (DIM / (DIM - 2.0)))
+    by_ntk = frequencies(THETA * 3.0 ** (DIM / (DIM - 2.0)))
+    rope_a = math.sqrt(1.0 + math.log(S) / math.log(TRAINED))
+    long = "/".join("%g" % x for x in LONG)
+    short = "/".join("%g" % x for x in SHORT)
+    yield Method("rope")
+    yield Method("pi:scale=3.5", freq=frequencies() / 3.5)
+    yield Method("ntk:scale=3", freq=by_ntk)
+    yield Method("ntk-dynamic", freq=by_dynamic)
+    yield Method("ntk-by-parts:scale=4,alpha=0.5,beta=3", freq=ntk_by_parts(4.0, 0.5, 3.0))
+    yield Method("yarn:scale=4", freq=yarn(4.0), a=0.1 * math.log(4.0) + 1.0)
+    yield Method("yarn:scale=4,a=1.386,beta_fast=3,beta_slow=0.2", freq=yarn(4.0, 3.0, 0.2), a=1.386)
+    yield Method("llama3:scale=8,low=0.5,high=3", freq=llama3(8.0, 0.5, 3.0))
+    yield Method("longrope:long=%s,short=%s" % (long, short), freq=frequencies() / LONG, a=rope_a)
+    yield Method("rerope:window=13,official=0", rel=np.minimum(D, 13))
+    yield Method("rerope:window=24,official=1", rel=np.minimum(D, 24), query=log_n())
+    yield Method("leaky-rerope:window=10,scale=4,official=0",
+                 rel=np.where(D < 10, D, 10 + (D - 10) / 4.0))
+    yield Method("leaky-rerope:window=7,scale=2.6,official=1",
+                 rel=np.where(D < 7, D, 7 + (D - 7) / 2.6), query=log_n())
+    yield Method("self-extend:window=9,group=4", rel=grouped(9, 4))
+    yield Method("self-extend:window=16,group=8", rel=grouped(16, 8))
+    yield Method("self-extend:window=9,group=4,exact=1",
+                 rel=np.where(D < 9, D, (D - 9) // 4 + 9))
+    yield Method("dpe:window=7,groups=4,scales=1/2.5/8/3", rel=dpe(7, [1, 2.5, 8, 3]))
+    yield Method("dpe:window=8,groups=4,scales=4/2/2/8", rel=dpe(8, [4, 2, 2, 8], MASK), masked=True)
+    yield Method("dca:chunk=18,local=5,official=0", rel=dca(18, 5))
+    yield Method("dca:chunk=16,local=3,official=1", rel=dca(16, 3), a=0.05 * math.log(S) + 1.0)
+    yield Method("dca:chunk=10,local=0,official=0", rel=dca(10, 0))
+    yield Method("string:shift=26,window=5,official=0", rel=np.where(D < 26, D, D - 26 + 5))
+    yield Method("string:shift=17,window=3,official=1", rel=np.where(D < 17, D, D - 17 + 3),
+                 a=0.1 * math.log(2.0) + 1.0)
+    for sinks, window in ((4, 20), (1, 33), (4, 3)):
+        rel, seen = streaming(sinks, window)
+        yield Method("streaming-llm:sinks=%d,window=%d" % (sinks, window), rel=rel, seen=seen)
+    for sinks, window in ((10, 24), (3, 17)):
+        rel, seen = lm_infinite(sinks, window)
+        yield Method("lm-infinite:sinks=%d,window=%d" % (sinks, window), rel=rel, seen=seen)
+
+
+def by_transformers():
+    """spec, and the configuration in which transformers knows it."""
+    original = dict(original_max_position_embeddings=TRAINED)
+    long = "/".join("%g" % x for x in LONG)
+    short = "/".join("%g" % x for x in SHORT)
+    yield "rope", dict(rope_type="default")
+    yield "pi:scale=3.5", dict(rope_type="linear", factor=3.5)
+    yield "ntk-dynamic", dict(rope_type="dynamic", factor=S)
+    yield "yarn:scale=4", dict(rope_type="yarn", factor=4.0, **original)
+    yield ("yarn:scale=4,a=1.386,beta_fast=3,beta_slow=0.2",
+           dict(rope_type="yarn", factor=4.0, attention_factor=1.386, beta_fast=3.0, beta_slow=0.2,
+                **original))
+    yield ("llama3:scale=8,low=0.5,high=3",
+           dict(rope_type="llama3", factor=8.0, low_freq_factor=0.5, high_freq_factor=3.0, **original))
+    yield ("longrope:long=%s,short=%s" % (long, short),
+           dict(rope_type="longrope", factor=S, long_factor=LONG, short_factor=SHORT, **original))
+
+
+def main():
+    rng = np.random.default_rng(20)
+    q = rng.normal(size=(T, HEADS, DIM)).astype("<f4")
+    k = rng.normal(size=(T, DIM)).astype("<f4")
+    v = rng.normal(size=(T, DIM)).astype("<f4")
+    with open(os.path.join(HERE, "cases.txt"), "w") as cases, \
+            open(os.path.join(HERE, "attention.f32"), "wb") as values:
+        for array in (q, k, v):
+            values.write(array.tobytes())
+        for method in methods():
+            cases.write("%s%s\n" % (method.spec, " masked" if method.masked else ""))
+            out = method.attention(q.astype(np.float64), k.astype(np.float64), v.astype(np.float64))
+            values.write(out.astype("<f4").tobytes())
+
+    import torch
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+    with open(os.path.join(HERE, "frequencies.txt"), "w") as lines:
+        for spec, rope in by_transformers():
+            config = LlamaConfig(hidden_size=HEADS * DIM, num_attention_heads=HEADS, head_dim=DIM,
+                                 max_position_embeddings=TRAINED,
+                                 rope_parameters=dict(rope, rope_theta=THETA))
+            if rope["rope_type"] == "default":
+                freq, a = LlamaRotaryEmbedding.compute_default_rope_parameters(config)
+            else:
+                init = ROPE_INIT_FUNCTIONS[rope["rope_type"]]
+                freq, a = init(config, torch.device("cpu"), seq_len=T)
+            lines.write("%s %.9g %s\n" % (spec, a, " ".join("%.9g" % x for x in freq.tolist())))
+
+
+if __name__ == "__main__":
+    main()
