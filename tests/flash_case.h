@@ -17,6 +17,7 @@ struct flash_shape {
     int64_t n_heads, n_kv_heads, head_dim;
     int64_t start, rows;
     uint64_t seed;
+    double size; /* deviation of queries and keys; 0: 1.5 */
 };
 
 struct flash_case {
@@ -130,9 +131,10 @@ static void flash_inputs(struct flash_case *c)
     c->q = flash_memory(s->rows * s->n_heads * d, sizeof(float));
     c->k = flash_memory(s->n_kv_heads * c->capacity * d, sizeof(float));
     c->v = flash_memory(s->n_kv_heads * c->capacity * d, sizeof(float));
-    flash_random(s->dtype, c->q, s->rows * s->n_heads * d, 1.5, &rng);
+    double size = s->size > 0.0 ? s->size : 1.5;
+    flash_random(s->dtype, c->q, s->rows * s->n_heads * d, size, &rng);
     for (int64_t h = 0; h < s->n_kv_heads; h++) {
-        flash_random(s->dtype, c->k + h * c->capacity * d, keys * d, 1.5, &rng);
+        flash_random(s->dtype, c->k + h * c->capacity * d, keys * d, size, &rng);
         flash_random(s->dtype, c->v + h * c->capacity * d, keys * d, 1.0, &rng);
     }
     int64_t n = s->n_kv_heads * c->capacity * d;

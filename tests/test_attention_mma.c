@@ -76,10 +76,217 @@ static void every_plan(void **state)
     }
 }
 
+/* Bands that end on, one before and one behind the edge of a tile or of a query block. */
+static void window_edges(void **state)
+{
+    static const int64_t windows[] = {63, 64, 65, 127, 128, 129};
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        struct flash_shape shape = {
+            .dtype = DPE_BF16,
+            .n_heads = 2,
+            .n_kv_heads = 1,
+            .head_dim = 128,
+            .start = i % 3 == 0 ? 0 : 64 * i,
+            .rows = 129,
+            .seed = 100 + (uint64_t)i,
+        };
+        run_case(&shape, 1, windows[i]); /* dpe */
+        shape.rows = 128;
+        run_case(&shape, 9, windows[i]); /* streaming-llm */
+    }
+}
+
+/* Chunks shorter than a query block, and longer ones, at whose edges blocks are cut. */
+static void chunk_edges(void **state)
+{
+    static const int64_t chunks[] = {20, 50, 128, 131};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const struct flash_shape shape = {
+            .dtype = i % 2 == 0 ? DPE_F16 : DPE_BF16,
+            .n_heads = 1,
+            .n_kv_heads = 1,
+            .head_dim = i < 2 ? 64 : 128,
+            .start = i < 3 ? 37 * i : 300,
+            .rows = 200,
+            .seed = 120 + (uint64_t)i,
+        };
+        run_case(&shape, 2, chunks[i]); /* dca */
+    }
+}
+
+/* Logits so far apart that maxima move all the time. */
+static void large_logits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const struct flash_shape shape = {
+            .dtype = i == 1 ? DPE_F16 : DPE_BF16,
+            .n_heads = 2,
+            .n_kv_heads = 2,
+            .head_dim = i == 2 ? 256 : 128,
+            .rows = 150,
+            .start = 90,
+            .seed = 140 + (uint64_t)i,
+            .size = i == 0 ? 4.0 : 8.0,
+        };
+        run_case(&shape, 1, 40);
+    }
+}
+
+/* Blocks without a key give zeros and −∞. */
+static void nothing_visible(void **state)
+{
+    (void)state;
+    const struct flash_shape shape = {
+        .dtype = DPE_BF16, .n_heads = 1, .n_kv_heads = 1, .head_dim = 64, .rows = 200, .seed = 150};
+    run_case(&shape, 11, 140); /* holes */
+    run_case(&shape, 11, 250);
+}
+
+static const struct flash_shape usual = {.dtype = DPE_BF16,
+                                         .n_heads = 2,
+                                         .n_kv_heads = 1,
+                                         .head_dim = 128,
+                                         .start = 70,
+                                         .rows = 140,
+                                         .seed = 160};
+
+static struct flash_case usual_case(int plan_case, int64_t window)
+{
+    struct dpe_plan plan;
+    const struct dpe_config config = config_of(&usual);
+    plan_case_make(plan_case, window, &config, &plan);
+    return flash_case_make(&usual, plan, dpe_attention_mma_shape(usual.head_dim));
+}
+
+static void same_bits_in_any_order(void **state)
+{
+    (void)state;
+    struct flash_case c = usual_case(1, 50);
+    size_t n = (size_t)(usual.rows * usual.n_heads * usual.head_dim);
+    uint16_t *first = flash_memory((int64_t)n, sizeof *first);
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        emulate_set_seed(seed);
+        memset(c.out, 0xff, (n + 2 * FLASH_GUARD) * sizeof *c.out);
+        launch(&c);
+        flash_case_check(&c, "any order");
+        if (seed == 0) {
+            memcpy(first, c.out + FLASH_GUARD, n * sizeof *first);
+        }
+        assert_memory_equal(first, c.out + FLASH_GUARD, n * sizeof *first);
+    }
+    free(first);
+    flash_case_free(&c);
+}
+
+/* A query that is no number spoils its own row and no other; the log-sum-exp may be left out. */
+static void a_nan_stays_in_its_row(void **state)
+{
+    (void)state;
+    enum { ROW = 33 };
+    struct flash_case c = usual_case(7, 50);
+    int64_t d = usual.head_dim;
+    for (int i = 0; i < c.q_copies.n; i++) {
+        c.q_turned[i][ROW * d + 5] = FLASH_POISON; /* head 0 */
+    }
+    launch(&c);
+    flash_case_read(&c);
+    for (int64_t j = 0; j < d; j++) {
+        int64_t at = ROW * usual.n_heads * d + j;
+        assert_true(isnan(c.got[at]));
+        c.got[at] = (float)c.want[at];
+    }
+    assert_true(isnan(c.lse[FLASH_GUARD + ROW * usual.n_heads]));
+    assert_int_equal(near_oracle("beside a NaN", c.got, c.plain, c.want,
+                                 (size_t)(usual.rows * usual.n_heads * d)),
+                     0);
+    c.call.lse = NULL;
+    launch(&c);
+    flash_case_free(&c);
+}
+
+/* Bands one by one, put together by their log-sum-exp. */
+static void passes_merge(void **state)
+{
+    (void)state;
+    struct flash_case whole = usual_case(7, 50); /* self-extend */
+    int64_t n = usual.rows * usual.n_heads;
+    int64_t d = usual.head_dim;
+    struct flash_case part[2] = {usual_case(7, 50), usual_case(7, 50)};
+    for (int i = 0; i < 2; i++) {
+        /* The walk of one band alone: the other one's keys are masked. */
+        struct dpe_error err = {0};
+        struct flash_case *c = &part[i];
+        struct dpe_plan one = c->plan;
+        struct dpe_turned_copies q = c->q_copies;
+        struct dpe_turned_copies k = c->k_copies;
+        one.n_bands = 1;
+        one.bands[0] = c->plan.bands[i];
+        q.of_band[0] = q.of_band[i];
+        k.of_band[0] = k.of_band[i];
+        dpe_walk_free(&c->walk);
+        assert_int_equal(dpe_walk_make(&one, &q, &k, dpe_attention_mma_shape(d), usual.start,
+                                       usual.rows, &c->walk, &err),
+                         DPE_OK);
+        c->call.blocks = c->walk.blocks;
+        c->call.segments = c->walk.segments;
+        c->call.n_blocks = c->walk.n_blocks;
+        launch(c);
+        flash_case_read(c);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double a = (double)part[0].lse[FLASH_GUARD + i];
+        double b = (double)part[1].lse[FLASH_GUARD + i];
+        double near_share = 1.0 / (1.0 + exp(b - a));
+        for (int64_t j = 0; j < d; j++) {
+            whole.got[i * d + j] = (float)(near_share * (double)part[0].got[i * d + j] +
+                                           (1.0 - near_share) * (double)part[1].got[i * d + j]);
+        }
+    }
+    assert_int_equal(near_oracle("merged", whole.got, whole.plain, whole.want, (size_t)(n * d)), 0);
+    flash_case_free(&whole);
+    flash_case_free(&part[0]);
+    flash_case_free(&part[1]);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    struct flash_case c = usual_case(0, 50);
+    struct dpe_flash call = c.call;
+    call.head_dim = 80;
+    assert_int_equal(dpe_attention_mma_shape(80).rows, 0);
+    assert_int_not_equal(dpe_attention_mma(&call, NULL), 0);
+    call = c.call;
+    call.dtype = DPE_F32;
+    assert_int_not_equal(dpe_attention_mma(&call, NULL), 0);
+    flash_case_free(&c);
+}
+
+/* Of all the reads above none found two of its rows in the same banks. */
+static void no_bank_conflicts(void **state)
+{
+    (void)state;
+    struct emulate_bank_counts counts = emulate_bank_counts_read();
+    assert_true(counts.reads > 1000000);
+    assert_int_equal(counts.conflicts, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plan),
+        cmocka_unit_test(window_edges),
+        cmocka_unit_test(chunk_edges),
+        cmocka_unit_test(large_logits),
+        cmocka_unit_test(nothing_visible),
+        cmocka_unit_test(same_bits_in_any_order),
+        cmocka_unit_test(a_nan_stays_in_its_row),
+        cmocka_unit_test(passes_merge),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(no_bank_conflicts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

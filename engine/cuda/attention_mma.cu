@@ -267,29 +267,6 @@ __device__ __forceinline__ void scores(float (&s)[tiles<D>::mt][tiles<D>::keys /
     }
 }
 
-/* o += P V; p holds the A operands of 16 keys each. */
-template <class T, int D>
-__device__ __forceinline__ void weigh(float (&o)[tiles<D>::mt][D / 8][4],
-                                      const uint32_t (&p)[tiles<D>::mt][tiles<D>::keys / 16][4],
-                                      uint32_t v_lane)
-{
-    using size = tiles<D>;
-    uint32_t b[4];
-#pragma unroll
-    for (int kk = 0; kk < size::keys / 16; kk++) {
-#pragma unroll
-        for (int j = 0; j < D / 16; j++) {
-            dpe_ldmatrix_transposed(b, chunk_pair<D>(v_lane, j) +
-                                           static_cast<uint32_t>(16 * kk * size::row_bytes));
-#pragma unroll
-            for (int i = 0; i < size::mt; i++) {
-                dpe_mma(T{}, o[i][2 * j], p[i][kk], b[0], b[1]);
-                dpe_mma(T{}, o[i][2 * j + 1], p[i][kk], b[2], b[3]);
-            }
-        }
-    }
-}
-
 /* ------------------------------------------------------------------------------------- softmax */
 
 /* Rows of a lane: g and g + 8 of each of its mt matrices. */
@@ -374,15 +351,14 @@ __device__ __forceinline__ void rescale(softmax<D> &state, float (&largest)[tile
     }
 }
 
-/* s becomes p = 2^(factor s − top) as A operands, summed up in state. */
-template <class T, int D>
+/* See that no logit lies more than
+ * SLACK above the state's `top`. */
+template <int D>
 __device__ __forceinline__ void
-exponentials(softmax<D> &state, float (&s)[tiles<D>::mt][tiles<D>::keys / 8][4],
-             uint32_t (&p)[tiles<D>::mt][tiles<D>::keys / 16][4],
-             float (&o)[tiles<D>::mt][D / 8][4], const float *factors, bool masked)
+raise(softmax<D> &state, const float (&s)[tiles<D>::mt][tiles<D>::keys / 8][4],
+      float (&o)[tiles<D>::mt][D / 8][4], const float (&factor)[tiles<D>::mt][2])
 {
     using size = tiles<D>;
-    float factor[size::mt][2];
     float largest[size::mt][2];
     bool above = false;
 #pragma unroll
@@ -390,7 +366,6 @@ exponentials(softmax<D> &state, float (&s)[tiles<D>::mt][tiles<D>::keys / 8][4],
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float most = fmaxf(s[i][0][2 * h], s[i][0][2 * h + 1]);
-            factor[i][h] = factors[16 * i + 8 * h];
 #pragma unroll
             for (int j = 1; j < size::keys / 8; j++) {
                 most = fmaxf(most, fmaxf(s[i][j][2 * h], s[i][j][2 * h + 1]));
@@ -402,20 +377,57 @@ exponentials(softmax<D> &state, float (&s)[tiles<D>::mt][tiles<D>::keys / 8][4],
     if (__any_sync(0xffffffffU, above)) {
         rescale<D>(state, largest, o);
     }
+}
+
+/* p = 2^(factor s − top) for 16 keys, summed up in state. The accumulators of two matrices of 8
+ * keys are the A operand for 16 keys as they lie. */
+template <class T, int D>
+__device__ __forceinline__ void weights(softmax<D> &state, uint32_t (&p)[tiles<D>::mt][4],
+                                        const float (&s)[tiles<D>::mt][tiles<D>::keys / 8][4],
+                                        int kk, const float (&factor)[tiles<D>::mt][2], bool masked)
+{
 #pragma unroll
-    for (int i = 0; i < size::mt; i++) {
+    for (int i = 0; i < tiles<D>::mt; i++) {
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
+        for (int e = 0; e < 4; e++) {
+            int h = e % 2;
+            const float *two = &s[i][2 * kk + e / 2][2 * h];
             float top = masked && state.top[i][h] == -INFINITY ? 0.0F : state.top[i][h];
-#pragma unroll
-            for (int j = 0; j < size::keys / 8; j++) {
-                float low = dpe_exp2(__fmaf_rn(s[i][j][2 * h], factor[i][h], -top));
-                float high = dpe_exp2(__fmaf_rn(s[i][j][2 * h + 1], factor[i][h], -top));
-                state.sum[i][h] += low;
-                state.sum[i][h] += high;
-                p[i][j / 2][2 * (j % 2) + h] = pack(T{}, low, high);
-            }
+            float low = dpe_exp2(__fmaf_rn(two[0], factor[i][h], -top));
+            float high = dpe_exp2(__fmaf_rn(two[1], factor[i][h], -top));
+            state.sum[i][h] += low;
+            state.sum[i][h] += high;
+            p[i][e] = pack(T{}, low, high);
         }
+    }
+}
+
+/* o += P V for 16 keys. */
+template <class T, int D>
+__device__ __forceinline__ void weigh(float (&o)[tiles<D>::mt][D / 8][4],
+                                      const uint32_t (&p)[tiles<D>::mt][4], int kk, uint32_t v_lane)
+{
+    using size = tiles<D>;
+    uint32_t b[4];
+#pragma unroll
+    for (int j = 0; j < D / 16; j++) {
+        dpe_ldmatrix_transposed(b, chunk_pair<D>(v_lane, j) +
+                                       static_cast<uint32_t>(16 * kk * size::row_bytes));
+#pragma unroll
+        for (int i = 0; i < size::mt; i++) {
+            dpe_mma(T{}, o[i][2 * j], p[i], b[0], b[1]);
+            dpe_mma(T{}, o[i][2 * j + 1], p[i], b[2], b[3]);
+        }
+    }
+}
+
+template <int D>
+__device__ __forceinline__ void read_factors(float (&factor)[tiles<D>::mt][2], const common *item)
+{
+    const float *rows = item->factor + lane_row<D>();
+#pragma unroll
+    for (int k = 0; k < 2 * tiles<D>::mt; k++) {
+        factor[k / 2][k % 2] = rows[8 * k];
     }
 }
 
@@ -444,7 +456,11 @@ __device__ __forceinline__ void step(const place<T, D> &at, walker<D> &walk,
 {
     using size = tiles<D>;
     float s[size::mt][size::keys / 8][4];
-    uint32_t p[size::mt][size::keys / 16][4];
+    /* Exponentials are computed between the matrix instructions that use them, but for masked tiles
+     * at head dimension 128, where registers do not last for that. */
+    bool early = masked && D == 128;
+    float factor[size::mt][2];
+    uint32_t p[size::keys / 16][size::mt][4];
     uint32_t k_slot = walk.slot;
     uint32_t v_slot = slot_after<D>(k_slot);
     walk.slot = slot_after<D>(v_slot);
@@ -453,7 +469,14 @@ __device__ __forceinline__ void step(const place<T, D> &at, walker<D> &walk,
     if (masked) {
         mask_scores<D>(s, &at.item->block, segment_at(at, i), t);
     }
-    exponentials<T, D>(walk.state, s, p, o, at.item->factor + lane_row<D>(), masked);
+    read_factors<D>(factor, at.item);
+    raise<D>(walk.state, s, o, factor);
+    if (early) {
+#pragma unroll
+        for (int kk = 0; kk < size::keys / 16; kk++) {
+            weights<T, D>(walk.state, p[kk], s, kk, factor, masked);
+        }
+    }
 
     dpe_copy_async_wait<1>(); /* V of this tile; the next K may still be under way */
     __syncthreads();
@@ -466,7 +489,13 @@ __device__ __forceinline__ void step(const place<T, D> &at, walker<D> &walk,
     }
     dpe_copy_async_commit();
 
-    weigh<T, D>(o, p, at.slots + v_slot + walk.v_lane);
+#pragma unroll
+    for (int kk = 0; kk < size::keys / 16; kk++) {
+        if (!early) {
+            weights<T, D>(walk.state, p[kk], s, kk, factor, masked);
+        }
+        weigh<T, D>(o, p[kk], kk, at.slots + v_slot + walk.v_lane);
+    }
 
     if (last) {
         dpe_copy_async_wait<0>(); /* the next K, and with the next V the next queries */
@@ -531,7 +560,8 @@ __device__ __forceinline__ void walk_segments(const place<T, D> &at, walker<D> &
 
 /* ------------------------------------------------------------------------------------- results */
 
-/* o / sum through the warp's own rows of the query tile, so that stores are whole lines. */
+/* o / sum through the warp's own rows of the query tile, which no one reads any more, so that
+ * stores are whole lines. */
 template <class T, int D>
 __device__ __forceinline__ void store_rows(const place<T, D> &at, const walker<D> &walk,
                                            float (&o)[tiles<D>::mt][D / 8][4],
@@ -542,7 +572,6 @@ __device__ __forceinline__ void store_rows(const place<T, D> &at, const walker<D
     int lane = at.thread % 32;
     int warp_row = at.thread / 32 * 16 * size::mt;
     int row = lane_row<D>();
-    __syncwarp();
 #pragma unroll
     for (int i = 0; i < size::mt; i++) {
 #pragma unroll
