@@ -15,13 +15,14 @@ dpe_build "$dpe_root/build" -DCMAKE_BUILD_TYPE=Release
 
 out=$outdir/calibrated
 echo "Calibrating data/reference (trained length 256) for 2048 tokens: a sweep with 16 samples, the profile"
-echo "of its heads, and the table. It may be stopped at any time; the same command continues."
+echo "of its heads, the table and a report. It may be stopped at any time; the same command continues."
 "$dpe_root/build/bin/dpe-calibrate" --model "$dpe_root/data/reference" \
     --corpus "$dpe_root/data/sample" --length 2048 --samples 16 -o "$out"
 
 cat <<END
 
 What was made lies in $out; outputs/SCHEMA.md says what is in the .h5 files. To look next:
+  $out/report.html                                    in any browser: what was found, with figures
   h5dump -d /detect/niah/recall_mean $out/detect.h5   (package hdf5-tools)
   $dpe_root/build/bin/dpe-run -m $dpe_root/data/reference --table $out/table.h5 -p "Once"
   $dpe_root/build/bin/dpe-calibrate --help           your own model

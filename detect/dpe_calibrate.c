@@ -324,25 +324,57 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
         for (int i = 0; i < FORMS; i++) {
             printf(" %s", forms[i].name);
         }
-        printf("\n");
+        printf(" report.html\n");
+    }
+    return status;
+}
+
+static dpe_status report_once(struct batch *batch, bool figures, struct dpe_error *err)
+{
+    static const char *const inputs[] = {"detect.h5", "norms.h5", "table.h5"};
+    struct words words = {0};
+    words_add(&words, "dpe-report");
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        add_path(&words, NULL, batch->args->job.output, inputs[i]);
+    }
+    words_add(&words, "--force");
+    words_add(&words, "--quiet");
+    if (!figures) {
+        words_add(&words, "--no-figures");
+    }
+    add_path(&words, "--output", batch->args->job.output, "report.html");
+    return run(batch, &words, false, err);
+}
+
+/* Hours of work do not fail for want of gnuplot: the numbers then stand without figures. */
+static dpe_status write_report(struct batch *batch, struct dpe_error *err)
+{
+    dpe_status status = report_once(batch, true, err);
+    if (status == DPE_OK && (batch->code == DPE_NO_INPUT || batch->code == DPE_IO)) {
+        dpe_log_warning("the report is written without figures (dpe-report said why)");
+        status = report_once(batch, false, err);
     }
     return status;
 }
 
 static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
 {
-    dpe_log_info("1 of 3: sweep (dpe-detect)");
+    dpe_log_info("1 of 4: sweep (dpe-detect)");
     dpe_status status = measure(batch, sweep_words, "detect.h5", err);
     if (status == DPE_OK && batch->code == 0) {
-        dpe_log_info("2 of 3: profile of the heads (dpe-norms)");
+        dpe_log_info("2 of 4: profile of the heads (dpe-norms)");
         printf("\n");
         status = measure(batch, profile_words, "norms.h5", err);
     }
     if (status == DPE_OK && batch->code == 0) {
-        dpe_log_info("3 of 3: the table and its forms (dpe-export)");
+        dpe_log_info("3 of 4: the table and its forms (dpe-export)");
     }
     for (int i = 0; i < FORMS && status == DPE_OK && batch->code == 0; i++) {
         status = write_form(batch, &forms[i], err);
+    }
+    if (status == DPE_OK && batch->code == 0) {
+        dpe_log_info("4 of 4: the report (dpe-report)");
+        status = write_report(batch, err);
     }
     if (status == DPE_OK && batch->code == 0) {
         status = show(batch, err);
@@ -461,7 +493,8 @@ int main(int argc, char **argv)
             "DPE table that a runtime loads.\v"
             "Into DIR: detect.h5 (dpe-detect), norms.h5 (dpe-norms), table.h5 and its forms "
             "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
-            "(dpe-export). Finished parts are kept: after a kill, a signal or a full disk the "
+            "(dpe-export), report.html (dpe-report). Finished parts are kept: after a kill, a "
+            "signal or a full disk the "
             "same command continues. Signals are passed on to the tool that runs; "
             "--time-budget is for the whole.\n\n"
             "Exit status: that of the tool that ended it; 0 complete, 75 stopped and "

@@ -220,10 +220,15 @@ static void turn_text(const struct detection *d, int64_t group, char text[64])
 static void add_lengths(struct report *report, const struct detection *d)
 {
     char *id = report_id(report, d->input, DETECTION, "effective-lengths");
+    bool selected = detection_is_selected(d);
+    const struct numbers *chosen = selected ? &d->chosen : &d->effective;
     struct sheet *sheet = id == NULL ? NULL : sheet_new(id, "The chosen lengths");
     sheet_column(sheet, "group", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "effective length", COLUMN_NUMBER, 0);
+    sheet_column(sheet, selected ? "chosen length" : "effective length", COLUMN_NUMBER, 0);
     sheet_column(sheet, "scale", COLUMN_NUMBER, 0);
+    if (selected) {
+        sheet_column(sheet, "rank 1", COLUMN_NUMBER, 0);
+    }
     sheet_column(sheet, "lengths differ?", COLUMN_TEXT, 0);
     sheet_column(sheet, "one turn takes, tokens", COLUMN_TEXT, 0);
     sheet_column(sheet, "pairs", COLUMN_TEXT, 0);
@@ -243,8 +248,12 @@ static void add_lengths(struct report *report, const struct detection *d)
                      d->p_value.n > 0 ? p_text(d->p_value.values[g], p) : "p unknown");
         }
         sheet_number(sheet, (double)g);
-        sheet_number(sheet, d->effective.values[g] < 0.0 ? (double)NAN : d->effective.values[g]);
+        sheet_number(sheet, chosen->values[g] < 0.0 ? (double)NAN : chosen->values[g]);
         sheet_number(sheet, d->scale_factor.n > 0 ? d->scale_factor.values[g] : (double)NAN);
+        if (selected) {
+            sheet_number(sheet,
+                         d->effective.values[g] < 0.0 ? (double)NAN : d->effective.values[g]);
+        }
         sheet_text(sheet, signal);
         sheet_text(sheet, turns);
         sheet_text(sheet, pairs);
@@ -335,6 +344,12 @@ dpe_status detection_answer(struct report *report, const struct detection *d, st
                              "so that %s tokens look like the effective length: a distance at "
                              "which these pairs still work.",
                              length));
+        if (detection_is_selected(d)) {
+            add_text(document, BLOCK_TEXT,
+                     format_text("Lengths were chosen by the rule \"%s\"%s%s.", d->rule,
+                                 d->rule_words != NULL ? ": " : "",
+                                 d->rule_words != NULL ? d->rule_words : ""));
+        }
         add_lengths(report, d);
         add_noise(report, d);
     }

@@ -134,8 +134,8 @@ static double put_legend(struct writer *out, const struct figure *figure,
         if (figure != NULL) {
             char more[128];
             snprintf(more, sizeof more,
-                     "left offset 0.6,-0.2 font ',11' point pt %d ps 0.55 lc rgb '%s'", series_mark(c),
-                     series_color(c));
+                     "left offset 0.6,-0.2 font ',11' point pt %d ps 0.55 lc rgb '%s'",
+                     series_mark(c), series_color(c));
             put_at(out, figure, x, y, more, INK, name, 30);
         }
         x += need;

@@ -27,11 +27,17 @@ void detection_free(struct detection *detection)
                                    &detection->perplexity.low,
                                    &detection->perplexity.high,
                                    &detection->perplexity.rank,
-                                   &detection->perplexity.informative};
+                                   &detection->perplexity.informative,
+                                   &detection->chosen,
+                                   &detection->dropped,
+                                   &detection->recall.n_valid,
+                                   &detection->perplexity.n_valid};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         numbers_free(all[i]);
     }
     free(detection->criterion);
+    free(detection->rule);
+    free(detection->rule_words);
     *detection = (struct detection){0};
 }
 
@@ -59,6 +65,10 @@ static dpe_status read_detection(const struct input *input, struct detection *d,
         {"/detect/ppl/perplexity", 2, {groups, lengths}, false, &d->perplexity.mean},
         {"/detect/ppl/ci_low", 2, {groups, lengths}, false, &d->perplexity.low},
         {"/detect/ppl/ci_high", 2, {groups, lengths}, false, &d->perplexity.high},
+        {"/detect/niah/n_valid", 2, {groups, lengths}, false, &d->recall.n_valid},
+        {"/detect/ppl/n_valid", 2, {groups, lengths}, false, &d->perplexity.n_valid},
+        {"/race/dropped_after", 2, {groups, lengths}, false, &d->dropped},
+        {"/table/effective_length", 1, {groups}, false, &d->chosen},
         {"/detect/ppl/informative", 1, {groups}, false, &d->perplexity.informative},
         {"/detect/ppl/rank", 2, {groups, lengths}, false, &d->perplexity.rank},
         {"/table/inv_freq", 1, {-1}, false, &d->inv_freq},
@@ -69,8 +79,15 @@ static dpe_status read_detection(const struct input *input, struct detection *d,
     };
     status = read_wanted(input, rest, sizeof rest / sizeof rest[0], err);
     d->criterion = read_words(input, "/detect", "criterion");
+    d->rule = read_words(input, "/select", "rule");
+    d->rule_words = read_words(input, "/select", "rule_in_words");
     d->by_recall = d->criterion == NULL || strstr(d->criterion, "recall") != NULL;
     return status;
+}
+
+bool detection_is_selected(const struct detection *d)
+{
+    return d->chosen.n > 0 && d->rule != NULL && strcmp(d->rule, "paper") != 0;
 }
 
 double detection_length(const struct detection *d)
@@ -121,6 +138,7 @@ static struct sheet *cells_sheet(const struct detection *d, const char *id, cons
     sheet_column(sheet, "length", COLUMN_NUMBER, 0);
     sheet_column(sheet, what, COLUMN_INTERVAL, digits);
     sheet_column(sheet, "rank", COLUMN_NUMBER, 0);
+    sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
     for (int64_t i = 0; i < d->n_groups * d->n_lengths; i++) {
         double place = rank->n > 0 ? rank->values[i] : (double)NAN;
         sheet_number(sheet, (double)(i / d->n_lengths));
@@ -129,6 +147,7 @@ static struct sheet *cells_sheet(const struct detection *d, const char *id, cons
                        measured->low.n > 0 ? measured->low.values[i] : (double)NAN,
                        measured->high.n > 0 ? measured->high.values[i] : (double)NAN);
         sheet_number(sheet, place < 1.0 ? (double)NAN : place);
+        sheet_number(sheet, measured->n_valid.n > 0 ? measured->n_valid.values[i] : (double)NAN);
     }
     return sheet;
 }
@@ -282,6 +301,23 @@ static void detection_maps(struct report *report, const struct detection *d)
     }
 }
 
+/* Lengths that a race left behind were measured on fewer samples. */
+static void add_race(struct report *report, const struct detection *d)
+{
+    size_t dropped = 0;
+    for (size_t i = 0; i < d->dropped.n; i++) {
+        dropped += d->dropped.values[i] >= 0.0;
+    }
+    if (dropped > 0) {
+        add_text(&report->document, BLOCK_NOTE,
+                 format_text("The sweep was a race: %zu of %zu cells were dropped before the end, "
+                             "when they could no longer win. Their values rest on fewer samples "
+                             "(the numbers say how many) and they rank behind those that were "
+                             "left.",
+                             dropped, d->dropped.n));
+    }
+}
+
 /* --------------------------------------------------------------------------------------- sections
  */
 
@@ -312,6 +348,7 @@ static dpe_status write_maps(struct report *report, const struct detection *dete
     length_text(detection_length(detection), length);
     add_text(&report->document, BLOCK_SECTION,
              section_title(report, detection->input, DETECTION, "Detection at %s tokens", length));
+    add_race(report, detection);
     detection_maps(report, detection);
     return DPE_OK;
 }

@@ -12,22 +12,27 @@
 
 /** Mean with interval, [group][length]; n = 0 when it is not there. */
 struct measured {
-    struct numbers mean, low, high, rank, informative;
+    struct numbers mean, low, high, n_valid, rank, informative;
 };
 
 struct detection {
     const struct input *input;
     int64_t n_groups, n_lengths;
-    struct numbers length, effective, informative, p_value, rank;
+    struct numbers length, informative, p_value, rank;
+    struct numbers effective; /**< [group], rank 1 */
+    struct numbers chosen;    /**< [group], by the rule of /select; n = 0 = rank 1 */
+    struct numbers dropped;   /**< [group][length], a race's; n = 0 = none */
     struct measured recall, perplexity;
     struct numbers inv_freq, edge, scale_factor, trained, evaluated;
-    char *criterion;
+    char *criterion, *rule, *rule_words;
     bool by_recall; /**< needles decide */
 };
 void detection_free(struct detection *detection);
 /** Tokens: the length it is for, and the trained one (0 = unknown). */
 double detection_length(const struct detection *detection);
 double detection_trained(const struct detection *detection);
+/** Whether the chosen lengths may be others than those of rank 1. */
+bool detection_is_selected(const struct detection *detection);
 /** "The answer": what the chosen lengths are worth, and which they are. */
 dpe_status detection_answer(struct report *report, const struct detection *detection,
                             struct dpe_error *err);

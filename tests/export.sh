@@ -43,6 +43,7 @@ same() {
 
 all=$work/all
 works "dpe-calibrate" calibrate -o "$all"
+grep -q "</svg>" "$all/report.html" || fail "no report with figures"
 grep -q "^key pairs  *24 of 32" "$work/out" || fail "no summary: $(cat "$work/out")"
 "$python" "$here/export_check.py" "$all" "$root/outputs/dpe_table.schema.json" || failed=1
 "$schema" "$all/detect.h5" "$all/norms.h5" "$all/table.h5" || fail "SCHEMA.md and the tables differ"

@@ -16,7 +16,7 @@ cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "inst
 # Moved after it was installed: nothing in it may name the place.
 mv "$work/prefix" "$work/dpe"
 grep -rIl -e "$root" -e "$work/prefix" "$work/dpe" && fail "these files name the place they were made in"
-for tool in run detect norms export calibrate eval; do
+for tool in run detect norms export calibrate eval report; do
     "$work/dpe/bin/dpe-$tool" --version >/dev/null || fail "dpe-$tool does not run"
 done
 

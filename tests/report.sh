@@ -38,10 +38,12 @@ expect 0 "is written" $all -o all.html --figures figures
 "$python" "$here/report_check.py" all.html figures . || failed=1
 # In another order, and again over the first one. Nothing but the order changes.
 expect 0 "is written" scaled.h5 lastk.h5 grid.h5 topk.h5 rank.h5 compare.h5 norms.h5 detect.h5 -o all.html
-for one in detect.h5 flat.h5 norms.h5 compare.h5 single.h5 grid.h5 rank.h5; do
+for one in detect.h5 flat.h5 guarded.h5 norms.h5 compare.h5 single.h5 grid.h5 rank.h5; do
     expect 0 "is written" "$one" -o "$one.html"
     "$python" "$here/report_check.py" "$one.html" || failed=1
 done
+grep -q 'leaves half &lt;only&gt; where' guarded.h5.html || { echo "the rule is not named"; failed=1; }
+grep -q 'The sweep was a race' guarded.h5.html || { echo "the race is not named"; failed=1; }
 # Two of a kind.
 expect 0 "is written" detect.h5 flat.h5 -o two.html
 "$python" "$here/report_check.py" two.html || failed=1

@@ -154,7 +154,7 @@ def ablate(path, what, values):
     compare_like.close()
 
 
-def detect(path, flat=False):
+def detect(path, flat=False, selected=False):
     rng = np.random.default_rng(4)
     file = start(path, "detect", length=4096, task="both")
     groups, lengths = 8, [32, 64, 128, 256, 512, 1024, 2048, 4096]
@@ -186,6 +186,12 @@ def detect(path, flat=False):
     put(file, "/table/group_edge", np.arange(9) * 4, np.int32)
     put(file, "/table/inv_freq", 10000.0 ** (-np.arange(32) / 32))
     put(file, "/table/scale_factor", np.maximum(1, 4096 // np.maximum(effective, 1)), np.float64)
+    if selected:
+        attr(file, "/select", "rule", "guarded")
+        attr(file, "/select", "rule_in_words", "leaves half <only> where a test says so")
+        put(file, "/table/effective_length", [128, 64, 128, 256, 128, 128, 512, 128], np.int64)
+        put(file, "/race/dropped_after", np.where(rng.uniform(0, 1, shape) < 0.3, 4, -1), np.int64)
+        put(file, "/detect/niah/n_valid", np.full(shape, 10), np.int64)
     for folder, name, values in (("/validate/niah", "recall_mean", [0.0, 0.2, 0.6]),
                                  ("/validate/ppl", "perplexity", [40.0, 3.0, 2.5])):
         values = np.array(values)
@@ -223,6 +229,7 @@ def main():
     ablate(f"{folder}/scaled.h5", "scaled-length", [512, 1024, 2048, 4096])
     detect(f"{folder}/detect.h5")
     detect(f"{folder}/flat.h5", flat=True)
+    detect(f"{folder}/guarded.h5", selected=True)
     norms(f"{folder}/norms.h5")
     norms(f"{folder}/large.h5", 32, 32, 64)
 
