@@ -394,7 +394,7 @@ typedef dpe_status (*dpe_tap)(void *user, int64_t layer, int64_t start, int64_t 
 enum { DPE_MAX_BRANCHES = 4096 };
 
 struct dpe_session_options {
-    const char *device;    /**< "cpu" (default when NULL), "reference" */
+    const char *device;    /**< "cpu" (default when NULL), "reference", "cuda", "cuda:N", "auto" */
     int n_threads;         /**< 0 = all cores of this process */
     int64_t capacity;      /**< most tokens the KV cache holds; required, ≥ 1 */
     int64_t positions;     /**< most tokens of one sequence, ≤ capacity; 0 = capacity. Less only
@@ -404,6 +404,11 @@ struct dpe_session_options {
     uint64_t max_memory;   /**< bytes the session may use; 0 = what is free on this machine */
 };
 
+/** What a device name comes to on this machine: "auto" becomes "cuda" when a CUDA device can be used
+ *  and "cpu" else, NULL becomes "cpu", other names stay as they are. For "cuda" and "cuda:N"
+ *  DPE_NO_DEVICE says why there is none (no module, no driver, too old a one, no device). *resolved
+ *  is a constant or `device` itself. */
+dpe_status dpe_device_resolve(const char *device, const char **resolved, struct dpe_error *err);
 /** Bytes that a session of this model, capacity and plan will allocate (weights mapped from disk
  * are counted apart, in *weights). Allocates nothing. */
 dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,

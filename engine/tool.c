@@ -30,7 +30,10 @@ enum option_key {
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "Running:", 50},
-    {"device", KEY_DEVICE, "NAME", 0, "cpu (default) or reference (slow, plain, the oracle)", 50},
+    {"device", KEY_DEVICE, "NAME", 0,
+     "auto (default: cuda if there is one, else cpu), cpu, cuda, cuda:N, or reference (slow, the "
+     "oracle)",
+     50},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 50},
     {"dtype", KEY_DTYPE, "TYPE", 0, "Precision of the arithmetic: f32 (what CPU backends have)",
      50},
@@ -110,6 +113,12 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_DEVICE:
         options->device = arg;
+        return 0;
+    case ARGP_KEY_END:
+        /* What is recorded with results is the device that made them. */
+        if (options->device == NULL || strcmp(options->device, "auto") == 0) {
+            dpe_device_resolve("auto", &options->device, NULL);
+        }
         return 0;
     case KEY_THREADS:
         if (!dpe_parse_int(arg, 1, 4096, &threads)) {

@@ -14,7 +14,7 @@
 
 /** Options of every long-running tool. Zero-initialise, then let dpe_tool_argp fill it. */
 struct dpe_tool_options {
-    const char *device;  /**< NULL: the default backend */
+    const char *device;  /**< after parsing: a backend's name, "auto" resolved */
     int threads;         /**< 0: all cores */
     uint64_t max_memory; /**< bytes, 0: what is free */
     double time_budget;  /**< seconds, 0: none */

@@ -85,6 +85,7 @@ uint64_t random_state;
 unsigned char *shared_memory; /* CANARY_BYTES, MAX_SHARED, CANARY_BYTES */
 size_t shared_bytes;
 struct emulate_counts counts;
+int (*launch_hook)(void);
 
 /* ------------------------------------------------------------------------------------ switching */
 
@@ -399,6 +400,11 @@ void emulate_set_seed(uint64_t seed)
     random_state = seed;
 }
 
+void emulate_set_launch_hook(int (*hook)(void))
+{
+    launch_hook = hook;
+}
+
 const char *emulate_error(void)
 {
     return story;
@@ -644,6 +650,10 @@ uint64_t emulate_shuffle(enum emulate_shuffle kind, uint32_t mask, uint64_t valu
 int emulate_run(const struct emulate_grid *grid, void (*thread)(void *), void *argument)
 {
     enum { INVALID_CONFIGURATION = 9, LAUNCH_FAILURE = 719 };
+    int hooked = launch_hook == NULL ? 0 : launch_hook();
+    if (hooked != 0) {
+        return hooked;
+    }
     uint64_t threads = static_cast<uint64_t>(grid->block.x) * grid->block.y * grid->block.z;
     if (threads == 0 || threads > MAX_THREADS || grid->block.z > 64 || grid->grid.x == 0 ||
         grid->grid.x > 0x7fffffffU || grid->grid.y == 0 || grid->grid.y > 65535 ||

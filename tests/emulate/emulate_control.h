@@ -17,6 +17,10 @@ void emulate_set_seed(uint64_t seed);
 const char *emulate_error(void);
 void emulate_clear_error(void);
 
+/** Called at every launch; a code that is not 0 is the launch's result, and nothing runs. NULL:
+ * none. */
+void emulate_set_launch_hook(int (*hook)(void));
+
 /** Launches, blocks and waits since the process started. */
 struct emulate_counts {
     uint64_t launches, blocks, waits;

@@ -1,0 +1,489 @@
+/* The CUDA backend: its life and its slots but for attention. */
+#include "backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../halves.h"
+#include "../model.h"
+#include "attention_plain.h"
+#include "module.h"
+
+/* What cuBLAS and the kernels themselves take. */
+static const uint64_t DRIVER_BYTES = 192ULL << 20;
+
+/* ------------------------------------------------------------------------------------- failures */
+
+void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, const char *file,
+                   int line)
+{
+    if (code == 0 || backend->failed) {
+        return;
+    }
+    const char *name = strrchr(file, '/');
+    backend->failed = true;
+    dpe_fail(&backend->failure, DPE_INCOMPLETE,
+             "the device (%s) failed in %.*s, %s:%d: %s; finished rows are safe, the same command "
+             "continues",
+             backend->info.name, (int)strcspn(call, "("), call, name != NULL ? name + 1 : file,
+             line, dpe_rt_text(code));
+}
+
+dpe_status dpe_cuda_status(const struct dpe_backend *backend, struct dpe_error *err)
+{
+    if (!backend->failed) {
+        return DPE_OK;
+    }
+    if (err != NULL) {
+        *err = backend->failure;
+    }
+    return backend->failure.status;
+}
+
+dpe_status dpe_cuda_own(struct dpe_backend *b, uint64_t bytes, void **memory, struct dpe_error *err)
+{
+    *memory = NULL;
+    if (b->n_owned == b->owned_room) {
+        size_t room = b->owned_room == 0 ? 64 : 2 * b->owned_room;
+        void **grown = realloc(b->owned, room * sizeof *grown);
+        if (grown == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
+        }
+        b->owned = grown;
+        b->owned_room = room;
+    }
+    int code = b->failed ? 0 : dpe_rt_allocate(memory, bytes > 0 ? bytes : 1);
+    if (code != 0 && dpe_rt_is_memory(code)) {
+        uint64_t available = 0;
+        uint64_t total = 0;
+        (void)dpe_rt_memory(&available, &total);
+        return dpe_fail(err, DPE_NO_MEMORY,
+                        "device memory is out: %.1f MiB were asked for, %.1f of %.1f MiB are free",
+                        (double)bytes / 0x1p20, (double)available / 0x1p20, (double)total / 0x1p20);
+    }
+    DPE_CUDA_TRY(b, code);
+    if (*memory != NULL) {
+        b->owned[b->n_owned++] = *memory;
+    }
+    return dpe_cuda_status(b, err);
+}
+
+/* ----------------------------------------------------------------------------------------- life */
+
+/* "cuda" and "auto" are device 0. */
+int dpe_cuda_device_index(const char *name)
+{
+    const char *number = name == NULL ? NULL : strchr(name, ':');
+    return number == NULL ? 0 : atoi(number + 1);
+}
+
+dpe_status dpe_cuda_available(const char *device, struct dpe_error *err)
+{
+    int driver = 0;
+    int runtime = 0;
+    int n = 0;
+    int code = dpe_rt_versions(&driver, &runtime);
+    if (code != 0 || driver == 0) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda: this machine has no NVIDIA driver (or it does not answer); "
+                        "use --device cpu");
+    }
+    if (driver / 1000 < runtime / 1000) {
+        return dpe_fail(
+            err, DPE_NO_DEVICE,
+            "device cuda: the driver is for CUDA %d.%d, expected at least %d.0; install "
+            "a newer driver, or use --device cpu",
+            driver / 1000, driver % 1000 / 10, runtime / 1000);
+    }
+    code = dpe_rt_count(&n);
+    if (code != 0 || n == 0) {
+        return dpe_fail(
+            err, DPE_NO_DEVICE,
+            "device cuda: there is a driver but no device (%s); is CUDA_VISIBLE_DEVICES "
+            "set? Else use --device cpu",
+            code != 0 ? dpe_rt_text(code) : "none found");
+    }
+    int index = dpe_cuda_device_index(device);
+    struct dpe_cuda_info info = {{0}, 0, 0, 0, 0};
+    if (index < 0 || index >= n) {
+        return dpe_fail(err, DPE_NO_DEVICE, "device cuda:%d: there are %d, counted from 0", index,
+                        n);
+    }
+    code = dpe_rt_info(index, &info);
+    if (code != 0) {
+        return dpe_fail(err, DPE_NO_DEVICE, "device cuda:%d: %s", index, dpe_rt_text(code));
+    }
+    if (info.major < 8) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda:%d: %s has compute capability %d.%d, expected at least 8.0",
+                        index, info.name, info.major, info.minor);
+    }
+    return DPE_OK;
+}
+
+static void cuda_close(struct dpe_backend *b)
+{
+    if (b == NULL) {
+        return;
+    }
+    /* On a device that failed these fail as well; the process is about to end. */
+    (void)dpe_rt_wait();
+    for (size_t i = 0; i < b->n_owned; i++) {
+        (void)dpe_rt_release(b->owned[i]);
+    }
+    (void)dpe_rt_release(b->tables);
+    (void)dpe_rt_release(b->mask);
+    (void)dpe_rt_release(b->walk.memory);
+    dpe_rt_blas_close(b->blas);
+    free(b->owned);
+    free(b->layers);
+    free(b);
+}
+
+static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_options *options,
+                              struct dpe_error *err)
+{
+    int64_t rows = options->prefill_chunk;
+    rows = rows < options->branches ? options->branches : rows;
+    b->batch_room = rows;
+    struct {
+        void **memory;
+        uint64_t bytes;
+    } buffers[] = {
+        {(void **)&b->tokens, (uint64_t)rows * sizeof *b->tokens},
+        {(void **)&b->positions, (uint64_t)rows * sizeof *b->positions},
+        {(void **)&b->offsets, (uint64_t)rows * sizeof *b->offsets},
+        {(void **)&b->nonfinite, sizeof *b->nonfinite},
+        {(void **)&b->logits, (uint64_t)b->config->vocab * DPE_CUDA_LOGIT_ROWS * sizeof *b->logits},
+        {(void **)&b->counters, 2 * sizeof *b->counters},
+    };
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0] && status == DPE_OK; i++) {
+        status = dpe_cuda_own(b, buffers[i].bytes, buffers[i].memory, err);
+    }
+    DPE_CUDA_TRY(b, dpe_rt_fill(b->counters, 0, 2 * sizeof *b->counters));
+    DPE_CUDA_TRY(b, dpe_rt_fill(b->nonfinite, 0xff, sizeof *b->nonfinite));
+    return status != DPE_OK ? status : dpe_cuda_status(b, err);
+}
+
+static dpe_status cuda_open(const struct dpe_model *model,
+                            const struct dpe_session_options *options, struct dpe_backend **backend,
+                            struct dpe_error *err)
+{
+    dpe_status status = dpe_cuda_available(options->device, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_backend *b = dpe_alloc_zero(1, sizeof *b);
+    if (b == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
+    }
+    int index = dpe_cuda_device_index(options->device);
+    b->config = &model->config;
+    b->weights = &model->weights;
+    b->dtype = b->config->dtype;
+    b->element = b->dtype == DPE_F32 ? 4 : 2;
+    DPE_CUDA_TRY(b, dpe_rt_use(index));
+    DPE_CUDA_TRY(b, dpe_rt_info(index, &b->info));
+    b->kernel = dpe_cuda_choose(&b->info, b->dtype, b->config->head_dim);
+    status = dpe_cuda_status(b, err);
+    if (status == DPE_OK) {
+        status = dpe_rt_blas_open(&b->blas, err);
+    }
+    if (status == DPE_OK) {
+        status = own_buffers(b, options, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_cuda_upload(b, err);
+    }
+    if (status != DPE_OK) {
+        cuda_close(b);
+        return status;
+    }
+    *backend = b;
+    return DPE_OK;
+}
+
+static dpe_status cuda_supports(const struct dpe_config *config, const struct dpe_plan *plan,
+                                struct dpe_error *err)
+{
+    if (plan->exact) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda computes the separable form of a plan, found the exact one "
+                        "(%s); use --device reference, or leave exact out",
+                        plan->name);
+    }
+    if (dpe_attention_plain_shape(config->head_dim).rows == 0) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda has no attention for heads of %lld; use --device cpu",
+                        (long long)config->head_dim);
+    }
+    return DPE_OK;
+}
+
+static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                                 const struct dpe_session_options *options)
+{
+    uint64_t rows = (uint64_t)options->prefill_chunk + (uint64_t)options->branches;
+    uint64_t logits = 0;
+    if (__builtin_mul_overflow((uint64_t)config->vocab, DPE_CUDA_LOGIT_ROWS * sizeof(float),
+                               &logits)) {
+        return UINT64_MAX;
+    }
+    const uint64_t parts[] = {
+        DRIVER_BYTES,
+        dpe_cuda_weight_bytes(config),
+        dpe_rotation_bytes(plan, options->positions),
+        (uint64_t)(config->n_layers * config->n_heads) * (uint64_t)plan->n_pairs,
+        rows * 32, /* tokens, positions, offsets, and the walk of a block of 16 rows */
+        logits,
+    };
+    uint64_t all = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (__builtin_add_overflow(all, parts[i], &all)) {
+            return UINT64_MAX;
+        }
+    }
+    return all;
+}
+
+static uint64_t cuda_element_bytes(const struct dpe_config *config)
+{
+    return config->dtype == DPE_F32 ? 4 : 2;
+}
+
+static uint64_t cuda_memory_available(const struct dpe_session_options *options)
+{
+    uint64_t available = 0;
+    uint64_t total = 0;
+    /* Without a device `open` tells what is wrong. */
+    bool good = dpe_cuda_available(options->device, NULL) == DPE_OK &&
+                dpe_rt_use(dpe_cuda_device_index(options->device)) == 0 &&
+                dpe_rt_memory(&available, &total) == 0;
+    return good ? available : UINT64_MAX;
+}
+
+static dpe_mem cuda_allocate(struct dpe_backend *b, uint64_t bytes)
+{
+    void *memory = NULL;
+    int code = b->failed ? 1 : dpe_rt_allocate(&memory, bytes > 0 ? bytes : 1);
+    if (code != 0 && !dpe_rt_is_memory(code)) {
+        DPE_CUDA_TRY(b, code);
+    }
+    return memory;
+}
+
+static void cuda_release(struct dpe_backend *b, dpe_mem memory)
+{
+    int code = dpe_rt_release(memory); /* tried on a device that failed too */
+    DPE_CUDA_TRY(b, code);
+}
+
+static void cuda_read(struct dpe_backend *b, float *to, dpe_mem from, int64_t n)
+{
+    /* Halves come into the upper part and are widened from the front, behind what is unread. */
+    char *at = (char *)to + (b->element == 4 ? 0 : (size_t)n * 2);
+    DPE_CUDA_TRY(b, dpe_rt_down(at, from, (uint64_t)n * b->element));
+    if (b->failed || b->element == 4) {
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t half = 0;
+        memcpy(&half, at + 2 * i, sizeof half);
+        to[i] = b->dtype == DPE_F16 ? dpe_from_f16(half) : dpe_from_bf16(half);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------- plan */
+
+static dpe_status cuda_set_plan(struct dpe_backend *b, const struct dpe_plan *plan,
+                                const struct dpe_rotation *rotation, struct dpe_error *err)
+{
+    uint64_t table = (uint64_t)(rotation->capacity * rotation->n_pairs) * sizeof(float);
+    uint64_t mask = (uint64_t)(plan->n_layers * plan->n_heads * plan->n_pairs);
+    cuda_release(b, b->tables);
+    cuda_release(b, b->mask);
+    b->tables = NULL;
+    b->mask = NULL;
+    b->plan = NULL;
+    b->walk.rows = 0;
+    b->tables = cuda_allocate(b, 2 * table * (uint64_t)rotation->n_tables);
+    b->mask = plan->mask == NULL ? NULL : cuda_allocate(b, mask);
+    if (!b->failed && (b->tables == NULL || (plan->mask != NULL && b->mask == NULL))) {
+        return dpe_fail(err, DPE_NO_MEMORY,
+                        "device memory is out: the tables of plan %s need %.1f MiB; a smaller "
+                        "length needs less",
+                        plan->name, (double)(2 * table * (uint64_t)rotation->n_tables) / 0x1p20);
+    }
+    for (int t = 0; t < rotation->n_tables && !b->failed; t++) {
+        b->cos[t] = b->tables + 2 * t * rotation->capacity * rotation->n_pairs;
+        b->sin[t] = b->cos[t] + rotation->capacity * rotation->n_pairs;
+        DPE_CUDA_TRY(b, dpe_rt_up(b->cos[t], rotation->cos[t], table));
+        DPE_CUDA_TRY(b, dpe_rt_up(b->sin[t], rotation->sin[t], table));
+    }
+    if (plan->mask != NULL) {
+        DPE_CUDA_TRY(b, dpe_rt_up(b->mask, plan->mask, mask));
+    }
+    b->q_copies = dpe_turned_find(plan, rotation, false);
+    b->k_copies = dpe_turned_find(plan, rotation, true);
+    b->n_tables = rotation->n_tables;
+    b->plan = plan;
+    return dpe_cuda_status(b, err);
+}
+
+/* ---------------------------------------------------------------------------------------- slots */
+
+static void cuda_begin_batch(struct dpe_backend *b, const struct dpe_batch *batch)
+{
+    uint64_t rows = (uint64_t)batch->rows;
+    DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, batch->tokens, rows * sizeof *b->tokens));
+    if (batch->positions != NULL) {
+        DPE_CUDA_TRY(b, dpe_rt_up(b->positions, batch->positions, rows * sizeof *b->positions));
+        DPE_CUDA_TRY(b, dpe_rt_up(b->offsets, batch->offsets, rows * sizeof *b->offsets));
+    }
+    DPE_CUDA_TRY(b, dpe_rt_fill(b->nonfinite, 0xff, sizeof *b->nonfinite));
+}
+
+static dpe_status cuda_begin_layer(struct dpe_backend *b, int64_t layer, int64_t rows,
+                                   struct dpe_error *err)
+{
+    (void)layer;
+    (void)rows;
+    return dpe_cuda_status(b, err);
+}
+
+static void cuda_embed(struct dpe_backend *b, const struct dpe_batch *batch, dpe_mem x)
+{
+    DPE_CUDA_TRY(
+        b, dpe_kernel_embed(b->dtype, b->embedding, b->tokens, batch->rows, b->config->hidden, x));
+}
+
+/* The device's copy of a norm, told by where the host's lies. */
+static const float *norm_of(const struct dpe_backend *b, const struct dpe_tensor *weight)
+{
+    if (weight == &b->weights->final_norm) {
+        return b->final_norm;
+    }
+    int64_t layer = ((const char *)weight - (const char *)b->weights->layers) /
+                    (int64_t)sizeof *b->weights->layers;
+    bool attention = weight == &b->weights->layers[layer].attention_norm;
+    return attention ? b->layers[layer].attention_norm : b->layers[layer].mlp_norm;
+}
+
+static void cuda_rmsnorm(struct dpe_backend *b, const struct dpe_tensor *weight, dpe_mem x,
+                         int64_t rows, dpe_mem out)
+{
+    if (rows > 0) {
+        DPE_CUDA_TRY(b, dpe_kernel_rmsnorm(b->dtype, x, norm_of(b, weight), rows, b->config->hidden,
+                                           (float)b->config->rms_eps, out));
+    }
+}
+
+static void product(struct dpe_backend *b, const struct dpe_rt_product *p)
+{
+    if (p->rows <= DPE_FEW_ROWS) {
+        DPE_CUDA_TRY(b, dpe_kernel_product_few(p->dtype, p->w, p->x, p->rows, p->n, p->k, p->out,
+                                               p->out_float, p->accumulate));
+    } else {
+        DPE_CUDA_TRY(b, dpe_rt_product(b->blas, p));
+    }
+}
+
+static void cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which, dpe_mem x,
+                        int64_t rows, dpe_mem out, bool accumulate)
+{
+    struct dpe_tensor weight = dpe_layer_matrix(&b->weights->layers[layer], which);
+    const struct dpe_rt_product p = {
+        .dtype = b->dtype,
+        .out_float = accumulate, /* what is added to is the residual stream */
+        .accumulate = accumulate,
+        .w = b->layers[layer].matrix[which],
+        .x = x,
+        .out = out,
+        .rows = rows,
+        .n = weight.rows,
+        .k = weight.cols,
+    };
+    product(b, &p);
+    if (b->layers[layer].bias[which] != NULL) {
+        DPE_CUDA_TRY(b, dpe_kernel_bias(accumulate ? DPE_F32 : b->dtype, out,
+                                        b->layers[layer].bias[which], rows, weight.rows));
+    }
+}
+
+static void cuda_swiglu(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t rows)
+{
+    DPE_CUDA_TRY(b, dpe_kernel_swiglu(b->dtype, gate, up, rows * b->config->intermediate));
+}
+
+static void cuda_logits(struct dpe_backend *b, dpe_mem x, int64_t rows, float *logits)
+{
+    int64_t vocab = b->config->vocab;
+    for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
+        int64_t some = rows - r < DPE_CUDA_LOGIT_ROWS ? rows - r : DPE_CUDA_LOGIT_ROWS;
+        const struct dpe_rt_product p = {
+            .dtype = b->dtype,
+            .out_float = true,
+            .w = b->lm_head,
+            .x = (const char *)x + r * b->config->hidden * (int64_t)b->element,
+            .out = b->logits,
+            .rows = some,
+            .n = vocab,
+            .k = b->config->hidden,
+        };
+        product(b, &p);
+        DPE_CUDA_TRY(b, dpe_rt_down(logits + r * vocab, b->logits,
+                                    (uint64_t)(some * vocab) * sizeof *logits));
+    }
+}
+
+static int64_t cuda_first_nonfinite(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows,
+                                    int64_t width)
+{
+    DPE_CUDA_TRY(b, dpe_kernel_nonfinite(x, rows, width, layer, b->nonfinite));
+    return -1;
+}
+
+static dpe_status cuda_finish(struct dpe_backend *b, int64_t *layer, int64_t *row,
+                              struct dpe_error *err)
+{
+    unsigned long long first = ~0ULL;
+    DPE_CUDA_TRY(b, dpe_rt_down(&first, b->nonfinite, sizeof first));
+    bool none = b->failed || first == ~0ULL;
+    *layer = none ? -1 : (int64_t)(first >> 40);
+    *row = none ? -1 : (int64_t)(first & ((1ULL << 40) - 1));
+    return dpe_cuda_status(b, err);
+}
+
+const struct dpe_ops *dpe_cuda_ops(void)
+{
+    static const struct dpe_ops ops = {
+        .name = "cuda",
+        /* Far keys are turned anew for every chunk; the buffers of a chunk take memory. */
+        .default_chunk = 32768,
+        .element_bytes = cuda_element_bytes,
+        .memory_available = cuda_memory_available,
+        .open = cuda_open,
+        .close = cuda_close,
+        .supports = cuda_supports,
+        .state_bytes = cuda_state_bytes,
+        .allocate = cuda_allocate,
+        .release = cuda_release,
+        .read = cuda_read,
+        .set_plan = cuda_set_plan,
+        .begin_batch = cuda_begin_batch,
+        .begin_layer = cuda_begin_layer,
+        .embed = cuda_embed,
+        .rmsnorm = cuda_rmsnorm,
+        .linear = cuda_linear,
+        .store_kv = dpe_cuda_store_kv,
+        .attention_workspace = dpe_cuda_attention_workspace,
+        .attention = dpe_cuda_attention,
+        .swiglu = cuda_swiglu,
+        .logits = cuda_logits,
+        .first_nonfinite = cuda_first_nonfinite,
+        .finish = cuda_finish,
+    };
+    return &ops;
+}

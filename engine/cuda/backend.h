@@ -1,0 +1,116 @@
+/**
+ * @file backend.h
+ * The CUDA backend from inside: what an opened one holds, and the pieces that its slots are made
+ * of.
+ *
+ * Failures. Slots that return nothing note the first code that is not 0 in `failure` and do nothing
+ * from then on; `finish` tells it as DPE_INCOMPLETE: finished rows are safe, the same command
+ * continues. Nothing is retried on a device that failed.
+ *
+ * What the cache holds. Keys turned by the table of the plan's first band at their position, so
+ * that near keys are read as they are and frequency methods need no copy at all; far bands turn
+ * them on by the difference of two tables. Values as they are. [n_kv_heads][capacity][head_dim].
+ */
+#ifndef DPE_CUDA_BACKEND_H
+#define DPE_CUDA_BACKEND_H
+
+#include "attention.h"
+#include "kernels.h"
+#include "runtime.h"
+#include "segments.h"
+
+/** Which attention kernel. The fastest that the card, dtype and head dimension have is taken;
+ *  DPE_CUDA_ATTENTION=plain, mma or wgmma in the environment asks for one (tests, comparisons), and
+ *  is heeded where that one can run. */
+enum dpe_cuda_kernel { DPE_KERNEL_PLAIN, DPE_KERNEL_MMA, DPE_KERNEL_WGMMA };
+enum dpe_cuda_kernel dpe_cuda_choose(const struct dpe_cuda_info *info, enum dpe_dtype dtype,
+                                     int64_t head_dim);
+
+/** Device copies of the weights of a layer. */
+struct dpe_cuda_layer {
+    void *matrix[DPE_WEIGHTS_PER_LAYER];
+    float *bias[DPE_WEIGHTS_PER_LAYER]; /**< NULL: none */
+    float *attention_norm, *mlp_norm;
+};
+
+/** A walk on the device, and what it was made for. */
+struct dpe_cuda_walk {
+    int64_t start, rows; /**< rows 0: none yet */
+    int64_t n_blocks;
+    int64_t k_first[DPE_MAX_BANDS], k_end[DPE_MAX_BANDS];
+    void *memory;
+    uint64_t bytes;
+    struct dpe_query_block *blocks;
+    struct dpe_segment *segments;
+};
+
+struct dpe_backend {
+    const struct dpe_config *config;
+    const struct dpe_weights *weights; /**< host */
+    struct dpe_cuda_info info;
+    enum dpe_cuda_kernel kernel; /**< of attention over many rows */
+    enum dpe_dtype dtype; /**< of weights, activations and cache */
+    uint64_t element;
+    struct dpe_rt_blas *blas;
+
+    bool failed;
+    struct dpe_error failure;
+
+    void **owned; /**< device memory of weights and small buffers */
+    size_t n_owned, owned_room;
+    struct dpe_cuda_layer *layers; /**< [n_layers] */
+    void *embedding, *lm_head;
+    float *final_norm;
+
+    const struct dpe_plan *plan;
+    int n_tables;
+    float *tables; /**< cos and sin of table t: [positions][n_pairs] each, one after the other */
+    float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS];
+    uint8_t *mask; /**< [n_layers][n_heads][n_pairs] or NULL */
+    struct dpe_turned_copies q_copies, k_copies;
+    struct dpe_cuda_walk walk;
+
+    int64_t batch_room; /**< rows that the next three hold */
+    int32_t *tokens;
+    int64_t *positions, *offsets;
+    unsigned long long *nonfinite; /**< layer << 40 | row of the first, all ones: none */
+    float *logits;                 /**< [DPE_CUDA_LOGIT_ROWS][vocab] */
+    int32_t *counters;             /**< of the Hopper kernel */
+};
+
+enum { DPE_CUDA_LOGIT_ROWS = 64 };
+
+/** Note a code that is not 0 as the backend's failure, once. */
+void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, const char *file,
+                   int line);
+/** Make a call unless the backend has failed, and note what it says. */
+#define DPE_CUDA_TRY(backend, call)                                                                \
+    do {                                                                                           \
+        if (!(backend)->failed) {                                                                  \
+            dpe_cuda_note(backend, call, #call, __FILE__, __LINE__);                               \
+        }                                                                                          \
+    } while (0)
+/** What to tell the caller: DPE_OK, or the failure. */
+dpe_status dpe_cuda_status(const struct dpe_backend *backend, struct dpe_error *err);
+
+/** Device memory that lives as long as the backend. DPE_NO_MEMORY, or the failure. */
+dpe_status dpe_cuda_own(struct dpe_backend *backend, uint64_t bytes, void **memory,
+                        struct dpe_error *err);
+
+/** Bytes of the weights on the device. */
+uint64_t dpe_cuda_weight_bytes(const struct dpe_config *config);
+/** Upload all weights; a tensor without data becomes random numbers (dpe-bench). */
+dpe_status dpe_cuda_upload(struct dpe_backend *backend, struct dpe_error *err);
+
+/** Bytes of attention's workspace, as dpe_ops.attention_workspace. */
+uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
+                                      int64_t keys, int64_t rows, int n_threads);
+void dpe_cuda_attention(struct dpe_backend *backend, const struct dpe_attention *args);
+void dpe_cuda_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
+                       const struct dpe_store *args);
+/** N of "cuda:N"; 0 for "cuda", "auto" and NULL. */
+int dpe_cuda_device_index(const char *name);
+/** The slots. */
+const struct dpe_ops *dpe_cuda_ops(void);
+
+#endif

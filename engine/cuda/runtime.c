@@ -1,0 +1,206 @@
+/* The real CUDA runtime and cuBLAS. cuBLAS is loaded when it is first needed, so that the module
+ * itself needs nothing but a driver. */
+#include "runtime.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+
+int dpe_rt_versions(int *driver, int *runtime)
+{
+    *driver = 0;
+    *runtime = CUDART_VERSION;
+    return (int)cudaDriverGetVersion(driver);
+}
+
+int dpe_rt_count(int *n)
+{
+    *n = 0;
+    cudaError_t code = cudaGetDeviceCount(n);
+    if (code != cudaSuccess) {
+        (void)cudaGetLastError();
+        *n = 0;
+    }
+    return (int)code;
+}
+
+int dpe_rt_info(int device, struct dpe_cuda_info *info)
+{
+    struct cudaDeviceProp properties;
+    cudaError_t code = cudaGetDeviceProperties(&properties, device);
+    if (code == cudaSuccess) {
+        snprintf(info->name, sizeof info->name, "%s", properties.name);
+        info->major = properties.major;
+        info->minor = properties.minor;
+        info->processors = properties.multiProcessorCount;
+        info->memory = properties.totalGlobalMem;
+    }
+    return (int)code;
+}
+
+int dpe_rt_use(int device)
+{
+    return (int)cudaSetDevice(device);
+}
+
+int dpe_rt_memory(uint64_t *available, uint64_t *total)
+{
+    size_t left = 0;
+    size_t all = 0;
+    cudaError_t code = cudaMemGetInfo(&left, &all);
+    *available = left;
+    *total = all;
+    return (int)code;
+}
+
+int dpe_rt_allocate(void **memory, uint64_t bytes)
+{
+    *memory = NULL;
+    cudaError_t code = cudaMalloc(memory, (size_t)bytes);
+    if (code == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError(); /* else the next launch would report it again */
+        *memory = NULL;
+    }
+    return (int)code;
+}
+
+int dpe_rt_release(void *memory)
+{
+    return (int)cudaFree(memory);
+}
+
+int dpe_rt_up(void *to, const void *from, uint64_t bytes)
+{
+    /* From pageable memory: staged before the call returns. */
+    return (int)cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyHostToDevice, NULL);
+}
+
+int dpe_rt_down(void *to, const void *from, uint64_t bytes)
+{
+    return (int)cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyDeviceToHost);
+}
+
+int dpe_rt_copy(void *to, const void *from, uint64_t bytes)
+{
+    return (int)cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, NULL);
+}
+
+int dpe_rt_fill(void *at, int byte, uint64_t bytes)
+{
+    return (int)cudaMemsetAsync(at, byte, (size_t)bytes, NULL);
+}
+
+int dpe_rt_wait(void)
+{
+    return (int)cudaDeviceSynchronize();
+}
+
+bool dpe_rt_is_memory(int code)
+{
+    return code == (int)cudaErrorMemoryAllocation ||
+           code == DPE_RT_BLAS + (int)CUBLAS_STATUS_ALLOC_FAILED;
+}
+
+/* -------------------------------------------------------------------------------------- cuBLAS */
+
+typedef cublasStatus_t (*create_function)(cublasHandle_t *);
+typedef cublasStatus_t (*destroy_function)(cublasHandle_t);
+typedef cublasStatus_t (*gemm_function)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int,
+                                        int, int, const void *, const void *, cudaDataType, int,
+                                        const void *, cudaDataType, int, const void *, void *,
+                                        cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
+typedef const char *(*text_function)(cublasStatus_t);
+
+struct dpe_rt_blas {
+    void *library;
+    cublasHandle_t handle;
+    destroy_function destroy;
+    gemm_function gemm;
+};
+
+/* Of the library that was opened last; the texts are its own. */
+static text_function blas_text;
+
+/* POSIX lets an object pointer of dlsym be read as a function pointer, C does not. */
+#define FIND(function, library, name) *(void **)(&(function)) = dlsym(library, name)
+
+const char *dpe_rt_text(int code)
+{
+    static _Thread_local char text[256];
+    if (code >= DPE_RT_BLAS) {
+        snprintf(text, sizeof text, "cuBLAS: %s",
+                 blas_text != NULL ? blas_text((cublasStatus_t)(code - DPE_RT_BLAS)) : "failed");
+    } else {
+        snprintf(text, sizeof text, "%s: %s", cudaGetErrorName((cudaError_t)code),
+                 cudaGetErrorString((cudaError_t)code));
+    }
+    return text;
+}
+
+dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err)
+{
+    char name[32];
+    snprintf(name, sizeof name, "libcublas.so.%d", CUBLAS_VER_MAJOR);
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda needs %s (%s); install cuBLAS of CUDA %d, or set "
+                        "LD_LIBRARY_PATH to the folder that has it",
+                        name, dlerror(), CUDART_VERSION / 1000);
+    }
+    create_function create = NULL;
+    struct dpe_rt_blas *made = dpe_alloc_zero(1, sizeof *made);
+    if (made == NULL) {
+        dlclose(library);
+        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of memory");
+    }
+    made->library = library;
+    FIND(create, library, "cublasCreate_v2");
+    FIND(made->destroy, library, "cublasDestroy_v2");
+    FIND(made->gemm, library, "cublasGemmEx");
+    FIND(blas_text, library, "cublasGetStatusString");
+    cublasStatus_t code = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (create != NULL && made->destroy != NULL && made->gemm != NULL) {
+        code = create(&made->handle);
+    }
+    if (code != CUBLAS_STATUS_SUCCESS) {
+        dpe_rt_blas_close(made);
+        return dpe_fail(err, DPE_NO_DEVICE, "device cuda: %s cannot start (%s)", name,
+                        dpe_rt_text(DPE_RT_BLAS + (int)code));
+    }
+    *blas = made;
+    return DPE_OK;
+}
+
+void dpe_rt_blas_close(struct dpe_rt_blas *blas)
+{
+    if (blas == NULL) {
+        return;
+    }
+    if (blas->handle != NULL) {
+        (void)blas->destroy(blas->handle);
+    }
+    /* The library stays: its threads and the driver's hooks do not like to be unloaded. */
+    free(blas);
+}
+
+static cudaDataType type_of(enum dpe_dtype dtype)
+{
+    return dtype == DPE_F32 ? CUDA_R_32F : (dtype == DPE_F16 ? CUDA_R_16F : CUDA_R_16BF);
+}
+
+int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
+{
+    const float one = 1.0f;
+    const float beta = p->accumulate ? 1.0f : 0.0f;
+    cudaDataType in = type_of(p->dtype);
+    /* Row-major out = x·Wᵀ is column-major outᵀ = W·xᵀ. */
+    cublasStatus_t code = blas->gemm(blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, (int)p->n,
+                                     (int)p->rows, (int)p->k, &one, p->w, in, (int)p->k, p->x, in,
+                                     (int)p->k, &beta, p->out, p->out_float ? CUDA_R_32F : in,
+                                     (int)p->n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    return code == CUBLAS_STATUS_SUCCESS ? 0 : DPE_RT_BLAS + (int)code;
+}

@@ -1,0 +1,70 @@
+/**
+ * @file runtime.h
+ * The few calls of the CUDA runtime and of cuBLAS that the backend makes, behind names of our own:
+ * runtime.c is the real thing, tests/emulate/fake_runtime.cpp one that has its device in host
+ * memory, runs kernels in the emulator, multiplies matrices in plain loops and fails where a test
+ * wants it to. Everything runs on the default stream. Calls return a CUDA error code, 0 = good.
+ */
+#ifndef DPE_RUNTIME_H
+#define DPE_RUNTIME_H
+
+#include "../engine.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a device is. */
+struct dpe_cuda_info {
+    char name[256];
+    int major, minor; /**< compute capability */
+    int processors;
+    uint64_t memory; /**< bytes in all */
+};
+
+/** CUDA versions as 1000 · major + 10 · minor: of the driver (0: none is installed) and the one the
+ *  module was built with. */
+int dpe_rt_versions(int *driver, int *runtime);
+int dpe_rt_count(int *n);
+int dpe_rt_info(int device, struct dpe_cuda_info *info);
+/** The device of all calls that follow on this thread. */
+int dpe_rt_use(int device);
+int dpe_rt_memory(uint64_t *available, uint64_t *total);
+/** 256-byte aligned, bytes ≥ 1. A failure for want of memory leaves the device in order. */
+int dpe_rt_allocate(void **memory, uint64_t bytes);
+int dpe_rt_release(void *memory);
+/** Host → device; `from` may be changed as soon as the call returns. */
+int dpe_rt_up(void *to, const void *from, uint64_t bytes);
+/** Device → host; waits. */
+int dpe_rt_down(void *to, const void *from, uint64_t bytes);
+int dpe_rt_copy(void *to, const void *from, uint64_t bytes);
+int dpe_rt_fill(void *at, int byte, uint64_t bytes);
+/** Wait for everything. */
+int dpe_rt_wait(void);
+/** "cudaErrorIllegalAddress: an illegal memory access was encountered". */
+const char *dpe_rt_text(int code);
+/** Whether the code says that memory is out. */
+bool dpe_rt_is_memory(int code);
+
+/** cuBLAS, opened. */
+struct dpe_rt_blas;
+/** DPE_NO_DEVICE when the library is not found or cannot start. */
+dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err);
+void dpe_rt_blas_close(struct dpe_rt_blas *blas);
+/** out [rows][n] = x [rows][k] · w [n][k]ᵀ, or added to what is in out; sums in float. */
+struct dpe_rt_product {
+    enum dpe_dtype dtype; /**< of w and x */
+    bool out_float;       /**< out is float; else of that dtype */
+    bool accumulate;
+    const void *w, *x;
+    void *out;
+    int64_t rows, n, k; /**< each below 2^31 */
+};
+/** A failure of cuBLAS is its code + DPE_RT_BLAS; dpe_rt_text knows those as well. */
+int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *product);
+enum { DPE_RT_BLAS = 100000 };
+
+#ifdef __cplusplus
+}
+#endif
+#endif

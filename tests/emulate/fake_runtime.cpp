@@ -1,0 +1,315 @@
+/* The runtime of engine/cuda/runtime.h with its device in host memory: kernels run in the emulator,
+ * products in plain loops. DPE_FAKE_CUDA in the environment says what kind of device it is and what
+ * goes wrong, as words separated by commas:
+ *   none         no device        driver=N     driver version (0: none)
+ *   capability=80 or 90           memory=N     bytes in all
+ *   allocate=N   the N-th allocation fails for want of memory (1 = first)
+ *   sticky=N     from the N-th call on that reaches the device, every call fails
+ *   seed=N       the order of threads in the emulator
+ * Allocations are poisoned, have canaries on both sides and are counted. */
+#include "fake_runtime.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device.cuh"
+#include "runtime.h"
+
+namespace
+{
+
+enum { MEMORY = 2, ILLEGAL = 700, NO_DEVICE = 100, LAUNCH = 719, INVALID = 1, CANARY = 256 };
+
+struct block {
+    unsigned char *memory; /* canary, bytes, canary */
+    uint64_t bytes;
+};
+
+block *blocks;
+size_t n_blocks;
+struct fake_counts counts;
+uint64_t in_use;
+
+/* A number of the environment's words. */
+uint64_t word(const char *name, uint64_t fallback)
+{
+    const char *at = getenv("DPE_FAKE_CUDA");
+    size_t n = strlen(name);
+    while (at != NULL && *at != '\0') {
+        if (strncmp(at, name, n) == 0 && (at[n] == '=' || at[n] == ',' || at[n] == '\0')) {
+            return at[n] == '=' ? strtoull(at + n + 1, NULL, 10) : 1;
+        }
+        at = strchr(at, ',');
+        at = at == NULL ? NULL : at + 1;
+    }
+    return fallback;
+}
+
+/* Every call that reaches the device begins here. */
+int reach(void)
+{
+    counts.calls++;
+    uint64_t sticky = word("sticky", 0);
+    return sticky != 0 && counts.calls >= sticky ? ILLEGAL : 0;
+}
+
+/* Launches reach it too. */
+const bool hooked = (emulate_set_launch_hook(reach), true);
+
+bool canaries_good(const block *b)
+{
+    for (int i = 0; i < CANARY; i++) {
+        if (b->memory[i] != 0x5a ||
+            b->memory[CANARY + b->bytes + static_cast<uint64_t>(i)] != 0x5a) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether [at, at + bytes) lies inside one allocation. */
+bool inside(const void *at, uint64_t bytes)
+{
+    const unsigned char *p = static_cast<const unsigned char *>(at);
+    for (size_t i = 0; i < n_blocks; i++) {
+        const unsigned char *first = blocks[i].memory + CANARY;
+        if (p >= first && bytes <= blocks[i].bytes &&
+            static_cast<uint64_t>(p - first) <= blocks[i].bytes - bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+} // namespace
+
+struct fake_counts fake_counts_read(void)
+{
+    counts.live = n_blocks;
+    counts.bytes = in_use;
+    for (size_t i = 0; i < n_blocks; i++) {
+        counts.damaged += !canaries_good(&blocks[i]);
+    }
+    return counts;
+}
+
+int dpe_rt_versions(int *driver, int *runtime)
+{
+    *driver = static_cast<int>(word("driver", 13000));
+    *runtime = 13000;
+    emulate_set_seed(word("seed", 0));
+    return hooked ? 0 : INVALID;
+}
+
+int dpe_rt_count(int *n)
+{
+    *n = word("none", 0) != 0 ? 0 : 2;
+    return *n == 0 ? NO_DEVICE : 0;
+}
+
+int dpe_rt_info(int device, struct dpe_cuda_info *info)
+{
+    int capability = static_cast<int>(word("capability", 80));
+    memset(info, 0, sizeof *info);
+    snprintf(info->name, sizeof info->name, "emulated device %d", device);
+    info->major = capability / 10;
+    info->minor = capability % 10;
+    info->processors = 4;
+    info->memory = word("memory", 1ULL << 32);
+    return 0;
+}
+
+int dpe_rt_use(int device)
+{
+    (void)device;
+    return 0;
+}
+
+int dpe_rt_memory(uint64_t *available, uint64_t *total)
+{
+    *total = word("memory", 1ULL << 32);
+    *available = *total > in_use ? *total - in_use : 0;
+    return 0;
+}
+
+int dpe_rt_allocate(void **memory, uint64_t bytes)
+{
+    *memory = NULL;
+    int code = reach();
+    if (code != 0) {
+        return code;
+    }
+    if (++counts.allocations == word("allocate", 0) ||
+        in_use + bytes > word("memory", 1ULL << 32)) {
+        return MEMORY;
+    }
+    /* Aligned as the device does it, so that what needs alignment has no more of it than there. */
+    uint64_t room = (bytes + 2 * CANARY + 255) / 256 * 256;
+    unsigned char *made = static_cast<unsigned char *>(aligned_alloc(256, room));
+    block *grown = static_cast<block *>(realloc(blocks, (n_blocks + 1) * sizeof *blocks));
+    blocks = grown == NULL ? blocks : grown;
+    if (made == NULL || grown == NULL) {
+        free(made);
+        return MEMORY;
+    }
+    memset(made, 0x5a, room);
+    memset(made + CANARY, 0xff, bytes);
+    blocks[n_blocks++] = {made, bytes};
+    in_use += bytes;
+    *memory = made + CANARY;
+    return 0;
+}
+
+int dpe_rt_release(void *memory)
+{
+    if (memory == NULL) {
+        return 0;
+    }
+    for (size_t i = 0; i < n_blocks; i++) {
+        if (blocks[i].memory + CANARY == memory) {
+            counts.damaged += !canaries_good(&blocks[i]);
+            in_use -= blocks[i].bytes;
+            free(blocks[i].memory);
+            blocks[i] = blocks[--n_blocks];
+            return reach();
+        }
+    }
+    return INVALID;
+}
+
+int dpe_rt_up(void *to, const void *from, uint64_t bytes)
+{
+    int code = reach();
+    if (code == 0 && !inside(to, bytes)) {
+        return INVALID;
+    }
+    if (code == 0) {
+        memcpy(to, from, bytes);
+    }
+    return code;
+}
+
+int dpe_rt_down(void *to, const void *from, uint64_t bytes)
+{
+    int code = reach();
+    if (code == 0 && !inside(from, bytes)) {
+        return INVALID;
+    }
+    if (code == 0) {
+        memcpy(to, from, bytes);
+    }
+    return code;
+}
+
+int dpe_rt_copy(void *to, const void *from, uint64_t bytes)
+{
+    int code = reach();
+    if (code == 0 && (!inside(to, bytes) || !inside(from, bytes))) {
+        return INVALID;
+    }
+    if (code == 0) {
+        memmove(to, from, bytes);
+    }
+    return code;
+}
+
+int dpe_rt_fill(void *at, int byte, uint64_t bytes)
+{
+    int code = reach();
+    if (code == 0 && !inside(at, bytes)) {
+        return INVALID;
+    }
+    if (code == 0) {
+        memset(at, byte, bytes);
+    }
+    return code;
+}
+
+int dpe_rt_wait(void)
+{
+    return reach();
+}
+
+const char *dpe_rt_text(int code)
+{
+    static char text[4608];
+    const char *name = code == MEMORY      ? "out of memory"
+                       : code == ILLEGAL   ? "an illegal memory access was encountered"
+                       : code == NO_DEVICE ? "no CUDA-capable device is detected"
+                       : code == LAUNCH    ? "unspecified launch failure"
+                                           : "invalid argument";
+    snprintf(text, sizeof text, "emulated error %d: %s%s%s", code, name,
+             emulate_error()[0] != '\0' ? "; " : "", emulate_error());
+    return text;
+}
+
+bool dpe_rt_is_memory(int code)
+{
+    return code == MEMORY;
+}
+
+struct dpe_rt_blas {
+    int unused;
+};
+
+dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err)
+{
+    *blas = static_cast<struct dpe_rt_blas *>(calloc(1, sizeof **blas));
+    return *blas == NULL ? dpe_fail(err, DPE_NO_MEMORY, "fake cuBLAS: out of memory") : DPE_OK;
+}
+
+void dpe_rt_blas_close(struct dpe_rt_blas *blas)
+{
+    free(blas);
+}
+
+template <class T> static void multiply(const struct dpe_rt_product *p)
+{
+    const T *w = static_cast<const T *>(p->w);
+    const T *x = static_cast<const T *>(p->x);
+    for (int64_t r = 0; r < p->rows; r++) {
+        for (int64_t o = 0; o < p->n; o++) {
+            float sum = 0.0f;
+            for (int64_t i = 0; i < p->k; i++) {
+                sum += dpe_float(x[r * p->k + i]) * dpe_float(w[o * p->k + i]);
+            }
+            int64_t at = r * p->n + o;
+            if (p->out_float) {
+                float *out = static_cast<float *>(p->out) + at;
+                *out = p->accumulate ? *out + sum : sum;
+            } else {
+                T *out = static_cast<T *>(p->out) + at;
+                *out = dpe_round<T>(p->accumulate ? dpe_float(*out) + sum : sum);
+            }
+        }
+    }
+}
+
+int dpe_rt_product(struct dpe_rt_blas *, const struct dpe_rt_product *p)
+{
+    int code = reach();
+    uint64_t e = p->dtype == DPE_F32 ? 4 : 2;
+    uint64_t out = p->out_float ? 4 : e;
+    if (code == 0 && (!inside(p->w, static_cast<uint64_t>(p->n * p->k) * e) ||
+                      !inside(p->x, static_cast<uint64_t>(p->rows * p->k) * e) ||
+                      !inside(p->out, static_cast<uint64_t>(p->rows * p->n) * out))) {
+        return INVALID;
+    }
+    if (code != 0) {
+        return code;
+    }
+    switch (p->dtype) {
+    case DPE_F32:
+        multiply<float>(p);
+        break;
+    case DPE_F16:
+        multiply<dpe_f16>(p);
+        break;
+    case DPE_BF16:
+        multiply<dpe_bf16>(p);
+        break;
+    }
+    return 0;
+}

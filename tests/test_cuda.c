@@ -1,0 +1,415 @@
+/* The CUDA backend as a whole, on a device that is host memory and the emulator: golden models,
+ * every method against the reference, prefill and decode, branches, taps, and what happens when the
+ * device fails. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emulate/fake_runtime.h"
+#include "near.h"
+#include "plan_cases.h"
+#include "tiny.h"
+
+enum { VOCAB = 64 };
+
+/* Halves keep 8 bits of every activation: of logits that spread over 1 to 10 and are sums of 32
+ * products of two of them, a few hundredths are rounding. */
+static const double HALF_ROUNDING = 0.2;
+static const double FLOAT_ROUNDING = 2e-5;
+
+/* A test's device is new: what it is and what goes wrong on it is said here. */
+static void device(const char *words)
+{
+    setenv("DPE_FAKE_CUDA", words, 1);
+}
+
+static struct fake_counts counts(void)
+{
+    struct fake_counts (*read)(void) = NULL;
+    void *library = dlopen(getenv("DPE_CUDA_MODULE"), RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(library);
+    *(void **)(&read) = dlsym(library, "fake_counts_read");
+    assert_non_null(read);
+    struct fake_counts found = read();
+    dlclose(library);
+    return found;
+}
+
+/* After every session: nothing is left, nothing was written beside what was asked for. */
+static void expect_clean(void)
+{
+    struct fake_counts found = counts();
+    assert_int_equal(found.live, 0);
+    assert_int_equal(found.damaged, 0);
+}
+
+static struct dpe_session *open_on(const struct tiny *tiny, const char *name,
+                                   const struct dpe_plan *plan, int64_t chunk)
+{
+    struct dpe_error err = {0};
+    struct dpe_session *session = NULL;
+    const struct dpe_session_options options = {
+        .device = name, .n_threads = 1, .capacity = tiny->n, .prefill_chunk = chunk};
+    TINY_OK(dpe_session_create(tiny->model, plan, &options, &session, &err), err);
+    return session;
+}
+
+static void feed(struct dpe_session *session, const struct tiny *tiny, int64_t to, float *logits)
+{
+    struct dpe_error err = {0};
+    int64_t from = dpe_session_length(session);
+    TINY_OK(dpe_session_feed(session, tiny->tokens + from, to - from, logits, &err), err);
+}
+
+static double worst(const float *got, const float *want, int64_t n)
+{
+    double largest = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        double error = near_error((double)got[i], (double)want[i]);
+        largest = !(error <= largest) ? error : largest;
+    }
+    return largest;
+}
+
+/* Logits of every position against float64, next to those of transformers in float32. */
+static void golden(const char *folder)
+{
+    struct tiny tiny = tiny_open(folder);
+    struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
+    struct dpe_session *session = open_on(&tiny, "cuda", &plan, 16);
+    double error = 0.0;
+    double plain = 0.0;
+    for (int64_t i = 0; i < tiny.n; i++) {
+        float logits[VOCAB];
+        feed(session, &tiny, i + 1, logits);
+        for (int64_t t = 0; t < VOCAB; t++) {
+            error = fmax(error, near_error((double)logits[t], tiny.oracle[i * VOCAB + t]));
+            plain = fmax(
+                plain, near_error((double)tiny.logits[i * VOCAB + t], tiny.oracle[i * VOCAB + t]));
+        }
+    }
+    printf("%s: worst error %.2e, of transformers in float32 %.2e\n", folder, error, plain);
+    assert_true(error <= (tiny.config->dtype == DPE_F32 ? fmax(2.0 * plain, 2e-6) : HALF_ROUNDING));
+    dpe_session_destroy(session);
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
+    expect_clean();
+}
+
+static void golden_logits(void **state)
+{
+    (void)state;
+    device("");
+    golden("llama");
+    golden("llama_bf16");
+    golden("llama3");
+    golden("yarn");
+    golden("sharded");
+    golden("qwen2");
+    golden("mistral");
+}
+
+static void one_case(const struct tiny *tiny, int i, int64_t window, double most)
+{
+    struct dpe_plan plan;
+    float want[VOCAB];
+    float got[VOCAB];
+    plan_case_make(i, window, tiny->config, &plan);
+    struct dpe_session *reference = open_on(tiny, "reference", &plan, tiny->n);
+    struct dpe_session *session = open_on(tiny, "cuda", &plan, tiny->n);
+    feed(reference, tiny, tiny->n, want);
+    feed(session, tiny, tiny->n, got);
+    double error = worst(got, want, VOCAB);
+    printf("%s, window %d: worst difference %.2e\n", plan_cases[i], (int)window, error);
+    assert_true(error <= most);
+    /* Token by token, then in pieces behind a cut. */
+    struct dpe_error err = {0};
+    TINY_OK(dpe_session_cut(session, 0, &err), err);
+    for (int64_t t = 1; t <= tiny->n; t++) {
+        feed(session, tiny, t, got);
+    }
+    assert_true(worst(got, want, VOCAB) <= most);
+    TINY_OK(dpe_session_cut(session, 11, &err), err);
+    feed(session, tiny, 30, NULL);
+    feed(session, tiny, tiny->n, got);
+    assert_true(worst(got, want, VOCAB) <= most);
+    dpe_session_destroy(session);
+    dpe_session_destroy(reference);
+    dpe_plan_free(&plan);
+}
+
+static void every_method(void **state)
+{
+    (void)state;
+    struct tiny tiny = tiny_open("llama");
+    for (int i = 0; i < PLAN_CASES; i++) {
+        device(i % 2 == 0 ? "" : "seed=7");
+        one_case(&tiny, i, i % 3 == 0 ? 7 : 16, FLOAT_ROUNDING);
+    }
+    tiny_close(&tiny);
+    tiny = tiny_open("llama_bf16");
+    for (int i = 0; i < PLAN_CASES; i += 2) {
+        device("");
+        one_case(&tiny, i, i % 3 == 0 ? 9 : 17, HALF_ROUNDING);
+    }
+    tiny_close(&tiny);
+    expect_clean();
+}
+
+/* Branches of different lengths, fed in steps, against a session for each alone. */
+static void branches(void **state)
+{
+    (void)state;
+    enum { N = 3, ROOM = 12, PREFIX = 20 };
+    device("");
+    struct tiny tiny = tiny_open("llama");
+    struct dpe_error err = {0};
+    for (int i = 0; i < 3; i++) {
+        struct dpe_plan plan;
+        plan_case_make(i, 7, tiny.config, &plan);
+        struct dpe_session *session = NULL;
+        const struct dpe_session_options options = {.device = "cuda",
+                                                    .n_threads = 1,
+                                                    .capacity = PREFIX + N * ROOM,
+                                                    .positions = PREFIX + ROOM,
+                                                    .branches = N};
+        TINY_OK(dpe_session_create(tiny.model, &plan, &options, &session, &err), err);
+        TINY_OK(dpe_session_feed(session, tiny.tokens, PREFIX, NULL, &err), err);
+        TINY_OK(dpe_session_branch(session, N, ROOM, &err), err);
+        for (int64_t b = 0; b < N; b++) {
+            TINY_OK(
+                dpe_session_branch_feed(session, b, tiny.tokens + PREFIX + b, 3 + b, NULL, &err),
+                err);
+        }
+        const int64_t which[N] = {2, 0, 1};
+        float logits[N * VOCAB];
+        for (int step = 0; step < 4; step++) {
+            int32_t tokens[N];
+            for (int64_t b = 0; b < N; b++) {
+                tokens[b] = tiny.tokens[5 * step + which[b]];
+            }
+            TINY_OK(dpe_session_step(session, N, which, tokens, logits, &err), err);
+        }
+        for (int64_t b = 0; b < N; b++) {
+            struct dpe_session *alone = open_on(&tiny, "reference", &plan, tiny.n);
+            float want[VOCAB];
+            feed(alone, &tiny, PREFIX, NULL);
+            TINY_OK(
+                dpe_session_feed(alone, tiny.tokens + PREFIX + which[b], 3 + which[b], NULL, &err),
+                err);
+            for (int step = 0; step < 4; step++) {
+                TINY_OK(dpe_session_feed(alone, &tiny.tokens[5 * step + which[b]], 1, want, &err),
+                        err);
+            }
+            assert_true(worst(logits + b * VOCAB, want, VOCAB) <= FLOAT_ROUNDING);
+            dpe_session_destroy(alone);
+        }
+        dpe_session_destroy(session);
+        dpe_plan_free(&plan);
+    }
+    tiny_close(&tiny);
+    expect_clean();
+}
+
+struct tapped {
+    int calls;
+    double sum, size;
+};
+
+static dpe_status note(void *user, int64_t layer, int64_t start, int64_t rows, const float *q,
+                       const float *k, struct dpe_error *err)
+{
+    struct tapped *tapped = user;
+    (void)layer;
+    (void)start;
+    (void)err;
+    tapped->calls++;
+    for (int64_t i = 0; i < rows * 4 * 16; i++) {
+        double part = (double)q[i] * (double)(i % 7) + (double)k[i] * (double)(i % 5);
+        tapped->sum += part;
+        tapped->size += fabs(part);
+    }
+    return DPE_OK;
+}
+
+static void taps_and_likelihoods(void **state)
+{
+    (void)state;
+    device("");
+    struct tiny tiny = tiny_open("llama_bf16");
+    struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
+    struct tapped tapped[2] = {{0, 0.0, 0.0}, {0, 0.0, 0.0}};
+    double nll[2][64];
+    const char *const names[2] = {"reference", "cuda"};
+    struct dpe_error err = {0};
+    for (int d = 0; d < 2; d++) {
+        struct dpe_session *session = open_on(&tiny, names[d], &plan, 16);
+        dpe_session_set_tap(session, note, &tapped[d]);
+        TINY_OK(dpe_session_nll(session, tiny.tokens, tiny.n, nll[d], &err), err);
+        dpe_session_destroy(session);
+    }
+    assert_int_equal(tapped[0].calls, tapped[1].calls);
+    assert_true(tapped[0].size > 0.0);
+    assert_true(fabs(tapped[0].size - tapped[1].size) <= 0.01 * tapped[0].size);
+    assert_true(fabs(tapped[0].sum - tapped[1].sum) <= 0.01 * tapped[0].size);
+    for (int64_t i = 0; i + 1 < tiny.n; i++) {
+        assert_true(fabs(nll[0][i] - nll[1][i]) <= HALF_ROUNDING);
+    }
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
+    expect_clean();
+}
+
+static dpe_status try_session(const struct tiny *tiny, const struct dpe_plan *plan,
+                              uint64_t max_memory, struct dpe_error *err)
+{
+    struct dpe_session *session = NULL;
+    float logits[VOCAB];
+    const struct dpe_session_options options = {
+        .device = "cuda", .capacity = tiny->n, .max_memory = max_memory};
+    dpe_status status = dpe_session_create(tiny->model, plan, &options, &session, err);
+    if (status == DPE_OK) {
+        status = dpe_session_feed(session, tiny->tokens, tiny->n, logits, err);
+    }
+    dpe_session_destroy(session);
+    return status;
+}
+
+static void expect_text(const struct dpe_error *err, const char *text)
+{
+    if (strstr(err->text, text) == NULL) {
+        fail_msg("expected \"%s\" in: %s", text, err->text);
+    }
+}
+
+/* The N-th allocation fails, for every N there is; and the device breaks at the N-th call. */
+static void failures(void **state)
+{
+    (void)state;
+    struct tiny tiny = tiny_open("llama_bf16");
+    struct dpe_plan plan = tiny_plan(&tiny, "dpe:window=5,groups=3,scales=1/2.5/4", tiny.n);
+    struct dpe_error err = {0};
+    device("");
+    uint64_t before = counts().calls;
+    uint64_t allocations = counts().allocations;
+    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_OK);
+    uint64_t calls = counts().calls - before;
+    allocations = counts().allocations - allocations;
+    printf("%d allocations, %d calls\n", (int)allocations, (int)calls);
+    for (uint64_t n = 1; n <= allocations; n += n < 8 || n + 8 > allocations ? 1 : 5) {
+        char words[64];
+        snprintf(words, sizeof words, "allocate=%d", (int)(counts().allocations + n));
+        device(words);
+        dpe_status status = try_session(&tiny, &plan, 0, &err);
+        /* The walk's few bytes are asked for while tokens run. */
+        assert_true(status == DPE_NO_MEMORY || (status == DPE_INCOMPLETE && n == allocations));
+        device("");
+        expect_clean();
+    }
+    for (uint64_t n = 1; n <= calls; n += 1 + n / 4) {
+        char words[64];
+        snprintf(words, sizeof words, "sticky=%d", (int)(counts().calls + n));
+        device(words);
+        dpe_status status = try_session(&tiny, &plan, 0, &err);
+        device("");
+        /* The last calls are releases. */
+        assert_true(status == DPE_INCOMPLETE || (status == DPE_OK && n > calls / 2));
+        if (status == DPE_INCOMPLETE) {
+            expect_text(&err, "finished rows are safe");
+            expect_text(&err, "an illegal memory access");
+        }
+        expect_clean();
+    }
+    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_OK);
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    struct tiny tiny = tiny_open("llama");
+    struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
+    struct dpe_error err = {0};
+    const char *name = NULL;
+    device("none");
+    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_NO_DEVICE);
+    expect_text(&err, "there is a driver but no device");
+    assert_int_equal(dpe_device_resolve("auto", &name, &err), DPE_OK);
+    assert_string_equal(name, "cpu");
+    device("driver=0");
+    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_NO_DEVICE);
+    expect_text(&err, "no NVIDIA driver");
+    device("driver=12080");
+    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_NO_DEVICE);
+    expect_text(&err, "the driver is for CUDA 12.8, expected at least 13.0");
+    device("capability=75");
+    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_NO_DEVICE);
+    expect_text(&err, "compute capability 7.5, expected at least 8.0");
+    device("memory=1000000");
+    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_NO_MEMORY);
+    expect_text(&err, "a smaller length or prefill chunk");
+    device("");
+    assert_int_equal(try_session(&tiny, &plan, 1 << 20, &err), DPE_NO_MEMORY);
+    expect_text(&err, "--max-memory");
+    assert_int_equal(dpe_device_resolve("auto", &name, &err), DPE_OK);
+    assert_string_equal(name, "cuda");
+    assert_int_equal(dpe_device_resolve("cuda:2", &name, &err), DPE_NO_DEVICE);
+    expect_text(&err, "there are 2");
+    assert_int_equal(dpe_device_resolve("cuda:1", &name, &err), DPE_OK);
+    assert_int_equal(dpe_device_resolve("cuda:x", &name, &err), DPE_USAGE);
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
+    expect_clean();
+}
+
+/* NaN weights behind layer 0: layer and position are told at the end of the pass. */
+static void non_finite(void **state)
+{
+    (void)state;
+    device("");
+    struct tiny tiny = tiny_open("llama");
+    struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
+    struct dpe_error err = {0};
+    struct dpe_session *session = NULL;
+    plan.logit_factor = 1e38; /* times logits: infinite in float, so NaN in the softmax */
+    const struct dpe_session_options options = {.device = "cuda", .capacity = tiny.n};
+    TINY_OK(dpe_session_create(tiny.model, &plan, &options, &session, &err), err);
+    float logits[VOCAB];
+    dpe_status status = dpe_session_feed(session, tiny.tokens, tiny.n, logits, &err);
+    assert_int_equal(status, DPE_NONFINITE);
+    assert_int_equal(err.layer, 0);
+    assert_true(err.position >= 0 && err.position < tiny.n);
+    assert_int_equal(dpe_session_length(session), 0);
+    dpe_session_destroy(session);
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
+    expect_clean();
+}
+
+int main(void)
+{
+    setenv("DPE_CUDA_MODULE", DPE_BINARY_DIR "/tests/libdpe_cuda_emulated.so", 1);
+    device("");
+    const char *name = NULL;
+    if (dpe_device_resolve("cuda", &name, NULL) != DPE_OK) {
+        struct dpe_error err = {0};
+        dpe_device_resolve("cuda", &name, &err);
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_logits), cmocka_unit_test(every_method),
+        cmocka_unit_test(branches),      cmocka_unit_test(taps_and_likelihoods),
+        cmocka_unit_test(failures),      cmocka_unit_test(refusals),
+        cmocka_unit_test(non_finite),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
