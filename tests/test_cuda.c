@@ -132,7 +132,7 @@ static void one_case(const struct tiny *tiny, int i, int64_t window, double most
     /* Token by token, then in pieces behind a cut. */
     struct dpe_error err = {0};
     TINY_OK(dpe_session_cut(session, 0, &err), err);
-    for (int64_t t = 1; t <= tiny->n; t++) {
+    for (int64_t t = 1; t <= tiny->n; t += t < 24 && i % 4 != 1 ? 5 : 1) {
         feed(session, tiny, t, got);
     }
     assert_true(worst(got, want, VOCAB) <= most);
