@@ -55,8 +55,8 @@ struct dpe_niah;
  *  answer's beginning goes behind it; a BOS in it is not doubled).
  *  The corpus is tokenized once and sample 0 is made, so that what cannot work fails here: template
  *  without a placeholder (DPE_BAD_DATA, file named), special-token text in a book (DPE_BAD_DATA,
- *  book and offset), corpus too short (DPE_BAD_DATA, tokens missing), length too short for needles
- *  and question (DPE_USAGE). */
+ *  book and offset), corpus too short (DPE_BAD_DATA, tokens missing), a vocabulary that loses
+ * digits (DPE_BAD_DATA), length too short for needles and question (DPE_USAGE). */
 dpe_status dpe_niah_open(const struct dpe_niah_params *params, int64_t length,
                          const struct dpe_corpus *corpus, const struct dpe_tokenizer *tokenizer,
                          const char *chat_template, uint64_t seed, struct dpe_niah **niah,

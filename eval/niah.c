@@ -79,6 +79,28 @@ static dpe_status check_corpus(struct dpe_niah *niah, struct dpe_error *err)
     return status;
 }
 
+/* A vocabulary that loses a digit would make every answer wrong without a word. */
+static dpe_status check_digits(const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
+{
+    static const char digits[] = "0 1 2 3 4 5 6 7 8 9";
+    struct dpe_tokens tokens = {0};
+    struct dpe_text text = {0};
+    dpe_status status =
+        dpe_tokenizer_encode(tokenizer, digits, sizeof digits - 1, NULL, &tokens, err);
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_decode(tokenizer, tokens.ids, tokens.n, true, &text, err);
+    }
+    if (status == DPE_OK && (text.n == 0 || strstr(text.bytes, digits) == NULL)) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "tokenizer.json: expected a vocabulary that can write digits, \"%s\" "
+                          "comes back as \"%.60s\"; needles are numbers",
+                          digits, text.n == 0 ? "" : text.bytes);
+    }
+    dpe_tokens_free(&tokens);
+    dpe_text_free(&text);
+    return status;
+}
+
 static dpe_status hash_words(struct dpe_niah *niah, struct dpe_error *err)
 {
     struct dpe_sha256 *hash = dpe_sha256_new();
@@ -112,6 +134,9 @@ static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, stru
     }
     if (status == DPE_OK) {
         status = hash_words(niah, err);
+    }
+    if (status == DPE_OK) {
+        status = check_digits(niah->tokenizer, err);
     }
     if (status == DPE_OK) {
         status = check_corpus(niah, err);

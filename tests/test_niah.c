@@ -350,6 +350,35 @@ static void refused(const struct dpe_corpus *texts, const char *spec, int64_t le
 #define REFUSED(texts, spec, length, chat, want, ...)                                              \
     refused(texts, spec, length, chat, want, (const char *const[]){__VA_ARGS__, NULL})
 
+/* Seven is not in this vocabulary, and nothing stands for it. */
+static void digits_must_survive(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/dpe-digits-XXXXXX";
+    size_t n = 0;
+    char *json = NULL;
+    struct dpe_tokenizer *reference = tokenizer;
+    assert_int_equal(
+        dpe_read_file(DPE_SOURCE_DIR "/data/reference/tokenizer.json", 1 << 24, &json, &n, NULL),
+        DPE_OK);
+    char *seven = strstr(json, "\"7\":");
+    assert_non_null(seven);
+    seven[1] = '\x7f'; /* a character of no text */
+    int file = mkstemp(path);
+    assert_true(file >= 0 && write(file, json, n) == (ssize_t)n);
+    close(file);
+    struct dpe_error err = {0};
+    dpe_status status = dpe_tokenizer_open(path, &tokenizer, &err);
+    unlink(path);
+    free(json);
+    if (status != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    REFUSED(corpus, "", 512, NULL, DPE_BAD_DATA, "can write digits", "\"0 1 2 3 4 5 6  8 9\"");
+    dpe_tokenizer_close(tokenizer);
+    tokenizer = reference;
+}
+
 static void short_texts(void **state)
 {
     (void)state;
@@ -536,6 +565,7 @@ int main(void)
         cmocka_unit_test(shipped_template_is_short),
         cmocka_unit_test(room_is_for_the_answers),
         cmocka_unit_test(samples_follow_seed_and_index),
+        cmocka_unit_test(digits_must_survive),
         IN_FOLDER(short_texts),
         IN_FOLDER(missing_tokens_are_counted),
         IN_FOLDER(special_text_in_a_book),

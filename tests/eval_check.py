@@ -1,0 +1,272 @@
+"""eval_check.py BIN SCHEMA_TOOL: dpe-eval end to end on the reference model, its results recomputed from
+their rows with NumPy; runs that grow, stop and go on; grids; ablations; tables of other models.
+Exit status 125 without h5py."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+try:
+    import h5py
+    import numpy as np
+except ImportError:
+    print("skipped: no h5py")
+    sys.exit(125)
+
+BIN, SCHEMA = sys.argv[1:3]
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MODEL = os.path.join(ROOT, "data", "reference")
+INPUTS = ["-m", MODEL, "--corpus", os.path.join(ROOT, "data", "sample"), "--threads", "1"]
+WORK = tempfile.mkdtemp()
+
+
+def run(tool, *arguments, expect=0):
+    done = subprocess.run([os.path.join(BIN, tool), *arguments], capture_output=True, text=True)
+    assert done.returncode == expect, (arguments, done.returncode, done.stderr)
+    return done
+
+
+def out(name):
+    return os.path.join(WORK, name)
+
+
+def evaluate(command, name, *arguments, expect=0):
+    return run("dpe-eval", command, *INPUTS, *arguments, "-o", out(name), expect=expect)
+
+
+def text(values):
+    return [value.decode() for value in values]
+
+
+def rows_of(file):
+    """(task, plan, sample) → index of the row."""
+    tasks, plans = text(file["/tasks/task"][()]), text(file["/plans/plan"][()])
+    rows = file["/rows"]
+    keys = zip(rows["task"][()], rows["plan"][()], rows["sample"][()])
+    return {(tasks[t], plans[p], int(s)): i for i, (t, p, s) in enumerate(keys)}
+
+
+def check_suite(file, suite):
+    """Every number of /eval/SUITE from the rows."""
+    group, rows, at = file["/eval"][suite], file["/rows"], rows_of(file)
+    tasks, plans = text(group["task"][()]), group["plan"][()]
+    score, status = group["score"][()], group["status"][()]
+    for m in range(score.shape[0]):
+        for t, task in enumerate(tasks):
+            assert task == "%s-%d" % (text(group["task_label"][()])[t], group["task_length"][t])
+            for s in range(score.shape[2]):
+                row = at.get((task, plans[m, t].decode(), s))
+                if row is None:
+                    assert status[m, t, s] == -1 and np.isnan(score[m, t, s])
+                    continue
+                assert status[m, t, s] == rows["status"][row] == 0
+                if suite == "ppl":
+                    assert group["nll_sum"][m, t, s] == rows["nll_sum"][row]
+                    assert group["n_words"][m, t, s] == rows["n_words"][row]
+                    assert score[m, t, s] == rows["nll_sum"][row] / rows["n_tokens"][row]
+                else:
+                    assert score[m, t, s] == rows["score"][row]
+                    assert group["at_least_half"][m, t, s] == rows["at_least_half"][row]
+    check_means(group, suite, score)
+    assert text(file["/method"][()])[0] == file["/eval"].attrs["against"]
+
+
+def check_means(group, suite, score):
+    difference = np.nanmean(score - score[:1], axis=2)
+    assert np.allclose(group["difference"][()], difference, atol=1e-12)
+    assert (group["p_value"][()][0] == 1.0).all()
+    assert (group["n_pairs"][()] == (~np.isnan(score)).sum(axis=2)).all()
+    assert (group["difference_low"][()] <= difference + 1e-12).all()
+    assert (group["difference_high"][()] >= difference - 1e-12).all()
+    if suite != "ppl":
+        assert np.allclose(group["mean"][()], np.nanmean(score, axis=2), atol=1e-12)
+        assert np.allclose(group["half_mean"][()], np.nanmean(group["at_least_half"][()], axis=2))
+        return
+    nll = np.nansum(group["nll_sum"][()], axis=2)
+    counts = group["n_tokens"][()].astype(float)
+    words = group["n_words"][()].astype(float)
+    tokens = np.where(counts > 0, counts, 0).sum(axis=2)
+    assert np.allclose(group["mean"][()], np.exp(nll / tokens))
+    assert np.allclose(group["word_mean"][()],
+                       np.exp(nll / np.where(words > 0, words, 0).sum(axis=2)))
+    # Perplexity by position comes from the same sums: put together again it is that of all tokens.
+    position = group["position_mean"][()]
+    first = group["position"][()]
+    last = np.append(first[1:], 1 << 40)
+    total = np.zeros(nll.shape)
+    for b in range(len(first)):
+        size = np.clip(np.minimum(counts, last[b] - 1) - first[b] + 1, 0, None).sum(axis=2)
+        total += np.where(size > 0, np.log(position[:, :, b]) * size, 0.0)
+    assert np.allclose(total, nll)
+
+
+def same(a, b):
+    assert subprocess.run(["h5diff", "--exclude-path=/run", out(a), out(b)]).returncode == 0, (a, b)
+
+
+FEW = ["--suite", "niah,ppl", "-l", "160", "--samples", "2", "--method", "rope",
+       "--method", "self-extend"]
+MANY = ["--suite", "niah,ppl", "-l", "256,160", "--samples", "3", "--method", "rope",
+        "--method", "self-extend", "--method", "yarn:scale=2"]
+
+
+def test_compare():
+    said = evaluate("compare", "few.h5", *FEW)
+    assert "self-extend" in said.stdout and "niah: recall" in said.stdout
+    assert "ppl: perplexity" in said.stdout and "interval" in said.stdout
+    with h5py.File(out("few.h5")) as file:
+        check_suite(file, "niah")
+        check_suite(file, "ppl")
+
+
+def test_what_is_added_runs_alone():
+    shutil.copy(out("few.h5"), out("grown.h5"))
+    said = evaluate("compare", "grown.h5", *MANY)
+    assert "compare: 8 of 36 samples are there already" in said.stderr, said.stderr
+    evaluate("compare", "at_once.h5", *MANY)
+    same("grown.h5", "at_once.h5")
+    with h5py.File(out("grown.h5")) as file:
+        assert text(file["/method"][()]) == ["rope", "self-extend", "yarn:scale=2"]
+        assert file["/eval/ppl/task_length"][()].tolist() == [160, 256]
+        check_suite(file, "niah")
+        check_suite(file, "ppl")
+    # Nothing is missing: nothing is run, the same is printed.
+    again = evaluate("compare", "grown.h5", *MANY)
+    assert "36 of 36 samples are there already" in again.stderr
+    assert again.stdout == said.stdout
+    # Other samples are another run.
+    refused = evaluate("compare", "grown.h5", *MANY, "--seed", "5", expect=78)
+    assert "seed" in refused.stderr
+
+
+def test_stop_and_go_on():
+    # 48 rows take longer than the budget on any machine; a busy one may get to none of them.
+    long = ["--suite", "niah", "-l", "256", "--samples", "24", "--method", "rope", "--method", "yarn"]
+    evaluate("compare", "stopped.h5", *long, "--time-budget", "0.2", expect=75)
+    for _ in range(200):
+        done = subprocess.run([os.path.join(BIN, "dpe-eval"), "compare", *INPUTS, *long,
+                               "--time-budget", "2", "-o", out("stopped.h5")], capture_output=True)
+        if done.returncode == 0:
+            break
+        assert done.returncode == 75, done.stderr
+    evaluate("compare", "unstopped.h5", *long)
+    same("stopped.h5", "unstopped.h5")
+
+
+def test_grid():
+    said = evaluate("niah", "grid.h5", "--grid", "--depths", "1,0,0.5", "-l", "160,256", "--samples",
+                    "2", "--method", "rope", "--method", "pi:scale=8")
+    assert "depth" in said.stdout and "  50% " in said.stdout
+    with h5py.File(out("grid.h5")) as file:
+        group, rows, at = file["/eval/niah_grid"], file["/rows"], rows_of(file)
+        assert group["depth"][()].tolist() == [0.0, 0.5, 1.0]
+        assert group["length"][()].tolist() == [160, 256]
+        score = group["score"][()]
+        assert score.shape == (2, 3, 2, 2)
+        for m, d, l, s in np.ndindex(*score.shape):
+            task = "depth-%g-%d" % (group["depth"][d], group["length"][l])
+            row = at[(task, group["plan"][m, l].decode(), s)]
+            assert score[m, d, l, s] == rows["score"][row]
+        assert np.allclose(group["mean"][()], score.mean(axis=3))
+        assert [scale[0].name for scale in group["score"].dims] == [
+            "/method", "/eval/niah_grid/depth", "/eval/niah_grid/length", "/eval/niah_grid/sample"]
+        # The needle lies where the grid says: at the end of the haystack, behind all of it.
+        assert score[0].mean() > score[1].mean() - 1e-9
+
+
+def test_sliding():
+    evaluate("ppl", "sliding.h5", "-l", "128", "--stride", "100", "--max-tokens", "300", "--samples",
+             "2", "--method", "rope")
+    with h5py.File(out("sliding.h5")) as file:
+        check_suite(file, "ppl")
+        assert (file["/eval/ppl/n_tokens"][()] == 299).all()
+
+
+def test_ablate():
+    run("dpe-detect", *INPUTS, "-l", "256", "--samples", "2", "--trained-length", "64", "--niah",
+        "values=1", "-o", out("detect.h5"))
+    run("dpe-norms", *INPUTS, "--lengths", "64", "--samples", "1", "-o", out("norms.h5"))
+    short = ["--table", out("detect.h5"), "--samples", "1", "--niah", "values=1", "--trained-length",
+             "64"]
+    said = evaluate("ablate", "rank.h5", *short, "--what", "rank")
+    assert "rank 1" in said.stdout and "base" in said.stdout
+    with h5py.File(out("rank.h5")) as file, h5py.File(out("detect.h5")) as detect:
+        n = detect["/length"].shape[0]
+        assert text(file["/method"][()]) == ["rope", "base"] + ["rank %d" % (i + 1) for i in range(n)]
+        assert text(file["/ablate/axis"][()]) == ["rope", "base"] + ["rank"] * n
+        assert file["/ablate/value"][()][2:].tolist() == list(range(1, n + 1))
+        assert file["/ablate"].attrs["what"] == "rank"
+        # Rope, base and the best lengths together are what the detection validated.
+        assert text(file["/eval/niah/plan"][()][:3, 0]) == text(detect["/validate/plan"][()])
+        check_suite(file, "niah")
+        joint = file["/eval/niah/score"][()][2]
+    evaluate("ablate", "top.h5", *short, "--what", "top-k", "--norms", out("norms.h5"), "--values",
+             "32,0,3")
+    with h5py.File(out("top.h5")) as file:
+        assert text(file["/method"][()])[2:] == ["top-k 0", "top-k 3", "top-k 32"]
+        assert file["/ablate/k"][()].tolist() == [-1, -1, 0, 3, 32]
+        scores = file["/eval/niah/score"][()]
+        assert (scores[2] == scores[0]).all()  # no pair moved: the model as it is
+        assert (scores[4] == joint).all()  # every pair moved: the detection's joint plan
+    evaluate("ablate", "window.h5", *short, "--what", "window", "--values", "4,8")
+    evaluate("ablate", "scaled.h5", *short, "--what", "scaled-length", "--values", "32", "--norms",
+             out("norms.h5"))
+    with h5py.File(out("scaled.h5")) as file:
+        assert file["/ablate/k"][()][2:].tolist() == [4, 8, 12, 16, 20, 24, 28, 32]
+        assert (file["/ablate/value"][()][2:] == 32).all()
+    refused = evaluate("ablate", "x.h5", *short, "--what", "last-k", expect=64)
+    assert "--norms" in refused.stderr
+    refused = evaluate("ablate", "x.h5", *short, "--what", "rank", "--values", "99", expect=64)
+    assert "the detection has" in refused.stderr
+    refused = evaluate("ablate", "x.h5", "--table", out("norms.h5"), "--what", "rank", expect=65)
+    assert "norms.h5" in refused.stderr
+    refused = evaluate("ablate", "x.h5", *short, "--what", "top-k", "--norms", out("few.h5"),
+                       expect=66)
+    assert "few.h5" in refused.stderr, refused.stderr
+
+
+def test_tables_of_other_models():
+    """Same shape is not enough: frequencies and fingerprint are compared."""
+    table = ["--table", out("detect.h5"), "-l", "160", "--samples", "1"]
+    for change, words in ((dict(rope_theta=12345.0), "another rope base"),
+                          (dict(max_position_embeddings=512), "--other-model")):
+        folder = out("model-" + next(iter(change)))
+        shutil.copytree(MODEL, folder)
+        path = os.path.join(folder, "config.json")
+        os.chmod(path, 0o644)
+        with open(path) as file:
+            config = json.load(file)
+        if "rope_theta" in change and "rope_parameters" in config:
+            config["rope_parameters"]["rope_theta"] = change["rope_theta"]
+        else:
+            config.update(change)
+        with open(path, "w") as file:
+            json.dump(config, file)
+        inputs = ["-m", folder, "--corpus", INPUTS[3]]
+        for tool, arguments in (("dpe-eval", ["niah", *inputs, *table, "-o", out("other.h5")]),
+                                ("dpe-run", ["-m", folder, "--table", out("detect.h5"), "-p", "It",
+                                             "-n", "1"])):
+            refused = run(tool, *arguments, expect=65)
+            assert words in refused.stderr and "detect.h5" in refused.stderr, refused.stderr
+            if words == "--other-model":
+                run(tool, *arguments, "--other-model")
+
+
+def main():
+    tests = [test_compare, test_what_is_added_runs_alone, test_stop_and_go_on, test_grid,
+             test_sliding, test_ablate, test_tables_of_other_models]
+    try:
+        for test in tests:
+            test()
+            print("passed:", test.__name__, flush=True)
+        tables = [out(name) for name in sorted(os.listdir(WORK)) if name.endswith(".h5")]
+        subprocess.run([SCHEMA, *tables], check=True)
+        print("passed: schema of", len(tables), "tables")
+    finally:
+        shutil.rmtree(WORK)
+
+
+if __name__ == "__main__":
+    main()
