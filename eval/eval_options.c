@@ -262,6 +262,9 @@ static const struct argp_option grid_table[] = {
      "One needle by depth and length, instead of the task (a sample a cell takes as long as one "
      "of the task: mind --samples)",
      2},
+    {0},
+};
+static const struct argp_option depth_table[] = {
     {"depths", KEY_DEPTHS, "D[,D...]", 0, "Depths of the grid, 0 ... 1 (default 0,0.1,...,1)", 2},
     {0},
 };
@@ -294,6 +297,7 @@ static const struct argp method_argp = {.options = method_table, .parser = parse
 static const struct argp suite_argp = {.options = suite_table, .parser = parse_piece};
 static const struct argp needle_argp = {.options = needle_table, .parser = parse_suite_piece};
 static const struct argp grid_argp = {.options = grid_table, .parser = parse_suite_piece};
+static const struct argp depth_argp = {.options = depth_table, .parser = parse_suite_piece};
 static const struct argp book_argp = {.options = book_table, .parser = parse_suite_piece};
 static const struct argp ablate_argp = {.options = ablate_table, .parser = parse_ablate_piece};
 
@@ -318,7 +322,10 @@ static const struct command commands[] = {
      "  dpe-eval niah --grid -m DIR --corpus pg19 -l 1024,2048,4096 --samples 10 --method rope -o "
      "grid.h5",
      "niah",
-     {{&method_argp, 0, NULL, 0}, {&needle_argp, 0, NULL, 0}, {&grid_argp, 0, NULL, 0}}},
+     {{&method_argp, 0, NULL, 0},
+      {&needle_argp, 0, NULL, 0},
+      {&grid_argp, 0, NULL, 0},
+      {&depth_argp, 0, NULL, 0}}},
     {"ppl",
      "Compare position methods by the perplexity of books, by token, by word and by position.\v"
      "Example:\n"
@@ -335,7 +342,7 @@ static const struct command commands[] = {
      {{&method_argp, 0, NULL, 0},
       {&suite_argp, 0, NULL, 0},
       {&needle_argp, 0, NULL, 0},
-      {&grid_argp, 0, NULL, 0},
+      {&depth_argp, 0, NULL, 0},
       {&book_argp, 0, NULL, 0}}},
     {"ablate",
      "Vary what a detection found, one thing at a time, beside the model as it is (rope) and every "
@@ -375,6 +382,38 @@ static void require(struct argp_state *state, const struct eval_arguments *args)
     if (missing != NULL) {
         argp_error(state, "%s is missing", missing);
     }
+}
+
+static bool has_suite(const struct eval_arguments *args, const char *name)
+{
+    for (int i = 0; i < args->n_suites; i++) {
+        if (strcmp(args->suites[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Options that would be ignored are mistakes. */
+static void refuse_idle(struct argp_state *state, const struct eval_arguments *args)
+{
+    static const char *const of_grid[] = {"keys=", "values=", "queries=", "depth="};
+    bool grid = has_suite(args, "niah_grid");
+    for (int i = 0; i < 4 && grid && args->niah != NULL && args->n_suites == 1; i++) {
+        if (strstr(args->niah, of_grid[i]) != NULL) {
+            argp_error(state, "--niah: a grid has one needle at the depths of --depths, found '%s'",
+                       args->niah);
+        }
+    }
+    if (args->n_depths > 0 && !grid) {
+        argp_error(state, "--depths goes with --grid (or --suite niah_grid)");
+    }
+    if (args->niah != NULL && !grid && !has_suite(args, "niah")) {
+        argp_error(state, "--niah goes with the suite niah");
+    }
+    if (args->stride > 0 && !has_suite(args, "ppl")) {
+        argp_error(state, "--stride goes with the suite ppl");
+    }
     if (args->max_tokens > 0 && args->stride == 0) {
         argp_error(state, "--max-tokens goes with --stride");
     }
@@ -396,6 +435,7 @@ static void complete(struct argp_state *state, struct eval_arguments *args,
     } else if (ablate && args->n_suites == 0) {
         args->suites[args->n_suites++] = "niah";
     }
+    refuse_idle(state, args);
     if (args->n_depths == 0) {
         for (int i = 0; i <= 10; i++) {
             args->depths[args->n_depths++] = i / 10.0;
@@ -468,7 +508,8 @@ static error_t parse_top(int key, char *arg, struct argp_state *state)
                 return 0;
             }
         }
-        argp_error(state, "'%s' is no command; there are niah, ppl, compare, ablate and score", arg);
+        argp_error(state, "'%s' is no command; there are niah, ppl, compare, ablate and score",
+                   arg);
         return 0;
     case ARGP_KEY_NO_ARGS:
         argp_error(state, "a command is missing: niah, ppl, compare, ablate or score");
