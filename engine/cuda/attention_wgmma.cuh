@@ -236,17 +236,20 @@ dpe_wgmma_step(dpe_wgmma_consumer<C> &me, int key, float (&s)[C::KEYS / 2],
     dpe_wgmma_exponents<C>(me, s);
     dpe_wgmma_settled(s); /* here, not below the wait: this is what the product hides */
 
-    /* The branch keeps ptxas from waiting before the exponentials. */
-    if (moved) {
+    /* A branch keeps ptxas from waiting before the exponentials. Its condition always holds, which
+     * ptxas cannot know: the four warps of a group must come to the same wait, and `moved` differs
+     * between them. */
+    if (key > INT32_MIN) {
         dpe_wgmma_wait<0>();
-        dpe_wgmma_settled(o);
+    } else {
+        dpe_wgmma_wait<0, 1>();
+    }
+    dpe_wgmma_settled(o);
+    if (moved) {
 #pragma unroll
         for (int i = 0; i < C::D / 2; i++) {
             o[i] *= factor[i / 2 % 2];
         }
-    } else {
-        dpe_wgmma_wait<0, 1>();
-        dpe_wgmma_settled(o);
     }
     dpe_wgmma_empty(v_empty);
     dpe_wgmma_pack<C>(s, p);
