@@ -4,6 +4,8 @@
 
 #include "detect_tool.h"
 
+enum { MOST_BATCH = 64, LEAST_ROUND = 4 };
+
 /* The validation draws from another stream of the same seed. */
 static uint64_t seed_of_validation(uint64_t seed)
 {
@@ -69,6 +71,14 @@ static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
     dpe_status status = DPE_OK;
     if (inputs->args->niah != NULL) {
         status = dpe_niah_parse(inputs->args->niah, &inputs->niah, err);
+    }
+    if (status == DPE_OK && inputs->args->shared > 0) {
+        inputs->niah.shared = (int)inputs->args->shared;
+    }
+    if (status == DPE_OK && inputs->args->keys_per_context > 0) {
+        inputs->niah.asked = (int)inputs->args->keys_per_context;
+        inputs->niah.keys =
+            inputs->niah.keys > inputs->niah.asked ? inputs->niah.keys : inputs->niah.asked;
     }
     if (status != DPE_OK || !inputs->args->use_niah) {
         return status;
@@ -175,15 +185,27 @@ dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
                                          .length_name = "length",
                                          .length = args->job.length};
     const struct dpe_plan *plan = &inputs->grid.configs[0].plan;
-    dpe_status status = dpe_job_fit_batch(&inputs->job, plan, args->job.length, args->batch, err);
+    dpe_status status =
+        dpe_job_fit_batch(&inputs->job, plan, args->job.length, inputs_batch(inputs), err);
     return status == DPE_OK ? dpe_job_start(&inputs->job, &own, plan, args->job.length, err)
                             : status;
 }
 
+int64_t inputs_batch(const struct detect_inputs *inputs)
+{
+    enum { USUAL = 4 };
+    int64_t together = (int64_t)inputs->niah.asked * inputs->niah.shared;
+    int64_t usual = together > USUAL ? together : USUAL;
+    usual = usual < MOST_BATCH ? usual : MOST_BATCH;
+    return inputs->args->batch > 0 ? inputs->args->batch : usual;
+}
+
 int64_t inputs_per_round(const struct detect_inputs *inputs)
 {
-    enum { LEAST = 4 };
-    return inputs->args->batch > LEAST ? inputs->args->batch : LEAST;
+    int64_t together = (int64_t)inputs->niah.asked * inputs->niah.shared;
+    int64_t batch = inputs_batch(inputs) > LEAST_ROUND ? inputs_batch(inputs) : LEAST_ROUND;
+    /* Contexts that share something stay in one round. */
+    return (batch + together - 1) / together * together;
 }
 
 void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)

@@ -17,8 +17,9 @@ struct detect_arguments {
     bool use_niah, use_ppl;
     int64_t window, groups;
     enum dpe_detect_rule rule;
-    int64_t rounds; /**< of the sequential rule, 0 = not given */
-    int64_t batch;  /**< samples decoded together */
+    int64_t rounds;                   /**< of the sequential rule, 0 = not given */
+    int64_t batch;                    /**< samples decoded together, 0 = not given */
+    int64_t shared, keys_per_context; /**< 0 = not given */
     bool race;
     double race_level, race_indifference;
 };
@@ -53,6 +54,8 @@ dpe_status inputs_close(struct detect_inputs *inputs, dpe_status status, struct 
 dpe_status inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err);
 /** Open or continue the run: everything that decides a result is its identity. */
 dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
+/** Samples decoded together: what was asked for, else 4, or as many as share a context. */
+int64_t inputs_batch(const struct detect_inputs *inputs);
 /** Samples of a plan before the next plan's turn. */
 int64_t inputs_per_round(const struct detect_inputs *inputs);
 /** Empty report of these inputs. */

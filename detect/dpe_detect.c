@@ -17,6 +17,8 @@ enum option_key {
     KEY_SELECT,
     KEY_ROUNDS,
     KEY_BATCH,
+    KEY_HAYSTACK,
+    KEY_KEYS,
     KEY_RACE,
     KEY_RACE_LEVEL,
     KEY_RACE_INDIFFERENCE,
@@ -53,8 +55,16 @@ static const struct argp_option options_table[] = {
      "sequential: go over all groups so often, or until nothing changes (default 1)", 4},
     {NULL, 0, NULL, 0, "Savings:", 5},
     {"batch", KEY_BATCH, "N", 0,
-     "Samples decoded together, what their prompts share being read once (default 4; 1: one by "
-     "one); the same answers",
+     "Samples decoded together, what their prompts share being read once (default 4, or as many as "
+     "share a context; 1: one by one); the same answers",
+     5},
+    {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
+     "shared: N samples in a row (default 4) share the first half of their context, which is read "
+     "once for those that are decoded together; they are less different from each other",
+     5},
+    {"keys-per-context", KEY_KEYS, "M", 0,
+     "M keys in each context, each asked separately: reading is shared by M samples. For models "
+     "that look values up by key",
      5},
     {"race", KEY_RACE, NULL, 0,
      "Drop a detecting length once a paired test says that it can no longer be rank 1", 5},
@@ -146,6 +156,23 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
             argp_error(state, "--rounds: expected at most 100, found '%s'", arg);
         }
         return 0;
+    case KEY_HAYSTACK:
+        args->shared = strcmp(arg, "own") == 0      ? 1
+                       : strcmp(arg, "shared") == 0 ? 4
+                       : strncmp(arg, "shared=", 7) == 0
+                           ? dpe_job_number(state, "--haystack shared", arg + 7, 1)
+                           : 0;
+        if (args->shared < 1 || args->shared > 256) {
+            argp_error(state, "--haystack: expected own, shared or shared=N up to 256, found '%s'",
+                       arg);
+        }
+        return 0;
+    case KEY_KEYS:
+        args->keys_per_context = dpe_job_number(state, "--keys-per-context", arg, 1);
+        if (args->keys_per_context > 256) {
+            argp_error(state, "--keys-per-context: expected at most 256, found '%s'", arg);
+        }
+        return 0;
     case KEY_RACE:
         args->race = true;
         return 0;
@@ -216,7 +243,6 @@ int main(int argc, char **argv)
     struct detect_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
                                     .lengths = "auto",
                                     .groups = 8,
-                                    .batch = 4,
                                     .race_level = 0.01,
                                     .use_niah = true};
     argp_parse(&argp, argc, argv, 0, NULL, &args);

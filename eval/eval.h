@@ -36,11 +36,15 @@ struct dpe_niah_params {
     int digits;   /**< of a value (default 7) */
     double depth; /**< single needle's depth 0 … 1, NaN = drawn (each in its own share) */
     char template_file[512]; /**< "" = the built-in template (eval/templates/niah.json) */
-    bool repeat_haystack;    /**< a corpus that is too short is repeated instead of refused */
+    int asked;  /**< keys of one context that are asked one after another, 1 … keys: sample i asks
+                     key i mod asked of context i / asked (default 1; more need queries = 1) */
+    int shared; /**< contexts in a row that share their first half, haystack and needles, so that
+                     it is read once (default 1: none do) */
+    bool repeat_haystack; /**< a corpus that is too short is repeated instead of refused */
     enum dpe_special_policy special; /**< special-token text inside the corpus (default: refused) */
 };
 void dpe_niah_defaults(struct dpe_niah_params *params);
-/** Read "keys=1,values=4,queries=1,digits=7,depth=…,template=FILE,repeat=0|1,
+/** Read "keys=1,values=4,queries=1,digits=7,depth=…,asked=1,shared=1,template=FILE,repeat=0|1,
  *  special=error|literal|parse" over what is in params. Unknown keys, numbers out of range and
  *  combinations that make no sense are DPE_USAGE. */
 dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, struct dpe_error *err);

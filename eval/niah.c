@@ -203,7 +203,8 @@ struct fit {
     int64_t at_high;      /* tokens at high, −1 when nothing was too long yet */
     struct dpe_text text; /* the prompt tried last */
     struct dpe_tokens tokens;
-    bool more; /* ended because the haystack's reserve is too short */
+    size_t size; /* bytes tried last */
+    bool more;   /* ended because the haystack's reserve is too short */
 };
 
 static dpe_status encode_prompt(struct fit *fit, struct dpe_error *err)
@@ -233,6 +234,7 @@ static dpe_status encode_prompt(struct fit *fit, struct dpe_error *err)
 /* Try the first n bytes; *fits when the prompt has the wanted size. */
 static dpe_status probe(struct fit *fit, size_t n, bool *fits, struct dpe_error *err)
 {
+    fit->size = n;
     dpe_status status =
         dpe_niah_assemble(fit->niah, fit->draw, fit->haystack->bytes, n, &fit->text, err);
     if (status == DPE_OK) {
@@ -341,7 +343,8 @@ static dpe_status take_references(const struct dpe_niah *niah, const struct dpe_
     size_t n = (size_t)niah->params.queries * (size_t)niah->params.values;
     sample->references = dpe_alloc_zero(n, sizeof *sample->references);
     for (size_t i = 0; sample->references != NULL && i < n; i++) {
-        sample->references[i] = strdup(draw->values[i]);
+        size_t value = (size_t)draw->first * (size_t)niah->params.values + i;
+        sample->references[i] = strdup(draw->values[value]);
         if (sample->references[i] == NULL) {
             break;
         }
@@ -352,12 +355,63 @@ static dpe_status take_references(const struct dpe_niah *niah, const struct dpe_
                : dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for the references");
 }
 
+/* Which context a sample is about, and the first of those it shares its first half with. */
+struct place {
+    int64_t context, leader;
+    int key; /* asked alone, −1 = as the parameters say */
+};
+
+static struct place place_of(const struct dpe_niah *niah, int64_t index)
+{
+    int64_t asked = niah->params.asked;
+    int64_t context = index / asked;
+    return (struct place){.context = context,
+                          .leader = context - context % niah->params.shared,
+                          .key = asked > 1 ? (int)(index % asked) : -1};
+}
+
+/* Contexts that share something are cut by their leader, with room for what differs. */
+enum { SPARE = 6 };
+
+/* Turn the leader's prompt into the sample's own: its half, its question. */
+static dpe_status make_own(struct fit *fit, struct dpe_niah_draw *draw, const struct place *place,
+                           struct dpe_error *err)
+{
+    const struct dpe_niah *niah = fit->niah;
+    dpe_status status = DPE_OK;
+    if (place->context != place->leader) {
+        struct dpe_rng rng;
+        dpe_rng_seed(&rng, niah->seed, (uint64_t)place->context);
+        status = dpe_niah_draw_half(niah, fit->haystack, &rng, draw, err);
+    }
+    if (status == DPE_OK && place->key >= 0) {
+        status = dpe_niah_ask(draw, place->key, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_niah_assemble(niah, draw, fit->haystack->bytes, fit->size, &fit->text, err);
+    }
+    if (status == DPE_OK) {
+        status = encode_prompt(fit, err);
+    }
+    int64_t n = (int64_t)fit->tokens.n;
+    int64_t most = niah->length - draw->room;
+    if (status == DPE_OK && (n > most || n < most - SLACK)) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "niah: prompts that share a context differ by too many tokens: expected "
+                          "%lld to %lld, found %lld; use keys of more even length",
+                          (long long)(most - SLACK), (long long)most, (long long)n);
+    }
+    return status;
+}
+
 /* One attempt with a haystack of at most `reserve` bytes; *more when they did not suffice. */
 static dpe_status attempt(const struct dpe_niah *niah, int64_t index, size_t reserve,
                           struct dpe_sample *sample, bool *more, struct dpe_error *err)
 {
+    const struct place place = place_of(niah, index);
+    bool alone = niah->params.asked == 1 && niah->params.shared == 1;
     struct dpe_rng rng;
-    dpe_rng_seed(&rng, niah->seed, (uint64_t)index);
+    dpe_rng_seed(&rng, niah->seed, (uint64_t)place.leader);
     struct dpe_text haystack = {0};
     struct dpe_niah_draw draw = {0};
     struct fit fit = {
@@ -372,9 +426,12 @@ static dpe_status attempt(const struct dpe_niah *niah, int64_t index, size_t res
         status = dpe_niah_draw_values(niah, &haystack, &rng, &draw, err);
     }
     if (status == DPE_OK) {
-        fit.max = niah->length - draw.room;
-        fit.min = fit.max - SLACK;
+        fit.max = niah->length - draw.room - (alone ? 0 : SPARE);
+        fit.min = fit.max - (alone ? SLACK : SLACK - 2 * SPARE);
         status = find_size(&fit, err);
+    }
+    if (status == DPE_OK && !fit.more && !alone) {
+        status = make_own(&fit, &draw, &place, err);
     }
     *more = fit.more;
     if (status == DPE_OK && !fit.more) {

@@ -6,14 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_KEYS = 1024, MAX_NEEDLES = 1024, MAX_DIGITS = 18 };
+enum { MAX_KEYS = 1024, MAX_NEEDLES = 1024, MAX_DIGITS = 18, MAX_SHARED = 256 };
 
 static const char *const specials[] = {"error", "literal", "parse"};
 
 void dpe_niah_defaults(struct dpe_niah_params *params)
 {
-    *params = (struct dpe_niah_params){
-        .keys = 1, .values = 4, .queries = 1, .digits = 7, .depth = (double)NAN};
+    *params = (struct dpe_niah_params){.keys = 1,
+                                       .values = 4,
+                                       .queries = 1,
+                                       .digits = 7,
+                                       .depth = (double)NAN,
+                                       .asked = 1,
+                                       .shared = 1};
 }
 
 dpe_status dpe_niah_check(const struct dpe_niah_params *params, struct dpe_error *err)
@@ -27,6 +32,17 @@ dpe_status dpe_niah_check(const struct dpe_niah_params *params, struct dpe_error
     if (params->queries < 1 || params->queries > params->keys) {
         return dpe_fail(err, DPE_USAGE, "niah: expected queries in 1 … %d (keys), found %d",
                         params->keys, params->queries);
+    }
+    if (params->asked < 1 || params->asked > params->keys ||
+        (params->asked > 1 && params->queries != 1)) {
+        return dpe_fail(err, DPE_USAGE,
+                        "niah: expected asked in 1 … %d (keys), and queries=1 when it is more than "
+                        "1; found asked=%d, queries=%d",
+                        params->keys, params->asked, params->queries);
+    }
+    if (params->shared < 1 || params->shared > MAX_SHARED) {
+        return dpe_fail(err, DPE_USAGE, "niah: expected shared in 1 … %d, found %d", MAX_SHARED,
+                        params->shared);
     }
     if (params->digits < 1 || params->digits > MAX_DIGITS) {
         return dpe_fail(err, DPE_USAGE, "niah: expected digits in 1 … %d, found %d", MAX_DIGITS,
@@ -78,10 +94,9 @@ static dpe_status read_one(const char *name, const char *value, struct dpe_niah_
     const struct {
         const char *name;
         int *to;
-    } numbers[] = {{"keys", &params->keys},
-                   {"values", &params->values},
-                   {"queries", &params->queries},
-                   {"digits", &params->digits}};
+    } numbers[] = {{"keys", &params->keys},       {"values", &params->values},
+                   {"queries", &params->queries}, {"digits", &params->digits},
+                   {"asked", &params->asked},     {"shared", &params->shared}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (strcmp(name, numbers[i].name) == 0) {
             return read_int(name, value, numbers[i].to, err);
@@ -114,10 +129,11 @@ static dpe_status read_one(const char *name, const char *value, struct dpe_niah_
         memcpy(params->template_file, value, strlen(value) + 1);
         return DPE_OK;
     }
-    return dpe_fail(err, DPE_USAGE,
-                    "niah: \"%.60s\": expected keys, values, queries, digits, depth, template, "
-                    "repeat or special",
-                    name);
+    return dpe_fail(
+        err, DPE_USAGE,
+        "niah: \"%.60s\": expected keys, values, queries, digits, depth, asked, shared, "
+        "template, repeat or special",
+        name);
 }
 
 dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, struct dpe_error *err)
@@ -161,4 +177,13 @@ void dpe_niah_format(const struct dpe_niah_params *params, char *text, size_t n)
     snprintf(text, n, "keys=%d,values=%d,queries=%d,digits=%d,depth=%s,repeat=%d,special=%s",
              params->keys, params->values, params->queries, params->digits, depth,
              params->repeat_haystack ? 1 : 0, specials[params->special]);
+    /* What most runs do not use is not part of their name. */
+    size_t used = strlen(text);
+    if (params->asked > 1) {
+        snprintf(text + used, n - used, ",asked=%d", params->asked);
+        used = strlen(text);
+    }
+    if (params->shared > 1) {
+        snprintf(text + used, n - used, ",shared=%d", params->shared);
+    }
 }

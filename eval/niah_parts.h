@@ -31,6 +31,7 @@ struct dpe_niah_draw {
     double *depth; /* [n]: where in its part, 0 … 1 (the whole haystack when depth is fixed) */
     int n;         /* keys × values */
     char *asked;   /* the asked keys in one string */
+    int first;     /* the first of them */
     int64_t room;  /* tokens to generate */
 };
 /** Draw keys, order and depths. Free with dpe_niah_draw_free, after failures too. */
@@ -40,6 +41,12 @@ dpe_status dpe_niah_draw_words(const struct dpe_niah *niah, struct dpe_rng *rng,
 dpe_status dpe_niah_draw_values(const struct dpe_niah *niah, const struct dpe_text *haystack,
                                 struct dpe_rng *rng, struct dpe_niah_draw *draw,
                                 struct dpe_error *err);
+/** Let this draw ask key `key` alone. */
+dpe_status dpe_niah_ask(struct dpe_niah_draw *draw, int key, struct dpe_error *err);
+/** Draw depths and values anew for the needles in the second half of the context. */
+dpe_status dpe_niah_draw_half(const struct dpe_niah *niah, const struct dpe_text *haystack,
+                              struct dpe_rng *rng, struct dpe_niah_draw *draw,
+                              struct dpe_error *err);
 void dpe_niah_draw_free(struct dpe_niah_draw *draw);
 
 /** The finished text of a prompt with the first `n` bytes of a haystack. */

@@ -38,6 +38,7 @@ static dpe_status join_asked(const struct dpe_niah *niah, struct dpe_niah_draw *
 {
     struct dpe_text asked = {0};
     dpe_status status = DPE_OK;
+    draw->first = 0;
     for (int i = 0; i < niah->params.queries && status == DPE_OK; i++) {
         const char *separator = i == 0 ? "" : niah->words.keys_separator;
         status = dpe_text_append(&asked, separator, strlen(separator), err);
@@ -47,6 +48,18 @@ static dpe_status join_asked(const struct dpe_niah *niah, struct dpe_niah_draw *
     }
     draw->asked = asked.bytes;
     return status;
+}
+
+dpe_status dpe_niah_ask(struct dpe_niah_draw *draw, int key, struct dpe_error *err)
+{
+    char *asked = strdup(draw->keys[key]);
+    if (asked == NULL) {
+        return no_memory(err);
+    }
+    free(draw->asked);
+    draw->asked = asked;
+    draw->first = key;
+    return DPE_OK;
 }
 
 dpe_status dpe_niah_draw_words(const struct dpe_niah *niah, struct dpe_rng *rng,
@@ -92,8 +105,8 @@ static bool occurs(const char *text, size_t n, const char *word)
 
 static bool fresh_value(const struct dpe_niah_draw *draw, int i, const struct dpe_text *haystack)
 {
-    for (int j = 0; j < i; j++) {
-        if (strcmp(draw->values[i], draw->values[j]) == 0) {
+    for (int j = 0; j < draw->n; j++) {
+        if (j != i && strcmp(draw->values[i], draw->values[j]) == 0) {
             return false;
         }
     }
@@ -107,8 +120,9 @@ static dpe_status expected_answer(const struct dpe_niah *niah, const struct dpe_
     dpe_status status = DPE_OK;
     int n = niah->params.queries * niah->params.values;
     for (int i = 0; i < n && status == DPE_OK; i++) {
-        const struct dpe_template_words words = {draw->keys[i / niah->params.values],
-                                                 draw->values[i], draw->asked};
+        int value = draw->first * niah->params.values + i;
+        const struct dpe_template_words words = {draw->keys[value / niah->params.values],
+                                                 draw->values[value], draw->asked};
         if (i > 0) {
             status = dpe_template_fill(niah->words.answer_prefix, &words, text, err);
         }
@@ -140,26 +154,46 @@ static dpe_status compute_room(const struct dpe_niah *niah, struct dpe_niah_draw
     return status;
 }
 
+static dpe_status draw_value(const struct dpe_niah *niah, const struct dpe_text *haystack, int i,
+                             struct dpe_rng *rng, struct dpe_niah_draw *draw, struct dpe_error *err)
+{
+    int tries = 0;
+    do {
+        if (tries++ == MAX_TRIES) {
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "niah: %d tries found no number of %d digits that is not in the "
+                            "haystack already; use more digits",
+                            MAX_TRIES, niah->params.digits);
+        }
+        draw->values[i][0] = (char)('1' + (int)dpe_rng_below(rng, 9));
+        for (int d = 1; d < niah->params.digits; d++) {
+            draw->values[i][d] = (char)('0' + (int)dpe_rng_below(rng, 10));
+        }
+    } while (!fresh_value(draw, i, haystack));
+    return DPE_OK;
+}
+
 dpe_status dpe_niah_draw_values(const struct dpe_niah *niah, const struct dpe_text *haystack,
                                 struct dpe_rng *rng, struct dpe_niah_draw *draw,
                                 struct dpe_error *err)
 {
-    for (int i = 0; i < draw->n; i++) {
-        int tries = 0;
-        do {
-            if (tries++ == MAX_TRIES) {
-                return dpe_fail(err, DPE_BAD_DATA,
-                                "niah: %d tries found no number of %d digits that is not in the "
-                                "haystack already; use more digits",
-                                MAX_TRIES, niah->params.digits);
-            }
-            draw->values[i][0] = (char)('1' + (int)dpe_rng_below(rng, 9));
-            for (int d = 1; d < niah->params.digits; d++) {
-                draw->values[i][d] = (char)('0' + (int)dpe_rng_below(rng, 10));
-            }
-        } while (!fresh_value(draw, i, haystack));
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < draw->n && status == DPE_OK; i++) {
+        status = draw_value(niah, haystack, i, rng, draw, err);
     }
-    return compute_room(niah, draw, err);
+    return status == DPE_OK ? compute_room(niah, draw, err) : status;
+}
+
+dpe_status dpe_niah_draw_half(const struct dpe_niah *niah, const struct dpe_text *haystack,
+                              struct dpe_rng *rng, struct dpe_niah_draw *draw,
+                              struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int i = (draw->n + 1) / 2; i < draw->n && status == DPE_OK; i++) {
+        draw->depth[i] = dpe_rng_unit(rng);
+        status = draw_value(niah, haystack, draw->needle[i], rng, draw, err);
+    }
+    return status;
 }
 
 void dpe_niah_draw_free(struct dpe_niah_draw *draw)
@@ -221,7 +255,7 @@ dpe_status dpe_niah_assemble(const struct dpe_niah *niah, const struct dpe_niah_
                              const char *haystack, size_t n, struct dpe_text *text,
                              struct dpe_error *err)
 {
-    const struct dpe_template_words words = {draw->keys[0], NULL, draw->asked};
+    const struct dpe_template_words words = {draw->keys[draw->first], NULL, draw->asked};
     text->n = 0;
     dpe_status status = dpe_text_append(text, niah->chat_before, strlen(niah->chat_before), err);
     if (status == DPE_OK) {

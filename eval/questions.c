@@ -181,20 +181,28 @@ static int64_t room_behind(const struct answer *answers, int64_t n, int64_t pref
     return room;
 }
 
-/* The most of the next `n` that one batch can take; *prefix and *room are theirs. */
+/* How many of the next `n` make the best batch: as many as fit, or fewer when that spares the
+ * reading of more tokens (a part of a prompt, or the next context shares nothing). *prefix and
+ * *room are theirs. */
 static int64_t fit_batch(const struct dpe_session *session, const struct answer *answers, int64_t n,
                          int64_t *prefix, int64_t *room)
 {
     struct dpe_session_limits limits = dpe_session_limits(session);
-    n = n < limits.branches ? n : limits.branches;
-    for (; n > 1; n--) {
-        *prefix = common_prefix(answers, n);
-        *room = room_behind(answers, n, *prefix);
-        if (*prefix + n * *room <= limits.capacity && *prefix + *room <= limits.positions) {
-            break;
+    int64_t best = 1;
+    int64_t most = 0;
+    for (int64_t k = n < limits.branches ? n : limits.branches; k > 1; k--) {
+        int64_t common = common_prefix(answers, k);
+        int64_t behind = room_behind(answers, k, common);
+        int64_t spared = (k - 1) * common;
+        bool fits = common + k * behind <= limits.capacity && common + behind <= limits.positions;
+        if (fits && (best == 1 || spared > most + (int64_t)answers[0].sample.prompt.n / 4)) {
+            best = k;
+            most = spared;
+            *prefix = common;
+            *room = behind;
         }
     }
-    return n;
+    return best;
 }
 
 static dpe_status answer_batch(struct dpe_session *session, struct answer *answers, int64_t n,
