@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLIPS = 1999, SPREADS = 1999, STATISTICS_SEED = 1 };
+enum { FLIPS = 999, SPREADS = 1999, STATISTICS_SEED = 1 };
 static const double informative_p = 0.05;
 
 void dpe_detect_race_free(struct dpe_detect_race *race)
