@@ -243,8 +243,8 @@ static dpe_status compose(const struct arguments *args, struct report *report,
                           struct dpe_error *err)
 {
     dpe_status (*const sections[])(struct report *, struct dpe_error *) = {
-        report_answers, report_comparisons, report_detections, report_ablations,
-        report_grids,   report_norms,       report_time,       report_provenance};
+        report_answers, report_glances, report_comparisons, report_detections, report_ablations,
+        report_grids,   report_norms,   report_time,        report_provenance};
     dpe_status status = DPE_OK;
     name_document(args, report);
     for (size_t i = 0; i < sizeof sections / sizeof sections[0] && status == DPE_OK; i++) {

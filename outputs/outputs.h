@@ -193,7 +193,7 @@ dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error
 /** Whether a dataset or group is there. */
 bool dpe_h5_has(struct dpe_h5 *table, const char *path);
 /** Names of what lies in a group (datasets and groups), sorted by bytes; free with
- *  dpe_strings_free. None when the group is not there. DPE_BAD_DATA, DPE_NO_MEMORY. */
+ *  dpe_strings_free. None when there is no such group. DPE_BAD_DATA, DPE_NO_MEMORY. */
 dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, size_t *n,
                        struct dpe_error *err);
 /** Read a whole numeric dataset, converted to `type`; *data is owned by the caller (free), dims

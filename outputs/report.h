@@ -132,6 +132,7 @@ struct curve {
     const double *x, *y;
     const double *low, *high; /**< NULL = no band; NaN = none at that point */
     bool plain;               /**< something to compare with: a thin dashed line */
+    bool strong;              /**< what the report is about: a thicker line */
 };
 /** Curves over a common x axis, with a legend above. */
 struct curves {
@@ -271,6 +272,8 @@ struct report {
     struct document document;
 };
 
+/** A note that a run is unfinished, if it is. */
+void add_unfinished(struct report *report, const struct input *input);
 /** An id that is unique among figures and sheets: `base`, with a number where several inputs have
  *  the dataset `has`. Owned; NULL without memory. */
 char *report_id(const struct report *report, const struct input *input, const char *has,
@@ -282,6 +285,7 @@ char *section_title(const struct report *report, const struct input *input, cons
 /** Sections. Each adds what its inputs have, and nothing when they have nothing. Errors are those
  *  of reading. */
 dpe_status report_answers(struct report *report, struct dpe_error *err);
+dpe_status report_glances(struct report *report, struct dpe_error *err);
 dpe_status report_comparisons(struct report *report, struct dpe_error *err);
 dpe_status report_detections(struct report *report, struct dpe_error *err);
 dpe_status report_ablations(struct report *report, struct dpe_error *err);

@@ -25,7 +25,7 @@ static const struct axis {
     const char *name, *also, *id, *title, *x_title, *caption;
     bool log;
 } axes[] = {
-    {"rank", NULL, "ablate-rank", "Lengths of rank n in place of the best", "rank n of each group",
+    {"rank", NULL, "ablate-rank", "The n-th best lengths", "rank n of each group",
      "Every group takes its n-th best detecting length in place of its best one. A curve that "
      "falls says that the detection found something; a flat one that its ranks are noise.",
      false},
@@ -222,7 +222,7 @@ static void add_axis(struct report *report, const struct steps *steps, const str
         struct line line = make_line(steps, like, names[k], room + 4 * k * steps->n);
         if (line.n > 0) {
             curves[n++] =
-                (struct curve){line.name, line.n, line.x, line.y, line.low, line.high, false};
+                (struct curve){line.name, line.n, line.x, line.y, line.low, line.high, false, true};
             least = fmin(least, line.x[0]);
             most = fmax(most, line.x[line.n - 1]);
         }
@@ -232,14 +232,14 @@ static void add_axis(struct report *report, const struct steps *steps, const str
     for (size_t k = 0; k < 2; k++) {
         if (make_level(steps, like, references[k][0], least, most, levels + 4 * k)) {
             curves[n++] = (struct curve){
-                references[k][1], 2, levels + 4 * k, levels + 4 * k + 2, NULL, NULL, true};
+                references[k][1], 2, levels + 4 * k, levels + 4 * k + 2, NULL, NULL, true, false};
         }
     }
     char tokens[32];
     length_text(like->length, tokens);
     char *id =
         number == 0 ? format_text("%s", axis->id) : format_text("%s-%zu", axis->id, number + 1);
-    char *title = format_text("%s (%s at %s tokens)", axis->title, like->label, tokens);
+    char *title = format_text("%s, %s at %s tokens", axis->title, like->label, tokens);
     struct figure *figure =
         figure_new(room != NULL ? id : NULL, title != NULL ? title : "",
                    format_text("%s Bars are 95\u00a0%% intervals; steps whose bars overlap much "
@@ -255,8 +255,9 @@ static void add_axis(struct report *report, const struct steps *steps, const str
                                    .y_low = like->low_is_better ? (double)NAN : -0.02,
                                    .y_high = like->low_is_better ? (double)NAN : 1.04,
                                    .x_title = axis->x_title,
-                                   .y_title =
-                                       like->low_is_better ? "perplexity per token" : "score",
+                                   .y_title = like->low_is_better ? "perplexity per token"
+                                              : strncmp(like->suite, "niah", 4) == 0 ? "recall"
+                                                                                     : "score",
                                    .x_line = (double)NAN};
         draw_curves(figure, &all);
     }
@@ -279,6 +280,11 @@ dpe_status report_ablations(struct report *report, struct dpe_error *err)
     if (status == DPE_OK && steps.n > 0) {
         add_text(&report->document, BLOCK_SECTION,
                  format_text("Ablations: what the parts are worth"));
+        for (size_t i = 0; i < report->n; i++) {
+            if (dpe_h5_has(report->inputs[i].table, "/ablate/value")) {
+                add_unfinished(report, &report->inputs[i]);
+            }
+        }
     }
     for (size_t a = 0; a < AXES && status == DPE_OK; a++) {
         size_t number = 0;

@@ -15,7 +15,7 @@
 #define GRID    "#d8dee4"
 #define MISSING "#e6eaef"
 
-enum { SERIES_COLORS = 7 };
+enum { SERIES_COLORS = 8 };
 /** Colour of line `index`, counted around; differing in brightness as well, for who sees no hue. */
 const char *series_color(size_t index);
 /** gnuplot's number of a filled or open mark that differs from its neighbours'. */

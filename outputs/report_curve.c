@@ -308,6 +308,7 @@ static void put_plain_name(struct writer *out, const struct curve *curve, size_t
 static void put_plot(struct writer *out, const struct curve *curve, size_t index, bool dense)
 {
     const char *color = series_color(index);
+    const char *width = curve->strong ? "3" : "1.75";
     if (curve->plain) {
         put(out, ", $curve%zu using 1:2 with lines dt (6,5) lw 1.25 lc rgb '" QUIET "'", index);
         return;
@@ -322,10 +323,10 @@ static void put_plot(struct writer *out, const struct curve *curve, size_t index
             color);
     }
     if (dense) {
-        put(out, ", $curve%zu using 1:2 with lines lw 1.75 lc rgb '%s'", index, color);
+        put(out, ", $curve%zu using 1:2 with lines lw %s lc rgb '%s'", index, width, color);
     } else {
-        put(out, ", $curve%zu using 1:2 with linespoints pt %d ps 0.55 lw 1.75 lc rgb '%s'", index,
-            series_mark(index), color);
+        put(out, ", $curve%zu using 1:2 with linespoints pt %d ps 0.55 lw %s lc rgb '%s'", index,
+            series_mark(index), width, color);
     }
 }
 

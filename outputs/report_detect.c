@@ -348,6 +348,7 @@ static dpe_status write_maps(struct report *report, const struct detection *dete
     length_text(detection_length(detection), length);
     add_text(&report->document, BLOCK_SECTION,
              section_title(report, detection->input, DETECTION, "Detection at %s tokens", length));
+    add_unfinished(report, detection->input);
     add_race(report, detection);
     detection_maps(report, detection);
     return DPE_OK;

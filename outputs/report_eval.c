@@ -195,13 +195,27 @@ bool suite_is_single(const struct suite *s)
     return true;
 }
 
+static bool task_has_value(const struct suite *s, size_t task)
+{
+    for (size_t m = 0; m < s->methods.n; m++) {
+        if (!isnan(s->values.mean.values[m * s->labels.n + task])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 double suite_longest(const struct suite *s)
 {
     double longest = 0.0;
+    double any = 0.0;
     for (size_t t = 0; t < s->lengths.n; t++) {
-        longest = fmax(longest, s->lengths.values[t]);
+        any = fmax(any, s->lengths.values[t]);
+        if (task_has_value(s, t)) {
+            longest = fmax(longest, s->lengths.values[t]);
+        }
     }
-    return longest;
+    return longest > 0.0 ? longest : any;
 }
 
 const char *suite_unit(const struct suite *s)
@@ -225,6 +239,12 @@ char *suite_id(const struct report *report, const struct suite *s, const char *w
     free(base);
     dpe_text_free(&safe.text);
     return id;
+}
+
+bool method_is_dpe(const char *name)
+{
+    return strncmp(name, "table:", 6) == 0 || strcmp(name, "dpe") == 0 ||
+           strncmp(name, "dpe:", 4) == 0;
 }
 
 /* ------------------------------------------------------------------------------------------- words
@@ -289,7 +309,15 @@ static void add_lead(struct report *report, const struct suite *s)
             value);
         free(name);
     }
-    put(&out, "%s.", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");
+    put(&out, "%s", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");
+    for (size_t i = 4; order != NULL && i < n; i++) {
+        if (method_is_dpe(s->methods.names[order[i]])) {
+            char value[96];
+            value_text(s, order[i] * s->labels.n + (size_t)task, value);
+            put(&out, ", %s with %s", s->methods.names[order[i]], value);
+        }
+    }
+    put(&out, ".");
     add_text(&report->document, BLOCK_LEAD, out.failed ? NULL : out.text.bytes);
     if (out.failed) {
         dpe_text_free(&out.text);
@@ -310,10 +338,11 @@ static void add_noise(struct report *report, const struct suite *s)
         return;
     }
     add_text(&report->document, BLOCK_NOTE,
-             format_text("What is noise here: of %zu differences to the first method, %zu %s not "
-                         "beyond chance (p ≥ 0.05 in a sign-flip test over the same samples; one "
-                         "in twenty looks real by chance, no correction is made).",
-                         compared, noise, noise == 1 ? "is" : "are"));
+             format_text(
+                 "What is noise here: of %zu differences to the first method, %zu %s not "
+                 "beyond chance (p\u00a0≥\u00a00.05 in a sign-flip test over the same samples; one "
+                 "in twenty looks real by chance, no correction is made).",
+                 compared, noise, noise == 1 ? "is" : "are"));
 }
 
 /* ------------------------------------------------------------------------------------------ tables
@@ -398,6 +427,15 @@ static void add_differences(struct report *report, const struct suite *s)
 /* ---------------------------------------------------------------------------------------- section
  */
 
+const char *suite_title(const char *name)
+{
+    return strcmp(name, "niah") == 0            ? "Needles"
+           : strcmp(name, "ppl") == 0           ? "Perplexity"
+           : strcmp(name, "ruler") == 0         ? "RULER"
+           : strcmp(name, "infinitebench") == 0 ? "InfiniteBench"
+                                                : name;
+}
+
 static const char *explanation(const struct suite *s)
 {
     if (s->low_is_better) {
@@ -428,10 +466,9 @@ static dpe_status write_suite(struct report *report, const struct input *input, 
         char *has = format_text("/eval/%s/mean", name);
         add_text(&report->document, BLOCK_SECTION,
                  section_title(report, input, has != NULL ? has : "/", "%s: methods compared",
-                               strcmp(s.name, "niah") == 0  ? "Needles"
-                               : strcmp(s.name, "ppl") == 0 ? "Perplexity"
-                                                            : s.name));
+                               suite_title(s.name)));
         free(has);
+        add_unfinished(report, input);
         if (suite_is_single(&s)) {
             add_lead(report, &s);
         }

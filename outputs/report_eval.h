@@ -43,13 +43,18 @@ void suite_free(struct suite *suite);
 int64_t suite_task(const struct suite *suite, const char *label, double length);
 /** Whether all tasks have one label (they then differ in length alone). */
 bool suite_is_single(const struct suite *suite);
-/** The longest length. */
+/** The longest length that has a value (of those in an unfinished run). */
 double suite_longest(const struct suite *suite);
 /** Whether task i is the first with its label / its length. */
 bool suite_first_label(const struct suite *suite, size_t task);
 bool suite_first_length(const struct suite *suite, size_t task);
 /** "recall" … what a value is, on axes and in headings. */
 const char *suite_unit(const struct suite *suite);
+
+/** "RULER" of "ruler". */
+const char *suite_title(const char *name);
+/** Whether a method is a DPE table, or dpe by its settings: what the report is about. */
+bool method_is_dpe(const char *name);
 
 /** Figures and tables of one suite. */
 void suite_figures(struct report *report, const struct suite *suite);

@@ -59,6 +59,7 @@ static void add_lengths(struct report *report, const struct suite *s)
         double *x = block + 4 * n * m;
         all[m] = (struct curve){.name = s->methods.names[m],
                                 .n = (int64_t)n,
+                                .strong = method_is_dpe(s->methods.names[m]),
                                 .x = x,
                                 .y = x + n,
                                 .low = x + 2 * n,
@@ -106,17 +107,19 @@ static void add_dots(struct report *report, const struct suite *s)
     double length = suite_longest(s);
     int64_t task = suite_task(s, s->labels.names[0], length);
     double *block = dpe_alloc(s->methods.n, 3 * sizeof *block);
+    unsigned char *strong = dpe_alloc(s->methods.n, 1);
     char *id = suite_id(report, s, "methods");
     char tokens[32];
     length_text(length, tokens);
     char *title =
         format_text("%s at %s tokens", s->low_is_better ? "Perplexity" : "Needles found", tokens);
-    bool ok = block != NULL && id != NULL && title != NULL;
+    bool ok = block != NULL && strong != NULL && id != NULL && title != NULL;
     for (size_t m = 0; ok && task >= 0 && m < s->methods.n; m++) {
         size_t at = m * s->labels.n + (size_t)task;
         block[m] = s->values.mean.values[at];
         block[s->methods.n + m] = s->values.low.values[at];
         block[2 * s->methods.n + m] = s->values.high.values[at];
+        strong[m] = method_is_dpe(s->methods.names[m]);
     }
     struct figure *figure = figure_new(
         ok ? id : NULL, ok ? title : "",
@@ -130,6 +133,7 @@ static void add_dots(struct report *report, const struct suite *s)
                                   .value = block,
                                   .low = block + s->methods.n,
                                   .high = block + 2 * s->methods.n,
+                                  .strong = strong,
                                   .x_low = s->low_is_better ? (double)NAN : 0.0,
                                   .x_high = s->low_is_better ? (double)NAN : 1.0,
                                   .log = s->low_is_better,
@@ -140,6 +144,7 @@ static void add_dots(struct report *report, const struct suite *s)
     report->document.failed = report->document.failed || !ok;
     add_figure(&report->document, figure);
     free(block);
+    free(strong);
     free(id);
     free(title);
 }
@@ -228,7 +233,9 @@ static void add_categories(struct report *report, const struct suite *s)
 
 static void add_positions(struct report *report, const struct suite *s)
 {
+    /* The first tokens have no context: their perplexity of thousands would flatten the rest. */
     size_t n = s->position.n;
+    size_t first = n > 6 ? 3 : 0;
     int64_t task = suite_task(s, s->labels.names[0], suite_longest(s));
     struct curve *all = dpe_alloc_zero(s->methods.n, sizeof *all);
     char *id = suite_id(report, s, "positions");
@@ -240,8 +247,11 @@ static void add_positions(struct report *report, const struct suite *s)
     sheet_column(sheet, "perplexity", COLUMN_NUMBER, 3);
     for (size_t m = 0; ok && m < s->methods.n; m++) {
         const double *values = s->position_mean.values + (m * s->labels.n + (size_t)task) * n;
-        all[m] = (struct curve){
-            .name = s->methods.names[m], .n = (int64_t)n, .x = s->position.values, .y = values};
+        all[m] = (struct curve){.name = s->methods.names[m],
+                                .n = (int64_t)(n - first),
+                                .strong = method_is_dpe(s->methods.names[m]),
+                                .x = s->position.values + first,
+                                .y = values + first};
         for (size_t i = 0; i < n; i++) {
             sheet_text(sheet, s->methods.names[m]);
             sheet_number(sheet, s->position.values[i]);
@@ -250,10 +260,12 @@ static void add_positions(struct report *report, const struct suite *s)
     }
     struct figure *figure =
         figure_new(ok ? id : NULL, title,
-                   format_text("Tokens are put together by where they stand: each mark is the "
-                               "perplexity of the tokens from its position to twice that. More "
+                   format_text("Tokens are put together by where they stand: each point is the "
+                               "perplexity of the tokens from its position to twice that (the "
+                               "very first have no context and are in the numbers only). More "
                                "context should lower it; a line that turns up shows where a method "
-                               "ceases to work."),
+                               "ceases to work. No intervals are kept by position: small steps may "
+                               "be chance."),
                    sheet);
     if (figure != NULL && ok) {
         const struct curves curves = {

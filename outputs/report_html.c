@@ -130,11 +130,13 @@ static void put_figure(struct writer *out, const struct figure *figure)
 
 static void put_sheet(struct writer *out, const struct sheet *sheet)
 {
+    enum { LONG = 12 }; /* rows: such a table may be cut by the end of a page */
     bool folded = sheet->folded;
+    const char *kind = sheet->n_cells > LONG * sheet->n_columns ? "sheet long" : "sheet";
     put(out,
-        folded ? "<details class=\"sheet\" id=\"%s\">\n<summary>"
-               : "<div class=\"sheet\" id=\"%s\">\n<h3>",
-        sheet->id);
+        folded ? "<details class=\"%s\" id=\"%s\">\n<summary>"
+               : "<div class=\"%s\" id=\"%s\">\n<h3>",
+        kind, sheet->id);
     put_html(out, sheet->title);
     put(out, "%s", folded ? "</summary>\n" : "</h3>\n");
     sheet_html(sheet, out);

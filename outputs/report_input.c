@@ -212,3 +212,14 @@ char *section_title(const struct report *report, const struct input *input, cons
     place_of(report, input, has, &n);
     return n < 2 ? format_text("%s", text) : format_text("%s (%s)", text, input->name);
 }
+
+void add_unfinished(struct report *report, const struct input *input)
+{
+    if (read_whole(input, "/", "complete", 1) == 0) {
+        add_text(&report->document, BLOCK_NOTE,
+                 format_text("The run behind %s is unfinished: what is shown is right but not all, "
+                             "a dash is a cell that was not run yet, and intervals will become "
+                             "narrower.",
+                             input->name));
+    }
+}

@@ -367,8 +367,8 @@ static void add_cumulative(struct report *report, const struct profile *p)
                    sheet);
     if (figure != NULL && ok) {
         const struct curve all[] = {
-            {"median head, range of heads", n, s.k, s.middle, s.least, s.most, false},
-            {"even spread", n, s.k, s.even, NULL, NULL, true},
+            {"median head, range of heads", n, s.k, s.middle, s.least, s.most, false, false},
+            {"even spread", n, s.k, s.even, NULL, NULL, true, false},
         };
         char line[48];
         snprintf(line, sizeof line, "top %lld", (long long)p->k);

@@ -16,8 +16,8 @@ static const struct {
     {AXIS, "#7d8590"},
     {GRID, "#30363d"},
     {MISSING, "#2a3038"},
-    /* Lines. Blue, vermilion, green, purple, ochre, sky and grey stay apart in the three common
-     * kinds of colour blindness; marks differ besides. */
+    /* Lines. Blue, vermilion, green, purple, ochre, sky, grey and brown stay apart in the three
+     * common kinds of colour blindness, by hue or by lightness; marks differ besides. */
     {"#0b62a8", "#6cb6ff"},
     {"#c2480b", "#f69d50"},
     {"#0a7f5b", "#57c99a"},
@@ -25,6 +25,7 @@ static const struct {
     {"#8a6a00", "#dcb83c"},
     {"#3d8fb8", "#96d0ec"},
     {"#5c6570", "#b0b9c2"},
+    {"#6b3410", "#c79a7b"},
 };
 enum { PALETTE = sizeof palette / sizeof palette[0], FIRST_SERIES = 5 };
 

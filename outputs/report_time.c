@@ -72,13 +72,80 @@ static bool add_row(struct bucket *bucket, const struct dpe_row *row)
     return true;
 }
 
-/* The method's words for a plan, "" when the plans are configurations of one sweep. */
-static const char *plan_words(const struct names *keys, const struct names *words, bool many,
-                              const char *plan)
+/** Plans by their keys, in the words of whoever asked for them. */
+struct plans {
+    struct names keys, words;
+};
+
+static void plans_free(struct plans *plans)
 {
-    for (size_t i = 0; !many && i < keys->n && i < words->n; i++) {
-        if (strcmp(keys->names[i], plan) == 0) {
-            return words->names[i];
+    names_free(&plans->keys);
+    names_free(&plans->words);
+}
+
+static bool add_name(struct names *names, const char *name)
+{
+    void *grown = realloc(names->names, (names->n + 1) * sizeof *names->names);
+    if (grown != NULL) {
+        names->names = grown;
+        names->names[names->n] = format_text("%s", name);
+    }
+    if (grown == NULL || names->names[names->n] == NULL) {
+        return false;
+    }
+    names->n++;
+    return true;
+}
+
+/* A comparison says which plan each method has at each length. */
+static dpe_status add_methods(const struct input *input, const char *suite,
+                              const struct names *methods, struct plans *plans,
+                              struct dpe_error *err)
+{
+    struct names keys = {0};
+    char *path = format_text("/eval/%s/plan", suite);
+    dpe_status status = path != NULL ? read_names(input, path, -1, &keys, err)
+                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    size_t each = methods->n > 0 ? keys.n / methods->n : 0;
+    for (size_t i = 0; i < each * methods->n && status == DPE_OK; i++) {
+        if (!add_name(&plans->keys, keys.names[i]) ||
+            !add_name(&plans->words, methods->names[i / each])) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
+        }
+    }
+    names_free(&keys);
+    free(path);
+    return status;
+}
+
+static dpe_status read_plans(const struct input *input, struct plans *plans, struct dpe_error *err)
+{
+    struct names methods = {0};
+    char **suites = NULL;
+    size_t n = 0;
+    *plans = (struct plans){0};
+    dpe_status status = read_names(input, "/method", -1, &methods, err);
+    if (status == DPE_OK && methods.n == 0) {
+        status = read_names(input, "/plans/plan", -1, &plans->keys, err);
+        if (status == DPE_OK) {
+            status = read_names(input, "/plans/name", (int64_t)plans->keys.n, &plans->words, err);
+        }
+    } else if (status == DPE_OK) {
+        status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
+    }
+    for (size_t s = 0; s < n && status == DPE_OK; s++) {
+        status = add_methods(input, suites[s], &methods, plans, err);
+    }
+    dpe_strings_free(suites, n);
+    names_free(&methods);
+    return status;
+}
+
+static const char *plan_words(const struct plans *plans, const char *plan)
+{
+    for (size_t i = 0; i < plans->keys.n && i < plans->words.n; i++) {
+        if (strcmp(plans->keys.names[i], plan) == 0) {
+            return plans->words.names[i];
         }
     }
     return "";
@@ -86,22 +153,19 @@ static const char *plan_words(const struct names *keys, const struct names *word
 
 static dpe_status collect(const struct input *input, struct buckets *all, struct dpe_error *err)
 {
-    struct names keys = {0};
-    struct names words = {0};
+    struct plans plans = {0};
     struct dpe_row *rows = NULL;
     size_t n = 0;
-    bool many = strcmp(input->kind, "detect") == 0;
-    dpe_status status = read_names(input, "/plans/plan", -1, &keys, err);
-    if (status == DPE_OK) {
-        status = read_names(input, "/plans/name", -1, &words, err);
-    }
+    /* The plans of a sweep are its configurations: they are taken together. */
+    bool sweep = strcmp(input->kind, "detect") == 0;
+    dpe_status status = sweep ? DPE_OK : read_plans(input, &plans, err);
     if (status == DPE_OK) {
         status = dpe_h5_get_rows(input->table, &rows, &n, err);
     }
     for (size_t i = 0; i < n; i++) {
         if (status == DPE_OK && rows[i].status == DPE_ROW_OK && rows[i].seconds >= 0.0) {
-            struct bucket *bucket = find_bucket(all, input, rows[i].task,
-                                                plan_words(&keys, &words, many, rows[i].plan));
+            struct bucket *bucket =
+                find_bucket(all, input, rows[i].task, plan_words(&plans, rows[i].plan));
             if (!add_row(bucket, &rows[i])) {
                 status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
             }
@@ -109,8 +173,7 @@ static dpe_status collect(const struct input *input, struct buckets *all, struct
         dpe_row_free(&rows[i]);
     }
     free(rows);
-    names_free(&keys);
-    names_free(&words);
+    plans_free(&plans);
     return status;
 }
 
@@ -133,7 +196,6 @@ static void add_table(struct report *report, struct buckets *all)
     sheet_column(sheet, "tokens read per s", COLUMN_NUMBER, 0);
     for (size_t i = 0; i < all->n; i++) {
         struct bucket *one = &all->buckets[i];
-        qsort(one->seconds, one->n, sizeof *one->seconds, compare_doubles);
         sheet_text(sheet, one->input->name);
         sheet_text(sheet, one->task);
         sheet_text(sheet, one->method[0] != '\0' ? one->method : "all configurations");
@@ -144,12 +206,29 @@ static void add_table(struct report *report, struct buckets *all)
         sheet_number(sheet, one->total > 0.0 ? one->prompt / one->total : (double)NAN);
     }
     if (sheet != NULL) {
-        sheet->shown = 60;
+        sheet->folded = all->n > 8;
     }
     add_sheet(&report->document, sheet);
 }
 
-/* At most a dozen of the slowest: the table has all. */
+/* Seconds in order within each, and what took longest in all first. */
+static int compare_totals(const void *a, const void *b)
+{
+    double x = ((const struct bucket *)a)->total;
+    double y = ((const struct bucket *)b)->total;
+    return x > y ? -1 : x < y;
+}
+
+static void sort_buckets(struct buckets *all)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct bucket *one = &all->buckets[i];
+        qsort(one->seconds, one->n, sizeof *one->seconds, compare_doubles);
+    }
+    qsort(all->buckets, all->n, sizeof *all->buckets, compare_totals);
+}
+
+/* The dozen that took longest in all: the table has the rest. */
 static void add_dots(struct report *report, const struct buckets *all)
 {
     enum { SHOWN = 12 };
@@ -159,7 +238,7 @@ static void add_dots(struct report *report, const struct buckets *all)
     size_t n = 0;
     for (size_t i = 0; i < all->n && n < SHOWN; i++) {
         const struct bucket *one = &all->buckets[i];
-        texts[n] = one->method[0] != '\0' ? format_text("%s, %s", one->method, one->task)
+        texts[n] = one->method[0] != '\0' ? format_text("%s %s", one->task, one->method)
                                           : format_text("%s", one->task);
         names[n] = texts[n] != NULL ? texts[n] : "";
         block[0][n] = one->seconds[one->n / 2];
@@ -176,7 +255,8 @@ static void add_dots(struct report *report, const struct buckets *all)
     }
     struct figure *figure = figure_new(
         "time-samples", "Seconds for a sample",
-        format_text("The median time of a sample, and as a bar the middle half of them. "
+        format_text("The median time of a sample, and as a bar the middle half of them, "
+                    "for the dozen that took longest in all. "
                     "These times belong to the machine they were measured on and to what "
                     "else it did; they are no part of a result's identity."),
         sheet);
@@ -230,8 +310,9 @@ dpe_status report_time(struct report *report, struct dpe_error *err)
     }
     if (status == DPE_OK && all.n > 0) {
         add_text(&report->document, BLOCK_SECTION, format_text("Time and memory"));
-        add_table(report, &all);
+        sort_buckets(&all);
         add_dots(report, &all);
+        add_table(report, &all);
         add_memory(report);
     }
     buckets_free(&all);

@@ -133,6 +133,7 @@ def check_figures(folder, tables):
                 "niah-lengths", "niah-methods", "ppl-lengths", "ppl-methods", "ppl-positions",
                 "ruler-tasks", "grid-1", "grid-2", "grid-3", "ablate-rank", "ablate-pairs",
                 "ablate-scaled"}
+    check({row["method"] for row in read_csv(f"{folder}/glance.csv")} >= {"rope", "'"}, "glance")
     for name in expected:
         check(name + ".svg" in names, f"{name}.svg is missing")
     with h5py.File(f"{tables}/detect.h5") as f:

@@ -139,6 +139,17 @@ static void every_type_comes_back(void **state)
     assert_true(dpe_h5_has(table, "/"));
     assert_false(dpe_h5_has(table, "/a/c"));
     assert_false(dpe_h5_has(table, "/b/c/d"));
+    assert_int_equal(dpe_h5_list(table, "/a/b", &strings, &n, &err), DPE_OK);
+    assert_int_equal(n, 3);
+    assert_string_equal(strings[0], "bytes");
+    assert_string_equal(strings[1], "ints");
+    assert_string_equal(strings[2], "texts");
+    dpe_strings_free(strings, n);
+    assert_int_equal(dpe_h5_list(table, "/b/c/d", &strings, &n, &err), DPE_OK);
+    assert_int_equal(n, 0);
+    assert_null(strings);
+    assert_int_equal(dpe_h5_list(table, "/a/b/ints", &strings, &n, &err), DPE_OK);
+    assert_int_equal(n, 0);
     dpe_h5_close(table);
 }
 
