@@ -43,19 +43,20 @@ __device__ static __forceinline__ uint64_t dpe_wgmma_descriptor(uint32_t address
            static_cast<uint64_t>(1) << 62;
 }
 
-/** Issue S = Q·Kᵀ for the K tile at the ring's place. */
-template <class C>
+/** Issue S = Q·Kᵀ for N keys, from `first` on, of the K tile at the ring's place. */
+template <class C, int N>
 __device__ static __forceinline__ void dpe_wgmma_issue_qk(const dpe_wgmma_consumer<C> &me,
-                                                          float (&s)[C::KEYS / 2])
+                                                          int first, float (&s)[N / 2])
 {
     uint64_t q = me.q_tiles + static_cast<uint32_t>(me.q.slot) * (C::Q_BYTES >> 4);
-    uint64_t k = me.tiles + static_cast<uint32_t>(me.ring.slot) * (C::TILE_BYTES >> 4);
+    uint64_t k = me.tiles + static_cast<uint32_t>(me.ring.slot) * (C::TILE_BYTES >> 4) +
+                 static_cast<uint32_t>(first) * (128 >> 4);
     dpe_wgmma_fence();
 #pragma unroll
     for (int i = 0; i < C::D / 16; i++) {
         uint64_t q_at = q + static_cast<uint64_t>(i / 4 * (C::ROWS * 128 >> 4) + i % 4 * 2);
         uint64_t k_at = k + static_cast<uint64_t>(i / 4 * (C::KEYS * 128 >> 4) + i % 4 * 2);
-        dpe_wgmma_shared<typename C::T, C::KEYS>(s, q_at, k_at, i > 0);
+        dpe_wgmma_shared<typename C::T, N>(s, q_at, k_at, i > 0);
     }
     dpe_wgmma_commit();
 }
@@ -208,15 +209,16 @@ dpe_wgmma_move_top(dpe_wgmma_consumer<C> &me, const float (&s)[C::KEYS / 2], flo
     return moved;
 }
 
-/** One step: the products S' = Q·K of this tile and O += P·V of the one before, P of this tile. */
-template <class C, bool MASKED>
-__device__ static __forceinline__ void
-dpe_wgmma_step(dpe_wgmma_consumer<C> &me, int key, float (&s)[C::KEYS / 2],
-               uint32_t (&p)[C::KEYS / 4], float (&o)[C::D / 2])
+/** Issue S' = Q·K of this tile and O += P·V of the one before, and wait for the first. Returns the
+ *  V tile's barrier. */
+template <class C>
+__device__ static __forceinline__ uint64_t *
+dpe_wgmma_logits(dpe_wgmma_consumer<C> &me, float (&s)[C::KEYS / 2], uint32_t (&p)[C::KEYS / 4],
+                 float (&o)[C::D / 2])
 {
     dpe_wgmma_await<C>(me);
     dpe_wgmma_take_turn<C>(me);
-    dpe_wgmma_issue_qk<C>(me, s);
+    dpe_wgmma_issue_qk<C, C::KEYS>(me, 0, s);
     uint64_t *k_empty = &me.barriers->empty[me.ring.slot];
     me.ring.next();
     dpe_wgmma_await<C>(me);
@@ -228,6 +230,26 @@ dpe_wgmma_step(dpe_wgmma_consumer<C> &me, int key, float (&s)[C::KEYS / 2],
     dpe_wgmma_wait<1>();
     dpe_wgmma_settled(s);
     dpe_wgmma_empty(k_empty);
+    return v_empty;
+}
+
+template <class C>
+__device__ static __forceinline__ void dpe_wgmma_rescale(const float (&factor)[2],
+                                                         float (&o)[C::D / 2])
+{
+#pragma unroll
+    for (int i = 0; i < C::D / 2; i++) {
+        o[i] *= factor[i / 2 % 2];
+    }
+}
+
+/** One step: the products S' = Q·K of this tile and O += P·V of the one before, P of this tile. */
+template <class C, bool MASKED>
+__device__ static __forceinline__ void
+dpe_wgmma_step(dpe_wgmma_consumer<C> &me, int key, float (&s)[C::KEYS / 2],
+               uint32_t (&p)[C::KEYS / 4], float (&o)[C::D / 2])
+{
+    uint64_t *v_empty = dpe_wgmma_logits<C>(me, s, p, o);
     if (MASKED) {
         dpe_wgmma_mask<C>(me, key, s);
     }
@@ -246,10 +268,7 @@ dpe_wgmma_step(dpe_wgmma_consumer<C> &me, int key, float (&s)[C::KEYS / 2],
     }
     dpe_wgmma_settled(o);
     if (moved) {
-#pragma unroll
-        for (int i = 0; i < C::D / 2; i++) {
-            o[i] *= factor[i / 2 % 2];
-        }
+        dpe_wgmma_rescale<C>(factor, o);
     }
     dpe_wgmma_empty(v_empty);
     dpe_wgmma_pack<C>(s, p);
@@ -274,19 +293,104 @@ template <class C> __device__ static __forceinline__ void dpe_wgmma_enter(dpe_wg
     }
 }
 
-/** Tiles `t` and on of the segment entered. */
+/** This segment's queries are not needed any more; wait for the next message. */
+template <class C> __device__ static __forceinline__ void dpe_wgmma_leave(dpe_wgmma_consumer<C> &me)
+{
+    __syncwarp();
+    dpe_wgmma_empty(&me.barriers->q_empty[me.q.slot]);
+    me.q.next();
+}
+
+template <class C>
+__device__ static __forceinline__ void dpe_wgmma_await_message(const dpe_wgmma_consumer<C> &me)
+{
+    dpe_mbarrier_wait(dpe_shared_address(&me.barriers->q_full[me.q.slot]), me.q.parity);
+}
+
+/** Keys first … first + KEYS/2 − 1 of a tile: where this thread's rows see them in the segment
+ *  entered, its logits take the place of what is there. */
+template <class C>
+__device__ static __forceinline__ void dpe_wgmma_select(const dpe_wgmma_consumer<C> &me, int key,
+                                                        int first, const float (&half)[C::KEYS / 4],
+                                                        float *s)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int lo = me.lo[h] - key - first;
+        int hi = me.hi[h] - key - first;
+#pragma unroll
+        for (int j = 0; j < C::KEYS / 16; j++) {
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                bool seen = 8 * j + c >= lo && 8 * j + c < hi;
+                int i = 4 * j + 2 * h + c;
+                s[i] = seen ? half[i] : s[i];
+            }
+        }
+    }
+}
+
+/** A segment's last tile when the next one's first holds the same keys: no row sees a key in both,
+ * so each takes its logit from one of two products, and the rest is done once. Enters the next. */
 template <class C>
 __device__ static __forceinline__ void
-dpe_wgmma_walk(dpe_wgmma_consumer<C> &me, int t, float (&s)[C::KEYS / 2],
+dpe_wgmma_pair_step(dpe_wgmma_consumer<C> &me, int key, float (&s)[C::KEYS / 2],
+                    uint32_t (&p)[C::KEYS / 4], float (&o)[C::D / 2])
+{
+    float half[C::KEYS / 4];
+    float factor[2] = {1.0f, 1.0f};
+    uint64_t *v_empty = dpe_wgmma_logits<C>(me, s, p, o);
+    dpe_wgmma_mask<C>(me, key, s);
+    dpe_wgmma_leave<C>(me);
+    dpe_wgmma_enter<C>(me);
+    dpe_wgmma_wait<0>();
+    dpe_wgmma_settled(o);
+    dpe_wgmma_empty(v_empty);
+    dpe_wgmma_await<C>(me);
+#pragma unroll
+    for (int first = 0; first < C::KEYS; first += C::KEYS / 2) {
+        dpe_wgmma_issue_qk<C, C::KEYS / 2>(me, first, half);
+        dpe_wgmma_wait<0>();
+        dpe_wgmma_settled(half);
+        dpe_wgmma_select<C>(me, key, first, half, s + first / 2);
+    }
+    dpe_wgmma_empty(&me.barriers->empty[me.ring.slot]);
+    me.ring.next();
+    if (dpe_wgmma_move_top<C>(me, s, factor)) {
+        dpe_wgmma_rescale<C>(factor, o);
+    }
+    dpe_wgmma_exponents<C>(me, s);
+    dpe_wgmma_pack<C>(s, p);
+}
+
+/** Whether the tile at `key`, its segment's last, makes a pair with the next segment's first: the
+ *  producer decides the same. Waits for the next message. */
+template <class C>
+__device__ static __forceinline__ bool dpe_wgmma_pairs(const dpe_wgmma_consumer<C> &me, int key)
+{
+    dpe_ring<C::Q_SLOTS> next = me.q;
+    next.next();
+    dpe_mbarrier_wait(dpe_shared_address(&me.barriers->q_full[next.slot]), next.parity);
+    return static_cast<int32_t>(me.barriers->messages[next.slot].segment.end) - C::KEYS == key;
+}
+
+/** Tiles `t` and on of the segment entered; leaves it. Whether the next one has been entered and
+ * its first tile done. */
+template <class C>
+__device__ static __forceinline__ bool
+dpe_wgmma_walk(dpe_wgmma_consumer<C> &me, int t, bool last, float (&s)[C::KEYS / 2],
                uint32_t (&p)[C::KEYS / 4], float (&o)[C::D / 2])
 {
     const struct dpe_segment &segment = me.barriers->messages[me.q.slot].segment;
     int n_tiles = segment.n_tiles;
     int full_end = segment.full_end;
     int key = static_cast<int32_t>(segment.end) - (t + 1) * C::KEYS;
+    bool may_pair = C::PAIRS && !last && n_tiles > 1;
+    int stop = may_pair ? n_tiles - 1 : n_tiles;
+    full_end = min(full_end, stop);
     /* Without a full tile the masked loop takes all at once. */
-    int masked_end = segment.full_first < full_end ? segment.full_first : n_tiles;
-    do {
+    int masked_end = segment.full_first < full_end ? segment.full_first : stop;
+    while (true) {
 #pragma unroll 1
         for (; t < masked_end; t++, key -= C::KEYS) {
             dpe_wgmma_step<C, true>(me, key, s, p, o);
@@ -295,8 +399,21 @@ dpe_wgmma_walk(dpe_wgmma_consumer<C> &me, int t, float (&s)[C::KEYS / 2],
         for (; t < full_end; t++, key -= C::KEYS) {
             dpe_wgmma_step<C, false>(me, key, s, p, o);
         }
-        masked_end = n_tiles;
-    } while (t < n_tiles);
+        if (t == n_tiles) {
+            break;
+        }
+        if constexpr (C::PAIRS) {
+            if (t == stop && dpe_wgmma_pairs<C>(me, key)) {
+                dpe_wgmma_pair_step<C>(me, key, s, p, o);
+                return true;
+            }
+        }
+        stop = t == stop ? n_tiles : stop;
+        masked_end = stop;
+    }
+    dpe_wgmma_leave<C>(me);
+    dpe_wgmma_await_message<C>(me);
+    return false;
 }
 
 /** Four words of every lane of a quad, transposed: word i of lane l becomes word l of lane i. */
@@ -330,13 +447,13 @@ __device__ static __forceinline__ void dpe_wgmma_finish(const dpe_wgmma_consumer
         float sum = me.sum[h];
         sum += __shfl_xor_sync(0xffffffffU, sum, 1);
         sum += __shfl_xor_sync(0xffffffffU, sum, 2);
-        float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+        float inverse = sum != 0.0f ? 1.0f / sum : 0.0f; /* a NaN stays one */
         int r = me.row + 8 * h;
         bool inside = r < me.out_rows;
         int64_t at = (static_cast<int64_t>(me.out_row) + r) * params.n_heads + me.head;
         T *out = static_cast<T *>(params.out) + at * C::D + threadIdx.x % 4 * 8;
         if (inside && threadIdx.x % 4 == 0 && params.lse != nullptr) {
-            params.lse[at] = sum > 0.0f
+            params.lse[at] = sum != 0.0f
                                  ? (me.top[h] * me.scale[h] + log2f(sum)) * 0.69314718055994531f
                                  : -INFINITY;
         }
@@ -398,16 +515,14 @@ dpe_wgmma_item(dpe_wgmma_consumer<C> &me, const struct dpe_wgmma_params &params,
     dpe_wgmma_begin<C>(me, params, s, p, o);
     while (true) {
         bool last = me.barriers->messages[me.q.slot].kind == DPE_WGMMA_LAST_OF_ITEM;
-        dpe_wgmma_walk<C>(me, t, s, p, o);
-        __syncwarp();
-        dpe_wgmma_empty(&me.barriers->q_empty[me.q.slot]);
-        me.q.next();
-        dpe_mbarrier_wait(dpe_shared_address(&me.barriers->q_full[me.q.slot]), me.q.parity);
+        bool entered = dpe_wgmma_walk<C>(me, t, last, s, p, o);
         if (last) {
             return;
         }
-        dpe_wgmma_enter<C>(me);
-        t = 0;
+        if (!entered) {
+            dpe_wgmma_enter<C>(me);
+        }
+        t = entered ? 1 : 0;
     }
 }
 
@@ -429,7 +544,7 @@ dpe_wgmma_turn_over(dpe_wgmma_consumer<C> &me, const struct dpe_wgmma_params &pa
         dpe_wgmma_await<C>(me);
     }
     /* Behind the last item: a product of what is there, which nobody looks at. */
-    dpe_wgmma_issue_qk<C>(me, s);
+    dpe_wgmma_issue_qk<C, C::KEYS>(me, 0, s);
     dpe_wgmma_pass_turn<C>(me);
     dpe_wgmma_wait<1>();
     dpe_wgmma_settled(o);
@@ -467,7 +582,7 @@ __device__ static __forceinline__ void dpe_wgmma_consume(const struct dpe_wgmma_
     dpe_mbarrier_wait(dpe_shared_address(&barriers->q_full[0]), 0);
     if (barriers->messages[0].kind != DPE_WGMMA_NO_MORE) {
         dpe_wgmma_await<C>(me);
-        dpe_wgmma_issue_qk<C>(me, s);
+        dpe_wgmma_issue_qk<C, C::KEYS>(me, 0, s);
         dpe_wgmma_wait<0>();
         dpe_wgmma_settled(s);
         dpe_wgmma_empty(&barriers->empty[me.ring.slot]);

@@ -21,6 +21,8 @@ struct dpe_wgmma_config {
     static constexpr int SLOTS = SLOTS_;
     static constexpr bool PINGPONG = PINGPONG_;
     static constexpr int Q_SLOTS = 2;
+    /** Whether two segments that meet in one tile share its V tile and softmax. */
+    static constexpr bool PAIRS = KEYS == 128;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
     static constexpr int CONSUMER_REGISTERS = WARPGROUPS == 2 ? 232 : 160;
     static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
@@ -207,13 +209,16 @@ __device__ static __forceinline__ void dpe_wgmma_produce_item(dpe_wgmma_producer
     int head = kv_head * params.heads_per_kv + me.item % params.items_per_kv % params.heads_per_kv;
     int left = max(dpe_wgmma_word<C>(me, DPE_WORD_SEGMENTS), 1);
     const struct dpe_segment *segment = params.segments + dpe_wgmma_word<C>(me, DPE_WORD_FIRST);
-    bool first = true;
-    int value = 0; /* first key of the V tile that is still to come */
+    constexpr int NONE = INT32_MIN; /* no tile's first key */
+    bool due = false;               /* whether a V tile is still to come, from key `value` on */
+    int value = 0;
+    int shared = NONE; /* the last tile of the segment before when it may make a pair */
     dpe_wgmma_ask<C>(me, params);
     while (left > 0) {
         int copy = dpe_wgmma_word<C>(me, DPE_WORD_K_COPY);
         int key = dpe_wgmma_word<C>(me, DPE_WORD_END);
         int n_tiles = dpe_wgmma_word<C>(me, DPE_WORD_TILES);
+        bool may_pair = C::PAIRS && n_tiles > 1;
         int k_head = (params.k_per_head >> copy & 1U) != 0 ? head : kv_head;
         left--;
         dpe_wgmma_announce<C>(me, params, head, left == 0);
@@ -229,12 +234,15 @@ __device__ static __forceinline__ void dpe_wgmma_produce_item(dpe_wgmma_producer
             if (me.step < 2) {
                 dpe_wgmma_fetch<C>(me, params);
             }
-            if (!first) {
+            /* Two tiles of the same keys: their V tile comes once. */
+            if (due && key != shared) {
                 dpe_wgmma_push<C>(me, &params.v, value, kv_head);
             }
-            first = false;
+            due = true;
             value = key;
+            shared = NONE;
         }
+        shared = may_pair ? value : NONE;
     }
     dpe_wgmma_push<C>(me, &params.v, value, kv_head);
     while (me.step < 2) {
