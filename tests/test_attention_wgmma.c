@@ -130,6 +130,133 @@ static void long_walks(void **state)
     assert_true(counters[0] == 0 && counters[1] == 0);
 }
 
+/* Bands that meet in one tile: near keys from one product, far keys from another. */
+static void paired_tiles(void **state)
+{
+    static const int64_t windows[3] = {128, 256, 384};
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        const struct flash_shape shape = {
+            .dtype = i % 2 == 0 ? DPE_BF16 : DPE_F16,
+            .n_heads = 2,
+            .n_kv_heads = i == 2 ? 2 : 1,
+            .head_dim = i < 4 ? 128 : 64,
+            .start = i == 1 ? 0 : 128 * i,
+            .rows = i == 3 ? 77 : 512,
+            .seed = 60 + (uint64_t)i,
+        };
+        run_case(&shape, i == 5 ? 2 : 0, i % 2 == 0 ? 1 : 5, windows[i % 3], NULL);
+    }
+}
+
+/* Chunks shorter than a query block, and longer ones at whose edges blocks are cut. */
+static void chunk_edges(void **state)
+{
+    static const int64_t chunks[] = {20, 50, 128, 131};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const struct flash_shape shape = {
+            .dtype = i % 2 == 0 ? DPE_F16 : DPE_BF16,
+            .n_heads = 1,
+            .n_kv_heads = 1,
+            .head_dim = i < 2 ? 64 : 128,
+            .start = i < 3 ? 37 * i : 300,
+            .rows = 200,
+            .seed = 120 + (uint64_t)i,
+        };
+        run_case(&shape, 0, 2, chunks[i], NULL);
+    }
+}
+
+/* Logits so far apart that maxima move all the time; blocks of rows that see nothing. */
+static void extremes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const struct flash_shape shape = {
+            .dtype = i == 1 ? DPE_F16 : DPE_BF16,
+            .n_heads = 2,
+            .n_kv_heads = 2,
+            .head_dim = i == 2 ? 64 : 128,
+            .rows = 150,
+            .start = 234,
+            .seed = 140 + (uint64_t)i,
+            .size = i == 0 ? 4.0 : 8.0,
+        };
+        run_case(&shape, i == 2 ? 2 : 0, 1, i == 1 ? 128 : 40, NULL);
+    }
+    const struct flash_shape shape = {.dtype = DPE_BF16,
+                                      .n_heads = 1,
+                                      .n_kv_heads = 1,
+                                      .head_dim = 128,
+                                      .rows = 200,
+                                      .seed = 150};
+    run_case(&shape, 0, 11, 140, NULL); /* holes */
+    run_case(&shape, 2, 11, 250, NULL);
+}
+
+static const struct flash_shape usual = {.dtype = DPE_BF16,
+                                         .n_heads = 2,
+                                         .n_kv_heads = 1,
+                                         .head_dim = 128,
+                                         .start = 186,
+                                         .rows = 140,
+                                         .seed = 160};
+
+static struct flash_case usual_case(int plan_case, int64_t window)
+{
+    struct dpe_plan plan;
+    const struct dpe_config config = config_of(&usual);
+    plan_case_make(plan_case, window, &config, &plan);
+    return flash_case_make(&usual, plan, dpe_attention_wgmma_shape(usual.head_dim, 0));
+}
+
+static void same_bits_in_any_order(void **state)
+{
+    (void)state;
+    struct flash_case c = usual_case(1, 50);
+    size_t n = (size_t)(usual.rows * usual.n_heads * usual.head_dim);
+    uint16_t *first = flash_memory((int64_t)n, sizeof *first);
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        emulate_set_seed(seed);
+        memset(c.out, 0xff, (n + 2 * FLASH_GUARD) * sizeof *c.out);
+        assert_int_equal(dpe_attention_wgmma(&c.call, 0, NULL, NULL), 0);
+        flash_case_check(&c, "any order");
+        if (seed == 0) {
+            memcpy(first, c.out + FLASH_GUARD, n * sizeof *first);
+        }
+        assert_memory_equal(first, c.out + FLASH_GUARD, n * sizeof *first);
+    }
+    free(first);
+    flash_case_free(&c);
+}
+
+/* A query that is no number spoils its own row and no other; the log-sum-exp may be left out. */
+static void a_nan_stays_in_its_row(void **state)
+{
+    (void)state;
+    enum { ROW = 33 };
+    struct flash_case c = usual_case(7, 50);
+    int64_t d = usual.head_dim;
+    for (int i = 0; i < c.q_copies.n; i++) {
+        c.q_turned[i][ROW * d + 5] = FLASH_POISON; /* head 0 */
+    }
+    assert_int_equal(dpe_attention_wgmma(&c.call, 0, NULL, NULL), 0);
+    flash_case_read(&c);
+    for (int64_t j = 0; j < d; j++) {
+        int64_t at = ROW * usual.n_heads * d + j;
+        assert_true(isnan(c.got[at]));
+        c.got[at] = (float)c.want[at];
+    }
+    assert_true(isnan(c.lse[FLASH_GUARD + ROW * usual.n_heads]));
+    assert_int_equal(near_oracle("beside a NaN", c.got, c.plain, c.want,
+                                 (size_t)(usual.rows * usual.n_heads * d)),
+                     0);
+    c.call.lse = NULL;
+    assert_int_equal(dpe_attention_wgmma(&c.call, 0, NULL, NULL), 0);
+    flash_case_free(&c);
+}
+
 static void refuses(void **state)
 {
     struct dpe_flash call = {.dtype = DPE_BF16, .head_dim = 96, .n_heads = 1, .n_kv_heads = 1};
@@ -150,6 +277,11 @@ int main(void)
         cmocka_unit_test(every_plan),
         cmocka_unit_test(edges),
         cmocka_unit_test(long_walks),
+        cmocka_unit_test(paired_tiles),
+        cmocka_unit_test(chunk_edges),
+        cmocka_unit_test(extremes),
+        cmocka_unit_test(same_bits_in_any_order),
+        cmocka_unit_test(a_nan_stays_in_its_row),
         cmocka_unit_test(refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

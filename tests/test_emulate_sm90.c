@@ -204,7 +204,7 @@ static void refuses(void **state)
     static const char *const words[] = {
         "not initialised",  "more than the 2",  "all threads wait", "without a fence",
         "still due",        "is still reading", "multiple of 1024", "not fewer",
-        "all threads wait", "has not waited",
+        "all threads wait", "different fences", "has not waited",
     };
     (void)state;
     for (int kind = 0; kind <= EMULATE_SM90_NO_WAIT; kind++) {

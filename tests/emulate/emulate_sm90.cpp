@@ -83,7 +83,10 @@ struct group {
     unsigned waited[GROUP]; /* groups that each thread has waited for */
     bool fenced[GROUP];
     unsigned commits[GROUP];
-    int registers; /* per thread; 0: as launched */
+    std::vector<int>
+        places; /* where the group's instructions that are ".aligned" stand, in order */
+    unsigned aligned[GROUP]; /* how many of them each thread has come to */
+    int registers;           /* per thread; 0: as launched */
 };
 
 uint64_t serial;
@@ -393,6 +396,20 @@ group *own_group(void)
     return &groups[emulate_thread() / GROUP];
 }
 
+/* All threads of a warpgroup have to come to the same fences, commits and waits. */
+group *own_group_aligned(int place, const char *file, int line)
+{
+    group *g = own_group();
+    unsigned n = g->aligned[emulate_thread() % GROUP]++;
+    if (n == g->places.size()) {
+        g->places.push_back(place);
+    }
+    if (g->places[n] != place) {
+        emulate_fail(file, line, "threads of a warpgroup come to different fences or waits");
+    }
+    return g;
+}
+
 } // namespace
 
 /* ------------------------------------------------------------------------------------- interface
@@ -534,23 +551,23 @@ void emulate_wgmma_issue(const emulate_wgmma *one, const char *file, int line)
     emulate_group_collective("wgmma", one, NULL, issue, &call, file, line);
 }
 
-void emulate_wgmma_fence(void)
+void emulate_wgmma_fence(const char *file, int line)
 {
-    own_group()->fenced[emulate_thread() % GROUP] = true;
+    own_group_aligned(line, file, line)->fenced[emulate_thread() % GROUP] = true;
 }
 
-void emulate_wgmma_commit(void)
+void emulate_wgmma_commit(const char *file, int line)
 {
-    group *g = own_group();
+    group *g = own_group_aligned(line, file, line);
     unsigned t = emulate_thread() % GROUP;
     /* The issue before was collective: whoever commits first closes the group for all. */
     g->commits[t]++;
     g->committed = g->commits[t] > g->committed ? g->commits[t] : g->committed;
 }
 
-void emulate_wgmma_wait(int pending)
+void emulate_wgmma_wait(int pending, int where, const char *file, int line)
 {
-    group *g = own_group();
+    group *g = own_group_aligned(line * 1000 + pending * 100 + where, file, line);
     unsigned t = emulate_thread() % GROUP;
     unsigned until = g->commits[t] > static_cast<unsigned>(pending)
                          ? g->commits[t] - static_cast<unsigned>(pending)

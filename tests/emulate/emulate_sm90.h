@@ -6,8 +6,9 @@
  *  - accumulators are NaN from the issue of a product to the wait that covers it, and shared memory
  *    and A registers are read at that wait;
  *  - a product that reads where a copy is still due, a copy to where a product still reads, a
- *    product after a wait without a fence, an arrival too many, an uninitialised barrier, register
- *    counts that are not legal or do not fit: errors.
+ *    product after a wait without a fence, threads of a group at different fences or waits, an
+ * arrival too many, an uninitialised barrier, register counts that are not legal or do not fit:
+ * errors.
  */
 #ifndef DPE_EMULATE_SM90_H
 #define DPE_EMULATE_SM90_H
@@ -31,9 +32,9 @@ struct emulate_wgmma {
     bool b_n_major, bf16, accumulate;
 };
 void emulate_wgmma_issue(const struct emulate_wgmma *product, const char *file, int line);
-void emulate_wgmma_fence(void);
-void emulate_wgmma_commit(void);
-void emulate_wgmma_wait(int pending);
+void emulate_wgmma_fence(const char *file, int line);
+void emulate_wgmma_commit(const char *file, int line);
+void emulate_wgmma_wait(int pending, int where, const char *file, int line);
 
 static inline void dpe_mbarrier_init(uint32_t barrier, uint32_t arrivals, EMULATE_HERE)
 {
@@ -96,17 +97,17 @@ static inline int dpe_multiprocessors(void)
     return emulate_multiprocessors;
 }
 
-static inline void dpe_wgmma_fence(void)
+static inline void dpe_wgmma_fence(EMULATE_HERE)
 {
-    emulate_wgmma_fence();
+    emulate_wgmma_fence(file, line);
 }
-static inline void dpe_wgmma_commit(void)
+static inline void dpe_wgmma_commit(EMULATE_HERE)
 {
-    emulate_wgmma_commit();
+    emulate_wgmma_commit(file, line);
 }
-template <int N, int WHERE = 0> static inline void dpe_wgmma_wait(void)
+template <int N, int WHERE = 0> static inline void dpe_wgmma_wait(EMULATE_HERE)
 {
-    emulate_wgmma_wait(N);
+    emulate_wgmma_wait(N, WHERE, file, line);
 }
 template <int N> static inline void dpe_wgmma_settled(float (&)[N])
 {

@@ -190,7 +190,9 @@ __device__ __forceinline__ void wrong_product(enum emulate_sm90_wrong_kind kind,
         dpe_wgmma_shared<dpe_bf16, 64>(own, at, at, 1);
         dpe_wgmma_commit();
     }
-    if (kind != EMULATE_SM90_NO_WAIT) {
+    if (kind == EMULATE_SM90_UNALIGNED && threadIdx.x < 32) {
+        dpe_wgmma_wait<0, 1>();
+    } else if (kind != EMULATE_SM90_NO_WAIT) {
         dpe_wgmma_wait<0>();
     }
 }
@@ -302,6 +304,8 @@ int emulate_sm90_wrong(enum emulate_sm90_wrong_kind kind)
         return wrong<EMULATE_SM90_REGISTERS>(args);
     case EMULATE_SM90_MANY_REGISTERS:
         return wrong<EMULATE_SM90_MANY_REGISTERS>(args);
+    case EMULATE_SM90_UNALIGNED:
+        return wrong<EMULATE_SM90_UNALIGNED>(args);
     case EMULATE_SM90_NO_WAIT:
         return wrong<EMULATE_SM90_NO_WAIT>(args);
     }

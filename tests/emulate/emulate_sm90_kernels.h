@@ -39,6 +39,7 @@ enum emulate_sm90_wrong_kind {
     EMULATE_SM90_MISALIGNED,     /**< a swizzled copy to an address that is no multiple of 1024 */
     EMULATE_SM90_REGISTERS,      /**< fewer registers taken than the group has */
     EMULATE_SM90_MANY_REGISTERS, /**< more registers than the block has */
+    EMULATE_SM90_UNALIGNED,      /**< warps of a group at different waits */
     EMULATE_SM90_NO_WAIT,        /**< a block that ends while a product is under way */
 };
 int emulate_sm90_wrong(enum emulate_sm90_wrong_kind kind);
