@@ -154,15 +154,15 @@ static void print_overview(const struct dpe_results *results)
     const struct dpe_suite *suite = results->suite;
     const char *unit = suite->perplexity ? "" : ", %";
     if (one_label(suite)) {
-        printf("%s: %s%s, by length, at most %lld %s\n", suite->name, measure(results), unit,
-               (long long)results->n_samples, suite->perplexity ? "books" : "samples");
+        printf("%s: %s%s, by length (%s: %lld)\n", suite->name, measure(results), unit,
+               suite->perplexity ? "books" : "samples", (long long)results->n_samples);
         print_columns(results, columns, columns_by_length(suite, columns));
         return;
     }
     int64_t lengths[EVAL_MAX_LENGTHS];
     int n_lengths = dpe_results_lengths(suite, lengths, EVAL_MAX_LENGTHS);
     for (int l = 0; l < n_lengths; l++) {
-        printf("%s at %lld tokens: %s%s, at most %lld samples a task\n", suite->name,
+        printf("%s at %lld tokens: %s%s (samples of a task: %lld)\n", suite->name,
                (long long)lengths[l], measure(results), unit, (long long)results->n_samples);
         print_columns(results, columns, columns_of_length(suite, lengths[l], columns));
     }
@@ -180,11 +180,21 @@ static void print_positions(const struct dpe_results *results, int task)
     print_columns(results, columns, results->n_positions);
 }
 
+/* One value has no interval. */
+static void print_interval(const struct dpe_interval *interval, bool sign)
+{
+    if (isnan(interval->low) || isnan(interval->high)) {
+        printf("%*s", sign ? 16 : 20, "");
+    } else {
+        printf(sign ? "[%+6.3f, %+6.3f]" : "[%8.4g, %8.4g]", interval->low, interval->high);
+    }
+}
+
 static void print_details(const struct dpe_results *results, int task)
 {
     bool ppl = results->suite->perplexity;
-    printf("%s, %lld %s, 95 %% intervals\n", results->suite->tasks[task].task.name,
-           (long long)results->suite->tasks[task].n_samples, ppl ? "books" : "samples");
+    printf("%s, 95 %% intervals (%s: %lld)\n", results->suite->tasks[task].task.name,
+           ppl ? "books" : "samples", (long long)results->suite->tasks[task].n_samples);
     printf("%10s  %20s  %10s  %26s  %7s  method\n", ppl ? "perplexity" : "score", "interval",
            ppl                    ? "by word"
            : results->suite->half ? "half found"
@@ -194,7 +204,9 @@ static void print_details(const struct dpe_results *results, int task)
         size_t at = cell(results, m, task);
         const struct dpe_interval *mean = &results->mean[at];
         const struct dpe_interval *difference = &results->difference[at];
-        printf("%10.4g  [%8.4g, %8.4g]  ", mean->mean, mean->low, mean->high);
+        printf("%10.4g  ", mean->mean);
+        print_interval(mean, false);
+        printf("  ");
         if (ppl) {
             printf("%10.5g  ", results->word[at].mean);
         } else if (results->suite->half) {
@@ -205,8 +217,9 @@ static void print_details(const struct dpe_results *results, int task)
         if (m == 0) {
             printf("%26s  %7s", "", "");
         } else {
-            printf("%+8.3f [%+6.3f, %+6.3f]  %7.4f", difference->mean, difference->low,
-                   difference->high, results->p_value[at]);
+            printf("%+8.3f ", difference->mean);
+            print_interval(difference, true);
+            printf("  %7.4f", results->p_value[at]);
         }
         printf("  %s\n", results->method_names[m]);
     }
