@@ -68,40 +68,31 @@ struct row_cost {
     double products, attention; /* of prompt and generation */
 };
 
-static dpe_status cost_of(const struct detect_inputs *inputs, int task, struct row_cost *cost,
-                          struct dpe_error *err)
+static dpe_status cost_of(const struct detect_inputs *inputs, int task, const struct dpe_niah *niah,
+                          struct row_cost *cost, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
-    bool niah = strcmp(inputs->tasks[task].name, "niah") == 0;
     *cost = (struct row_cost){
         .name = inputs->tasks[task].name,
         .prompt = inputs->args->job.length,
         .rows = inputs->n_samples[task] * inputs->grid.n_configs +
                 inputs->n_validated[task] * DPE_DETECT_N_VALIDATED,
     };
+    bool asks = strcmp(cost->name, "niah") == 0;
     double generated[2] = {0.0, 0.0};
-    if (niah) {
-        struct dpe_niah *one = NULL;
+    if (asks) {
         struct dpe_sample sample = {0};
-        dpe_status status = dpe_niah_open(
-            &inputs->niah, inputs->args->job.length, inputs->job.corpus, inputs->job.tokenizer,
-            inputs->args->job.chat_template, inputs->args->job.seed, &one, err);
-        if (status == DPE_OK) {
-            status = dpe_niah_sample(one, 0, &sample, err);
-        }
-        if (status == DPE_OK) {
-            cost->prompt = (int64_t)sample.prompt.n;
-            cost->room = sample.max_new;
-            dpe_config_flops(config, cost->prompt, cost->room, cost->room, &generated[0],
-                             &generated[1]);
-        }
-        dpe_sample_free(&sample);
-        dpe_niah_close(one);
+        dpe_status status = dpe_niah_sample(niah, 0, &sample, err);
         if (status != DPE_OK) {
             return status;
         }
+        cost->prompt = (int64_t)sample.prompt.n;
+        cost->room = sample.max_new;
+        dpe_config_flops(config, cost->prompt, cost->room, cost->room, &generated[0],
+                         &generated[1]);
+        dpe_sample_free(&sample);
     }
-    dpe_config_flops(config, 0, cost->prompt, niah ? 1 : cost->prompt, &cost->products,
+    dpe_config_flops(config, 0, cost->prompt, asks ? 1 : cost->prompt, &cost->products,
                      &cost->attention);
     cost->products += generated[0];
     cost->attention += generated[1];
@@ -189,7 +180,8 @@ static void print_grid(const struct detect_inputs *inputs)
            params->n_groups, params->n_lengths);
 }
 
-dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
+static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *niah,
+                          struct dpe_error *err)
 {
     struct row_cost costs[2] = {{0}};
     double products = 0.0;
@@ -200,7 +192,7 @@ dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
     struct dpe_session_options options =
         dpe_job_session_options(&inputs->job, inputs->args->job.length);
     for (int i = 0; i < inputs->n_tasks && status == DPE_OK; i++) {
-        status = cost_of(inputs, i, &costs[i], err);
+        status = cost_of(inputs, i, niah, &costs[i], err);
         products += (double)costs[i].rows * costs[i].products;
         attention += (double)costs[i].rows * costs[i].attention;
     }
@@ -232,9 +224,31 @@ dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
     char weights_text[32];
     printf("memory           %s, and %s of weights mapped from disk\n",
            dpe_format_bytes(bytes, session_text), dpe_format_bytes(weights, weights_text));
+    if (niah != NULL) {
+        status = detect_print_savings(inputs, costs[0].prompt, costs[0].room, niah, err);
+    }
     fflush(stdout);
-    print_time(inputs, costs, weights);
-    return DPE_OK;
+    if (status == DPE_OK) {
+        print_time(inputs, costs, weights);
+    }
+    return status;
+}
+
+dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    struct dpe_niah *niah = NULL;
+    dpe_status status = dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan,
+                                          inputs->args->job.length, inputs_batch(inputs), err);
+    if (status == DPE_OK && inputs->args->use_niah) {
+        status = dpe_niah_open(&inputs->niah, inputs->args->job.length, inputs->job.corpus,
+                               inputs->job.tokenizer, inputs->args->job.chat_template,
+                               inputs->args->job.seed, &niah, err);
+    }
+    if (status == DPE_OK) {
+        status = dry_run(inputs, niah, err);
+    }
+    dpe_niah_close(niah);
+    return status;
 }
 
 /* ----------------------------------------------------------------------------------------- result

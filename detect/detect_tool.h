@@ -81,6 +81,10 @@ void ahead_free(struct ahead *ahead);
 dpe_status detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
                       struct dpe_error *err);
 
+/** Print what each saving spares of a needle sweep whose samples are `niah`'s, with prompts and
+ *  answers of so many tokens. */
+dpe_status detect_print_savings(const struct detect_inputs *inputs, int64_t prompt, int64_t room,
+                                const struct dpe_niah *niah, struct dpe_error *err);
 /** Print what a sweep would cost. */
 dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err);
 /** What the tool says before it works. */

@@ -132,6 +132,15 @@ for data in /select /detect/rank /table/effective_length /table/scale_factor; do
         fail "another rule afterwards differs in $data: $(head -3 "$work/diff")"
 done
 
+# A dry run says what the savings spare.
+"$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 30 \
+    --lengths 8,32,64 --haystack shared=3 --race --dry-run >"$work/out" 2>"$work/err" ||
+    fail "--dry-run: $(cat "$work/err")"
+for words in "every cell, sample by sample" "distinct configurations" "shared contexts read once" \
+    "race, at best" "decoded together"; do
+    grep -q -- "$words.* tokens\|$words.* steps" "$work/out" || fail "--dry-run lacks '$words'"
+done
+
 # A race: stopped at many places it ends with the same table, and it drops the same from rows that
 # are all there already.
 race() {
