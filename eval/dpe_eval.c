@@ -9,6 +9,9 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "score") == 0) {
         return eval_score_main(argc - 1, argv + 1);
     }
+    if (argc > 1 && strcmp(argv[1], "data") == 0) {
+        return eval_data_main(argc - 1, argv + 1);
+    }
     struct eval_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
                                   .official = true};
     eval_parse(argc, argv, &args);

@@ -117,6 +117,11 @@ void dpe_source_close(struct dpe_source *source);
  *  task's life. DPE_NO_MEMORY. */
 dpe_status dpe_task_questions(struct dpe_source *source, const struct dpe_tokenizer *tokenizer,
                               struct dpe_task *task, struct dpe_error *err);
+/** What a task of dpe_task_questions asks: sample `index`, freed by the caller, and the prompt's
+ * text without special tokens appended to `prompt` (NULL: not wanted). DPE_USAGE for other tasks.
+ */
+dpe_status dpe_task_sample(const struct dpe_task *task, int64_t index, struct dpe_sample *sample,
+                           struct dpe_text *prompt, struct dpe_error *err);
 /** NIAH as a task of questions; takes the niah over, on failure too. */
 dpe_status dpe_task_niah(const char *name, struct dpe_niah *niah,
                          const struct dpe_tokenizer *tokenizer, struct dpe_task *task,
@@ -182,6 +187,13 @@ struct dpe_suite_options {
     int64_t stride;     /**< ppl: 0 = the first L tokens of a book; ≥ 1 = a window of L slides so
                              far over the book */
     int64_t max_tokens; /**< ppl, sliding: of a book, 0 = all */
+    /* ruler, infinitebench: */
+    const char *tasks;         /**< names of tasks or categories, separated by commas; NULL = all */
+    const char *data;          /**< folder of official JSON lines; ruler without it generates */
+    const char *template_file; /**< NULL = the built-in one */
+    const char *squad, *hotpotqa; /**< ruler, generated: files of questions, NULL = none */
+    const char *scorer;           /**< infinitebench: "official" (NULL too) or "string" */
+    bool skip_bad;                /**< leave out lines of data that are no samples */
 };
 
 /** A task at one length. */
@@ -201,7 +213,8 @@ struct dpe_suite {
     char score[64];  /**< what a score is: "recall of the needles" */
     struct dpe_suite_task *tasks; /**< [n_tasks]: by length, then in the suite's own order */
     size_t n_tasks;
-    int64_t skipped;                /**< books that are too short, at the largest length */
+    int64_t skipped;                /**< books that are too short, at the largest length; lines of
+                                         data that were left out */
     struct dpe_identity parameters; /**< what decides its rows besides model, tokenizer, corpus,
                                          seed and length */
 };

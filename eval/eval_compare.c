@@ -32,6 +32,13 @@ static dpe_status open_suites(struct comparison *comparison, struct dpe_error *e
         .n_depths = (size_t)args->n_depths,
         .stride = args->stride,
         .max_tokens = args->max_tokens,
+        .tasks = args->tasks,
+        .data = args->data,
+        .template_file = args->template_file,
+        .squad = args->squad,
+        .hotpotqa = args->hotpotqa,
+        .scorer = args->scorer,
+        .skip_bad = args->skip_bad,
     };
     dpe_niah_defaults(&options.niah);
     options.niah.special = args->special;
@@ -41,7 +48,10 @@ static dpe_status open_suites(struct comparison *comparison, struct dpe_error *e
         struct dpe_suite *suite = &comparison->suites[i];
         status = dpe_suite_open(args->suites[i], &options, suite, err);
         comparison->n_suites += status == DPE_OK;
-        if (status == DPE_OK && suite->skipped > 0) {
+        if (status == DPE_OK && suite->skipped > 0 && !suite->perplexity) {
+            dpe_log_warning("%s: %lld lines of data are no samples and are left out", suite->name,
+                            (long long)suite->skipped);
+        } else if (status == DPE_OK && suite->skipped > 0) {
             dpe_log_info("%lld books have fewer than %lld tokens and are left out",
                          (long long)suite->skipped,
                          (long long)comparison->lengths[comparison->n_lengths - 1]);
@@ -387,5 +397,8 @@ dpe_status comparison_run(struct comparison *comparison, struct dpe_error *err)
     }
     status = run_rows(comparison, err);
     status = dpe_job_finish(&comparison->job, status, fill, comparison, err);
+    if (status == DPE_OK && comparison->args->predictions != NULL) {
+        status = eval_write_predictions(comparison, err);
+    }
     return status == DPE_OK ? print(comparison, err) : status;
 }

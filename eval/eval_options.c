@@ -304,7 +304,7 @@ static const struct argp ablate_argp = {.options = ablate_table, .parser = parse
 /* -------------------------------------------------------------------------------------- commands
  */
 
-enum { MAX_PIECES = 8 };
+enum { MAX_PIECES = 10 };
 
 struct command {
     const char *name, *doc;
@@ -333,6 +333,32 @@ static const struct command commands[] = {
      "  dpe-eval ppl -m DIR --corpus pg19 -l 4096 --stride 1024 --method rope -o sliding.h5",
      "ppl",
      {{&method_argp, 0, NULL, 0}, {&book_argp, 0, NULL, 0}}},
+    {"ruler",
+     "Compare position methods on the 13 tasks of RULER, generated from your texts or read from "
+     "official data.\v"
+     "Generated samples need --corpus for their essays, qa_1 needs --squad and qa_2 --hotpotqa; "
+     "choose others by --tasks.\n\n"
+     "Example:\n"
+     "  dpe-eval ruler -m DIR --corpus pg19 -l 131072 --squad dev-v2.0.json --hotpotqa "
+     "hotpot_dev_distractor_v1.json --method rope --table detect.h5 -o ruler.h5\n"
+     "  dpe-eval ruler -m DIR --data ruler-131072 -l 131072 --tasks NIAH,vt --method rope -o "
+     "ruler.h5",
+     "ruler",
+     {{&method_argp, 0, NULL, 0},
+      {&eval_chat_argp, 0, NULL, 0},
+      {&eval_benchmark_argp, 0, NULL, 0},
+      {&eval_ruler_argp, 0, NULL, 0}}},
+    {"infinitebench",
+     "Compare position methods on 8 tasks of InfiniteBench, read from its official files. Prompts "
+     "that are too long keep their first and last half.\v"
+     "Example:\n"
+     "  dpe-eval infinitebench -m DIR --data InfiniteBench -l 131072 --method rope --table "
+     "detect.h5 -o infinitebench.h5",
+     "infinitebench",
+     {{&method_argp, 0, NULL, 0},
+      {&eval_chat_argp, 0, NULL, 0},
+      {&eval_benchmark_argp, 0, NULL, 0},
+      {&eval_infinitebench_argp, 0, NULL, 0}}},
     {"compare",
      "Compare position methods on the same samples of one or more suites.\v"
      "Example:\n"
@@ -343,7 +369,10 @@ static const struct command commands[] = {
       {&suite_argp, 0, NULL, 0},
       {&needle_argp, 0, NULL, 0},
       {&depth_argp, 0, NULL, 0},
-      {&book_argp, 0, NULL, 0}}},
+      {&book_argp, 0, NULL, 0},
+      {&eval_benchmark_argp, 0, NULL, 0},
+      {&eval_ruler_argp, 0, NULL, 0},
+      {&eval_infinitebench_argp, 0, NULL, 0}}},
     {"ablate",
      "Vary what a detection found, one thing at a time, beside the model as it is (rope) and every "
      "group at half the trained length (base).\v"
@@ -360,7 +389,10 @@ static const struct command commands[] = {
      {{&ablate_argp, 0, NULL, 0},
       {&suite_argp, 0, NULL, 0},
       {&needle_argp, 0, NULL, 0},
-      {&book_argp, 0, NULL, 0}}},
+      {&book_argp, 0, NULL, 0},
+      {&eval_benchmark_argp, 0, NULL, 0},
+      {&eval_ruler_argp, 0, NULL, 0},
+      {&eval_infinitebench_argp, 0, NULL, 0}}},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -416,6 +448,11 @@ static void refuse_idle(struct argp_state *state, const struct eval_arguments *a
     }
     if (args->max_tokens > 0 && args->stride == 0) {
         argp_error(state, "--max-tokens goes with --stride");
+    }
+    const char *idle =
+        eval_benchmark_idle(args, has_suite(args, "ruler"), has_suite(args, "infinitebench"));
+    if (idle != NULL) {
+        argp_error(state, "%s", idle);
     }
 }
 
@@ -508,11 +545,15 @@ static error_t parse_top(int key, char *arg, struct argp_state *state)
                 return 0;
             }
         }
-        argp_error(state, "'%s' is no command; there are niah, ppl, compare, ablate and score",
-                   arg);
+        argp_error(
+            state,
+            "'%s' is no command; there are niah, ppl, ruler, infinitebench, compare, ablate, score "
+            "and data",
+            arg);
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "a command is missing: niah, ppl, compare, ablate or score");
+        argp_error(state, "a command is missing: niah, ppl, ruler, infinitebench, compare, ablate, "
+                          "score or data");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -543,9 +584,12 @@ void eval_parse(int argc, char **argv, struct eval_arguments *args)
         .doc = "Position methods on the same samples, side by side. Commands:\n\n"
                "  niah           needles in a haystack, or one needle by depth and length\n"
                "  ppl            perplexity of books, their beginnings or a sliding window\n"
+               "  ruler          13 tasks of finding, following, counting and answering\n"
+               "  infinitebench  8 tasks over 100K tokens\n"
                "  compare        any suites, one result\n"
                "  ablate         a detection, varied one thing at a time\n"
-               "  score          predictions made elsewhere, by the rules of their benchmark\n\n"
+               "  score          predictions made elsewhere, by the rules of their benchmark\n"
+               "  data           write the samples of ruler as JSON lines\n\n"
                "dpe-eval COMMAND --help lists its options. A run that was stopped goes on with the "
                "same command; methods, lengths and samples that are added later run alone.\v",
         .help_filter = list_suites,

@@ -33,6 +33,8 @@ struct eval_arguments {
     double depths[EVAL_MAX_DEPTHS]; /**< ascending, distinct */
     int n_depths;
     int64_t stride, max_tokens;
+    const char *tasks, *data, *template_file, *squad, *hotpotqa, *scorer, *predictions;
+    bool skip_bad;
     const char *what, *norms; /**< ablate; its table is methods[0] */
     double values[EVAL_MAX_METHODS];
     int n_values;
@@ -41,6 +43,12 @@ struct eval_arguments {
 /** Parse `dpe-eval COMMAND OPTION…`; ends the process on usage errors and --help. Returns the
  *  command's work. */
 void eval_parse(int argc, char **argv, struct eval_arguments *args);
+
+/** Pieces of the command line for benchmarks; input struct eval_arguments. */
+extern const struct argp eval_chat_argp, eval_benchmark_argp, eval_ruler_argp,
+    eval_infinitebench_argp;
+/** What is wrong with options that would be ignored, NULL: nothing. */
+const char *eval_benchmark_idle(const struct eval_arguments *args, bool ruler, bool infinitebench);
 
 /** A row of a comparison. */
 struct eval_method {
@@ -79,11 +87,17 @@ dpe_status comparison_methods(struct comparison *comparison, struct dpe_error *e
 /** The plans of all methods at all lengths. */
 dpe_status comparison_plans(struct comparison *comparison, struct dpe_error *err);
 
+/** Write what was answered under args->predictions: a folder per method and length, a file per task
+ *  in the format of its benchmark. DPE_CANNOT_CREATE, DPE_IO. */
+dpe_status eval_write_predictions(const struct comparison *comparison, struct dpe_error *err);
+
 /** Print a suite's table: methods by tasks, then intervals and paired differences. */
 void eval_print(const struct dpe_results *results, bool details);
 /** Print a heat map of each method: depths by lengths. */
 void eval_print_grid(const struct dpe_results *results, const double *depths, int n_depths);
 
+/** The sub-command `data`: as eval_score_main. */
+int eval_data_main(int argc, char **argv);
 /** The sub-command `score`: argv[0] is "score", the rest its options. Returns the exit code. */
 int eval_score_main(int argc, char **argv);
 

@@ -295,3 +295,24 @@ dpe_status dpe_task_questions(struct dpe_source *source, const struct dpe_tokeni
     *source = (struct dpe_source){0};
     return DPE_OK;
 }
+
+dpe_status dpe_task_sample(const struct dpe_task *task, int64_t index, struct dpe_sample *sample,
+                           struct dpe_text *prompt, struct dpe_error *err)
+{
+    if (task->close != close_questions) {
+        return dpe_fail(err, DPE_USAGE, "task %s asks no questions", task->name);
+    }
+    const struct questions *questions = task->state;
+    struct dpe_sample made = {0};
+    dpe_status status = questions->source.sample(questions->source.state, index, &made, err);
+    if (status == DPE_OK && prompt != NULL) {
+        status = dpe_tokenizer_decode(questions->tokenizer, made.prompt.ids, made.prompt.n, true,
+                                      prompt, err);
+    }
+    if (status != DPE_OK) {
+        dpe_sample_free(&made);
+        return status;
+    }
+    *sample = made;
+    return DPE_OK;
+}

@@ -16,6 +16,10 @@ static const struct kind kinds[] = {
     {"niah", "needles in a haystack, all values of a key: recall", true, dpe_suite_open_niah},
     {"niah_grid", "one needle, by depth and length: recall", true, dpe_suite_open_grid},
     {"ppl", "perplexity of books", true, dpe_suite_open_ppl},
+    {"ruler", "13 tasks of finding, following, counting and answering, generated or --data", false,
+     dpe_suite_open_ruler},
+    {"infinitebench", "8 tasks over 100K tokens, from official --data", false,
+     dpe_suite_open_infinitebench},
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 

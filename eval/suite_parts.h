@@ -6,6 +6,7 @@
 #define DPE_SUITE_PARTS_H
 
 #include "eval.h"
+#include "official.h"
 
 /** Room for one more task: its label, category, length and n_samples are set, n_samples as asked;
  *  the caller opens `task` under the name that is already in it and calls dpe_suite_keep. NULL when
@@ -23,5 +24,20 @@ dpe_status dpe_suite_open_grid(const struct dpe_suite_options *options, struct d
                                struct dpe_error *err);
 dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dpe_suite *suite,
                               struct dpe_error *err);
+
+dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
+                                struct dpe_error *err);
+dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
+                                        struct dpe_suite *suite, struct dpe_error *err);
+
+/** Whether every name on a comma-separated list is a task's or a category's of the suite (NULL is
+ *  all); DPE_USAGE names one that is not. */
+dpe_status dpe_suite_check_tasks(const char *suite, const char *list, struct dpe_error *err);
+/** Whether a task is on such a list. */
+bool dpe_suite_task_listed(const char *list, const struct dpe_score_task *task);
+/** An official source; its file's hash joins the suite's parameters, lines that were left out are
+ *  counted in suite->skipped. */
+dpe_status dpe_suite_official(const struct dpe_official_options *options, struct dpe_suite *suite,
+                              struct dpe_source *source, struct dpe_error *err);
 
 #endif

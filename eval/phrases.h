@@ -1,0 +1,55 @@
+/**
+ * @file phrases.h
+ * The words of a benchmark's prompts, as data: a JSON object of strings with {placeholders}, and
+ * chat templates. Used inside eval/ only.
+ */
+#ifndef DPE_PHRASES_H
+#define DPE_PHRASES_H
+
+#include "engine.h"
+
+/** What a string of the file must and may hold. */
+struct dpe_phrase_field {
+    const char *name;
+    const char *needed;  /**< placeholder names separated by spaces */
+    const char *allowed; /**< further ones */
+    bool optional;       /**< "" when the file lacks it */
+};
+
+struct dpe_phrases {
+    const struct dpe_phrase_field *fields; /**< borrowed */
+    size_t n;
+    char **text;   /**< [n] in the order of the fields */
+    char hash[65]; /**< SHA-256 of the file's bytes */
+};
+
+/** Compiled-in template files. */
+struct dpe_builtin {
+    const char *name;
+    const unsigned char *bytes;
+    size_t n;
+};
+
+/** Read and check a template file, or `builtin` when `file` is NULL or "". Errors name file, field
+ *  and placeholder (DPE_BAD_DATA). Free with dpe_phrases_free. */
+dpe_status dpe_phrases_open(const char *file, const struct dpe_builtin *builtin,
+                            const struct dpe_phrase_field *fields, size_t n,
+                            struct dpe_phrases *phrases, struct dpe_error *err);
+void dpe_phrases_free(struct dpe_phrases *phrases);
+
+/** What stands for {name}. */
+struct dpe_phrase_value {
+    const char *name, *text;
+};
+/** Append phrase `field` with its placeholders replaced; `values` ends with a NULL name. */
+dpe_status dpe_phrases_fill(const struct dpe_phrases *phrases, size_t field,
+                            const struct dpe_phrase_value *values, struct dpe_text *out,
+                            struct dpe_error *err);
+
+/** Read a chat template, a text file that holds {prompt} once, into what stands before and behind
+ *  (owned by the caller; "" and "" when `file` is NULL). DPE_BAD_DATA names the file. */
+dpe_status dpe_chat_read(const char *file, char **before, char **after, struct dpe_error *err);
+
+extern const struct dpe_builtin dpe_builtin_ruler, dpe_builtin_infinitebench;
+
+#endif

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Benchmarks end to end: generated samples, the same read from files, what was answered, its score.
+
+    benchmarks_check.py BIN_FOLDER SOURCE_FOLDER
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+BIN, SOURCE = sys.argv[1:3]
+sys.path.insert(0, os.path.join(SOURCE, "tests", "golden"))
+import make_scores  # noqa: E402
+
+MODEL = os.path.join(SOURCE, "data", "reference")
+CORPUS = os.path.join(SOURCE, "data", "sample")
+
+
+def run(*arguments, code=0):
+    done = subprocess.run([os.path.join(BIN, "dpe-eval"), *arguments], capture_output=True, text=True)
+    assert done.returncode == code, (arguments, done.returncode, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def lines(path):
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def official(table):
+    """{task: number} of what dpe-eval score prints."""
+    rows = [line.split() for line in table.splitlines()]
+    return {row[0]: float(row[6]) for row in rows if len(row) == 7 and row[0] != "task"}
+
+
+def template(work):
+    """The words of the needle task that the reference model knows."""
+    with open(os.path.join(SOURCE, "eval", "templates", "ruler.json"), encoding="utf-8") as file:
+        words = json.load(file)
+    question, answer = "\nQuestion: What are the numbers of {keys}?\nAnswer:", " The number of {keys}:"
+    words.update(niah_intro="Remember every number named below.\n",
+                 niah_needle="The number of {key}: {value}.",
+                 niah_question_one=question, niah_question_many=question,
+                 niah_answer_one=answer, niah_answer_many=answer)
+    path = os.path.join(work, "words.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(words, file)
+    return path
+
+
+def check_ruler(work):
+    tasks = ["niah_single_1", "niah_multivalue", "fwe"]
+    common = ["-m", MODEL, "-l", "256", "--samples", "6", "--seed", "2", "--tasks", ",".join(tasks)]
+    words = ["--corpus", CORPUS, "--template", template(work)]
+    data, made, read = (os.path.join(work, name) for name in ("data", "made", "read"))
+    methods = ["--method", "rope", "--method", "self-extend"]
+    run("data", *common, *words, "-o", data)
+    assert "--force replaces it" in run("data", *common, *words, "-o", data, code=73)
+    run("ruler", *common, *words, *methods, "--predictions", made, "-o", made + ".h5")
+    run("ruler", *common, "--data", data, *methods, "--predictions", read, "-o", read + ".h5")
+    total = 0.0
+    for method in ("rope-256", "self-extend-256"):
+        scores = official(run("score", "--suite", "ruler", "--predictions", f"{made}/{method}"))
+        for task in tasks:
+            said = lines(f"{made}/{method}/{task}.jsonl")
+            samples = lines(f"{data}/{task}/validation.jsonl")
+            assert said == lines(f"{read}/{method}/{task}.jsonl"), (method, task)
+            for answer, sample in zip(said, samples, strict=True):
+                for field in ("index", "input", "outputs", "length"):
+                    assert answer[field] == sample[field], (method, task, field)
+            mean = sum(make_scores.ruler(a["pred"], a["outputs"], True) for a in said) / len(said)
+            assert scores[task] == round(mean * 100, 2), (method, task, scores[task], mean)
+            total += mean
+    assert total > 0.0  # else nothing was compared
+
+
+def check_infinitebench(work):
+    """A folder of our own in the official format; the scores of what was said, by both sets."""
+    folder = os.path.join(work, "ib")
+    os.mkdir(folder)
+    options = ["alpha", "beta", "gamma", "delta"]
+    data = {
+        "longbook_qa_eng": {"input": "Who came?", "answer": ["the miller", "Silas"]},
+        "longbook_choice_eng": {"input": "Which?", "answer": ["beta"], "options": options},
+        "longdialogue_qa_eng": {"input": "", "answer": ["SILAS", "MILLER"]},
+        "passkey": {"input": "What is the pass key?", "answer": ["71432"]},
+        "number_string": {"input": "What are the digits?", "answer": ["3000077442"]},
+        "kv_retrieval": {"input": "The value of 5e6b?", "answer": ["f1ec"]},
+        "code_debug": {"input": "", "answer": ["gamma"], "options": options},
+        "math_find": {"input": "The largest number?", "answer": [88]},
+    }
+    for task, sample in data.items():
+        with open(f"{folder}/{task}.jsonl", "w", encoding="utf-8") as file:
+            for i in range(3):
+                text = " ".join(f"Silas said {n}." for n in range(40 * i + 5))
+                file.write(json.dumps({"id": i, "context": text, **sample}) + "\n")
+    for scorer in ("official", "string"):
+        said = os.path.join(work, "said-" + scorer)
+        run("infinitebench", "-m", MODEL, "-l", "256", "--data", folder, "--method", "rope", "--scorer", scorer,
+            "--predictions", said, "-o", said + ".h5")
+        # The model may end its answer at once.
+        table = run("score", "--suite", "infinitebench", "--scorer", scorer, "--predictions", f"{said}/rope-256",
+                    "--skip-bad")
+        scores = official(table)
+        for task, sample in data.items():
+            answers = lines(f"{said}/rope-256/{task}.jsonl")
+            assert [a["id"] for a in answers] == [0, 1, 2]
+            mean = 0.0
+            for answer in answers:
+                truth = answer["ground_truth"]
+                wanted = sample["answer"]
+                if "options" in sample:
+                    wanted = [wanted[0], "ABCD"[options.index(wanted[0])]]
+                assert truth == wanted or [truth] == wanted, (task, truth)
+                truth = truth if isinstance(truth, list) else [truth]
+                rule = make_scores.RULES["infinitebench", task, scorer]
+                mean += rule(answer["prediction"], truth)
+            assert abs(scores[task] - mean / 3) < 1e-12, (task, scores[task], mean / 3)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as work:
+        check_ruler(work)
+        check_infinitebench(work)
+
+
+if __name__ == "__main__":
+    main()
