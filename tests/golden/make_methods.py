@@ -182,6 +182,7 @@ def methods():
     yield Method("dca:chunk=18,local=5,official=0", rel=dca(18, 5))
     yield Method("dca:chunk=16,local=3,official=1", rel=dca(16, 3), a=0.05 * math.log(S) + 1.0)
     yield Method("dca:chunk=10,local=0,official=0", rel=dca(10, 0))
+    yield Method("dca:chunk=14,local=8,official=0", rel=dca(14, 8))  # 2P - 1 below the chunk
     yield Method("string:shift=26,window=5,official=0", rel=np.where(D < 26, D, D - 26 + 5))
     yield Method("string:shift=17,window=3,official=1", rel=np.where(D < 17, D, D - 17 + 3),
                  a=0.1 * math.log(2.0) + 1.0)
