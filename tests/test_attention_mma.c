@@ -251,6 +251,48 @@ static void passes_merge(void **state)
     flash_case_free(&part[1]);
 }
 
+/* Few queries over many keys, in parts; some parts have nothing to do. */
+static void parts_combine(void **state)
+{
+    static const int64_t dims[] = {64, 96, 128, 256};
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        const struct flash_shape shape = {
+            .dtype = i % 3 == 0 ? DPE_F16 : DPE_BF16,
+            .n_heads = 2,
+            .n_kv_heads = 1 + i % 2,
+            .head_dim = dims[i % 4],
+            .start = i == 4 ? 30 : 300 - 40 * i, /* its first rows see nothing */
+            .rows = i == 4 ? 40 : 1 + 5 * i,
+            .seed = 180 + (uint64_t)i,
+        };
+        struct dpe_plan plan;
+        struct dpe_error err = {0};
+        const struct dpe_config config = config_of(&shape);
+        struct dpe_tile_shape tile = dpe_attention_mma_shape(shape.head_dim);
+        plan_case_make(i == 4 ? 11 : i, 50, &config, &plan);
+        struct flash_case c = flash_case_make(&shape, plan, tile);
+        int32_t parts = 2 + 3 * i;
+        int64_t n = parts * shape.rows * shape.n_heads * (shape.head_dim + 1);
+        assert_int_equal(dpe_walk_split(&c.walk, shape.rows, tile.keys, parts, &err), DPE_OK);
+        c.call.blocks = c.walk.blocks;
+        c.call.segments = c.walk.segments;
+        c.call.n_blocks = c.walk.n_blocks;
+        c.call.parts = parts;
+        assert_int_not_equal(dpe_attention_mma(&c.call, NULL), 0); /* no room for the parts */
+        c.call.partial = flash_memory(n, sizeof(float));
+        emulate_set_seed(shape.seed);
+        launch(&c);
+        flash_case_check(&c, "parts");
+        free(c.call.partial);
+        flash_case_free(&c);
+    }
+    /* 32 heads, one block of 2048 tiles, 132 multiprocessors. */
+    assert_int_equal(dpe_attention_mma_parts(1, 2048, 32, 132), 8);
+    assert_int_equal(dpe_attention_mma_parts(1, 20, 32, 132), 2);
+    assert_int_equal(dpe_attention_mma_parts(64, 2048, 32, 132), 1);
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -285,6 +327,7 @@ int main(void)
         cmocka_unit_test(same_bits_in_any_order),
         cmocka_unit_test(a_nan_stays_in_its_row),
         cmocka_unit_test(passes_merge),
+        cmocka_unit_test(parts_combine),
         cmocka_unit_test(refuses),
         cmocka_unit_test(no_bank_conflicts),
     };

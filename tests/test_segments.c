@@ -28,6 +28,7 @@ struct scene {
     struct dpe_turned_copies q, k;
     struct dpe_tile_shape shape;
     int64_t start, rows;
+    int32_t parts; /* 0: not split */
     struct dpe_walk walk;
     uint8_t *seen; /* [rows][start + rows]: 1 + band */
     int64_t full_tiles;
@@ -69,7 +70,7 @@ static void visit(struct scene *s, const struct dpe_query_block *block,
 {
     int64_t m = block->query + r;
     int64_t keys = s->start + s->rows;
-    uint8_t *seen = &s->seen[(block->row + r) * keys + n];
+    uint8_t *seen = &s->seen[(block->row % s->rows + r) * keys + n];
     assert_int_equal(*seen, 0);
     *seen = (uint8_t)(1 + segment->band);
     assert_int_equal(dpe_plan_band(&s->plan, m, n), segment->band);
@@ -109,7 +110,7 @@ static void walk_tile(struct scene *s, const struct dpe_query_block *block,
 static void walk_block(struct scene *s, const struct dpe_query_block *block, struct dpe_rng *rng)
 {
     assert_true(block->rows >= 1 && block->rows <= s->shape.rows);
-    assert_int_equal(block->query, s->start + block->row);
+    assert_int_equal(block->query, s->start + block->row % s->rows);
     int64_t tiles = 0;
     const struct dpe_segment *list = &s->walk.segments[block->first_segment];
     for (int32_t i = 0; i < block->n_segments; i++) {
@@ -133,6 +134,11 @@ static void run_scene(struct scene *s, struct dpe_rng *rng)
     s->k = dpe_turned_find(&s->plan, &s->rotation, true);
     assert_int_equal(
         dpe_walk_make(&s->plan, &s->q, &s->k, s->shape, s->start, s->rows, &s->walk, &err), DPE_OK);
+    int64_t tiles = s->walk.n_tiles;
+    if (s->parts > 0) {
+        assert_int_equal(dpe_walk_split(&s->walk, s->rows, s->shape.keys, s->parts, &err), DPE_OK);
+    }
+    assert_int_equal(s->walk.n_tiles, tiles);
     s->seen = dpe_alloc_zero((size_t)(s->rows * keys), 1);
     assert_non_null(s->seen);
     int64_t rows = 0;
@@ -142,7 +148,7 @@ static void run_scene(struct scene *s, struct dpe_rng *rng)
         walk_block(s, block, rng);
         rows += block->rows;
     }
-    assert_int_equal(rows, s->rows);
+    assert_int_equal(rows, s->rows * (s->parts > 0 ? s->parts : 1));
     for (int64_t r = 0; r < s->rows; r++) {
         for (int64_t n = 0; n < keys; n++) {
             assert_int_equal(s->seen[r * keys + n], 1 + dpe_plan_band(&s->plan, s->start + r, n));
@@ -183,6 +189,7 @@ static void every_pair_once(void **state)
         plan_case_make(i % PLAN_CASES, draw_window(&rng, s.shape), &config, &s.plan);
         s.start = dpe_rng_below(&rng, 3) == 0 ? 0 : dpe_rng_below(&rng, 200);
         s.rows = 1 + dpe_rng_below(&rng, 150);
+        s.parts = i % 3 == 0 ? 1 + (int32_t)dpe_rng_below(&rng, 9) : 0;
         assert_int_equal(dpe_rotation_make(&s.plan, s.start + s.rows, 1, &s.rotation, &err),
                          DPE_OK);
         run_scene(&s, &rng);
@@ -287,6 +294,33 @@ static void second_band_is_cheap(void **state)
     assert_true(tiles[1] <= tiles[0] + 2 * (64 - 8));
 }
 
+/* Parts of a block have as many tiles as each other, and their results have rows of their own. */
+static void parts_are_equal(void **state)
+{
+    (void)state;
+    enum { PARTS = 7, ROWS = 40 };
+    struct dpe_error err = {0};
+    struct dpe_plan plan;
+    struct dpe_rotation rotation = {.q_table = {0, 1}, .k_table = {0, 1}};
+    plan_case_make(1, 1024, &config, &plan);
+    struct dpe_turned_copies q = dpe_turned_find(&plan, &rotation, false);
+    struct dpe_walk walk;
+    const struct dpe_tile_shape shape = {64, 64};
+    assert_int_equal(dpe_walk_make(&plan, &q, &q, shape, 9000, ROWS, &walk, &err), DPE_OK);
+    int64_t tiles = walk.n_tiles;
+    assert_int_equal(dpe_walk_split(&walk, ROWS, shape.keys, PARTS, &err), DPE_OK);
+    assert_int_equal(walk.n_blocks, PARTS);
+    uint32_t seen = 0;
+    for (int i = 0; i < PARTS; i++) {
+        assert_in_range(walk.blocks[i].n_tiles, tiles / PARTS, tiles / PARTS + 1);
+        assert_int_equal(walk.blocks[i].row % ROWS, 0);
+        seen |= 1U << walk.blocks[i].row / ROWS;
+    }
+    assert_int_equal(seen, (1U << PARTS) - 1);
+    dpe_walk_free(&walk);
+    dpe_plan_free(&plan);
+}
+
 /* Long contexts: nothing but arithmetic, in 64 bits. */
 static void far_out(void **state)
 {
@@ -316,7 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_once),   cmocka_unit_test(random_bands),
         cmocka_unit_test(copies_are_shared), cmocka_unit_test(second_band_is_cheap),
-        cmocka_unit_test(far_out),
+        cmocka_unit_test(far_out),           cmocka_unit_test(parts_are_equal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

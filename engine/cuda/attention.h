@@ -41,6 +41,10 @@ struct dpe_flash {
     const struct dpe_query_block *blocks; /**< dpe_walk.blocks and segments */
     const struct dpe_segment *segments;
     int64_t n_blocks;
+    /** dpe_attention_mma only: parts of a split walk (0 or 1: it is not split), and room for their
+     *  results, parts · rows · n_heads · (head_dim + 1) floats. */
+    int32_t parts;
+    float *partial;
     float scale;        /**< logit_factor / √head_dim, > 0 */
     float log_n_length; /**< 0: off */
 };
@@ -48,6 +52,11 @@ struct dpe_flash {
 /** Tiles of the mma.sync kernel for a head dimension; rows 0 when it has no kernel for that one
  *  (64, 96, 128 and 256 have). */
 struct dpe_tile_shape dpe_attention_mma_shape(int64_t head_dim);
+/** In how many parts to split a walk of `n_blocks` blocks, the longest of `longest` tiles, so that
+ *  the device is busy: 1 when it is anyway. With it `partial` is never larger than about
+ *  2 · multiprocessors · 128 · (head_dim + 1) floats. */
+int32_t dpe_attention_mma_parts(int64_t n_blocks, int64_t longest, int64_t n_heads,
+                                int multiprocessors);
 /** mma.sync with fp32 accumulators, sm_80 and later. The walk was made for the shape above.
  *  Asynchronous on `stream` (a cudaStream_t); the CUDA error code of the launch, 0 = launched,
  *  cudaErrorInvalidValue when there is no kernel for that dtype and head_dim. */

@@ -75,6 +75,7 @@ struct loader {
 /* What all threads of a block share, at the start of shared memory: there it costs no registers. */
 struct common {
     dpe_query_block block;
+    int64_t query_row; /* of Q; block.row is that of the results */
     int head, kv_head;
     float factor[128]; /* by row: base-2 logit of a dot product */
 };
@@ -154,7 +155,7 @@ __device__ __forceinline__ void copy_queries(const place<T, D> &at, int copy)
     using size = tiles<D>;
     const unsigned char *from =
         thread_source(at, at.call->q[copy], at.item->head, at.call->q_head_stride);
-    copy_some<T, D, size::rows / size::pass>(at, from + at.item->block.row * size::row_bytes, at.q,
+    copy_some<T, D, size::rows / size::pass>(at, from + at.item->query_row * size::row_bytes, at.q,
                                              0, at.item->block.rows);
 }
 
@@ -560,41 +561,72 @@ __device__ __forceinline__ void walk_segments(const place<T, D> &at, walker<D> &
 
 /* ------------------------------------------------------------------------------------- results */
 
-/* o / sum through the warp's own rows of the query tile, which no one reads any more, so that
- * stores are whole lines. */
-template <class T, int D>
-__device__ __forceinline__ void store_rows(const place<T, D> &at, const walker<D> &walk,
-                                           float (&o)[tiles<D>::mt][D / 8][4],
-                                           unsigned char *shared)
+/* Sum over the lanes of a row. */
+__device__ __forceinline__ float quad_sum(float sum)
 {
-    using size = tiles<D>;
+    sum += __shfl_xor_sync(0xffffffffU, sum, 1);
+    return sum + __shfl_xor_sync(0xffffffffU, sum, 2);
+}
+
+/* Of base-2 logits whose 2^(… − top) sum up to `sum`; −∞ without a key. */
+__device__ __forceinline__ float natural_lse(float top, float sum)
+{
+    return (top + log2f(sum)) * 0.693147180559945F;
+}
+
+/* Log-sum-exp of the parts [parts · rows][n_heads], behind their outputs. */
+__device__ __forceinline__ float *partial_lse(const dpe_flash *call)
+{
+    return call->partial + call->parts * call->rows * call->n_heads * call->head_dim;
+}
+
+/* o / sum of a part of the keys to global memory as floats; else, as the dtype, to the warp's own
+ * rows of the query tile, which no one reads any more. */
+template <class T, int D>
+__device__ __forceinline__ void store_lanes(const place<T, D> &at, const walker<D> &walk,
+                                            const float (&o)[tiles<D>::mt][D / 8][4],
+                                            unsigned char *shared, bool part)
+{
     const dpe_flash *call = at.call;
-    int lane = at.thread % 32;
-    int warp_row = at.thread / 32 * 16 * size::mt;
-    int row = lane_row<D>();
+    float *lse = part ? partial_lse(call) : call->lse;
+    int column = at.thread % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < size::mt; i++) {
+    for (int i = 0; i < tiles<D>::mt; i++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            int r = row + 16 * i + 8 * h;
-            float sum = walk.state.sum[i][h];
-            sum += __shfl_xor_sync(0xffffffffU, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffU, sum, 2);
+            int r = lane_row<D>() + 16 * i + 8 * h;
+            bool inside = r < at.item->block.rows;
+            int64_t row = (at.item->block.row + r) * call->n_heads + at.item->head;
+            float sum = quad_sum(walk.state.sum[i][h]);
             float by = sum == 0.0F ? 0.0F : 1.0F / sum;
+            float *to = call->partial + row * D + column;
 #pragma unroll
             for (int j = 0; j < D / 8; j++) {
-                uint32_t *to = reinterpret_cast<uint32_t *>(shared + swizzled<D>(r, j));
-                to[lane % 4] = pack(T{}, o[i][j][2 * h] * by, o[i][j][2 * h + 1] * by);
+                float low = o[i][j][2 * h] * by;
+                float high = o[i][j][2 * h + 1] * by;
+                if (!part) {
+                    uint32_t *two = reinterpret_cast<uint32_t *>(shared + swizzled<D>(r, j));
+                    two[at.thread % 4] = pack(T{}, low, high);
+                } else if (inside) {
+                    to[8 * j] = low;
+                    to[8 * j + 1] = high;
+                }
             }
-            if (call->lse != NULL && lane % 4 == 0 && r < at.item->block.rows) {
-                call->lse[(at.item->block.row + r) * call->n_heads + at.item->head] =
-                    (walk.state.top[i][h] + log2f(sum)) * 0.693147180559945F;
+            if (lse != NULL && column == 0 && inside) {
+                lse[row] = natural_lse(walk.state.top[i][h], sum);
             }
         }
     }
-    __syncwarp();
+}
+
+/* The warp's rows from the query tile to global memory, whole lines at a time. */
+template <class T, int D>
+__device__ __forceinline__ void store_rows(const place<T, D> &at, const unsigned char *shared)
+{
+    const dpe_flash *call = at.call;
     uint4 *out = static_cast<uint4 *>(call->out);
-    for (int i = lane; i < 16 * size::mt * (D / 8); i += 32) {
+    int warp_row = at.thread / 32 * 16 * tiles<D>::mt;
+    for (int i = at.thread % 32; i < 16 * tiles<D>::mt * (D / 8); i += 32) {
         int r = warp_row + i / (D / 8);
         int c = i % (D / 8);
         if (r < at.item->block.rows) {
@@ -623,6 +655,7 @@ __device__ __forceinline__ void prepare(const dpe_flash &call, common *item, int
     item->factor[thread] = logit_factor(&call, block->query + thread);
     if (thread == 0) {
         item->block = *block;
+        item->query_row = block->row % call.rows;
         item->head = static_cast<int>(head);
         item->kv_head = static_cast<int>(head / (heads / static_cast<unsigned>(call.n_kv_heads)));
     }
@@ -668,15 +701,54 @@ __global__ void __launch_bounds__(128, 2) attention_mma(const __grid_constant__ 
     if (at.item->block.n_segments > 0) {
         walk_segments(at, walk, o);
     }
-    store_rows(at, walk, o, shared + size::header_bytes);
+    store_lanes(at, walk, o, shared + size::header_bytes, call.parts > 1);
+    __syncwarp();
+    if (call.parts <= 1) {
+        store_rows(at, shared + size::header_bytes);
+    }
+}
+
+/* The parts of a row of one head together; grid: rows · heads, block: one warp. */
+template <class T> __global__ void attention_combine(const __grid_constant__ dpe_flash call)
+{
+    int64_t row = blockIdx.x;
+    int64_t stride = call.rows * call.n_heads;
+    const float *lse = partial_lse(&call) + row;
+    const float *o = call.partial + row * call.head_dim;
+    float top = -INFINITY;
+    float sum = 0.0F;
+    for (int p = 0; p < call.parts; p++) {
+        float part = lse[p * stride];
+        top = part > top || part != part ? part : top; /* a NaN stays one */
+    }
+    float from = top == -INFINITY ? 0.0F : top;
+    for (int p = 0; p < call.parts; p++) {
+        sum += expf(lse[p * stride] - from);
+    }
+    float by = sum == 0.0F ? 0.0F : 1.0F / sum;
+    for (int64_t j = threadIdx.x; j < call.head_dim; j += 32) {
+        float mixed = 0.0F;
+        for (int p = 0; p < call.parts; p++) {
+            mixed += expf(lse[p * stride] - from) * o[p * stride * call.head_dim + j];
+        }
+        static_cast<T *>(call.out)[row * call.head_dim + j] = dpe_round<T>(mixed * by);
+    }
+    if (call.lse != NULL && threadIdx.x == 0) {
+        call.lse[row] = top + logf(sum);
+    }
 }
 
 template <class T, int D> int launch(const dpe_flash *call, void *stream)
 {
     using size = tiles<D>;
     dim3 grid(static_cast<unsigned>(call->n_blocks * call->n_heads));
-    return dpe_launch(attention_mma<T, D>, grid, dim3(size::threads), size::shared_bytes, stream,
-                      *call);
+    int error = dpe_launch(attention_mma<T, D>, grid, dim3(size::threads), size::shared_bytes,
+                           stream, *call);
+    if (error == 0 && call->parts > 1) {
+        dim3 rows(static_cast<unsigned>(call->rows * call->n_heads));
+        error = dpe_launch(attention_combine<T>, rows, dim3(32), 0, stream, *call);
+    }
+    return error;
 }
 
 template <int D> int launch_dtype(const dpe_flash *call, void *stream)
@@ -708,11 +780,20 @@ extern "C" struct dpe_tile_shape dpe_attention_mma_shape(int64_t head_dim)
     }
 }
 
+extern "C" int32_t dpe_attention_mma_parts(int64_t n_blocks, int64_t longest, int64_t n_heads,
+                                           int multiprocessors)
+{
+    /* Two blocks live on a multiprocessor; a part of fewer than 8 tiles is not worth its start. */
+    int64_t parts = 2 * static_cast<int64_t>(multiprocessors) / (n_blocks * n_heads);
+    parts = parts < longest / 8 ? parts : longest / 8;
+    return static_cast<int32_t>(parts < 1 ? 1 : parts);
+}
+
 extern "C" int dpe_attention_mma(const struct dpe_flash *call, void *stream)
 {
     static const int invalid = 1; /* cudaErrorInvalidValue */
     if ((call->dtype != DPE_BF16 && call->dtype != DPE_F16) || call->n_blocks < 1 ||
-        call->n_blocks > INT32_MAX / call->n_heads) {
+        call->n_blocks > INT32_MAX / call->n_heads || (call->parts > 1 && call->partial == NULL)) {
         return invalid;
     }
     switch (call->head_dim) {

@@ -307,7 +307,7 @@ static int more_tiles_first(const void *left, const void *right)
     if (a->n_tiles != b->n_tiles) {
         return a->n_tiles > b->n_tiles ? -1 : 1;
     }
-    return a->query < b->query ? -1 : a->query > b->query;
+    return a->row < b->row ? -1 : a->row > b->row;
 }
 
 static dpe_status check_request(const struct dpe_plan *plan, struct dpe_tile_shape shape,
@@ -364,4 +364,82 @@ void dpe_walk_free(struct dpe_walk *walk)
     free(walk->blocks);
     free(walk->segments);
     memset(walk, 0, sizeof *walk);
+}
+
+/* ---------------------------------------------------------------------------------- splitting */
+
+/* Tiles first … end−1 of a segment as a segment. */
+static struct dpe_segment cut_segment(const struct dpe_segment *segment, int32_t keys,
+                                      int32_t first, int32_t end)
+{
+    struct dpe_segment cut = *segment;
+    int64_t bottom = segment->end - (int64_t)end * keys;
+    cut.end = segment->end - (int64_t)first * keys;
+    cut.first = larger(segment->first, bottom);
+    cut.n_tiles = end - first;
+    int64_t full_first = larger(segment->full_first, first);
+    int64_t full_end = smaller(segment->full_end, end);
+    bool full = full_first < full_end;
+    cut.full_first = full ? (int32_t)(full_first - first) : 0;
+    cut.full_end = full ? (int32_t)(full_end - first) : 0;
+    return cut;
+}
+
+/* The tiles first … end−1 of a block, counted through its segments, as a block. */
+static bool add_part(struct builder *builder, const struct dpe_walk *from,
+                     struct dpe_query_block block, int32_t first, int32_t end)
+{
+    struct dpe_walk *walk = builder->walk;
+    const struct dpe_segment *segments = from->segments + block.first_segment;
+    int32_t n_segments = block.n_segments;
+    void *list = walk->blocks;
+    if (!grow(&list, walk->n_blocks, &builder->blocks_room, sizeof *walk->blocks)) {
+        return false;
+    }
+    walk->blocks = list;
+    block.first_segment = (int32_t)walk->n_segments;
+    block.n_segments = block.n_tiles = 0;
+    int32_t before = 0;
+    for (int32_t i = 0; i < n_segments; i++) {
+        int64_t lo = larger(first - before, 0);
+        int64_t hi = smaller(end - before, segments[i].n_tiles);
+        if (lo < hi) {
+            struct dpe_segment cut =
+                cut_segment(&segments[i], builder->shape.keys, (int32_t)lo, (int32_t)hi);
+            if (!add_segment(builder, &block, &cut)) {
+                return false;
+            }
+        }
+        before += segments[i].n_tiles;
+    }
+    walk->n_tiles += block.n_tiles;
+    walk->blocks[walk->n_blocks++] = block;
+    return walk->n_segments <= INT32_MAX - 1;
+}
+
+dpe_status dpe_walk_split(struct dpe_walk *walk, int64_t rows, int32_t keys, int32_t parts,
+                          struct dpe_error *err)
+{
+    struct dpe_walk split = {.n_blocks = 0};
+    struct builder builder = {.shape = {.keys = keys}, .walk = &split};
+    for (int64_t i = 0; i < walk->n_blocks; i++) {
+        for (int32_t p = 0; p < parts; p++) {
+            struct dpe_query_block block = walk->blocks[i];
+            int64_t n = block.n_tiles;
+            block.row += p * rows;
+            if (!add_part(&builder, walk, block, (int32_t)(n * p / parts),
+                          (int32_t)(n * (p + 1) / parts))) {
+                dpe_walk_free(&split);
+                return dpe_fail(err, DPE_NO_MEMORY,
+                                "attention walk: out of memory for %d parts of %lld blocks",
+                                (int)parts, (long long)walk->n_blocks);
+            }
+        }
+    }
+    memcpy(split.k_first, walk->k_first, sizeof split.k_first);
+    memcpy(split.k_end, walk->k_end, sizeof split.k_end);
+    qsort(split.blocks, (size_t)split.n_blocks, sizeof *split.blocks, more_tiles_first);
+    dpe_walk_free(walk);
+    *walk = split;
+    return DPE_OK;
 }

@@ -61,8 +61,9 @@ struct dpe_segment {
 /** Consecutive query rows that one thread block works on. 32 bytes. */
 struct dpe_query_block {
     int64_t query; /**< position of its first row */
-    int64_t row;   /**< its first row among those of the call: query − start */
-    int32_t rows;  /**< 1 … shape.rows */
+    int64_t row; /**< its first row among those of the call: query − start; part p of a split walk
+                      has p · rows of the call added */
+    int32_t rows;                      /**< 1 … shape.rows */
     int32_t first_segment, n_segments; /**< n_segments 0: no row sees any key */
     int32_t n_tiles;                   /**< of all its segments */
 };
@@ -87,6 +88,13 @@ dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_turned_co
                          const struct dpe_turned_copies *k, struct dpe_tile_shape shape,
                          int64_t start, int64_t rows, struct dpe_walk *walk, struct dpe_error *err);
 void dpe_walk_free(struct dpe_walk *walk);
+
+/** Cut every block into `parts` ≥ 1 blocks with about as many tiles each (possibly none), so that
+ *  few queries over many keys occupy a whole device; their results are put together by log-sum-exp.
+ *  `rows` as at dpe_walk_make, `keys` the tile shape's. The walk is exchanged, or on DPE_NO_MEMORY
+ *  left as it is; splitting one that is split already is not meant. */
+dpe_status dpe_walk_split(struct dpe_walk *walk, int64_t rows, int32_t keys, int32_t parts,
+                          struct dpe_error *err);
 
 #ifdef __CUDACC__
 #define DPE_HOST_DEVICE __host__ __device__
