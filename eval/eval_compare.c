@@ -241,7 +241,10 @@ static dpe_status start(struct comparison *comparison, struct dpe_error *err)
         const struct dpe_suite *suite = &comparison->suites[i];
         size_t used = strlen(suites);
         snprintf(suites + used, sizeof suites - used, "%s%s", i == 0 ? "" : ",", suite->name);
-        for (size_t k = 0; k < suite->parameters.n && n < MAX_FIELDS; k++, n++) {
+        if (suite->parameters.n > MAX_FIELDS - n) {
+            return dpe_fail(err, DPE_INTERNAL, "suites have more than %d parameters", MAX_FIELDS);
+        }
+        for (size_t k = 0; k < suite->parameters.n; k++, n++) {
             snprintf(names[n], sizeof names[n], "%s_%s", suite->name,
                      suite->parameters.fields[k].name);
             own[n][0] = names[n];

@@ -32,7 +32,7 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Numbers separated by commas, sorted, each once; the unit K and M for lengths are not taken. */
+/* Numbers separated by commas; sorted, each once. */
 static int parse_list(struct argp_state *state, const char *option, const char *text, double low,
                       double high, bool whole, double *values, int size)
 {

@@ -40,8 +40,7 @@ struct eval_arguments {
     int n_values;
 };
 
-/** Parse `dpe-eval COMMAND OPTION…`; ends the process on usage errors and --help. Returns the
- *  command's work. */
+/** Parse `dpe-eval COMMAND OPTION…`; ends the process on usage errors and --help. */
 void eval_parse(int argc, char **argv, struct eval_arguments *args);
 
 /** Pieces of the command line for benchmarks; input struct eval_arguments. */
