@@ -19,7 +19,6 @@ struct sweep {
     int64_t *best;                /* [groups] */
     bool sweeping, complete;
     const struct dpe_work *work; /* at work */
-    struct ahead ahead;
 };
 
 /* A list of rows: every plan on these samples. */
@@ -122,13 +121,22 @@ static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error 
     return status == DPE_OK ? dpe_detect_write(sweep->report, sweep->complete, table, err) : status;
 }
 
-static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
-                           struct dpe_row *row, struct dpe_error *err)
+static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
+                            struct dpe_session *session, struct dpe_row *rows,
+                            struct dpe_error *err)
 {
-    struct sweep *sweep = user;
-    (void)session; /* the job's */
-    return ahead_row(&sweep->ahead, sweep->work, &sweep->inputs->job, &sweep->tasks[item->task],
-                     item, row, err);
+    const struct sweep *sweep = user;
+    int64_t *samples = dpe_alloc((size_t)n, sizeof *samples);
+    if (samples == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        samples[i] = items[i].sample;
+    }
+    dpe_status status = dpe_task_rows(&sweep->tasks[items->task], session,
+                                      sweep->work->keys[items->plan], samples, n, rows, err);
+    free(samples);
+    return status;
 }
 
 /* Rounds of a few samples over all tasks and plans: a sweep that stops early has seen every plan
@@ -174,7 +182,7 @@ static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, stru
         .n_items = fill_items(stage, inputs_per_round(sweep->inputs), items),
         .capacity = sweep->inputs->args->job.length,
         .user = sweep,
-        .row = make_row,
+        .rows = make_rows,
         .seen = add_to_best,
         .line = live_line,
         .fill = fill_table,
@@ -441,6 +449,5 @@ dpe_status detect_run(struct detect_inputs *inputs, struct dpe_detect_report *re
     free(sweep.sum);
     free(sweep.weight);
     free(sweep.best);
-    ahead_free(&sweep.ahead);
     return status;
 }

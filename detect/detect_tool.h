@@ -61,22 +61,6 @@ int64_t inputs_per_round(const struct detect_inputs *inputs);
 /** Empty report of these inputs. */
 void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report);
 
-/** Rows that were made together and wait for their turn. Zero-initialise. */
-struct ahead {
-    const struct dpe_work *work; /**< the list they are of */
-    struct dpe_item *items;      /**< [batch] */
-    int64_t *samples;            /**< [batch] */
-    struct dpe_row *rows;        /**< [batch]; next … n−1 are owned */
-    int64_t next, n;
-};
-/** The row of an item of the list `work`: one that waits, or made now together with those of the
- *  same plan behind it that the run lacks, as many as the job's batch. The session is under the
- *  item's plan. For lists that are run in their order (one process). */
-dpe_status ahead_row(struct ahead *ahead, const struct dpe_work *work, const struct dpe_job *job,
-                     const struct dpe_task *task, const struct dpe_item *item, struct dpe_row *row,
-                     struct dpe_error *err);
-void ahead_free(struct ahead *ahead);
-
 /** Sweep, validate, write the table; fills `report`. */
 dpe_status detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
                       struct dpe_error *err);

@@ -219,7 +219,7 @@ static dpe_status make_session(const struct run *run, int64_t capacity,
     status = dpe_session_create(run->model, &plan, &options, session, err);
     dpe_plan_free(&plan);
     if (status == DPE_OK) {
-        dpe_session_set_tap(*session, dpe_signals_tap, NULL);
+        dpe_session_set_poll(*session, dpe_signals_poll, NULL);
     }
     return status;
 }

@@ -427,6 +427,10 @@ void dpe_session_destroy(struct dpe_session *session);
 dpe_status dpe_session_set_plan(struct dpe_session *session, const struct dpe_plan *plan,
                                 struct dpe_error *err);
 void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user);
+/** Asked before every layer of every chunk or token, NULL = nobody; anything but DPE_OK stops the
+ *  call with that status. It costs nothing besides itself, where a tap has q and k brought along. */
+typedef dpe_status (*dpe_poll)(void *user, struct dpe_error *err);
+void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user);
 
 /** Tokens of the (first) sequence in the cache. */
 int64_t dpe_session_length(const struct dpe_session *session);

@@ -132,7 +132,11 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
         /* Behind the last layer's keys and values only the wanted rows matter. */
         int64_t first = layer == c->n_layers - 1 ? rows - wanted : 0;
         int64_t first_q = s->tap != NULL ? 0 : first;
-        dpe_status status = ops->begin_layer(b, layer, rows, err);
+        dpe_status status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
+        if (status != DPE_OK) {
+            return status;
+        }
+        status = ops->begin_layer(b, layer, rows, err);
         if (status != DPE_OK) {
             return status;
         }

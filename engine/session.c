@@ -329,6 +329,12 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     return status;
 }
 
+void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user)
+{
+    session->poll = poll;
+    session->poll_user = user;
+}
+
 void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user)
 {
     session->tap = tap;

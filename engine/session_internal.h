@@ -53,6 +53,8 @@ struct dpe_session {
     float *tap_q, *tap_k;       /**< host copies for the tap */
     dpe_tap tap;
     void *tap_user;
+    dpe_poll poll;
+    void *poll_user;
 };
 
 /** One branch again, of the first `keep` tokens. */

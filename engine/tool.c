@@ -59,6 +59,8 @@ static const struct argp_option output_table[] = {
 /* Quiet and JSON hold for the whole process, as stderr does. */
 static struct {
     const char *name; /* of the tool, before warnings and errors */
+    char ranked[64];  /* the same with the rank */
+    int rank;
     bool quiet, json;
     bool live;        /* a live line stands on the terminal */
     double last_time; /* of the last progress print */
@@ -233,9 +235,25 @@ dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, 
     return status;
 }
 
+void dpe_tool_set_rank(int rank)
+{
+    talk.rank = rank;
+    if (rank > 0) {
+        talk.quiet = true;
+        snprintf(talk.ranked, sizeof talk.ranked, "%s[%d]", talk.name, rank);
+        talk.name = talk.ranked;
+        if (freopen("/dev/null", "w", stdout) == NULL) {
+            dpe_log_warning("standard output cannot be silenced: %s", strerror(errno));
+        }
+    }
+}
+
 int dpe_tool_end(dpe_status status, const struct dpe_error *err)
 {
     dpe_progress_clear();
+    if (talk.rank > 0) {
+        return dpe_exit_code(status);
+    }
     errno = 0;
     if (fflush(stdout) != 0 && errno != EPIPE && status == DPE_OK) {
         dpe_log_error("writing to standard output failed: %s", strerror(errno));
@@ -399,14 +417,17 @@ enum dpe_stop_request dpe_signals_asked(void)
     return (enum dpe_stop_request)asked;
 }
 
-dpe_status dpe_signals_tap(void *user, int64_t layer, int64_t start, int64_t rows, const float *q,
-                           const float *k, struct dpe_error *err)
+void dpe_signals_ask(enum dpe_stop_request request)
 {
-    (void)user, (void)layer, (void)start, (void)rows, (void)q, (void)k;
-    if (asked == DPE_STOP_NOW) {
-        return dpe_fail(err, DPE_INCOMPLETE, "stopped by a signal");
+    if ((enum dpe_stop_request)asked < request) {
+        asked = (sig_atomic_t)request;
     }
-    return DPE_OK;
+}
+
+dpe_status dpe_signals_poll(void *user, struct dpe_error *err)
+{
+    (void)user;
+    return asked == DPE_STOP_NOW ? dpe_fail(err, DPE_INCOMPLETE, "stopped by a signal") : DPE_OK;
 }
 
 /* --------------------------------------------------------------------------------------- talking
@@ -488,6 +509,17 @@ void dpe_log_info(const char *format, ...)
 }
 
 void dpe_log_warning(const char *format, ...)
+{
+    if (talk.rank > 0) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    print_line("warning", format, args);
+    va_end(args);
+}
+
+void dpe_log_rank(const char *format, ...)
 {
     va_list args;
     va_start(args, format);

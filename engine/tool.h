@@ -37,6 +37,10 @@ extern const struct argp dpe_tool_argp, dpe_tool_output_argp;
 void dpe_tool_start(const char *name);
 /** After parsing: how to talk. */
 void dpe_tool_configure(const struct dpe_tool_options *options);
+/** This process is not the one that talks for its job: standard output, progress, warnings and the
+ *  error at the end are left to rank 0; what is logged still as an error, or by dpe_log_rank, names
+ *  the rank. 0 changes nothing. */
+void dpe_tool_set_rank(int rank);
 /** Before `output` is replaced: DPE_CANNOT_CREATE when it exists and is one of the files in (or
  *  below, or is) one of the `n` inputs, folders or files; NULL ones are skipped. Links are
  *  followed. */
@@ -67,9 +71,10 @@ enum dpe_stop_request {
 /** Install the handlers. A second TERM/INT/HUP leaves at once with 75 (rows are safe already). */
 void dpe_signals_install(void);
 enum dpe_stop_request dpe_signals_asked(void);
-/** A tap that ends a prefill with DPE_INCOMPLETE once DPE_STOP_NOW was asked. */
-dpe_status dpe_signals_tap(void *user, int64_t layer, int64_t start, int64_t rows, const float *q,
-                           const float *k, struct dpe_error *err);
+/** The same as if a signal had come. */
+void dpe_signals_ask(enum dpe_stop_request request);
+/** A dpe_poll that ends a pass with DPE_INCOMPLETE once DPE_STOP_NOW was asked. */
+dpe_status dpe_signals_poll(void *user, struct dpe_error *err);
 
 /* --------------------------------------------------------------------------------------- talking
  */
@@ -78,6 +83,8 @@ dpe_status dpe_signals_tap(void *user, int64_t layer, int64_t start, int64_t row
  *  info is left out when quiet. */
 void dpe_log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void dpe_log_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/** A warning that only this rank of a job has. */
+void dpe_log_rank(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void dpe_log_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** Progress: on a terminal one live line (at most 4 updates a second, cut to the width), else a
  * plain line every 30 s or 1 % of `total`, whichever is later. `text` is the line without newline;

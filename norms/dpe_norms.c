@@ -169,14 +169,6 @@ static dpe_status start(struct profile *profile, struct dpe_error *err)
                : status;
 }
 
-/* The profile's tap, and the signals' one behind it. */
-static dpe_status on_rows(void *user, int64_t layer, int64_t start, int64_t rows, const float *q,
-                          const float *k, struct dpe_error *err)
-{
-    dpe_status status = dpe_signals_tap(NULL, layer, start, rows, q, k, err);
-    return status == DPE_OK ? dpe_norms_tap(user, layer, start, rows, q, k, err) : status;
-}
-
 struct dpe_session_options norms_session_options(const struct profile *profile)
 {
     return dpe_job_session_options(&profile->job, longest(profile));
@@ -196,7 +188,7 @@ static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_s
     row->prompt_tokens = length;
     row->seed = profile->args->job.seed;
     double begin = dpe_clock();
-    dpe_session_set_tap(session, on_rows, profile->norms);
+    dpe_session_set_tap(session, dpe_norms_tap, profile->norms);
     dpe_norms_reset(profile->norms);
     dpe_status status = dpe_session_cut(session, 0, err);
     if (status == DPE_OK) {

@@ -1,5 +1,5 @@
 /* A job from its inputs to its table. */
-#include "job.h"
+#include "job_internal.h"
 
 #include <limits.h>
 #include <math.h>
@@ -8,17 +8,15 @@
 #include <unistd.h>
 
 #include "dpe_table.h"
+#include "outputs_internal.h"
 
 /* ----------------------------------------------------------------------------------------- open */
 
-dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
-                        bool config_only, struct dpe_error *err)
+static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_error *err)
 {
+    const struct dpe_job_options *options = job->options;
     const struct dpe_model_options model_options = {.config_only = config_only};
     const struct dpe_corpus_options corpus_options = {.split = options->split};
-    *job = (struct dpe_job){.options = options, .begin = dpe_clock()};
-    job->deadline =
-        options->tool.time_budget > 0.0 ? job->begin + options->tool.time_budget : (double)INFINITY;
     dpe_status status = DPE_OK;
     if (options->output != NULL && options->tool.force) {
         const char *inputs[2] = {options->model, options->corpus};
@@ -38,6 +36,26 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
                : status;
 }
 
+dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
+                        bool config_only, struct dpe_error *err)
+{
+    *job = (struct dpe_job){.options = options, .begin = dpe_clock()};
+    job->deadline =
+        options->tool.time_budget > 0.0 ? job->begin + options->tool.time_budget : (double)INFINITY;
+    job->ranks = calloc(1, sizeof *job->ranks);
+    if (job->ranks == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    job->ranks->limit = options->rank_timeout;
+    dpe_status status = dpe_ranks_start(job->ranks, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    dpe_tool_set_rank(job->ranks->rank);
+    status = open_inputs(job, config_only, err);
+    return dpe_ranks_meet(job->ranks, DPE_MEET_OPEN, status, err);
+}
+
 struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length)
 {
     return (struct dpe_plan_context){
@@ -48,23 +66,32 @@ struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t lengt
     };
 }
 
+/* Ranks on one machine share its memory. 0: what is free. */
+static uint64_t memory_of(const struct dpe_job *job)
+{
+    uint64_t most = job->options->tool.max_memory;
+    uint64_t local = (uint64_t)job->ranks->local_size;
+    return most > 0 || local == 1 ? most : dpe_memory_available() / local;
+}
+
 struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, int64_t capacity)
 {
+    const struct dpe_tool_options *tool = &job->options->tool;
     int64_t batch = job->batch > 1 && capacity <= INT64_MAX / job->batch ? job->batch : 1;
     return (struct dpe_session_options){
-        .device = job->options->tool.device,
-        .n_threads = job->options->tool.threads,
+        .device = tool->device,
+        .n_threads = tool->threads > 0 ? tool->threads : job->ranks->threads,
         .capacity = capacity * batch,
         .positions = capacity,
         .branches = batch,
-        .max_memory = job->options->tool.max_memory,
+        .max_memory = memory_of(job),
     };
 }
 
 dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                              int64_t wanted, struct dpe_error *err)
 {
-    uint64_t most = job->options->tool.max_memory;
+    uint64_t most = memory_of(job);
     most = most != 0 ? most : dpe_memory_available();
     uint64_t bytes = UINT64_MAX;
     uint64_t weights = 0;
@@ -83,6 +110,15 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     return status;
 }
 
+dpe_status dpe_job_poll(void *user, struct dpe_error *err)
+{
+    struct dpe_job *job = user;
+    if (job->beat != NULL) {
+        job->beat(job->beat_user);
+    }
+    return dpe_signals_poll(NULL, err);
+}
+
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err)
 {
@@ -92,7 +128,7 @@ dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int
     const struct dpe_session_options options = dpe_job_session_options(job, capacity);
     dpe_status status = dpe_session_create(job->model, plan, &options, &job->session, err);
     if (status == DPE_OK) {
-        dpe_session_set_tap(job->session, dpe_signals_tap, NULL);
+        dpe_session_set_poll(job->session, dpe_job_poll, job);
     }
     return status;
 }
@@ -141,7 +177,26 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
 static void notice(void *user, const char *text)
 {
     (void)user;
-    dpe_log_warning("%s", text);
+    dpe_log_rank("%s", text);
+}
+
+/* What this process is, for /run. */
+static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
+                           struct dpe_error *err)
+{
+    const struct dpe_job_options *args = job->options;
+    dpe_status status = dpe_run_info(info, args->argc, args->argv, args->tool.threads, err);
+    if (status == DPE_OK) {
+        status = dpe_identity_add(info, "model_folder", args->model, err);
+    }
+    if (status == DPE_OK && args->corpus != NULL) {
+        status = dpe_identity_add(info, "corpus_path", args->corpus, err);
+    }
+    if (status == DPE_OK && job->batch > 0) {
+        status = dpe_identity_addf(info, err, "batch", "%lld", (long long)job->batch);
+    }
+    return status == DPE_OK ? dpe_identity_addf(info, err, "ranks", "%d", job->ranks->size)
+                            : status;
 }
 
 static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *identity,
@@ -149,22 +204,15 @@ static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *ident
 {
     const struct dpe_job_options *args = job->options;
     struct dpe_identity info = {0};
-    dpe_status status = dpe_run_info(&info, args->argc, args->argv, args->tool.threads, err);
-    if (status == DPE_OK) {
-        status = dpe_identity_add(&info, "model_folder", args->model, err);
-    }
-    if (status == DPE_OK && args->corpus != NULL) {
-        status = dpe_identity_add(&info, "corpus_path", args->corpus, err);
-    }
-    if (status == DPE_OK && job->batch > 0) {
-        status = dpe_identity_addf(&info, err, "batch", "%lld", (long long)job->batch);
-    }
+    dpe_status status = describe(job, &info, err);
     if (status == DPE_OK) {
         const struct dpe_run_options options = {
             .force = args->tool.force,
             .salvage = args->tool.salvage,
             .keep_journal = args->tool.keep_journal,
             .force_unlock = args->tool.force_unlock,
+            .rank = job->ranks->rank,
+            .own_only = job->ranks->rank > 0,
             .info = &info,
             .notice = notice,
         };
@@ -174,16 +222,53 @@ static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *ident
     return status;
 }
 
+/* Every rank must see the same model, texts and options. */
+static dpe_status same_inputs(struct dpe_job *job, const struct dpe_identity *identity,
+                              struct dpe_error *err)
+{
+    struct dpe_text bytes = {0};
+    struct dpe_identity first = {0};
+    dpe_status status = dpe_identity_encode(identity, &bytes, err);
+    if (status == DPE_OK) {
+        status = dpe_ranks_share(job->ranks, &bytes, err);
+    }
+    if (status == DPE_OK && job->ranks->rank > 0) {
+        status = dpe_identity_decode((const unsigned char *)bytes.bytes, bytes.n, &first, err);
+        for (size_t i = 0; i < first.n && status == DPE_OK; i++) {
+            const char *here = dpe_identity_get(identity, first.fields[i].name);
+            if (here == NULL || strcmp(here, first.fields[i].value) != 0) {
+                status = dpe_fail(
+                    err, DPE_BAD_DATA,
+                    "does not see what rank 0 sees: %s: expected %.200s, found %.200s",
+                    first.fields[i].name, first.fields[i].value, here != NULL ? here : "nothing");
+            }
+        }
+    }
+    dpe_text_free(&bytes);
+    dpe_identity_free(&first);
+    return status;
+}
+
 dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own,
                          const struct dpe_plan *plan, int64_t capacity, struct dpe_error *err)
 {
+    struct dpe_ranks *ranks = job->ranks;
     struct dpe_identity identity = {0};
     dpe_status status = dpe_job_identity(job, own, &identity, err);
     if (status == DPE_OK && access(job->options->output, F_OK) != 0) {
         status = dpe_job_session(job, plan, capacity, err);
     }
+    status = dpe_ranks_meet(ranks, DPE_MEET_START, status, err);
     if (status == DPE_OK) {
-        status = open_run(job, &identity, err);
+        status = same_inputs(job, &identity, err);
+        if (status == DPE_OK && ranks->rank == 0) {
+            status = open_run(job, &identity, err);
+        }
+        status = dpe_ranks_meet(ranks, DPE_MEET_RUN, status, err);
+    }
+    if (status == DPE_OK && ranks->size > 1) {
+        status = ranks->rank > 0 ? open_run(job, &identity, err) : DPE_OK;
+        status = dpe_ranks_meet(ranks, DPE_MEET_RUN_OTHERS, status, err);
     }
     job->last_snapshot = dpe_clock();
     dpe_identity_free(&identity);
@@ -207,7 +292,11 @@ dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill f
         return status;
     }
     struct dpe_error saving = {0};
-    dpe_status saved = dpe_job_snapshot(job, status == DPE_OK, fill, user, &saving);
+    dpe_status saved = DPE_OK;
+    if (job->ranks->rank == 0) {
+        saved = dpe_job_snapshot(job, status == DPE_OK, fill, user, &saving);
+    }
+    saved = dpe_ranks_meet(job->ranks, DPE_MEET_FINISH, saved, &saving);
     if (saved != DPE_OK) {
         return dpe_fail(err, saved, "%s", saving.text);
     }
@@ -223,7 +312,18 @@ dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill f
 dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_error *err)
 {
     struct dpe_error closing = {0};
-    dpe_status closed = dpe_run_close(job->run, &closing);
+    dpe_status closed = DPE_OK;
+    if (job->ranks != NULL) {
+        /* The journals of the others are closed before rank 0 removes them. */
+        if (job->ranks->rank > 0) {
+            closed = dpe_run_close(job->run, &closing);
+            job->run = NULL;
+        }
+        status = dpe_ranks_meet(job->ranks, DPE_MEET_CLOSE, status, err);
+    }
+    if (job->run != NULL) {
+        closed = dpe_run_close(job->run, &closing);
+    }
     if (status == DPE_OK && closed != DPE_OK) {
         status = dpe_fail(err, closed, "%s", closing.text);
     }
@@ -232,6 +332,10 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
     dpe_tokenizer_close(job->tokenizer);
     dpe_model_close(job->model);
     free(job->pace);
+    if (job->ranks != NULL) {
+        dpe_ranks_stop(job->ranks, status);
+        free(job->ranks);
+    }
     *job = (struct dpe_job){0};
     return status;
 }

@@ -30,7 +30,8 @@ struct dpe_job_options {
     int64_t trained_length; /**< tokens, 0 = what the model says */
     int64_t samples;
     uint64_t seed;
-    bool dry_run; /**< the tool's own option */
+    double rank_timeout; /**< seconds that a rank may say nothing, set by dpe_job_argp */
+    bool dry_run;        /**< the tool's own option */
     int argc;
     char **argv;
 };
@@ -66,12 +67,15 @@ struct dpe_job {
     struct dpe_job_pace *pace; /**< per task: what its rows took */
     int n_paces;
     double last_snapshot, snapshot_cost;
+    struct dpe_ranks *ranks;  /**< the processes of this job */
+    void (*beat)(void *user); /**< called before every layer while a row is made; NULL = nobody */
+    void *beat_user;
 };
 
-/** Open model, tokenizer and corpus (if one is given), all borrowed by others until dpe_job_close, and check what can
- *  be checked of the output: DPE_CANNOT_CREATE when --force would replace a file of the model's or
- *  the corpus's. `config_only` leaves the weights alone (dry runs). Errors of the openings. Close
- *  with dpe_job_close, after an error too. */
+/** Open model, tokenizer and corpus (if one is given), all borrowed by others until dpe_job_close,
+ * and check what can be checked of the output: DPE_CANNOT_CREATE when --force would replace a file
+ * of the model's or the corpus's. `config_only` leaves the weights alone (dry runs). Errors of the
+ * openings. Close with dpe_job_close, after an error too. */
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err);
 /** What plans of this job are made from. */
@@ -145,6 +149,10 @@ struct dpe_work {
      *  is initialised. */
     dpe_status (*row)(void *user, const struct dpe_item *item, struct dpe_session *session,
                       struct dpe_row *row, struct dpe_error *err);
+    /** In place of `row`: fill n initialised rows (at most the job's batch) of items of one plan
+     *  and task, together. */
+    dpe_status (*rows)(void *user, const struct dpe_item *items, int64_t n,
+                       struct dpe_session *session, struct dpe_row *rows, struct dpe_error *err);
     /** Told of every row of the list once: those that were there, then each that is new and safe.
      *  NULL allowed. */
     void (*seen)(void *user, const struct dpe_item *item, const struct dpe_row *row);
@@ -157,10 +165,11 @@ struct dpe_work {
     const int64_t *later;   /**< [n_tasks] of these, rows in lists behind this one; NULL: none */
     double nonfinite_limit; /**< share of the job's rows that may be non-finite; 0: all of them */
 };
-/** Run every item that the run does not hold yet: change the plan where it changes, make the row,
- *  append it durably before the next one begins; show progress; write a table now and then.
- *  Nothing is run when nothing is missing. Ends early with DPE_INCOMPLETE (a signal; the time
- * budget would not hold the next row), DPE_NONFINITE (beyond the limit), or the failure of a row.
+/** Run every item that the run does not hold yet: change the plan where it changes, make the row
+ * (or the rows that are made together), append it durably before the next one begins; show
+ * progress; write a table now and then. Nothing is run when nothing is missing. Ends early with
+ * DPE_INCOMPLETE (a signal; the time budget would not hold the next row), DPE_NONFINITE (beyond the
+ * limit), or the failure of a row.
  */
 dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err);
 

@@ -8,6 +8,7 @@ enum option_key {
     KEY_CORPUS = 0x3000,
     KEY_SPLIT,
     KEY_TRAINED_LENGTH,
+    KEY_RANK_TIMEOUT,
     KEY_SAMPLES,
     KEY_SEED,
     KEY_CHAT_TEMPLATE,
@@ -33,6 +34,8 @@ static const struct argp_option inputs_table[] = {
      1},
     {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
      "Trained length (default: max_position_embeddings)", 1},
+    {"rank-timeout", KEY_RANK_TIMEOUT, "TIME", 0,
+     "Under mpirun: a rank that says nothing for so long ends the job (default 30m)", 50},
     {0},
 };
 
@@ -42,6 +45,7 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &options->tool;
+        options->rank_timeout = 1800.0;
         return 0;
     case 'm':
         options->model = arg;
@@ -51,6 +55,12 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_SPLIT:
         options->split = arg;
+        return 0;
+    case KEY_RANK_TIMEOUT:
+        if (!dpe_parse_seconds(arg, &options->rank_timeout)) {
+            argp_error(state, "--rank-timeout: expected a time such as 90, 30m or 2h, found '%s'",
+                       arg);
+        }
         return 0;
     case KEY_TRAINED_LENGTH:
         options->trained_length = dpe_job_number(state, "--trained-length", arg, 1);

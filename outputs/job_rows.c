@@ -1,5 +1,5 @@
 /* The loop: every row of a list that is not there yet, once, in the list's order. */
-#include "job.h"
+#include "job_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,40 +8,23 @@
 
 static const double snapshot_interval = 60.0; /* seconds, at least */
 
-/* What the rows of one task took in this process. */
-struct dpe_job_pace {
-    double seconds;
-    int64_t rows;
-};
-
-/* A list at work. */
-struct loop {
-    struct dpe_job *job;
-    const struct dpe_work *work;
-    int64_t *rows, *missing; /* [n_tasks] of the list */
-    unsigned char *open;     /* [n_items] 1 = its row is missing */
-    int64_t n_missing, n_nonfinite;
-    const struct dpe_item *last;
-    int in_session; /* plan that the session has, -1 = none of the list */
-};
-
-static double cost_of(const struct loop *loop, int task)
+static double cost_of(const struct dpe_loop *loop, int task)
 {
     return loop->work->cost != NULL ? loop->work->cost[task] : 1.0;
 }
 
 /* Rows of the whole job, and those of it that are missing. */
-static int64_t planned_of(const struct loop *loop, int task)
+static int64_t planned_of(const struct dpe_loop *loop, int task)
 {
     return loop->work->planned != NULL ? loop->work->planned[task] : loop->rows[task];
 }
 
-static int64_t missing_of(const struct loop *loop, int task)
+static int64_t missing_of(const struct dpe_loop *loop, int task)
 {
     return loop->missing[task] + (loop->work->later != NULL ? loop->work->later[task] : 0);
 }
 
-static const struct dpe_row *row_of(const struct loop *loop, const struct dpe_item *item)
+const struct dpe_row *dpe_loop_find(const struct dpe_loop *loop, const struct dpe_item *item)
 {
     return dpe_run_find(loop->job->run, loop->work->tasks[item->task], loop->work->keys[item->plan],
                         item->sample);
@@ -51,7 +34,7 @@ static const struct dpe_row *row_of(const struct loop *loop, const struct dpe_it
  */
 
 /* Seconds a row of the task takes: measured, else by cost from the other tasks, else -1. */
-static double row_seconds(const struct loop *loop, int task)
+static double row_seconds(const struct dpe_loop *loop, int task)
 {
     const struct dpe_job_pace *pace = loop->job->pace;
     double seconds = 0.0;
@@ -66,7 +49,7 @@ static double row_seconds(const struct loop *loop, int task)
     return cost > 0.0 ? seconds / cost * cost_of(loop, task) : -1.0;
 }
 
-static double seconds_left(const struct loop *loop)
+static double seconds_left(const struct dpe_loop *loop)
 {
     double left = 0.0;
     for (int t = 0; t < loop->work->n_tasks; t++) {
@@ -92,7 +75,7 @@ static void plain_line(const struct dpe_work_progress *progress, char *text, siz
              (long long)progress->rows_done, (long long)progress->rows, left);
 }
 
-static void show_progress(const struct loop *loop)
+static void show_progress(const struct dpe_loop *loop)
 {
     const struct dpe_work *work = loop->work;
     double done = 0.0;
@@ -109,13 +92,14 @@ static void show_progress(const struct loop *loop)
     if (!dpe_progress_due(done, total)) {
         return;
     }
+    double size = (double)loop->job->ranks->size;
     const struct dpe_work_progress progress = {
         .work = work,
         .rows = (int64_t)work->n_items,
         .rows_done = (int64_t)work->n_items - loop->n_missing,
         .last = loop->last,
-        .rate = spent > 0.0 ? (double)n_run / spent : 0.0,
-        .seconds_left = seconds_left(loop),
+        .rate = spent > 0.0 ? (double)n_run / spent * size : 0.0,
+        .seconds_left = seconds_left(loop) / size,
     };
     char line[512];
     bool live = isatty(STDERR_FILENO) && !loop->job->options->tool.json;
@@ -131,14 +115,15 @@ static void show_progress(const struct loop *loop)
 /* ------------------------------------------------------------------------------------------- stock
  */
 
-static void tell(const struct loop *loop, const struct dpe_item *item, const struct dpe_row *row)
+static void tell(const struct dpe_loop *loop, const struct dpe_item *item,
+                 const struct dpe_row *row)
 {
     if (loop->work->seen != NULL) {
         loop->work->seen(loop->work->user, item, row);
     }
 }
 
-static void count_job(const struct loop *loop)
+static void count_job(const struct dpe_loop *loop)
 {
     struct dpe_job *job = loop->job;
     job->planned = job->missing = 0;
@@ -149,12 +134,12 @@ static void count_job(const struct loop *loop)
 }
 
 /* Count what there is and what is missing. */
-static void take_stock(struct loop *loop)
+static void take_stock(struct dpe_loop *loop)
 {
     const struct dpe_work *work = loop->work;
     for (size_t i = 0; i < work->n_items; i++) {
         const struct dpe_item *item = &work->items[i];
-        const struct dpe_row *row = row_of(loop, item);
+        const struct dpe_row *row = dpe_loop_find(loop, item);
         loop->rows[item->task]++;
         if (row != NULL) {
             tell(loop, item, row);
@@ -172,7 +157,7 @@ static void take_stock(struct loop *loop)
     count_job(loop);
 }
 
-static dpe_status check_nonfinite(const struct loop *loop, struct dpe_error *err)
+static dpe_status check_nonfinite(const struct dpe_loop *loop, struct dpe_error *err)
 {
     double limit = loop->work->nonfinite_limit;
     int64_t planned = loop->job->planned;
@@ -185,17 +170,75 @@ static dpe_status check_nonfinite(const struct loop *loop, struct dpe_error *err
                     (long long)loop->n_nonfinite, (long long)planned, 100.0 * limit);
 }
 
+/* ------------------------------------------------------------------------------------------ groups
+ */
+
+dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
+                          struct dpe_error *err)
+{
+    int64_t batch = loop->job->batch;
+    *group = (struct dpe_group){.capacity = loop->work->rows != NULL && batch > 1 ? batch : 1};
+    size_t n = (size_t)group->capacity;
+    group->at = dpe_alloc(n, sizeof *group->at);
+    group->items = dpe_alloc(n, sizeof *group->items);
+    group->rows = dpe_alloc(n, sizeof *group->rows);
+    if (group->at == NULL || group->items == NULL || group->rows == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        dpe_row_init(&group->rows[i]);
+    }
+    return DPE_OK;
+}
+
+void dpe_group_free(struct dpe_group *group)
+{
+    for (int64_t i = 0; group->rows != NULL && i < group->capacity; i++) {
+        dpe_row_free(&group->rows[i]);
+    }
+    free(group->at);
+    free(group->items);
+    free(group->rows);
+    *group = (struct dpe_group){0};
+}
+
+bool dpe_group_add(struct dpe_group *group, const struct dpe_loop *loop, int64_t at)
+{
+    if (group->n == group->capacity || at < 0 || at >= (int64_t)loop->work->n_items) {
+        return false;
+    }
+    group->at[group->n] = at;
+    group->items[group->n++] = loop->work->items[at];
+    return true;
+}
+
+void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int64_t at)
+{
+    const struct dpe_item *items = loop->work->items;
+    int64_t end = (int64_t)loop->work->n_items;
+    group->n = 0;
+    for (int64_t i = at; i < end && items[i].plan == items[at].plan &&
+                         items[i].task == items[at].task && group->n < group->capacity;
+         i++) {
+        if (loop->open[i] == 1 && dpe_loop_find(loop, &items[i]) == NULL) {
+            dpe_group_add(group, loop, i);
+        }
+    }
+}
+
 /* -------------------------------------------------------------------------------------------- rows
  */
 
-static dpe_status before_row(struct loop *loop, int task, struct dpe_error *err)
+dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
+                           struct dpe_error *err)
 {
     struct dpe_job *job = loop->job;
     if (dpe_signals_asked() != DPE_STOP_NONE) {
         return dpe_fail(err, DPE_INCOMPLETE, "stopped by a signal");
     }
     double now = dpe_clock();
-    if (now + fmax(row_seconds(loop, task), 0.0) > job->deadline) {
+    double seconds = fmax(row_seconds(loop, group->items[0].task), 0.0) * (double)group->n;
+    if (now + seconds > job->deadline) {
         return dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up");
     }
     double wait = fmax(snapshot_interval, 20.0 * job->snapshot_cost);
@@ -205,7 +248,7 @@ static dpe_status before_row(struct loop *loop, int task, struct dpe_error *err)
 }
 
 /* The item's row is there. */
-static void close_item(struct loop *loop, const struct dpe_item *item, const struct dpe_row *row)
+void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item, const struct dpe_row *row)
 {
     loop->open[item - loop->work->items] = 0;
     loop->missing[item->task]--;
@@ -216,55 +259,126 @@ static void close_item(struct loop *loop, const struct dpe_item *item, const str
     show_progress(loop);
 }
 
-static dpe_status after_row(struct loop *loop, const struct dpe_item *item,
-                            const struct dpe_row *row, struct dpe_error *err)
+dpe_status dpe_loop_made(struct dpe_loop *loop, const struct dpe_item *item,
+                         const struct dpe_row *row, struct dpe_error *err)
 {
     struct dpe_job_pace *pace = &loop->job->pace[item->task];
     pace->seconds += row->seconds;
     pace->rows++;
     loop->n_nonfinite += row->status == DPE_ROW_NONFINITE;
-    close_item(loop, item, row);
+    dpe_loop_close(loop, item, row);
     return check_nonfinite(loop, err);
 }
 
-static dpe_status use_plan(struct loop *loop, int plan, struct dpe_error *err)
+dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err)
 {
     const struct dpe_work *work = loop->work;
-    if (loop->in_session == plan) {
-        return DPE_OK;
+    int plan = group->items[0].plan;
+    dpe_status status = DPE_OK;
+    if (loop->in_session != plan) {
+        loop->in_session = -1;
+        status = dpe_job_session(loop->job, work->plans[plan], work->capacity, err);
+        loop->in_session = status == DPE_OK ? plan : -1;
     }
-    loop->in_session = -1;
+    struct dpe_session *session = loop->job->session;
+    if (status == DPE_OK) {
+        status = work->rows != NULL
+                     ? work->rows(work->user, group->items, group->n, session, group->rows, err)
+                     : work->row(work->user, group->items, session, group->rows, err);
+    }
+    return status;
+}
+
+static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err)
+{
+    const struct dpe_work *work = loop->work;
+    int plan = group->items[0].plan;
     dpe_status status =
         dpe_run_plan(loop->job->run, work->keys[plan], work->plans[plan]->name, err);
     if (status == DPE_OK) {
-        status = dpe_job_session(loop->job, work->plans[plan], work->capacity, err);
+        status = dpe_loop_make(loop, group, err);
     }
-    loop->in_session = status == DPE_OK ? plan : -1;
+    for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
+        status = dpe_run_add(loop->job->run, &group->rows[i], err);
+        if (status == DPE_OK) {
+            status = dpe_loop_made(loop, &work->items[group->at[i]], &group->rows[i], err);
+        }
+    }
+    for (int64_t i = 0; i < group->n; i++) {
+        dpe_row_free(&group->rows[i]);
+    }
     return status;
 }
 
-static dpe_status run_item(struct loop *loop, const struct dpe_item *item, struct dpe_error *err)
+/* One process: in the list's order. */
+static dpe_status run_alone(struct dpe_loop *loop, struct dpe_error *err)
 {
-    struct dpe_row row;
-    dpe_row_init(&row);
-    dpe_status status = use_plan(loop, item->plan, err);
-    if (status == DPE_OK) {
-        status = loop->work->row(loop->work->user, item, loop->job->session, &row, err);
+    const struct dpe_work *work = loop->work;
+    struct dpe_group group;
+    dpe_status status = dpe_group_init(&group, loop, err);
+    for (size_t i = 0; i < work->n_items && status == DPE_OK; i++) {
+        const struct dpe_item *item = &work->items[i];
+        if (!loop->open[i]) {
+            continue;
+        }
+        const struct dpe_row *row = dpe_loop_find(loop, item);
+        if (row != NULL) { /* two plans of the list are one and the same */
+            dpe_loop_close(loop, item, row);
+            continue;
+        }
+        dpe_group_gather(&group, loop, (int64_t)i);
+        status = dpe_loop_before(loop, &group, err);
+        if (status == DPE_OK) {
+            status = run_group(loop, &group, err);
+        }
     }
-    if (status == DPE_OK) {
-        status = dpe_run_add(loop->job->run, &row, err);
-    }
-    if (status == DPE_OK) {
-        status = after_row(loop, item, &row, err);
-    }
-    dpe_row_free(&row);
+    dpe_group_free(&group);
     return status;
 }
 
-static dpe_status run_missing(struct loop *loop, struct dpe_error *err)
+/* Every rank must be about to make the same rows. */
+static dpe_status same_work(const struct dpe_loop *loop, struct dpe_error *err)
+{
+    const struct dpe_work *work = loop->work;
+    struct dpe_ranks *ranks = loop->job->ranks;
+    struct dpe_sha256 *hash = ranks->size > 1 ? dpe_sha256_new() : NULL;
+    struct dpe_text first = {0};
+    char hex[65];
+    if (hash == NULL) {
+        return ranks->size > 1 ? dpe_fail(err, DPE_NO_MEMORY, "out of memory") : DPE_OK;
+    }
+    for (int t = 0; t < work->n_tasks; t++) {
+        dpe_sha256_add(hash, work->tasks[t], strlen(work->tasks[t]) + 1);
+    }
+    for (int p = 0; p < work->n_plans; p++) {
+        dpe_sha256_add(hash, work->keys[p], strlen(work->keys[p]) + 1);
+    }
+    for (size_t i = 0; i < work->n_items; i++) {
+        const int64_t item[] = {work->items[i].task, work->items[i].plan, work->items[i].sample};
+        dpe_sha256_add(hash, item, sizeof item);
+    }
+    dpe_sha256_finish(hash, hex);
+    dpe_status status = dpe_text_append(&first, hex, sizeof hex, err);
+    if (status == DPE_OK) {
+        status = dpe_ranks_share(ranks, &first, err);
+    }
+    if (status == DPE_OK && strcmp(first.bytes, hex) != 0) {
+        status =
+            dpe_fail(err, DPE_USAGE, "has other options than rank 0: it would make other samples");
+    }
+    dpe_text_free(&first);
+    return status;
+}
+
+static dpe_status run_missing(struct dpe_loop *loop, struct dpe_error *err)
 {
     const struct dpe_work *work = loop->work;
     dpe_status status = check_nonfinite(loop, err);
+    status = dpe_ranks_meet(loop->job->ranks, DPE_MEET_ROWS, status, err);
+    if (status == DPE_OK) {
+        status = same_work(loop, err);
+        status = dpe_ranks_meet(loop->job->ranks, DPE_MEET_WORK, status, err);
+    }
     if (status != DPE_OK) {
         return status;
     }
@@ -275,21 +389,7 @@ static dpe_status run_missing(struct loop *loop, struct dpe_error *err)
     if (loop->n_missing > 0) {
         show_progress(loop);
     }
-    for (size_t i = 0; i < work->n_items && status == DPE_OK; i++) {
-        const struct dpe_item *item = &work->items[i];
-        if (!loop->open[i]) {
-            continue;
-        }
-        const struct dpe_row *row = row_of(loop, item);
-        if (row != NULL) { /* two plans of the list are one and the same */
-            close_item(loop, item, row);
-            continue;
-        }
-        status = before_row(loop, item->task, err);
-        if (status == DPE_OK) {
-            status = run_item(loop, item, err);
-        }
-    }
+    status = loop->job->ranks->size > 1 ? dpe_loop_ranks(loop, err) : run_alone(loop, err);
     dpe_progress_clear();
     return status;
 }
@@ -312,7 +412,7 @@ static dpe_status extend_paces(struct dpe_job *job, int n_tasks, struct dpe_erro
 
 dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err)
 {
-    struct loop loop = {.job = job, .work = work, .in_session = -1};
+    struct dpe_loop loop = {.job = job, .work = work, .in_session = -1};
     loop.rows = dpe_alloc_zero((size_t)work->n_tasks, sizeof *loop.rows);
     loop.missing = dpe_alloc_zero((size_t)work->n_tasks, sizeof *loop.missing);
     loop.open = dpe_alloc_zero(work->n_items, 1);

@@ -36,7 +36,8 @@ static void read_line(const char *path, char *line, size_t size)
     line[strcspn(line, "\n")] = '\0';
 }
 
-/* Clock ticks from boot to the start of a process, 0 when there is none (or no /proc). */
+/* Clock ticks from boot to the start of a process, 0 when there is none (or no /proc). One that has
+ * ended and waits to be reaped is none. */
 static unsigned long long process_start(long pid)
 {
     char path[64], line[1024];
@@ -44,6 +45,9 @@ static unsigned long long process_start(long pid)
     read_line(path, line, sizeof line);
     /* The name in parentheses may hold anything; field 22 is the 20th after it. */
     const char *at = strrchr(line, ')');
+    if (at != NULL && (strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0)) {
+        return 0;
+    }
     for (int field = 2; at != NULL && field < 22; field++) {
         at = strchr(at + 1, ' ');
     }

@@ -88,6 +88,8 @@ struct dpe_run_options {
     bool keep_journal; /**< leave the journal beside the finished table */
     bool force_unlock; /**< take over the lock of another host */
     int rank;          /**< this process's journal is rank-NNNN.journal; 0 when alone */
+    bool own_only;     /**< a rank above 0: look at nothing but its own journal, tell no session;
+                            rank 0, which opens first, knows the rest */
     /** What this process is (dpe_run_info and more); NULL = dpe_run_info without a command. */
     const struct dpe_identity *info;
     /** Notices for people (a lock taken over, a torn tail set aside, rows lost by salvage). */
@@ -120,6 +122,9 @@ const struct dpe_row *dpe_run_find(const struct dpe_run *run, const char *task, 
  *  it is nothing. A row that breaks the rules of struct dpe_row is DPE_INTERNAL. A failed write or
  *  sync is DPE_IO, final for this process: the journal stays valid up to the last row. */
 dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dpe_error *err);
+/** Remember a row that another rank has appended to its journal. The row is copied. Errors as
+ *  dpe_run_add. */
+dpe_status dpe_run_learn(struct dpe_run *run, const struct dpe_row *row, struct dpe_error *err);
 /** Record durably what a plan key stands for (its canonical spec, UTF-8), for /plans. The same
  *  again is nothing; of two names of one key the smaller in byte order is shown. Errors as
  *  dpe_run_add. */

@@ -143,6 +143,22 @@ dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dp
     return status;
 }
 
+dpe_status dpe_run_learn(struct dpe_run *run, const struct dpe_row *row, struct dpe_error *err)
+{
+    struct dpe_row copy;
+    bool fresh = false;
+    dpe_status status = dpe_row_check(row, err);
+    if (status == DPE_OK) {
+        status = dpe_row_copy(&copy, row, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_run_keep_row(run, &copy, &fresh, err);
+        run->table_current = run->table_current && !fresh;
+        dpe_row_free(&copy);
+    }
+    return status;
+}
+
 dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
                         struct dpe_error *err)
 {
@@ -174,7 +190,7 @@ dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
 static bool is_ours(const char *name)
 {
     return strncmp(name, "rank-", 5) == 0 || strncmp(name, "manifest.json", 13) == 0 ||
-           strncmp(name, "table.h5", 8) == 0;
+           strncmp(name, "table.h5", 8) == 0 || strncmp(name, "LOCK.", 5) == 0;
 }
 
 dpe_status dpe_run_clear_folder(const struct dpe_run *run, struct dpe_error *err)
@@ -223,7 +239,7 @@ dpe_status dpe_run_close(struct dpe_run *run, struct dpe_error *err)
     if (remove) {
         status = dpe_run_clear_folder(run, err);
     }
-    dpe_lock_release(&run->lock, remove);
+    dpe_lock_release(&run->lock, remove || run->options.own_only);
     if (remove && status == DPE_OK && rmdir(run->folder) != 0 && errno != ENOENT) {
         dpe_run_notice(run, "%s: stays, because it holds files of somebody else", run->folder);
     }

@@ -256,6 +256,23 @@ static dpe_status read_journal(struct dpe_opening *opening, const char *path, st
     return DPE_OK;
 }
 
+/* A rank above 0 that has the rest from rank 0. */
+static dpe_status open_own_only(struct dpe_opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    dpe_status status = take_lock(run, err);
+    if (status == DPE_OK) {
+        status = read_manifest(opening, err);
+    }
+    if (status == DPE_OK) {
+        status = begin_records(opening, err);
+    }
+    if (status == DPE_OK && access(run->own, F_OK) == 0) {
+        status = read_journal(opening, run->own, err);
+    }
+    return status == DPE_OK ? dpe_opening_journal(opening, err) : status;
+}
+
 static int is_journal(const struct dirent *entry)
 {
     size_t n = strlen(entry->d_name);
@@ -360,6 +377,9 @@ static dpe_status open_parts(struct dpe_opening *opening, const struct dpe_ident
                              struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
+    if (run->options.own_only) {
+        return open_own_only(opening, err);
+    }
     dpe_status status = make_folder(run, err);
     if (status == DPE_OK) {
         status = take_lock(run, err);

@@ -3,7 +3,8 @@
 
 # What the tools are built from and run with.
 dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev libopenblas-openmp-dev
-    libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev gnuplot-nox"
+    libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev gnuplot-nox
+    libopenmpi-dev openmpi-bin"
 # What the tests need besides.
 dpe_test_packages="g++ libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy
     python3-torch clang libclang-rt-dev libomp-dev locales"

@@ -1,0 +1,81 @@
+/**
+ * @file ranks.h
+ * The processes of one job: one alone, or several that MPI started. Used inside of dpe_job only.
+ *
+ * ranks_mpi.c and ranks_alone.c are the two implementations; a build has one of them. Every rank
+ * runs the same program on the same inputs. Between dpe_ranks_meet calls rank 0 and the others
+ * exchange messages; waiting sleeps instead of spinning. One thread of a process calls these.
+ */
+#ifndef DPE_RANKS_H
+#define DPE_RANKS_H
+
+#include "engine.h"
+
+struct dpe_ranks {
+    int rank, size;             /**< of the job; 0 of 1 when alone */
+    int local_rank, local_size; /**< on this machine */
+    int threads;                /**< this rank's share of the machine's cores; 0: all are its own */
+    bool apart;                 /**< ranks are no longer at the same place: they meet no more */
+    double limit;               /**< seconds a rank may say nothing */
+};
+
+/** Whether a launcher (mpirun, srun) started this process as one of several. */
+bool dpe_ranks_launched(void);
+/** Join the others, if there are any. DPE_USAGE when a launcher started several and this build has
+ *  no MPI. */
+dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err);
+/** Part from the others; this process will end with `status`. */
+void dpe_ranks_stop(struct dpe_ranks *ranks, dpe_status status);
+
+/** Places at which all ranks meet. */
+enum dpe_meeting {
+    DPE_MEET_OPEN,
+    DPE_MEET_START,
+    DPE_MEET_RUN,
+    DPE_MEET_RUN_OTHERS,
+    DPE_MEET_ROWS,
+    DPE_MEET_WORK,
+    DPE_MEET_ROWS_END,
+    DPE_MEET_FINISH,
+    DPE_MEET_CLOSE,
+};
+/** Wait for all ranks; they go on with one status: that of rank 0 if it failed, else of the lowest
+ *  rank that did, its message naming rank and machine. When a rank has failed and is at another
+ *  place than the others, every rank gets its failure and no more meetings take place. A rank that
+ *  does not come within the limit ends the job. Alone: `status`. */
+dpe_status dpe_ranks_meet(struct dpe_ranks *ranks, enum dpe_meeting place, dpe_status status,
+                          struct dpe_error *err);
+/** Rank 0's bytes become everybody's (replaced on the others), right after a meeting. On
+ *  DPE_NO_MEMORY this rank must not go on: others wait for it at the next meeting. */
+dpe_status dpe_ranks_share(struct dpe_ranks *ranks, struct dpe_text *bytes, struct dpe_error *err);
+
+/** A message about rows. */
+struct dpe_message {
+    enum dpe_message_kind {
+        DPE_MESSAGE_READY,  /**< to rank 0: give me items */
+        DPE_MESSAGE_BEAT,   /**< still there */
+        DPE_MESSAGE_ROW,    /**< to rank 0: the row of `item` (text: its bytes) */
+        DPE_MESSAGE_FAILED, /**< to rank 0: what is left of the items failed (status, text: why) */
+        DPE_MESSAGE_ITEM,   /**< to others: make the rows of these items (text: int64_t each) */
+        DPE_MESSAGE_DONE,   /**< to others: no more items */
+    } kind;
+    int status;   /**< dpe_status */
+    int asked;    /**< to rank 0: enum dpe_stop_request that reached this rank */
+    int64_t item; /**< index */
+};
+/** DPE_NO_MEMORY. */
+dpe_status dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_message *message,
+                          const char *text, size_t n, struct dpe_error *err);
+/** The next message that is there, from anybody: false when there is none. `text` is replaced. */
+bool dpe_ranks_receive(struct dpe_ranks *ranks, int *from, struct dpe_message *message,
+                       struct dpe_text *text);
+/** From rank 0 to all others: drop the row that you are making. */
+void dpe_ranks_drop(struct dpe_ranks *ranks);
+/** Whether rank 0 said so. Cheap enough for every layer. */
+bool dpe_ranks_dropped(struct dpe_ranks *ranks);
+/** Name of the machine of a rank, of which something was heard; borrowed. */
+const char *dpe_ranks_host(const struct dpe_ranks *ranks, int rank);
+/** End all ranks at once. */
+_Noreturn void dpe_ranks_abort(struct dpe_ranks *ranks, int code);
+
+#endif
