@@ -49,7 +49,7 @@ rank() {
     tries=0
     while [ $tries -lt 400 ]; do
         for pid in $(pgrep -f "^$bin/dpe-detect .*$1"); do
-            if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null |
+            if cat "/proc/$pid/environ" 2>/dev/null | tr "\0" "\n" |
                 grep -qx "OMPI_COMM_WORLD_RANK=$2" && [ -e "$1.journal/rank-000$2.journal" ]; then
                 echo "$pid"
                 return
@@ -120,7 +120,7 @@ done
 # A rank that hangs is named with what it was doing, rank 0 by those that wait for it.
 for r in 1 0; do
     out="$work/hangs$r.h5"
-    detect 3 -o "$out" --rank-timeout 1 &
+    detect 3 -o "$out" --rank-timeout 6 &
     job=$!
     kill -STOP "$(rank "$out" $r)"
     wait $job
