@@ -269,6 +269,7 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
     if (status == DPE_OK && ranks->size > 1) {
         status = ranks->rank > 0 ? open_run(job, &identity, err) : DPE_OK;
         status = dpe_ranks_meet(ranks, DPE_MEET_RUN_OTHERS, status, err);
+        status = status == DPE_OK ? dpe_job_share_rows(job, err) : status;
     }
     job->last_snapshot = dpe_clock();
     dpe_identity_free(&identity);

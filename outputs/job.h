@@ -67,6 +67,7 @@ struct dpe_job {
     struct dpe_job_pace *pace; /**< per task: what its rows took */
     int n_paces;
     double last_snapshot, snapshot_cost;
+    size_t n_shared;          /**< rows that rank 0 has told the other ranks */
     struct dpe_ranks *ranks;  /**< the processes of this job */
     void (*beat)(void *user); /**< called before every layer while a row is made; NULL = nobody */
     void *beat_user;

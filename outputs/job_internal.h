@@ -56,9 +56,10 @@ dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct 
 /** All missing rows with several ranks; on every rank all rows of the list are known afterwards. */
 dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err);
 
+/** Every rank learns the rows that rank 0 has, but for those it told before. */
+dpe_status dpe_job_share_rows(struct dpe_job *job, struct dpe_error *err);
+
 /** The session's poll; `user` is the job. */
 dpe_status dpe_job_poll(void *user, struct dpe_error *err);
-/** What a rank says from time to time while it makes a row. */
-typedef void (*dpe_job_beat)(void *user);
 
 #endif

@@ -527,13 +527,15 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
 
 /* ------------------------------------------------------------------------------- afterwards */
 
-/* Rank 0: every row of the list. */
-static dpe_status pack(const struct dpe_loop *loop, struct dpe_text *bytes, struct dpe_error *err)
+/* Rank 0: the rows that the others were not told yet. */
+static dpe_status pack(struct dpe_job *job, struct dpe_text *bytes, struct dpe_error *err)
 {
+    size_t n_rows = 0;
+    const struct dpe_row *rows = dpe_run_rows(job->run, &n_rows);
     dpe_status status = DPE_OK;
-    for (size_t i = 0; i < loop->work->n_items && status == DPE_OK; i++) {
+    for (; job->n_shared < n_rows && status == DPE_OK; job->n_shared++) {
         struct dpe_text one = {0};
-        status = dpe_row_encode(dpe_loop_find(loop, &loop->work->items[i]), true, &one, err);
+        status = dpe_row_encode(&rows[job->n_shared], true, &one, err);
         uint64_t n = one.n;
         if (status == DPE_OK) {
             status = dpe_text_append(bytes, (const char *)&n, sizeof n, err);
@@ -546,49 +548,58 @@ static dpe_status pack(const struct dpe_loop *loop, struct dpe_text *bytes, stru
     return status;
 }
 
-static dpe_status unpack(struct dpe_loop *loop, const struct dpe_text *bytes, struct dpe_error *err)
+static dpe_status unpack(struct dpe_job *job, const struct dpe_text *bytes, struct dpe_error *err)
 {
-    const unsigned char *at = (const unsigned char *)bytes->bytes;
     dpe_status status = DPE_OK;
-    for (size_t i = 0; i < loop->work->n_items && status == DPE_OK; i++) {
+    size_t at = 0;
+    uint64_t n = 0;
+    while (status == DPE_OK && at + sizeof n <= bytes->n) {
         struct dpe_row row;
-        uint64_t n = 0;
-        memcpy(&n, at, sizeof n);
+        memcpy(&n, bytes->bytes + at, sizeof n);
         at += sizeof n;
-        status = dpe_row_decode(at, (size_t)n, &row, err);
+        status = dpe_row_decode((const unsigned char *)bytes->bytes + at, (size_t)n, &row, err);
         at += n;
         if (status == DPE_OK) {
-            status = dpe_run_learn(loop->job->run, &row, err);
+            status = dpe_run_learn(job->run, &row, err);
             dpe_row_free(&row);
         }
-        const struct dpe_item *item = &loop->work->items[i];
-        if (status == DPE_OK && loop->open[i]) {
-            dpe_loop_close(loop, item, dpe_loop_find(loop, item));
-        }
     }
+    return status;
+}
+
+dpe_status dpe_job_share_rows(struct dpe_job *job, struct dpe_error *err)
+{
+    struct dpe_text bytes = {0};
+    dpe_status status = job->ranks->rank == 0 ? pack(job, &bytes, err) : DPE_OK;
+    status = dpe_ranks_meet(job->ranks, DPE_MEET_SHARE, status, err);
+    if (status == DPE_OK) {
+        status = dpe_ranks_share(job->ranks, &bytes, err);
+    }
+    if (status == DPE_OK && job->ranks->rank > 0) {
+        status = unpack(job, &bytes, err);
+    }
+    dpe_text_free(&bytes);
     return status;
 }
 
 dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err)
 {
     struct dpe_ranks *ranks = loop->job->ranks;
-    struct dpe_text bytes = {0};
     dpe_status status = DPE_OK;
     if (ranks->rank == 0) {
         status = lead(loop, err);
-        if (status == DPE_OK) {
-            status = pack(loop, &bytes, err);
-        }
     } else {
         serve(loop);
     }
     status = dpe_ranks_meet(ranks, DPE_MEET_ROWS_END, status, err);
     if (status == DPE_OK) {
-        status = dpe_ranks_share(ranks, &bytes, err);
+        status = dpe_job_share_rows(loop->job, err);
     }
-    if (status == DPE_OK && ranks->rank > 0) {
-        status = unpack(loop, &bytes, err);
+    for (size_t i = 0; i < loop->work->n_items && status == DPE_OK && ranks->rank > 0; i++) {
+        const struct dpe_item *item = &loop->work->items[i];
+        if (loop->open[i]) {
+            dpe_loop_close(loop, item, dpe_loop_find(loop, item));
+        }
     }
-    dpe_text_free(&bytes);
     return status;
 }

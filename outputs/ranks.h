@@ -36,6 +36,7 @@ enum dpe_meeting {
     DPE_MEET_ROWS,
     DPE_MEET_WORK,
     DPE_MEET_ROWS_END,
+    DPE_MEET_SHARE,
     DPE_MEET_FINISH,
     DPE_MEET_CLOSE,
 };

@@ -1,0 +1,118 @@
+#!/bin/sh
+# slurm.sh BIN: detect/slurm/dpe.sbatch on a Slurm of one node that lives in a temporary folder. A
+# notice (SIGUSR1) ends the sweep with 75, the job goes back into the queue, and when it has run again
+# the table is that of an undisturbed sweep. Exits with 125 where no Slurm can be started.
+set -u
+bin=$1
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+for program in munged slurmctld slurmd sbatch srun; do
+    command -v $program >/dev/null || { echo "no $program"; exit 125; }
+done
+[ "$(id -u)" = 0 ] || { echo "only root can start a Slurm"; exit 125; }
+work=$(mktemp -d)
+chmod 755 "$work"
+failed=0
+daemons=""
+cleanup() {
+    for daemon in $daemons; do
+        kill "$daemon" 2>/dev/null
+    done
+    sleep 0.5
+    rm -rf "$work"
+}
+trap cleanup EXIT
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+host=$(hostname -s)
+port=$((20000 + $$ % 20000))
+mkdir "$work/state" "$work/spool" "$work/munge"
+chmod 700 "$work/munge"
+dd if=/dev/urandom of="$work/munge/key" bs=128 count=1 2>/dev/null
+chmod 400 "$work/munge/key"
+cat >"$work/slurm.conf" <<END
+ClusterName=test
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+SlurmctldPort=$port
+SlurmdPort=$((port + 1))
+AuthType=auth/munge
+AuthInfo=socket=$work/munge/socket
+CredType=cred/munge
+StateSaveLocation=$work/state
+SlurmdSpoolDir=$work/spool
+SlurmctldPidFile=$work/slurmctld.pid
+SlurmdPidFile=$work/slurmd.pid
+SlurmctldLogFile=$work/slurmctld.log
+SlurmdLogFile=$work/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+MpiDefault=none
+ReturnToService=2
+KillWait=10
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+PartitionName=all Nodes=$host Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+END
+export SLURM_CONF="$work/slurm.conf"
+munged --foreground --force --key-file="$work/munge/key" --socket="$work/munge/socket" \
+    --pid-file="$work/munge/pid" --log-file="$work/munge/log" --seed-file="$work/munge/seed" \
+    >/dev/null 2>&1 &
+daemons="$daemons $!"
+sleep 0.5
+slurmctld -D >/dev/null 2>&1 &
+daemons="$daemons $!"
+slurmd -D -N "$host" >/dev/null 2>&1 &
+daemons="$daemons $!"
+tries=0
+until sinfo -h -o %t 2>/dev/null | grep -q idle; do
+    tries=$((tries + 1))
+    if [ $tries -gt 100 ]; then
+        echo "Slurm does not start here: $(sinfo 2>&1 | tail -1) $(tail -2 "$work/slurmd.log")"
+        exit 125
+    fi
+    sleep 0.2
+done
+
+python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/model" || exit 1
+mkdir "$work/corpus"
+for book in "$root"/data/sample/test/90000*.txt; do
+    head -c 6000 "$book" >"$work/corpus/$(basename "$book")"
+done
+sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 1500
+    --lengths 8,32,64 --seed 5 --threads 1"
+"$bin/dpe-detect" $sweep -o "$work/calm.h5" >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
+
+export PATH="$bin:$PATH" DPE_SLURM_LEAST=0
+state() { squeue -h -j "$1" -o %t 2>/dev/null; }
+for tasks in 1 2; do
+    srun --mpi=list 2>&1 | grep -qw pmix || [ $tasks = 1 ] || continue
+    out="$work/n$tasks.h5"
+    log="$work/n$tasks.log"
+    job=$(sbatch --parsable --chdir="$work" --output="$log" --ntasks=$tasks --ntasks-per-node=$tasks \
+        --overcommit --time=10 "$root/detect/slurm/dpe.sbatch" dpe-detect $sweep -o "$out" 2>"$work/err") ||
+        fail "sbatch: $(cat "$work/err")"
+    tries=0
+    until [ -e "$out.journal/rank-000$((tasks - 1)).journal" ] || [ $tries -gt 300 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    scancel --signal=USR1 "$job"
+    tries=0
+    # Slurm lets a job that was put back wait for two minutes: not here.
+    until grep -q "ended with 0" "$log" 2>/dev/null || [ $tries -gt 600 ]; do
+        [ "$(state "$job")" = PD ] && scontrol update jobid="$job" StartTime=now 2>/dev/null
+        tries=$((tries + 1))
+        sleep 0.2
+    done
+    grep -q "ended with 75" "$log" || fail "$tasks tasks: no stop at the notice: $(cat "$log")"
+    grep -q "samples are there already" "$log" || fail "$tasks tasks: did not go on: $(cat "$log")"
+    h5diff --exclude-path=/run "$work/calm.h5" "$out" >"$work/diff" 2>&1 ||
+        fail "$tasks tasks: another table: $(head -3 "$work/diff") $(tail -5 "$log")"
+done
+[ $failed = 0 ] && echo "stopped by a notice, queued again, and the table is the same"
+exit $failed
