@@ -15,6 +15,7 @@
 #include "emulate/fake_runtime.h"
 #include "near.h"
 #include "plan_cases.h"
+#include "random_model.h"
 #include "tiny.h"
 
 enum { VOCAB = 64 };
@@ -218,6 +219,126 @@ static void branches(void **state)
     expect_clean();
 }
 
+/* Models whose head dimensions have fast kernels, in halves: prefill in pieces, decoding and
+ * branches on every kernel against the reference. The plain kernel on the same device says what the
+ * rounding of activations to halves costs; a fast one may cost twice that. */
+struct wide {
+    struct dpe_model *model;
+    struct dpe_config config;
+    int32_t tokens[160];
+};
+
+static struct wide wide_open(int64_t heads, int64_t kv_heads, int64_t head_dim,
+                             enum dpe_dtype dtype)
+{
+    struct dpe_error err = {0};
+    struct wide wide = {.config = {.model_type = "llama",
+                                   .n_layers = 2,
+                                   .hidden = 48,
+                                   .intermediate = 56,
+                                   .n_heads = heads,
+                                   .n_kv_heads = kv_heads,
+                                   .head_dim = head_dim,
+                                   .vocab = VOCAB,
+                                   .max_position = 64,
+                                   .rms_eps = 1e-5,
+                                   .bos_id = -1,
+                                   .dtype = dtype,
+                                   .rope = {.theta = 1e4,
+                                            .factor = NAN,
+                                            .original_max_position = NAN,
+                                            .attention_factor = NAN,
+                                            .partial_rotary_factor = 1.0}}};
+    TINY_OK(dpe_random_model(&wide.config, true, 5, &wide.model, &err), err);
+    for (int i = 0; i < 160; i++) {
+        wide.tokens[i] = (i * 29 + i / 7) % VOCAB;
+    }
+    return wide;
+}
+
+enum { LONG = 150, OWN = 5, BRANCHES = 6 };
+
+/* Logits behind a prefill in two pieces, behind decoding, and of the steps of branches; kernel
+ * NULL: of the reference. */
+static void run_wide(const struct wide *wide, const struct dpe_plan *plan, const char *kernel,
+                     float *logits)
+{
+    struct dpe_error err = {0};
+    struct dpe_session *session = NULL;
+    const struct dpe_session_options options = {.device = kernel == NULL ? "reference" : "cuda",
+                                                .n_threads = 1,
+                                                .capacity = LONG + BRANCHES * OWN,
+                                                .positions = LONG + OWN,
+                                                .branches = BRANCHES,
+                                                .prefill_chunk = 100};
+    setenv("DPE_CUDA_ATTENTION", kernel == NULL ? "" : kernel, 1);
+    TINY_OK(dpe_session_create(wide->model, plan, &options, &session, &err), err);
+    TINY_OK(dpe_session_feed(session, wide->tokens, LONG - 3, logits, &err), err);
+    TINY_OK(dpe_session_feed(session, wide->tokens + LONG - 3, 2, logits + VOCAB, &err), err);
+    TINY_OK(dpe_session_feed(session, wide->tokens + LONG - 1, 1, logits + 2 * VOCAB, &err), err);
+    TINY_OK(dpe_session_branch(session, BRANCHES, OWN, &err), err);
+    /* One branch is ahead of the others. */
+    TINY_OK(dpe_session_branch_feed(session, 2, wide->tokens + 3, 2, NULL, &err), err);
+    const int64_t which[BRANCHES] = {1, 0, 2, 3, 5, 4};
+    for (int step = 0; step < 2; step++) {
+        TINY_OK(dpe_session_step(session, BRANCHES, which, wide->tokens + 10 * step,
+                                 logits + 3 * VOCAB, &err),
+                err);
+    }
+    /* And a branch's own prefill, behind keys of others. */
+    TINY_OK(
+        dpe_session_branch_feed(session, 4, wide->tokens, 3, logits + (3 + BRANCHES) * VOCAB, &err),
+        err);
+    dpe_session_destroy(session);
+    unsetenv("DPE_CUDA_ATTENTION");
+}
+
+static void one_wide(const struct wide *wide, int plan_case, int64_t window, const char *kernel)
+{
+    enum { N = (4 + BRANCHES) * VOCAB };
+    static float want[N];
+    static float plain[N];
+    static float got[N];
+    struct dpe_plan plan;
+    plan_case_make(plan_case, window, &wide->config, &plan);
+    run_wide(wide, &plan, NULL, want);
+    run_wide(wide, &plan, "plain", plain);
+    run_wide(wide, &plan, kernel, got);
+    double rounding = worst(plain, want, N);
+    double error = worst(got, want, N);
+    printf("%s, %d of %d, %s, window %d: %.2e, plain %.2e\n", kernel, (int)wide->config.n_heads,
+           (int)wide->config.head_dim, plan_cases[plan_case], (int)window, error, rounding);
+    assert_true(rounding < 0.3 && error <= fmax(2.0 * rounding, 0.02));
+    dpe_plan_free(&plan);
+}
+
+static void fast_kernels(void **state)
+{
+    (void)state;
+    const struct {
+        const char *device, *kernel;
+        int64_t heads, kv_heads, head_dim;
+        enum dpe_dtype dtype;
+        int plan_case, window;
+    } cases[] = {
+        {"capability=80", "mma", 4, 2, 64, DPE_BF16, 0, 9},
+        {"capability=80,seed=3", "mma", 4, 2, 64, DPE_BF16, 1, 33},
+        {"capability=80", "mma", 4, 1, 64, DPE_F16, 12, 24},
+        {"capability=90", "wgmma", 2, 2, 128, DPE_BF16, 1, 20},
+        {"capability=90,seed=9", "wgmma", 6, 2, 64, DPE_BF16, 2, 30},
+        {"capability=80", "mma", 3, 1, 96, DPE_BF16, 1, 17},
+        {"capability=120", "mma", 2, 1, 128, DPE_BF16, 13, 21},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        device(cases[i].device);
+        struct wide wide =
+            wide_open(cases[i].heads, cases[i].kv_heads, cases[i].head_dim, cases[i].dtype);
+        one_wide(&wide, cases[i].plan_case, cases[i].window, cases[i].kernel);
+        dpe_model_close(wide.model);
+    }
+    expect_clean();
+}
+
 struct tapped {
     int calls;
     double sum, size;
@@ -406,9 +527,13 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_logits), cmocka_unit_test(every_method),
-        cmocka_unit_test(branches),      cmocka_unit_test(taps_and_likelihoods),
-        cmocka_unit_test(failures),      cmocka_unit_test(refusals),
+        cmocka_unit_test(golden_logits),
+        cmocka_unit_test(every_method),
+        cmocka_unit_test(fast_kernels),
+        cmocka_unit_test(branches),
+        cmocka_unit_test(taps_and_likelihoods),
+        cmocka_unit_test(failures),
+        cmocka_unit_test(refusals),
         cmocka_unit_test(non_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,7 +105,7 @@ dpe_status dpe_cuda_available(const char *device, struct dpe_error *err)
             code != 0 ? dpe_rt_text(code) : "none found");
     }
     int index = dpe_cuda_device_index(device);
-    struct dpe_cuda_info info = {{0}, 0, 0, 0, 0};
+    struct dpe_cuda_info info = {0};
     if (index < 0 || index >= n) {
         return dpe_fail(err, DPE_NO_DEVICE, "device cuda:%d: there are %d, counted from 0", index,
                         n);
@@ -135,6 +135,8 @@ static void cuda_close(struct dpe_backend *b)
     (void)dpe_rt_release(b->tables);
     (void)dpe_rt_release(b->mask);
     (void)dpe_rt_release(b->walk.memory);
+    (void)dpe_rt_release(b->units.memory);
+    (void)dpe_rt_release(b->differences);
     dpe_rt_blas_close(b->blas);
     free(b->owned);
     free(b->layers);
@@ -187,6 +189,10 @@ static dpe_status cuda_open(const struct dpe_model *model,
     DPE_CUDA_TRY(b, dpe_rt_use(index));
     DPE_CUDA_TRY(b, dpe_rt_info(index, &b->info));
     b->kernel = dpe_cuda_choose(&b->info, b->dtype, b->config->head_dim);
+    b->dealing = dpe_decode_deal(b->config->n_kv_heads, b->config->head_dim, b->info.shared);
+    b->decodes = b->dealing.heads > 0 && b->kernel != DPE_KERNEL_PLAIN &&
+                 dpe_decode_supports(b->dtype, b->config->head_dim, b->config->n_heads,
+                                     b->config->n_kv_heads);
     status = dpe_cuda_status(b, err);
     if (status == DPE_OK) {
         status = dpe_rt_blas_open(&b->blas, err);
@@ -236,6 +242,7 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
         dpe_cuda_weight_bytes(config),
         dpe_rotation_bytes(plan, options->positions),
         (uint64_t)(config->n_layers * config->n_heads) * (uint64_t)plan->n_pairs,
+        (uint64_t)(plan->n_bands - 1) * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 4,
         rows * 32, /* tokens, positions, offsets, and the walk of a block of 16 rows */
         logits,
     };
@@ -304,6 +311,9 @@ static dpe_status cuda_set_plan(struct dpe_backend *b, const struct dpe_plan *pl
     uint64_t mask = (uint64_t)(plan->n_layers * plan->n_heads * plan->n_pairs);
     cuda_release(b, b->tables);
     cuda_release(b, b->mask);
+    cuda_release(b, b->differences);
+    b->differences = NULL;
+    b->units.rows = 0;
     b->tables = NULL;
     b->mask = NULL;
     b->plan = NULL;
@@ -329,7 +339,7 @@ static dpe_status cuda_set_plan(struct dpe_backend *b, const struct dpe_plan *pl
     b->k_copies = dpe_turned_find(plan, rotation, true);
     b->n_tables = rotation->n_tables;
     b->plan = plan;
-    return dpe_cuda_status(b, err);
+    return dpe_cuda_make_differences(b, rotation->capacity, err);
 }
 
 /* ---------------------------------------------------------------------------------------- slots */
@@ -337,6 +347,7 @@ static dpe_status cuda_set_plan(struct dpe_backend *b, const struct dpe_plan *pl
 static void cuda_begin_batch(struct dpe_backend *b, const struct dpe_batch *batch)
 {
     uint64_t rows = (uint64_t)batch->rows;
+    b->units.rows = 0; /* positions differ */
     DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, batch->tokens, rows * sizeof *b->tokens));
     if (batch->positions != NULL) {
         DPE_CUDA_TRY(b, dpe_rt_up(b->positions, batch->positions, rows * sizeof *b->positions));

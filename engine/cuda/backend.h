@@ -15,6 +15,7 @@
 #define DPE_CUDA_BACKEND_H
 
 #include "attention.h"
+#include "attention_decode.h"
 #include "kernels.h"
 #include "runtime.h"
 #include "segments.h"
@@ -44,12 +45,22 @@ struct dpe_cuda_walk {
     struct dpe_segment *segments;
 };
 
+/** What few rows are decoded by, and for which rows it was made. */
+struct dpe_cuda_units {
+    int64_t first, rows, start; /**< rows 0: none yet */
+    int64_t n;
+    void *memory;
+    uint64_t bytes;
+    struct dpe_decode_unit *units;
+    struct dpe_decode_parts *parts;
+};
+
 struct dpe_backend {
     const struct dpe_config *config;
     const struct dpe_weights *weights; /**< host */
     struct dpe_cuda_info info;
     enum dpe_cuda_kernel kernel; /**< of attention over many rows */
-    enum dpe_dtype dtype; /**< of weights, activations and cache */
+    enum dpe_dtype dtype;        /**< of weights, activations and cache */
     uint64_t element;
     struct dpe_rt_blas *blas;
 
@@ -69,6 +80,11 @@ struct dpe_backend {
     uint8_t *mask; /**< [n_layers][n_heads][n_pairs] or NULL */
     struct dpe_turned_copies q_copies, k_copies;
     struct dpe_cuda_walk walk;
+    struct dpe_decode_dealing dealing;
+    bool decodes; /**< few rows have a kernel of their own */
+    struct dpe_cuda_units units;
+    void *differences; /**< dpe_decode_band.table of key copy c, NULL where the cache will do */
+    uint32_t *difference[DPE_MAX_BANDS];
 
     int64_t batch_room; /**< rows that the next three hold */
     int32_t *tokens;
@@ -78,7 +94,12 @@ struct dpe_backend {
     int32_t *counters;             /**< of the Hopper kernel */
 };
 
-enum { DPE_CUDA_LOGIT_ROWS = 64 };
+enum {
+    DPE_CUDA_LOGIT_ROWS = 64,
+    DPE_CUDA_DECODE_ROWS = 256, /**< of a step, at once; more are taken in turns */
+    DPE_CUDA_FEW_ROWS = 4,      /**< of one branch: more go the way of a prefill */
+    DPE_CUDA_MOST_UNITS = 256,  /**< that units aim at */
+};
 
 /** Note a code that is not 0 as the backend's failure, once. */
 void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, const char *file,
@@ -110,6 +131,17 @@ void dpe_cuda_store_kv(struct dpe_backend *backend, const struct dpe_batch *batc
                        const struct dpe_store *args);
 /** N of "cuda:N"; 0 for "cuda", "auto" and NULL. */
 int dpe_cuda_device_index(const char *name);
+/** Units of rows r0 … r0+rows−1 of a call, made unless they are there already; false on failure. */
+bool dpe_cuda_use_units(struct dpe_backend *backend, const struct dpe_attention *args, int64_t r0,
+                        int64_t rows);
+/** Tables that turn the cache's keys on, of the plan in force. */
+dpe_status dpe_cuda_make_differences(struct dpe_backend *backend, int64_t capacity,
+                                     struct dpe_error *err);
+/** Bytes of the parts of so many rows. */
+uint64_t dpe_cuda_partial_bytes(const struct dpe_config *config, int64_t rows);
+/** All of a decode call but q, rows, partial and out. */
+void dpe_cuda_decode_call(const struct dpe_backend *backend, const struct dpe_attention *args,
+                          struct dpe_decode *call);
 /** The slots. */
 const struct dpe_ops *dpe_cuda_ops(void);
 

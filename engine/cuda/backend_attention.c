@@ -73,10 +73,12 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
 {
     (void)n_threads;
     struct room room = {0};
+    struct room few = {0};
     uint64_t e = config->dtype == DPE_F32 ? 4 : 2;
     for (int band = 0; band < plan->n_bands; band++) {
         bool per_head = plan->bands[band].per_head && plan->mask != NULL;
         (void)take(&room, config->n_heads, rows, config->head_dim, e);
+        (void)take(&few, config->n_heads, rows, config->head_dim, e);
         if (band > 0) {
             (void)take(&room, per_head ? config->n_heads : config->n_kv_heads, keys,
                        config->head_dim, e);
@@ -84,7 +86,10 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
     }
     /* A branch's keys and values in one piece. */
     (void)take(&room, 2 * config->n_kv_heads, keys, config->head_dim, e);
-    return room.used;
+    if (dpe_decode_supports(config->dtype, config->head_dim, config->n_heads, config->n_kv_heads)) {
+        (void)take(&few, 1, 1, 1, dpe_cuda_partial_bytes(config, rows));
+    }
+    return room.used > few.used ? room.used : few.used;
 }
 
 /* --------------------------------------------------------------------------------------- kernel */
@@ -140,8 +145,8 @@ static bool use_walk(struct dpe_backend *b, int64_t start, int64_t rows)
         return !b->failed;
     }
     struct dpe_walk walk = {0};
-    dpe_status status = dpe_walk_make(b->plan, &b->q_copies, &b->k_copies, shape_of(b), start,
-                                      rows, &walk, &b->failure);
+    dpe_status status = dpe_walk_make(b->plan, &b->q_copies, &b->k_copies, shape_of(b), start, rows,
+                                      &walk, &b->failure);
     if (status != DPE_OK) {
         b->failed = true; /* out of host memory: the message is in `failure` */
         return false;
@@ -176,6 +181,7 @@ static bool use_walk(struct dpe_backend *b, int64_t start, int64_t rows)
 struct run {
     const struct dpe_attention *args;
     int64_t start, rows, offset;
+    const int64_t *positions; /* device, of a step's rows; else NULL */
     const char *q;
     char *out;
     float *lse;
@@ -195,8 +201,9 @@ static struct dpe_turn turn_of(const struct dpe_backend *b, const struct dpe_tur
     return turn;
 }
 
+/* The copies go to q [DPE_MAX_BANDS], head after head. */
 static void turn_queries(struct dpe_backend *b, const struct run *run, struct room *room,
-                         struct dpe_flash *call)
+                         const void **q)
 {
     const struct dpe_attention *args = run->args;
     for (int c = 0; c < b->q_copies.n; c++) {
@@ -215,11 +222,11 @@ static void turn_queries(struct dpe_backend *b, const struct run *run, struct ro
             .n_heads = args->n_heads,
             .group = 1,
             .first = run->start,
+            .positions = run->positions,
         };
         DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, &turn));
-        call->q[c] = to;
+        q[c] = to;
     }
-    call->q_head_stride = run->rows * args->head_dim;
 }
 
 /* Where a run's keys and values lie, key n at row n: the cache itself, unless a branch's own keys
@@ -340,12 +347,32 @@ static void attend_run(struct dpe_backend *b, const struct run *run)
         .scale = (float)dpe_plan_query_scale(plan, 0),
         .log_n_length = (float)plan->log_n_length,
     };
-    turn_queries(b, run, &room, &call);
+    turn_queries(b, run, &room, call.q);
+    call.q_head_stride = run->rows * args->head_dim;
     const struct found found = find_keys(b, run, &room);
     call.v = found.v;
     call.v_head_stride = found.head_stride;
     turn_keys(b, run, &found, &room, &call);
     DPE_CUDA_TRY(b, launch(b, &call));
+}
+
+/* Few rows over many keys; `r0` is the run's first row among those of the call. */
+static void decode_run(struct dpe_backend *b, const struct run *run, int64_t r0)
+{
+    const struct dpe_attention *args = run->args;
+    struct room room = {.memory = args->workspace};
+    struct dpe_decode call = {0};
+    if (b->failed || !dpe_cuda_use_units(b, args, r0, run->rows)) {
+        return;
+    }
+    dpe_cuda_decode_call(b, args, &call);
+    turn_queries(b, run, &room, call.q);
+    call.q_head_stride = run->rows * args->head_dim;
+    call.rows = run->rows;
+    call.out = run->out;
+    call.lse = run->lse;
+    call.partial = room.memory + room.used;
+    DPE_CUDA_TRY(b, dpe_attention_decode(&call, NULL));
 }
 
 void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)
@@ -361,16 +388,26 @@ void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)
         .lse = args->lse,
     };
     if (args->positions == NULL) {
-        attend_run(b, &run);
+        if (b->decodes && args->rows <= DPE_CUDA_FEW_ROWS) {
+            decode_run(b, &run, 0);
+        } else {
+            attend_run(b, &run);
+        }
         return;
     }
-    for (int64_t r = 0; r < args->rows; r++) {
-        run.start = args->positions[r];
-        run.rows = 1;
-        run.offset = args->offsets[r];
+    int64_t at_once = b->decodes ? DPE_CUDA_DECODE_ROWS : 1;
+    for (int64_t r = 0; r < args->rows; r += at_once) {
+        run.rows = args->rows - r < at_once ? args->rows - r : at_once;
         run.q = (const char *)args->q + r * row;
         run.out = (char *)args->out + r * row;
         run.lse = args->lse == NULL ? NULL : args->lse + r * args->n_heads;
-        attend_run(b, &run);
+        if (b->decodes) {
+            run.positions = b->positions + r;
+            decode_run(b, &run, r);
+        } else {
+            run.start = args->positions[r];
+            run.offset = args->offsets[r];
+            attend_run(b, &run);
+        }
     }
 }

@@ -37,6 +37,7 @@ int dpe_rt_info(int device, struct dpe_cuda_info *info)
         info->minor = properties.minor;
         info->processors = properties.multiProcessorCount;
         info->memory = properties.totalGlobalMem;
+        info->shared = properties.sharedMemPerBlockOptin;
     }
     return (int)code;
 }

@@ -20,6 +20,7 @@ struct dpe_cuda_info {
     int major, minor; /**< compute capability */
     int processors;
     uint64_t memory; /**< bytes in all */
+    uint64_t shared; /**< bytes of shared memory that one thread block can get */
 };
 
 /** CUDA versions as 1000 · major + 10 · minor: of the driver (0: none is installed) and the one the

@@ -118,6 +118,7 @@ int dpe_rt_info(int device, struct dpe_cuda_info *info)
     info->minor = capability % 10;
     info->processors = 4;
     info->memory = word("memory", 1ULL << 32);
+    info->shared = (capability == 90 ? 227U : (capability == 80 ? 163U : 99U)) << 10;
     return 0;
 }
 
