@@ -64,10 +64,8 @@ static int measure_product(struct dpe_rt_blas *blas, void *a, void *b, int64_t n
 dpe_status dpe_cuda_measure(const char *device, struct dpe_device_rates *rates,
                             struct dpe_error *err)
 {
-    const int64_t n = 8192;
-    const uint64_t bytes = 1ULL << 30; /* many times the cache */
     int index = dpe_cuda_device_index(device);
-    struct dpe_cuda_info info;
+    struct dpe_cuda_info info = {0};
     struct dpe_rt_blas *blas = NULL;
     void *a = NULL;
     void *b = NULL;
@@ -80,6 +78,11 @@ dpe_status dpe_cuda_measure(const char *device, struct dpe_device_rates *rates,
     }
     int code = dpe_rt_use(index);
     code = code != 0 ? code : dpe_rt_info(index, &info);
+    /* Many times the cache, and large enough for the full rate; a card that has no room for that
+     * gets what tells that the code runs. */
+    bool large = code == 0 && info.memory >= 8ULL << 30;
+    const int64_t n = large ? 8192 : 64;
+    const uint64_t bytes = large ? 1ULL << 30 : 1ULL << 20;
     code = code != 0 ? code : dpe_rt_allocate(&a, bytes);
     code = code != 0 ? code : dpe_rt_allocate(&b, bytes);
     code = code != 0 ? code : measure_copy(a, b, bytes, &rates->copy);
