@@ -28,12 +28,20 @@ struct tiny {
         }                                                                                          \
     } while (0)
 
+/** Where the golden files are: the source tree, unless DPE_SOURCE_DIR in the environment says else
+ *  (tests that run on another machine than they were built on). */
+static inline const char *tiny_source(void)
+{
+    const char *moved = getenv("DPE_SOURCE_DIR");
+    return moved != NULL ? moved : DPE_SOURCE_DIR;
+}
+
 static inline char *tiny_read(const char *folder, const char *name, size_t *n)
 {
     char path[512];
     char *bytes = NULL;
     struct dpe_error err = {0};
-    snprintf(path, sizeof path, "%s/tests/golden/%s/%s", DPE_SOURCE_DIR, folder, name);
+    snprintf(path, sizeof path, "%s/tests/golden/%s/%s", tiny_source(), folder, name);
     TINY_OK(dpe_read_file(path, 1 << 20, &bytes, n, &err), err);
     return bytes;
 }
@@ -43,7 +51,7 @@ static inline struct tiny tiny_open(const char *folder)
     struct tiny tiny = {0};
     struct dpe_error err = {0};
     char path[512];
-    snprintf(path, sizeof path, "%s/tests/golden/%s", DPE_SOURCE_DIR, folder);
+    snprintf(path, sizeof path, "%s/tests/golden/%s", tiny_source(), folder);
     TINY_OK(dpe_model_open(path, NULL, &tiny.model, &err), err);
     tiny.config = dpe_model_config(tiny.model);
     size_t n = 0;

@@ -1,0 +1,62 @@
+#!/bin/sh
+# cuda_tools.sh BUILD SOURCE: what a tool says and how it ends, with the emulated CUDA module (see
+# emulate/fake_runtime.cpp for the words of DPE_FAKE_CUDA), and with the real one where no device is.
+set -u
+build=$1
+source=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# expect EXIT WORDS ARGUMENT…
+expect() {
+    code=$1
+    words=$2
+    shift 2
+    "$build/bin/dpe-bench" --shape "$source/tests/golden/llama_bf16" --length 20 --new 1 \
+        --repeats 1 --method rope "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    if [ "$got" != "$code" ] || ! cat "$work/out" "$work/err" | grep -q "$words"; then
+        echo "FAILED: $* (DPE_FAKE_CUDA=${DPE_FAKE_CUDA:-}): expected $code and \"$words\", got $got:"
+        cat "$work/out" "$work/err"
+        failed=1
+    fi
+}
+
+export DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so"
+export DPE_FAKE_CUDA=
+expect 0 "^rope  *20  prefill" --device cuda --json "$work/json" --csv "$work/csv"
+[ "$(wc -l <"$work/csv")" = 2 ] || { echo "FAILED: the CSV has not two lines"; failed=1; }
+python3 -c 'import json, sys
+row = json.loads(open(sys.argv[1]).read())
+assert row["length"] == 20 and row["prefill_s"] > 0 and row["token_s"] > 0, row' "$work/json" || failed=1
+expect 0 "emulated device" --device auto
+expect 0 "emulated device 1" --device cuda:1
+expect 69 "cuda:7: there are 2" --device cuda:7
+expect 64 "expected cuda or cuda:N" --device cuda:x
+export DPE_FAKE_CUDA=none
+expect 69 "there is a driver but no device" --device cuda
+expect 0 "^# cpu" --device auto
+export DPE_FAKE_CUDA=driver=12020
+expect 69 "the driver is for CUDA 12.2, expected at least 13.0" --device cuda
+export DPE_FAKE_CUDA=capability=70
+expect 69 "compute capability 7.0" --device cuda
+export DPE_FAKE_CUDA=allocate=12
+expect 71 "device memory is out" --device cuda
+export DPE_FAKE_CUDA=sticky=160
+expect 75 "finished rows are safe, the same command continues" --device cuda
+export DPE_FAKE_CUDA=memory=60000000
+expect 71 "a smaller length or prefill chunk" --device cuda
+export DPE_CUDA_MODULE="$work/nothing.so"
+expect 69 "DPE_CUDA_MODULE: .*nothing.so" --device cuda
+unset DPE_CUDA_MODULE DPE_FAKE_CUDA
+if ! nvidia-smi -L >"$work/gpu" 2>&1; then
+    if [ -e "$build/lib/libdpe_cuda.so" ]; then
+        expect 69 "has no NVIDIA driver" --device cuda
+    else
+        expect 69 "built without nvcc" --device cuda
+    fi
+    expect 0 "^# cpu" --device auto
+fi
+[ "$failed" = 0 ] && echo "all as expected"
+exit "$failed"

@@ -1,0 +1,50 @@
+"""PyTorch's attention on the same card: flash and cuDNN backends, causal, bfloat16, 32 query heads on 8
+KV heads, head dimension 128; and a copy and a product for scale. Median of runs timed by events.
+Exit 125 when there is no PyTorch with a GPU."""
+import sys
+
+try:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+except ImportError:
+    sys.exit(125)
+if not torch.cuda.is_available():
+    sys.exit(125)
+
+
+def median_ms(call, runs=9):
+    for _ in range(3):
+        call()
+    times = []
+    for _ in range(runs):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return sorted(times)[runs // 2]
+
+
+print(torch.__version__, torch.cuda.get_device_name())
+a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+b = torch.randn_like(a)
+print(f"product 8192^3: {2 * 8192**3 / median_ms(lambda: a @ b) * 1e-9:.0f} TFLOP/s")
+x = torch.empty(1 << 30, device="cuda", dtype=torch.uint8)
+y = torch.empty_like(x)
+print(f"copy: {2 * x.numel() / median_ms(lambda: y.copy_(x)) * 1e-6:.0f} GB/s")
+del a, b, x, y
+for length in (8192, 16384, 32768, 131072):
+    q = torch.randn(1, 32, length, 128, device="cuda", dtype=torch.bfloat16)
+    # Repeated for all query heads: not every backend takes grouped ones; the arithmetic is the same.
+    k, v = (torch.randn_like(q) for _ in range(2))
+    flops = 4 * 128 * 32 * length * (length + 1) / 2
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
+        try:
+            with sdpa_kernel(backend):
+                ms = median_ms(
+                    lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+                    3 if length > 100000 else 9)
+            print(f"{backend.name} {length}: {ms:.3f} ms {flops / ms * 1e-9:.1f} TFLOP/s")
+        except RuntimeError as error:
+            print(f"{backend.name} {length}: {str(error).splitlines()[0]}")
