@@ -1,14 +1,15 @@
 /* What the savings of dpe-detect cost in quality, from the rows of finished sweeps.
  *
- *   bench_savings SWEEP.h5 [OTHER.h5 …]
+ *   bench_savings SWEEP.h5 [OTHER.h5[+OTHER.h5…] …]
  *
  * SWEEP is a full sweep (no race). 200 sweeps are resampled from its rows, samples drawn with
  * replacement. Race: how often it keeps the first rank of the same resampled sweep without a race,
  * what recall its other choices lose (by the means over all rows), and how many rows it runs, for
  * some levels and indifferences. Two sweeps: how often two resampled ones agree on a group's first
  * rank; the same between a resampled SWEEP and a resampled OTHER, a sweep of the same grid with
- * other samples (--haystack shared, --keys-per-context). OTHER is resampled in blocks of
- * /identity's contexts. stdout: Markdown. */
+ * other samples (--haystack shared, --keys-per-context), with and without a race. OTHER is
+ * resampled in blocks of samples that share a context. With an OTHER the first table is left out.
+ * stdout: Markdown. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,41 @@ static struct sweep read_sweep(const char *path)
     dpe_strings_free(plans, n);
     dpe_h5_close(table);
     return sweep;
+}
+
+/* Sweeps of one grid, "a.h5+b.h5+…", as one with all their samples. */
+static struct sweep read_sweeps(const char *paths)
+{
+    char *copy = strdup(paths);
+    char *rest = copy;
+    struct sweep all = {0};
+    for (char *path = strtok_r(copy, "+", &rest); path != NULL; path = strtok_r(NULL, "+", &rest)) {
+        struct sweep one = read_sweep(path);
+        struct sweep joined = one;
+        struct dpe_error err = {0};
+        if (all.scores.n_cells > 0 && all.scores.n_cells != one.scores.n_cells) {
+            fprintf(stderr, "%s: another grid\n", path);
+            exit(65);
+        }
+        int64_t before = all.scores.n_samples;
+        int64_t n = before + one.scores.n_samples;
+        if (dpe_detect_scores_init(&joined.scores, one.scores.n_cells, n, &err) != DPE_OK) {
+            fail(&err, path);
+        }
+        for (int64_t i = 0; i < one.scores.n_cells * n; i++) {
+            int64_t cell = i / n;
+            int64_t s = i % n;
+            joined.scores.status[i] = DPE_ROW_OK;
+            joined.scores.recall[i] =
+                s < before ? all.scores.recall[cell * before + s]
+                           : one.scores.recall[cell * one.scores.n_samples + s - before];
+        }
+        dpe_detect_scores_free(&all.scores);
+        dpe_detect_scores_free(&one.scores);
+        all = joined;
+    }
+    free(copy);
+    return all;
 }
 
 /* Whole blocks of samples with replacement, the same for all cells. */
@@ -230,24 +266,39 @@ static void bench_race(const struct sweep *sweep, double level, double indiffere
     free(raced);
 }
 
-static void bench_pairs(const struct sweep *naive, const struct sweep *other, const char *name)
+/* A resampled naive sweep and a resampled other one; level > 0: the other one is a race. */
+static void bench_pairs(const struct sweep *naive, const struct sweep *other, const char *name,
+                        double level)
 {
     struct agreement agreement = {0};
+    struct dpe_error err = {0};
+    double rows = 0.0;
     int *a = malloc(sizeof *a * (size_t)naive->n_groups);
     int *b = malloc(sizeof *b * (size_t)naive->n_groups);
     for (uint64_t i = 0; i < SWEEPS; i++) {
         struct dpe_detect_scores first;
         struct dpe_detect_scores second;
+        struct dpe_detect_race race = {0};
+        int64_t round = other->block > PER_ROUND ? other->block : PER_ROUND;
+        const struct dpe_detect_race_options options = {round, level > 0.0 ? level : 0.05, 0.0};
         resample(naive, 1000 + i, &first);
         resample(other, 2000 + i, &second);
+        if (level > 0.0 &&
+            dpe_detect_race_replay(&options, &second, other->n_groups, other->n_lengths,
+                                   other->base, DPE_DETECT_RECALL, &race, &err) != DPE_OK) {
+            fail(&err, "race");
+        }
         first_ranks(naive, &first, NULL, a);
-        first_ranks(other, &second, NULL, b);
+        first_ranks(other, &second, race.dropped, b);
         compare(naive, a, b, &agreement);
+        rows += level > 0.0 ? rows_run(other, &race, second.n_samples) / SWEEPS : 1.0 / SWEEPS;
+        dpe_detect_race_free(&race);
         dpe_detect_scores_free(&first);
         dpe_detect_scores_free(&second);
     }
     print_agreement(name, &agreement);
-    printf(" | |\n");
+    printf(" %.3f | |\n", rows);
+    fflush(stdout);
     free(a);
     free(b);
 }
@@ -266,19 +317,23 @@ int main(int argc, char **argv)
            "rows run |\n|---|---|---|---|---|\n");
     const double levels[] = {0.005, 0.02, 0.05};
     const double indifferences[] = {0.0, 0.02};
-    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+    for (size_t i = 0; argc == 2 && i < sizeof levels / sizeof levels[0]; i++) {
         for (size_t j = 0; j < sizeof indifferences / sizeof indifferences[0]; j++) {
             bench_race(&naive, levels[i], indifferences[j]);
         }
     }
-    bench_pairs(&naive, &naive, "two naive sweeps");
+    bench_pairs(&naive, &naive, "two naive sweeps", 0.0);
     for (int i = 2; i < argc; i++) {
-        struct sweep other = read_sweep(argv[i]);
+        struct sweep other = read_sweeps(argv[i]);
         if (other.scores.n_cells != naive.scores.n_cells) {
             fprintf(stderr, "%s: another grid\n", argv[i]);
             return 65;
         }
-        bench_pairs(&naive, &other, argv[i]);
+        char name[64];
+        snprintf(name, sizeof name, "%.40s%s, %lld samples", argv[i],
+                 strlen(argv[i]) > 40 ? "…" : "", (long long)other.scores.n_samples);
+        bench_pairs(&naive, &other, name, 0.0);
+        bench_pairs(&naive, &other, "the same, race at level 0.05", 0.05);
     }
     return 0;
 }

@@ -14,9 +14,9 @@ run() {
     shift
     table="$out/$name.h5"
     rm -rf "$table" "$table.journal"
-    { TIMEFORMAT=%U; bash -c 'TIMEFORMAT="%U %R"; time "$@"' - "$bin/dpe-detect" -m "$root/data/reference" \
-        --corpus "$root/data/sample" -l "$length" --samples "$samples" --seed 7 --threads 1 --quiet \
-        -o "$table" "$@" >"$out/$name.out" 2>/dev/null; } 2>"$out/$name.time"
+    bash -c 'out=$1; shift; TIMEFORMAT=%U; time "$@" >"$out.out" 2>/dev/null' - "$out/$name" \
+        "$bin/dpe-detect" -m "$root/data/reference" --corpus "$root/data/sample" -l "$length" \
+        --samples "$samples" --seed 7 --threads 1 --quiet -o "$table" "$@" 2>"$out/$name.time"
     python=${PYTHON:-/usr/bin/python3}
     "$python" - "$table" "$name" "$(tail -1 "$out/$name.time")" "$*" <<'END'
 import sys
@@ -27,7 +27,7 @@ with h5py.File(sys.argv[1]) as f:
     cells, distinct = plans.size, len(set(plans.ravel()))
     joint = f["/validate/niah/recall_mean"][2]
     print(f"| {sys.argv[4] or '(defaults)'} | {run['tokens_read']} | {run['tokens_decoded']} | "
-          f"{run['decode_steps']} | {sys.argv[3].split()[0]} | {f['/rows/task'].size} | {joint:.3f} |"
+          f"{run['decode_steps']} | {sys.argv[3]} | {f['/rows/task'].size} | {joint:.3f} |"
           f" <!-- {distinct} of {cells} -->")
 END
 }
