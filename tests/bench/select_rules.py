@@ -32,7 +32,7 @@ def tables(arguments):
 
 
 def read(path):
-    """Recall [plan][sample] on fresh samples, selected lengths, rows of the sweep; None: unfinished."""
+    """Recall [plan][sample] on fresh samples, groups not at L0/2, rows; None: unfinished."""
     try:
         with h5py.File(path, "r") as file:
             if file.attrs["complete"] != 1:
@@ -41,7 +41,9 @@ def read(path):
             recall = dict(zip(plans, file["/validate/niah/recall"][:]))
             tasks = list(file["/tasks/task"].asstr())
             rows = int((file["/rows/task"][:] == tasks.index("niah")).sum())
-            return recall, list(file["/select/selected_length"]), rows
+            base = int(file["/table/trained_length"][()]) // 2
+            moved = sum(int(x) != base for x in file["/select/selected_length"])
+            return recall, moved, rows
     except (OSError, KeyError):
         return None
 
@@ -67,16 +69,17 @@ def main():
             data = read(path) if l == length else None
             if data:
                 read_all[seed, rule] = data
-        seeds = sorted(s for s in {k[0] for k in read_all} if all((s, r) in read_all for r in RULES))
+        rules = [r for r in RULES if any(k[1] == r for k in read_all)]
+        seeds = sorted(s for s in {k[0] for k in read_all} if all((s, r) in read_all for r in rules))
         if not seeds:
             continue
         base = [read_all[s, "paper"][0]["base"] for s in seeds]
         samples = len(base[0])
         print(f"| {length} | {len(seeds)} | {samples} | all at L0/2 | {interval(base, rng)} | | | 0 | |")
-        for rule in RULES:
+        for rule in rules:
             joint = [read_all[s, rule][0]["joint"] for s in seeds]
             paper = [read_all[s, "paper"][0]["joint"] for s in seeds]
-            moved = numpy.mean([sum(x != 128 for x in read_all[s, rule][1]) for s in seeds])
+            moved = numpy.mean([read_all[s, rule][1] for s in seeds])
             rows = numpy.mean([read_all[s, rule][2] for s in seeds])
             gain = interval([j - b for j, b in zip(joint, base)], rng)
             over = "" if rule == "paper" else interval([j - p for j, p in zip(joint, paper)], rng)
