@@ -215,7 +215,8 @@ static void name_document(const struct arguments *args, struct report *report)
         found = read_words(&report->inputs[i], "/model", "model_type");
         parameters = read_whole(&report->inputs[i], "/model", "parameters", 0);
     }
-    type = found != NULL ? found : "language";
+    char *type_name = found != NULL ? clean_text(found, 40) : NULL;
+    type = type_name != NULL ? type_name : "language";
     report->document.title =
         args->title != NULL
             ? clean_text(args->title, 0)
@@ -231,12 +232,15 @@ static void name_document(const struct arguments *args, struct report *report)
     }
     char size[64] = "";
     if (parameters > 0) {
-        snprintf(size, sizeof size, "%.3g million parameters, ", (double)parameters / 1e6);
+        bool billions = parameters >= 1000000000;
+        snprintf(size, sizeof size, "%.3g %s parameters, ",
+                 (double)parameters / (billions ? 1e9 : 1e6), billions ? "billion" : "million");
     }
     report->document.subtitle =
         format_text("%s, %smodel fingerprint %.12s, %zu table%s, written %.10s", type, size, model,
                     report->n, report->n == 1 ? "" : "s", now);
     free(found);
+    free(type_name);
 }
 
 static dpe_status compose(const struct arguments *args, struct report *report,
@@ -244,7 +248,7 @@ static dpe_status compose(const struct arguments *args, struct report *report,
 {
     dpe_status (*const sections[])(struct report *, struct dpe_error *) = {
         report_answers, report_glances, report_comparisons, report_detections, report_ablations,
-        report_grids,   report_norms,   report_time,        report_provenance};
+        report_grids,   report_norms,   report_tables,      report_time,       report_provenance};
     dpe_status status = DPE_OK;
     name_document(args, report);
     for (size_t i = 0; i < sizeof sections / sizeof sections[0] && status == DPE_OK; i++) {

@@ -291,6 +291,7 @@ dpe_status report_detections(struct report *report, struct dpe_error *err);
 dpe_status report_ablations(struct report *report, struct dpe_error *err);
 dpe_status report_grids(struct report *report, struct dpe_error *err);
 dpe_status report_norms(struct report *report, struct dpe_error *err);
+dpe_status report_tables(struct report *report, struct dpe_error *err);
 dpe_status report_time(struct report *report, struct dpe_error *err);
 dpe_status report_provenance(struct report *report, struct dpe_error *err);
 

@@ -52,9 +52,15 @@ static void see_tick(struct ranges *ranges, double x)
     }
 }
 
+/* What an axis can show: no infinity, no logarithm of nothing, room to widen the range. */
+static bool can_show(double value, bool log)
+{
+    return fabs(value) < 1e200 && (!log || value > 1e-200);
+}
+
 static void see_y(struct ranges *ranges, double y, bool log)
 {
-    if (isfinite(y) && (!log || y > 0.0)) {
+    if (can_show(y, log)) {
         ranges->y_low = fmin(ranges->y_low, y);
         ranges->y_high = fmax(ranges->y_high, y);
     }
@@ -84,7 +90,7 @@ static struct ranges find_ranges(const struct curves *curves)
     for (size_t c = 0; c < curves->n; c++) {
         const struct curve *curve = &curves->curves[c];
         for (int64_t i = 0; i < curve->n; i++) {
-            if (!isfinite(curve->x[i]) || (curves->log_x && curve->x[i] <= 0.0)) {
+            if (!can_show(curve->x[i], curves->log_x)) {
                 continue;
             }
             ranges.x_low = fmin(ranges.x_low, curve->x[i]);
@@ -264,10 +270,10 @@ static void put_data(struct writer *out, const struct curves *curves, const stru
     for (int64_t i = 0; i < curve->n; i++) {
         double low = curve->low != NULL ? curve->low[i] : (double)NAN;
         double high = curve->low != NULL ? curve->high[i] : (double)NAN;
-        if (isfinite(curve->y[i])) {
+        if (can_show(curve->x[i], curves->log_x) && can_show(curve->y[i], curves->log_y)) {
             put(out, "%.17g %.17g %.17g %.17g\n", moved(curves, ranges, index, curve->x[i]),
-                curve->y[i], isfinite(low) ? low : curve->y[i],
-                isfinite(high) ? high : curve->y[i]);
+                curve->y[i], can_show(low, curves->log_y) ? low : curve->y[i],
+                can_show(high, curves->log_y) ? high : curve->y[i]);
         } else {
             put(out, "\n"); /* a gap */
         }
@@ -278,7 +284,7 @@ static void put_data(struct writer *out, const struct curves *curves, const stru
 static bool has_points(const struct curve *curve)
 {
     for (int64_t i = 0; i < curve->n; i++) {
-        if (isfinite(curve->y[i])) {
+        if (can_show(curve->x[i], false) && can_show(curve->y[i], false)) {
             return true;
         }
     }
@@ -292,7 +298,7 @@ static void put_plain_name(struct writer *out, const struct curve *curve, size_t
     int64_t last = curve->n - 1;
     bool level = curve->n > 0 && curve->y[0] == curve->y[last];
     int64_t at = level ? last : last / 2;
-    if (curve->n == 0 || !isfinite(curve->y[at])) {
+    if (curve->n == 0 || !can_show(curve->x[at], false) || !can_show(curve->y[at], false)) {
         return;
     }
     put(out, "set label ");
@@ -372,8 +378,11 @@ void draw_dots(struct figure *figure, const struct dots *dots)
     double low = (double)INFINITY;
     double high = -(double)INFINITY;
     for (size_t i = 0; i < dots->n; i++) {
-        low = fmin(low, isfinite(dots->low[i]) ? dots->low[i] : dots->value[i]);
-        high = fmax(high, isfinite(dots->high[i]) ? dots->high[i] : dots->value[i]);
+        const double seen[3] = {dots->value[i], dots->low[i], dots->high[i]};
+        for (int k = 0; k < 3; k++) {
+            low = can_show(seen[k], dots->log) ? fmin(low, seen[k]) : low;
+            high = can_show(seen[k], dots->log) ? fmax(high, seen[k]) : high;
+        }
     }
     widen(&low, &high, dots->log, 0.05);
     low = isnan(dots->x_low) ? low : dots->x_low;
@@ -395,9 +404,9 @@ void draw_dots(struct figure *figure, const struct dots *dots)
            0);
     put(out, "$dots << END_OF_DOTS\n");
     for (size_t i = 0; i < dots->n; i++) {
-        bool interval = isfinite(dots->low[i]) && isfinite(dots->high[i]);
+        bool interval = can_show(dots->low[i], dots->log) && can_show(dots->high[i], dots->log);
         unsigned rgb = dots->strong != NULL && dots->strong[i] != 0 ? 0xC2480B : 0x0B62A8;
-        if (isfinite(dots->value[i])) {
+        if (can_show(dots->value[i], dots->log)) {
             put(out, "%.17g %zu %.17g %.17g %u\n", dots->value[i], i,
                 interval ? dots->low[i] : dots->value[i], interval ? dots->high[i] : dots->value[i],
                 rgb);

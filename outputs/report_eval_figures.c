@@ -240,7 +240,7 @@ static void add_positions(struct report *report, const struct suite *s)
     struct curve *all = dpe_alloc_zero(s->methods.n, sizeof *all);
     char *id = suite_id(report, s, "positions");
     const char *title = "Perplexity by position in the text";
-    bool ok = all != NULL && id != NULL && task >= 0;
+    bool ok = all != NULL && id != NULL;
     struct sheet *sheet = ok ? sheet_new(id, title) : NULL;
     sheet_column(sheet, "method", COLUMN_TEXT, 0);
     sheet_column(sheet, "from position", COLUMN_NUMBER, 0);
@@ -304,7 +304,8 @@ void suite_figures(struct report *report, const struct suite *s)
         add_lengths(report, s);
     }
     add_dots(report, s);
-    if (s->low_is_better && s->position_mean.n > 0) {
+    if (s->low_is_better && s->position_mean.n > 0 &&
+        suite_task(s, s->labels.names[0], suite_longest(s)) >= 0) {
         add_positions(report, s);
     }
 }

@@ -239,7 +239,7 @@ static void add_dots(struct report *report, const struct buckets *all)
     for (size_t i = 0; i < all->n && n < SHOWN; i++) {
         const struct bucket *one = &all->buckets[i];
         texts[n] = one->method[0] != '\0' ? format_text("%s %s", one->task, one->method)
-                                          : format_text("%s", one->task);
+                                          : format_text("%s (%s)", one->task, one->input->kind);
         names[n] = texts[n] != NULL ? texts[n] : "";
         block[0][n] = one->seconds[one->n / 2];
         block[1][n] = one->seconds[one->n / 4];

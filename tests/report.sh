@@ -32,13 +32,13 @@ expect() {
     fi
 }
 
-all="detect.h5 norms.h5 compare.h5 grid.h5 rank.h5 topk.h5 lastk.h5 scaled.h5"
+all="detect.h5 norms.h5 table.h5 compare.h5 grid.h5 rank.h5 topk.h5 lastk.h5 scaled.h5"
 # shellcheck disable=SC2086 # a list of words
 expect 0 "is written" $all -o all.html --figures figures
 "$python" "$here/report_check.py" all.html figures . || failed=1
 # In another order, and again over the first one. Nothing but the order changes.
 expect 0 "is written" scaled.h5 lastk.h5 grid.h5 topk.h5 rank.h5 compare.h5 norms.h5 detect.h5 -o all.html
-for one in detect.h5 flat.h5 guarded.h5 norms.h5 compare.h5 single.h5 grid.h5 rank.h5; do
+for one in detect.h5 flat.h5 guarded.h5 table.h5 norms.h5 compare.h5 single.h5 grid.h5 rank.h5; do
     expect 0 "is written" "$one" -o "$one.html"
     "$python" "$here/report_check.py" "$one.html" || failed=1
 done
@@ -103,6 +103,9 @@ expect 73 "is an input" detect.h5 -o detect.h5
 expect 73 "no/such/folder" detect.h5 -o no/such/folder/r.html --no-figures
 expect 64 "a head has 32 pairs" norms.h5 -o k.html --top-k 33
 expect 0 "is written" norms.h5 -o k.html --top-k 0.5
+expect 0 "is written" norms.h5 table.h5 -o k2.html --no-figures
+grep -q "top 24 of 32 pairs (the table's)" k2.html && echo 'not escaped' && failed=1
+grep -q 'top 24 of 32 pairs (the table&#39;s)' k2.html || { echo "the table's k was not taken"; failed=1; }
 grep -q 'top 16 of 32 pairs (asked for)' k.html || { echo "--top-k was not heard"; failed=1; }
 
 # Tables that are not what they say.
@@ -112,6 +115,15 @@ shutil.copy("detect.h5", "shape.h5")
 with h5py.File("shape.h5", "a") as f:
     del f["/detect/rank"]
     f["/detect/rank"] = [[1, 2], [2, 1]]
+shutil.copy("compare.h5", "odd.h5")
+with h5py.File("odd.h5", "a") as f:
+    f["/eval/ppl/ci_low"][...] = 0.0
+    f["/eval/ppl/mean"][...] = 1e300
+    f["/eval/ppl/ci_high"][...] = float("inf")
+    f["/eval/niah/mean"][...] = float("nan")
+shutil.copy("topk.h5", "oddsteps.h5")
+with h5py.File("oddsteps.h5", "a") as f:
+    f["/ablate/value"][...] = float("inf")
 shutil.copy("rank.h5", "steps.h5")
 with h5py.File("steps.h5", "a") as f:
     del f["/ablate/axis"]
@@ -121,6 +133,7 @@ with h5py.File("methods.h5", "a") as f:
     del f["/method"]
     f.create_dataset("/method", data=["rope"], dtype=h5py.string_dtype())
 END
+expect 0 "is written" odd.h5 oddsteps.h5 -o odd.html
 expect 65 "/detect/rank: expected the shape [8, 8], found [2, 2]" shape.h5 -o bad.html --no-figures
 expect 65 "/ablate/axis: expected 10 names, found 1" steps.h5 -o bad.html --no-figures
 expect 65 "/eval/niah/mean: expected the shape [1, 4], found [8, 4]" methods.h5 -o bad.html --no-figures

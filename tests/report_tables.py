@@ -217,6 +217,22 @@ def norms(path, layers=3, heads=4, pairs=32):
     file.close()
 
 
+def table(path, layers=3, heads=4, pairs=32):
+    rng = np.random.default_rng(6)
+    file = start(path, "table")
+    mask = np.zeros((layers, heads, pairs), np.uint8)
+    for row in mask.reshape(-1, pairs):
+        row[rng.permutation(pairs)[:24]] = 1
+    put(file, "/table/mask", mask)
+    put(file, "/table/scale_factor", [1, 2, 4, 8, 8, 4, 2, 1], np.float64)
+    put(file, "/table/effective_length", [4096, 2048, 1024, 512, 512, 1024, 2048, -1], np.int64)
+    put(file, "/table/group_edge", np.arange(9) * 4, np.int32)
+    for name, value in (("local_window", 32), ("evaluated_length", 4096), ("trained_length", 256),
+                        ("top_k", 24)):
+        put(file, f"/table/{name}", value, np.int64)
+    file.close()
+
+
 def main():
     folder = sys.argv[1]
     compare(f"{folder}/compare.h5")
@@ -230,6 +246,7 @@ def main():
     detect(f"{folder}/detect.h5")
     detect(f"{folder}/flat.h5", flat=True)
     detect(f"{folder}/guarded.h5", selected=True)
+    table(f"{folder}/table.h5")
     norms(f"{folder}/norms.h5")
     norms(f"{folder}/large.h5", 32, 32, 64)
 
