@@ -11,6 +11,9 @@ int map_tensor(CUtensorMap *map, const struct dpe_flash *call, const void *base,
                int64_t head_stride, int64_t n_heads, uint32_t tile_rows)
 {
     uint64_t d = static_cast<uint64_t>(call->head_dim);
+    if (rows < 1 || rows > INT64_C(1) << 30) {
+        return 1;
+    }
     const uint64_t dims[4] = {64, static_cast<uint64_t>(rows), d / 64,
                               static_cast<uint64_t>(n_heads)};
     const uint64_t strides[3] = {d * 2, 128, static_cast<uint64_t>(head_stride) * 2};

@@ -208,41 +208,39 @@ __device__ static __forceinline__ void dpe_wgmma_produce_item(dpe_wgmma_producer
     int kv_head = me.item / params.items_per_kv;
     int head = kv_head * params.heads_per_kv + me.item % params.items_per_kv % params.heads_per_kv;
     int left = max(dpe_wgmma_word<C>(me, DPE_WORD_SEGMENTS), 1);
-    const struct dpe_segment *segment = params.segments + dpe_wgmma_word<C>(me, DPE_WORD_FIRST);
-    constexpr int NONE = INT32_MIN; /* no tile's first key */
-    bool due = false;               /* whether a V tile is still to come, from key `value` on */
-    int value = 0;
-    int shared = NONE; /* the last tile of the segment before when it may make a pair */
+    int segment = dpe_wgmma_word<C>(me, DPE_WORD_FIRST);
+    constexpr int NONE = INT32_MIN;
+    int value = NONE;       /* first key of the V tile that is still to come */
+    bool may_share = false; /* whether the next segment's first tile may be of the same keys */
     dpe_wgmma_ask<C>(me, params);
     while (left > 0) {
         int copy = dpe_wgmma_word<C>(me, DPE_WORD_K_COPY);
         int key = dpe_wgmma_word<C>(me, DPE_WORD_END);
         int n_tiles = dpe_wgmma_word<C>(me, DPE_WORD_TILES);
-        bool may_pair = C::PAIRS && n_tiles > 1;
+        bool may_share_next = C::PAIRS && n_tiles > 1;
         int k_head = (params.k_per_head >> copy & 1U) != 0 ? head : kv_head;
         left--;
         dpe_wgmma_announce<C>(me, params, head, left == 0);
         if (left > 0) {
             segment++;
-            dpe_wgmma_load_segment<C>(me, segment);
+            dpe_wgmma_load_segment<C>(me, params.segments + segment);
         } else {
             me.step = 0;
         }
         for (; n_tiles > 0; n_tiles--) {
-            key -= C::KEYS;
+            /* The shuffle lets no lane fall a phase behind, where parities say nothing. */
+            key = dpe_uniform(key - C::KEYS);
             dpe_wgmma_push<C>(me, &params.k[copy], key, k_head);
             if (me.step < 2) {
                 dpe_wgmma_fetch<C>(me, params);
             }
             /* Two tiles of the same keys: their V tile comes once. */
-            if (due && key != shared) {
+            if (value != NONE && !(may_share && key == value)) {
                 dpe_wgmma_push<C>(me, &params.v, value, kv_head);
             }
-            due = true;
             value = key;
-            shared = NONE;
         }
-        shared = may_pair ? value : NONE;
+        may_share = may_share_next;
     }
     dpe_wgmma_push<C>(me, &params.v, value, kv_head);
     while (me.step < 2) {
