@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "haystack.h"
+#include "phrases.h"
 
 /* Prompt + room lies in [L − SLACK, L]. */
 enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256, MAX_LENGTH = 100000000 };
-static const uint64_t max_chat_bytes = (uint64_t)1 << 20;
 
 void dpe_sample_free(struct dpe_sample *sample)
 {
@@ -25,34 +25,12 @@ void dpe_sample_free(struct dpe_sample *sample)
 
 static dpe_status read_chat(struct dpe_niah *niah, const char *file, struct dpe_error *err)
 {
-    static const char placeholder[] = "{prompt}";
-    char *bytes = NULL;
-    size_t n = 0;
-    if (file != NULL) {
-        dpe_status status = dpe_read_file(file, max_chat_bytes, &bytes, &n, err);
-        if (status != DPE_OK) {
-            return status;
-        }
+    if (file != NULL && niah->params.special == DPE_SPECIAL_LITERAL) {
+        return dpe_fail(err, DPE_USAGE,
+                        "niah: a chat template holds special tokens, special=literal would spell "
+                        "them out; leave one of the two");
     }
-    const char *middle = bytes == NULL ? NULL : strstr(bytes, placeholder);
-    dpe_status status = DPE_OK;
-    if (bytes != NULL && (strlen(bytes) != n || dpe_utf8_check(bytes, n) != n)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8 text", file);
-    } else if (bytes != NULL && (middle == NULL || strstr(middle + 1, placeholder) != NULL)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected {prompt} once in a chat template", file);
-    } else if (bytes != NULL && niah->params.special == DPE_SPECIAL_LITERAL) {
-        status = dpe_fail(err, DPE_USAGE,
-                          "niah: a chat template holds special tokens, special=literal would spell "
-                          "them out; leave one of the two");
-    } else {
-        niah->chat_before = middle == NULL ? strdup("") : strndup(bytes, (size_t)(middle - bytes));
-        niah->chat_after = strdup(middle == NULL ? "" : middle + sizeof placeholder - 1);
-        if (niah->chat_before == NULL || niah->chat_after == NULL) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for a chat template");
-        }
-    }
-    free(bytes);
-    return status;
+    return dpe_chat_read(file, &niah->chat_before, &niah->chat_after, err);
 }
 
 /* Every book is tokenized once: special-token text is met before any work, and the ratio of bytes
@@ -76,28 +54,6 @@ static dpe_status check_corpus(struct dpe_niah *niah, struct dpe_error *err)
     }
     niah->bytes_per_token = n_tokens > 0.0 ? bytes / n_tokens : 1.0;
     dpe_tokens_free(&tokens);
-    return status;
-}
-
-/* A vocabulary that loses a digit would make every answer wrong without a word. */
-static dpe_status check_digits(const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
-{
-    static const char digits[] = "0 1 2 3 4 5 6 7 8 9";
-    struct dpe_tokens tokens = {0};
-    struct dpe_text text = {0};
-    dpe_status status =
-        dpe_tokenizer_encode(tokenizer, digits, sizeof digits - 1, NULL, &tokens, err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_decode(tokenizer, tokens.ids, tokens.n, true, &text, err);
-    }
-    if (status == DPE_OK && (text.n == 0 || strstr(text.bytes, digits) == NULL)) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "tokenizer.json: expected a vocabulary that can write digits, \"%s\" "
-                          "comes back as \"%.60s\"; needles are numbers",
-                          digits, text.n == 0 ? "" : text.bytes);
-    }
-    dpe_tokens_free(&tokens);
-    dpe_text_free(&text);
     return status;
 }
 
@@ -136,7 +92,7 @@ static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, stru
         status = hash_words(niah, err);
     }
     if (status == DPE_OK) {
-        status = check_digits(niah->tokenizer, err);
+        status = dpe_phrases_check_digits(niah->tokenizer, err);
     }
     if (status == DPE_OK) {
         status = check_corpus(niah, err);

@@ -205,3 +205,25 @@ dpe_status dpe_chat_read(const char *file, char **before, char **after, struct d
     free(bytes);
     return status;
 }
+
+/* A vocabulary that loses a digit would make every answer wrong without a word. */
+dpe_status dpe_phrases_check_digits(const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
+{
+    static const char digits[] = "0 1 2 3 4 5 6 7 8 9";
+    struct dpe_tokens tokens = {0};
+    struct dpe_text text = {0};
+    dpe_status status =
+        dpe_tokenizer_encode(tokenizer, digits, sizeof digits - 1, NULL, &tokens, err);
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_decode(tokenizer, tokens.ids, tokens.n, true, &text, err);
+    }
+    if (status == DPE_OK && (text.n == 0 || strstr(text.bytes, digits) == NULL)) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "tokenizer.json: expected a vocabulary that can write digits, \"%s\" "
+                          "comes back as \"%.60s\"; what is asked for are numbers",
+                          digits, text.n == 0 ? "" : text.bytes);
+    }
+    dpe_tokens_free(&tokens);
+    dpe_text_free(&text);
+    return status;
+}

@@ -50,6 +50,9 @@ dpe_status dpe_phrases_fill(const struct dpe_phrases *phrases, size_t field,
  *  (owned by the caller; "" and "" when `file` is NULL). DPE_BAD_DATA names the file. */
 dpe_status dpe_chat_read(const char *file, char **before, char **after, struct dpe_error *err);
 
+/** Whether the vocabulary can write digits: they are what benchmarks ask for. DPE_BAD_DATA. */
+dpe_status dpe_phrases_check_digits(const struct dpe_tokenizer *tokenizer, struct dpe_error *err);
+
 extern const struct dpe_builtin dpe_builtin_ruler, dpe_builtin_infinitebench;
 
 #endif

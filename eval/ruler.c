@@ -538,30 +538,6 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
     return DPE_OK;
 }
 
-/* The tokenizer must be able to say a digit: numbers are what is asked for. */
-static dpe_status check_digits(const struct dpe_ruler *ruler, struct dpe_error *err)
-{
-    static const char digits[] = "0123456789";
-    struct dpe_tokens tokens = {0};
-    struct dpe_text text = {0};
-    dpe_status status =
-        dpe_tokenizer_encode(ruler->tokenizer, digits, sizeof digits - 1, NULL, &tokens, err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_decode(ruler->tokenizer, tokens.ids, tokens.n, true, &text, err);
-    }
-    for (size_t i = 0; status == DPE_OK && i < sizeof digits - 1; i++) {
-        if (memchr(text.bytes, digits[i], text.n) == NULL) {
-            status = dpe_fail(err, DPE_BAD_DATA,
-                              "the tokenizer's vocabulary cannot encode the digit %c, so no number "
-                              "can be asked for",
-                              digits[i]);
-        }
-    }
-    dpe_tokens_free(&tokens);
-    dpe_text_free(&text);
-    return status;
-}
-
 static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,
                                  struct dpe_error *err)
 {
@@ -640,7 +616,7 @@ static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_option
         status = hash_words(ruler, err);
     }
     if (status == DPE_OK) {
-        status = check_digits(ruler, err);
+        status = dpe_phrases_check_digits(ruler->tokenizer, err);
     }
     if (status == DPE_OK) {
         status = dpe_lexicon_make(options->corpus, dpe_ruler_words(options->max_length),

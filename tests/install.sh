@@ -19,6 +19,7 @@ grep -rIl -e "$root" -e "$work/prefix" "$work/dpe" && fail "these files name the
 for tool in run detect norms export calibrate eval report; do
     "$work/dpe/bin/dpe-$tool" --version >/dev/null || fail "dpe-$tool does not run"
 done
+[ -s "$work/dpe/share/dpe/templates/ruler.json" ] || fail "the templates are not there"
 
 # Two heads of four pairs in two groups, scales 4 and 1; the second head moves no pair.
 fingerprint=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef

@@ -1,0 +1,55 @@
+/* Files of SQuAD and HotpotQA, and templates of prompts: refused, or questions that can be asked.
+ */
+#include <string.h>
+
+#include "fuzz.h"
+#include "phrases.h"
+#include "ruler_qa.h"
+
+static void check(struct dpe_qa *qa)
+{
+    fuzz_expect(qa->n_questions > 0 && qa->n_documents > 0, "there is something to ask");
+    for (size_t i = 0; i < qa->n_questions; i++) {
+        const struct dpe_qa_question *question = qa->questions + i;
+        fuzz_expect(question->text != NULL && question->n_answers > 0 && question->n_gold > 0,
+                    "a question has answers and documents");
+        fuzz_expect(question->answers + question->n_answers <= qa->n_answers, "answers are there");
+        fuzz_expect(question->gold + question->n_gold <= qa->n_gold, "documents are there");
+    }
+    for (size_t i = 0; i < qa->n_gold; i++) {
+        fuzz_expect(qa->gold[i] < qa->n_documents, "a document exists");
+    }
+    for (size_t i = 0; i < qa->n_documents; i++) {
+        fuzz_expect(strlen(qa->documents[i]) < SIZE_MAX, "a document is a text");
+    }
+    dpe_qa_free(qa);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    static const struct dpe_phrase_field fields[] = {{"one", "a b", "c", false},
+                                                     {"two", "", "a", true}};
+    static const struct dpe_phrase_value values[] = {
+        {"a", "A"}, {"b", "{a}"}, {"c", ""}, {NULL, NULL}};
+    const char *path = fuzz_file("questions.json", bytes, n);
+    struct dpe_error err = {0};
+    struct dpe_qa qa;
+    struct dpe_phrases phrases;
+    struct dpe_text text = {0};
+    if (dpe_qa_squad(path, &qa, &err) == DPE_OK) {
+        check(&qa);
+    } else {
+        fuzz_expect(err.text[0] != '\0', "an error has a text");
+    }
+    if (dpe_qa_hotpot(path, &qa, &err) == DPE_OK) {
+        check(&qa);
+    }
+    if (dpe_phrases_open(path, &dpe_builtin_ruler, fields, 2, &phrases, &err) == DPE_OK) {
+        for (size_t i = 0; i < 2; i++) {
+            dpe_phrases_fill(&phrases, i, values, &text, &err);
+        }
+        dpe_text_free(&text);
+        dpe_phrases_free(&phrases);
+    }
+    return 0;
+}
