@@ -30,6 +30,8 @@ void put_html(struct writer *out, const char *text);
  *  than `columns` characters it is cut in its middle (0: never). (Single quotes would do, but for
  *  gnuplot 5.4, which fails on a string that begins with a doubled quote.) */
 void put_quoted(struct writer *out, const char *text, size_t columns);
+/** Text with a question mark for characters that fonts may lack. */
+void put_common(struct writer *out, const char *text);
 /** One line of valid UTF-8 without control characters, owned by the caller; NULL without memory. */
 char *clean_text(const char *text, size_t columns);
 /** "1,024" style is not used anywhere: lengths are "512", "8192", "16k", "128k" in figures. */

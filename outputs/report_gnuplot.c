@@ -255,13 +255,19 @@ dpe_status run_program(const char *const *argv, const char *input, size_t n, dou
 /* Numbers are written with a point, and text is UTF-8, whatever the user's locale says. */
 static const char common[] = "set encoding utf8\nset decimalsign '.'\n";
 
-static dpe_status draw_as(const struct figure *figure, const struct drawing *drawing,
+static dpe_status draw_as(const struct figure *figure, const struct drawing *drawing, bool raster,
                           const char *terminal, struct dpe_text *output, struct dpe_error *err)
 {
     /* -d: no ~/.gnuplot and no system file; what lies there is another's idea of a figure. */
     const char *const argv[] = {drawing->program, "-d", "-", NULL};
     struct writer script = {0};
-    put(&script, "%s%s%s", terminal, common, figure->script.text.bytes);
+    put(&script, "%s%s", terminal, common);
+    if (raster) {
+        /* For a character without a font, gnuplot paints a box over half of a PNG. */
+        put_common(&script, figure->script.text.bytes);
+    } else {
+        put_bytes(&script, figure->script.text.bytes, figure->script.text.n);
+    }
     dpe_status status = script.failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for a figure")
                                       : run_program(argv, script.text.bytes, script.text.n,
                                                     drawing->seconds, output, err);
@@ -277,7 +283,7 @@ dpe_status figure_draw(struct figure *figure, const struct drawing *drawing, str
              "set terminal svg size %d,%d noenhanced font 'sans-serif,12' name 'fig' "
              "linewidth 1\n",
              figure->width, figure->height);
-    dpe_status status = draw_as(figure, drawing, terminal, &figure->svg, err);
+    dpe_status status = draw_as(figure, drawing, false, terminal, &figure->svg, err);
     if (status == DPE_OK && (figure->svg.n == 0 || strstr(figure->svg.bytes, "</svg>") == NULL)) {
         status = dpe_fail(err, DPE_IO, "figure %s: %s wrote no SVG", figure->id, drawing->program);
     }
@@ -288,7 +294,7 @@ dpe_status figure_draw(struct figure *figure, const struct drawing *drawing, str
              "set terminal pngcairo size %d,%d noenhanced font 'sans,12' fontscale 1.6 linewidth 2 "
              "pointscale 2 background '#ffffff'\n",
              2 * figure->width, 2 * figure->height);
-    status = draw_as(figure, drawing, terminal, &figure->png, err);
+    status = draw_as(figure, drawing, true, terminal, &figure->png, err);
     if (status == DPE_OK &&
         (figure->png.n < sizeof png || memcmp(figure->png.bytes, png, sizeof png) != 0)) {
         status = dpe_fail(err, DPE_IO, "figure %s: %s wrote no PNG", figure->id, drawing->program);

@@ -187,6 +187,29 @@ void put_quoted(struct writer *out, const char *text, size_t columns)
     free(clean);
 }
 
+/* Latin, Greek, Cyrillic, punctuation, arrows, mathematics: what any machine's fonts have. */
+static bool is_common(const char *text, size_t length)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    return length == 1 || (length == 2 && c[0] <= 0xD3) ||
+           (length == 3 && ((c[0] == 0xE1 && c[1] >= 0xB8) || (c[0] == 0xE2 && c[1] <= 0x9E) ||
+                            memcmp(text, replacement, 3) == 0));
+}
+
+void put_common(struct writer *out, const char *text)
+{
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n;) {
+        size_t length = character(text + i, n - i);
+        if (length > 0 && is_common(text + i, length)) {
+            put_bytes(out, text + i, length);
+        } else {
+            put_bytes(out, "?", 1);
+        }
+        i += length == 0 ? 1 : length;
+    }
+}
+
 /* ---------------------------------------------------------------------------------------- numbers
  */
 

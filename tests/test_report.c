@@ -67,6 +67,8 @@ static void test_escapes(void **state)
     assert_put(quoted, "a\"b\\n`date`", "\"a\\042b\\134n\\140date\\140\"");
     assert_put(quoted, "line\nbreak", "\"line break\"");
     assert_put(quoted, "", "\"\"");
+    assert_put(put_common, "naïve β Ж … – ≥ \xEF\xBF\xBD 日本 𝔘 א x",
+               "naïve β Ж … – ≥ \xEF\xBF\xBD ?? ? ? x");
 }
 
 static void test_numbers(void **state)
