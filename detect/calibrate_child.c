@@ -124,8 +124,7 @@ dpe_status tools_folder(char **folder, struct dpe_error *err)
 }
 
 /* The child's side of the fork: only calls that are safe there. */
-static _Noreturn void become(const char *path, char *const *argv, bool silent, pid_t parent,
-                             const sigset_t *mask)
+static _Noreturn void become(char *const *argv, bool silent, pid_t parent, const sigset_t *mask)
 {
     /* The tool gets our defaults back (an ignored signal stays ignored), and SIGTERM when we die:
      * it then keeps what it has and ends by itself. */
@@ -142,7 +141,7 @@ static _Noreturn void become(const char *path, char *const *argv, bool silent, p
         _exit(DPE_INCOMPLETE);
     }
     sigprocmask(SIG_SETMASK, mask, NULL);
-    execv(path, argv);
+    execvp(argv[0], argv);
     _exit(DPE_NO_INPUT);
 }
 
@@ -180,7 +179,8 @@ dpe_status tools_run(const char *folder, const struct words *words, bool silent,
     if (words->failed) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a command line");
     }
-    char *path = tools_path(folder, words->words[0]);
+    const char *name = words->words[words->program];
+    char *path = tools_path(folder, name);
     if (path == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     }
@@ -190,6 +190,9 @@ dpe_status tools_run(const char *folder, const struct words *words, bool silent,
                           strerror(errno));
         goto done;
     }
+    char *argv[CALIBRATE_MAX_WORDS + 1];
+    memcpy(argv, words->words, sizeof argv);
+    argv[words->program] = path;
     fflush(NULL);
     sigset_t before;
     pid_t parent = getpid();
@@ -199,17 +202,17 @@ dpe_status tools_run(const char *folder, const struct words *words, bool silent,
         status = dpe_fail(err, DPE_INCOMPLETE,
                           "stopped by a signal before %s; the same command "
                           "continues",
-                          words->words[0]);
+                          name);
         goto done;
     }
     pid_t pid = fork();
     if (pid == 0) {
-        become(path, words->words, silent, parent, &before);
+        become(argv, silent, parent, &before);
     }
     running = pid > 0 ? pid : 0;
     sigprocmask(SIG_SETMASK, &before, NULL);
     status = pid > 0
-                 ? await(pid, words->words[0], code, err)
+                 ? await(pid, name, code, err)
                  : dpe_fail(err, DPE_NO_MEMORY, "%s cannot be started: %s", path, strerror(errno));
 done:
     free(path);

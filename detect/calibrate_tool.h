@@ -13,7 +13,8 @@ enum { CALIBRATE_MAX_WORDS = 64 };
 struct words {
     size_t n;
     char *words[CALIBRATE_MAX_WORDS + 1];
-    bool failed; /**< memory ran out, or too many: words_run says so */
+    size_t program; /**< which word names our tool; those before it start it: mpirun -n 8 */
+    bool failed;    /**< memory ran out, or too many: words_run says so */
 };
 /** Append a copy; a NULL value appends nothing of the pair. */
 void words_add(struct words *words, const char *word);
@@ -28,10 +29,10 @@ char *tools_path(const char *folder, const char *name);
 dpe_status tools_folder(char **folder, struct dpe_error *err);
 /** Signals (TERM, INT, HUP, USR1) are remembered, and passed on to the tool that runs. */
 void tools_signals_install(void);
-/** Run FOLDER/words[0] with these arguments to its end and give its exit code. `silent` sends its
- *  standard output nowhere. It is asked to stop when this process dies. DPE_INCOMPLETE when a
- *  signal ended it or came before it began, DPE_INTERNAL when it crashed, DPE_NO_INPUT when there
- *  is no such tool. */
+/** Run the tool FOLDER/words[program], through the words before it if there are any, with these
+ * arguments to its end and give its exit code. `silent` sends its standard output nowhere. It is
+ * asked to stop when this process dies. DPE_INCOMPLETE when a signal ended it or came before it
+ * began, DPE_INTERNAL when it crashed, DPE_NO_INPUT when there is no such tool. */
 dpe_status tools_run(const char *folder, const struct words *words, bool silent, int *code,
                      struct dpe_error *err);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "calibrate_tool.h"
+#include "ranks.h"
 
 enum option_key {
     KEY_TOP_K = 0x2000,
@@ -24,12 +25,13 @@ enum option_key {
     KEY_CONTRIBUTION,
     KEY_SPECIAL,
     KEY_DRY_RUN,
+    KEY_LAUNCH,
 };
 
 /** The command line. What a tool checks by itself is handed on as it is. */
 struct arguments {
     struct dpe_job_options job;
-    const char *top_k, *task, *niah, *lengths, *norm_lengths, *contribution, *special;
+    const char *top_k, *task, *niah, *lengths, *norm_lengths, *contribution, *special, *launch;
     int64_t samples, groups, window, seed, norm_samples;
 };
 
@@ -37,6 +39,8 @@ static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to calibrate:", 1},
     {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share (default 0.75)", 1},
     {"output", 'o', "DIR", 0, "Folder for everything; the same command continues", 1},
+    {"launch", KEY_LAUNCH, "COMMAND", 0,
+     "Start sweep and profile as several ranks, e.g. --launch 'mpirun -n 8'", 1},
     {"dry-run", KEY_DRY_RUN, NULL, 0, "Print what sweep and profile would cost, and run nothing",
      1},
     {NULL, 0, NULL, 0, "Sweep (dpe-detect):", 2},
@@ -112,6 +116,7 @@ static error_t parse_text(int key, const char *arg, struct argp_state *state,
         {KEY_NORM_LENGTHS, &args->norm_lengths},
         {KEY_CONTRIBUTION, &args->contribution},
         {KEY_SPECIAL, &args->special},
+        {KEY_LAUNCH, &args->launch},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (texts[i].key == key) {
@@ -178,6 +183,11 @@ static bool add_common(const struct batch *batch, struct words *words)
         {"--force-unlock", tool->force_unlock},
     };
     words_add_pair(words, "--device", tool->device);
+    if (batch->args->launch != NULL) {
+        char text[32];
+        snprintf(text, sizeof text, "%.3f", batch->args->job.rank_timeout);
+        words_add_pair(words, "--rank-timeout", text);
+    }
     words_add_number(words, "--threads", tool->threads, 1);
     words_add_number(words, "--max-memory", (int64_t)tool->max_memory, 1);
     words_add_pair(words, "--log-format", tool->json ? "json" : NULL);
@@ -196,10 +206,27 @@ static bool add_common(const struct batch *batch, struct words *words)
     return true;
 }
 
+/* What starts the tool, and its name. A dry run needs no ranks. */
+static void add_tool(const struct batch *batch, const char *output, struct words *words,
+                     const char *name)
+{
+    const char *at = output != NULL && batch->args->launch != NULL ? batch->args->launch : "";
+    for (at += strspn(at, " "); *at != '\0'; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " ");
+        char *word = strndup(at, n);
+        words_add(words, word != NULL ? word : "");
+        words->failed = words->failed || word == NULL;
+        free(word);
+        at += n;
+    }
+    words->program = words->n;
+    words_add(words, name);
+}
+
 static bool sweep_words(const struct batch *batch, const char *output, struct words *words)
 {
     const struct arguments *args = batch->args;
-    words_add(words, "dpe-detect");
+    add_tool(batch, output, words, "dpe-detect");
     words_add_pair(words, "--model", args->job.model);
     words_add_number(words, "--length", args->job.length, 1);
     words_add_pair(words, "--corpus", args->job.corpus);
@@ -220,7 +247,7 @@ static bool sweep_words(const struct batch *batch, const char *output, struct wo
 static bool profile_words(const struct batch *batch, const char *output, struct words *words)
 {
     const struct arguments *args = batch->args;
-    words_add(words, "dpe-norms");
+    add_tool(batch, output, words, "dpe-norms");
     words_add_pair(words, "--model", args->job.model);
     words_add_pair(words, "--corpus", args->job.corpus);
     words_add_pair(words, "--split", args->job.split);
@@ -456,6 +483,11 @@ static bool has_profile(const struct arguments *args)
 static dpe_status work(struct batch *batch, struct dpe_error *err)
 {
     const struct arguments *args = batch->args;
+    if (dpe_ranks_launched()) {
+        return dpe_fail(err, DPE_USAGE,
+                        "started as several ranks: start dpe-calibrate once, with --launch 'mpirun "
+                        "-n N' it starts its tools so");
+    }
     dpe_status status = check_model(args, err);
     if (status == DPE_OK) {
         status = tools_folder(&batch->tools, err);
