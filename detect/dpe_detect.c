@@ -68,7 +68,7 @@ static const struct argp_option options_table[] = {
      5},
     {"race", KEY_RACE, NULL, 0,
      "Drop a detecting length once a paired test says that it can no longer be rank 1", 5},
-    {"race-level", KEY_RACE_LEVEL, "P", 0, "Level of that test, one-sided (default 0.01)", 5},
+    {"race-level", KEY_RACE_LEVEL, "P", 0, "Level of that test, one-sided (default 0.05)", 5},
     {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
      "Drop it already when it is not better by D (recall, or nats per token; default 0)", 5},
     {0},
@@ -243,7 +243,7 @@ int main(int argc, char **argv)
     struct detect_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
                                     .lengths = "auto",
                                     .groups = 8,
-                                    .race_level = 0.01,
+                                    .race_level = 0.05,
                                     .use_niah = true};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     dpe_tool_configure(&args.job.tool);

@@ -31,11 +31,13 @@ def tables(arguments):
     return found
 
 
-def read(path):
+def read(path, rule):
     """Recall [plan][sample] on fresh samples, groups not at L0/2, rows; None: unfinished."""
     try:
         with h5py.File(path, "r") as file:
-            if file.attrs["complete"] != 1:
+            # A copy that was not gone on with yet still says the rule it was copied from.
+            found = file["/select"].attrs["rule"]
+            if file.attrs["complete"] != 1 or (found.decode() if isinstance(found, bytes) else found) != rule:
                 return None
             plans = [str(p) for p in file["/validated_plan"].asstr()]
             recall = dict(zip(plans, file["/validate/niah/recall"][:]))
@@ -66,7 +68,7 @@ def main():
     for length in sorted({key[0] for key in found}):
         read_all = {}
         for (l, seed, rule), path in found.items():
-            data = read(path) if l == length else None
+            data = read(path, rule) if l == length else None
             if data:
                 read_all[seed, rule] = data
         rules = [r for r in RULES if any(k[1] == r for k in read_all)]
