@@ -178,6 +178,14 @@ struct dpe_ops {
     void (*swiglu)(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
     /** Host logits [rows][vocab] of normalised hidden rows. */
     void (*logits)(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
+    /** tokens[r] = index of the largest logit of normalised hidden row r (ties to the lower), −1
+     * when one of them is not finite. NULL: sessions find it in `logits`. Told by the next
+     * `finish`. */
+    void (*best)(struct dpe_backend *backend, dpe_mem x, int64_t rows, int32_t *tokens);
+    /** nll[r] = −ln p(targets[r]) of normalised hidden row r, NaN when a logit is not finite. NULL:
+     *  sessions compute it from `logits`. Told by the next `finish`. */
+    void (*likelihood)(struct dpe_backend *backend, dpe_mem x, int64_t rows, const int32_t *targets,
+                       double *nll);
     /** First row of x [rows][width] with a non-finite value, −1 when all is finite. A device may
      *  answer −1 for now and tell in `finish`, so that nothing waits for it. */
     int64_t (*first_nonfinite)(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,

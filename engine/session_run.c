@@ -174,12 +174,31 @@ static dpe_status lm_head(struct dpe_session *s, int64_t first, int64_t rows, fl
 }
 
 /* Likelihoods of the tokens that follow those of a piece, a block of LM-head rows at a time. */
+/* The same where the backend computes them itself. */
+static dpe_status device_nll(struct dpe_session *s, const struct run *run, int64_t done,
+                             int64_t with_next, struct dpe_error *err)
+{
+    int64_t layer = -1;
+    int64_t row = -1;
+    s->ops->likelihood(s->backend, s->normed, with_next, run->tokens + done + 1, run->nll + done);
+    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
+    for (int64_t i = 0; i < with_next && status == DPE_OK; i++) {
+        if (!isfinite(run->nll[done + i])) {
+            status = logits_nonfinite(s, s->length[run->branch] + i, err);
+        }
+    }
+    return status;
+}
+
 static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_t done,
                             int64_t rows, struct dpe_error *err)
 {
     int64_t vocab = s->config->vocab;
     /* The call's last token has no successor. */
     int64_t with_next = done + rows == run->n ? rows - 1 : rows;
+    if (s->ops->likelihood != NULL) {
+        return with_next == 0 ? DPE_OK : device_nll(s, run, done, with_next, err);
+    }
     for (int64_t r = 0; r < with_next; r += s->bytes.logit_rows) {
         int64_t n = with_next - r < s->bytes.logit_rows ? with_next - r : s->bytes.logit_rows;
         dpe_status status = lm_head(s, r, n, s->logits, err);
@@ -297,8 +316,25 @@ static dpe_status check_step(const struct dpe_session *s, int64_t n, const int64
     return status;
 }
 
-dpe_status dpe_session_step(struct dpe_session *s, int64_t n, const int64_t *branches,
-                            const int32_t *tokens, float *logits, struct dpe_error *err)
+/* The likeliest tokens behind a step, where the backend finds them itself. */
+static dpe_status best_tokens(struct dpe_session *s, int64_t n, int32_t *best,
+                              struct dpe_error *err)
+{
+    int64_t layer = -1;
+    int64_t row = -1;
+    s->ops->best(s->backend, s->normed, n, best);
+    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        if (best[i] < 0) {
+            status = logits_nonfinite(s, s->positions[i], err);
+        }
+    }
+    return status;
+}
+
+/* A step; `best` [n] not NULL: the likeliest next tokens instead of logits. */
+static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches,
+                       const int32_t *tokens, float *logits, int32_t *best, struct dpe_error *err)
 {
     dpe_status status = check_step(s, n, branches, err);
     if (status == DPE_OK) {
@@ -314,13 +350,15 @@ dpe_status dpe_session_step(struct dpe_session *s, int64_t n, const int64_t *bra
     const struct dpe_batch batch = {
         .tokens = tokens,
         .rows = n,
-        .wanted = logits != NULL ? n : 0,
+        .wanted = logits != NULL || best != NULL ? n : 0,
         .positions = s->positions,
         .offsets = s->offsets,
     };
     status = dpe_forward(s, &batch, err);
     if (status == DPE_OK && logits != NULL) {
         status = row_logits(s, n, s->positions, 0, logits, err);
+    } else if (status == DPE_OK && best != NULL) {
+        status = best_tokens(s, n, best, err);
     }
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         s->tokens[s->positions[i] + s->offsets[i]] = tokens[i];
@@ -329,6 +367,12 @@ dpe_status dpe_session_step(struct dpe_session *s, int64_t n, const int64_t *bra
     s->work.decoded += n;
     s->work.steps++;
     return status;
+}
+
+dpe_status dpe_session_step(struct dpe_session *s, int64_t n, const int64_t *branches,
+                            const int32_t *tokens, float *logits, struct dpe_error *err)
+{
+    return step(s, n, branches, tokens, logits, NULL, err);
 }
 
 dpe_status dpe_session_nll(struct dpe_session *session, const int32_t *tokens, int64_t n,
@@ -382,12 +426,11 @@ static dpe_status check_continuation(const struct dpe_session *s, int64_t branch
 }
 
 /* Take the largest logit as the next token; *next < 0 when the continuation has ended. */
-static dpe_status grow(const struct dpe_session *s, struct growing *growing, const float *logits,
+static dpe_status grow(const struct dpe_session *s, struct growing *growing, int32_t token,
                        int32_t *next, struct dpe_error *err)
 {
     const struct dpe_generate_options *options = &growing->item->options;
     struct dpe_tokens *out = growing->item->out;
-    int32_t token = argmax(logits, s->config->vocab);
     *next = -1;
     if (!options->ignore_eos && ends_sequence(s->config, token)) {
         return DPE_OK;
@@ -407,7 +450,7 @@ static dpe_status grow(const struct dpe_session *s, struct growing *growing, con
 struct front {
     struct growing *all;
     int64_t *branches;
-    int32_t *tokens;
+    int32_t *tokens, *best; /* best: what follows them */
     int64_t n;
 };
 
@@ -422,7 +465,7 @@ static dpe_status feed_prompts(struct dpe_session *s, const struct dpe_continuat
         status = dpe_session_branch_feed(s, b, items[b].prompt, items[b].n, more ? s->logits : NULL,
                                          err);
         if (status == DPE_OK && more) {
-            status = grow(s, &front->all[b], s->logits, &next, err);
+            status = grow(s, &front->all[b], argmax(s->logits, s->config->vocab), &next, err);
         }
         if (next >= 0) {
             front->branches[front->n] = b;
@@ -435,12 +478,16 @@ static dpe_status feed_prompts(struct dpe_session *s, const struct dpe_continuat
 static dpe_status step_front(struct dpe_session *s, struct front *front, struct dpe_error *err)
 {
     int64_t n = front->n;
-    dpe_status status = dpe_session_step(s, n, front->branches, front->tokens, s->logits, err);
+    bool on_device = s->ops->best != NULL;
+    dpe_status status = step(s, n, front->branches, front->tokens, on_device ? NULL : s->logits,
+                             on_device ? front->best : NULL, err);
     front->n = 0;
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         int64_t b = front->branches[i];
         int32_t next = -1;
-        status = grow(s, &front->all[b], s->logits + i * s->config->vocab, &next, err);
+        int32_t token =
+            on_device ? front->best[i] : argmax(s->logits + i * s->config->vocab, s->config->vocab);
+        status = grow(s, &front->all[b], token, &next, err);
         if (next >= 0) {
             front->branches[front->n] = b;
             front->tokens[front->n++] = next;
@@ -468,11 +515,12 @@ dpe_status dpe_session_generate_branches(struct dpe_session *s,
     struct front front = {
         .all = dpe_alloc((size_t)n, sizeof *front.all),
         .branches = dpe_alloc((size_t)n, sizeof *front.branches),
-        .tokens = dpe_alloc((size_t)n, sizeof *front.tokens),
+        .tokens = dpe_alloc((size_t)(2 * n), sizeof *front.tokens),
     };
     if (front.all == NULL || front.branches == NULL || front.tokens == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " branches", n);
     } else {
+        front.best = front.tokens + n;
         status = feed_prompts(s, items, n, &front, err);
     }
     while (status == DPE_OK && front.n > 0) {

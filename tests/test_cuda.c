@@ -321,6 +321,32 @@ static void one_wide(const struct wide *wide, int plan_case, int64_t window, con
     dpe_plan_free(&plan);
 }
 
+/* Greedy generation finds its tokens on the device. */
+static void generates(void **state)
+{
+    (void)state;
+    device("");
+    struct tiny tiny = tiny_open("llama");
+    struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
+    struct dpe_tokens made[2] = {{0}, {0}};
+    const char *const names[2] = {"reference", "cuda"};
+    struct dpe_error err = {0};
+    const struct dpe_generate_options options = {.max_new = 12, .ignore_eos = true};
+    for (int d = 0; d < 2; d++) {
+        struct dpe_session *session = open_on(&tiny, names[d], &plan, 16);
+        TINY_OK(dpe_session_generate(session, tiny.tokens, 20, &options, &made[d], &err), err);
+        dpe_session_destroy(session);
+    }
+    assert_int_equal(made[0].n, 12);
+    assert_int_equal(made[1].n, 12);
+    assert_memory_equal(made[0].ids, made[1].ids, 12 * sizeof *made[0].ids);
+    dpe_tokens_free(&made[0]);
+    dpe_tokens_free(&made[1]);
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
+    expect_clean();
+}
+
 static void fast_kernels(void **state)
 {
     (void)state;
@@ -543,9 +569,13 @@ int main(void)
         cmocka_unit_test(non_finite),
     };
     const struct CMUnitTest on_device[] = {
-        cmocka_unit_test(golden_logits), cmocka_unit_test(every_method),
-        cmocka_unit_test(fast_kernels),  cmocka_unit_test(branches),
-        cmocka_unit_test(non_finite),    cmocka_unit_test(taps_and_likelihoods),
+        cmocka_unit_test(golden_logits),
+        cmocka_unit_test(every_method),
+        cmocka_unit_test(fast_kernels),
+        cmocka_unit_test(branches),
+        cmocka_unit_test(generates),
+        cmocka_unit_test(non_finite),
+        cmocka_unit_test(taps_and_likelihoods),
     };
     const struct CMUnitTest on_fake[] = {
         cmocka_unit_test(failures),

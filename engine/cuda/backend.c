@@ -428,25 +428,56 @@ static void cuda_swiglu(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t
     DPE_CUDA_TRY(b, dpe_kernel_swiglu(b->dtype, gate, up, rows * b->config->intermediate));
 }
 
+/* Logits of at most DPE_CUDA_LOGIT_ROWS rows from `first` on, on the device. */
+static int64_t lm_head(struct dpe_backend *b, dpe_mem x, int64_t first, int64_t rows)
+{
+    int64_t some = rows - first < DPE_CUDA_LOGIT_ROWS ? rows - first : DPE_CUDA_LOGIT_ROWS;
+    const struct dpe_rt_product p = {
+        .dtype = b->dtype,
+        .out_float = true,
+        .w = b->lm_head,
+        .x = (const char *)x + first * b->config->hidden * (int64_t)b->element,
+        .out = b->logits,
+        .rows = some,
+        .n = b->config->vocab,
+        .k = b->config->hidden,
+    };
+    product(b, &p);
+    return some;
+}
+
 static void cuda_logits(struct dpe_backend *b, dpe_mem x, int64_t rows, float *logits)
 {
     int64_t vocab = b->config->vocab;
     for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
-        int64_t some = rows - r < DPE_CUDA_LOGIT_ROWS ? rows - r : DPE_CUDA_LOGIT_ROWS;
-        const struct dpe_rt_product p = {
-            .dtype = b->dtype,
-            .out_float = true,
-            .w = b->lm_head,
-            .x = (const char *)x + r * b->config->hidden * (int64_t)b->element,
-            .out = b->logits,
-            .rows = some,
-            .n = vocab,
-            .k = b->config->hidden,
-        };
-        product(b, &p);
+        int64_t some = lm_head(b, x, r, rows);
         DPE_CUDA_TRY(b, dpe_rt_down(logits + r * vocab, b->logits,
                                     (uint64_t)(some * vocab) * sizeof *logits));
     }
+}
+
+static void cuda_best(struct dpe_backend *b, dpe_mem x, int64_t rows, int32_t *tokens)
+{
+    /* The batch's own tokens are no longer needed. */
+    for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
+        int64_t some = lm_head(b, x, r, rows);
+        DPE_CUDA_TRY(b, dpe_kernel_argmax(b->logits, some, b->config->vocab, b->tokens + r));
+    }
+    DPE_CUDA_TRY(b, dpe_rt_down(tokens, b->tokens, (uint64_t)rows * sizeof *tokens));
+}
+
+static void cuda_likelihood(struct dpe_backend *b, dpe_mem x, int64_t rows, const int32_t *targets,
+                            double *nll)
+{
+    _Static_assert(sizeof *nll == sizeof *b->positions, "likelihoods go where positions were");
+    double *on_device = (double *)(void *)b->positions;
+    DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, targets, (uint64_t)rows * sizeof *targets));
+    for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
+        int64_t some = lm_head(b, x, r, rows);
+        DPE_CUDA_TRY(
+            b, dpe_kernel_nll(b->logits, b->tokens + r, some, b->config->vocab, on_device + r));
+    }
+    DPE_CUDA_TRY(b, dpe_rt_down(nll, on_device, (uint64_t)rows * sizeof *nll));
 }
 
 static int64_t cuda_first_nonfinite(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows,
@@ -493,6 +524,8 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .attention = dpe_cuda_attention,
         .swiglu = cuda_swiglu,
         .logits = cuda_logits,
+        .best = cuda_best,
+        .likelihood = cuda_likelihood,
         .first_nonfinite = cuda_first_nonfinite,
         .finish = cuda_finish,
     };

@@ -95,7 +95,7 @@ struct dpe_backend {
 };
 
 enum {
-    DPE_CUDA_LOGIT_ROWS = 64,
+    DPE_CUDA_LOGIT_ROWS = 256,
     DPE_CUDA_DECODE_ROWS = 256, /**< of a step, at once; more are taken in turns */
     DPE_CUDA_FEW_ROWS = 4,      /**< of one branch: more go the way of a prefill */
     DPE_CUDA_MOST_UNITS = 256,  /**< that units aim at */

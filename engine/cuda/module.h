@@ -30,7 +30,7 @@ struct dpe_cuda_module {
                           struct dpe_error *err);
 };
 /** Changes with struct dpe_ops and everything that its slots are handed. */
-enum { DPE_CUDA_MODULE_VERSION = 1 };
+enum { DPE_CUDA_MODULE_VERSION = 2 };
 
 #define DPE_CUDA_MODULE_SYMBOL "dpe_cuda_module"
 __attribute__((visibility("default"))) const struct dpe_cuda_module *dpe_cuda_module(void);
