@@ -62,20 +62,33 @@ static uint16_t flash_bits(enum dpe_dtype dtype, float x)
     return (uint16_t)(sign | (uint16_t)((exponent + 14) << 10) | fraction);
 }
 
-static float flash_float(enum dpe_dtype dtype, uint16_t half)
+static float flash_half(uint16_t half)
 {
-    if (dtype == DPE_BF16) {
-        uint32_t bits = (uint32_t)half << 16;
-        float x = 0.0F;
-        memcpy(&x, &bits, sizeof x);
-        return x;
-    }
     int exponent = half >> 10 & 31;
     int fraction = half & 1023;
     double size = exponent == 0    ? ldexp(fraction, -24)
                   : exponent == 31 ? (fraction == 0 ? (double)INFINITY : (double)NAN)
                                    : ldexp(1024 + fraction, exponent - 25);
     return (float)((half & 0x8000) != 0 ? -size : size);
+}
+
+static float flash_float(enum dpe_dtype dtype, uint16_t half)
+{
+    static float *halves; /* of all bits: the plain loop asks for millions */
+    if (dtype == DPE_BF16) {
+        uint32_t bits = (uint32_t)half << 16;
+        float x = 0.0F;
+        memcpy(&x, &bits, sizeof x);
+        return x;
+    }
+    if (halves == NULL) {
+        halves = dpe_alloc(1 << 16, sizeof *halves);
+        assert_non_null(halves);
+        for (uint32_t i = 0; i < 1 << 16; i++) {
+            halves[i] = flash_half((uint16_t)i);
+        }
+    }
+    return halves[half];
 }
 
 static void *flash_memory(int64_t n, size_t size)

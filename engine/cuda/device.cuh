@@ -32,8 +32,8 @@ struct dpe_f16 {
 };
 
 #ifdef DPE_EMULATE
-#include "emulate_ptx.h"
 #include "emulate_mma.h"
+#include "emulate_ptx.h"
 #else
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
@@ -52,6 +52,11 @@ static inline int dpe_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t
     if (shared > 48 * 1024) {
         cudaError_t error = cudaFuncSetAttribute(
             kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+        if (error == cudaSuccess) {
+            /* All of the unified memory, so that as many blocks as fit do live side by side. */
+            error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                         cudaSharedmemCarveoutMaxShared);
+        }
         if (error != cudaSuccess) {
             return static_cast<int>(error);
         }

@@ -1,0 +1,252 @@
+/* The attention kernels on a card against the reference backend, by the same rule and with the same
+ * cases as in the emulator, and larger ones. Exits with 125 where there is no device. With an
+ * argument it runs only so many cases (what the emulated device is given in CI, to try this program
+ * itself). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "near.h"
+#include "plan_cases.h"
+
+#include "flash_case.h"
+
+#include "attention_plain.h"
+#include "attention_wgmma.h"
+#include "runtime.h"
+
+enum { MOST_KERNELS = 8, MOST_PIECES = 2 * DPE_MAX_BANDS + 8 };
+
+static int most_cases = INT32_MAX;
+static struct dpe_cuda_info device;
+
+struct kernel {
+    const char *name;
+    struct dpe_tile_shape shape;
+    int variant; /* of wgmma, −1: mma.sync, −2: plain */
+};
+
+/* What a case holds on the device. */
+struct on_device {
+    void *pieces[MOST_PIECES];
+    int n;
+};
+
+static void good(int code, const char *what)
+{
+    if (code != 0) {
+        fail_msg("%s: %s", what, dpe_rt_text(code));
+    }
+}
+
+static void *up(struct on_device *held, const void *from, size_t bytes)
+{
+    void *to = NULL;
+    assert_true(held->n < MOST_PIECES);
+    good(dpe_rt_allocate(&to, bytes < 1 ? 1 : bytes), "allocation");
+    held->pieces[held->n++] = to;
+    if (bytes > 0) {
+        good(dpe_rt_up(to, from, bytes), "copy");
+    }
+    return to;
+}
+
+static int kernels_for(int64_t head_dim, struct kernel *kernels)
+{
+    int n = 0;
+    kernels[n++] = (struct kernel){"plain", dpe_attention_plain_shape(head_dim), -2};
+    kernels[n++] = (struct kernel){"mma.sync", dpe_attention_mma_shape(head_dim), -1};
+    for (int v = 0; device.major == 9 && n < MOST_KERNELS; v++) {
+        const char *name = dpe_attention_wgmma_variant(head_dim, v);
+        if (name == NULL) {
+            break;
+        }
+        kernels[n++] = (struct kernel){name, dpe_attention_wgmma_shape(head_dim, v), v};
+    }
+    return n;
+}
+
+static int launch(const struct kernel *kernel, const struct dpe_flash *call, int32_t *counters)
+{
+    if (kernel->variant >= 0) {
+        return dpe_attention_wgmma(call, kernel->variant, counters, NULL);
+    }
+    return kernel->variant == -1 ? dpe_attention_mma(call, NULL) : dpe_attention_plain(call, NULL);
+}
+
+/* The call with everything it points to on the device. */
+static struct dpe_flash upload(struct flash_case *c, struct on_device *held)
+{
+    struct dpe_flash call = c->call;
+    size_t d = (size_t)c->shape.head_dim;
+    size_t n = (size_t)(c->shape.rows * c->shape.n_heads);
+    for (int i = 0; i < DPE_MAX_BANDS; i++) {
+        size_t heads = (size_t)(call.k_per_head[i] ? c->shape.n_heads : c->shape.n_kv_heads);
+        if (call.q[i] != NULL) {
+            call.q[i] = up(held, call.q[i], n * d * 2);
+        }
+        if (call.k[i] != NULL) {
+            call.k[i] = up(held, call.k[i], heads * (size_t)c->capacity * d * 2);
+        }
+    }
+    call.v = up(held, call.v, (size_t)(c->shape.n_kv_heads * c->capacity) * d * 2);
+    call.blocks = up(held, c->walk.blocks, (size_t)c->walk.n_blocks * sizeof *c->walk.blocks);
+    call.segments =
+        up(held, c->walk.segments, (size_t)c->walk.n_segments * sizeof *c->walk.segments);
+    if (call.parts > 1) {
+        size_t bytes = (size_t)call.parts * n * (d + 1) * sizeof(float);
+        void *poison = flash_memory((int64_t)bytes, 1);
+        call.partial = up(held, poison, bytes);
+        free(poison);
+    }
+    call.out = (uint16_t *)up(held, c->out, (n * d + 2 * FLASH_GUARD) * 2) + FLASH_GUARD;
+    call.lse = (float *)up(held, c->lse, (n + 2 * FLASH_GUARD) * sizeof(float)) + FLASH_GUARD;
+    return call;
+}
+
+static void run_on_device(struct flash_case *c, const struct kernel *kernel)
+{
+    struct on_device held = {.n = 0};
+    const int32_t zeros[2] = {0, 0};
+    int32_t left[2] = {1, 1};
+    size_t n = (size_t)(c->shape.rows * c->shape.n_heads);
+    struct dpe_flash call = upload(c, &held);
+    int32_t *counters = up(&held, zeros, sizeof zeros);
+    good(launch(kernel, &call, counters), kernel->name);
+    good(dpe_rt_wait(), kernel->name);
+    good(dpe_rt_down(c->out, (uint16_t *)call.out - FLASH_GUARD,
+                     (n * (size_t)c->shape.head_dim + 2 * FLASH_GUARD) * 2),
+         kernel->name);
+    good(dpe_rt_down(c->lse, call.lse - FLASH_GUARD, (n + 2 * FLASH_GUARD) * sizeof(float)),
+         kernel->name);
+    good(dpe_rt_down(left, counters, sizeof left), kernel->name);
+    assert_true(left[0] == 0 && left[1] == 0);
+    while (held.n > 0) {
+        good(dpe_rt_release(held.pieces[--held.n]), "release");
+    }
+}
+
+static void run_case(const struct flash_shape *shape, int plan_case, int64_t window,
+                     const struct kernel *kernel, int32_t parts)
+{
+    char what[320];
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    const struct dpe_config config = {.model_type = "llama",
+                                      .n_layers = 1,
+                                      .n_heads = shape->n_heads,
+                                      .n_kv_heads = shape->n_kv_heads,
+                                      .head_dim = shape->head_dim,
+                                      .max_position = 64,
+                                      .rope = {.type = DPE_ROPE_DEFAULT, .theta = 10000.0}};
+    plan_case_make(plan_case, window, &config, &plan);
+    struct flash_case c = flash_case_make(shape, plan, kernel->shape);
+    if (parts > 1) {
+        assert_int_equal(dpe_walk_split(&c.walk, shape->rows, kernel->shape.keys, parts, &err),
+                         DPE_OK);
+        c.call.blocks = c.walk.blocks;
+        c.call.segments = c.walk.segments;
+        c.call.n_blocks = c.walk.n_blocks;
+        c.call.parts = parts;
+    }
+    snprintf(what, sizeof what, "%s: %s, window %d, head_dim %d, %s, heads %d/%d, rows %d + %d",
+             kernel->name, plan_cases[plan_case], (int)window, (int)shape->head_dim,
+             shape->dtype == DPE_BF16 ? "bf16" : "f16", (int)shape->n_heads, (int)shape->n_kv_heads,
+             (int)shape->start, (int)shape->rows);
+    run_on_device(&c, kernel);
+    flash_case_check(&c, what);
+    flash_case_free(&c);
+}
+
+static struct flash_shape draw_shape(struct dpe_rng *rng, int64_t head_dim, int64_t longest)
+{
+    static const int64_t heads[4][2] = {{2, 1}, {3, 3}, {3, 1}, {4, 2}};
+    const int64_t *h = heads[dpe_rng_below(rng, 4)];
+    return (struct flash_shape){
+        .dtype = dpe_rng_below(rng, 2) == 0 ? DPE_BF16 : DPE_F16,
+        .n_heads = h[0],
+        .n_kv_heads = h[1],
+        .head_dim = head_dim,
+        .start = dpe_rng_below(rng, 2) == 0 ? 0 : 1 + dpe_rng_below(rng, (uint32_t)longest),
+        .rows = 1 + dpe_rng_below(rng, (uint32_t)longest),
+        .seed = 1 + dpe_rng_u32(rng),
+    };
+}
+
+static void every_kernel_and_plan(void **state)
+{
+    static const int64_t dims[4] = {128, 64, 96, 256};
+    struct dpe_rng rng;
+    (void)state;
+    dpe_rng_seed(&rng, 40, 1);
+    for (int i = 0; i < 4 * PLAN_CASES && i < most_cases; i++) {
+        struct kernel kernels[MOST_KERNELS];
+        int64_t longest = most_cases < 100 ? 60 : 260;
+        int n = kernels_for(dims[i % 4], kernels);
+        struct flash_shape shape = draw_shape(&rng, dims[i % 4], longest);
+        int64_t window = 3 + dpe_rng_below(&rng, (uint32_t)longest / 2);
+        for (int k = 0; k < n; k++) {
+            run_case(&shape, i / 4, window, &kernels[k], 1);
+        }
+    }
+}
+
+/* Enough keys for every ring to go round many times. */
+static void longer(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3 && i < most_cases; i++) {
+        struct kernel kernels[MOST_KERNELS];
+        struct flash_shape shape = {.dtype = DPE_BF16,
+                                    .n_heads = 2,
+                                    .n_kv_heads = 1,
+                                    .head_dim = i == 2 ? 64 : 128,
+                                    .start = most_cases < 100 ? 50 : 1500,
+                                    .rows = most_cases < 100 ? 20 : 700,
+                                    .seed = 50 + (uint64_t)i};
+        int n = kernels_for(shape.head_dim, kernels);
+        for (int k = 0; k < n; k++) {
+            run_case(&shape, i, most_cases < 100 ? 30 : 500, &kernels[k], 1);
+        }
+    }
+}
+
+/* mma.sync over a split walk, few rows behind many keys. */
+static void parts(void **state)
+{
+    struct dpe_rng rng;
+    (void)state;
+    dpe_rng_seed(&rng, 41, 1);
+    for (int i = 0; i < 8 && i < most_cases; i++) {
+        struct kernel kernels[MOST_KERNELS];
+        kernels_for(128, kernels);
+        struct flash_shape shape = draw_shape(&rng, 128, 40);
+        shape.start = most_cases < 100 ? 200 : 3000;
+        run_case(&shape, i, 100, &kernels[1], 2 + 3 * i);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int n = 0;
+    int driver = 0;
+    int runtime = 0;
+    if (dpe_rt_versions(&driver, &runtime) != 0 || driver == 0 || dpe_rt_count(&n) != 0 || n == 0) {
+        fprintf(stderr, "test_attention_gpu: there is no device\n");
+        return 125;
+    }
+    most_cases = argc > 1 ? atoi(argv[1]) : most_cases;
+    if (dpe_rt_use(0) != 0 || dpe_rt_info(0, &device) != 0) {
+        fprintf(stderr, "test_attention_gpu: the device does not answer\n");
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kernel_and_plan),
+        cmocka_unit_test(longer),
+        cmocka_unit_test(parts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
