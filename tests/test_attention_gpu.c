@@ -205,7 +205,7 @@ static void longer(void **state)
                                     .n_kv_heads = 1,
                                     .head_dim = i == 2 ? 64 : 128,
                                     .start = most_cases < 100 ? 50 : 1500,
-                                    .rows = most_cases < 100 ? 20 : 700,
+                                    .rows = most_cases < 100 ? 20 : 300,
                                     .seed = 50 + (uint64_t)i};
         int n = kernels_for(shape.head_dim, kernels);
         for (int k = 0; k < n; k++) {

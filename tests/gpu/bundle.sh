@@ -9,7 +9,8 @@ mkdir -p "$target/lib" "$target/tests" "$target/share/tests"
 target=$(cd "$target" && pwd)
 cmake --install "$build" --prefix "$target" >/dev/null
 find "$target" -name 'libdpe_cuda.so' ! -path "$target/lib/*" -exec mv {} "$target/lib/" \;
-cp "$build/tests/test_cuda" "$build/tests/bench_attention_cuda" "$target/tests/"
+cp "$build/tests/test_cuda" "$build/tests/test_attention_gpu" "$build/tests/bench_attention_cuda" \
+    "$target/tests/"
 cp -R "$root/tests/golden" "$target/share/tests/"
 cp "$root/tests/gpu/run.sh" "$root/tests/gpu/peers.py" "$target/"
 # What the C library's own package has stays the machine's.
@@ -21,7 +22,7 @@ done | sort -u | while read -r library; do
     *) [ -e "$target/lib/${library##*/}" ] || cp -L "$library" "$target/lib/" ;;
     esac
 done
-strip --strip-unneeded "$target"/bin/dpe-* "$target"/tests/test_cuda "$target"/tests/bench_attention_cuda \
+strip --strip-unneeded "$target"/bin/dpe-* "$target"/tests/* \
     "$target"/lib/*.so* 2>/dev/null || true
 tar -C "$(dirname "$target")" -czf "$target.tar.gz" "$(basename "$target")"
 du -sm "$target" "$target.tar.gz" | awk '{ print $1 " MB: " $2 }'

@@ -67,6 +67,7 @@ part() {
 }
 
 DPE_TEST_CUDA_MODULE="$bundle/lib/libdpe_cuda.so" part parity 90 "$bundle/tests/test_cuda"
+part kernels 90 "$bundle/tests/test_attention_gpu"
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
         DPE_TEST_CUDA_MODULE="$bundle/lib/libdpe_cuda.so" DPE_TEST_CUDA_SMALL=1 part "$tool" 60 \
