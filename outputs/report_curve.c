@@ -250,11 +250,11 @@ static void put_axes(struct writer *out, const struct figure *figure, const stru
     }
 }
 
-/* Curves that share their x stand beside each other, so that intervals do not hide each other. */
+/* Curves with bars stand beside each other, so that intervals do not hide each other. */
 static double moved(const struct curves *curves, const struct ranges *ranges, size_t index,
                     double x)
 {
-    if (ranges->n_ticks < 0 || curves->n < 2) {
+    if (ranges->n_ticks < 0 || curves->n < 2 || curves->curves[index].low == NULL) {
         return x;
     }
     double step = ((double)index - ((double)curves->n - 1.0) / 2.0) * 0.008;

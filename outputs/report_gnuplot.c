@@ -291,7 +291,7 @@ dpe_status figure_draw(struct figure *figure, const struct drawing *drawing, str
         return status;
     }
     snprintf(terminal, sizeof terminal,
-             "set terminal pngcairo size %d,%d noenhanced font 'sans,12' fontscale 1.6 linewidth 2 "
+             "set terminal pngcairo size %d,%d noenhanced font 'sans,12' fontscale 1.5 linewidth 2 "
              "pointscale 2 background '#ffffff'\n",
              2 * figure->width, 2 * figure->height);
     status = draw_as(figure, drawing, true, terminal, &figure->png, err);
