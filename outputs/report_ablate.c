@@ -9,7 +9,8 @@
 /** A step of an ablation on one task. */
 struct step {
     size_t input;  /**< index into the report's */
-    char axis[32]; /**< rank, top-k, last-k, window, scaled-length, base, rope */
+    char axis[32]; /**< rank, top-k, last-k, window, scaled-length, scaled-by-k, base, rope */
+    char line[32]; /**< what its line is called: the axis, or a scaled length */
     char suite[64], label[64];
     double length, value, mean, low, high;
     bool low_is_better;
@@ -38,13 +39,21 @@ static const struct axis {
      "Keys nearer than the window keep their true distance. The line within its intervals is how "
      "little or much this setting matters.",
      true},
+    {"scaled-by-k", NULL, "ablate-scaled-pairs", "One length for all groups, by key pairs",
+     "k, pairs of each head",
+     "All groups take the same length in place of their own, and only the k pairs of each head "
+     "that "
+     "contribute most take it: a line for each such length. Where its best point lies says how "
+     "many "
+     "pairs should move, and how far one length can reach.",
+     false},
     {"scaled-length", NULL, "ablate-scaled", "One effective length for all groups",
      "scaled length, tokens",
      "All groups take the same length in place of their own. The best of these is what a method "
      "without groups can reach.",
      true},
 };
-enum { AXES = sizeof axes / sizeof axes[0] };
+enum { AXES = sizeof axes / sizeof axes[0], MAX_LINES = 16 };
 
 static bool append(struct steps *steps, const struct step *step)
 {
@@ -63,7 +72,7 @@ static bool append(struct steps *steps, const struct step *step)
 
 static dpe_status collect_suite(const struct report *report, size_t i, const struct suite *suite,
                                 const struct names *axis, const struct numbers *value,
-                                struct steps *steps, struct dpe_error *err)
+                                const struct numbers *k, struct steps *steps, struct dpe_error *err)
 {
     for (size_t m = 0; m < suite->methods.n; m++) {
         for (size_t t = 0; t < suite->labels.n; t++) {
@@ -75,7 +84,14 @@ static dpe_status collect_suite(const struct report *report, size_t i, const str
                                 .low = suite->values.low.values[at],
                                 .high = suite->values.high.values[at],
                                 .low_is_better = suite->low_is_better};
-            snprintf(step.axis, sizeof step.axis, "%.31s", axis->names[m]);
+            bool by_k = k->n > 0 && k->values[m] >= 0.0 && isfinite(step.value) &&
+                        strcmp(axis->names[m], "scaled-length") == 0;
+            snprintf(step.axis, sizeof step.axis, "%.31s", by_k ? "scaled-by-k" : axis->names[m]);
+            snprintf(step.line, sizeof step.line, "%s", step.axis);
+            if (by_k) {
+                snprintf(step.line, sizeof step.line, "%.0f tokens", step.value);
+                step.value = k->values[m];
+            }
             snprintf(step.suite, sizeof step.suite, "%.63s", suite->name);
             snprintf(step.label, sizeof step.label, "%.63s", suite->labels.names[t]);
             if (!append(steps, &step)) {
@@ -92,12 +108,17 @@ static dpe_status collect(const struct report *report, size_t i, struct steps *s
     const struct input *input = &report->inputs[i];
     struct names axis = {0};
     struct numbers value = {0};
+    struct numbers k = {0};
     char **suites = NULL;
     size_t n = 0;
     const struct wanted wanted = {"/ablate/value", 1, {-1}, true, &value};
     dpe_status status = read_wanted(input, &wanted, 1, err);
     if (status == DPE_OK) {
         status = read_names(input, "/ablate/axis", (int64_t)value.n, &axis, err);
+    }
+    if (status == DPE_OK) {
+        const struct wanted pairs = {"/ablate/k", 1, {(int64_t)value.n}, false, &k};
+        status = read_wanted(input, &pairs, 1, err);
     }
     if (status == DPE_OK) {
         status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
@@ -112,7 +133,7 @@ static dpe_status collect(const struct report *report, size_t i, struct steps *s
                                   input->path, value.n, suite.methods.n);
             }
             if (status == DPE_OK) {
-                status = collect_suite(report, i, &suite, &axis, &value, steps, err);
+                status = collect_suite(report, i, &suite, &axis, &value, &k, steps, err);
             }
         }
         suite_free(&suite);
@@ -121,6 +142,7 @@ static dpe_status collect(const struct report *report, size_t i, struct steps *s
     dpe_strings_free(suites, n);
     names_free(&axis);
     numbers_free(&value);
+    numbers_free(&k);
     return status;
 }
 
@@ -153,7 +175,7 @@ static struct line make_line(const struct steps *steps, const struct step *like,
     struct line line = {axis, 0, room, room + steps->n, room + 2 * steps->n, room + 3 * steps->n};
     for (size_t i = 0; i < steps->n; i++) {
         const struct step *step = &steps->steps[i];
-        if (!same_task(step, like) || strcmp(step->axis, axis) != 0) {
+        if (!same_task(step, like) || strcmp(step->line, axis) != 0) {
             continue;
         }
         int64_t k = line.n++;
@@ -208,24 +230,42 @@ static bool make_level(const struct steps *steps, const struct step *like, const
     return false;
 }
 
+/* A line for each name among the steps of the axis on the task, in their order. `room` holds
+ * 4 × MAX_LINES × steps->n numbers. */
+static size_t make_curves(const struct steps *steps, const struct axis *axis,
+                          const struct step *like, struct curve *curves, double *room)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < steps->n && n < MAX_LINES; i++) {
+        const struct step *step = &steps->steps[i];
+        bool seen = !on_axis(step, axis) || !same_task(step, like);
+        for (size_t k = 0; k < n && !seen; k++) {
+            seen = strcmp(curves[k].name, step->line) == 0;
+        }
+        if (!seen) {
+            struct line line = make_line(steps, like, step->line, room + 4 * n * steps->n);
+            curves[n++] =
+                (struct curve){line.name, line.n, line.x, line.y, line.low, line.high, false, true};
+        }
+    }
+    for (size_t k = 0; k < n; k++) {
+        curves[k].strong = n < 3;
+    }
+    return n;
+}
+
 static void add_axis(struct report *report, const struct steps *steps, const struct axis *axis,
                      const struct step *like, size_t number)
 {
-    double *room = dpe_alloc(steps->n, 8 * sizeof *room);
+    struct curve curves[MAX_LINES + 2];
     double levels[8];
-    struct curve curves[4];
-    size_t n = 0;
     double least = (double)INFINITY;
     double most = -(double)INFINITY;
-    const char *const names[2] = {axis->name, axis->also};
-    for (size_t k = 0; room != NULL && k < 2 && names[k] != NULL; k++) {
-        struct line line = make_line(steps, like, names[k], room + 4 * k * steps->n);
-        if (line.n > 0) {
-            curves[n++] =
-                (struct curve){line.name, line.n, line.x, line.y, line.low, line.high, false, true};
-            least = fmin(least, line.x[0]);
-            most = fmax(most, line.x[line.n - 1]);
-        }
+    double *room = dpe_alloc(steps->n, 4 * MAX_LINES * sizeof *room);
+    size_t n = room == NULL ? 0 : make_curves(steps, axis, like, curves, room);
+    for (size_t k = 0; k < n; k++) {
+        least = fmin(least, curves[k].x[0]);
+        most = fmax(most, curves[k].x[curves[k].n - 1]);
     }
     static const char *const references[2][2] = {{"base", "base: all groups at half"},
                                                  {"rope", "rope: the model as it is"}};

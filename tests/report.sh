@@ -32,7 +32,7 @@ expect() {
     fi
 }
 
-all="detect.h5 norms.h5 table.h5 compare.h5 grid.h5 rank.h5 topk.h5 lastk.h5 scaled.h5"
+all="detect.h5 norms.h5 table.h5 compare.h5 grid.h5 rank.h5 topk.h5 lastk.h5 scaled.h5 scaledk.h5"
 # shellcheck disable=SC2086 # a list of words
 expect 0 "is written" $all -o all.html --figures figures
 "$python" "$here/report_check.py" all.html figures . || failed=1

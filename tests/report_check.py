@@ -132,7 +132,7 @@ def check_figures(folder, tables):
                 "validation", "norms", "norms-ranked", "norms-top-k", "norms-cumulative",
                 "niah-lengths", "niah-methods", "ppl-lengths", "ppl-methods", "ppl-positions",
                 "ruler-tasks", "grid-1", "grid-2", "grid-3", "ablate-rank", "ablate-pairs",
-                "ablate-scaled", "table-pairs"}
+                "ablate-scaled", "ablate-scaled-pairs", "table-pairs"}
     check({row["method"] for row in read_csv(f"{folder}/glance.csv")} >= {"rope", "'"}, "glance")
     for name in expected:
         check(name + ".svg" in names, f"{name}.svg is missing")
@@ -158,6 +158,10 @@ def check_figures(folder, tables):
     with h5py.File(f"{tables}/table.h5") as f:
         shares = f["/table/mask"][()].reshape(3, 4, 8, 4).mean(axis=(1, 3))
         check_values(read_csv(f"{folder}/table-pairs.csv"), "share", shares, "table")
+    with h5py.File(f"{tables}/scaledk.h5") as f:
+        rows = read_csv(f"{folder}/ablate-scaled-pairs.csv")
+        check_values([r for r in rows if r["varied"] == "128 tokens"], "score",
+                     f["/eval/niah/mean"][7:12, 0], "scaled by k")
     with h5py.File(f"{tables}/topk.h5") as f, h5py.File(f"{tables}/lastk.h5") as g:
         rows = read_csv(f"{folder}/ablate-pairs.csv")
         for table, axis in ((f, "top-k"), (g, "last-k")):

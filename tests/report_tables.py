@@ -154,6 +154,23 @@ def ablate(path, what, values):
     compare_like.close()
 
 
+def scaled_by_k(path):
+    rng = np.random.default_rng(7)
+    cells = [(length, k) for length in (64, 128, 256) for k in (0, 8, 16, 24, 32)]
+    methods = ["rope", "base"] + [f"scaled {length}, top {k}" for length, k in cells]
+    file = start(path, "eval", ablate="scaled-by-k")
+    put_text(file, "/method", methods)
+    attr(file, "/eval", "against", "rope")
+    folder, shape = put_tasks(file, "niah", [("niah", 2048, None)], methods, 20, rng)
+    attr(file, folder, "better", "higher")
+    intervals(file, folder, rng.uniform(0.1, 0.9, shape), 0.1)
+    attr(file, "/ablate", "what", "scaled-length")
+    put_text(file, "/ablate/axis", ["rope", "base"] + ["scaled-length"] * len(cells))
+    put(file, "/ablate/value", [np.nan, np.nan] + [c[0] for c in cells], np.float64)
+    put(file, "/ablate/k", [-1, -1] + [c[1] for c in cells], np.int64)
+    file.close()
+
+
 def detect(path, flat=False, selected=False):
     rng = np.random.default_rng(4)
     file = start(path, "detect", length=4096, task="both")
@@ -242,6 +259,7 @@ def main():
     ablate(f"{folder}/rank.h5", "rank", range(1, 9))
     ablate(f"{folder}/topk.h5", "top-k", [0, 8, 16, 24, 32])
     ablate(f"{folder}/lastk.h5", "last-k", [0, 8, 16, 24, 32])
+    scaled_by_k(f"{folder}/scaledk.h5")
     ablate(f"{folder}/scaled.h5", "scaled-length", [512, 1024, 2048, 4096])
     detect(f"{folder}/detect.h5")
     detect(f"{folder}/flat.h5", flat=True)
