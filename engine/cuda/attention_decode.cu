@@ -224,12 +224,12 @@ template <class T> __device__ __forceinline__ void turn_pairs(uint32_t &x, uint3
 }
 
 /* Scores of the 16 rows and 16 keys of a stage under the band that `q` holds. `table` is the row of
- * the tile's first key, `table_row` bytes apart. Products go pair after pair of 16 columns, j in
- * the lower and the upper half of a head. */
+ * the tile's first key, `table_row` bytes apart, of which there are last_row + 1. Products go pair
+ * after pair of 16 columns, j in the lower and the upper half of a head. */
 template <class T, int D>
 __device__ __forceinline__ void scores(const queries<D> &q, uint32_t keys,
-                                       const unsigned char *table, int table_row, int lane,
-                                       float (&s)[2][4])
+                                       const unsigned char *table, int table_row, int last_row,
+                                       int lane, float (&s)[2][4])
 {
     using size = sizes<D>;
     constexpr int half = D / 32; /* steps of a half */
@@ -239,7 +239,8 @@ __device__ __forceinline__ void scores(const queries<D> &q, uint32_t keys,
         /* Matrices: chunks 2i, 2i + 1 of 8 columns, and the same of the upper half. */
         uint32_t from = keys + static_cast<uint32_t>((8 * j + lane % 8) * size::row +
                                                      lane / 8 % 2 * 16 + lane / 16 * D);
-        const unsigned char *row = table + (8 * j + lane / 4) * table_row + lane % 4 * 8;
+        const unsigned char *row =
+            table + min(8 * j + lane / 4, last_row) * table_row + lane % 4 * 8;
 #pragma unroll
         for (int i = 0; i < half; i++) {
             uint32_t b[4];
@@ -334,7 +335,8 @@ __device__ __forceinline__ void tile_scores(const dpe_decode &call, const dpe_de
                 : call.bands[b].table + static_cast<int64_t>(n0) * sizes<D>::pairs);
         float of_band[2][4];
         scores<T, D>(st.q, keys, from_stage ? staged : global,
-                     from_stage ? sizes<D>::table_row : 4 * sizes<D>::pairs, at.lane, of_band);
+                     from_stage ? sizes<D>::table_row : 4 * sizes<D>::pairs,
+                     min(KEYS - 1, at.end - 1 - n0), at.lane, of_band);
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             s[e / 4][e % 4] = (wanted >> e & 1U) != 0 ? of_band[e / 4][e % 4] : s[e / 4][e % 4];

@@ -165,7 +165,9 @@ static bool use_walk(struct dpe_backend *b, int64_t start, int64_t rows)
     on_device->segments = (void *)((char *)on_device->memory + (b->failed ? 0 : blocks));
     DPE_CUDA_TRY(b, dpe_rt_up(on_device->blocks, walk.blocks,
                               (uint64_t)walk.n_blocks * sizeof *walk.blocks));
-    DPE_CUDA_TRY(b, dpe_rt_up(on_device->segments, walk.segments, segments));
+    if (segments > 0) { /* a plan may leave a call's queries without any key */
+        DPE_CUDA_TRY(b, dpe_rt_up(on_device->segments, walk.segments, segments));
+    }
     on_device->start = start;
     on_device->rows = rows;
     on_device->n_blocks = walk.n_blocks;
