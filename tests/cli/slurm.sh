@@ -1,7 +1,8 @@
 #!/bin/sh
-# slurm.sh BIN: detect/slurm/dpe.sbatch on a Slurm of one node that lives in a temporary folder. A
-# notice (SIGUSR1) ends the sweep with 75, the job goes back into the queue, and when it has run again
-# the table is that of an undisturbed sweep. Exits with 125 where no Slurm can be started.
+# slurm.sh BIN: detect/slurm/dpe.sbatch on a Slurm of one node that lives in a temporary folder, with one
+# task and with two. A notice (SIGUSR1) ends the sweep with 75, the job goes back into the queue and starts
+# while its last step is still being cleaned up, and when it has run again the table is that of an
+# undisturbed sweep. Exits with 125 where no Slurm can be started.
 set -u
 bin=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,11 +16,19 @@ chmod 755 "$work"
 failed=0
 daemons=""
 cleanup() {
+    limit scancel --user=root 2>/dev/null
     for daemon in $daemons; do
         kill "$daemon" 2>/dev/null
     done
-    sleep 0.5
+    sleep 1
+    for daemon in $daemons; do
+        kill -9 "$daemon" 2>/dev/null
+    done
     rm -rf "$work"
+}
+# Nothing here may wait for ever.
+limit() {
+    timeout -k 5 60 "$@"
 }
 trap cleanup EXIT
 fail() {
@@ -69,10 +78,10 @@ daemons="$daemons $!"
 slurmd -D -N "$host" >/dev/null 2>&1 &
 daemons="$daemons $!"
 tries=0
-until sinfo -h -o %t 2>/dev/null | grep -q idle; do
+until limit sinfo -h -o %t 2>/dev/null | grep -q idle; do
     tries=$((tries + 1))
     if [ $tries -gt 100 ]; then
-        echo "Slurm does not start here: $(sinfo 2>&1 | tail -1) $(tail -2 "$work/slurmd.log")"
+        echo "Slurm does not start here: $(limit sinfo 2>&1 | tail -1) $(tail -2 "$work/slurmd.log")"
         exit 125
     fi
     sleep 0.2
@@ -83,32 +92,43 @@ mkdir "$work/corpus"
 for book in "$root"/data/sample/test/90000*.txt; do
     head -c 6000 "$book" >"$work/corpus/$(basename "$book")"
 done
-sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 1500
+sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 500
     --lengths 8,32,64 --seed 5 --threads 1"
-"$bin/dpe-detect" $sweep -o "$work/calm.h5" >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
+limit "$bin/dpe-detect" $sweep -o "$work/calm.h5" >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
 
 export PATH="$bin:$PATH" DPE_SLURM_LEAST=0
-state() { squeue -h -j "$1" -o %t 2>/dev/null; }
-out="$work/sweep.h5"
-log="$work/sweep.log"
-job=$(sbatch --parsable --chdir="$work" --output="$log" --ntasks=1 --time=10 "$root/detect/slurm/dpe.sbatch" dpe-detect $sweep -o "$out" 2>"$work/err") ||
-    fail "sbatch: $(cat "$work/err")"
-tries=0
-until [ -e "$out.journal/rank-0000.journal" ] || [ $tries -gt 300 ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-done
-scancel --signal=USR1 "$job"
-tries=0
-# Slurm lets a job that was put back wait for two minutes: not here.
-until grep -q "ended with 0" "$log" 2>/dev/null || [ $tries -gt 600 ]; do
-    [ "$(state "$job")" = PD ] && scontrol update jobid="$job" StartTime=now 2>/dev/null
-    tries=$((tries + 1))
-    sleep 0.2
-done
-grep -q "ended with 75" "$log" || fail "no stop at the notice: $(cat "$log")"
-grep -q "samples are there already" "$log" || fail "did not go on: $(cat "$log")"
-h5diff --exclude-path=/run "$work/calm.h5" "$out" >"$work/diff" 2>&1 ||
-    fail "another table: $(head -3 "$work/diff") $(tail -5 "$log")"
-[ $failed = 0 ] && echo "stopped by a notice, queued again, and the table is the same"
+state() { limit squeue -h -j "$1" -o %t 2>/dev/null; }
+# requeued TASKS: a job of that many tasks, stopped by a notice.
+requeued() {
+    out="$work/sweep$1.h5"
+    log="$work/sweep$1.log"
+    job=$(limit sbatch --parsable --chdir="$work" --output="$log" --ntasks="$1" --ntasks-per-node="$1" \
+        --overcommit --time=10 "$root/detect/slurm/dpe.sbatch" dpe-detect $sweep -o "$out" 2>"$work/err") ||
+        fail "sbatch: $(cat "$work/err")"
+    tries=0
+    until [ -e "$out.journal/rank-000$(($1 - 1)).journal" ] || [ $tries -gt 300 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    limit scancel --signal=USR1 "$job"
+    tries=0
+    # Slurm lets a job that was put back wait for two minutes: not here.
+    until grep -q "detect ended with 0" "$log" 2>/dev/null || [ $tries -gt 600 ]; do
+        [ "$(state "$job")" = PD ] && limit scontrol update jobid="$job" StartTime=now 2>/dev/null
+        tries=$((tries + 1))
+        sleep 0.2
+    done
+    grep -q "ended with 75" "$log" || fail "$1 tasks: no stop at the notice: $(cat "$log")"
+    grep -q "samples are there already" "$log" || fail "$1 tasks: did not go on: $(cat "$log")"
+    h5diff --exclude-path=/run "$work/calm.h5" "$out" >"$work/diff" 2>&1 ||
+        fail "$1 tasks: another table: $(head -3 "$work/diff") $(tail -5 "$log")"
+    find "$work" -name ".dpe-*" | grep . && fail "$1 tasks: a mark is left"
+}
+requeued 1
+tasks="one task"
+if srun --mpi=list 2>&1 | grep -qwE "pmix|pmi2"; then
+    requeued 2
+    tasks="one task and two"
+fi
+[ $failed = 0 ] && echo "$tasks: stopped by a notice, queued again, and the table is the same"
 exit $failed
