@@ -23,5 +23,7 @@ int main(int argc, char **argv)
     if (status == DPE_OK) {
         status = comparison_run(&comparison, &err);
     }
-    return dpe_tool_end(comparison_close(&comparison, status, &err), &err);
+    status = comparison_close(&comparison, status, &err);
+    eval_suites_free(&args);
+    return dpe_tool_end(status, &err);
 }

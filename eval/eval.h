@@ -188,7 +188,7 @@ struct dpe_suite_options {
                              far over the book */
     int64_t max_tokens; /**< ppl, sliding: of a book, 0 = all */
     /* ruler, infinitebench: */
-    const char *tasks;         /**< names of tasks or categories, separated by commas; NULL = all */
+    const char *tasks;         /**< names of tasks or categories, separated by , or /; NULL = all */
     const char *data;          /**< folder of official JSON lines; ruler without it generates */
     const char *template_file; /**< NULL = the built-in one */
     const char *squad, *hotpotqa; /**< ruler, generated: files of questions, NULL = none */

@@ -18,25 +18,25 @@ static error_t parse_benchmark_piece(int key, char *arg, struct argp_state *stat
     struct eval_arguments *args = state->input;
     switch (key) {
     case KEY_CHAT_TEMPLATE:
-        args->job.chat_template = arg;
+        args->general.chat_template = arg;
         return 0;
     case KEY_TASKS:
-        args->tasks = arg;
+        args->general.tasks = arg;
         return 0;
     case KEY_DATA:
-        args->data = arg;
+        args->general.data = arg;
         return 0;
     case KEY_TEMPLATE:
-        args->template_file = arg;
+        args->general.template_file = arg;
         return 0;
     case KEY_SQUAD:
-        args->squad = arg;
+        args->general.squad = arg;
         return 0;
     case KEY_HOTPOTQA:
-        args->hotpotqa = arg;
+        args->general.hotpotqa = arg;
         return 0;
     case KEY_SCORER:
-        args->scorer = arg;
+        args->general.scorer = arg;
         return 0;
     case KEY_PREDICTIONS:
         args->predictions = arg;
@@ -80,20 +80,3 @@ const struct argp eval_benchmark_argp = {.options = benchmark_table,
 const struct argp eval_ruler_argp = {.options = ruler_table, .parser = parse_benchmark_piece};
 const struct argp eval_infinitebench_argp = {.options = infinitebench_table,
                                              .parser = parse_benchmark_piece};
-const char *eval_benchmark_idle(const struct eval_arguments *args, bool ruler, bool infinitebench)
-{
-    bool any = ruler || infinitebench;
-    return args->tasks != NULL && !any           ? "--tasks goes with ruler and infinitebench"
-           : args->data != NULL && !any          ? "--data goes with ruler and infinitebench"
-           : args->template_file != NULL && !any ? "--template goes with ruler and infinitebench"
-           : args->predictions != NULL && !any   ? "--predictions goes with ruler and infinitebench"
-           : args->skip_bad && args->data == NULL   ? "--skip-bad goes with --data"
-           : args->scorer != NULL && !infinitebench ? "--scorer goes with infinitebench"
-           : args->squad != NULL && (!ruler || args->data != NULL)
-               ? "--squad goes with ruler, generated"
-           : args->hotpotqa != NULL && (!ruler || args->data != NULL)
-               ? "--hotpotqa goes with ruler, generated"
-           : args->template_file != NULL && ruler && args->data != NULL && !infinitebench
-               ? "--template words no prompts of --data"
-               : NULL;
-}

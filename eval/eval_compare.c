@@ -17,36 +17,48 @@ static void choose_lengths(struct comparison *comparison)
     }
 }
 
-static dpe_status open_suites(struct comparison *comparison, struct dpe_error *err)
+static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_error *err)
 {
     const struct eval_arguments *args = comparison->args;
+    const struct eval_wishes wishes = eval_wishes_of(args, i);
     struct dpe_suite_options options = {
         .tokenizer = comparison->job.tokenizer,
         .corpus = comparison->job.corpus,
-        .chat_template = args->job.chat_template,
+        .chat_template = wishes.chat_template,
         .lengths = comparison->lengths,
         .n_lengths = (size_t)comparison->n_lengths,
-        .n_samples = args->job.samples,
+        .n_samples = wishes.samples > 0 ? wishes.samples : args->job.samples,
         .seed = args->job.seed,
         .depths = args->depths,
         .n_depths = (size_t)args->n_depths,
-        .stride = args->stride,
-        .max_tokens = args->max_tokens,
-        .tasks = args->tasks,
-        .data = args->data,
-        .template_file = args->template_file,
-        .squad = args->squad,
-        .hotpotqa = args->hotpotqa,
-        .scorer = args->scorer,
+        .stride = wishes.stride,
+        .max_tokens = wishes.max_tokens,
+        .tasks = wishes.tasks,
+        .data = wishes.data,
+        .template_file = wishes.template_file,
+        .squad = wishes.squad,
+        .hotpotqa = wishes.hotpotqa,
+        .scorer = wishes.scorer,
         .skip_bad = args->skip_bad,
     };
+    const char *niah[] = {args->general.niah, args->suites[i].own.niah};
     dpe_niah_defaults(&options.niah);
     options.niah.special = args->special;
-    dpe_status status =
-        args->niah != NULL ? dpe_niah_parse(args->niah, &options.niah, err) : DPE_OK;
-    for (int i = 0; i < args->n_suites && status == DPE_OK; i++) {
-        struct dpe_suite *suite = &comparison->suites[i];
-        status = dpe_suite_open(args->suites[i], &options, suite, err);
+    dpe_status status = DPE_OK;
+    for (int k = 0; k < 2 && status == DPE_OK; k++) {
+        status = niah[k] != NULL ? dpe_niah_parse(niah[k], &options.niah, err) : DPE_OK;
+    }
+    return status == DPE_OK
+               ? dpe_suite_open(args->suites[i].name, &options, &comparison->suites[i], err)
+               : status;
+}
+
+static dpe_status open_suites(struct comparison *comparison, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < comparison->args->n_suites && status == DPE_OK; i++) {
+        const struct dpe_suite *suite = &comparison->suites[i];
+        status = open_suite(comparison, i, err);
         comparison->n_suites += status == DPE_OK;
         if (status == DPE_OK && suite->skipped > 0 && !suite->perplexity) {
             dpe_log_warning("%s: %lld lines of data are no samples and are left out", suite->name,

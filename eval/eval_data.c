@@ -23,6 +23,7 @@ enum option_key {
     KEY_SEED,
     KEY_THREADS,
     KEY_FORCE,
+    KEY_SPECIAL,
 };
 
 static const struct argp_option options_table[] = {
@@ -34,6 +35,8 @@ static const struct argp_option options_table[] = {
     {"chat-template", KEY_CHAT, "FILE", 0, "Wrap prompts in a chat template", 1},
     {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 1},
     {"tasks", KEY_TASKS, "NAME[,NAME...]", 0, "Only these tasks, or categories (default: all)", 1},
+    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
+     "Spelling of a special token in the text: error (default), literal or parse", 1},
     {"squad", KEY_SQUAD, "FILE", 0, "qa_1: questions in the format of SQuAD", 1},
     {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2: questions in that of HotpotQA", 1},
     {"samples", KEY_SAMPLES, "N", 0, "Samples of each task (default 100)", 1},
@@ -47,6 +50,7 @@ struct data_arguments {
     const char *model, *output, *corpus, *split, *chat_template, *template_file, *tasks, *squad,
         *hotpotqa;
     int64_t length, samples, seed, threads;
+    enum dpe_special_policy special;
     bool force;
 };
 
@@ -67,6 +71,9 @@ static error_t parse_number(int key, char *arg, struct argp_state *state)
         if (!dpe_parse_int(arg, 1, 4096, &args->threads)) {
             argp_error(state, "--threads: expected a whole number of 1 or more, found '%s'", arg);
         }
+        return 0;
+    case KEY_SPECIAL:
+        args->special = eval_special(state, arg);
         return 0;
     case KEY_FORCE:
         args->force = true;
@@ -304,6 +311,7 @@ static dpe_status write_data(const struct data_arguments *args, struct dpe_error
                                                   .template_file = args->template_file,
                                                   .squad = args->squad,
                                                   .hotpotqa = args->hotpotqa,
+                                                  .special = args->special,
                                                   .seed = (uint64_t)args->seed,
                                                   .max_length = args->length};
         status = dpe_ruler_open(&options, &ruler, err);

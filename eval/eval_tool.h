@@ -14,12 +14,27 @@ enum {
     EVAL_MAX_SUITES = 8,
     EVAL_MAX_LENGTHS = 32,
     EVAL_MAX_DEPTHS = 64,
+    EVAL_MAX_SAMPLES = 1000000,
+};
+
+/** What a suite is asked for; NULL and 0: not said. */
+struct eval_wishes {
+    const char *chat_template, *niah, *tasks, *data, *template_file, *squad, *hotpotqa, *scorer;
+    int64_t samples, stride, max_tokens;
+};
+
+/** A suite on the command line. */
+struct eval_suite {
+    const char *name;
+    struct eval_wishes own; /**< behind its name */
+    char *text;             /**< owned: what both point into */
+    char *parameters;       /**< owned: own.niah */
 };
 
 /** The command line. */
 struct eval_arguments {
     struct dpe_job_options job;
-    const char *suites[EVAL_MAX_SUITES];
+    struct eval_suite suites[EVAL_MAX_SUITES];
     int n_suites;
     const char *methods[EVAL_MAX_METHODS]; /**< specs, or files of tables */
     bool is_table[EVAL_MAX_METHODS];
@@ -27,13 +42,12 @@ struct eval_arguments {
     int64_t lengths[EVAL_MAX_LENGTHS]; /**< ascending, distinct */
     int n_lengths;
     bool official, other_model, details;
-    const char *niah; /**< spec, NULL: the defaults */
+    struct eval_wishes general; /**< options: for every suite that takes them */
     enum dpe_special_policy special;
     bool grid;
     double depths[EVAL_MAX_DEPTHS]; /**< ascending, distinct */
     int n_depths;
-    int64_t stride, max_tokens;
-    const char *tasks, *data, *template_file, *squad, *hotpotqa, *scorer, *predictions;
+    const char *predictions;
     bool skip_bad;
     const char *what, *norms; /**< ablate; its table is methods[0] */
     double values[EVAL_MAX_METHODS];
@@ -43,11 +57,24 @@ struct eval_arguments {
 /** Parse `dpe-eval COMMAND OPTION…`; ends the process on usage errors and --help. */
 void eval_parse(int argc, char **argv, struct eval_arguments *args);
 
-/** Pieces of the command line for benchmarks; input struct eval_arguments. */
-extern const struct argp eval_chat_argp, eval_benchmark_argp, eval_ruler_argp,
-    eval_infinitebench_argp;
-/** What is wrong with options that would be ignored, NULL: nothing. */
-const char *eval_benchmark_idle(const struct eval_arguments *args, bool ruler, bool infinitebench);
+/** Pieces of the command line; input struct eval_arguments. */
+extern const struct argp eval_method_argp, eval_suite_argp, eval_needle_argp, eval_grid_argp,
+    eval_depth_argp, eval_book_argp, eval_special_argp, eval_ablate_argp, eval_chat_argp,
+    eval_benchmark_argp, eval_ruler_argp, eval_infinitebench_argp;
+
+/** The value of --special-in-text; ends the process when it is none. */
+enum dpe_special_policy eval_special(struct argp_state *state, const char *text);
+
+/** Read `--suite NAME,…` or `--suite NAME:KEY=VALUE,…`; ends the process when it makes no sense.
+ *  eval_suites_free frees what was added. */
+void eval_add_suites(struct argp_state *state, struct eval_arguments *args, const char *text);
+void eval_add_suite(struct argp_state *state, struct eval_arguments *args, const char *name);
+void eval_suites_free(struct eval_arguments *args);
+/** End the process on options that would be ignored. */
+void eval_check_suites(struct argp_state *state, const struct eval_arguments *args);
+/** What a suite is asked for by its own keys and, for what they leave open, by the options.
+ *  `niah` is the one said last; parameters of both count (general first). */
+struct eval_wishes eval_wishes_of(const struct eval_arguments *args, int suite);
 
 /** A row of a comparison. */
 struct eval_method {

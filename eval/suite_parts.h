@@ -30,8 +30,8 @@ dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct 
 dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
                                         struct dpe_suite *suite, struct dpe_error *err);
 
-/** Whether every name on a comma-separated list is a task's or a category's of the suite (NULL is
- *  all); DPE_USAGE names one that is not. */
+/** Whether every name on a list (separated by , or /) is a task's or a category's of the suite
+ * (NULL is all); DPE_USAGE names one that is not. */
 dpe_status dpe_suite_check_tasks(const char *suite, const char *list, struct dpe_error *err);
 /** Whether a task is on such a list. */
 bool dpe_suite_task_listed(const char *list, const struct dpe_score_task *task);

@@ -10,24 +10,30 @@
 #include "ruler.h"
 #include "score.h"
 
+/* A slash where commas separate something else: --suite ruler:tasks=vt/cwe,samples=10. */
+#define LIST_SEPARATORS ",/"
+
 /* Whether a task is on the list (NULL: all), by its name or its category's. */
 static bool listed(const char *list, const char *name, const char *category)
 {
     while (list != NULL && *list != '\0') {
-        size_t n = strcspn(list, ",");
+        size_t n = strcspn(list, LIST_SEPARATORS);
         if ((strlen(name) == n && memcmp(list, name, n) == 0) ||
             (n > 0 && strlen(category) == n && strncasecmp(list, category, n) == 0)) {
             return true;
         }
-        list += n + (list[n] == ',');
+        list += n + (list[n] != '\0');
     }
     return list == NULL;
 }
 
 dpe_status dpe_suite_check_tasks(const char *suite, const char *list, struct dpe_error *err)
 {
+    if (list != NULL && *list == '\0') {
+        return dpe_fail(err, DPE_USAGE, "--tasks: expected tasks of %s, found none", suite);
+    }
     while (list != NULL && *list != '\0') {
-        size_t n = strcspn(list, ",");
+        size_t n = strcspn(list, LIST_SEPARATORS);
         char one[64];
         bool known = false;
         snprintf(one, sizeof one, "%.*s", (int)(n < 63 ? n : 63), list);
@@ -38,7 +44,7 @@ dpe_status dpe_suite_check_tasks(const char *suite, const char *list, struct dpe
         if (!known) {
             return dpe_fail(err, DPE_USAGE, "--tasks: %s has no task \"%s\"", suite, one);
         }
-        list += n + (list[n] == ',');
+        list += n + (list[n] != '\0');
     }
     return DPE_OK;
 }
@@ -124,9 +130,14 @@ static dpe_status open_generator(struct opening *opening, struct dpe_error *err)
         .seed = options->seed,
         .max_length = options->lengths[options->n_lengths - 1],
     };
+    static const char *const specials[] = {"error", "literal", "parse"};
     dpe_status status = dpe_ruler_open(&ruler, &opening->ruler, err);
-    return status == DPE_OK ? dpe_identity_add(&opening->suite->parameters, "template",
-                                               opening->ruler->hash, err)
+    if (status == DPE_OK) {
+        status =
+            dpe_identity_add(&opening->suite->parameters, "template", opening->ruler->hash, err);
+    }
+    return status == DPE_OK ? dpe_identity_add(&opening->suite->parameters, "special",
+                                               specials[ruler.special], err)
                             : status;
 }
 

@@ -119,10 +119,26 @@ def check_infinitebench(work):
             assert abs(scores[task] - mean / 3) < 1e-12, (task, scores[task], mean / 3)
 
 
+def check_together(work):
+    """Both in one comparison, each with tasks, words, data and samples of its own: what was said is what
+    each says alone."""
+    said = os.path.join(work, "together")
+    run("compare", "-m", MODEL, "--corpus", CORPUS, "-l", "256", "--seed", "2", "--method", "rope",
+        "--suite", f"ruler:tasks=niah_single_1/fwe,samples=6,template={template(work)}",
+        "--suite", f"infinitebench:tasks=passkey/math_find,samples=2,data={work}/ib",
+        "--predictions", said, "-o", said + ".h5")
+    files = {"niah_single_1": ("made", 6), "fwe": ("made", 6), "passkey": ("said-official", 2),
+             "math_find": ("said-official", 2)}
+    assert sorted(os.listdir(f"{said}/rope-256")) == sorted(f"{task}.jsonl" for task in files)
+    for task, (alone, n) in files.items():
+        assert lines(f"{said}/rope-256/{task}.jsonl") == lines(f"{work}/{alone}/rope-256/{task}.jsonl")[:n], task
+
+
 def main():
     with tempfile.TemporaryDirectory() as work:
         check_ruler(work)
         check_infinitebench(work)
+        check_together(work)
 
 
 if __name__ == "__main__":

@@ -555,6 +555,23 @@ static void lengths_and_files_are_checked(void **state)
                    "too few documents for a length of 65536");
 }
 
+/* Where it stands in the book, though sentences are what is tokenized. */
+static void special_tokens_in_texts_are_refused(void **state)
+{
+    (void)state;
+    struct dpe_corpus *own = NULL;
+    struct dpe_ruler_options options = usual(256);
+    const char *path = write_file("x", "He came.  Then\n\nhe said <|eos|> and left.\n");
+    assert_int_equal(dpe_corpus_open(path, NULL, &own, NULL), DPE_OK);
+    options.corpus = own;
+    refused(&options, DPE_BAD_DATA, "book x: byte 24: the special token \"<|eos|>\"");
+    options.special = DPE_SPECIAL_LITERAL;
+    dpe_ruler_close(open_ruler(&options));
+    options.chat_template = DPE_SOURCE_DIR "/eval/templates/chat_llama3.txt";
+    refused(&options, DPE_USAGE, "leave one of the two");
+    dpe_corpus_close(own);
+}
+
 static void question_files_are_checked(void **state)
 {
     (void)state;
@@ -646,6 +663,7 @@ int main(void)
         cmocka_unit_test(chat_templates_wrap_the_question),
         cmocka_unit_test(templates_are_checked),
         cmocka_unit_test(lengths_and_files_are_checked),
+        cmocka_unit_test(special_tokens_in_texts_are_refused),
         cmocka_unit_test(question_files_are_checked),
         cmocka_unit_test(a_vocabulary_must_have_digits),
     };
