@@ -404,11 +404,26 @@ struct dpe_session_options {
     uint64_t max_memory;   /**< bytes the session may use; 0 = what is free on this machine */
 };
 
-/** What a device name comes to on this machine: "auto" becomes "cuda" when a CUDA device can be used
- *  and "cpu" else, NULL becomes "cpu", other names stay as they are. For "cuda" and "cuda:N"
+/** What a device name comes to on this machine: "auto" becomes "cuda" when a CUDA device can be
+ * used and "cpu" else, NULL becomes "cpu", other names stay as they are. For "cuda" and "cuda:N"
  *  DPE_NO_DEVICE says why there is none (no module, no driver, too old a one, no device). *resolved
  *  is a constant or `device` itself. */
 dpe_status dpe_device_resolve(const char *device, const char **resolved, struct dpe_error *err);
+/** What a device is, as far as it is told without being used. */
+struct dpe_device_info {
+    char kind[16];   /**< "cpu", "reference", "cuda"; which one of a kind decides no result */
+    char name[256];  /**< "NVIDIA H200"; "" for the processors of this machine */
+    char driver[16]; /**< newest CUDA version that the driver knows, "13.0"; "" without one */
+    char id[64];     /**< the same for two processes that use the same device of a machine */
+    int count;       /**< devices of the kind on this machine */
+};
+/** As dpe_device_resolve; NULL is "cpu". */
+dpe_status dpe_device_describe(const char *device, struct dpe_device_info *info,
+                               struct dpe_error *err);
+/** Bytes that sessions on a device can still get; UINT64_MAX when that is not known. */
+uint64_t dpe_device_memory(const char *device);
+/** What weights, activations and the cache of a model are held in on a device; sums are float. */
+enum dpe_dtype dpe_device_dtype(const char *device, const struct dpe_config *config);
 /** Bytes that a session of this model, capacity and plan will allocate (weights mapped from disk
  * are counted apart, in *weights). Allocates nothing. */
 dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
@@ -428,7 +443,8 @@ dpe_status dpe_session_set_plan(struct dpe_session *session, const struct dpe_pl
                                 struct dpe_error *err);
 void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user);
 /** Asked before every layer of every chunk or token, NULL = nobody; anything but DPE_OK stops the
- *  call with that status. It costs nothing besides itself, where a tap has q and k brought along. */
+ *  call with that status. It costs nothing besides itself, where a tap has q and k brought along.
+ */
 typedef dpe_status (*dpe_poll)(void *user, struct dpe_error *err);
 void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user);
 

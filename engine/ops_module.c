@@ -125,3 +125,34 @@ dpe_status dpe_device_resolve(const char *device, const char **resolved, struct 
     dpe_status status = dpe_cuda_load(&found, err);
     return status != DPE_OK ? status : found->available(device, err);
 }
+
+dpe_status dpe_device_describe(const char *device, struct dpe_device_info *info,
+                               struct dpe_error *err)
+{
+    const char *name = NULL;
+    const struct dpe_cuda_module *found = NULL;
+    dpe_status status = dpe_device_resolve(device, &name, err);
+    if (status == DPE_OK && dpe_cuda_is_name(name)) {
+        status = dpe_cuda_load(&found, err);
+        return status != DPE_OK ? status : found->describe(name, info, err);
+    }
+    *info = (struct dpe_device_info){.count = 1};
+    if (status == DPE_OK) {
+        snprintf(info->kind, sizeof info->kind, "%s", name);
+        snprintf(info->id, sizeof info->id, "%s", name);
+    }
+    return status;
+}
+
+uint64_t dpe_device_memory(const char *device)
+{
+    const struct dpe_ops *ops = NULL;
+    const struct dpe_session_options options = {.device = device};
+    return dpe_ops_find(device, &ops, NULL) == DPE_OK ? ops->memory_available(&options)
+                                                      : UINT64_MAX;
+}
+
+enum dpe_dtype dpe_device_dtype(const char *device, const struct dpe_config *config)
+{
+    return dpe_cuda_is_name(device) ? config->dtype : DPE_F32;
+}

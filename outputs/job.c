@@ -36,6 +36,28 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
                : status;
 }
 
+/* The device of this process, and its share of the device's memory. "cuda" is the one that the rank
+ * on this machine counts to; ranks that use the same share its memory evenly, by what is free
+ * before any of them takes some. */
+static dpe_status find_device(struct dpe_job *job, struct dpe_error *err)
+{
+    const char *asked = job->options->tool.device;
+    struct dpe_device_info *info = &job->device_info;
+    asked = asked != NULL ? asked : "cpu";
+    snprintf(job->device, sizeof job->device, "%s", asked);
+    dpe_status status = dpe_device_describe(job->device, info, err);
+    if (status == DPE_OK && job->ranks->size > 1 && strcmp(asked, "cuda") == 0) {
+        snprintf(job->device, sizeof job->device, "cuda:%d", job->ranks->local_rank % info->count);
+        status = dpe_device_describe(job->device, info, err);
+    }
+    int sharing = dpe_ranks_alike(job->ranks, status == DPE_OK ? info->id : "");
+    job->memory = job->options->tool.max_memory;
+    if (status == DPE_OK && job->memory == 0 && sharing > 1) {
+        job->memory = dpe_device_memory(job->device) / (uint64_t)sharing;
+    }
+    return status;
+}
+
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err)
 {
@@ -52,7 +74,8 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
         return status;
     }
     dpe_tool_set_rank(job->ranks->rank);
-    status = open_inputs(job, config_only, err);
+    status = find_device(job, err);
+    status = status == DPE_OK ? open_inputs(job, config_only, err) : status;
     return dpe_ranks_meet(job->ranks, DPE_MEET_OPEN, status, err);
 }
 
@@ -66,33 +89,24 @@ struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t lengt
     };
 }
 
-/* Ranks on one machine share its memory. 0: what is free. */
-static uint64_t memory_of(const struct dpe_job *job)
-{
-    uint64_t most = job->options->tool.max_memory;
-    uint64_t local = (uint64_t)job->ranks->local_size;
-    return most > 0 || local == 1 ? most : dpe_memory_available() / local;
-}
-
 struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, int64_t capacity)
 {
     const struct dpe_tool_options *tool = &job->options->tool;
     int64_t batch = job->batch > 1 && capacity <= INT64_MAX / job->batch ? job->batch : 1;
     return (struct dpe_session_options){
-        .device = tool->device,
+        .device = job->device,
         .n_threads = tool->threads > 0 ? tool->threads : job->ranks->threads,
         .capacity = capacity * batch,
         .positions = capacity,
         .branches = batch,
-        .max_memory = memory_of(job),
+        .max_memory = job->memory,
     };
 }
 
 dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                              int64_t wanted, struct dpe_error *err)
 {
-    uint64_t most = memory_of(job);
-    most = most != 0 ? most : dpe_memory_available();
+    uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
     uint64_t bytes = UINT64_MAX;
     uint64_t weights = 0;
     dpe_status status = DPE_OK;
@@ -135,6 +149,11 @@ dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int
 
 /* ------------------------------------------------------------------------------------------ run */
 
+static const char *dtype_name(enum dpe_dtype dtype)
+{
+    return dtype == DPE_F32 ? "f32" : dtype == DPE_F16 ? "f16" : "bf16";
+}
+
 dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_identity *own,
                             struct dpe_identity *identity, struct dpe_error *err)
 {
@@ -147,8 +166,10 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
         {"corpus", job->corpus != NULL ? dpe_corpus_fingerprint(job->corpus) : NULL},
     };
     const char *const last[][2] = {
-        {"device", options->tool.device != NULL ? options->tool.device : "cpu"},
-        {"dtype", "f32"},
+        /* Not which of several devices, nor its generation: they round alike to no more and no less
+         * than processors of different widths do. */
+        {"device", job->device_info.kind},
+        {"dtype", dtype_name(dpe_device_dtype(job->device, dpe_model_config(job->model)))},
         {"angle", "f32"},
     };
     const struct {
@@ -191,6 +212,15 @@ static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
     }
     if (status == DPE_OK && args->corpus != NULL) {
         status = dpe_identity_add(info, "corpus_path", args->corpus, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_add(info, "device", job->device, err);
+    }
+    if (status == DPE_OK && job->device_info.name[0] != '\0') {
+        status = dpe_identity_add(info, "gpu", job->device_info.name, err);
+    }
+    if (status == DPE_OK && job->device_info.driver[0] != '\0') {
+        status = dpe_identity_add(info, "driver", job->device_info.driver, err);
     }
     if (status == DPE_OK && job->batch > 0) {
         status = dpe_identity_addf(info, err, "batch", "%lld", (long long)job->batch);

@@ -57,8 +57,11 @@ struct dpe_job {
     struct dpe_model *model;
     struct dpe_tokenizer *tokenizer;
     struct dpe_corpus *corpus;
-    int64_t trained_length;      /**< the option's, or max_position_embeddings */
-    double begin, deadline;      /**< dpe_clock(); deadline INFINITY: none */
+    int64_t trained_length; /**< the option's, or max_position_embeddings */
+    double begin, deadline; /**< dpe_clock(); deadline INFINITY: none */
+    char device[32];        /**< of this process: several ranks share out a machine's */
+    struct dpe_device_info device_info;
+    uint64_t memory;             /**< bytes that its sessions may use, 0: what is free */
     struct dpe_run *run;         /**< NULL before dpe_job_start */
     struct dpe_session *session; /**< NULL until it is needed */
     int64_t batch; /**< sequences of the session that are decoded together (dpe_job_fit_batch); 0,

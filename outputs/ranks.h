@@ -27,6 +27,10 @@ dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err);
 /** Part from the others; this process will end with `status`. */
 void dpe_ranks_stop(struct dpe_ranks *ranks, dpe_status status);
 
+/** How many ranks of this machine, this one included, say `text` (at most 63 bytes count). All
+ * ranks call it at the same place. */
+int dpe_ranks_alike(const struct dpe_ranks *ranks, const char *text);
+
 /** Places at which all ranks meet. */
 enum dpe_meeting {
     DPE_MEET_OPEN,

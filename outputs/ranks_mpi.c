@@ -80,25 +80,48 @@ static void read_cores(char cores[CORES_SIZE])
     }
 }
 
-/* Ranks on this machine, and those among them that use the same cores as this one. */
-static void look_around(struct dpe_ranks *ranks)
+/* Ranks on this machine, and how many of them say the same. */
+static int compare(int rank, const char own[CORES_SIZE], int *local_rank, int *local_size)
 {
     MPI_Comm local;
-    char own[CORES_SIZE];
-    MPI_Comm_split_type(job_comm, MPI_COMM_TYPE_SHARED, ranks->rank, MPI_INFO_NULL, &local);
-    MPI_Comm_rank(local, &ranks->local_rank);
-    MPI_Comm_size(local, &ranks->local_size);
-    read_cores(own);
-    int sharing = 1;
-    for (int r = 0; r < ranks->local_size; r++) {
+    MPI_Comm_split_type(job_comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local);
+    MPI_Comm_rank(local, local_rank);
+    MPI_Comm_size(local, local_size);
+    int alike = 1;
+    for (int r = 0; r < *local_size; r++) {
         char other[CORES_SIZE];
         memcpy(other, own, sizeof other);
         MPI_Bcast(other, (int)sizeof other, MPI_BYTE, r, local);
-        sharing += r != ranks->local_rank && memcmp(own, other, sizeof own) == 0;
+        alike += r != *local_rank && memcmp(own, other, sizeof other) == 0;
     }
+    MPI_Comm_free(&local);
+    return alike;
+}
+
+/* Ranks that use the same cores as this one share them. */
+static void look_around(struct dpe_ranks *ranks)
+{
+    char own[CORES_SIZE];
+    read_cores(own);
+    int sharing = compare(ranks->rank, own, &ranks->local_rank, &ranks->local_size);
     int cores = omp_get_num_procs();
     ranks->threads = sharing == 1 ? 0 : cores > sharing ? cores / sharing : 1;
-    MPI_Comm_free(&local);
+}
+
+int dpe_ranks_alike(const struct dpe_ranks *ranks, const char *text)
+{
+    char own[CORES_SIZE] = {0};
+    int local_rank = 0;
+    int local_size = 0;
+    if (ranks->size == 1) {
+        return 1;
+    }
+    snprintf(own, 64, "%s", text);
+    leave_by_alarm(DPE_INCOMPLETE, ranks->limit,
+                   "a rank is missing (--rank-timeout); the same command continues\n");
+    int alike = compare(ranks->rank, own, &local_rank, &local_size);
+    leave_by_alarm(0, 0.0, NULL);
+    return alike;
 }
 
 dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)

@@ -44,7 +44,7 @@ expect 69 "compute capability 7.0" --device cuda
 export DPE_FAKE_CUDA=allocate=12
 expect 71 "device memory is out" --device cuda
 export DPE_FAKE_CUDA=sticky=160
-expect 75 "finished rows are safe, the same command continues" --device cuda
+expect 75 "the device (emulated device 0) failed in" --device cuda
 export DPE_FAKE_CUDA=memory=60000000
 expect 71 "a smaller length or prefill chunk" --device cuda
 export DPE_CUDA_MODULE="$work/nothing.so"

@@ -478,7 +478,7 @@ static void failures(void **state)
         /* The last calls are releases. */
         assert_true(status == DPE_INCOMPLETE || (status == DPE_OK && n > calls / 2));
         if (status == DPE_INCOMPLETE) {
-            expect_text(&err, "finished rows are safe");
+            expect_text(&err, "the device (emulated device 0) failed in");
             expect_text(&err, "an illegal memory access");
         }
         expect_clean();

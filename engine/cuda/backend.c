@@ -23,9 +23,7 @@ void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, cons
     }
     const char *name = strrchr(file, '/');
     backend->failed = true;
-    dpe_fail(&backend->failure, DPE_INCOMPLETE,
-             "the device (%s) failed in %.*s, %s:%d: %s; finished rows are safe, the same command "
-             "continues",
+    dpe_fail(&backend->failure, DPE_INCOMPLETE, "the device (%s) failed in %.*s, %s:%d: %s",
              backend->info.name, (int)strcspn(call, "("), call, name != NULL ? name + 1 : file,
              line, dpe_rt_text(code));
 }
@@ -128,6 +126,7 @@ static void cuda_close(struct dpe_backend *b)
         return;
     }
     /* On a device that failed these fail as well; the process is about to end. */
+    (void)dpe_rt_use(b->index);
     (void)dpe_rt_wait();
     for (size_t i = 0; i < b->n_owned; i++) {
         (void)dpe_rt_release(b->owned[i]);
@@ -181,13 +180,13 @@ static dpe_status cuda_open(const struct dpe_model *model,
     if (b == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
     }
-    int index = dpe_cuda_device_index(options->device);
+    b->index = dpe_cuda_device_index(options->device);
     b->config = &model->config;
     b->weights = &model->weights;
     b->dtype = b->config->dtype;
     b->element = b->dtype == DPE_F32 ? 4 : 2;
-    DPE_CUDA_TRY(b, dpe_rt_use(index));
-    DPE_CUDA_TRY(b, dpe_rt_info(index, &b->info));
+    DPE_CUDA_TRY(b, dpe_rt_use(b->index));
+    DPE_CUDA_TRY(b, dpe_rt_info(b->index, &b->info));
     b->kernel = dpe_cuda_choose(&b->info, b->dtype, b->config->head_dim);
     b->dealing = dpe_decode_deal(b->config->n_kv_heads, b->config->head_dim, b->info.shared);
     b->decodes = b->dealing.heads > 0 && b->kernel != DPE_KERNEL_PLAIN &&
@@ -274,6 +273,7 @@ static uint64_t cuda_memory_available(const struct dpe_session_options *options)
 static dpe_mem cuda_allocate(struct dpe_backend *b, uint64_t bytes)
 {
     void *memory = NULL;
+    DPE_CUDA_TRY(b, dpe_rt_use(b->index));
     int code = b->failed ? 1 : dpe_rt_allocate(&memory, bytes > 0 ? bytes : 1);
     if (code != 0 && !dpe_rt_is_memory(code)) {
         DPE_CUDA_TRY(b, code);
@@ -283,6 +283,7 @@ static dpe_mem cuda_allocate(struct dpe_backend *b, uint64_t bytes)
 
 static void cuda_release(struct dpe_backend *b, dpe_mem memory)
 {
+    (void)dpe_rt_use(b->index);
     int code = dpe_rt_release(memory); /* tried on a device that failed too */
     DPE_CUDA_TRY(b, code);
 }
@@ -347,6 +348,8 @@ static dpe_status cuda_set_plan(struct dpe_backend *b, const struct dpe_plan *pl
 static void cuda_begin_batch(struct dpe_backend *b, const struct dpe_batch *batch)
 {
     uint64_t rows = (uint64_t)batch->rows;
+    /* The device is the thread's, and a session may go on in another one. */
+    DPE_CUDA_TRY(b, dpe_rt_use(b->index));
     b->units.rows = 0; /* positions differ */
     DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, batch->tokens, rows * sizeof *b->tokens));
     if (batch->positions != NULL) {

@@ -4,8 +4,7 @@
  * of.
  *
  * Failures. Slots that return nothing note the first code that is not 0 in `failure` and do nothing
- * from then on; `finish` tells it as DPE_INCOMPLETE: finished rows are safe, the same command
- * continues. Nothing is retried on a device that failed.
+ * from then on; `finish` tells it as DPE_INCOMPLETE: what was finished before is good. Nothing is retried on a device that failed.
  *
  * What the cache holds. Keys turned by the table of the plan's first band at their position, so
  * that near keys are read as they are and frequency methods need no copy at all; far bands turn
@@ -58,6 +57,7 @@ struct dpe_cuda_units {
 struct dpe_backend {
     const struct dpe_config *config;
     const struct dpe_weights *weights; /**< host */
+    int index;                         /**< of the device */
     struct dpe_cuda_info info;
     enum dpe_cuda_kernel kernel; /**< of attention over many rows */
     enum dpe_dtype dtype;        /**< of weights, activations and cache */

@@ -102,12 +102,36 @@ dpe_status dpe_cuda_measure(const char *device, struct dpe_device_rates *rates,
     return DPE_OK;
 }
 
+dpe_status dpe_cuda_describe(const char *device, struct dpe_device_info *info,
+                             struct dpe_error *err)
+{
+    struct dpe_cuda_info found = {0};
+    int driver = 0;
+    int runtime = 0;
+    dpe_status status = dpe_cuda_available(device, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    *info = (struct dpe_device_info){.kind = "cuda"};
+    int code = dpe_rt_versions(&driver, &runtime);
+    code = code != 0 ? code : dpe_rt_count(&info->count);
+    code = code != 0 ? code : dpe_rt_info(dpe_cuda_device_index(device), &found);
+    if (code != 0) {
+        return dpe_fail(err, DPE_NO_DEVICE, "device cuda: %s", dpe_rt_text(code));
+    }
+    snprintf(info->name, sizeof info->name, "%s", found.name);
+    snprintf(info->id, sizeof info->id, "%s", found.id);
+    snprintf(info->driver, sizeof info->driver, "%d.%d", driver / 1000, driver % 1000 / 10);
+    return DPE_OK;
+}
+
 const struct dpe_cuda_module *dpe_cuda_module(void)
 {
     static struct dpe_cuda_module module = {
         .version = DPE_CUDA_MODULE_VERSION,
         .available = dpe_cuda_available,
         .measure = dpe_cuda_measure,
+        .describe = dpe_cuda_describe,
     };
     module.ops = dpe_cuda_ops();
     return &module;

@@ -28,9 +28,11 @@ struct dpe_cuda_module {
     dpe_status (*available)(const char *device, struct dpe_error *err);
     dpe_status (*measure)(const char *device, struct dpe_device_rates *rates,
                           struct dpe_error *err);
+    /** As dpe_device_describe. */
+    dpe_status (*describe)(const char *device, struct dpe_device_info *info, struct dpe_error *err);
 };
 /** Changes with struct dpe_ops and everything that its slots are handed. */
-enum { DPE_CUDA_MODULE_VERSION = 2 };
+enum { DPE_CUDA_MODULE_VERSION = 3 };
 
 #define DPE_CUDA_MODULE_SYMBOL "dpe_cuda_module"
 __attribute__((visibility("default"))) const struct dpe_cuda_module *dpe_cuda_module(void);
@@ -39,6 +41,8 @@ __attribute__((visibility("default"))) const struct dpe_cuda_module *dpe_cuda_mo
 dpe_status dpe_cuda_available(const char *device, struct dpe_error *err);
 dpe_status dpe_cuda_measure(const char *device, struct dpe_device_rates *rates,
                             struct dpe_error *err);
+dpe_status dpe_cuda_describe(const char *device, struct dpe_device_info *info,
+                             struct dpe_error *err);
 
 #ifdef __cplusplus
 }

@@ -33,6 +33,9 @@ int dpe_rt_info(int device, struct dpe_cuda_info *info)
     cudaError_t code = cudaGetDeviceProperties(&properties, device);
     if (code == cudaSuccess) {
         snprintf(info->name, sizeof info->name, "%s", properties.name);
+        for (size_t i = 0; i < sizeof properties.uuid.bytes; i++) {
+            snprintf(info->id + 2 * i, 3, "%02x", (unsigned char)properties.uuid.bytes[i]);
+        }
         info->major = properties.major;
         info->minor = properties.minor;
         info->processors = properties.multiProcessorCount;

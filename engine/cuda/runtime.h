@@ -17,6 +17,7 @@ extern "C" {
 /** What a device is. */
 struct dpe_cuda_info {
     char name[256];
+    char id[64];      /**< no other device of any machine has it */
     int major, minor; /**< compute capability */
     int processors;
     uint64_t memory; /**< bytes in all */

@@ -6,7 +6,10 @@
  *   allocate=N   the N-th allocation fails for want of memory (1 = first)
  *   sticky=N     from the N-th call on that reaches the device, every call fails
  *   seed=N       the order of threads in the emulator
- * Allocations are poisoned, have canaries on both sides and are counted. */
+ *   broken=N     every call that reaches device N fails
+ *   devices=N    how many there are (2), each with its own memory; calls that reach for the memory
+ * of another device than the thread's fail Allocations are poisoned, have canaries on both sides
+ * and are counted. */
 #include "fake_runtime.h"
 
 #include <math.h>
@@ -25,12 +28,15 @@ enum { MEMORY = 2, ILLEGAL = 700, NO_DEVICE = 100, LAUNCH = 719, INVALID = 1, CA
 struct block {
     unsigned char *memory; /* canary, bytes, canary */
     uint64_t bytes;
+    int device;
 };
 
 block *blocks;
 size_t n_blocks;
 struct fake_counts counts;
-uint64_t in_use;
+enum { MOST_DEVICES = 16 };
+uint64_t in_use[MOST_DEVICES];
+thread_local int current;
 
 /* A number of the environment's words. */
 uint64_t word(const char *name, uint64_t fallback)
@@ -52,7 +58,8 @@ int reach(void)
 {
     counts.calls++;
     uint64_t sticky = word("sticky", 0);
-    return sticky != 0 && counts.calls >= sticky ? ILLEGAL : 0;
+    bool broken = static_cast<uint64_t>(current) == word("broken", UINT64_MAX);
+    return broken || (sticky != 0 && counts.calls >= sticky) ? ILLEGAL : 0;
 }
 
 /* Launches reach it too. */
@@ -75,7 +82,7 @@ bool inside(const void *at, uint64_t bytes)
     const unsigned char *p = static_cast<const unsigned char *>(at);
     for (size_t i = 0; i < n_blocks; i++) {
         const unsigned char *first = blocks[i].memory + CANARY;
-        if (p >= first && bytes <= blocks[i].bytes &&
+        if (blocks[i].device == current && p >= first && bytes <= blocks[i].bytes &&
             static_cast<uint64_t>(p - first) <= blocks[i].bytes - bytes) {
             return true;
         }
@@ -88,7 +95,10 @@ bool inside(const void *at, uint64_t bytes)
 struct fake_counts fake_counts_read(void)
 {
     counts.live = n_blocks;
-    counts.bytes = in_use;
+    counts.bytes = 0;
+    for (uint64_t bytes : in_use) {
+        counts.bytes += bytes;
+    }
     for (size_t i = 0; i < n_blocks; i++) {
         counts.damaged += !canaries_good(&blocks[i]);
     }
@@ -105,7 +115,7 @@ int dpe_rt_versions(int *driver, int *runtime)
 
 int dpe_rt_count(int *n)
 {
-    *n = word("none", 0) != 0 ? 0 : 2;
+    *n = word("none", 0) != 0 ? 0 : static_cast<int>(word("devices", 2));
     return *n == 0 ? NO_DEVICE : 0;
 }
 
@@ -114,6 +124,7 @@ int dpe_rt_info(int device, struct dpe_cuda_info *info)
     int capability = static_cast<int>(word("capability", 80));
     memset(info, 0, sizeof *info);
     snprintf(info->name, sizeof info->name, "emulated device %d", device);
+    snprintf(info->id, sizeof info->id, "emulated-%d", device);
     info->major = capability / 10;
     info->minor = capability % 10;
     info->processors = 4;
@@ -124,14 +135,17 @@ int dpe_rt_info(int device, struct dpe_cuda_info *info)
 
 int dpe_rt_use(int device)
 {
-    (void)device;
+    if (device < 0 || device >= MOST_DEVICES) {
+        return INVALID;
+    }
+    current = device;
     return 0;
 }
 
 int dpe_rt_memory(uint64_t *available, uint64_t *total)
 {
     *total = word("memory", 1ULL << 32);
-    *available = *total > in_use ? *total - in_use : 0;
+    *available = *total > in_use[current] ? *total - in_use[current] : 0;
     return 0;
 }
 
@@ -143,7 +157,7 @@ int dpe_rt_allocate(void **memory, uint64_t bytes)
         return code;
     }
     if (++counts.allocations == word("allocate", 0) ||
-        in_use + bytes > word("memory", 1ULL << 32)) {
+        in_use[current] + bytes > word("memory", 1ULL << 32)) {
         return MEMORY;
     }
     /* Aligned as the device does it, so that what needs alignment has no more of it than there. */
@@ -157,8 +171,8 @@ int dpe_rt_allocate(void **memory, uint64_t bytes)
     }
     memset(made, 0x5a, room);
     memset(made + CANARY, 0xff, bytes);
-    blocks[n_blocks++] = {made, bytes};
-    in_use += bytes;
+    blocks[n_blocks++] = {made, bytes, current};
+    in_use[current] += bytes;
     *memory = made + CANARY;
     return 0;
 }
@@ -171,7 +185,7 @@ int dpe_rt_release(void *memory)
     for (size_t i = 0; i < n_blocks; i++) {
         if (blocks[i].memory + CANARY == memory) {
             counts.damaged += !canaries_good(&blocks[i]);
-            in_use -= blocks[i].bytes;
+            in_use[blocks[i].device] -= blocks[i].bytes;
             free(blocks[i].memory);
             blocks[i] = blocks[--n_blocks];
             return reach();

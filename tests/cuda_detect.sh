@@ -1,0 +1,89 @@
+#!/bin/sh
+# cuda_detect.sh BUILD SOURCE: a sweep on the emulated CUDA device (words of DPE_FAKE_CUDA:
+# emulate/fake_runtime.cpp). A device that fails ends it with what is finished safe, the same command goes
+# on, on any device of the kind, and ends with the table of an undisturbed run.
+set -u
+build=$1
+source=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+python3 "$source/tests/cli/tiny_model.py" "$source/data/reference/tokenizer.json" "$work/model" || exit 1
+mkdir "$work/corpus"
+for book in "$source"/data/sample/test/90000*.txt; do
+    head -c 6000 "$book" >"$work/corpus/$(basename "$book")"
+done
+export DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so"
+# As root, and with more ranks than cores, in a container.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+# MPI's own leaks are not ours.
+export ASAN_OPTIONS=detect_leaks=0
+
+# detect FAKE OPTION…: the exit code becomes $got.
+detect() {
+    DPE_FAKE_CUDA=$1
+    export DPE_FAKE_CUDA
+    shift
+    $launch "$build/bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 96 \
+        --task ppl --groups 2 --samples 2 --lengths 8,32 --seed 5 --threads 1 "$@" \
+        >"$work/out" 2>"$work/err"
+    got=$?
+}
+# sweep EXIT WORDS FAKE OPTION…: words that standard error or output has.
+sweep() {
+    code=$1
+    words=$2
+    shift 2
+    detect "$@"
+    if [ "$got" != "$code" ] || ! cat "$work/out" "$work/err" | grep -q -e "$words"; then
+        fail "$*: expected $code and \"$words\", got $got:"
+        cat "$work/out" "$work/err"
+    fi
+}
+launch=
+same() {
+    h5diff --exclude-path=/run "$1" "$2" >"$work/diff" 2>&1 ||
+        fail "$1 and $2 differ: $(head -5 "$work/diff")"
+}
+
+sweep 0 "^table" "" --device cuda -o "$work/calm.h5"
+h5dump -d /identity/value "$work/calm.h5" | grep -q '"cuda", "f32"' || fail "the identity is not of cuda"
+
+# Broken off again and again, now on one device and now on the other.
+times=0
+device=0
+detect sticky=130 --device cuda:$device -o "$work/again.h5"
+while [ "$got" = 75 ] && [ $times -lt 20 ]; do
+    grep -q "the device (emulated device $device) failed in.*samples are safe, the same command continues" \
+        "$work/err" || fail "cuda:$device: $(cat "$work/err")"
+    if [ $times = 1 ]; then
+        sweep 78 'device: expected "cpu", found "cuda"' "" --device cpu -o "$work/again.h5"
+        h5dump -a /complete "$work/again.h5" | grep -q "(0): 0" || fail "a few samples are a complete table"
+    fi
+    times=$((times + 1))
+    device=$((1 - device))
+    detect sticky=130 --device cuda:$device -o "$work/again.h5"
+done
+[ "$got" = 0 ] || fail "goes on with $got: $(cat "$work/err")"
+[ $times -ge 3 ] || fail "broken off $times times"
+same "$work/calm.h5" "$work/again.h5"
+
+# Ranks take devices in turn; one that is asked for by number is everybody's.
+if command -v mpirun >/dev/null && [ -n "${3:-}" ]; then
+    launch="timeout 300 mpirun -n 2"
+    sweep 0 "^table" "" --device cuda -o "$work/ranks.h5"
+    same "$work/calm.h5" "$work/ranks.h5"
+    sweep 75 "(emulated device 1) failed in" broken=1 --device cuda -o "$work/one.h5"
+    launch="timeout 300 mpirun -n 3"
+    sweep 0 "^table" broken=0 --device cuda:1 -o "$work/one.h5"
+    same "$work/calm.h5" "$work/one.h5"
+fi
+[ "$failed" = 0 ] && echo "all as expected"
+exit "$failed"
