@@ -1,5 +1,6 @@
 /* dpe-bench: what a shape costs on a device, under any method: prefill, attention alone, decoding,
  * beside what the device can do, measured in the same run. */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -56,7 +57,6 @@ static const struct argp_option options_table[] = {
     {0, 0, 0, 0, "Where results go besides stdout:", 2},
     {"json", KEY_JSON, "FILE", 0, "One JSON object a line", 2},
     {"csv", KEY_CSV, "FILE", 0, "A table with a header line", 2},
-    {0, 0, 0, 0, "Running:", 3},
     {0},
 };
 
@@ -471,12 +471,17 @@ static dpe_status open_model(const struct arguments *a, bool cuda, struct dpe_mo
     return dpe_model_open(a->shape, NULL, model, err);
 }
 
-static dpe_status open_output(const char *path, FILE **file, struct dpe_error *err)
+static dpe_status open_output(const char *path, const char *shape, FILE **file,
+                              struct dpe_error *err)
 {
-    if (path != NULL && (*file = fopen(path, "we")) == NULL) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: cannot be created", path);
+    if (path == NULL) {
+        return DPE_OK;
     }
-    return DPE_OK;
+    dpe_status status = dpe_tool_check_output(path, &shape, 1, err);
+    if (status == DPE_OK && (*file = fopen(path, "we")) == NULL) {
+        status = dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", path, strerror(errno));
+    }
+    return status;
 }
 
 static dpe_status close_output(const char *path, FILE *file, struct dpe_error *err)
@@ -510,8 +515,8 @@ static dpe_status run(const struct arguments *a, struct dpe_error *err)
     struct outputs out = {0};
     struct dpe_model *model = NULL;
     bool cuda = dpe_cuda_is_name(a->tool.device);
-    dpe_status status = open_output(a->json, &out.json, err);
-    status = status == DPE_OK ? open_output(a->csv, &out.csv, err) : status;
+    dpe_status status = open_output(a->json, a->shape, &out.json, err);
+    status = status == DPE_OK ? open_output(a->csv, a->shape, &out.csv, err) : status;
     if (status == DPE_OK) {
         status = cuda ? measure_card(a, &out, err) : measure_host(a, &out, err);
     }

@@ -40,7 +40,9 @@ static const struct argp_option options_table[] = {
     {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
      "Most memory to use, e.g. 8G (default: what is free)", 50},
     {"time-budget", KEY_TIME_BUDGET, "TIME", 0,
-     "Stop after this long, e.g. 90, 30m, 2h; ends with 75, the same command continues", 50},
+     "Stop after this long, e.g. 90, 30m, 2h; ends with 75 (a tool with a table goes on with the "
+     "same command)",
+     50},
     {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "text or json: lines on stderr", 50},
     {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 50},
     {0},
@@ -206,33 +208,6 @@ void dpe_tool_configure(const struct dpe_tool_options *options)
 {
     talk.quiet = options->quiet;
     talk.json = options->json;
-}
-
-/* Whether `path` is `input` or lies below it; both resolved. */
-static bool lies_in(const char *path, const char *input)
-{
-    size_t n = strlen(input);
-    return strncmp(path, input, n) == 0 && (path[n] == '\0' || path[n] == '/' || n == 1);
-}
-
-dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, size_t n,
-                                 struct dpe_error *err)
-{
-    char *path = realpath(output, NULL);
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && path != NULL && status == DPE_OK; i++) {
-        char *input = inputs[i] != NULL ? realpath(inputs[i], NULL) : NULL;
-        if (input != NULL && lies_in(path, input)) {
-            status =
-                dpe_fail(err, DPE_CANNOT_CREATE,
-                         "%s is one of the files of %s, which --force does not replace; choose "
-                         "another output",
-                         output, inputs[i]);
-        }
-        free(input);
-    }
-    free(path);
-    return status;
 }
 
 void dpe_tool_set_rank(int rank)

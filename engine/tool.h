@@ -46,6 +46,10 @@ void dpe_tool_set_rank(int rank);
  *  followed. */
 dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, size_t n,
                                  struct dpe_error *err);
+/** The same for the files that the command line names, in whatever option: DPE_CANNOT_CREATE when a
+ * word of it other than the output's, or what follows '=' or ',' in one, is the file `output`. */
+dpe_status dpe_tool_check_words(const char *output, int argc, char *const *argv,
+                                struct dpe_error *err);
 /** Last call of main: flushes stdout (a failure is DPE_IO, a reader that went away is not an
  * error), prints the error if status is not DPE_OK, returns the exit code. */
 int dpe_tool_end(dpe_status status, const struct dpe_error *err);

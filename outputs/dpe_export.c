@@ -294,9 +294,12 @@ static dpe_status check_output(const struct export_arguments *args, struct dpe_e
                         "%s: expected a file or nothing, found something that is no regular file",
                         args->output);
     }
-    return args->force ? dpe_tool_check_output(args->output, &args->model, 1, err)
-                       : dpe_fail(err, DPE_MISMATCH, "%s: exists already; --force replaces it",
-                                  args->output);
+    if (!args->force) {
+        return dpe_fail(err, DPE_MISMATCH, "%s: exists already; --force replaces it", args->output);
+    }
+    dpe_status status = dpe_tool_check_output(args->output, &args->model, 1, err);
+    return status == DPE_OK ? dpe_tool_check_words(args->output, args->argc, args->argv, err)
+                            : status;
 }
 
 static dpe_status write_output(const struct export_arguments *args,

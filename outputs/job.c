@@ -21,6 +21,9 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     if (options->output != NULL && options->tool.force) {
         const char *inputs[2] = {options->model, options->corpus};
         status = dpe_tool_check_output(options->output, inputs, 2, err);
+        status = status == DPE_OK
+                     ? dpe_tool_check_words(options->output, options->argc, options->argv, err)
+                     : status;
     }
     if (status == DPE_OK) {
         status = dpe_model_open(options->model, &model_options, &job->model, err);

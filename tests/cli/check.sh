@@ -28,6 +28,7 @@ $run --version | grep -q '^dpe [0-9]' || { echo "$tool --version names no versio
 mkdir "$work/empty" "$work/world"
 printf 'not json' >"$work/world/config.json"
 printf 'some words\n' >"$work/text.txt"
+printf 'no table' >"$work/norms.h5"
 if [ -f "$here/$tool.errors" ]; then
     while IFS='|' read -r code words arguments; do
         case $code in '' | '#'*) continue ;; esac
