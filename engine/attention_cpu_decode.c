@@ -147,6 +147,7 @@ static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, c
         }
         struct dpe_cpu_dots dots = {
             .w = item->turned,
+            .ldw = d,
             .dtype = DPE_F32,
             .n = count,
             .k = d,

@@ -143,6 +143,7 @@ struct dpe_tensor {
                            avoid; loaders copy such tensors, so data is always aligned */
     enum dpe_dtype dtype;
     int64_t rows, cols; /**< vectors have rows = 1 */
+    int64_t stride;     /**< elements from a row to the next; 0: cols, nothing in between */
 };
 
 /** The weights of one layer by meaning; absent biases have data = NULL. */
@@ -386,12 +387,32 @@ dpe_status dpe_rope_native(const struct dpe_config *config, int64_t length, doub
 struct dpe_session;
 
 /** Called once per layer and prefill chunk with q and k before rotation (after bias).
- *  q [rows][n_heads][head_dim], k [rows][n_kv_heads][head_dim], rows start at position `start`.
+ *  q [rows][n_heads][head_dim], k [rows][n_kv_heads][head_dim], rows start at position `start`;
+ *  those of all heads, with peers too.
  *  Borrowed for the call. Return non-zero to stop the prefill with that status. */
 typedef dpe_status (*dpe_tap)(void *user, int64_t layer, int64_t start, int64_t rows,
                               const float *q, const float *k, struct dpe_error *err);
 
 enum { DPE_MAX_BRANCHES = 4096 };
+
+/** The processes that hold one model together (tensor parallel), as one of them sees them. Process
+ *  `index` of `size` has the index-th share of the heads and of the columns of the MLP of every
+ *  layer, and all of the embedding, the norms and the LM head. They make the same calls in the same
+ *  order on sessions of the same options: dpe_session_create and whatever runs tokens are meetings
+ *  of all of them, and end with the same status everywhere. Who implements this knows how bytes
+ *  get from one process to another; the engine does not. */
+struct dpe_peers {
+    int index, size;
+    void *user;
+    /** Wait for all. x [n] becomes the sum of everybody's x in the order of their indices, with
+     *  the same bits everywhere; n = 0: nothing to sum. When the `status` that somebody brings is
+     *  not DPE_OK nothing is summed, and all return that of the lowest such index with its message;
+     *  who brings a failure need not know the n of the others. A process that has gone or does not
+     *  come is the implementation's business: it may end the job. */
+    dpe_status (*meet)(void *user, float *x, int64_t n, dpe_status status, struct dpe_error *err);
+    /** The n bytes of index 0 become everybody's. */
+    dpe_status (*share)(void *user, void *bytes, size_t n, struct dpe_error *err);
+};
 
 struct dpe_session_options {
     const char *device;    /**< "cpu" (default when NULL), "reference", "cuda", "cuda:N", "auto" */
@@ -402,6 +423,9 @@ struct dpe_session_options {
     int64_t branches;      /**< most branches, ≤ DPE_MAX_BRANCHES; 0 = 1 */
     int64_t prefill_chunk; /**< rows of a chunk, on a fixed grid from position 0; 0 = default */
     uint64_t max_memory;   /**< bytes the session may use; 0 = what is free on this machine */
+    const struct dpe_peers *peers; /**< who holds the rest of the model, borrowed for the session's
+                                        life; NULL: all of it is here. An estimate looks at index
+                                        and size alone */
 };
 
 /** What a device name comes to on this machine: "auto" becomes "cuda" when a CUDA device can be
@@ -425,13 +449,14 @@ uint64_t dpe_device_memory(const char *device);
 /** What weights, activations and the cache of a model are held in on a device; sums are float. */
 enum dpe_dtype dpe_device_dtype(const char *device, const struct dpe_config *config);
 /** Bytes that a session of this model, capacity and plan will allocate (weights mapped from disk
- * are counted apart, in *weights). Allocates nothing. */
+ * are counted apart, in *weights: those that this process uses). Allocates nothing. */
 dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
                                 const struct dpe_session_options *options, uint64_t *bytes,
                                 uint64_t *weights, struct dpe_error *err);
 /** Estimates first and refuses with DPE_NO_MEMORY (needed, free, the option that lowers it), then
- *  allocates everything once. The plan is copied. DPE_NO_DEVICE when the backend does not support
- *  this model or plan. */
+ *  allocates everything once. The plan (of the whole model, with peers too) is copied.
+ *  DPE_NO_DEVICE when the backend does not support this model or plan; DPE_USAGE when the heads
+ *  cannot be shared among so many peers. */
 dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
                               const struct dpe_session_options *options,
                               struct dpe_session **session, struct dpe_error *err);

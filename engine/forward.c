@@ -3,6 +3,7 @@
 #include "session_internal.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* Row `row` of x, and of any other buffer of `width` elements a row. */
 static dpe_mem row_of_x(const struct dpe_session *s, int64_t row)
@@ -40,26 +41,60 @@ static dpe_status tell_nonfinite(const struct dpe_session *s, int64_t layer, int
     return DPE_NONFINITE;
 }
 
+/* `rows` rows of this process's heads, at the end of a buffer for rows of all heads, come to their
+ * places, and zeros to those of the others. */
+static void spread_heads(const struct dpe_peers *peers, float *buffer, int64_t rows, int64_t width)
+{
+    int64_t whole = width * peers->size;
+    const float *from = buffer + rows * (whole - width);
+    for (int64_t r = 0; r < rows && peers->size > 1; r++) {
+        float *row = buffer + r * whole;
+        float *own = row + peers->index * width;
+        memmove(own, from + r * width, (size_t)width * sizeof *own);
+        memset(row, 0, (size_t)(own - row) * sizeof *own);
+        memset(own + width, 0, (size_t)(row + whole - (own + width)) * sizeof *own);
+    }
+}
+
+/* q and k of all heads of a run, on the host: the peers' come from them, as each adds its own to
+ * zeros. */
+static dpe_status read_heads(struct dpe_session *s, const struct dpe_batch *batch, int64_t row,
+                             int64_t rows, struct dpe_error *err)
+{
+    const struct dpe_peers *peers = s->options.peers;
+    int64_t q_width = s->config->n_heads * s->config->head_dim;
+    int64_t k_width = s->config->n_kv_heads * s->config->head_dim;
+    int64_t others = rows * (peers->size - 1);
+    int64_t bad_layer = -1;
+    int64_t bad_row = -1;
+    s->ops->read(s->backend, s->tap_q + others * q_width, row_of(s, s->q, row, q_width),
+                 rows * q_width);
+    s->ops->read(s->backend, s->tap_k + others * k_width, row_of(s, s->k, row, k_width),
+                 rows * k_width);
+    dpe_status status = s->ops->finish(s->backend, &bad_layer, &bad_row, err);
+    if (status == DPE_OK && bad_layer >= 0) {
+        status = tell_nonfinite(s, bad_layer, position_of(batch, bad_row), err);
+    }
+    if (status == DPE_OK) {
+        spread_heads(peers, s->tap_q, rows, q_width);
+        spread_heads(peers, s->tap_k, rows, k_width);
+    }
+    int64_t n = rows * peers->size;
+    status = peers->meet(peers->user, s->tap_q, n * q_width, status, err);
+    return status == DPE_OK ? peers->meet(peers->user, s->tap_k, n * k_width, DPE_OK, err) : status;
+}
+
 static dpe_status give_tap(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
                            struct dpe_error *err)
 {
-    const struct dpe_config *c = s->config;
     int64_t run = rows_of_run(batch);
-    int64_t q_width = c->n_heads * c->head_dim;
-    int64_t k_width = c->n_kv_heads * c->head_dim;
     dpe_status status = DPE_OK;
     for (int64_t r = 0; status == DPE_OK && r < batch->rows; r += run) {
-        s->ops->read(s->backend, s->tap_q, row_of(s, s->q, r, q_width), run * q_width);
-        s->ops->read(s->backend, s->tap_k, row_of(s, s->k, r, k_width), run * k_width);
-        int64_t bad_layer = -1;
-        int64_t bad_row = -1;
-        status = s->ops->finish(s->backend, &bad_layer, &bad_row, err);
-        if (status == DPE_OK && bad_layer >= 0) {
-            status = tell_nonfinite(s, bad_layer, position_of(batch, bad_row), err);
-        }
+        status = read_heads(s, batch, r, run, err);
         if (status == DPE_OK) {
             status =
                 s->tap(s->tap_user, layer, position_of(batch, r), run, s->tap_q, s->tap_k, err);
+            status = status == DPE_OK ? DPE_OK : dpe_session_agree(s, status, err);
         }
     }
     return status;
@@ -116,6 +151,12 @@ static dpe_status finish(struct dpe_session *s, const struct dpe_batch *batch,
     return tell_nonfinite(s, layer, position_of(batch, first + row), err);
 }
 
+/* A layer's share of x is here; all of it afterwards. */
+static dpe_status gather(struct dpe_session *s, dpe_mem x, int64_t rows, struct dpe_error *err)
+{
+    return s->ops->all_reduce(s->backend, x, rows * s->config->hidden, err);
+}
+
 dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, struct dpe_error *err)
 {
     int64_t rows = batch->rows;
@@ -124,6 +165,8 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
     const struct dpe_config *c = s->config;
     struct dpe_backend *b = s->backend;
     int64_t width = c->n_heads * c->head_dim;
+    /* Of the peers the first alone adds its share to x: the sum of all has x once. */
+    bool adds = s->options.peers->index == 0;
 
     ops->begin_batch(b, batch);
     ops->embed(b, batch, s->x);
@@ -133,12 +176,11 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
         int64_t first = layer == c->n_layers - 1 ? rows - wanted : 0;
         int64_t first_q = s->tap != NULL ? 0 : first;
         dpe_status status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
-        if (status != DPE_OK) {
-            return status;
+        if (status == DPE_OK) {
+            status = ops->begin_layer(b, layer, rows, err);
         }
-        status = ops->begin_layer(b, layer, rows, err);
         if (status != DPE_OK) {
-            return status;
+            return dpe_session_agree(s, status, err);
         }
 
         /* x += O · attention(Q x', K x', V x'),  x' = rmsnorm(x) */
@@ -159,25 +201,33 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
                                         .capacity = s->options.capacity};
         ops->store_kv(b, batch, &store);
         if (first == rows) {
-            return finish(s, batch, err);
+            break;
         }
         attend(s, layer, batch, first);
         dpe_mem x = row_of_x(s, first);
         ops->linear(b, layer, DPE_WEIGHT_O, row_of(s, s->attended, first, width), rows - first, x,
-                    true);
+                    adds);
+        if ((status = gather(s, x, rows - first, err)) != DPE_OK) {
+            return status;
+        }
 
         /* x += Down · (silu(Gate x') ⊙ Up x'),  x' = rmsnorm(x) */
         ops->rmsnorm(b, &w->mlp_norm, x, rows - first, s->normed);
         ops->linear(b, layer, DPE_WEIGHT_GATE, s->normed, rows - first, s->gate, false);
         ops->linear(b, layer, DPE_WEIGHT_UP, s->normed, rows - first, s->up, false);
         ops->swiglu(b, s->gate, s->up, rows - first);
-        ops->linear(b, layer, DPE_WEIGHT_DOWN, s->gate, rows - first, x, true);
+        ops->linear(b, layer, DPE_WEIGHT_DOWN, s->gate, rows - first, x, adds);
+        if ((status = gather(s, x, rows - first, err)) != DPE_OK) {
+            return status;
+        }
 
         status = check_finite(s, layer, batch, first, err);
         if (status != DPE_OK) {
-            return status;
+            return dpe_session_agree(s, status, err);
         }
     }
-    ops->rmsnorm(b, &s->weights->final_norm, row_of_x(s, rows - wanted), wanted, s->normed);
-    return finish(s, batch, err);
+    if (wanted > 0) {
+        ops->rmsnorm(b, &s->weights->final_norm, row_of_x(s, rows - wanted), wanted, s->normed);
+    }
+    return dpe_session_agree(s, finish(s, batch, err), err);
 }

@@ -33,6 +33,12 @@ enum dpe_weight {
     DPE_WEIGHTS_PER_LAYER,
 };
 
+/** Elements from a row of a tensor to the next. */
+static inline int64_t dpe_tensor_stride(const struct dpe_tensor *tensor)
+{
+    return tensor->stride != 0 ? tensor->stride : tensor->cols;
+}
+
 /** The tensor and bias (data NULL when absent) of a weight of a layer. */
 struct dpe_tensor dpe_layer_matrix(const struct dpe_layer_weights *layer, enum dpe_weight which);
 struct dpe_tensor dpe_layer_bias(const struct dpe_layer_weights *layer, enum dpe_weight which);
@@ -130,8 +136,9 @@ struct dpe_ops {
     /** Bytes that a session can still get where it will live. */
     uint64_t (*memory_available)(const struct dpe_session_options *options);
 
-    /** Make the backend's state for this model; DPE_NO_DEVICE with the reason when it cannot. The
-     *  options of all slots are resolved: device, n_threads and prefill_chunk hold no zeros. */
+    /** Make the backend's state for this model, or for this process's slice of it (slice.h);
+     *  DPE_NO_DEVICE with the reason when it cannot. The options of all slots are resolved: device,
+     *  n_threads and prefill_chunk hold no zeros, peers is not NULL. */
     dpe_status (*open)(const struct dpe_model *model, const struct dpe_session_options *options,
                        struct dpe_backend **backend, struct dpe_error *err);
     void (*close)(struct dpe_backend *backend);
@@ -163,7 +170,8 @@ struct dpe_ops {
     /** out [rows][hidden] = x / sqrt(mean(x²) + eps) * weight. */
     void (*rmsnorm)(struct dpe_backend *backend, const struct dpe_tensor *weight, dpe_mem x,
                     int64_t rows, dpe_mem out);
-    /** out [rows][weight rows] = x · Wᵀ + bias; added to what is in out when `accumulate`. */
+    /** out [rows][weight rows] = x · Wᵀ + bias; added to what is in out when `accumulate`. The
+     *  output of O and DOWN is the residual stream. */
     void (*linear)(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                    int64_t rows, dpe_mem out, bool accumulate);
     /** Keys and values of the batch into the cache of a layer. */
@@ -176,6 +184,10 @@ struct dpe_ops {
     void (*attention)(struct dpe_backend *backend, const struct dpe_attention *args);
     /** gate [rows][intermediate] = silu(gate) * up. */
     void (*swiglu)(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+    /** n numbers of the residual stream become the sum over the session's peers
+     *  (dpe_peers.meet): who waits here, and with which status they go on, is said there. */
+    dpe_status (*all_reduce)(struct dpe_backend *backend, dpe_mem x, int64_t n,
+                             struct dpe_error *err);
     /** Host logits [rows][vocab] of normalised hidden rows. */
     void (*logits)(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
     /** tokens[r] = index of the largest logit of normalised hidden row r (ties to the lower), −1

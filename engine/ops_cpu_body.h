@@ -274,7 +274,7 @@ static inline void dots_four(enum dpe_dtype dtype, int rows, const struct dpe_cp
     vec sum[4][4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        row[i] = (const char *)dots->w + (first + (i < count ? i : count - 1)) * k * size;
+        row[i] = (const char *)dots->w + (first + (i < count ? i : count - 1)) * dots->ldw * size;
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             sum[r][i] = v_set1(0.0F);

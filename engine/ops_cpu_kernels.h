@@ -45,6 +45,7 @@ struct dpe_cpu_few {
  *  and read in their own type. */
 struct dpe_cpu_dots {
     const void *w;
+    int64_t ldw; /**< elements from a weight row to the next */
     enum dpe_dtype dtype;
     int64_t n, k, rows;
     const float *x; /**< row stride ldx */

@@ -114,7 +114,7 @@ void dpe_cpu_products_free(struct dpe_cpu_products *products)
 struct job {
     const struct dpe_cpu_products *all;
     const struct dpe_cpu_product *product;
-    int64_t n, k;      /* weight rows and columns */
+    int64_t n, k, ldw; /* weight rows and columns, elements from a row to the next */
     const float *bias; /* [n] or NULL */
 };
 
@@ -122,7 +122,7 @@ static const char *weight_at(const struct job *job, int64_t row, int64_t column)
 {
     const struct dpe_tensor *w = job->product->weight;
     int64_t size = w->dtype == DPE_F32 ? 4 : 2;
-    return (const char *)w->data + (row * job->k + column) * size;
+    return (const char *)w->data + (row * job->ldw + column) * size;
 }
 
 static void few_rows(const struct job *job)
@@ -140,6 +140,7 @@ static void few_rows(const struct job *job)
             int64_t rows = least(4, p->rows - r);
             struct dpe_cpu_dots dots = {
                 .w = weight_at(job, c, 0),
+                .ldw = job->ldw,
                 .dtype = p->weight->dtype,
                 .n = n,
                 .k = job->k,
@@ -259,7 +260,10 @@ static void many_rows_blas(const struct job *job)
         float *c = w + COLUMNS * all->most_columns;
         int64_t first = i * COLUMNS;
         int64_t n = least(COLUMNS, job->n - first);
-        all->kernels->widen(weight_at(job, first, 0), p->weight->dtype, n * job->k, w);
+        for (int64_t row = 0; row < n; row++) {
+            all->kernels->widen(weight_at(job, first + row, 0), p->weight->dtype, job->k,
+                                w + row * job->k);
+        }
         for (int64_t r = 0; r < p->rows; r += BLAS_ROWS) {
             int64_t rows = least(BLAS_ROWS, p->rows - r);
             cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)n, (int)job->k,
@@ -283,7 +287,11 @@ static void many_rows_blas(const struct job *job)
 
 void dpe_cpu_product(const struct dpe_cpu_products *products, const struct dpe_cpu_product *product)
 {
-    struct job job = {products, product, product->weight->rows, product->weight->cols, NULL};
+    struct job job = {.all = products,
+                      .product = product,
+                      .n = product->weight->rows,
+                      .k = product->weight->cols,
+                      .ldw = dpe_tensor_stride(product->weight)};
     if (product->bias != NULL && product->bias->data != NULL) {
         products->kernels->widen(product->bias->data, product->bias->dtype, job.n, products->bias);
         job.bias = products->bias;

@@ -18,6 +18,7 @@ struct dpe_cpu_state;
 struct dpe_backend {
     const struct dpe_config *config;
     const struct dpe_weights *weights;
+    const struct dpe_peers *peers;
     int n_threads;
     struct dpe_cpu_state *cpu;
 };

@@ -20,6 +20,7 @@ static dpe_status reference_open(const struct dpe_model *model,
     }
     made->config = dpe_model_config(model);
     made->weights = dpe_model_weights(model);
+    made->peers = options->peers;
     made->n_threads = options->n_threads;
     *backend = made;
     return DPE_OK;
@@ -140,7 +141,7 @@ static double dot_row(const struct dpe_tensor *weight, int64_t row, const float 
     double sum = 0.0;
     for (int64_t i = 0; i < weight->cols; i += BLOCK) {
         int64_t n = weight->cols - i < BLOCK ? weight->cols - i : BLOCK;
-        dpe_tensor_read(weight, row * weight->cols + i, n, block);
+        dpe_tensor_read(weight, row * dpe_tensor_stride(weight) + i, n, block);
         for (int64_t c = 0; c < n; c++) {
             sum += (double)block[c] * (double)x[i + c];
         }
@@ -374,6 +375,12 @@ static void reference_swiglu(struct dpe_backend *backend, dpe_mem gate, dpe_mem 
     }
 }
 
+static dpe_status reference_all_reduce(struct dpe_backend *backend, dpe_mem x, int64_t n,
+                                       struct dpe_error *err)
+{
+    return backend->peers->meet(backend->peers->user, x, n, DPE_OK, err);
+}
+
 static void reference_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits)
 {
     const struct dpe_tensor *head = &backend->weights->lm_head;
@@ -433,6 +440,7 @@ const struct dpe_ops *dpe_ops_reference(void)
         .attention_workspace = reference_attention_workspace,
         .attention = reference_attention,
         .swiglu = reference_swiglu,
+        .all_reduce = reference_all_reduce,
         .logits = reference_logits,
         .first_nonfinite = reference_first_nonfinite,
         .finish = reference_finish,

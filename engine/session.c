@@ -11,6 +11,34 @@ enum {
     LOGIT_ROWS = 64, /* of the LM head at once in dpe_session_nll */
 };
 
+/* -------------------------------------------------------------------------------------- peers */
+
+static dpe_status meet_nobody(void *user, float *x, int64_t n, dpe_status status,
+                              struct dpe_error *err)
+{
+    (void)user, (void)x, (void)n, (void)err;
+    return status;
+}
+
+static dpe_status share_with_nobody(void *user, void *bytes, size_t n, struct dpe_error *err)
+{
+    (void)user, (void)bytes, (void)n, (void)err;
+    return DPE_OK;
+}
+
+static const struct dpe_peers alone = {.size = 1, .meet = meet_nobody, .share = share_with_nobody};
+
+static const struct dpe_peers *peers_of(const struct dpe_session_options *options)
+{
+    return options->peers == NULL ? &alone : options->peers;
+}
+
+dpe_status dpe_session_agree(struct dpe_session *s, dpe_status status, struct dpe_error *err)
+{
+    const struct dpe_peers *peers = s->options.peers;
+    return peers->meet(peers->user, NULL, 0, status, err);
+}
+
 /* --------------------------------------------------------------------------------- estimating */
 
 /* Product of four sizes, UINT64_MAX when it overflows. */
@@ -40,6 +68,7 @@ static dpe_status resolve_options(const struct dpe_session_options *options,
                                   struct dpe_error *err)
 {
     *resolved = *options;
+    resolved->peers = peers_of(options);
     dpe_status status = dpe_ops_find(options->device, ops, err);
     if (status != DPE_OK) {
         return status;
@@ -66,6 +95,7 @@ static dpe_status resolve_options(const struct dpe_session_options *options,
     return DPE_OK;
 }
 
+/* A plan of the whole model. */
 static dpe_status check_plan(const struct dpe_config *config, const struct dpe_plan *plan,
                              const struct dpe_ops *ops, struct dpe_error *err)
 {
@@ -84,6 +114,7 @@ static dpe_status check_plan(const struct dpe_config *config, const struct dpe_p
     return ops->supports(config, plan, err);
 }
 
+/* Of a slice's configuration. */
 static struct dpe_session_bytes count_bytes(const struct dpe_config *c, const struct dpe_plan *plan,
                                             const struct dpe_ops *ops,
                                             const struct dpe_session_options *options)
@@ -106,7 +137,7 @@ static struct dpe_session_bytes count_bytes(const struct dpe_config *c, const st
         .rotation = dpe_rotation_bytes(plan, options->positions),
         .workspace =
             ops->attention_workspace(c, plan, options->positions, rows, options->n_threads),
-        .taps = product(rows, c->n_heads + c->n_kv_heads, c->head_dim, f),
+        .taps = product(rows, options->peers->size * (c->n_heads + c->n_kv_heads), c->head_dim, f),
         .branches = 3 * (uint64_t)branches * sizeof(int64_t),
         .tokens = product(options->capacity, 1, 1, sizeof(int32_t)),
         .state = ops->state_bytes(c, plan, options),
@@ -150,11 +181,15 @@ dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dp
     if (status == DPE_OK) {
         status = check_plan(config, plan, ops, err);
     }
+    if (status == DPE_OK) {
+        status = dpe_slice_check(config, resolved.peers->index, resolved.peers->size, err);
+    }
     if (status != DPE_OK) {
         return status;
     }
-    *bytes = count_bytes(config, plan, ops, &resolved).total;
-    *weights = product(dpe_config_parameters(config), 1, 1, config->dtype == DPE_F32 ? 4 : 2);
+    const struct dpe_config slice = dpe_slice_config(config, resolved.peers->size);
+    *bytes = count_bytes(&slice, plan, ops, &resolved).total;
+    *weights = product(dpe_config_parameters(&slice), 1, 1, config->dtype == DPE_F32 ? 4 : 2);
     return DPE_OK;
 }
 
@@ -203,7 +238,7 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
     bool good = s->cache_k != NULL && s->cache_v != NULL && s->logits != NULL && s->tap_q != NULL &&
                 s->length != NULL && s->tokens != NULL;
     if (good) {
-        s->tap_k = s->tap_q + b->rows * s->config->n_heads * s->config->head_dim;
+        s->tap_k = s->tap_q + b->rows * dpe_model_config(s->model)->n_heads * s->config->head_dim;
         s->positions = s->length + s->options.branches;
         s->offsets = s->positions + s->options.branches;
     }
@@ -219,6 +254,32 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
     return good ? DPE_OK : out_of_memory(s, err);
 }
 
+/* A session whose options are resolved, but for what is checked here. */
+static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struct dpe_error *err)
+{
+    const struct dpe_peers *peers = s->options.peers;
+    dpe_status status = check_plan(dpe_model_config(s->model), plan, s->ops, err);
+    if (status != DPE_OK ||
+        (status = dpe_slice_check(dpe_model_config(s->model), peers->index, peers->size, err)) !=
+            DPE_OK ||
+        (status = dpe_slice_make(s->model, peers->index, peers->size, &s->slice, err)) != DPE_OK) {
+        return status;
+    }
+    s->config = &s->slice.config;
+    s->weights = &s->slice.weights;
+    s->element = s->ops->element_bytes(s->config);
+    s->bytes = count_bytes(s->config, plan, s->ops, &s->options);
+    if ((status = check_fits(&s->bytes, s->ops, &s->options, err)) != DPE_OK ||
+        (status = s->ops->open(&s->slice, &s->options, &s->backend, err)) != DPE_OK ||
+        (status = allocate(s, err)) != DPE_OK ||
+        (status = dpe_slice_plan(plan, peers->index, peers->size, &s->plan, err)) != DPE_OK ||
+        (status = dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads,
+                                    &s->rotation, err)) != DPE_OK) {
+        return status;
+    }
+    return s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);
+}
+
 dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
                               const struct dpe_session_options *options,
                               struct dpe_session **session, struct dpe_error *err)
@@ -229,34 +290,23 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
     }
     struct dpe_session *s = dpe_alloc_zero(1, sizeof *s);
     if (s == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory");
+        const struct dpe_peers *peers = peers_of(options);
+        dpe_fail(err, DPE_NO_MEMORY, "session: out of memory");
+        return peers->meet(peers->user, NULL, 0, DPE_NO_MEMORY, err);
     }
     s->model = model;
-    s->config = dpe_model_config(model);
-    s->weights = dpe_model_weights(model);
     dpe_status status = resolve_options(options, &s->options, &s->ops, err);
-    if (status != DPE_OK || (status = check_plan(s->config, plan, s->ops, err)) != DPE_OK) {
-        goto done;
-    }
-    s->element = s->ops->element_bytes(s->config);
-    s->bytes = count_bytes(s->config, plan, s->ops, &s->options);
-    if ((status = check_fits(&s->bytes, s->ops, &s->options, err)) != DPE_OK ||
-        (status = s->ops->open(model, &s->options, &s->backend, err)) != DPE_OK ||
-        (status = allocate(s, err)) != DPE_OK ||
-        (status = dpe_plan_copy(&s->plan, plan, err)) != DPE_OK ||
-        (status = dpe_rotation_make(plan, s->options.positions, s->options.n_threads, &s->rotation,
-                                    err)) != DPE_OK ||
-        (status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err)) != DPE_OK) {
-        goto done;
+    status = status == DPE_OK ? make(s, plan, err) : status;
+    status = dpe_session_agree(s, status, err);
+    if (status != DPE_OK) {
+        dpe_session_destroy(s);
+        return status;
     }
     dpe_session_join(s, 0);
     s->options.device = s->ops->name; /* the caller's string may go */
     s->has_plan = true;
     *session = s;
     return DPE_OK;
-done:
-    dpe_session_destroy(s);
-    return status;
 }
 
 void dpe_session_destroy(struct dpe_session *s)
@@ -285,13 +335,14 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s->tokens);
     dpe_rotation_free(&s->rotation);
     dpe_plan_free(&s->plan);
+    dpe_slice_free(&s->slice);
     free(s);
 }
 
 dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *plan,
                                 struct dpe_error *err)
 {
-    dpe_status status = check_plan(s->config, plan, s->ops, err);
+    dpe_status status = check_plan(dpe_model_config(s->model), plan, s->ops, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -302,7 +353,8 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
         (status = check_fits(&bytes, s->ops, &s->options, err)) != DPE_OK) {
         return status;
     }
-    if ((status = dpe_plan_copy(&copy, plan, err)) != DPE_OK) {
+    const struct dpe_peers *peers = s->options.peers;
+    if ((status = dpe_slice_plan(plan, peers->index, peers->size, &copy, err)) != DPE_OK) {
         return status;
     }
     /* Two sets of tables at once would not fit the estimate: the old ones go first. */

@@ -6,6 +6,7 @@
 #define DPE_SESSION_INTERNAL_H
 
 #include "ops.h"
+#include "slice.h"
 
 /** Bytes of everything a session allocates; the estimate and the allocation are the same numbers.
  */
@@ -20,7 +21,7 @@ struct dpe_session_bytes {
     uint64_t workspace; /**< of attention under the plan */
     uint64_t rotation;  /**< tables of the plan */
     uint64_t state;     /**< the backend's own */
-    uint64_t taps;      /**< host copies of q and k, float */
+    uint64_t taps;      /**< host copies of q and k of all heads, float */
     uint64_t branches;  /**< lengths, and positions and offsets of a step: [branches] each */
     uint64_t tokens;    /**< ids by cache row: [capacity] */
     uint64_t total;
@@ -29,16 +30,17 @@ struct dpe_session_bytes {
 };
 
 struct dpe_session {
-    uint64_t element; /**< ops->element_bytes */
-    const struct dpe_model *model;
-    const struct dpe_config *config;
-    const struct dpe_weights *weights;
+    uint64_t element;                  /**< ops->element_bytes */
+    const struct dpe_model *model;     /**< the whole */
+    struct dpe_model slice;            /**< what of it is computed here */
+    const struct dpe_config *config;   /**< of the slice */
+    const struct dpe_weights *weights; /**< of the slice */
     const struct dpe_ops *ops;
     struct dpe_backend *backend;
     struct dpe_session_options options; /**< resolved: no zeros */
     struct dpe_session_bytes bytes;
-    bool has_plan; /**< false only after a set_plan that failed half-way */
-    struct dpe_plan plan;
+    bool has_plan;        /**< false only after a set_plan that failed half-way */
+    struct dpe_plan plan; /**< of the slice */
     struct dpe_rotation rotation;
     int64_t prefix;     /**< common tokens; 0 while there is one branch */
     int64_t room;       /**< cache rows of each branch */
@@ -56,6 +58,11 @@ struct dpe_session {
     dpe_poll poll;
     void *poll_user;
 };
+
+/** Hear from all peers whether they can go on; the same status everywhere (dpe_peers.meet). A
+ *  failure that may be this process's alone has to be told here before it is returned, else the
+ *  others wait. */
+dpe_status dpe_session_agree(struct dpe_session *session, dpe_status status, struct dpe_error *err);
 
 /** One branch again, of the first `keep` tokens. */
 void dpe_session_join(struct dpe_session *session, int64_t keep);

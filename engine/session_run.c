@@ -246,7 +246,7 @@ static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struc
         status = check_tokens(s, run->tokens, run->n, err);
     }
     if (status != DPE_OK) {
-        return status;
+        return dpe_session_agree(s, status, err);
     }
     int64_t *length = &s->length[run->branch];
     int64_t before = *length;
@@ -341,7 +341,7 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
         status = check_tokens(s, tokens, n, err);
     }
     if (status != DPE_OK) {
-        return status;
+        return dpe_session_agree(s, status, err);
     }
     for (int64_t i = 0; i < n; i++) {
         s->positions[i] = s->length[branches[i]];

@@ -139,7 +139,7 @@ static struct matrix random_matrix(int64_t rows, int64_t cols, enum dpe_dtype dt
             ((uint16_t *)m.data)[i] = narrow(x, dtype);
         }
     }
-    m.tensor = (struct dpe_tensor){m.data, dtype, rows, cols};
+    m.tensor = (struct dpe_tensor){.data = m.data, .dtype = dtype, .rows = rows, .cols = cols};
     return m;
 }
 

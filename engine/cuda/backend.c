@@ -137,6 +137,7 @@ static void cuda_close(struct dpe_backend *b)
     (void)dpe_rt_release(b->units.memory);
     (void)dpe_rt_release(b->differences);
     dpe_rt_blas_close(b->blas);
+    free(b->stage);
     free(b->owned);
     free(b->layers);
     free(b);
@@ -148,6 +149,11 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
     int64_t rows = options->prefill_chunk;
     rows = rows < options->branches ? options->branches : rows;
     b->batch_room = rows;
+    b->stage =
+        b->peers->size > 1 ? dpe_alloc((size_t)(rows * b->config->hidden), sizeof *b->stage) : NULL;
+    if (b->peers->size > 1 && b->stage == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
+    }
     struct {
         void **memory;
         uint64_t bytes;
@@ -181,6 +187,7 @@ static dpe_status cuda_open(const struct dpe_model *model,
         return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
     }
     b->index = dpe_cuda_device_index(options->device);
+    b->peers = options->peers;
     b->config = &model->config;
     b->weights = &model->weights;
     b->dtype = b->config->dtype;
@@ -408,9 +415,10 @@ static void cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight wh
                         int64_t rows, dpe_mem out, bool accumulate)
 {
     struct dpe_tensor weight = dpe_layer_matrix(&b->weights->layers[layer], which);
+    bool residual = which == DPE_WEIGHT_O || which == DPE_WEIGHT_DOWN;
     const struct dpe_rt_product p = {
         .dtype = b->dtype,
-        .out_float = accumulate, /* what is added to is the residual stream */
+        .out_float = residual,
         .accumulate = accumulate,
         .w = b->layers[layer].matrix[which],
         .x = x,
@@ -421,7 +429,7 @@ static void cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight wh
     };
     product(b, &p);
     if (b->layers[layer].bias[which] != NULL) {
-        DPE_CUDA_TRY(b, dpe_kernel_bias(accumulate ? DPE_F32 : b->dtype, out,
+        DPE_CUDA_TRY(b, dpe_kernel_bias(residual ? DPE_F32 : b->dtype, out,
                                         b->layers[layer].bias[which], rows, weight.rows));
     }
 }
@@ -526,6 +534,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .attention_workspace = dpe_cuda_attention_workspace,
         .attention = dpe_cuda_attention,
         .swiglu = cuda_swiglu,
+        .all_reduce = dpe_cuda_all_reduce,
         .logits = cuda_logits,
         .best = cuda_best,
         .likelihood = cuda_likelihood,

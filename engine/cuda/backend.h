@@ -4,7 +4,8 @@
  * of.
  *
  * Failures. Slots that return nothing note the first code that is not 0 in `failure` and do nothing
- * from then on; `finish` tells it as DPE_INCOMPLETE: what was finished before is good. Nothing is retried on a device that failed.
+ * from then on; `finish` tells it as DPE_INCOMPLETE: what was finished before is good. Nothing is
+ * retried on a device that failed.
  *
  * What the cache holds. Keys turned by the table of the plan's first band at their position, so
  * that near keys are read as they are and frequency methods need no copy at all; far bands turn
@@ -58,6 +59,8 @@ struct dpe_backend {
     const struct dpe_config *config;
     const struct dpe_weights *weights; /**< host */
     int index;                         /**< of the device */
+    const struct dpe_peers *peers;
+    float *stage; /**< host, [batch_room][hidden] for sums over peers; NULL: there are none */
     struct dpe_cuda_info info;
     enum dpe_cuda_kernel kernel; /**< of attention over many rows */
     enum dpe_dtype dtype;        /**< of weights, activations and cache */
@@ -129,6 +132,9 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
 void dpe_cuda_attention(struct dpe_backend *backend, const struct dpe_attention *args);
 void dpe_cuda_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
                        const struct dpe_store *args);
+/** The slot. */
+dpe_status dpe_cuda_all_reduce(struct dpe_backend *backend, dpe_mem x, int64_t n,
+                               struct dpe_error *err);
 /** N of "cuda:N"; 0 for "cuda", "auto" and NULL. */
 int dpe_cuda_device_index(const char *name);
 /** Units of rows r0 … r0+rows−1 of a call, made unless they are there already; false on failure. */

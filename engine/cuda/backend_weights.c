@@ -6,7 +6,7 @@
 
 #include "../halves.h"
 
-enum { BLOCK = 1 << 20 };
+enum { BLOCK = 4 << 20 /* bytes */ };
 
 static uint64_t element_of(const struct dpe_config *config)
 {
@@ -75,19 +75,37 @@ static void read_floats(const struct dpe_tensor *tensor, int64_t first, int64_t 
     }
 }
 
-/* A tensor that is to be float there and is not on disk, block by block. */
-static dpe_status upload_widened(struct dpe_backend *b, const struct dpe_tensor *tensor, float *to,
-                                 struct dpe_error *err)
+/* Rows first … first+n−1 of a tensor, one behind the other, as `dtype`. */
+static void gather_rows(const struct dpe_tensor *tensor, int64_t first, int64_t n,
+                        enum dpe_dtype dtype, char *out)
 {
-    int64_t n = tensor->rows * tensor->cols;
-    float *block = dpe_alloc((size_t)(n < BLOCK ? n : BLOCK), sizeof *block);
+    int64_t size = tensor->dtype == DPE_F32 ? 4 : 2;
+    for (int64_t r = 0; r < n; r++) {
+        int64_t at = (first + r) * dpe_tensor_stride(tensor);
+        if (tensor->dtype == dtype) {
+            memcpy(out + r * tensor->cols * size, (const char *)tensor->data + at * size,
+                   (size_t)(tensor->cols * size));
+        } else {
+            read_floats(tensor, at, tensor->cols, (float *)(void *)out + r * tensor->cols);
+        }
+    }
+}
+
+/* A tensor that is not on disk as it is to be on the device, some rows at a time. */
+static dpe_status upload_rows(struct dpe_backend *b, const struct dpe_tensor *tensor,
+                              enum dpe_dtype dtype, char *to, struct dpe_error *err)
+{
+    int64_t row = tensor->cols * (dtype == DPE_F32 ? 4 : 2);
+    int64_t rows = row < BLOCK ? BLOCK / row : 1;
+    rows = rows < tensor->rows ? rows : tensor->rows;
+    char *block = dpe_alloc((size_t)rows, (size_t)row);
     if (block == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory while weights are uploaded");
     }
-    for (int64_t i = 0; i < n; i += BLOCK) {
-        int64_t some = n - i < BLOCK ? n - i : BLOCK;
-        read_floats(tensor, i, some, block);
-        DPE_CUDA_TRY(b, dpe_rt_up(to + i, block, (uint64_t)some * sizeof *block));
+    for (int64_t r = 0; r < tensor->rows; r += rows) {
+        int64_t some = tensor->rows - r < rows ? tensor->rows - r : rows;
+        gather_rows(tensor, r, some, dtype, block);
+        DPE_CUDA_TRY(b, dpe_rt_up(to + r * row, block, (uint64_t)(some * row)));
     }
     free(block);
     return dpe_cuda_status(b, err);
@@ -109,9 +127,9 @@ static dpe_status upload(struct dpe_backend *b, const struct dpe_tensor *tensor,
         DPE_CUDA_TRY(b, dpe_kernel_random(dtype, *memory, n, deviation, b->n_owned));
         return dpe_cuda_status(b, err);
     }
-    if (tensor->dtype != dtype) {
-        /* The model's dtype is the widest of all: what differs from it becomes float. */
-        return upload_widened(b, tensor, *memory, err);
+    /* The model's dtype is the widest of all: what differs from it becomes float. */
+    if (tensor->dtype != dtype || dpe_tensor_stride(tensor) != tensor->cols) {
+        return upload_rows(b, tensor, dtype, *memory, err);
     }
     DPE_CUDA_TRY(b, dpe_rt_up(*memory, tensor->data, (uint64_t)n * size));
     return dpe_cuda_status(b, err);
