@@ -56,7 +56,22 @@ static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 enum { STOP_SIGNALS = sizeof stop_signals / sizeof stop_signals[0] };
 
 static volatile sig_atomic_t asked;
-static volatile pid_t running; /* the tool, 0 = none; changed with the signals blocked */
+static volatile sig_atomic_t hurry; /* signals other than SIGUSR1 */
+static volatile pid_t running;      /* the tool, 0 = none; changed with the signals blocked */
+
+/* Our tools leave at once at a second signal. mpirun may not: when a rank dies inside MPI_Init,
+ * that of Open MPI 4.1 waits for ever and ignores them. */
+enum { PATIENCE = 10 };
+
+static void on_alarm(int number)
+{
+    (void)number;
+    int before = errno;
+    if (running > 0) {
+        kill(running, SIGKILL);
+    }
+    errno = before;
+}
 
 /* What a terminal sends it sends to the tool as well: passing it on would count twice there. */
 static void on_stop(int number, siginfo_t *info, void *context)
@@ -64,6 +79,9 @@ static void on_stop(int number, siginfo_t *info, void *context)
     (void)context;
     int before = errno;
     asked = 1;
+    if (number != SIGUSR1 && hurry++ == 1) {
+        alarm(PATIENCE);
+    }
     if (running > 0 && info->si_code <= 0) {
         kill(running, number);
     }
@@ -73,6 +91,9 @@ static void on_stop(int number, siginfo_t *info, void *context)
 void tools_signals_install(void)
 {
     struct sigaction action = {.sa_flags = SA_RESTART | SA_SIGINFO};
+    struct sigaction late = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    sigemptyset(&late.sa_mask);
+    sigaction(SIGALRM, &late, NULL);
     action.sa_sigaction = on_stop;
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < STOP_SIGNALS; i++) {
@@ -91,6 +112,7 @@ static void block(sigset_t *before)
 {
     sigset_t set;
     sigemptyset(&set);
+    sigaddset(&set, SIGALRM);
     for (int i = 0; i < STOP_SIGNALS; i++) {
         sigaddset(&set, stop_signals[i]);
     }
@@ -123,8 +145,10 @@ dpe_status tools_folder(char **folder, struct dpe_error *err)
     return *folder != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
 }
 
-/* The child's side of the fork: only calls that are safe there. */
-static _Noreturn void become(char *const *argv, bool silent, pid_t parent, const sigset_t *mask)
+/* The child's side of the fork: only calls that are safe there. Why it failed goes into `why`,
+ * which a tool that starts does not have. */
+static _Noreturn void become(char *const *argv, bool silent, pid_t parent, const sigset_t *mask,
+                             int why)
 {
     /* The tool gets our defaults back (an ignored signal stays ignored), and SIGTERM when we die:
      * it then keeps what it has and ends by itself. */
@@ -142,7 +166,38 @@ static _Noreturn void become(char *const *argv, bool silent, pid_t parent, const
     }
     sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(argv[0], argv);
-    _exit(DPE_NO_INPUT);
+    int code = errno;
+    _exit(write(why, &code, sizeof code) == (ssize_t)sizeof code ? DPE_NO_INPUT : DPE_IO);
+}
+
+/* Fork and become the tool. DPE_NO_INPUT when its first word cannot be started. */
+static dpe_status start(char *const *argv, bool silent, pid_t parent, const sigset_t *mask,
+                        struct dpe_error *err)
+{
+    int why[2];
+    int code = 0;
+    if (pipe(why) != 0) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no pipe to %s: %s", argv[0], strerror(errno));
+    }
+    fcntl(why[0], F_SETFD, FD_CLOEXEC);
+    fcntl(why[1], F_SETFD, FD_CLOEXEC);
+    pid_t pid = fork();
+    if (pid == 0) {
+        become(argv, silent, parent, mask, why[1]);
+    }
+    int failed = errno;
+    close(why[1]);
+    dpe_status status = DPE_OK;
+    if (pid < 0) {
+        status =
+            dpe_fail(err, DPE_NO_MEMORY, "%s cannot be started: %s", argv[0], strerror(failed));
+    } else if (read(why[0], &code, sizeof code) == (ssize_t)sizeof code) {
+        waitpid(pid, NULL, 0);
+        status = dpe_fail(err, DPE_NO_INPUT, "%s cannot be started: %s", argv[0], strerror(code));
+    }
+    close(why[0]);
+    running = status == DPE_OK ? pid : 0;
+    return status;
 }
 
 /* Wait without reaping: while the id may still be signalled it must not become another process's.
@@ -205,15 +260,12 @@ dpe_status tools_run(const char *folder, const struct words *words, bool silent,
                           name);
         goto done;
     }
-    pid_t pid = fork();
-    if (pid == 0) {
-        become(argv, silent, parent, &before);
-    }
-    running = pid > 0 ? pid : 0;
+    status = start(argv, silent, parent, &before, err);
+    pid_t pid = running;
     sigprocmask(SIG_SETMASK, &before, NULL);
-    status = pid > 0
-                 ? await(pid, name, code, err)
-                 : dpe_fail(err, DPE_NO_MEMORY, "%s cannot be started: %s", path, strerror(errno));
+    if (status == DPE_OK) {
+        status = await(pid, name, code, err);
+    }
 done:
     free(path);
     return status;

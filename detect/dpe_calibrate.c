@@ -447,6 +447,38 @@ static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *
     return status;
 }
 
+/* Whether a table or its journal is there. */
+static bool has_begun(const struct arguments *args, const char *name, const char *journal_name)
+{
+    char *table = tools_path(args->job.output, name);
+    char *journal = tools_path(args->job.output, journal_name);
+    bool has = table != NULL && journal != NULL &&
+               (access(table, F_OK) == 0 || access(journal, F_OK) == 0);
+    free(table);
+    free(journal);
+    return has;
+}
+
+/* The forms are written anew each time, so files of their names must be ours. */
+static dpe_status spare_strangers(const struct arguments *args, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < FORMS && status == DPE_OK; i++) {
+        char *path = tools_path(args->job.output, forms[i].name);
+        if (path == NULL) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+        } else if (access(path, F_OK) == 0) {
+            status =
+                dpe_fail(err, DPE_CANNOT_CREATE,
+                         "%s: exists and is of no calibration that was begun here; choose another "
+                         "folder, or --force",
+                         path);
+        }
+        free(path);
+    }
+    return status;
+}
+
 /* Make DIR. It must not be the model's own folder: config.json would be lost there. */
 static dpe_status make_folder(const struct arguments *args, bool *made, struct dpe_error *err)
 {
@@ -466,18 +498,10 @@ static dpe_status make_folder(const struct arguments *args, bool *made, struct d
                         "%s is the model's folder: its config.json would be replaced; give another",
                         args->job.output);
     }
+    if (!*made && !args->job.tool.force && !has_begun(args, "detect.h5", "detect.h5.journal")) {
+        return spare_strangers(args, err);
+    }
     return DPE_OK;
-}
-
-static bool has_profile(const struct arguments *args)
-{
-    char *table = tools_path(args->job.output, "norms.h5");
-    char *journal = tools_path(args->job.output, "norms.h5.journal");
-    bool has = table != NULL && journal != NULL &&
-               (access(table, F_OK) == 0 || access(journal, F_OK) == 0);
-    free(table);
-    free(journal);
-    return has;
 }
 
 static dpe_status work(struct batch *batch, struct dpe_error *err)
@@ -495,7 +519,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
     if (status != DPE_OK || args->job.dry_run) {
         return status == DPE_OK ? try_tools(batch, false, err) : status;
     }
-    if (!has_profile(args)) {
+    if (!has_begun(args, "norms.h5", "norms.h5.journal")) {
         status = try_tools(batch, true, err);
     }
     bool made = false;

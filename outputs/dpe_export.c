@@ -64,13 +64,24 @@ static double parse_k(struct argp_state *state, const char *option, const char *
     return share ? -value : value;
 }
 
+static void take_k(struct argp_state *state, const char *option, const char *text, bool last,
+                   struct export_arguments *args)
+{
+    if (args->has_k && args->last != last) {
+        argp_error(state, "--top-k and --last-k exclude each other");
+    }
+    args->k = parse_k(state, option, text);
+    args->has_k = true;
+    args->last = last;
+}
+
 static error_t parse_values(int key, char *arg, struct argp_state *state,
                             struct export_arguments *args)
 {
     switch (key) {
     case KEY_RANK:
         if (!dpe_parse_int(arg, 1, 1000, &args->rank)) {
-            argp_error(state, "--rank: expected a number from 1, found '%s'", arg);
+            argp_error(state, "--rank: expected a number from 1 to 1000, found '%s'", arg);
         }
         return 0;
     case KEY_LENGTH:
@@ -79,13 +90,10 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
         }
         return 0;
     case KEY_TOP_K:
-        args->k = parse_k(state, "--top-k", arg);
-        args->has_k = true;
+        take_k(state, "--top-k", arg, false, args);
         return 0;
     case KEY_LAST_K:
-        args->k = parse_k(state, "--last-k", arg);
-        args->has_k = true;
-        args->last = true;
+        take_k(state, "--last-k", arg, true, args);
         return 0;
     case KEY_FORMAT:
         if (export_format_of(arg) == FORMAT_UNKNOWN) {

@@ -17,7 +17,13 @@ enum option_key {
 int64_t dpe_job_number(struct argp_state *state, const char *option, const char *text, int64_t low)
 {
     int64_t value = 0;
-    if (!dpe_parse_int(text, low, INT64_C(1) << 40, &value)) {
+    const int64_t most = INT64_C(1) << 40;
+    if (!dpe_parse_int(text, low, most, &value)) {
+        /* Digits alone, and more of them than `most` has. */
+        if (*text != '\0' && strspn(text, "0123456789") == strlen(text) && strlen(text) > 12) {
+            argp_error(state, "%s: expected at most %lld, found '%s'", option, (long long)most,
+                       text);
+        }
         argp_error(state, "%s: expected a whole number from %lld on, found '%s'", option,
                    (long long)low, text);
     }
