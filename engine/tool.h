@@ -51,7 +51,8 @@ dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, 
 dpe_status dpe_tool_check_words(const char *output, int argc, char *const *argv,
                                 struct dpe_error *err);
 /** Last call of main: flushes stdout (a failure is DPE_IO, a reader that went away is not an
- * error), prints the error if status is not DPE_OK, returns the exit code. */
+ * error), prints the error if status is not DPE_OK, returns the exit code: 0 on ranks above 0,
+ * which share rank 0's status and leave it to say how the job ended. */
 int dpe_tool_end(dpe_status status, const struct dpe_error *err);
 
 /** "12", "8K", "1.5G" → bytes; "90", "30m", "2h", "1d" → seconds. False when it is neither. */

@@ -56,7 +56,7 @@ static void beat(void *user)
     }
 }
 
-/* Make the rows of a group and report each, or why there are none. */
+/* Make the rows of a group and report each. */
 static dpe_status make_group(struct server *server, struct dpe_error *err)
 {
     struct dpe_loop *loop = server->loop;
@@ -74,26 +74,31 @@ static dpe_status make_group(struct server *server, struct dpe_error *err)
         }
         dpe_text_free(&bytes);
     }
+    for (int64_t i = 0; i < group->n; i++) {
+        dpe_row_free(&group->rows[i]);
+    }
+    group->n = 0;
     return status;
 }
 
-static void serve_group(struct server *server, const struct dpe_text *list)
+/* Make the rows of a list, as many at a time as this rank's memory holds, or say why there are
+ * none. */
+static void serve_list(struct server *server, const struct dpe_text *list)
 {
-    struct dpe_group *group = &server->group;
     struct dpe_error err = {0};
-    int64_t at = 0;
-    group->n = 0;
-    for (size_t i = 0; i + sizeof at <= list->n; i += sizeof at) {
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i + sizeof(int64_t) <= list->n && status == DPE_OK; i += sizeof(int64_t)) {
+        int64_t at = 0;
         memcpy(&at, list->bytes + i, sizeof at);
-        dpe_group_add(group, server->loop, at);
+        dpe_group_add(&server->group, server->loop, at);
+        bool last = i + 2 * sizeof at > list->n;
+        if (last || server->group.n == server->group.capacity) {
+            status = make_group(server, &err);
+        }
     }
-    dpe_status status = make_group(server, &err);
     if (status != DPE_OK) {
         const struct dpe_message answer = {.kind = DPE_MESSAGE_FAILED, .status = (int)status};
         tell(server, &answer, err.text, strlen(err.text));
-    }
-    for (int64_t i = 0; i < group->n; i++) {
-        dpe_row_free(&group->rows[i]);
     }
 }
 
@@ -110,12 +115,11 @@ static void serve(struct dpe_loop *loop)
     }
     loop->job->beat = beat;
     loop->job->beat_user = &server;
-    tell(&server, &(struct dpe_message){.kind = DPE_MESSAGE_READY}, NULL, 0);
     double heard = dpe_clock();
     while (message.kind != DPE_MESSAGE_DONE) {
         if (dpe_ranks_receive(ranks, &from, &message, &text)) {
             if (message.kind == DPE_MESSAGE_ITEM) {
-                serve_group(&server, &text);
+                serve_list(&server, &text);
             }
             heard = dpe_clock();
             continue;
@@ -340,9 +344,6 @@ static bool hear_others(struct desk *desk, struct dpe_text *text)
     desk->seats[from].heard = dpe_clock();
     dpe_signals_ask((enum dpe_stop_request)message.asked);
     switch (message.kind) {
-    case DPE_MESSAGE_READY:
-        desk->seats[from].free = true;
-        break;
     case DPE_MESSAGE_ROW:
         status = dpe_row_decode((const unsigned char *)text->bytes, text->n, &row, &err);
         if (status == DPE_OK) {
@@ -499,7 +500,7 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
         dpe_ranks_abort(ranks, DPE_NO_MEMORY);
     }
     for (int r = 0; r < ranks->size; r++) {
-        desk.seats[r] = (struct seat){.plan = -1, .free = r == 0};
+        desk.seats[r] = (struct seat){.plan = -1, .free = true};
     }
     loop->job->beat = maker_beat;
     loop->job->beat_user = &desk.maker;

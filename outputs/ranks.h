@@ -57,7 +57,6 @@ dpe_status dpe_ranks_share(struct dpe_ranks *ranks, struct dpe_text *bytes, stru
 /** A message about rows. */
 struct dpe_message {
     enum dpe_message_kind {
-        DPE_MESSAGE_READY,  /**< to rank 0: give me items */
         DPE_MESSAGE_BEAT,   /**< still there */
         DPE_MESSAGE_ROW,    /**< to rank 0: the row of `item` (text: its bytes) */
         DPE_MESSAGE_FAILED, /**< to rank 0: what is left of the items failed (status, text: why) */
