@@ -254,7 +254,7 @@ dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
 /* ----------------------------------------------------------------------------------------- result
  */
 
-static void warn_uninformative(const struct dpe_detect_ranking *ranking, enum dpe_detect_rule rule)
+static void warn_uninformative(const struct dpe_detect_ranking *ranking)
 {
     char groups[256] = "";
     int n = 0;
@@ -272,9 +272,8 @@ static void warn_uninformative(const struct dpe_detect_ranking *ranking, enum dp
     }
     if (n > 0) {
         dpe_log_warning("%s %s: the lengths do not differ beyond noise, the first rank says "
-                        "nothing there (more --samples may help%s)",
-                        n > 1 ? "groups" : "group", groups,
-                        rule == DPE_DETECT_PAPER ? ", --select guarded leaves them alone" : "");
+                        "nothing there (more --samples may help)",
+                        n > 1 ? "groups" : "group", groups);
     }
 }
 
@@ -394,7 +393,7 @@ dpe_status detect_print(const struct detect_inputs *inputs, const struct dpe_det
     if (status == DPE_OK) {
         fwrite(text.bytes, 1, text.n, stdout);
         printf("\ntable: %s\n", inputs->args->job.output);
-        warn_uninformative(&deciding->ranking, report->rule);
+        warn_uninformative(&deciding->ranking);
     }
     dpe_text_free(&text);
     return status;

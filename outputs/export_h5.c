@@ -48,122 +48,104 @@ static dpe_status put_axes(struct dpe_h5 *file, const struct dpe_table_values *v
     return status;
 }
 
-static dpe_status put_columns(struct dpe_h5 *file, const struct dpe_table_values *values,
+/* A dataset of a table and where it lies in the values. */
+struct entry {
+    const char *path, *long_name, *units;
+    enum dpe_column_type type;
+    const void *data;
+};
+
+static dpe_status put_scalars(struct dpe_h5 *file, const struct dpe_table_values *v,
                               struct dpe_error *err)
 {
-    int64_t effective[1 << 10];
-    for (int64_t g = 0; g < values->n_groups && g < 1 << 10; g++) {
-        effective[g] = (int64_t)values->effective_length[g];
-    }
-    const struct dpe_column columns[] = {
-        {"/table/scale_factor",
-         DPE_COL_F64,
-         1,
-         {values->n_groups},
-         {"/group"},
-         values->scale_factor,
-         "scale of the group's far positions",
-         "1",
-         NULL,
-         false},
-        {"/table/effective_length",
-         DPE_COL_I64,
-         1,
-         {values->n_groups},
-         {"/group"},
-         effective,
-         "effective length of the group, -1 = none found",
-         "tokens",
-         NULL,
-         false},
-        {"/table/group_edge",
-         DPE_COL_I32,
-         1,
-         {values->n_groups + 1},
-         {"/edge"},
-         values->group_edge,
-         "group g holds pairs edge[g] to edge[g+1] - 1",
-         "1",
-         NULL,
-         false},
-        {"/table/inv_freq",
-         DPE_COL_F64,
-         1,
-         {values->n_pairs},
-         {"/pair"},
-         values->inv_freq,
-         "rotation frequency",
-         "radians/token",
-         NULL,
-         false},
-        {"/table/mask",
-         DPE_COL_U8,
-         3,
-         {values->n_layers, values->n_heads, values->n_pairs},
-         {"/layer", "/head", "/pair"},
-         values->mask,
-         "whether a pair is a key pair of its head",
-         "1",
-         "no yes",
-         false},
-        {"/table/local_window",
-         DPE_COL_I64,
-         0,
-         {0},
-         {NULL},
-         &values->window,
-         "keys nearer than this keep their distance",
-         "tokens",
-         NULL,
-         false},
-        {"/table/trained_length",
-         DPE_COL_I64,
-         0,
-         {0},
-         {NULL},
-         &values->trained_length,
-         "trained length",
-         "tokens",
-         NULL,
-         false},
-        {"/table/evaluated_length",
-         DPE_COL_I64,
-         0,
-         {0},
-         {NULL},
-         &values->length,
-         "length that the table is for",
-         "tokens",
-         NULL,
-         false},
-        {"/table/top_k",
-         DPE_COL_I64,
-         0,
-         {0},
-         {NULL},
-         &values->top_k,
-         "key pairs of each head",
-         "1",
-         NULL,
-         false},
-        {"/table/attention_scaling",
-         DPE_COL_F64,
-         0,
-         {0},
-         {NULL},
-         &values->attention_scaling,
-         "factor on queries and on keys; logits carry its square",
-         "1",
-         NULL,
-         false},
+    const struct entry entries[] = {
+        {"/table/local_window", "keys nearer than this keep their distance", "tokens", DPE_COL_I64,
+         &v->window},
+        {"/table/trained_length", "trained length", "tokens", DPE_COL_I64, &v->trained_length},
+        {"/table/evaluated_length", "length that the table is for", "tokens", DPE_COL_I64,
+         &v->length},
+        {"/table/top_k", "key pairs of each head", "1", DPE_COL_I64, &v->top_k},
+        {"/table/attention_scaling", "factor on queries and on keys; logits carry its square", "1",
+         DPE_COL_F64, &v->attention_scaling},
     };
-    if (values->n_groups > 1 << 10) {
-        return dpe_fail(err, DPE_INTERNAL, "%lld groups", (long long)values->n_groups);
-    }
     dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof columns / sizeof columns[0] && status == DPE_OK; i++) {
-        status = dpe_h5_put(file, &columns[i], err);
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0] && status == DPE_OK; i++) {
+        const struct dpe_column column = {.path = entries[i].path,
+                                          .type = entries[i].type,
+                                          .data = entries[i].data,
+                                          .long_name = entries[i].long_name,
+                                          .units = entries[i].units};
+        status = dpe_h5_put(file, &column, err);
     }
+    return status;
+}
+
+static dpe_status put_lists(struct dpe_h5 *file, const struct dpe_table_values *v,
+                            const int64_t *effective, struct dpe_error *err)
+{
+    const struct {
+        struct entry entry;
+        const char *scale;
+        int64_t n;
+    } lists[] = {
+        {{"/table/scale_factor", "scale of the group's far positions", "1", DPE_COL_F64,
+          v->scale_factor},
+         "/group",
+         v->n_groups},
+        {{"/table/effective_length", "effective length of the group, -1 = none found", "tokens",
+          DPE_COL_I64, effective},
+         "/group",
+         v->n_groups},
+        {{"/table/group_edge", "group g holds pairs edge[g] to edge[g+1] - 1", "1", DPE_COL_I32,
+          v->group_edge},
+         "/edge",
+         v->n_groups + 1},
+        {{"/table/inv_freq", "rotation frequency", "radians/token", DPE_COL_F64, v->inv_freq},
+         "/pair",
+         v->n_pairs},
+    };
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0] && status == DPE_OK; i++) {
+        const struct dpe_column column = {.path = lists[i].entry.path,
+                                          .type = lists[i].entry.type,
+                                          .rank = 1,
+                                          .dims = {lists[i].n},
+                                          .scales = {lists[i].scale},
+                                          .data = lists[i].entry.data,
+                                          .long_name = lists[i].entry.long_name,
+                                          .units = lists[i].entry.units};
+        status = dpe_h5_put(file, &column, err);
+    }
+    return status;
+}
+
+static dpe_status put_columns(struct dpe_h5 *file, const struct dpe_table_values *v,
+                              struct dpe_error *err)
+{
+    int64_t *effective = dpe_alloc((size_t)v->n_groups, sizeof *effective);
+    if (effective == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the groups");
+    }
+    for (int64_t g = 0; g < v->n_groups; g++) {
+        effective[g] = (int64_t)v->effective_length[g];
+    }
+    const struct dpe_column mask = {.path = "/table/mask",
+                                    .type = DPE_COL_U8,
+                                    .rank = 3,
+                                    .dims = {v->n_layers, v->n_heads, v->n_pairs},
+                                    .scales = {"/layer", "/head", "/pair"},
+                                    .data = v->mask,
+                                    .long_name = "whether a pair is a key pair of its head",
+                                    .units = "1",
+                                    .flag_meanings = "no yes"};
+    dpe_status status = put_lists(file, v, effective, err);
+    if (status == DPE_OK) {
+        status = dpe_h5_put(file, &mask, err);
+    }
+    if (status == DPE_OK) {
+        status = put_scalars(file, v, err);
+    }
+    free(effective);
     return status;
 }
 
