@@ -12,19 +12,7 @@
 #include "plan_cases.h"
 
 #include "flash_case.h"
-
-static struct dpe_config config_of(const struct flash_shape *s)
-{
-    return (struct dpe_config){
-        .model_type = "llama",
-        .n_layers = 1,
-        .n_heads = s->n_heads,
-        .n_kv_heads = s->n_kv_heads,
-        .head_dim = s->head_dim,
-        .max_position = 64,
-        .rope = {.type = DPE_ROPE_DEFAULT, .theta = 10000.0},
-    };
-}
+#include "flash_properties.h"
 
 static void launch(struct flash_case *c)
 {
@@ -37,7 +25,7 @@ static void run_case(const struct flash_shape *shape, int plan_case, int64_t win
 {
     char what[256];
     struct dpe_plan plan;
-    const struct dpe_config config = config_of(shape);
+    const struct dpe_config config = flash_config(shape);
     plan_case_make(plan_case, window, &config, &plan);
     snprintf(what, sizeof what, "%s, window %d, head_dim %d, %s, heads %d/%d, rows %d + %d",
              plan_cases[plan_case], (int)window, (int)shape->head_dim,
@@ -156,7 +144,7 @@ static const struct flash_shape usual = {.dtype = DPE_BF16,
 static struct flash_case usual_case(int plan_case, int64_t window)
 {
     struct dpe_plan plan;
-    const struct dpe_config config = config_of(&usual);
+    const struct dpe_config config = flash_config(&usual);
     plan_case_make(plan_case, window, &config, &plan);
     return flash_case_make(&usual, plan, dpe_attention_mma_shape(usual.head_dim));
 }
@@ -165,46 +153,14 @@ static void same_bits_in_any_order(void **state)
 {
     (void)state;
     struct flash_case c = usual_case(1, 50);
-    size_t n = (size_t)(usual.rows * usual.n_heads * usual.head_dim);
-    uint16_t *first = flash_memory((int64_t)n, sizeof *first);
-    for (uint64_t seed = 0; seed < 4; seed++) {
-        emulate_set_seed(seed);
-        memset(c.out, 0xff, (n + 2 * FLASH_GUARD) * sizeof *c.out);
-        launch(&c);
-        flash_case_check(&c, "any order");
-        if (seed == 0) {
-            memcpy(first, c.out + FLASH_GUARD, n * sizeof *first);
-        }
-        assert_memory_equal(first, c.out + FLASH_GUARD, n * sizeof *first);
-    }
-    free(first);
-    flash_case_free(&c);
+    flash_same_bits(&c, launch);
 }
 
-/* A query that is no number spoils its own row and no other; the log-sum-exp may be left out. */
 static void a_nan_stays_in_its_row(void **state)
 {
     (void)state;
-    enum { ROW = 33 };
     struct flash_case c = usual_case(7, 50);
-    int64_t d = usual.head_dim;
-    for (int i = 0; i < c.q_copies.n; i++) {
-        c.q_turned[i][ROW * d + 5] = FLASH_POISON; /* head 0 */
-    }
-    launch(&c);
-    flash_case_read(&c);
-    for (int64_t j = 0; j < d; j++) {
-        int64_t at = ROW * usual.n_heads * d + j;
-        assert_true(isnan(c.got[at]));
-        c.got[at] = (float)c.want[at];
-    }
-    assert_true(isnan(c.lse[FLASH_GUARD + ROW * usual.n_heads]));
-    assert_int_equal(near_oracle("beside a NaN", c.got, c.plain, c.want,
-                                 (size_t)(usual.rows * usual.n_heads * d)),
-                     0);
-    c.call.lse = NULL;
-    launch(&c);
-    flash_case_free(&c);
+    flash_nan_stays(&c, launch);
 }
 
 /* Bands one by one, put together by their log-sum-exp. */
@@ -268,7 +224,7 @@ static void parts_combine(void **state)
         };
         struct dpe_plan plan;
         struct dpe_error err = {0};
-        const struct dpe_config config = config_of(&shape);
+        const struct dpe_config config = flash_config(&shape);
         struct dpe_tile_shape tile = dpe_attention_mma_shape(shape.head_dim);
         plan_case_make(i == 4 ? 11 : i, 50, &config, &plan);
         struct flash_case c = flash_case_make(&shape, plan, tile);

@@ -28,19 +28,6 @@ static const char *const specs[] = {
 enum { N_DEVICES = 2, N_SPECS = sizeof specs / sizeof specs[0], VOCAB = 64 };
 enum { BRANCHES = 6, ROOM = 13, STEPS = 5 };
 
-static void mask_some(struct dpe_plan *plan)
-{
-    size_t n = (size_t)(plan->n_layers * plan->n_heads * plan->n_pairs);
-    plan->mask = dpe_alloc(n, 1);
-    assert_non_null(plan->mask);
-    for (size_t i = 0; i < n; i++) {
-        plan->mask[i] = (i * 2654435761U >> 9) % 3 != 0;
-    }
-    for (int b = 1; b < plan->n_bands; b++) {
-        plan->bands[b].per_head = true;
-    }
-}
-
 static struct dpe_session *open_session(const struct tiny *tiny, const char *device,
                                         const char *spec, bool masked,
                                         const struct dpe_session_options *sizes)
@@ -52,7 +39,7 @@ static struct dpe_session *open_session(const struct tiny *tiny, const char *dev
     options.n_threads = 2;
     struct dpe_plan plan = tiny_plan(tiny, spec, tiny->n);
     if (masked) {
-        mask_some(&plan);
+        tiny_mask(&plan);
     }
     TINY_OK(dpe_session_create(tiny->model, &plan, &options, &session, &err), err);
     dpe_plan_free(&plan);

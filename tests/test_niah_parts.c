@@ -15,6 +15,7 @@
 #include "eval.h"
 #include "haystack.h"
 #include "template.h"
+#include "text_folder.h"
 
 static struct dpe_niah_params params_of(const char *spec)
 {
@@ -25,53 +26,6 @@ static struct dpe_niah_params params_of(const char *spec)
         fail_msg("%s", err.text);
     }
     return params;
-}
-
-static int count(const char *text, const char *word)
-{
-    int n = 0;
-    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
-        n++;
-    }
-    return n;
-}
-
-static char folder[64];
-
-static const char *file_with(const char *name, const char *text)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-    return path;
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/dpe-niah-XXXXXX");
-    return mkdtemp(folder) == NULL ? -1 : 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
-static struct dpe_corpus *corpus_with(const char *text)
-{
-    struct dpe_corpus *texts = NULL;
-    struct dpe_error err = {0};
-    if (dpe_corpus_open(file_with("tiny.txt", text), NULL, &texts, &err) != DPE_OK) {
-        fail_msg("%s", err.text);
-    }
-    return texts;
 }
 
 static void parameters(void **state)

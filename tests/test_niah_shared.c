@@ -12,29 +12,7 @@
 #include <string.h>
 
 #include "eval.h"
-
-static struct dpe_corpus *corpus;
-static struct dpe_tokenizer *tokenizer;
-
-static int open_inputs(void **state)
-{
-    (void)state;
-    struct dpe_error err = {0};
-    if (dpe_corpus_open(DPE_SOURCE_DIR "/data/sample", NULL, &corpus, &err) != DPE_OK ||
-        dpe_tokenizer_open(DPE_SOURCE_DIR "/data/reference", &tokenizer, &err) != DPE_OK) {
-        print_error("%s\n", err.text);
-        return -1;
-    }
-    return 0;
-}
-
-static int close_inputs(void **state)
-{
-    (void)state;
-    dpe_corpus_close(corpus);
-    dpe_tokenizer_close(tokenizer);
-    return 0;
-}
+#include "sample_inputs.h"
 
 static struct dpe_niah *opened(const char *spec, int64_t length)
 {

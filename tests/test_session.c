@@ -60,19 +60,6 @@ static void same_to_rounding(const char *what, const float *got, const float *wa
     assert_int_equal(near_f32(what, got, wanted, VOCAB, 2e-5), 0);
 }
 
-static void mask_some(struct dpe_plan *plan)
-{
-    size_t n = (size_t)(plan->n_layers * plan->n_heads * plan->n_pairs);
-    plan->mask = dpe_alloc(n, 1);
-    assert_non_null(plan->mask);
-    for (size_t i = 0; i < n; i++) {
-        plan->mask[i] = (i * 2654435761U >> 9) % 3 != 0;
-    }
-    for (int b = 1; b < plan->n_bands; b++) {
-        plan->bands[b].per_head = true;
-    }
-}
-
 static struct dpe_session *open_session(const struct tiny *tiny, const char *device,
                                         const char *spec, bool masked, int n_threads, int64_t chunk)
 {
@@ -82,7 +69,7 @@ static struct dpe_session *open_session(const struct tiny *tiny, const char *dev
         .device = device, .n_threads = n_threads, .capacity = tiny->n, .prefill_chunk = chunk};
     struct dpe_plan plan = tiny_plan(tiny, spec, tiny->n);
     if (masked) {
-        mask_some(&plan);
+        tiny_mask(&plan);
     }
     TINY_OK(dpe_session_create(tiny->model, &plan, &options, &session, &err), err);
     dpe_plan_free(&plan);
@@ -181,7 +168,7 @@ static void set_plan_is_a_new_session(void **state)
             float changed[VOCAB];
             struct dpe_plan plan = tiny_plan(&tiny, specs[i / 2], tiny.n);
             if (i % 2 == 1) {
-                mask_some(&plan);
+                tiny_mask(&plan);
             }
             feed(session, &tiny, 11, NULL);
             TINY_OK(dpe_session_set_plan(session, &plan, &err), err);

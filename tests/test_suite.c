@@ -10,31 +10,10 @@
 #include <string.h>
 
 #include "eval.h"
+#include "sample_inputs.h"
 
-static struct dpe_tokenizer *tokenizer;
-static struct dpe_corpus *corpus;
 static const int64_t lengths[] = {160, 256};
 static const double depths[] = {0.0, 0.5, 1.0};
-
-static int open_inputs(void **state)
-{
-    (void)state;
-    struct dpe_error err = {0};
-    if (dpe_tokenizer_open(DPE_SOURCE_DIR "/data/reference", &tokenizer, &err) != DPE_OK ||
-        dpe_corpus_open(DPE_SOURCE_DIR "/data/sample", NULL, &corpus, &err) != DPE_OK) {
-        print_error("%s\n", err.text);
-        return -1;
-    }
-    return 0;
-}
-
-static int close_inputs(void **state)
-{
-    (void)state;
-    dpe_corpus_close(corpus);
-    dpe_tokenizer_close(tokenizer);
-    return 0;
-}
 
 static struct dpe_suite_options usual(void)
 {

@@ -112,4 +112,18 @@ static inline struct dpe_session *tiny_session(const struct tiny *tiny, const ch
     return session;
 }
 
+/** A mask that differs from head to head, for every band but the first. */
+static inline void tiny_mask(struct dpe_plan *plan)
+{
+    size_t n = (size_t)(plan->n_layers * plan->n_heads * plan->n_pairs);
+    plan->mask = dpe_alloc(n, 1);
+    assert_non_null(plan->mask);
+    for (size_t i = 0; i < n; i++) {
+        plan->mask[i] = (i * 2654435761U >> 9) % 3 != 0;
+    }
+    for (int b = 1; b < plan->n_bands; b++) {
+        plan->bands[b].per_head = true;
+    }
+}
+
 #endif

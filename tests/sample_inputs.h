@@ -1,0 +1,34 @@
+/**
+ * @file sample_inputs.h
+ * The sample corpus and the reference model's tokenizer, opened once for a group of tests:
+ * cmocka_run_group_tests(tests, open_inputs, close_inputs). Include after cmocka.h.
+ */
+#ifndef DPE_SAMPLE_INPUTS_H
+#define DPE_SAMPLE_INPUTS_H
+
+#include "data.h"
+
+static struct dpe_corpus *corpus;
+static struct dpe_tokenizer *tokenizer;
+
+static inline int open_inputs(void **state)
+{
+    (void)state;
+    struct dpe_error err = {0};
+    if (dpe_corpus_open(DPE_SOURCE_DIR "/data/sample", NULL, &corpus, &err) != DPE_OK ||
+        dpe_tokenizer_open(DPE_SOURCE_DIR "/data/reference", &tokenizer, &err) != DPE_OK) {
+        print_error("%s\n", err.text);
+        return -1;
+    }
+    return 0;
+}
+
+static inline int close_inputs(void **state)
+{
+    (void)state;
+    dpe_corpus_close(corpus);
+    dpe_tokenizer_close(tokenizer);
+    return 0;
+}
+
+#endif
