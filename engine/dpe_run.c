@@ -111,6 +111,14 @@ static error_t parse_values(int key, char *arg, struct argp_state *state, struct
     }
 }
 
+static void choose_mode(struct argp_state *state, struct arguments *args, enum mode mode)
+{
+    if (args->mode != MODE_GENERATE && args->mode != mode) {
+        argp_error(state, "--tokenize, --nll, --info and --show-plan exclude each other");
+    }
+    args->mode = mode;
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct arguments *args = state->input;
@@ -134,17 +142,17 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->table = arg;
         return 0;
     case KEY_TOKENIZE:
-        args->mode = MODE_TOKENIZE;
+        choose_mode(state, args, MODE_TOKENIZE);
         return 0;
     case KEY_NLL:
-        args->mode = MODE_NLL;
+        choose_mode(state, args, MODE_NLL);
         args->nll_file = arg;
         return 0;
     case KEY_INFO:
-        args->mode = MODE_INFO;
+        choose_mode(state, args, MODE_INFO);
         return 0;
     case KEY_SHOW_PLAN:
-        args->mode = MODE_SHOW_PLAN;
+        choose_mode(state, args, MODE_SHOW_PLAN);
         return 0;
     case KEY_RAW:
         args->raw = true;
@@ -389,11 +397,18 @@ static dpe_status nll(const struct run *run, struct dpe_error *err)
     struct dpe_tokens tokens = {0};
     struct dpe_session *session = NULL;
     dpe_status status = encode(run, NULL, run->args->nll_file, &tokens, err);
+    const struct dpe_config *config = dpe_model_config(run->model);
     if (status == DPE_OK && (context < 4 || (int64_t)tokens.n < context)) {
-        status = dpe_fail(err, context < 4 ? DPE_USAGE : DPE_BAD_DATA,
-                          "%s: %zu tokens, expected at least one window of %lld (4 or more); use a "
-                          "longer text or a smaller --context",
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: %zu tokens, expected at least one window of %lld; use a longer text "
+                          "or a smaller --context (4 or more)",
                           run->args->nll_file, tokens.n, (long long)context);
+    } else if (status == DPE_OK && config->bos_id >= config->vocab && !run->args->raw) {
+        status =
+            dpe_fail(err, DPE_BAD_DATA,
+                     "%s/config.json: bos_token_id: expected an id below vocab_size %lld, found "
+                     "%lld; --raw does without",
+                     run->args->model, (long long)config->vocab, (long long)config->bos_id);
     }
     if (status == DPE_OK) {
         status = make_session(run, context, &session, err);
@@ -421,8 +436,14 @@ static void check_usage(const struct arguments *args, const struct argp *argp, c
         missing = "--model DIR is missing";
     } else if (needs_prompt && args->prompt == NULL && args->prompt_file == NULL) {
         missing = "nothing to do: give --prompt, --prompt-file, --nll, --info or --show-plan";
-    } else if (needs_prompt && args->prompt != NULL && args->prompt_file != NULL) {
+    } else if (args->prompt != NULL && args->prompt_file != NULL) {
         missing = "--prompt and --prompt-file exclude each other";
+    } else if (!needs_prompt && (args->prompt != NULL || args->prompt_file != NULL)) {
+        missing = "a prompt is for generating and --tokenize";
+    } else if (args->table != NULL && args->method != NULL) {
+        missing = "--table and --method exclude each other";
+    } else if (args->context > 0 && args->context < 4) {
+        missing = "--context: expected 4 or more tokens";
     }
     if (missing != NULL) {
         fprintf(stderr, "%s: error: %s\n", name, missing);
@@ -446,15 +467,16 @@ int main(int argc, char **argv)
         .children = children,
     };
     dpe_tool_start(argv[0]);
-    struct arguments args = {.method = "rope", .max_new = 64};
+    struct arguments args = {.max_new = 64};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     dpe_tool_configure(&args.tool);
     struct dpe_error err = {0};
-    if (strcmp(args.method, "help") == 0) {
+    if (args.method != NULL && strcmp(args.method, "help") == 0) {
         list_methods();
         return dpe_tool_end(DPE_OK, &err);
     }
     check_usage(&args, &argp, argv[0]);
+    args.method = args.method != NULL ? args.method : "rope";
     dpe_signals_install();
     struct run run = {0};
     dpe_status status = run_open(&run, &args, &err);

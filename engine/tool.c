@@ -2,8 +2,10 @@
 #include "tool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <locale.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -191,8 +193,27 @@ static void wait_passively(void)
     execv(path, arguments);
 }
 
+/* A file opened in the place of a closed standard stream would get what is meant for that. */
+static void open_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) {
+            _exit(DPE_IO);
+        }
+    }
+}
+
+/* Whether the reader of standard output has gone, which is no failure of ours. What the failed
+ * write said is long forgotten when the end looks at the stream. */
+static bool reader_left(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 void dpe_tool_start(const char *name)
 {
+    open_standard_streams();
     wait_passively();
     const char *slash = strrchr(name, '/');
     talk.name = slash != NULL ? slash + 1 : name;
@@ -231,8 +252,10 @@ int dpe_tool_end(dpe_status status, const struct dpe_error *err)
         return 0;
     }
     errno = 0;
-    if (fflush(stdout) != 0 && errno != EPIPE && status == DPE_OK) {
-        dpe_log_error("writing to standard output failed: %s", strerror(errno));
+    bool failed = fflush(stdout) != 0 || ferror(stdout) != 0;
+    if (failed && status == DPE_OK && errno != EPIPE && !reader_left()) {
+        dpe_log_error("writing to standard output failed%s%s", errno != 0 ? ": " : "",
+                      errno != 0 ? strerror(errno) : "");
         return DPE_IO;
     }
     if (status != DPE_OK) {

@@ -105,6 +105,29 @@ def test_reader_that_leaves(work):
     assert gone.stderr == b"", gone.stderr
 
 
+def test_full_stdout(work):
+    """What cannot be printed is told, also when the stream failed long before the end."""
+    run = os.path.join(sys.argv[1], "dpe-run")
+    for arguments in ([run, "-m", work + "/model", "-p", "hello", "-n", "8"],
+                      [run, "-m", work + "/model", "--info"], command(work, "full")):
+        with open("/dev/full", "wb") as full:
+            ran = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, check=False)
+        assert ran.returncode == 74 and b"standard output" in ran.stderr, (arguments, ran)
+
+
+def test_closed_streams(work):
+    """Without a stream of its own a tool must not print into its journal or table."""
+    for streams in ((1,), (2,), (0, 1, 2)):
+        name = "closed" + "".join(map(str, streams))
+        closes = " ".join(f"{stream}>&-" for stream in streams)
+        words = command(work, name, "--keep-journal", "--samples", "30")
+        ran = subprocess.run(["sh", "-c", f'"$@" {closes}', "sh", *words], capture_output=True,
+                             check=False)
+        assert ran.returncode == 0, (streams, ran)
+        ran = subprocess.run(command(work, name), capture_output=True, check=False)
+        assert ran.returncode == 0, (streams, ran.stderr)
+
+
 def test_terminal_goes(work):
     shown, code = on_terminal(command(work, "hup", "--samples", "4000"),
                               after=lambda pid: os.kill(pid, signal.SIGHUP))
