@@ -220,10 +220,8 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
     printf("tokens           %.4g\n", tokens);
     printf("operations       %.3g (matrix products %.3g, attention %.3g)\n", products + attention,
            products, attention);
-    char session_text[32];
-    char weights_text[32];
-    printf("memory           %s, and %s of weights mapped from disk\n",
-           dpe_format_bytes(bytes, session_text), dpe_format_bytes(weights, weights_text));
+    char memory[160];
+    printf("memory           %s\n", dpe_job_memory_text(&inputs->job, bytes, weights, memory));
     if (niah != NULL) {
         status = detect_print_savings(inputs, costs[0].prompt, costs[0].room, niah, err);
     }

@@ -440,6 +440,8 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
     struct result result = {.method = method, .length = length};
     status = dpe_session_create(model, &plan, &options, &session, err);
     if (status == DPE_OK) {
+        int64_t told = 0;
+        dpe_log_chunk(session, &told);
         status = measure(session, a, length, &result, err);
     }
     if (status == DPE_OK) {

@@ -227,6 +227,8 @@ static dpe_status make_session(const struct run *run, int64_t capacity,
     status = dpe_session_create(run->model, &plan, &options, session, err);
     dpe_plan_free(&plan);
     if (status == DPE_OK) {
+        int64_t told = 0;
+        dpe_log_chunk(*session, &told);
         dpe_session_set_poll(*session, dpe_signals_poll, NULL);
     }
     return status;

@@ -421,7 +421,8 @@ struct dpe_session_options {
     int64_t positions;     /**< most tokens of one sequence, ≤ capacity; 0 = capacity. Less only
                                 makes sense with branches: tables and workspace are as long */
     int64_t branches;      /**< most branches, ≤ DPE_MAX_BRANCHES; 0 = 1 */
-    int64_t prefill_chunk; /**< rows of a chunk, on a fixed grid from position 0; 0 = default */
+    int64_t prefill_chunk; /**< rows of a chunk, on a fixed grid from position 0; 0 = default, on
+                                a device with too little memory for that halved until it fits */
     uint64_t max_memory;   /**< bytes the session may use; 0 = what is free on this machine */
     const struct dpe_peers *peers; /**< who holds the rest of the model, borrowed for the session's
                                         life; NULL: all of it is here. An estimate looks at index
@@ -480,6 +481,9 @@ int64_t dpe_session_length(const struct dpe_session *session);
  *  bit when the cuts are at multiples of this chunk. So to reuse a prefix bit for bit, cut the
  * cache to the multiple at or below the end of what is common and feed from there. */
 int64_t dpe_session_chunk(const struct dpe_session *session);
+/** The chunk there would be on a device with more memory; dpe_session_chunk where none is missing.
+ */
+int64_t dpe_session_full_chunk(const struct dpe_session *session);
 /** How many leading ones of these tokens the cache holds at its beginning (of branches, their
  * common prefix): what a cut to at most that many tokens keeps for a prompt that begins like an
  * earlier one. */

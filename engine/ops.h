@@ -129,6 +129,9 @@ struct dpe_store {
 struct dpe_ops {
     const char *name;
     int64_t default_chunk; /**< rows of a prefill chunk */
+    /** Where memory is short, a chunk that nobody asked for is halved down to this; 0: it is not.
+     */
+    int64_t smallest_chunk;
 
     /** Bytes of an element of the cache and of all activations but the residual stream x, which is
      *  float everywhere. */

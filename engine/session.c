@@ -2,6 +2,7 @@
 #include "session_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,22 +153,85 @@ static struct dpe_session_bytes count_bytes(const struct dpe_config *c, const st
     return b;
 }
 
-/* DPE_NO_MEMORY when the session does not fit. */
-static dpe_status check_fits(const struct dpe_session_bytes *bytes, const struct dpe_ops *ops,
+/* Nobody asked for the chunk, and no peers have to have the same. */
+static bool may_halve(const struct dpe_session_options *options)
+{
+    return options->prefill_chunk == 0 && (options->peers == NULL || options->peers->size == 1);
+}
+
+/* The next smaller chunk, a power of two times smaller than the default: the grid of a halved chunk
+ * does not depend on the length. False when there is none. */
+static bool halve_chunk(const struct dpe_ops *ops, struct dpe_session_options *options)
+{
+    int64_t chunk = ops->default_chunk;
+    while (chunk >= options->prefill_chunk) {
+        chunk /= 2;
+    }
+    if (ops->smallest_chunk == 0 || chunk < ops->smallest_chunk) {
+        return false;
+    }
+    options->prefill_chunk = chunk;
+    return true;
+}
+
+static uint64_t memory_for(const struct dpe_ops *ops, const struct dpe_session_options *options)
+{
+    return options->max_memory != 0 ? options->max_memory : ops->memory_available(options);
+}
+
+/* Bytes of a session, its chunk halved while that helps to fit. */
+static struct dpe_session_bytes fit_bytes(const struct dpe_config *config,
+                                          const struct dpe_plan *plan, const struct dpe_ops *ops,
+                                          bool halves, struct dpe_session_options *options)
+{
+    struct dpe_session_bytes bytes = count_bytes(config, plan, ops, options);
+    uint64_t available = halves && ops->smallest_chunk > 0 ? memory_for(ops, options) : UINT64_MAX;
+    while (bytes.total > available && halve_chunk(ops, options)) {
+        bytes = count_bytes(config, plan, ops, options);
+    }
+    return bytes;
+}
+
+/* The longest sequence that fits, all else being equal; 0: none. */
+static int64_t fitting_length(const struct dpe_config *config, const struct dpe_plan *plan,
+                              const struct dpe_ops *ops, const struct dpe_session_options *options,
+                              uint64_t available)
+{
+    int64_t low = 0;
+    int64_t high = options->positions;
+    while (low + 1 < high) {
+        struct dpe_session_options tried = *options;
+        tried.positions = low + (high - low) / 2;
+        tried.capacity = options->capacity - (options->positions - tried.positions);
+        tried.prefill_chunk =
+            tried.positions < options->prefill_chunk ? tried.positions : options->prefill_chunk;
+        bool fits = count_bytes(config, plan, ops, &tried).total <= available;
+        low = fits ? tried.positions : low;
+        high = fits ? high : tried.positions;
+    }
+    return low;
+}
+
+/* DPE_NO_MEMORY when the session does not fit, with what would. */
+static dpe_status check_fits(const struct dpe_config *config, const struct dpe_plan *plan,
+                             const struct dpe_session_bytes *bytes, const struct dpe_ops *ops,
                              const struct dpe_session_options *options, struct dpe_error *err)
 {
     const double mib = 1024.0 * 1024.0;
-    uint64_t available =
-        options->max_memory != 0 ? options->max_memory : ops->memory_available(options);
+    uint64_t available = memory_for(ops, options);
     if (bytes->total <= available) {
         return DPE_OK;
     }
+    char fits[64];
+    int64_t length = fitting_length(config, plan, ops, options, available);
+    snprintf(fits, sizeof fits, length > 0 ? "%" PRId64 " tokens would fit" : "no length fits",
+             length);
     return dpe_fail(err, DPE_NO_MEMORY,
                     "a session of %" PRId64 " tokens in chunks of %" PRId64
                     " needs %.1f MiB, %.1f MiB are %s; a smaller length or prefill chunk needs "
-                    "less%s",
+                    "less (%s)%s",
                     options->capacity, options->prefill_chunk, (double)bytes->total / mib,
-                    (double)available / mib, options->max_memory != 0 ? "allowed" : "free",
+                    (double)available / mib, options->max_memory != 0 ? "allowed" : "free", fits,
                     options->max_memory != 0 ? ", or allow more with --max-memory" : "");
 }
 
@@ -188,7 +252,7 @@ dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dp
         return status;
     }
     const struct dpe_config slice = dpe_slice_config(config, resolved.peers->size);
-    *bytes = count_bytes(&slice, plan, ops, &resolved).total;
+    *bytes = fit_bytes(&slice, plan, ops, may_halve(options), &resolved).total;
     *weights = product(dpe_config_parameters(&slice), 1, 1, config->dtype == DPE_F32 ? 4 : 2);
     return DPE_OK;
 }
@@ -217,17 +281,9 @@ static dpe_status out_of_memory(const struct dpe_session *s, struct dpe_error *e
                     s->options.capacity, s->bytes.total);
 }
 
-static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
+static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
 {
     const struct dpe_session_bytes *b = &s->bytes;
-    struct {
-        dpe_mem *memory;
-        uint64_t bytes;
-    } buffers[] = {
-        {&s->x, b->residual},     {&s->normed, b->hidden}, {&s->q, b->heads},
-        {&s->attended, b->heads}, {&s->k, b->kv_heads},    {&s->v, b->kv_heads},
-        {&s->gate, b->mlp},       {&s->up, b->mlp},        {&s->workspace, b->workspace},
-    };
     size_t n_layers = (size_t)s->config->n_layers;
     s->cache_k = dpe_alloc_zero(n_layers, sizeof *s->cache_k);
     s->cache_v = dpe_alloc_zero(n_layers, sizeof *s->cache_v);
@@ -242,16 +298,66 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
         s->positions = s->length + s->options.branches;
         s->offsets = s->positions + s->options.branches;
     }
+    return good ? DPE_OK : out_of_memory(s, err);
+}
+
+static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
+{
+    const struct dpe_session_bytes *b = &s->bytes;
+    struct {
+        dpe_mem *memory;
+        uint64_t bytes;
+    } buffers[] = {
+        {&s->x, b->residual},     {&s->normed, b->hidden}, {&s->q, b->heads},
+        {&s->attended, b->heads}, {&s->k, b->kv_heads},    {&s->v, b->kv_heads},
+        {&s->gate, b->mlp},       {&s->up, b->mlp},        {&s->workspace, b->workspace},
+    };
+    bool good = true;
     for (size_t i = 0; good && i < sizeof buffers / sizeof buffers[0]; i++) {
         *buffers[i].memory = s->ops->allocate(s->backend, buffers[i].bytes);
         good = *buffers[i].memory != NULL;
     }
-    for (size_t layer = 0; good && layer < n_layers; layer++) {
+    for (int64_t layer = 0; good && layer < s->config->n_layers; layer++) {
         s->cache_k[layer] = s->ops->allocate(s->backend, b->cache);
         s->cache_v[layer] = s->ops->allocate(s->backend, b->cache);
         good = s->cache_k[layer] != NULL && s->cache_v[layer] != NULL;
     }
     return good ? DPE_OK : out_of_memory(s, err);
+}
+
+static void release(struct dpe_session *s)
+{
+    dpe_mem *buffers[] = {&s->x,        &s->normed, &s->q,  &s->k,        &s->v,
+                          &s->attended, &s->gate,   &s->up, &s->workspace};
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        s->ops->release(s->backend, *buffers[i]);
+        *buffers[i] = NULL;
+    }
+    for (int64_t layer = 0; s->cache_k != NULL && s->cache_v != NULL && layer < s->config->n_layers;
+         layer++) {
+        s->ops->release(s->backend, s->cache_k[layer]);
+        s->ops->release(s->backend, s->cache_v[layer]);
+        s->cache_k[layer] = s->cache_v[layer] = NULL;
+    }
+}
+
+/* Everything that lies where the backend computes. An estimate that fits may still not be there:
+ * another process took it, or it is in pieces. */
+static dpe_status allocate_device(struct dpe_session *s, struct dpe_error *err)
+{
+    dpe_status status = allocate(s, err);
+    if (status == DPE_OK) {
+        status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);
+    }
+    while (status == DPE_NO_MEMORY && s->halves && halve_chunk(s->ops, &s->options)) {
+        release(s);
+        s->bytes = count_bytes(s->config, &s->plan, s->ops, &s->options);
+        status = allocate(s, err);
+        if (status == DPE_OK) {
+            status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);
+        }
+    }
+    return status;
 }
 
 /* A session whose options are resolved, but for what is checked here. */
@@ -268,16 +374,16 @@ static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struc
     s->config = &s->slice.config;
     s->weights = &s->slice.weights;
     s->element = s->ops->element_bytes(s->config);
-    s->bytes = count_bytes(s->config, plan, s->ops, &s->options);
-    if ((status = check_fits(&s->bytes, s->ops, &s->options, err)) != DPE_OK ||
+    s->bytes = fit_bytes(s->config, plan, s->ops, s->halves, &s->options);
+    if ((status = check_fits(s->config, plan, &s->bytes, s->ops, &s->options, err)) != DPE_OK ||
         (status = s->ops->open(&s->slice, &s->options, &s->backend, err)) != DPE_OK ||
-        (status = allocate(s, err)) != DPE_OK ||
+        (status = allocate_host(s, err)) != DPE_OK ||
         (status = dpe_slice_plan(plan, peers->index, peers->size, &s->plan, err)) != DPE_OK ||
         (status = dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads,
                                     &s->rotation, err)) != DPE_OK) {
         return status;
     }
-    return s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);
+    return allocate_device(s, err);
 }
 
 dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
@@ -296,6 +402,8 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
     }
     s->model = model;
     dpe_status status = resolve_options(options, &s->options, &s->ops, err);
+    s->full_chunk = s->options.prefill_chunk;
+    s->halves = may_halve(options);
     status = status == DPE_OK ? make(s, plan, err) : status;
     status = dpe_session_agree(s, status, err);
     if (status != DPE_OK) {
@@ -315,16 +423,7 @@ void dpe_session_destroy(struct dpe_session *s)
         return;
     }
     if (s->backend != NULL) {
-        dpe_mem buffers[] = {s->x,        s->normed, s->q,  s->k,        s->v,
-                             s->attended, s->gate,   s->up, s->workspace};
-        for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
-            s->ops->release(s->backend, buffers[i]);
-        }
-        for (int64_t layer = 0;
-             s->cache_k != NULL && s->cache_v != NULL && layer < s->config->n_layers; layer++) {
-            s->ops->release(s->backend, s->cache_k[layer]);
-            s->ops->release(s->backend, s->cache_v[layer]);
-        }
+        release(s);
         s->ops->close(s->backend);
     }
     free(s->cache_k);
@@ -339,6 +438,27 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s);
 }
 
+/* The workspace of the plan, and its tables; smaller chunks need less of the former. */
+static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
+{
+    dpe_status status = DPE_NO_MEMORY;
+    do {
+        struct dpe_session_bytes bytes = count_bytes(s->config, &s->plan, s->ops, &s->options);
+        if (bytes.workspace != s->bytes.workspace) {
+            s->ops->release(s->backend, s->workspace);
+            s->workspace = s->ops->allocate(s->backend, bytes.workspace);
+        }
+        s->bytes = bytes;
+        if (s->workspace == NULL) {
+            s->bytes.workspace = 0;
+            status = out_of_memory(s, err);
+        } else {
+            status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);
+        }
+    } while (status == DPE_NO_MEMORY && s->halves && halve_chunk(s->ops, &s->options));
+    return status;
+}
+
 dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *plan,
                                 struct dpe_error *err)
 {
@@ -346,12 +466,15 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     if (status != DPE_OK) {
         return status;
     }
-    struct dpe_session_bytes bytes = count_bytes(s->config, plan, s->ops, &s->options);
     struct dpe_plan copy;
     /* What is free on the machine no longer says what fits: the session holds most of it. */
-    if (s->options.max_memory != 0 &&
-        (status = check_fits(&bytes, s->ops, &s->options, err)) != DPE_OK) {
-        return status;
+    if (s->options.max_memory != 0) {
+        struct dpe_session_options options = s->options;
+        struct dpe_session_bytes bytes = fit_bytes(s->config, plan, s->ops, s->halves, &options);
+        if ((status = check_fits(s->config, plan, &bytes, s->ops, &options, err)) != DPE_OK) {
+            return status;
+        }
+        s->options.prefill_chunk = options.prefill_chunk;
     }
     const struct dpe_peers *peers = s->options.peers;
     if ((status = dpe_slice_plan(plan, peers->index, peers->size, &copy, err)) != DPE_OK) {
@@ -363,19 +486,10 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     s->plan = copy;
     dpe_session_join(s, 0);
     s->has_plan = false;
-    if (bytes.workspace != s->bytes.workspace) {
-        s->ops->release(s->backend, s->workspace);
-        s->workspace = s->ops->allocate(s->backend, bytes.workspace);
-    }
-    s->bytes = bytes;
-    if (s->workspace == NULL) {
-        s->bytes.workspace = 0;
-        return out_of_memory(s, err);
-    }
     status =
         dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads, &s->rotation, err);
     if (status == DPE_OK) {
-        status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);
+        status = allocate_plan(s, err);
     }
     s->has_plan = status == DPE_OK;
     return status;
@@ -401,4 +515,9 @@ int64_t dpe_session_length(const struct dpe_session *session)
 int64_t dpe_session_chunk(const struct dpe_session *session)
 {
     return session->options.prefill_chunk;
+}
+
+int64_t dpe_session_full_chunk(const struct dpe_session *session)
+{
+    return session->full_chunk;
 }

@@ -38,6 +38,8 @@ struct dpe_session {
     const struct dpe_ops *ops;
     struct dpe_backend *backend;
     struct dpe_session_options options; /**< resolved: no zeros */
+    int64_t full_chunk;                 /**< before it was halved for want of memory */
+    bool halves;                        /**< nobody asked for the chunk */
     struct dpe_session_bytes bytes;
     bool has_plan;        /**< false only after a set_plan that failed half-way */
     struct dpe_plan plan; /**< of the slice */

@@ -507,6 +507,16 @@ void dpe_log_info(const char *format, ...)
     va_end(args);
 }
 
+void dpe_log_chunk(const struct dpe_session *session, int64_t *told)
+{
+    int64_t chunk = dpe_session_chunk(session);
+    if (chunk < dpe_session_full_chunk(session) && chunk != *told) {
+        dpe_log_rank("device memory is short: prefill chunks of %lld tokens instead of %lld",
+                     (long long)chunk, (long long)dpe_session_full_chunk(session));
+        *told = chunk;
+    }
+}
+
 void dpe_log_warning(const char *format, ...)
 {
     if (talk.rank > 0) {

@@ -87,6 +87,9 @@ dpe_status dpe_signals_poll(void *user, struct dpe_error *err);
 /** A line on stderr: text, or one JSON object {"time","level","message"}. Clears a live line first.
  *  info is left out when quiet. */
 void dpe_log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/** Say that a session's chunks were made smaller for want of device memory, unless *told, at first
+ *  0, is their size already. */
+void dpe_log_chunk(const struct dpe_session *session, int64_t *told);
 void dpe_log_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** A warning that only this rank of a job has. */
 void dpe_log_rank(const char *format, ...) __attribute__((format(printf, 1, 2)));

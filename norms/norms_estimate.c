@@ -75,11 +75,9 @@ dpe_status norms_dry_run(const struct profile *profile, struct dpe_error *err)
         operations += samples * (products + attention);
         printf("%s %lld", i > 0 ? "," : "", (long long)profile->lengths[i]);
     }
-    char session_text[32];
-    char weights_text[32];
+    char memory[160];
     printf(" tokens\ntokens           %.4g\noperations       %.3g\n", tokens, operations);
-    printf("memory           %s, and %s of weights mapped from disk\n",
-           dpe_format_bytes(bytes, session_text), dpe_format_bytes(weights, weights_text));
+    printf("memory           %s\n", dpe_job_memory_text(&profile->job, bytes, weights, memory));
     fflush(stdout);
     print_time(profile, weights, operations);
     return DPE_OK;

@@ -127,6 +127,25 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     return status;
 }
 
+const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint64_t weights,
+                                char text[160])
+{
+    char session_text[32];
+    char weights_text[32];
+    char free_text[32];
+    dpe_format_bytes(bytes, session_text);
+    dpe_format_bytes(weights, weights_text);
+    if (strcmp(job->device_info.kind, "cuda") != 0) {
+        snprintf(text, 160, "%s, and %s of weights mapped from disk", session_text, weights_text);
+    } else {
+        uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
+        snprintf(text, 160, "%s on the device, %s of them weights; %s are %s: %s", session_text,
+                 weights_text, dpe_format_bytes(most, free_text),
+                 job->memory != 0 ? "allowed" : "free", bytes <= most ? "fits" : "does not fit");
+    }
+    return text;
+}
+
 dpe_status dpe_job_poll(void *user, struct dpe_error *err)
 {
     struct dpe_job *job = user;
@@ -139,13 +158,18 @@ dpe_status dpe_job_poll(void *user, struct dpe_error *err)
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err)
 {
+    dpe_status status = DPE_OK;
     if (job->session != NULL) {
-        return dpe_session_set_plan(job->session, plan, err);
+        status = dpe_session_set_plan(job->session, plan, err);
+    } else {
+        const struct dpe_session_options options = dpe_job_session_options(job, capacity);
+        status = dpe_session_create(job->model, plan, &options, &job->session, err);
+        if (status == DPE_OK) {
+            dpe_session_set_poll(job->session, dpe_job_poll, job);
+        }
     }
-    const struct dpe_session_options options = dpe_job_session_options(job, capacity);
-    dpe_status status = dpe_session_create(job->model, plan, &options, &job->session, err);
     if (status == DPE_OK) {
-        dpe_session_set_poll(job->session, dpe_job_poll, job);
+        dpe_log_chunk(job->session, &job->told_chunk);
     }
     return status;
 }
@@ -224,6 +248,9 @@ static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
     }
     if (status == DPE_OK && job->device_info.driver[0] != '\0') {
         status = dpe_identity_add(info, "driver", job->device_info.driver, err);
+    }
+    if (status == DPE_OK && job->told_chunk > 0) {
+        status = dpe_identity_addf(info, err, "prefill_chunk", "%lld", (long long)job->told_chunk);
     }
     if (status == DPE_OK && job->batch > 0) {
         status = dpe_identity_addf(info, err, "batch", "%lld", (long long)job->batch);

@@ -64,6 +64,7 @@ struct dpe_job {
     uint64_t memory;             /**< bytes that its sessions may use, 0: what is free */
     struct dpe_run *run;         /**< NULL before dpe_job_start */
     struct dpe_session *session; /**< NULL until it is needed */
+    int64_t told_chunk;          /**< that was made smaller, and said so */
     int64_t batch; /**< sequences of the session that are decoded together (dpe_job_fit_batch); 0,
                       1: one */
     int64_t planned, missing;  /**< rows of the whole job, as the last list counted them */
@@ -106,6 +107,10 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
 /** Set job->batch: `wanted` sequences of `capacity` tokens, or the most that fit into memory. */
 dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                              int64_t wanted, struct dpe_error *err);
+/** What a dry run says of memory: `bytes` of a session, `weights` that are mapped or, on a device,
+ * part of them (dpe_session_estimate). Returns the buffer. */
+const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint64_t weights,
+                                char text[160]);
 /** Make the session, or set its plan; taps ask for signals. Its cache is empty afterwards. */
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err);

@@ -19,6 +19,7 @@ mkdir "$work/corpus"
 for book in "$source"/data/sample/test/90000*.txt; do
     head -c 6000 "$book" >"$work/corpus/$(basename "$book")"
 done
+model=$work/model
 export DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so"
 # As root, and with more ranks than cores, in a container.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
@@ -31,7 +32,7 @@ detect() {
     DPE_FAKE_CUDA=$1
     export DPE_FAKE_CUDA
     shift
-    $launch "$build/bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 96 \
+    $launch "$build/bin/dpe-detect" --model "$model" --corpus "$work/corpus" --length 96 \
         --task ppl --groups 2 --samples 2 --lengths 8,32 --seed 5 --threads 1 "$@" \
         >"$work/out" 2>"$work/err"
     got=$?
@@ -52,6 +53,18 @@ same() {
     h5diff --exclude-path=/run "$1" "$2" >"$work/diff" 2>&1 ||
         fail "$1 and $2 differ: $(head -5 "$work/diff")"
 }
+
+# A dry run of a large model takes nothing but says what it would take.
+sweep 0 "^memory .*on the device.*: fits" "" --device cuda --dry-run
+sweep 0 "^memory .* MiB on the device, .* of them weights; 100 MiB are free: does not fit" \
+    memory=104857600 --device cuda --dry-run
+python3 "$source/tests/cli/tiny_model.py" "$source/data/reference/tokenizer.json" "$work/huge" huge
+model=$work/huge
+for free in "139 GiB are free: fits" "100 GiB are free: does not fit"; do
+    sweep 0 "^memory .*13[1-4] GiB on the device, 131 GiB of them weights; $free" \
+        memory=$((${free%% *} << 30)),allocate=1 --device cuda --dry-run --length 512 --lengths 256 --window 128 --trained-length 512
+done
+model=$work/model
 
 sweep 0 "^table" "" --device cuda -o "$work/calm.h5"
 h5dump -d /identity/value "$work/calm.h5" | grep -q '"cuda", "f32"' || fail "the identity is not of cuda"

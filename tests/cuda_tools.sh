@@ -47,6 +47,12 @@ export DPE_FAKE_CUDA=sticky=160
 expect 75 "the device (emulated device 0) failed in" --device cuda
 export DPE_FAKE_CUDA=memory=60000000
 expect 71 "a smaller length or prefill chunk" --device cuda
+# Halved chunks are said.
+python3 "$source/tests/cli/tiny_model.py" "$source/data/reference/tokenizer.json" "$work/model"
+DPE_FAKE_CUDA= "$build/bin/dpe-run" -m "$work/model" -p "a b" -n 3000 --time-budget 1 --device cuda \
+    --max-memory 198M >"$work/out" 2>"$work/err"
+grep -q "device memory is short: prefill chunks of 1024 tokens instead of 3003" "$work/err" ||
+    { echo "FAILED: a short device says: $(cat "$work/err")"; failed=1; }
 export DPE_CUDA_MODULE="$work/nothing.so"
 expect 69 "DPE_CUDA_MODULE: .*nothing.so" --device cuda
 unset DPE_CUDA_MODULE DPE_FAKE_CUDA

@@ -488,6 +488,77 @@ static void failures(void **state)
     tiny_close(&tiny);
 }
 
+/* Chunks are halved as far as it takes, whether memory is known to be short or turns out to be; the
+ * answer stays the same. */
+static void short_memory(void **state)
+{
+    (void)state;
+    enum { N = 2000 };
+    struct wide wide = wide_open(2, 1, 8, DPE_F32);
+    struct dpe_error err = {0};
+    const struct dpe_plan_context context = {
+        .config = &wide.config, .trained_length = 64, .length = N};
+    struct dpe_plan plan;
+    TINY_OK(dpe_plan_make("dpe:window=5,scales=4", &context, &plan, &err), err);
+    struct dpe_session_options options = {.device = "cuda", .n_threads = 1, .capacity = N};
+    struct dpe_session *session = NULL;
+    uint64_t bytes = 0;
+    uint64_t weights = 0;
+    float logits[2][VOCAB];
+    device("");
+    TINY_OK(dpe_session_estimate(&wide.config, &plan, &options, &bytes, &weights, &err), err);
+    TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
+    uint64_t taken = counts().bytes;
+    assert_int_equal(dpe_session_chunk(session), N);
+    dpe_session_destroy(session);
+    for (int i = 0; i < 2; i++) {
+        char words[64];
+        /* Short by a quarter of a megabyte; then nobody says so before it is asked for. */
+        snprintf(words, sizeof words, "memory=%llu%s",
+                 (unsigned long long)(i == 0 ? bytes : taken) - (1 << 18), i == 0 ? "" : ",hidden");
+        device(words);
+        TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
+        assert_int_equal(dpe_session_full_chunk(session), N);
+        assert_true(dpe_session_chunk(session) < N);
+        assert_true(dpe_session_chunk(session) >= 512);
+        printf("chunks of %d\n", (int)dpe_session_chunk(session));
+        TINY_OK(dpe_session_feed(session, wide.tokens, 160, logits[i], &err), err);
+        TINY_OK(dpe_session_set_plan(session, &plan, &err), err);
+        assert_true(dpe_session_chunk(session) >= 512);
+        dpe_session_destroy(session);
+        expect_clean();
+    }
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    /* Who asks for a chunk gets it, or a refusal that says what fits. */
+    device("");
+    options.prefill_chunk = N;
+    options.max_memory = bytes - (1 << 18);
+    assert_int_equal(dpe_session_create(wide.model, &plan, &options, &session, &err),
+                     DPE_NO_MEMORY);
+    expect_text(&err, "in chunks of 2000");
+    const char *fits = strstr(err.text, "less (");
+    long length = fits == NULL ? 0 : strtol(fits + 6, NULL, 10);
+    assert_true(length > 0 && length < N);
+    options.capacity = length;
+    options.prefill_chunk = 0;
+    TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
+    dpe_session_destroy(session);
+    /* The floor. */
+    options.capacity = N;
+    options.max_memory = 193 << 20;
+    assert_int_equal(dpe_session_create(wide.model, &plan, &options, &session, &err),
+                     DPE_NO_MEMORY);
+    expect_text(&err, "in chunks of 512");
+    expect_text(&err, "--max-memory");
+    options.max_memory = 1 << 20;
+    assert_int_equal(dpe_session_create(wide.model, &plan, &options, &session, &err),
+                     DPE_NO_MEMORY);
+    expect_text(&err, "no length fits");
+    dpe_plan_free(&plan);
+    dpe_model_close(wide.model);
+    expect_clean();
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -580,6 +651,7 @@ int main(void)
     const struct CMUnitTest on_fake[] = {
         cmocka_unit_test(failures),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(short_memory),
     };
     if (real && getenv("DPE_TEST_CUDA_SMALL") != NULL) {
         return cmocka_run_group_tests(small, NULL, NULL);

@@ -515,6 +515,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .name = "cuda",
         /* Far keys are turned anew for every chunk; the buffers of a chunk take memory. */
         .default_chunk = 32768,
+        .smallest_chunk = 512,
         .element_bytes = cuda_element_bytes,
         .memory_available = cuda_memory_available,
         .open = cuda_open,

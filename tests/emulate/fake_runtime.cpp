@@ -3,6 +3,7 @@
  * goes wrong, as words separated by commas:
  *   none         no device        driver=N     driver version (0: none)
  *   capability=80 or 90           memory=N     bytes in all
+ *   hidden       what is free is not told
  *   allocate=N   the N-th allocation fails for want of memory (1 = first)
  *   sticky=N     from the N-th call on that reaches the device, every call fails
  *   seed=N       the order of threads in the emulator
@@ -144,7 +145,7 @@ int dpe_rt_use(int device)
 
 int dpe_rt_memory(uint64_t *available, uint64_t *total)
 {
-    *total = word("memory", 1ULL << 32);
+    *total = word("hidden", 0) != 0 ? 1ULL << 32 : word("memory", 1ULL << 32);
     *available = *total > in_use[current] ? *total - in_use[current] : 0;
     return 0;
 }
