@@ -205,7 +205,11 @@ int dpe_results_categories(const struct dpe_suite *suite, const char **names, in
             names[n++] = category;
         }
     }
-    if (n > 0) {
+    bool several = false;
+    for (size_t t = 1; t < suite->n_tasks; t++) {
+        several = several || strcmp(suite->tasks[t].label, suite->tasks[0].label) != 0;
+    }
+    if (n > 0 || (several && !suite->perplexity)) {
         names[n++] = "overall";
     }
     return n;

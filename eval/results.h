@@ -41,8 +41,9 @@ dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_sui
                                struct dpe_error *err);
 void dpe_results_free(struct dpe_results *results);
 
-/** Categories of a suite in the order of their first task, "overall" last: at most `size` names are
- *  written (borrowed); returns how many there are, 0 when the suite has none. */
+/** Categories of a suite in the order of their first task, "overall" last (alone where tasks have
+ *  none): at most `size` names are written (borrowed); returns how many there are, 0 for a suite of
+ *  one task, whatever its lengths, and for perplexity. */
 int dpe_results_categories(const struct dpe_suite *suite, const char **names, int size);
 /** Mean of the means of a method's tasks in a category ("overall": all) at a length; NaN when one
  *  is missing or there are none. */

@@ -365,6 +365,18 @@ void draw_curves(struct figure *figure, const struct curves *all)
 /* ------------------------------------------------------------------------------------------- dots
  */
 
+/* 1, 2 or 5 times a power of ten: at most so many steps in the range. */
+static double tick_step(double range, double most)
+{
+    double least = range / fmax(most, 1.0);
+    if (!(least > 0.0) || !isfinite(least)) {
+        return 1.0;
+    }
+    double power = pow(10.0, floor(log10(least)));
+    double step = least / power;
+    return power * (step <= 1.0 ? 1.0 : step <= 2.0 ? 2.0 : step <= 5.0 ? 5.0 : 10.0);
+}
+
 void draw_dots(struct figure *figure, const struct dots *dots)
 {
     enum { NAME = 26 };
@@ -399,6 +411,8 @@ void draw_dots(struct figure *figure, const struct dots *dots)
         low, high, dots->n - 1);
     if (dots->log) {
         put_log_axis(out, 'x', low, high);
+    } else {
+        put(out, "set xtics %.17g\n", tick_step(high - low, (right - left) / 34.0));
     }
     put_at(out, figure, (left + right) / 2.0, figure->height - 10.0, "center", QUIET, dots->x_title,
            0);

@@ -343,7 +343,6 @@ static dpe_status each_detection(struct report *report, write_detection write,
 static dpe_status write_maps(struct report *report, const struct detection *detection,
                              struct dpe_error *err)
 {
-    (void)err;
     char length[32];
     length_text(detection_length(detection), length);
     add_text(&report->document, BLOCK_SECTION,
@@ -351,7 +350,7 @@ static dpe_status write_maps(struct report *report, const struct detection *dete
     add_unfinished(report, detection->input);
     add_race(report, detection);
     detection_maps(report, detection);
-    return DPE_OK;
+    return detection_positions(report, detection, err);
 }
 
 dpe_status report_answers(struct report *report, struct dpe_error *err)

@@ -36,5 +36,9 @@ bool detection_is_selected(const struct detection *detection);
 /** "The answer": what the chosen lengths are worth, and which they are. */
 dpe_status detection_answer(struct report *report, const struct detection *detection,
                             struct dpe_error *err);
+/** Perplexity by position in the text, where the rows have it: groups at their best length, and the
+ *  plans that were validated. */
+dpe_status detection_positions(struct report *report, const struct detection *detection,
+                               struct dpe_error *err);
 
 #endif

@@ -348,42 +348,59 @@ static void add_noise(struct report *report, const struct suite *s)
 /* ------------------------------------------------------------------------------------------ tables
  */
 
-static void add_column(struct sheet *sheet, const struct suite *s, size_t task, bool intervals,
-                       int digits)
+/* What a task is called where tasks are beside each other; owned. */
+static char *task_name(const struct suite *s, size_t task)
 {
     char tokens[32];
     length_text(s->lengths.values[task], tokens);
-    char *name = suite_is_single(s) ? format_text("%s", tokens)
-                                    : format_text("%s at %s", s->labels.names[task], tokens);
-    if (name == NULL) {
+    return suite_is_single(s) ? format_text("%s", tokens)
+                              : format_text("%s at %s", s->labels.names[task], tokens);
+}
+
+static void add_column(struct sheet *sheet, char *name, bool intervals)
+{
+    if (name != NULL) {
+        sheet_column(sheet, name, intervals ? COLUMN_INTERVAL : COLUMN_NUMBER, 3);
+    } else if (sheet != NULL) {
         sheet->failed = true;
-        return;
     }
-    sheet_column(sheet, name, intervals ? COLUMN_INTERVAL : COLUMN_NUMBER, digits);
     free(name);
 }
 
+static void add_cell(struct sheet *sheet, const struct suite *s, size_t method, size_t task)
+{
+    size_t at = method * s->labels.n + task;
+    sheet_interval(sheet, s->values.mean.values[at], s->values.low.values[at],
+                   s->values.high.values[at]);
+}
+
+/* A line for each method; where there are more tasks than fit on a page, a line for each task. */
 static void add_table(struct report *report, const struct suite *s)
 {
-    enum { WIDE = 8 };
-    bool intervals = s->labels.n <= WIDE;
-    int digits = s->low_is_better ? 3 : 3;
+    enum { WIDE = 8, FEW = 4 };
+    bool by_task = s->labels.n > WIDE && s->methods.n < s->labels.n;
+    size_t columns = by_task ? s->methods.n : s->labels.n;
+    size_t rows = by_task ? s->labels.n : s->methods.n;
+    bool intervals = columns <= (by_task ? FEW : WIDE);
     char *id = suite_id(report, s, "table");
     char *title =
-        format_text("%s: %s by method%s", s->name, s->low_is_better ? "perplexity" : "score",
-                    suite_is_single(s) ? " and length in tokens" : " and task");
+        format_text("%s: %s by %s", suite_title(s->name), s->low_is_better ? "perplexity" : "score",
+                    by_task              ? "task and method"
+                    : suite_is_single(s) ? "method and length in tokens"
+                                         : "method and task");
     struct sheet *sheet = id == NULL || title == NULL ? NULL : sheet_new(id, title);
-    sheet_column(sheet, "method", COLUMN_TEXT, 0);
-    for (size_t t = 0; sheet != NULL && t < s->labels.n; t++) {
-        add_column(sheet, s, t, intervals, digits);
+    sheet_column(sheet, by_task ? "task" : "method", COLUMN_TEXT, 0);
+    for (size_t c = 0; sheet != NULL && c < columns; c++) {
+        add_column(sheet, by_task ? format_text("%s", s->methods.names[c]) : task_name(s, c),
+                   intervals);
     }
-    for (size_t m = 0; m < s->methods.n; m++) {
-        sheet_text(sheet, s->methods.names[m]);
-        for (size_t t = 0; t < s->labels.n; t++) {
-            size_t at = m * s->labels.n + t;
-            sheet_interval(sheet, s->values.mean.values[at], s->values.low.values[at],
-                           s->values.high.values[at]);
+    for (size_t r = 0; r < rows; r++) {
+        char *name = by_task ? task_name(s, r) : format_text("%s", s->methods.names[r]);
+        sheet_text(sheet, name != NULL ? name : "");
+        for (size_t c = 0; c < columns; c++) {
+            add_cell(sheet, s, by_task ? c : r, by_task ? r : c);
         }
+        free(name);
     }
     add_sheet(&report->document, sheet);
     free(id);
@@ -397,7 +414,7 @@ static void add_differences(struct report *report, const struct suite *s)
         return;
     }
     char *id = suite_id(report, s, "differences");
-    char *title = format_text("%s: difference to the first method%s", s->name,
+    char *title = format_text("%s: difference to the first method%s", suite_title(s->name),
                               s->low_is_better ? ", nats per token (negative is better)" : "");
     struct sheet *sheet = id == NULL || title == NULL ? NULL : sheet_new(id, title);
     sheet_column(sheet, "method", COLUMN_TEXT, 0);

@@ -87,15 +87,16 @@ static void add_map(struct report *report, const struct grid *g, size_t method,
 {
     char *base = format_text("grid-%zu", method + 1);
     char *id = base == NULL ? NULL : report_id(report, g->input, "/eval/niah_grid/mean", base);
+    double most = 0.0;
+    for (size_t i = 0; i < g->depth.n * g->length.n; i++) {
+        most = fmax(most, g->n_valid.values[method * g->depth.n * g->length.n + i]);
+    }
     char *name = clean_text(g->methods.names[method], 60);
     char *title = name == NULL ? NULL : format_text("%s: one needle by depth and length", name);
     bool ok = id != NULL && title != NULL;
     struct figure *figure = figure_new(
         ok ? id : NULL, ok ? title : "",
-        format_text(
-            "One needle is hidden at a depth of the text (0 %% is its beginning) and asked "
-            "for at its end; a cell is the share found. Cells of few samples jump by chance "
-            "(intervals in the numbers); what counts is a column or a band that goes dark."),
+        format_text("Share of needles found, %.0f sample%s a cell.", most, most == 1.0 ? "" : "s"),
         ok ? grid_sheet(g, method, id, title) : NULL);
     if (figure != NULL && ok) {
         const struct heat heat = {.n_rows = (int64_t)g->depth.n,
@@ -134,6 +135,11 @@ dpe_status report_grids(struct report *report, struct dpe_error *err)
             add_text(&report->document, BLOCK_SECTION,
                      section_title(report, input, "/eval/niah_grid/mean",
                                    "One needle by depth and length"));
+            add_text(&report->document, BLOCK_TEXT,
+                     format_text("One needle is hidden at a depth of the text (0 %% is its "
+                                 "beginning) and asked for at its end. Cells of few samples jump "
+                                 "by chance (intervals in the numbers); what counts is a column or "
+                                 "a band that goes dark."));
             for (size_t m = 0; m < grid.methods.n; m++) {
                 add_map(report, &grid, m, depths, lengths);
             }

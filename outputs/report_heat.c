@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { NAME = 16 }; /* characters of a name */
+enum { NAME = 20 }; /* characters of a name */
 
 /** Where things are, in pixels from the upper left corner. */
 struct frame {
@@ -121,7 +121,9 @@ static void number_text(double value, int digits, int room, char text[32])
         return;
     }
     for (int d = digits; d >= 0; d--) {
-        snprintf(text, 32, "%.*f", d, value);
+        /* No minus before what is rounded to zero. */
+        bool zero = fabs(value) < 0.5 * pow(10.0, -d);
+        snprintf(text, 32, "%.*f", d, zero ? 0.0 : value);
         if ((int)strlen(text) <= room) {
             return;
         }
@@ -180,7 +182,7 @@ static int64_t name_step(int64_t n, double cell, double need)
     return step;
 }
 
-/* Characters of the longest name, at most 16. */
+/* Characters of the longest name, at most NAME. */
 static double longest(const char *const *names, int64_t n)
 {
     size_t most = 1;

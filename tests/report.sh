@@ -38,7 +38,7 @@ expect 0 "is written" $all -o all.html --figures figures
 "$python" "$here/report_check.py" all.html figures . || failed=1
 # In another order, and again over the first one. Nothing but the order changes.
 expect 0 "is written" scaled.h5 lastk.h5 grid.h5 topk.h5 rank.h5 compare.h5 norms.h5 detect.h5 -o all.html
-for one in detect.h5 flat.h5 guarded.h5 table.h5 norms.h5 compare.h5 single.h5 grid.h5 rank.h5; do
+for one in detect.h5 flat.h5 guarded.h5 table.h5 norms.h5 compare.h5 single.h5 many.h5 grid.h5 rank.h5; do
     expect 0 "is written" "$one" -o "$one.html"
     "$python" "$here/report_check.py" "$one.html" || failed=1
 done
@@ -115,6 +115,12 @@ shutil.copy("detect.h5", "shape.h5")
 with h5py.File("shape.h5", "a") as f:
     del f["/detect/rank"]
     f["/detect/rank"] = [[1, 2], [2, 1]]
+shutil.copy("detect.h5", "beyond.h5")
+with h5py.File("beyond.h5", "a") as f:
+    f["/rows/bucket_count"][0] = 12000
+shutil.copy("detect.h5", "noplan.h5")
+with h5py.File("noplan.h5", "a") as f:
+    f["/detect/plan"][3, 3] = "unknown"
 shutil.copy("compare.h5", "odd.h5")
 with h5py.File("odd.h5", "a") as f:
     f["/eval/ppl/ci_low"][...] = 0.0
@@ -135,6 +141,9 @@ with h5py.File("methods.h5", "a") as f:
 END
 expect 0 "is written" odd.h5 oddsteps.h5 -o odd.html
 expect 65 "/detect/rank: expected the shape [8, 8], found [2, 2]" shape.h5 -o bad.html --no-figures
+expect 65 "/rows: row 0 points beyond the plans or buckets" beyond.h5 -o bad.html --no-figures
+expect 0 "is written" noplan.h5 -o odd.html --figures odd
+grep -q '^"3","256","1","NaN"' odd/detect-positions.csv || { echo "a cell without rows has a value"; failed=1; }
 expect 65 "/ablate/axis: expected 10 names, found 1" steps.h5 -o bad.html --no-figures
 expect 65 "/eval/niah/mean: expected the shape [1, 4], found [8, 4]" methods.h5 -o bad.html --no-figures
 head -c 3000 norms.h5 >cut.h5

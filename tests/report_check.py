@@ -14,6 +14,7 @@ import sys
 import xml.etree.ElementTree as ET
 
 import h5py
+import numpy as np
 
 VOID = {"meta", "link", "br", "hr", "img"}
 problems = []
@@ -112,6 +113,35 @@ def check_values(rows, column, values, name):
         check(same(float(row[column]), float(value)), f"{name}: {row[column]} is not {value}")
 
 
+def by_position(file, task):
+    """{plan: [perplexity of the positions 1, 2 … 3, 4 … 7, …]} from the rows of a task."""
+    rows, sums, at = file["/rows"], {}, 0
+    wanted = [t.decode() for t in file["/tasks/task"][()]].index(task)
+    plans = [p.decode() for p in file["/plans/plan"][()]]
+    nll = rows["bucket_nll"][()]
+    for i, n in enumerate(rows["bucket_count"][()]):
+        if n > 0 and rows["task"][i] == wanted:
+            own = sums.setdefault(plans[rows["plan"][i]], [[0.0, 0.0] for _ in range(n)])
+            for b in range(n):
+                own[b][0] += nll[at + b]
+                own[b][1] += min(rows["n_tokens"][i], 2 ** (b + 1) - 1) - 2 ** b + 1
+        at += n
+    return {plan: [math.exp(a / b) for a, b in own] for plan, own in sums.items()}
+
+
+def check_positions(folder, file):
+    found = by_position(file, "ppl")
+    cells = [found[plan.decode()] for plan in file["/detect/plan"][()].reshape(-1)]
+    rows = read_csv(f"{folder}/detect-positions.csv")
+    check_values(rows, "perplexity", np.array(cells), "positions of groups")
+    check([r["from position"] for r in rows[:4]] == ["1", "2", "4", "8"], "positions")
+    found = by_position(file, "validate-ppl")
+    plans = [found[plan.decode()] for plan in file["/validate/plan"][()]]
+    rows = read_csv(f"{folder}/validate-positions.csv")
+    check_values(rows, "perplexity", np.array(plans), "positions of plans")
+    check([r["plan"] for r in rows[::12]] == ["rope", "base", "joint"], "plans")
+
+
 def check_figures(folder, tables):
     names = set(os.listdir(folder))
     for name in sorted(names):
@@ -131,7 +161,7 @@ def check_figures(folder, tables):
     expected = {"detect-recall", "detect-rank", "detect-perplexity", "detect-perplexity-rank",
                 "validation", "norms", "norms-ranked", "norms-top-k", "norms-cumulative",
                 "niah-lengths", "niah-methods", "ppl-lengths", "ppl-methods", "ppl-positions",
-                "ruler-tasks", "grid-1", "grid-2", "grid-3", "ablate-rank", "ablate-pairs",
+                "ruler-tasks", "ruler-lengths", "detect-positions", "validate-positions", "grid-1", "grid-2", "grid-3", "ablate-rank", "ablate-pairs",
                 "ablate-scaled", "ablate-scaled-pairs", "table-pairs"}
     check({row["method"] for row in read_csv(f"{folder}/glance.csv")} >= {"rope", "'"}, "glance")
     for name in expected:
@@ -144,6 +174,7 @@ def check_figures(folder, tables):
                      f["/detect/ppl/perplexity"][()], "perplexity")
         check_values(read_csv(f"{folder}/validation.csv"), "recall",
                      f["/validate/niah/recall_mean"][()], "validation")
+        check_positions(folder, f)
     with h5py.File(f"{tables}/norms.h5") as f:
         check_values(read_csv(f"{folder}/norms.csv"), "contribution", f["/norms/mean"][()], "norms")
     with h5py.File(f"{tables}/compare.h5") as f:
@@ -151,6 +182,8 @@ def check_figures(folder, tables):
         check_values(rows, "score", f["/eval/niah/mean"][()], "niah")
         check_values(rows, "score_high", f["/eval/niah/ci_high"][()], "niah high")
         check({row["method"] for row in rows} >= {"<script>alert(1)</script>", "'"}, "names")
+        rows = read_csv(f"{folder}/ruler-lengths.csv")
+        check_values(rows, "overall, percent", f["/eval/ruler/category_mean"][:, -1] * 100.0, "overall")
         positions = f["/eval/ppl/position_mean"][:, -1]
         check_values(read_csv(f"{folder}/ppl-positions.csv"), "perplexity", positions, "positions")
     with h5py.File(f"{tables}/grid.h5") as f:

@@ -171,6 +171,28 @@ def scaled_by_k(path):
     file.close()
 
 
+def bucket_rows(file, rng, shape, books=3, tokens=2500):
+    """Rows of perplexity with likelihoods by position: a plan for each cell, three to validate."""
+    cells = shape[0] * shape[1]
+    plans = [f"{i:032x}" for i in range(cells + 3)]
+    put_text(file, "/plans/plan", plans)
+    put_text(file, "/detect/plan", np.array(plans[:cells], dtype=object).reshape(shape))
+    put_text(file, "/tasks/task", ["niah", "ppl", "validate-ppl"])
+    put_text(file, "/validated_plan", ["rope", "base", "joint"])
+    put_text(file, "/validate/plan", plans[cells:])
+    rows = [(plan, 2 if plan >= cells else 1, book) for plan in range(cells + 3) for book in range(books)]
+    rows.insert(5, (1, 0, 0))  # of needles: no buckets
+    status = np.array([int(i == 7) for i in range(len(rows))], np.int32)
+    count = np.array([12 * (task > 0 and not bad) for (_, task, _), bad in zip(rows, status)], np.int32)
+    put(file, "/rows/plan", [r[0] for r in rows], np.int32)
+    put(file, "/rows/task", [r[1] for r in rows], np.int32)
+    put(file, "/rows/status", status)
+    put(file, "/rows/n_tokens", np.where(count > 0, tokens, -1), np.int64)
+    put(file, "/rows/bucket_count", count)
+    put(file, "/rows/bucket_nll", rng.lognormal(0.5, 0.2, count.sum()) *
+        np.tile([min(tokens, 2 ** (b + 1) - 1) - 2 ** b + 1 for b in range(12)], count.sum() // 12))
+
+
 def detect(path, flat=False, selected=False):
     rng = np.random.default_rng(4)
     file = start(path, "detect", length=4096, task="both")
@@ -198,6 +220,8 @@ def detect(path, flat=False, selected=False):
     put(file, "/detect/ppl/ci_high", perplexity * 1.1)
     put(file, "/detect/ppl/rank", np.argsort(np.argsort(perplexity, axis=1), axis=1) + 1, np.int32)
     put(file, "/detect/ppl/informative", [1] * groups, np.uint8)
+    if not flat:
+        bucket_rows(file, rng, shape)
     put(file, "/table/trained_length", 256, np.int64)
     put(file, "/table/evaluated_length", 4096, np.int64)
     put(file, "/table/group_edge", np.arange(9) * 4, np.int32)
@@ -255,6 +279,7 @@ def main():
     compare(f"{folder}/compare.h5")
     compare(f"{folder}/other.h5", ["rope", "pi"], model="f" * 64)
     compare(f"{folder}/single.h5", ["rope"], lengths=[512])
+    compare(f"{folder}/many.h5", HOSTILE + [f"method{i}" for i in range(9)])
     grid(f"{folder}/grid.h5")
     ablate(f"{folder}/rank.h5", "rank", range(1, 9))
     ablate(f"{folder}/topk.h5", "top-k", [0, 8, 16, 24, 32])

@@ -190,6 +190,16 @@ static void categories_are_means_of_tasks(void **state)
     assert_true(isnan(dpe_results_category(&world.results, 1, "overall", 256)));
     assert_true(!isnan(dpe_results_category(&world.results, 1, "Aggregation", 256)));
     assert_true(isnan(dpe_results_category(&world.results, 0, "NIAH", 512)));
+    /* Without categories there is the mean of all, of one task at several lengths nothing. */
+    for (size_t t = 0; t < TASKS; t++) {
+        world.suite.tasks[t].category[0] = '\0';
+    }
+    assert_int_equal(dpe_results_categories(&world.suite, names, 8), 1);
+    assert_string_equal(names[0], "overall");
+    for (size_t t = 0; t < TASKS; t++) {
+        snprintf(world.suite.tasks[t].label, sizeof world.suite.tasks[t].label, "same");
+    }
+    assert_int_equal(dpe_results_categories(&world.suite, names, 8), 0);
     close_world(&world);
 }
 
