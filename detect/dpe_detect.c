@@ -117,6 +117,77 @@ static void parse_top_k(struct argp_state *state, const char *text, double *top_
     }
 }
 
+static int64_t number_up_to(struct argp_state *state, const char *option, const char *text,
+                            int64_t most)
+{
+    int64_t number = dpe_job_number(state, option, text, 1);
+    if (number > most) {
+        argp_error(state, "%s: expected at most %lld, found '%s'", option, (long long)most, text);
+    }
+    return number;
+}
+
+static int64_t parse_haystack(struct argp_state *state, const char *text)
+{
+    if (strcmp(text, "own") == 0) {
+        return 1;
+    }
+    if (strcmp(text, "shared") == 0) {
+        return 4;
+    }
+    if (strncmp(text, "shared=", 7) != 0) {
+        argp_error(state, "--haystack: expected own, shared or shared=N up to 256, found '%s'",
+                   text);
+    }
+    return number_up_to(state, "--haystack shared", text + 7, 256);
+}
+
+/* Options that spare GPU-hours. */
+static error_t parse_saving(int key, char *arg, struct argp_state *state)
+{
+    struct detect_arguments *args = state->input;
+    switch (key) {
+    case KEY_HAYSTACK:
+        args->shared = parse_haystack(state, arg);
+        return 0;
+    case KEY_KEYS:
+        args->keys_per_context = number_up_to(state, "--keys-per-context", arg, 256);
+        return 0;
+    case KEY_RACE:
+        args->race = true;
+        return 0;
+    case KEY_RACE_LEVEL:
+        args->race_level = parse_share(state, "--race-level", arg, 0.5);
+        return 0;
+    case KEY_RACE_INDIFFERENCE:
+        args->race_indifference = parse_share(state, "--race-indifference", arg, 100.0);
+        return 0;
+    case KEY_BATCH:
+        args->batch = number_up_to(state, "--batch", arg, 256);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void check_together(struct argp_state *state, const struct detect_arguments *args)
+{
+    dpe_job_require(state, &args->job, true, "--output OUT.h5");
+    if ((args->scale_pairs != NULL) != (args->top_k > 0.0)) {
+        argp_error(state, "--scale-pairs NORMS.h5 and --top-k K go together");
+    }
+    if (args->race && args->use_niah && args->use_ppl) {
+        argp_error(state, "--race goes with one task, which decides");
+    }
+    if (args->race && args->rule == DPE_DETECT_SEQUENTIAL) {
+        argp_error(state, "--select sequential compares all lengths on all samples; leave "
+                          "--race out");
+    }
+    if (args->rounds > 0 && args->rule != DPE_DETECT_SEQUENTIAL) {
+        argp_error(state, "--rounds is for --select sequential");
+    }
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct detect_arguments *args = state->input;
@@ -147,71 +218,23 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_SCALE_PAIRS:
         args->scale_pairs = arg;
         return 0;
+    case KEY_TOP_K:
+        parse_top_k(state, arg, &args->top_k);
+        return 0;
     case KEY_SELECT:
         parse_rule(state, arg, &args->rule);
         return 0;
     case KEY_ROUNDS:
-        args->rounds = dpe_job_number(state, "--rounds", arg, 1);
-        if (args->rounds > 100) {
-            argp_error(state, "--rounds: expected at most 100, found '%s'", arg);
-        }
-        return 0;
-    case KEY_HAYSTACK:
-        args->shared = strcmp(arg, "own") == 0      ? 1
-                       : strcmp(arg, "shared") == 0 ? 4
-                       : strncmp(arg, "shared=", 7) == 0
-                           ? dpe_job_number(state, "--haystack shared", arg + 7, 1)
-                           : 0;
-        if (args->shared < 1 || args->shared > 256) {
-            argp_error(state, "--haystack: expected own, shared or shared=N up to 256, found '%s'",
-                       arg);
-        }
-        return 0;
-    case KEY_KEYS:
-        args->keys_per_context = dpe_job_number(state, "--keys-per-context", arg, 1);
-        if (args->keys_per_context > 256) {
-            argp_error(state, "--keys-per-context: expected at most 256, found '%s'", arg);
-        }
-        return 0;
-    case KEY_RACE:
-        args->race = true;
-        return 0;
-    case KEY_RACE_LEVEL:
-        args->race_level = parse_share(state, "--race-level", arg, 0.5);
-        return 0;
-    case KEY_RACE_INDIFFERENCE:
-        args->race_indifference = parse_share(state, "--race-indifference", arg, 100.0);
-        return 0;
-    case KEY_BATCH:
-        args->batch = dpe_job_number(state, "--batch", arg, 1);
-        if (args->batch > 256) {
-            argp_error(state, "--batch: expected at most 256, found '%s'", arg);
-        }
-        return 0;
-    case KEY_TOP_K:
-        parse_top_k(state, arg, &args->top_k);
+        args->rounds = number_up_to(state, "--rounds", arg, 100);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
     case ARGP_KEY_END:
-        dpe_job_require(state, &args->job, true, "--output OUT.h5");
-        if ((args->scale_pairs != NULL) != (args->top_k > 0.0)) {
-            argp_error(state, "--scale-pairs NORMS.h5 and --top-k K go together");
-        }
-        if (args->race && args->use_niah && args->use_ppl) {
-            argp_error(state, "--race goes with one task, which decides");
-        }
-        if (args->race && args->rule == DPE_DETECT_SEQUENTIAL) {
-            argp_error(state, "--select sequential compares all lengths on all samples; leave "
-                              "--race out");
-        }
-        if (args->rounds > 0 && args->rule != DPE_DETECT_SEQUENTIAL) {
-            argp_error(state, "--rounds is for --select sequential");
-        }
+        check_together(state, args);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_saving(key, arg, state);
     }
 }
 
