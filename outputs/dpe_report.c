@@ -116,6 +116,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         if (args->output == NULL) {
             argp_error(state, "nothing to write: give -o FILE");
         }
+        if (strcmp(args->output, "-") == 0) {
+            argp_error(state, "the page cannot go to standard output; give -o FILE");
+        }
         if (args->no_figures && args->figures != NULL) {
             argp_error(state, "--figures DIR and --no-figures exclude each other");
         }

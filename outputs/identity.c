@@ -211,8 +211,18 @@ dpe_status dpe_identity_hash(const struct dpe_identity *identity, char hex[65],
 
 /* ------------------------------------------------------------------------------------- mismatch */
 
-/* A value for a message: a long one loses its middle and keeps `ends` bytes of each end. */
-static void show_value(char *out, size_t size, const char *value, size_t ends)
+/* The first byte at which two values differ. */
+static size_t first_difference(const char *a, const char *b)
+{
+    size_t i = 0;
+    while (a != NULL && b != NULL && a[i] != '\0' && a[i] == b[i]) {
+        i++;
+    }
+    return i;
+}
+
+/* A value for a message: of a long one 2 · `ends` bytes, those around `at` among them. */
+static void show_value(char *out, size_t size, const char *value, size_t ends, size_t at)
 {
     size_t n = value == NULL ? 0 : strlen(value);
     if (value == NULL) {
@@ -220,21 +230,24 @@ static void show_value(char *out, size_t size, const char *value, size_t ends)
     } else if (n <= 2 * ends + 3) {
         snprintf(out, size, "\"%s\"", value);
     } else {
-        size_t head = ends, tail = n - ends;
+        size_t most = n - 2 * ends;
+        size_t head = at < ends ? 0 : at - ends < most ? at - ends : most;
+        size_t tail = head + 2 * ends;
         while (((unsigned char)value[head] & 0xc0) == 0x80) {
-            head--;
+            head++;
         }
         while (((unsigned char)value[tail] & 0xc0) == 0x80) {
-            tail++;
+            tail--;
         }
-        snprintf(out, size, "\"%.*s...%s\"", (int)head, value, value + tail);
+        snprintf(out, size, "\"%s%.*s%s\"", head > 0 ? "..." : "", (int)(tail - head), value + head,
+                 tail < n ? "..." : "");
     }
 }
 
 struct listing {
     char text[880];
     size_t at;
-    size_t ends;     /* bytes shown of each end of a value, 0 = names only */
+    size_t ends;     /* bytes shown on each side of where values differ, 0 = names only */
     int n, unlisted; /* fields that differ, those without room */
 };
 
@@ -249,8 +262,9 @@ static void list_difference(struct listing *list, const char *name, const char *
     int n = 0;
     if (list->ends > 0) {
         char want[128], got[128];
-        show_value(want, sizeof want, expected, list->ends);
-        show_value(got, sizeof got, found, list->ends);
+        size_t at = first_difference(expected, found);
+        show_value(want, sizeof want, expected, list->ends, at);
+        show_value(got, sizeof got, found, list->ends, at);
         n = snprintf(list->text + list->at, room, "; %s: expected %s, found %s", name, want, got);
     } else {
         n = snprintf(list->text + list->at, room, "; %s", name);

@@ -426,6 +426,13 @@ dpe_status dpe_job_plan_of_table(const char *path, const struct dpe_plan_context
     if (error != DPE_TABLE_OK) {
         return dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
     }
+    const int64_t made_for = dpe_table_values(table)->length;
+    if (context->length > made_for) {
+        dpe_log_warning(
+            "%s was made for %lld tokens, this may reach %lld: what is farther apart was "
+            "not measured",
+            path, (long long)made_for, (long long)context->length);
+    }
     dpe_status status = dpe_plan_of_table(dpe_table_values(table), context, plan, err);
     if (status == DPE_OK) {
         status = check_fingerprint(dpe_table_values(table), fingerprint, err);

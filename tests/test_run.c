@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "outputs_fixture.h"
+#include "outputs_internal.h"
 
 static void rows_come_back_from_the_journal(void **state)
 {
@@ -202,6 +203,31 @@ static void every_differing_field_is_listed(void **state)
         assert_int_equal(exists(scratch->journal), !table);
         dpe_identity_free(&other);
         expect_rows(scratch, 5);
+    }
+}
+
+/* A long value that is shortened still shows where it differs. */
+static void a_difference_in_the_middle_is_shown(void **state)
+{
+    (void)state;
+    struct dpe_identity ours = {0};
+    struct dpe_identity theirs = {0};
+    struct dpe_error err = {0};
+    char value[200];
+    for (size_t at = 0; at < 190; at += 9) {
+        memset(value, 'x', 190);
+        value[190] = '\0';
+        value[at] = 'a';
+        assert_int_equal(dpe_identity_add(&ours, "niah", value, NULL), DPE_OK);
+        value[at] = 'b';
+        assert_int_equal(dpe_identity_add(&theirs, "niah", value, NULL), DPE_OK);
+        assert_int_equal(dpe_identity_mismatch(&ours, &theirs, "t.h5", &err), DPE_MISMATCH);
+        const char *expected = strstr(err.text, "niah: expected \"");
+        const char *found = strstr(err.text, "\", found \"");
+        assert_non_null(memchr(expected + 16, 'a', (size_t)(found - expected - 16)));
+        assert_non_null(strchr(found + 10, 'b'));
+        dpe_identity_free(&ours);
+        dpe_identity_free(&theirs);
     }
 }
 
@@ -720,6 +746,7 @@ int main(void)
         WITH_SCRATCH(an_incomplete_snapshot_keeps_the_journal),
         WITH_SCRATCH(one_cell_has_one_value),
         WITH_SCRATCH(every_differing_field_is_listed),
+        cmocka_unit_test(a_difference_in_the_middle_is_shown),
         WITH_SCRATCH(many_long_differences_are_still_named),
         WITH_SCRATCH(force_replaces_another_run),
         WITH_SCRATCH(what_is_not_ours_is_refused),
