@@ -1,4 +1,4 @@
-"""PyTorch's attention on the same card: flash and cuDNN backends, causal, bfloat16, 32 query heads on 8
+"""peers.py [LENGTH …]: PyTorch's attention on the same card: flash and cuDNN backends, causal, bfloat16, 32 query heads on 8
 KV heads, head dimension 128; and a copy and a product for scale. Median of runs timed by events.
 Exit 125 when there is no PyTorch with a GPU."""
 import sys
@@ -34,7 +34,7 @@ x = torch.empty(1 << 30, device="cuda", dtype=torch.uint8)
 y = torch.empty_like(x)
 print(f"copy: {2 * x.numel() / median_ms(lambda: y.copy_(x)) * 1e-6:.0f} GB/s")
 del a, b, x, y
-for length in (8192, 16384, 32768, 131072):
+for length in [int(text) for text in sys.argv[1:]] or (8192, 16384, 32768, 131072):
     q = torch.randn(1, 32, length, 128, device="cuda", dtype=torch.bfloat16)
     # Repeated for all query heads: not every backend takes grouped ones; the arithmetic is the same.
     k, v = (torch.randn_like(q) for _ in range(2))

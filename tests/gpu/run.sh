@@ -1,86 +1,152 @@
 #!/bin/sh
-# run.sh [-b BUNDLE] [-o RESULTS]: everything that needs a GPU, in one call of less than nine minutes,
-# from what bundle.sh made (no compiler, no network). Exit 0: all checks passed; 1: one failed; 125: no
-# GPU here. RESULTS (default: results/ beside the bundle) gets results.md and the output of every part.
-# Each part has its own time limit; one that fails does not stop the others.
+# run.sh [-o RESULTS] [-s SECONDS] [-q]: everything that needs a GPU, in one call (default: 560 s), from
+# where cpack's archive was unpacked: no compiler, no network, nothing outside. Exit 0: all checks passed;
+# 1: one failed; 125: no GPU here. -q: tiny sizes, to try the script itself.
+#
+# RESULTS (default: results/ beside this) gets few files, each good at any time: results.md (what ran, how
+# it ended, the end of what it said, and at the end the figures against what they shall reach),
+# parts.tar.gz (all output) and bench.jsonl. Every part has its own time limit; one that fails or hangs
+# stops no other. Checks come first, then figures, then what a sanitizer has time for.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-bundle=$here
-out=
-while getopts b:o: option; do
+bundle=$(dirname "$here")
+out=$here/results
+seconds=560
+quick=
+while getopts o:s:q option; do
     case $option in
-    b) bundle=$(cd "$OPTARG" && pwd) ;;
     o) out=$OPTARG ;;
+    s) seconds=$OPTARG ;;
+    q) quick=1 ;;
     *) exit 64 ;;
     esac
 done
-out=${out:-$bundle/results}
-mkdir -p "$out" && out=$(cd "$out" && pwd)
-if ! nvidia-smi -L >"$out/gpu.txt" 2>&1; then
-    echo "no GPU here (nvidia-smi: $(head -n 1 "$out/gpu.txt")): skipped"
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 73
+report=$out/results.md
+work=$(mktemp -d) && mkdir "$work/parts" || exit 73
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
+if ! nvidia-smi -L >"$work/gpu" 2>&1; then
+    echo "no GPU here (nvidia-smi: $(head -n 1 "$work/gpu")): skipped"
     exit 125
 fi
 python=$(command -v python3 || true)
-# cuBLAS: the toolkit's, or the one that PyTorch brings.
+# cuBLAS: the toolkit's, or the one that PyTorch brings. For our own programs alone: what Python loads
+# shall find its own.
 cublas=
 for place in /usr/local/cuda/lib64 /usr/local/cuda-*/lib64 \
     $([ -n "$python" ] && "$python" -c 'import glob, site, sys
 for p in sys.path + site.getsitepackages():
     print(*glob.glob(p + "/nvidia/*/lib"))' 2>/dev/null); do
     for file in "$place"/libcublas.so.1*; do
-        [ -e "$file" ] && cublas="$cublas:$place"
+        [ -e "$file" ] && cublas="$cublas$place:"
     done
 done
-export LD_LIBRARY_PATH="$bundle/lib$cublas:${LD_LIBRARY_PATH:-}"
-export DPE_SOURCE_DIR="$bundle/share" OMP_WAIT_POLICY=passive
+ours="env LD_LIBRARY_PATH=$cublas${LD_LIBRARY_PATH:-} OMP_WAIT_POLICY=passive DPE_SOURCE_DIR=$here"
+tests="$ours DPE_TEST_CUDA_MODULE=${DPE_CUDA_MODULE:-$bundle/lib/libdpe_cuda.so}"
 begin=$(date +%s)
 failed=0
-report="$out/results.md"
 {
     echo "# GPU run of $(date -u +%Y-%m-%d\ %H:%M) UTC"
-    cat "$out/gpu.txt"
-    nvidia-smi --query-gpu=driver_version,clocks.max.sm,memory.total,ecc.mode.current --format=csv
-    "$bundle/bin/dpe-run" --version
+    cat "$work/gpu"
+    nvidia-smi --query-gpu=driver_version,clocks.max.sm,clocks.sm,power.limit,memory.total,ecc.mode.current \
+        --format=csv
+    $ours "$bundle/bin/dpe-run" --version
+    echo "cuBLAS: ${cublas:-not found}"
 } >"$report" 2>&1
 
-# part NAME SECONDS COMMAND…: output to NAME.txt, its end into the report.
+# told NAME CODE SECONDS COMMAND…: into the report.
+told() {
+    name=$1
+    code=$2
+    took=$3
+    shift 3
+    # A peer or a tool that is not there is no failure of ours.
+    [ "$code" = 0 ] || [ "$code" = 125 ] || failed=1
+    {
+        printf '\n## %s (exit %s, %d s)\n\n    %s\n\n' "$name" "$code" "$took" "$*"
+        [ -e "$work/parts/$name.txt" ] && tail -n 60 "$work/parts/$name.txt" | cut -c1-300 | sed 's/^/    /'
+    } >>"$report"
+    tar -C "$work" -czf "$out/parts.tar.gz.new" parts && mv "$out/parts.tar.gz.new" "$out/parts.tar.gz"
+    cat "$work"/parts/*.jsonl >"$out/bench.jsonl" 2>/dev/null
+    echo "$name: exit $code after $took s"
+}
+
+# part NAME SECONDS COMMAND…: output to NAME.txt.
 part() {
     name=$1
     limit=$2
     shift 2
-    left=$((530 - ($(date +%s) - begin)))
+    left=$((seconds - 10 - ($(date +%s) - begin)))
     [ "$left" -lt "$limit" ] && limit=$left
     start=$(date +%s)
     if [ "$limit" -lt 5 ]; then
         code=out-of-time
     else
-        timeout "$limit" "$@" >"$out/$name.txt" 2>&1
+        # What hangs in the driver does not hear the first signal.
+        timeout -k 5 "$limit" "$@" >"$work/parts/$name.txt" 2>&1
         code=$?
     fi
-    # A peer that is not there is no failure of ours.
-    [ "$code" = 0 ] || [ "$code" = 125 ] || failed=1
-    {
-        printf '\n## %s (exit %s, %d s)\n\n    %s\n\n' "$name" "$code" $(($(date +%s) - start)) "$*"
-        [ -e "$out/$name.txt" ] && tail -n 60 "$out/$name.txt" | sed 's/^/    /'
-    } >>"$report"
-    echo "$name: exit $code after $(($(date +%s) - start)) s"
+    told "$name" "$code" $(($(date +%s) - start)) "$@"
 }
 
-DPE_TEST_CUDA_MODULE="$bundle/lib/libdpe_cuda.so" part parity 90 "$bundle/tests/test_cuda"
-part kernels 90 "$bundle/tests/test_attention_gpu"
-if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck; do
-        DPE_TEST_CUDA_MODULE="$bundle/lib/libdpe_cuda.so" DPE_TEST_CUDA_SMALL=1 part "$tool" 60 \
-            compute-sanitizer --tool "$tool" --error-exitcode 1 "$bundle/tests/test_cuda"
+# bench NAME SECONDS OPTION…
+bench() {
+    name=$1
+    limit=$2
+    shift 2
+    part "$name" "$limit" $ours "$bundle/bin/dpe-bench" --device cuda --json "$work/parts/$name.jsonl" "$@"
+}
+
+if [ -n "$quick" ]; then
+    shape=$here/tests/golden/llama_bf16
+    short="--length 20 --new 1 --repeats 1" long="--length 24 --new 1 --repeats 1" lengths="64"
+    tests="$tests DPE_TEST_CUDA_SMALL=1" patience=8
+    sweep="--length 96 --trained-length 64 --lengths 8,32 --window 8 --groups 2 --samples 1 --task ppl"
+else
+    shape=llama3-8b
+    short="--length 8K --length 32K" long="--length 128K --repeats 1" lengths="8192 16384 32768 131072"
+    patience=70
+    sweep="--length 1024 --groups 8 --samples 3"
+fi
+
+# The sweep on the processors, beside the first checks, which time nothing.
+model=$here/data/reference
+(timeout 150 $ours "$bundle/bin/dpe-detect" --model "$model" --corpus "$here/data/sample" $sweep --device cpu \
+    -o "$work/cpu.h5" >"$work/parts/sweep-cpu.txt" 2>&1; echo "exit $?" >>"$work/parts/sweep-cpu.txt") &
+part parity 100 $tests "$here/test_cuda"
+part kernels 80 $ours "$here/test_attention_gpu"
+wait
+if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$work/f32" >"$work/parts/widen.txt" 2>&1; then
+    for dtype in f32 bf16; do
+        [ "$dtype" = bf16 ] && folder=$model || folder=$work/f32
+        part "sweep-$dtype" 60 $ours "$bundle/bin/dpe-detect" --model "$folder" --corpus "$here/data/sample" \
+            $sweep --device cuda -o "$work/$dtype.h5"
+        part "agreement-$dtype" 20 "$python" "$here/agreement.py" compare "$work/cpu.h5" "$work/$dtype.h5" \
+            "$([ "$dtype" = f32 ] && echo 0.995 || echo 0)"
     done
 fi
-part attention 100 "$bundle/tests/bench_attention_cuda" 128 8192 32768 131072
-part bench-8b 100 "$bundle/bin/dpe-bench" --shape llama3-8b --device cuda --length 8K --length 32K \
-    --json "$out/bench-8b.json" --csv "$out/bench-8b.csv"
-part bench-128k 110 "$bundle/bin/dpe-bench" --shape llama3-8b --device cuda --length 128K --repeats 1 \
-    --json "$out/bench-128k.json"
-part branches 30 "$bundle/bin/dpe-bench" --shape llama3-8b --device cuda --length 32K --repeats 1 \
-    --branches 16 --method rope
-[ -n "$python" ] && part peers 60 "$python" "$here/peers.py"
+part attention 110 $ours "$here/bench_attention_cuda" 128 $lengths
+[ -n "$python" ] && part peers 60 "$python" "$here/peers.py" $lengths
+bench bench 90 --shape "$shape" $short
+bench bench-128k 130 --shape "$shape" $long
+part attention-64 30 $ours "$here/bench_attention_cuda" 64 $lengths
+bench branches 30 --shape "$shape" ${long% --repeats 1} --repeats 1 --branches 4 --method rope
+if [ -z "$quick" ]; then
+    part mma 30 env DPE_CUDA_ATTENTION=mma $ours "$bundle/bin/dpe-bench" --device cuda --shape "$shape" \
+        --length 8K --repeats 1
+    for other in mistral-7b qwen2.5-7b llama3-70b-layer; do
+        bench "$other" 20 --shape "$other" --length 8K --repeats 1
+    done
+fi
+if command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck initcheck; do
+        part "$tool" $patience $tests DPE_TEST_CUDA_SMALL=1 compute-sanitizer --tool "$tool" --error-exitcode 1 \
+            "$here/test_cuda"
+    done
+fi
+[ -n "$python" ] && {
+    printf '\n## Figures\n\n'
+    "$python" "$here/summary.py" "$work/parts" 2>&1
+} >>"$report"
 echo "results in $report, $(($(date +%s) - begin)) s"
 exit "$failed"

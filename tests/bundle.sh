@@ -1,0 +1,63 @@
+#!/bin/sh
+# bundle.sh BUILD SOURCE CPACK PYTHON: what cpack makes runs where nothing of this build is: small enough, every
+# library inside but for the C library's, unpacked in another place and with an empty environment.
+# gpu/run.sh of it is tried on the emulated device.
+set -u
+build=$1
+source=$2
+cpack=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+"$cpack" --config "$build/CPackConfig.cmake" -B "$work" >"$work/log" 2>&1 || {
+    cat "$work/log"
+    exit 1
+}
+size=$(cat "$work"/dpe-*.tar.gz | wc -c)
+[ "$size" -le 60000000 ] || fail "the archive has $size bytes"
+mkdir "$work/another place"
+tar -C "$work/another place" -xzf "$work"/dpe-*.tar.gz || exit 1
+rm -rf "$work/_CPack_Packages"
+place=$(echo "$work/another place"/dpe-*)
+alone="env -i PATH=/usr/bin:/bin HOME=$work"
+
+for program in "$place"/bin/* "$place"/gpu/test_* "$place"/gpu/bench_*; do
+    [ -e "$program" ] || continue
+    $alone ldd "$program" | grep -v -e "$place/" -e "linux-vdso" -e "ld-linux" \
+        -e "=> /[^ ]*/lib\(c\|m\|dl\|rt\|pthread\|resolv\)\.so" >"$work/outside" &&
+        fail "$program needs: $(cat "$work/outside")"
+done
+$alone "$place/bin/dpe-detect" --help | grep -q "^Usage: dpe-detect" || fail "dpe-detect --help"
+$alone "$place/bin/dpe-detect" --model "$source/data/reference" --corpus "$source/data/sample" --length 512 \
+    --groups 1 --samples 1 --lengths 64,256 --device cpu -o "$work/table.h5" >"$work/out" 2>"$work/err" &&
+    grep -q "^table: " "$work/out" || fail "a sweep: $(cat "$work/out" "$work/err")"
+$alone "$place/bin/dpe-export" "$work/table.h5" -o "$work/table.json" >"$work/out" 2>&1 || fail "an export: $(cat "$work/out")"
+
+# The run for a card, at tiny sizes: parts that find no real device fail and stop nothing, results are there.
+if [ -e "$place/gpu/run.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; then
+    mkdir "$work/bin"
+    printf '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: none, emulated"\nexit 0\n' >"$work/bin/nvidia-smi"
+    printf '#!/bin/sh\nexec sleep 1000\n' >"$work/bin/compute-sanitizer"
+    ln -s "$4" "$work/bin/python3"
+    chmod +x "$work/bin/nvidia-smi" "$work/bin/compute-sanitizer"
+    mv "$place" "$work/bundle"
+    PATH="$work/bin:$PATH" DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" DPE_FAKE_CUDA= \
+        "$work/bundle/gpu/run.sh" -q -s 300 -o "$work/results" >"$work/out" 2>&1
+    [ $? = 1 ] || fail "run.sh does not end with 1"
+    for words in "^bench: exit 0" "^bench-128k: exit 0" "^branches: exit 0" "^sweep-f32: exit 0" "^agreement-f32: exit 0" \
+        "^sweep-bf16: exit 0" "^agreement-bf16: exit 0" "^kernels: exit 125" "^attention: exit 70" \
+        "^memcheck: exit \(124\|out-of-time\)"; do
+        grep -q "$words" "$work/out" || fail "run.sh: no \"$words\""
+    done
+    grep -q "rows equal, expected 99.5 %" "$work/results/results.md" || fail "no agreement"
+    grep -q "^| 8B prefill, 8192 | – | ≤ 0.21 |" "$work/results/results.md" || fail "no figures"
+    [ "$failed" = 0 ] || cat "$work/out" "$work/results/results.md"
+    [ "$(ls "$work/results" | wc -l)" -le 8 ] || fail "too many files: $(ls "$work/results")"
+fi
+[ "$failed" = 0 ] && echo "$size bytes, all as expected"
+exit "$failed"

@@ -1,0 +1,73 @@
+"""summary.py PARTS: the figures of a GPU run against what they shall reach on an H200, as a Markdown table.
+What did not run is a dash."""
+import json
+import os
+import re
+import sys
+
+parts = sys.argv[1]
+
+
+def lines(name):
+    try:
+        with open(os.path.join(parts, name)) as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
+
+
+def attention(name, kernel=None, method="rope"):
+    """length → TFLOP/s, time over that of rope: the best variant whose name contains `kernel`."""
+    best = {}
+    for line in lines(name):
+        found = re.match(r" *(\d+)  (.{32}) (.{46}) +[\d.]+ ms +([\d.]+) TFLOP/s +([\d.]+) of rope", line)
+        if found and found[3].split(":")[0].strip() == method and (kernel is None or kernel in found[2]):
+            best[int(found[1])] = max(best.get(int(found[1]), (0, 0)), (float(found[4]), float(found[5])))
+    return best
+
+
+def say(what, value, unit, reach):
+    print(f"| {what} | {'–' if value is None else f'{value:.4g} {unit}'} | {reach} |")
+
+
+rows = {}
+for name in ("bench.jsonl", "bench-128k.jsonl"):
+    for line in lines(name):
+        row = json.loads(line)
+        rows[row["method"], row["length"]] = row
+peers = {}
+for line in lines("peers.txt"):
+    found = re.match(r"(\w+) (\d+): [\d.]+ ms ([\d.]+) TFLOP/s", line)
+    if found:
+        peers[int(found[2])] = max(peers.get(int(found[2]), 0.0), float(found[3]))
+ours, mma, dpe = (attention("attention.txt"), attention("attention.txt", "mma.sync"),
+                  attention("attention.txt", method="dpe"))
+print("| what | measured | reach |\n|---|---|---|")
+for length, reach in ((16384, 560), (131072, 600)):
+    rate = ours.get(length, (None,))[0]
+    say(f"attention, bf16, d 128, causal, {length}", rate, "TFLOP/s", f"≥ {reach}")
+    say(f"the same over PyTorch's best, {length}", rate and length in peers and rate / peers[length] or None, "",
+        "≥ 0.92")
+    say(f"mma.sync, {length}", mma.get(length, (None,))[0], "TFLOP/s", "≥ 320")
+for length, reach in ((8192, 1.035), (32768, 1.01), (131072, 1.01)):
+    say(f"dpe / rope, pre-rotated, {length}", dpe.get(length, (None, None))[1], "", f"≤ {reach}")
+
+
+def of(method, length, field):
+    return rows[method, length][field] if (method, length) in rows else None
+
+
+def ratio(length, field):
+    a, b = of("dpe", length, field), of("rope", length, field)
+    return a / b if a and b else None
+
+
+for length, reach in ((8192, "≤ 1.08"), (32768, ""), (131072, "≤ 1.015")):
+    say(f"dpe / rope, rotation included, {length}", ratio(length, "attention_s"), "", reach)
+for length, reach in ((8192, 0.21), (32768, 1.15), (131072, 10.3)):
+    say(f"8B prefill, {length}", of("rope", length, "prefill_s"), "s", f"≤ {reach}")
+token, floor, memory = (of("rope", 131072, field) for field in ("token_s", "token_floor_s", "memory_bytes"))
+say("8B decode at 131072", token and 1e3 * token, "ms", "≤ 9.0")
+say("the same over bytes / bandwidth", token and token / floor, "", "≤ 1.08 is beyond")
+say("dpe / rope, decode at 131072", ratio(131072, "token_s"), "", "≤ 1.05")
+say("8B at 131072, memory", memory and memory / 2**30, "GiB", "≤ 42 GB (39.1 GiB)")
