@@ -223,13 +223,27 @@ dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unl
     return DPE_OK;
 }
 
+bool dpe_lock_held(const struct dpe_lock *lock)
+{
+    struct holder self, holder;
+    int fd = lock->path != NULL ? open(lock->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (fd < 0) {
+        return false;
+    }
+    describe_self(&self);
+    bool held = read_holder(fd, &holder) && holder.pid == self.pid && holder.start == self.start &&
+                strcmp(holder.host, self.host) == 0 && strcmp(holder.boot, self.boot) == 0;
+    close(fd);
+    return held;
+}
+
 void dpe_lock_release(struct dpe_lock *lock, bool remove)
 {
     if (lock->path == NULL) {
         return;
     }
     /* Emptied while it is still held, so that the next holder sees nothing to take over. */
-    if (remove || ftruncate(lock->fd, 0) != 0) {
+    if (dpe_lock_held(lock) && (remove || ftruncate(lock->fd, 0) != 0)) {
         unlink(lock->path);
     }
     close(lock->fd);

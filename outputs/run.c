@@ -236,6 +236,13 @@ dpe_status dpe_run_close(struct dpe_run *run, struct dpe_error *err)
     bool remove = run->table_current && !run->options.keep_journal && run->options.rank == 0;
     dpe_status status = DPE_OK;
     dpe_journal_close(&run->journal);
+    if (remove && !dpe_lock_held(&run->lock)) {
+        dpe_run_notice(run,
+                       "%s: was taken over, or removed and begun anew, by another process; it "
+                       "stays as it is",
+                       run->folder);
+        remove = false;
+    }
     if (remove) {
         status = dpe_run_clear_folder(run, err);
     }

@@ -561,6 +561,26 @@ static void a_second_process_is_refused(void **state)
     assert_string_equal(scratch->notices, "");
 }
 
+/* Somebody deletes the folder of a run that goes on, and begins it anew: the end of the first must
+ * not take the journal of the second. */
+static void the_journal_of_a_successor_stays(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    make_journal(scratch, 1, 3, 0);
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
+    assert_int_equal(dpe_run_snapshot(run, true, NULL, NULL, &err), DPE_OK);
+    unlink(scratch->own);
+    unlink(scratch->lock);
+    pid_t child = hold_run(scratch);
+    assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+    assert_non_null(strstr(scratch->notices, "by another process"));
+    assert_true(exists(scratch->own));
+    assert_true(exists(scratch->lock));
+    kill_child(child);
+}
+
 static void locks_of_others_are_judged_by_what_they_say(void **state)
 {
     struct scratch *scratch = *state;
@@ -756,6 +776,7 @@ int main(void)
         WITH_SCRATCH(a_manifest_that_is_hurt_is_written_anew),
         WITH_SCRATCH(journals_of_all_ranks_are_read),
         WITH_SCRATCH(a_second_process_is_refused),
+        WITH_SCRATCH(the_journal_of_a_successor_stays),
         WITH_SCRATCH(locks_of_others_are_judged_by_what_they_say),
         WITH_SCRATCH(folders_that_cannot_be_written_are_refused),
         WITH_SCRATCH(plans_and_sessions_are_remembered),
