@@ -148,6 +148,10 @@ static void print_time(const struct detect_inputs *inputs, const struct row_cost
         printf("time             not measured: the weights would fill this machine's memory\n");
         return;
     }
+    if (inputs->job.peers.size > 1) {
+        printf("time             not measured: one process alone cannot run a shared model\n");
+        return;
+    }
     struct dpe_detect_speed speed = {0};
     struct dpe_error err = {0};
     if (measure(inputs, &speed, &err) != DPE_OK) {
@@ -220,7 +224,7 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
     printf("tokens           %.4g\n", tokens);
     printf("operations       %.3g (matrix products %.3g, attention %.3g)\n", products + attention,
            products, attention);
-    char memory[160];
+    char memory[200];
     printf("memory           %s\n", dpe_job_memory_text(&inputs->job, bytes, weights, memory));
     if (niah != NULL) {
         status = detect_print_savings(inputs, costs[0].prompt, costs[0].room, niah, err);

@@ -188,6 +188,7 @@ static bool add_common(const struct batch *batch, struct words *words)
         snprintf(text, sizeof text, "%.3f", batch->args->job.rank_timeout);
         words_add_pair(words, "--rank-timeout", text);
     }
+    words_add_number(words, "--tensor-parallel", batch->args->job.tensor_parallel, 2);
     words_add_number(words, "--threads", tool->threads, 1);
     words_add_number(words, "--max-memory", (int64_t)tool->max_memory, 1);
     words_add_pair(words, "--log-format", tool->json ? "json" : NULL);
@@ -511,6 +512,13 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
         return dpe_fail(err, DPE_USAGE,
                         "started as several ranks: start dpe-calibrate once, with --launch 'mpirun "
                         "-n N' it starts its tools so");
+    }
+    int peers = args->job.tensor_parallel;
+    if (peers > 1 && args->launch == NULL && !args->job.dry_run) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--tensor-parallel %d needs %d processes that hold the model together: add "
+                        "--launch 'mpirun -n %d'",
+                        peers, peers, peers);
     }
     dpe_status status = check_model(args, err);
     if (status == DPE_OK) {

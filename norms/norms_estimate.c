@@ -44,6 +44,8 @@ static void print_time(const struct profile *profile, uint64_t weights, double o
     struct dpe_error err = {0};
     if (weights > dpe_memory_available() / 2) {
         printf("time             not measured: the weights would fill this machine's memory\n");
+    } else if (profile->job.peers.size > 1) {
+        printf("time             not measured: one process alone cannot run a shared model\n");
     } else if (measure(profile, &per_operation, &err) != DPE_OK) {
         printf("time             not measured: %s\n", err.text);
     } else {
@@ -75,7 +77,7 @@ dpe_status norms_dry_run(const struct profile *profile, struct dpe_error *err)
         operations += samples * (products + attention);
         printf("%s %lld", i > 0 ? "," : "", (long long)profile->lengths[i]);
     }
-    char memory[160];
+    char memory[200];
     printf(" tokens\ntokens           %.4g\noperations       %.3g\n", tokens, operations);
     printf("memory           %s\n", dpe_job_memory_text(&profile->job, bytes, weights, memory));
     fflush(stdout);

@@ -214,7 +214,8 @@ int dpe_table_open(const char *path, struct dpe_table **table, char *message)
     fclose(file);
     if (n == 0) {
         return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "%s: is empty or a folder; expected a DPE table (HDF5 or JSON)", path);
+                              "%s: is empty or a folder; expected a DPE table (HDF5 or JSON)",
+                              path);
     }
     bool hdf5 = n == sizeof magic && memcmp(magic, "\211HDF\r\n\032\n", sizeof magic) == 0;
     struct dpe_table_values values = {0};

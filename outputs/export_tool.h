@@ -33,7 +33,7 @@ struct export_arguments {
     const char *output, *format, *model, *name, *scores;
     int64_t rank;   /**< 0: the lengths that the detection selected */
     int64_t length; /**< 0: the detection's */
-    double k;             /**< count, or minus a share */
+    double k;       /**< count, or minus a share */
     bool has_k, last, show, check, force;
     int argc;
     char **argv;

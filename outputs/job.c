@@ -61,6 +61,39 @@ static dpe_status find_device(struct dpe_job *job, struct dpe_error *err)
     return status;
 }
 
+static dpe_status meet_peers(void *user, float *x, int64_t n, dpe_status status,
+                             struct dpe_error *err)
+{
+    return dpe_ranks_sum(user, x, n, status, err);
+}
+
+static dpe_status share_with_peers(void *user, void *bytes, size_t n, struct dpe_error *err)
+{
+    return dpe_ranks_give(user, bytes, n, err);
+}
+
+/* Who holds the model with this process. A dry run is alone and tells what each would need. */
+static dpe_status find_peers(struct dpe_job *job, struct dpe_error *err)
+{
+    const struct dpe_job_options *options = job->options;
+    int size = options->tensor_parallel > 1 ? options->tensor_parallel : 1;
+    dpe_status status = DPE_OK;
+    job->peers = (struct dpe_peers){
+        .size = size, .user = job->ranks, .meet = meet_peers, .share = share_with_peers};
+    if (options->dry_run) {
+        return DPE_OK;
+    }
+    if (size > 1 && job->ranks->size == 1) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--tensor-parallel %d needs %d processes that hold the model together, "
+                        "found one: start the same command behind mpirun -n %d",
+                        size, size, size);
+    }
+    status = dpe_ranks_group(job->ranks, size, err);
+    job->peers.index = job->ranks->rank - job->ranks->leader;
+    return status;
+}
+
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err)
 {
@@ -78,6 +111,7 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
     }
     dpe_tool_set_rank(job->ranks->rank);
     status = find_device(job, err);
+    status = status == DPE_OK ? find_peers(job, err) : status;
     status = status == DPE_OK ? open_inputs(job, config_only, err) : status;
     return dpe_ranks_meet(job->ranks, DPE_MEET_OPEN, status, err);
 }
@@ -103,7 +137,24 @@ struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, in
         .positions = capacity,
         .branches = batch,
         .max_memory = job->memory,
+        .peers = &job->peers,
     };
+}
+
+/* Peers have different memory perhaps, and need the same session. */
+static dpe_status agree_batch(struct dpe_job *job, struct dpe_error *err)
+{
+    float batches[DPE_MOST_PEERS] = {0};
+    const struct dpe_peers *peers = &job->peers;
+    if (peers->size == 1 || job->options->dry_run) {
+        return DPE_OK;
+    }
+    batches[peers->index] = (float)job->batch;
+    dpe_status status = peers->meet(peers->user, batches, peers->size, DPE_OK, err);
+    for (int i = 0; i < peers->size; i++) {
+        job->batch = (int64_t)batches[i] < job->batch ? (int64_t)batches[i] : job->batch;
+    }
+    return status;
 }
 
 dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
@@ -120,6 +171,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
                                       &weights, err);
         job->batch = bytes > most ? job->batch / 2 : job->batch;
     }
+    status = status == DPE_OK ? agree_batch(job, err) : status;
     if (status == DPE_OK && job->batch < wanted) {
         dpe_log_info("memory holds %lld of %lld samples at a time", (long long)job->batch,
                      (long long)wanted);
@@ -128,7 +180,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
 }
 
 const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint64_t weights,
-                                char text[160])
+                                char text[200])
 {
     char session_text[32];
     char weights_text[32];
@@ -136,12 +188,16 @@ const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint6
     dpe_format_bytes(bytes, session_text);
     dpe_format_bytes(weights, weights_text);
     if (strcmp(job->device_info.kind, "cuda") != 0) {
-        snprintf(text, 160, "%s, and %s of weights mapped from disk", session_text, weights_text);
+        snprintf(text, 200, "%s, and %s of weights mapped from disk", session_text, weights_text);
     } else {
         uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
-        snprintf(text, 160, "%s on the device, %s of them weights; %s are %s: %s", session_text,
+        snprintf(text, 200, "%s on the device, %s of them weights; %s are %s: %s", session_text,
                  weights_text, dpe_format_bytes(most, free_text),
                  job->memory != 0 ? "allowed" : "free", bytes <= most ? "fits" : "does not fit");
+    }
+    size_t used = strlen(text);
+    if (job->peers.size > 1) {
+        snprintf(text + used, 200 - used, ", in each of %d processes", job->peers.size);
     }
     return text;
 }
@@ -149,8 +205,8 @@ const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint6
 dpe_status dpe_job_poll(void *user, struct dpe_error *err)
 {
     struct dpe_job *job = user;
-    if (job->beat != NULL) {
-        job->beat(job->beat_user);
+    if (job->ranks->beat != NULL) {
+        job->ranks->beat(job->ranks->beat_user);
     }
     return dpe_signals_poll(NULL, err);
 }
@@ -216,6 +272,10 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
     }
     if (status == DPE_OK && own->length_name != NULL) {
         status = dpe_identity_addf(identity, err, own->length_name, "%lld", (long long)own->length);
+    }
+    /* How many hold the model together rounds its sums. */
+    if (status == DPE_OK && job->peers.size > 1) {
+        status = dpe_identity_addf(identity, err, "tensor_parallel", "%d", job->peers.size);
     }
     return status == DPE_OK
                ? dpe_identity_addf(identity, err, "seed", "%llu", (unsigned long long)options->seed)
@@ -315,7 +375,10 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
     struct dpe_ranks *ranks = job->ranks;
     struct dpe_identity identity = {0};
     dpe_status status = dpe_job_identity(job, own, &identity, err);
-    if (status == DPE_OK && access(job->options->output, F_OK) != 0) {
+    char begun = access(job->options->output, F_OK) == 0;
+    status = dpe_ranks_settle(ranks, status, err);
+    status = status == DPE_OK ? dpe_ranks_give(ranks, &begun, sizeof begun, err) : status;
+    if (status == DPE_OK && !begun) {
         status = dpe_job_session(job, plan, capacity, err);
     }
     status = dpe_ranks_meet(ranks, DPE_MEET_START, status, err);

@@ -31,6 +31,7 @@ struct dpe_job_options {
     int64_t samples;
     uint64_t seed;
     double rank_timeout; /**< seconds that a rank may say nothing, set by dpe_job_argp */
+    int tensor_parallel; /**< processes that hold the model together, ≥ 1, set by dpe_job_argp */
     bool dry_run;        /**< the tool's own option */
     int argc;
     char **argv;
@@ -71,10 +72,9 @@ struct dpe_job {
     struct dpe_job_pace *pace; /**< per task: what its rows took */
     int n_paces;
     double last_snapshot, snapshot_cost;
-    size_t n_shared;          /**< rows that rank 0 has told the other ranks */
-    struct dpe_ranks *ranks;  /**< the processes of this job */
-    void (*beat)(void *user); /**< called before every layer while a row is made; NULL = nobody */
-    void *beat_user;
+    size_t n_shared;         /**< rows that rank 0 has told the other ranks */
+    struct dpe_ranks *ranks; /**< the processes of this job */
+    struct dpe_peers peers;  /**< who holds the model with this process; size 1: nobody */
 };
 
 /** Open model, tokenizer and corpus (if one is given), all borrowed by others until dpe_job_close,
@@ -110,7 +110,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
 /** What a dry run says of memory: `bytes` of a session, `weights` that are mapped or, on a device,
  * part of them (dpe_session_estimate). Returns the buffer. */
 const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint64_t weights,
-                                char text[160]);
+                                char text[200]);
 /** Make the session, or set its plan; taps ask for signals. Its cache is empty afterwards. */
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err);

@@ -9,6 +9,7 @@ enum option_key {
     KEY_SPLIT,
     KEY_TRAINED_LENGTH,
     KEY_RANK_TIMEOUT,
+    KEY_TENSOR_PARALLEL,
     KEY_SAMPLES,
     KEY_SEED,
     KEY_CHAT_TEMPLATE,
@@ -40,6 +41,10 @@ static const struct argp_option inputs_table[] = {
      1},
     {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
      "Trained length (default: max_position_embeddings)", 1},
+    {"tensor-parallel", KEY_TENSOR_PARALLEL, "T", 0,
+     "Under mpirun, for a model that does not fit one device: T processes hold it together (heads "
+     "and MLP columns are shared out; default 1)",
+     50},
     {"rank-timeout", KEY_RANK_TIMEOUT, "TIME", 0,
      "Under mpirun: a rank that says nothing for so long ends the job (default 30m)", 50},
     {0},
@@ -52,6 +57,7 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &options->tool;
         options->rank_timeout = 1800.0;
+        options->tensor_parallel = 1;
         return 0;
     case 'm':
         options->model = arg;
@@ -68,6 +74,15 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
                        arg);
         }
         return 0;
+    case KEY_TENSOR_PARALLEL: {
+        int64_t peers = 0;
+        if (!dpe_parse_int(arg, 1, 256, &peers)) {
+            argp_error(state, "--tensor-parallel: expected a number from 1 to 256, found '%s'",
+                       arg);
+        }
+        options->tensor_parallel = (int)peers;
+        return 0;
+    }
     case KEY_TRAINED_LENGTH:
         options->trained_length = dpe_job_number(state, "--trained-length", arg, 1);
         return 0;

@@ -21,6 +21,18 @@ static void nap(void)
 
 /* ------------------------------------------------------------------------------- ranks above 0 */
 
+/* The items of a group to those that make its rows with this rank. */
+static dpe_status tell_peers(struct dpe_ranks *ranks, const char *list, size_t n,
+                             struct dpe_error *err)
+{
+    const struct dpe_message message = {.kind = DPE_MESSAGE_ITEM};
+    dpe_status status = DPE_OK;
+    for (int i = 1; i < ranks->peers && status == DPE_OK; i++) {
+        status = dpe_ranks_send(ranks, ranks->rank + i, &message, list, n, err);
+    }
+    return status;
+}
+
 struct server {
     struct dpe_loop *loop;
     struct dpe_group group;
@@ -56,13 +68,15 @@ static void beat(void *user)
     }
 }
 
-/* Make the rows of a group and report each. */
+/* Make the rows of a group and report each. Who follows a leader leaves the rows to it. */
 static dpe_status make_group(struct server *server, struct dpe_error *err)
 {
     struct dpe_loop *loop = server->loop;
     struct dpe_group *group = &server->group;
+    struct dpe_ranks *ranks = loop->job->ranks;
+    bool leads = ranks->rank == ranks->leader;
     dpe_status status = dpe_loop_make(loop, group, err);
-    for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
+    for (int64_t i = 0; i < group->n && status == DPE_OK && leads; i++) {
         struct dpe_text bytes = {0};
         status = dpe_run_add(loop->job->run, &group->rows[i], err);
         if (status == DPE_OK) {
@@ -85,8 +99,13 @@ static dpe_status make_group(struct server *server, struct dpe_error *err)
  * none. */
 static void serve_list(struct server *server, const struct dpe_text *list)
 {
+    struct dpe_ranks *ranks = server->loop->job->ranks;
     struct dpe_error err = {0};
     dpe_status status = DPE_OK;
+    bool leads = ranks->rank == ranks->leader;
+    if (leads && tell_peers(ranks, list->bytes, list->n, &err) != DPE_OK) {
+        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+    }
     for (size_t i = 0; i + sizeof(int64_t) <= list->n && status == DPE_OK; i += sizeof(int64_t)) {
         int64_t at = 0;
         memcpy(&at, list->bytes + i, sizeof at);
@@ -94,9 +113,11 @@ static void serve_list(struct server *server, const struct dpe_text *list)
         bool last = i + 2 * sizeof at > list->n;
         if (last || server->group.n == server->group.capacity) {
             status = make_group(server, &err);
+            /* Whether the leader could keep its rows decides whether all go on. */
+            status = last ? status : dpe_ranks_settle(ranks, status, &err);
         }
     }
-    if (status != DPE_OK) {
+    if (status != DPE_OK && leads) {
         const struct dpe_message answer = {.kind = DPE_MESSAGE_FAILED, .status = (int)status};
         tell(server, &answer, err.text, strlen(err.text));
     }
@@ -113,8 +134,10 @@ static void serve(struct dpe_loop *loop)
     if (dpe_group_init(&server.group, loop, NULL) != DPE_OK) {
         dpe_ranks_abort(ranks, DPE_NO_MEMORY);
     }
-    loop->job->beat = beat;
-    loop->job->beat_user = &server;
+    if (ranks->rank == ranks->leader) {
+        ranks->beat = beat;
+        ranks->beat_user = &server;
+    }
     double heard = dpe_clock();
     while (message.kind != DPE_MESSAGE_DONE) {
         if (dpe_ranks_receive(ranks, &from, &message, &text)) {
@@ -136,7 +159,7 @@ static void serve(struct dpe_loop *loop)
         }
         nap();
     }
-    loop->job->beat = NULL;
+    ranks->beat = NULL;
     dpe_group_free(&server.group);
     dpe_ranks_dropped(ranks);
     dpe_text_free(&text);
@@ -265,7 +288,9 @@ static dpe_status give(struct desk *desk, int rank, struct dpe_error *err)
         for (int64_t i = 0; i < group->n; i++) {
             dpe_group_add(own, desk->loop, group->at[i]);
         }
-        maker_set(&desk->maker, MAKING);
+        status = tell_peers(desk->ranks, (const char *)group->at,
+                            (size_t)group->n * sizeof *group->at, err);
+        maker_set(&desk->maker, status == DPE_OK ? MAKING : IDLE);
     }
     for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
         desk->loop->open[group->at[i]] = 2;
@@ -410,7 +435,8 @@ static void watch(struct desk *desk)
                           (long long)desk->loop->job->planned);
             dpe_ranks_abort(desk->ranks, DPE_INCOMPLETE);
         }
-        if (greet && r > 0 && seat->free) {
+        bool follows = r % desk->ranks->peers != 0;
+        if (greet && r > 0 && (seat->free || follows)) {
             const struct dpe_message message = {.kind = DPE_MESSAGE_BEAT};
             struct dpe_error err;
             stop(desk, dpe_ranks_send(desk->ranks, r, &message, NULL, 0, &err), &err);
@@ -500,14 +526,14 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
         dpe_ranks_abort(ranks, DPE_NO_MEMORY);
     }
     for (int r = 0; r < ranks->size; r++) {
-        desk.seats[r] = (struct seat){.plan = -1, .free = true};
+        desk.seats[r] = (struct seat){.plan = -1, .free = r % ranks->peers == 0};
     }
-    loop->job->beat = maker_beat;
-    loop->job->beat_user = &desk.maker;
+    ranks->beat = maker_beat;
+    ranks->beat_user = &desk.maker;
     serve_desk(&desk);
     maker_set(&desk.maker, QUITTING);
     pthread_join(desk.maker.thread, NULL);
-    loop->job->beat = NULL;
+    ranks->beat = NULL;
     const struct dpe_message done = {.kind = DPE_MESSAGE_DONE};
     for (int r = 1; r < ranks->size; r++) {
         if (dpe_ranks_send(ranks, r, &done, NULL, 0, NULL) != DPE_OK) {

@@ -92,7 +92,7 @@ static void show_progress(const struct dpe_loop *loop)
     if (!dpe_progress_due(done, total)) {
         return;
     }
-    double size = (double)loop->job->ranks->size;
+    double size = (double)(loop->job->ranks->size / loop->job->ranks->peers);
     const struct dpe_work_progress progress = {
         .work = work,
         .rows = (int64_t)work->n_items,
@@ -286,7 +286,7 @@ dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct 
                      ? work->rows(work->user, group->items, group->n, session, group->rows, err)
                      : work->row(work->user, group->items, session, group->rows, err);
     }
-    return status;
+    return dpe_ranks_settle(loop->job->ranks, status, err);
 }
 
 static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err)

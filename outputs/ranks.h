@@ -15,8 +15,13 @@ struct dpe_ranks {
     int rank, size;             /**< of the job; 0 of 1 when alone */
     int local_rank, local_size; /**< on this machine */
     int threads;                /**< this rank's share of the machine's cores; 0: all are its own */
+    int peers;                  /**< consecutive ranks that hold a model together; 1: none do */
+    int leader;                 /**< the first of this rank's peers */
+    bool told;                  /**< the last dpe_ranks_sum ended with a failure, on all peers */
     bool apart;                 /**< ranks are no longer at the same place: they meet no more */
     double limit;               /**< seconds a rank may say nothing */
+    void (*beat)(void *user);   /**< called now and then while a row is made; NULL = nobody */
+    void *beat_user;
 };
 
 /** Whether a launcher (mpirun, srun) started this process as one of several. */
@@ -30,6 +35,23 @@ void dpe_ranks_stop(struct dpe_ranks *ranks, dpe_status status);
 /** How many ranks of this machine, this one included, say `text` (at most 63 bytes count). All
  * ranks call it at the same place. */
 int dpe_ranks_alike(const struct dpe_ranks *ranks, const char *text);
+
+/* Tensor parallel. Ranks leader … leader + peers − 1 hold a model together: what dpe_peers
+ * (engine.h) asks for. The leader alone is spoken to about rows, and keeps them. */
+
+enum { DPE_MOST_PEERS = 256 };
+/** Part the ranks into groups of `peers`. DPE_USAGE when they do not come out even, DPE_NO_DEVICE
+ *  when the library cannot do it. */
+dpe_status dpe_ranks_group(struct dpe_ranks *ranks, int peers, struct dpe_error *err);
+/** dpe_peers.meet. A peer that does not come within the limit ends the job. Called by the thread
+ *  that makes rows. */
+dpe_status dpe_ranks_sum(struct dpe_ranks *ranks, float *x, int64_t n, dpe_status status,
+                         struct dpe_error *err);
+/** The end of what peers did together, `status` being how it ended here: all get one status, as
+ * from dpe_ranks_sum, of which a failure that all know already needs none. */
+dpe_status dpe_ranks_settle(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err);
+/** dpe_peers.share. */
+dpe_status dpe_ranks_give(struct dpe_ranks *ranks, void *bytes, size_t n, struct dpe_error *err);
 
 /** Places at which all ranks meet. */
 enum dpe_meeting {
@@ -73,7 +95,7 @@ dpe_status dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_mess
 /** The next message that is there, from anybody: false when there is none. `text` is replaced. */
 bool dpe_ranks_receive(struct dpe_ranks *ranks, int *from, struct dpe_message *message,
                        struct dpe_text *text);
-/** From rank 0 to all others: drop the row that you are making. */
+/** From rank 0 to all other leaders: drop the row that you are making. */
 void dpe_ranks_drop(struct dpe_ranks *ranks);
 /** Whether rank 0 said so. Cheap enough for every layer. */
 bool dpe_ranks_dropped(struct dpe_ranks *ranks);

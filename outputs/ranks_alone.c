@@ -17,7 +17,7 @@ bool dpe_ranks_launched(void)
 
 dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
 {
-    *ranks = (struct dpe_ranks){.size = 1, .local_size = 1, .limit = ranks->limit};
+    *ranks = (struct dpe_ranks){.size = 1, .local_size = 1, .peers = 1, .limit = ranks->limit};
     return dpe_ranks_launched()
                ? dpe_fail(err, DPE_USAGE,
                           "started as several ranks, but built without MPI: build it with an MPI "
@@ -34,6 +34,35 @@ int dpe_ranks_alike(const struct dpe_ranks *ranks, const char *text)
 {
     (void)ranks, (void)text;
     return 1;
+}
+
+dpe_status dpe_ranks_group(struct dpe_ranks *ranks, int peers, struct dpe_error *err)
+{
+    ranks->peers = 1;
+    return peers == 1 ? DPE_OK
+                      : dpe_fail(err, DPE_USAGE,
+                                 "--tensor-parallel %d: this dpe was built without MPI: build it "
+                                 "with an MPI library (Debian: libopenmpi-dev)",
+                                 peers);
+}
+
+dpe_status dpe_ranks_sum(struct dpe_ranks *ranks, float *x, int64_t n, dpe_status status,
+                         struct dpe_error *err)
+{
+    (void)ranks, (void)x, (void)n, (void)err;
+    return status;
+}
+
+dpe_status dpe_ranks_settle(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err)
+{
+    (void)ranks, (void)err;
+    return status;
+}
+
+dpe_status dpe_ranks_give(struct dpe_ranks *ranks, void *bytes, size_t n, struct dpe_error *err)
+{
+    (void)ranks, (void)bytes, (void)n, (void)err;
+    return DPE_OK;
 }
 
 dpe_status dpe_ranks_meet(struct dpe_ranks *ranks, enum dpe_meeting place, dpe_status status,

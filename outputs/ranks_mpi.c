@@ -1,9 +1,8 @@
 /* Several processes through MPI. */
-#include "ranks.h"
+#include "ranks_mpi.h"
 #include "tool.h"
 
 #include <math.h>
-#include <mpi.h>
 #include <omp.h>
 #include <signal.h>
 #include <stddef.h>
@@ -20,6 +19,7 @@ enum { HOST_SIZE = 64, CORES_SIZE = 256 };
 /* MPI is there once in a process. */
 static MPI_Comm job_comm = MPI_COMM_NULL;
 static char (*hosts)[HOST_SIZE]; /* [size] */
+static bool threaded;
 
 /* What a rank says at a meeting, and what it is told. */
 struct word {
@@ -126,7 +126,7 @@ int dpe_ranks_alike(const struct dpe_ranks *ranks, const char *text)
 
 dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
 {
-    *ranks = (struct dpe_ranks){.size = 1, .local_size = 1, .limit = ranks->limit};
+    *ranks = (struct dpe_ranks){.size = 1, .local_size = 1, .peers = 1, .limit = ranks->limit};
     if (!dpe_ranks_launched()) {
         return DPE_OK;
     }
@@ -140,6 +140,7 @@ dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
         MPI_Comm_dup(MPI_COMM_WORLD, &job_comm) != MPI_SUCCESS) {
         return dpe_fail(err, DPE_INTERNAL, "MPI cannot be started");
     }
+    threaded = provided >= MPI_THREAD_MULTIPLE;
     MPI_Comm_rank(job_comm, &ranks->rank);
     MPI_Comm_size(job_comm, &ranks->size);
     look_around(ranks);
@@ -163,7 +164,17 @@ void dpe_ranks_stop(struct dpe_ranks *ranks, dpe_status status)
     }
     free(hosts);
     hosts = NULL;
-    *ranks = (struct dpe_ranks){.size = 1, .local_size = 1};
+    *ranks = (struct dpe_ranks){.size = 1, .local_size = 1, .peers = 1};
+}
+
+MPI_Comm dpe_ranks_comm(void)
+{
+    return job_comm;
+}
+
+bool dpe_ranks_threaded(void)
+{
+    return threaded;
 }
 
 const char *dpe_ranks_host(const struct dpe_ranks *ranks, int rank)
@@ -213,7 +224,7 @@ static bool await(const struct dpe_ranks *ranks, int source, int tag, MPI_Status
     }
 }
 
-static _Noreturn void give_up(struct dpe_ranks *ranks, int rank)
+_Noreturn void dpe_ranks_give_up(struct dpe_ranks *ranks, int rank)
 {
     const char *host = ranks->rank == 0 && rank > 0 ? hosts[rank] : "";
     dpe_log_error("rank %d%s%s does not come to where the others wait, for %.0f s "
@@ -234,7 +245,7 @@ static void send(struct dpe_ranks *ranks, int to, int tag, const void *bytes, in
     for (MPI_Test(&request, &sent, MPI_STATUS_IGNORE); !sent;
          MPI_Test(&request, &sent, MPI_STATUS_IGNORE)) {
         if (dpe_clock() > deadline) {
-            give_up(ranks, to);
+            dpe_ranks_give_up(ranks, to);
         }
         nap(&naps);
     }
@@ -270,7 +281,7 @@ static void judge(struct dpe_ranks *ranks, struct word *verdict)
             while (words[missing].host[0] != '\0') {
                 missing++;
             }
-            give_up(ranks, missing);
+            dpe_ranks_give_up(ranks, missing);
         }
         MPI_Recv(&words[status.MPI_SOURCE], (int)sizeof *words, MPI_BYTE, status.MPI_SOURCE,
                  TAG_MEET, job_comm, MPI_STATUS_IGNORE);
@@ -314,7 +325,7 @@ dpe_status dpe_ranks_meet(struct dpe_ranks *ranks, enum dpe_meeting place, dpe_s
         struct dpe_ranks patient = *ranks;
         patient.limit = 2.0 * ranks->limit + 5.0;
         if (!await(&patient, 0, TAG_MET, &probe)) {
-            give_up(ranks, 0);
+            dpe_ranks_give_up(ranks, 0);
         }
         MPI_Recv(&word, (int)sizeof word, MPI_BYTE, 0, TAG_MET, job_comm, MPI_STATUS_IGNORE);
     }
@@ -358,7 +369,7 @@ static dpe_status take_share(struct dpe_ranks *ranks, struct dpe_text *bytes, st
         MPI_Status probe;
         int size = 0;
         if (!await(ranks, 0, TAG_SHARE, &probe)) {
-            give_up(ranks, 0);
+            dpe_ranks_give_up(ranks, 0);
         }
         MPI_Get_count(&probe, MPI_BYTE, &size);
         MPI_Recv(piece, size, MPI_BYTE, 0, TAG_SHARE, job_comm, MPI_STATUS_IGNORE);
@@ -439,7 +450,7 @@ bool dpe_ranks_receive(struct dpe_ranks *ranks, int *from, struct dpe_message *m
 
 void dpe_ranks_drop(struct dpe_ranks *ranks)
 {
-    for (int r = 1; r < ranks->size; r++) {
+    for (int r = ranks->peers; r < ranks->size; r += ranks->peers) {
         send(ranks, r, TAG_DROP, NULL, 0);
     }
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """tiny_model.py TOKENIZER_JSON OUT_DIR [KIND]: a Llama folder with random weights (seed 1), one layer
 wide enough for nothing but fast tests; no packages needed. KIND nan: a weight is not a number; KIND
-huge: the configuration of a 70B model without any weights."""
+shared: heads that two processes can share; KIND huge: the configuration of a 70B model without any
+weights."""
 
 import array
 import json
@@ -17,12 +18,13 @@ VOCAB, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, MLP = 2560, 16, 2, 1, 16, 16
 def main():
     tokenizer, out = sys.argv[1:3]
     kind = sys.argv[3] if len(sys.argv) > 3 else ""
+    heads, kv_heads = (4, 2) if kind == "shared" else (HEADS, KV_HEADS)
     os.makedirs(out)
     shutil.copyfile(tokenizer, os.path.join(out, "tokenizer.json"))
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
         "hidden_size": HIDDEN, "intermediate_size": MLP, "num_hidden_layers": 1,
-        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
+        "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": HEAD_DIM,
         "max_position_embeddings": 64, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
         "vocab_size": VOCAB, "tie_word_embeddings": True, "torch_dtype": "float32",
     }
@@ -40,10 +42,10 @@ def main():
         "model.norm.weight": (HIDDEN,),
         layer + "input_layernorm.weight": (HIDDEN,),
         layer + "post_attention_layernorm.weight": (HIDDEN,),
-        layer + "self_attn.q_proj.weight": (HEADS * HEAD_DIM, HIDDEN),
-        layer + "self_attn.k_proj.weight": (KV_HEADS * HEAD_DIM, HIDDEN),
-        layer + "self_attn.v_proj.weight": (KV_HEADS * HEAD_DIM, HIDDEN),
-        layer + "self_attn.o_proj.weight": (HIDDEN, HEADS * HEAD_DIM),
+        layer + "self_attn.q_proj.weight": (heads * HEAD_DIM, HIDDEN),
+        layer + "self_attn.k_proj.weight": (kv_heads * HEAD_DIM, HIDDEN),
+        layer + "self_attn.v_proj.weight": (kv_heads * HEAD_DIM, HIDDEN),
+        layer + "self_attn.o_proj.weight": (HIDDEN, heads * HEAD_DIM),
         layer + "mlp.gate_proj.weight": (MLP, HIDDEN),
         layer + "mlp.up_proj.weight": (MLP, HIDDEN),
         layer + "mlp.down_proj.weight": (HIDDEN, MLP),

@@ -1,0 +1,201 @@
+#!/bin/sh
+# detect_peers.sh BUILD logits|tools|faults: ranks that hold a model together (--tensor-parallel).
+# logits: the sums themselves and the golden models. tools: tables against those of one process, and
+# what is refused. faults: peers that are killed, stopped and signalled.
+set -u
+build=$1
+part=$2
+bin=$build/bin
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+command -v mpirun >/dev/null || { echo "no mpirun"; exit 125; }
+# As root, and with more ranks than cores, in a container.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+# MPI's own leaks are not ours.
+export ASAN_OPTIONS=detect_leaks=0 OMP_WAIT_POLICY=passive
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+# mpi N COMMAND...: mpirun may hang for good and ignore a polite signal when a rank dies early.
+mpi() {
+    n=$1
+    shift
+    timeout -k 5 60 mpirun -n "$n" "$@"
+}
+
+if [ "$part" = logits ]; then
+    for ranks in "2 2" "4 2" "4 4" "3 3"; do
+        mpi ${ranks% *} "$build/tests/peers_mpi" ${ranks#* } >"$work/out" 2>&1 ||
+            fail "-n ${ranks% *}, T = ${ranks#* }: $(tail -40 "$work/out")"
+        sed -n "s/.*spread/-n ${ranks% *} T=${ranks#* }: max |difference| \/ spread/p" "$work/out" |
+            sort -g -k 8 | tail -1
+    done
+    mpi 3 "$build/tests/peers_mpi" 2 >"$work/out" 2>&1
+    code=$?
+    [ $code = 64 ] && grep -q "expected a multiple of 2 processes, found 3" "$work/out" ||
+        fail "three ranks in groups of two: $code, $(cat "$work/out")"
+    exit $failed
+fi
+
+python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/model" shared || exit 1
+mkdir "$work/corpus"
+for book in "$root"/data/sample/test/90000*.txt; do
+    head -c 6000 "$book" >"$work/corpus/$(basename "$book")"
+done
+sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 100
+    --lengths 8,32,64 --seed 5 --threads 1 --rank-timeout 20"
+# detect N OPTION...: two ranks hold the model together; ranks whose mpirun has just ended may take a
+# moment to be gone.
+detect() {
+    ranks=$1
+    shift
+    tries=0
+    while pgrep -f "^$bin/dpe-detect .*$work" >/dev/null && [ $tries -lt 500 ]; do
+        sleep 0.02
+        tries=$((tries + 1))
+    done
+    mpi "$ranks" "$bin/dpe-detect" $sweep --tensor-parallel 2 "$@" >"$work/out" 2>"$work/err"
+}
+same() {
+    h5diff --exclude-path=/run "$1" "$2" >"$work/diff" 2>&1 ||
+        fail "$1 and $2 differ: $(head -5 "$work/diff")"
+}
+
+if [ "$part" = tools ]; then
+    # How many replicas there are changes nothing: every group sums in the order of its ranks.
+    detect 2 -o "$work/two.h5" || fail "two ranks: $(cat "$work/err")"
+    detect 4 -o "$work/four.h5" || fail "two replicas: $(cat "$work/err")"
+    same "$work/two.h5" "$work/four.h5"
+    [ -e "$work/four.h5.journal" ] && fail "a journal is left: $(ls "$work/four.h5.journal")"
+    # Sums over two processes round otherwise than those of one: recall counts answers of a trained
+    # model, which are the same; contributions are near.
+    trained="--model $root/data/reference --corpus $root/data/sample --length 512 --groups 2 --samples 4
+        --lengths 64,256 --seed 5 --threads 1"
+    timeout 100 "$bin/dpe-detect" $trained -o "$work/whole.h5" >"$work/expected" 2>"$work/err" ||
+        fail "one process: $(cat "$work/err")"
+    mpi 2 "$bin/dpe-detect" $trained --tensor-parallel 2 -o "$work/shared.h5" >"$work/out" \
+        2>"$work/err" || fail "trained model: $(cat "$work/err")"
+    for name in recall recall_mean status prompt_tokens; do
+        h5diff "$work/whole.h5" "$work/shared.h5" "/detect/niah/$name" "/detect/niah/$name" \
+            >"$work/diff" 2>&1 || fail "$name: $(head -5 "$work/diff")"
+    done
+    sed -i "s,$work/[a-z]*.h5,TABLE," "$work/expected" "$work/out"
+    diff "$work/expected" "$work/out" || fail "two processes find other lengths than one"
+    # It goes on with as many processes to a model, and no others.
+    timeout 60 "$bin/dpe-detect" $trained -o "$work/shared.h5" >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code = 78 ] && grep -q "tensor_parallel" "$work/err" ||
+        fail "one process goes on where two began: $code, $(cat "$work/err")"
+
+    norms="--model $root/data/reference --corpus $root/data/sample --lengths 32,64 --samples 3 --threads 1"
+    timeout 60 "$bin/dpe-norms" $norms -o "$work/norms1.h5" >"$work/expected" 2>"$work/err" ||
+        fail "dpe-norms: $(cat "$work/err")"
+    mpi 4 "$bin/dpe-norms" $norms --tensor-parallel 2 -o "$work/norms2.h5" >"$work/out" 2>"$work/err" ||
+        fail "dpe-norms, two replicas of two: $(cat "$work/err")"
+    h5diff -p 1e-4 "$work/norms1.h5" "$work/norms2.h5" /norms/contribution /norms/contribution \
+        >"$work/diff" 2>&1 || fail "contributions: $(head -5 "$work/diff")"
+    questions="niah --model $root/data/reference --corpus $root/data/sample -l 384 --method rope
+        --method self-extend --samples 3 --threads 1"
+    timeout 100 "$bin/dpe-eval" $questions -o "$work/eval1.h5" >"$work/expected" 2>"$work/err" ||
+        fail "dpe-eval: $(cat "$work/err")"
+    mpi 2 "$bin/dpe-eval" $questions --tensor-parallel 2 -o "$work/eval2.h5" >"$work/out" \
+        2>"$work/err" || fail "dpe-eval, two ranks: $(cat "$work/err")"
+    sed -i "s,$work/[a-z0-9]*.h5,TABLE," "$work/expected" "$work/out"
+    diff "$work/expected" "$work/out" || fail "dpe-eval: two processes score otherwise than one"
+
+    # What is refused, and before anything is written.
+    timeout 20 "$bin/dpe-detect" $sweep --tensor-parallel 2 -o "$work/x.h5" >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code = 64 ] && grep -q "mpirun -n 2" "$work/err" || fail "without mpirun: $code, $(cat "$work/err")"
+    detect 3 -o "$work/x.h5"
+    code=$?
+    [ $code = 64 ] && grep -q "expected a multiple of 2 processes, found 3; .*mpirun -n 4" "$work/err" ||
+        fail "three ranks: $code, $(cat "$work/err")"
+    mpi 4 "$bin/dpe-detect" $sweep --tensor-parallel 4 -o "$work/x.h5" >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code = 64 ] && grep -q "2 key-value heads and 16 columns" "$work/err" ||
+        fail "four share two heads: $code, $(cat "$work/err")"
+    [ -e "$work/x.h5" ] || [ -e "$work/x.h5.journal" ] && fail "a refusal left something behind"
+    # A dry run needs no ranks, and says what each would hold.
+    python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/huge" huge || exit 1
+    timeout 20 "$bin/dpe-detect" --model "$work/huge" --corpus "$work/corpus" --length 16384 --dry-run \
+        --tensor-parallel 8 >"$work/out" 2>"$work/err" || fail "dry run: $(cat "$work/err")"
+    grep -q "^memory .* in each of 8 processes" "$work/out" || fail "dry run: $(cat "$work/out")"
+    exit $failed
+fi
+
+# rank TABLE R: the process of rank R that works on TABLE, once the sweep is under way.
+rank() {
+    tries=0
+    while [ $tries -lt 400 ]; do
+        for pid in $(pgrep -f "^$bin/dpe-detect .*$1"); do
+            if cat "/proc/$pid/environ" 2>/dev/null | tr "\0" "\n" |
+                grep -qx "OMPI_COMM_WORLD_RANK=$2" && [ -e "$1.journal/rank-000$2.journal" ]; then
+                echo "$pid"
+                return
+            fi
+        done
+        kill -0 "$job" 2>/dev/null || return
+        tries=$((tries + 1))
+        sleep 0.02
+    done
+}
+detect 2 -o "$work/calm.h5" || fail "calm: $(cat "$work/err")"
+
+# Killed: a follower and a leader of a group, and rank 0; the same command goes on.
+kills=0
+for r in 1 2 3 0 3 2; do
+    out="$work/killed.h5"
+    detect 4 -o "$out" &
+    job=$!
+    pid=$(rank "$out" $r)
+    sleep "0.$kills"
+    [ -n "$pid" ] && kill -9 "$pid" 2>/dev/null && kills=$((kills + 1))
+    wait $job
+    if [ -e "$out" ] && [ ! -e "$out.journal" ]; then
+        same "$work/calm.h5" "$out"
+        rm "$out"
+    fi
+done
+[ $kills -ge 3 ] || fail "only $kills kills"
+detect 2 -o "$out" || fail "resume after kills: $(cat "$work/err")"
+same "$work/calm.h5" "$out"
+
+# A signal to any of them stops all, in the middle of a sum as well.
+for signal in TERM USR1; do
+    for r in 1 2 3; do
+        out="$work/$signal$r.h5"
+        detect 4 -o "$out" &
+        job=$!
+        kill -$signal "$(rank "$out" $r)"
+        wait $job
+        code=$?
+        [ $code = 75 ] || fail "SIG$signal to rank $r: expected exit 75, got $code: $(cat "$work/err")"
+        grep -q "the same command continues" "$work/err" || fail "SIG$signal: $(cat "$work/err")"
+        detect 2 -o "$out" || fail "resume after SIG$signal: $(cat "$work/err")"
+        same "$work/calm.h5" "$out"
+    done
+done
+
+# One that hangs is named by those that wait for it.
+for r in 1 2 3; do
+    out="$work/hangs$r.h5"
+    detect 4 -o "$out" --rank-timeout 5 &
+    job=$!
+    kill -STOP "$(rank "$out" $r)"
+    wait $job
+    code=$?
+    [ $code = 75 ] || fail "rank $r hangs: expected exit 75, got $code: $(cat "$work/err")"
+    grep -q "rank $r .*(--rank-timeout)" "$work/err" || fail "rank $r hangs: $(cat "$work/err")"
+    detect 2 -o "$out" || fail "resume after rank $r hung: $(cat "$work/err")"
+    same "$work/calm.h5" "$out"
+done
+
+[ $failed = 0 ] && echo "$kills kills of a peer: all promises kept"
+exit $failed
