@@ -8,13 +8,19 @@ folder (config.json, generation_config.json, model.safetensors), which needs tok
 make_tokenizer.py in it beforehand.  The run ends after N tokens or M minutes, whichever is first,
 and the learning rate falls over the last part of that.  --resume continues from the checkpoint.
 
+A GPU (--device cuda) waits for rows unless processes make them (--workers): the rows of a step are
+then drawn from (seed, step) alone, another stream than that of one process.
+
 Only positions 0 … 255 are ever seen: what the model does beyond them is what the project studies.
 """
 
 import argparse
+import collections
+import concurrent.futures
 import contextlib
 import json
 import math
+import multiprocessing
 import os
 import random
 import re
@@ -301,6 +307,33 @@ class Data:
         return [torch.from_numpy(np.stack(x)) for x in zip(*got)]
 
 
+class Rows:
+    """Batches in order; with workers, made ahead of time by so many processes."""
+
+    AHEAD = 4   # batches a worker
+
+    def __init__(self, data, args):
+        self.data, self.args, self.waiting, self.pool = data, args, collections.deque(), None
+        if args.workers > 0:
+            Rows.shared = data   # inherited, not sent
+            self.pool = concurrent.futures.ProcessPoolExecutor(
+                args.workers, multiprocessing.get_context("fork"))
+
+    @staticmethod
+    def make(seed, step, *shape):
+        torch.set_num_threads(1)
+        Rows.shared.rng = random.Random("%d %d" % (seed, step))
+        return [x.numpy() for x in Rows.shared.batch(*shape)]
+
+    def next(self, step, t):
+        shape = t, self.args.batch // t, self.args.prose
+        if self.pool is None:
+            return self.data.batch(*shape)
+        while len(self.waiting) < self.AHEAD * self.args.workers:
+            self.waiting.append(self.pool.submit(Rows.make, self.args.seed, step + len(self.waiting), *shape))
+        return [torch.from_numpy(x) for x in self.waiting.popleft().result()]
+
+
 # ---------------------------------------------------------------- training
 
 def stage(progress):
@@ -329,7 +362,7 @@ def loss_of(model, ids, weight, also, dtype):
 def probe(model, data, precision, rows=24):
     """Shares of right tokens in answers, told beforehand what was said: (a value's first token, the
     rest).  The first token counts as right when it starts any value that is still to come."""
-    ids, weight, also = data.batch(L0, rows, 0.0)
+    ids, weight, also = [x.to(precision.device) for x in data.batch(L0, rows, 0.0)]
     with torch.no_grad(), precision():
         guess = model(ids, precision.dtype)[:, :-1].argmax(-1)
     ids, weight, also = ids[:, 1:], weight[:, 1:], also[:, 1:]
@@ -340,14 +373,15 @@ def probe(model, data, precision, rows=24):
 
 
 class Precision:
-    """A context that computes in bfloat16 where torch can on a CPU, or does nothing."""
+    """A context that computes in bfloat16, or does nothing."""
 
-    def __init__(self, bf16):
+    def __init__(self, bf16, device):
+        self.device = torch.device(device)
         self.dtype = torch.bfloat16 if bf16 else torch.float32
         self.bf16 = bf16
 
     def __call__(self):
-        return torch.autocast("cpu", torch.bfloat16) if self.bf16 else contextlib.nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else contextlib.nullcontext()
 
 
 def save_atomically(write, path):
@@ -362,7 +396,7 @@ def export(model, out, tok):
     """The Hugging Face folder; weights in BF16, the file format written here (it is that small)."""
     header, blobs, at = {"__metadata__": {"format": "pt"}}, [], 0
     for name, p in sorted(model.state_dict().items()):
-        blob = p.detach().to(torch.bfloat16).contiguous().view(torch.int16).numpy().astype("<i2").tobytes()
+        blob = p.detach().cpu().to(torch.bfloat16).contiguous().view(torch.int16).numpy().astype("<i2").tobytes()
         header[name] = {"dtype": "BF16", "shape": list(p.shape), "data_offsets": [at, at + len(blob)]}
         at += len(blob)
         blobs.append(blob)
@@ -392,6 +426,8 @@ def main():
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--resume", action="store_true")
     ap.add_argument("--bf16", action="store_true", help="compute in bfloat16 (much faster where the CPU has it)")
+    ap.add_argument("--device", default="cpu", help="cpu or cuda")
+    ap.add_argument("--workers", type=int, default=0, help="processes that make rows; 0: none")
     ap.add_argument("--compile", action="store_true", help="torch.compile, from torch 2 on")
     args = ap.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -404,7 +440,8 @@ def main():
     check = Data.__new__(Data)
     check.__dict__.update(data.__dict__)
     check.rng = random.Random(args.seed + 1)   # the probe must not move the training stream
-    model = Llama(CONFIG)
+    rows = Rows(data, args)
+    model = Llama(CONFIG).to(args.device)
     decay = [p for p in model.parameters() if p.dim() > 1]
     plain = [p for p in model.parameters() if p.dim() == 1]
     adam = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1},
@@ -415,14 +452,14 @@ def main():
     file = os.path.join(args.work, "checkpoint.pt")
     step, tokens, spent = 0, 0, 0.0
     if args.resume and os.path.exists(file):
-        ck = torch.load(file, map_location="cpu", **({} if torch.__version__ < "2" else {"weights_only": False}))
+        ck = torch.load(file, map_location=args.device, **({} if torch.__version__ < "2" else {"weights_only": False}))
         model.load_state_dict(ck["model"])
         adam.load_state_dict(ck["adam"])
         step, tokens, spent = ck["step"], ck["tokens"], ck["spent"]
         data.rng.setstate(ck["rng"])
     # Compiled together with the loss: the logits are the largest tensor by far.
     run = torch.compile(loss_of, dynamic=False) if args.compile and hasattr(torch, "compile") else loss_of
-    precision = Precision(args.bf16)
+    precision = Precision(args.bf16, args.device)
     began, saved, shown = time.time() - spent, time.time(), (time.time(), tokens)
 
     def save():
@@ -437,7 +474,7 @@ def main():
         if progress >= 1:
             break
         t = stage(progress)
-        ids, weight, also = data.batch(t, args.batch // t, args.prose)
+        ids, weight, also = [x.to(args.device) for x in rows.next(step, t)]
         for group in adam.param_groups:
             group["lr"] = rate(progress, step, args)
         with precision():

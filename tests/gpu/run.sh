@@ -106,7 +106,7 @@ else
     shape=llama3-8b
     short="--length 8K --length 32K" long="--length 128K --repeats 1" lengths="8192 16384 32768 131072"
     patience=70
-    sweep="--length 1024 --groups 8 --samples 3"
+    sweep="--length 1024 --groups 8 --samples 8"
 fi
 
 # The sweep on the processors, beside the first checks, which time nothing.
