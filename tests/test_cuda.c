@@ -488,6 +488,47 @@ static void failures(void **state)
     tiny_close(&tiny);
 }
 
+/* Few rows over many keys are cut into parts where they would leave most of the card idle. */
+static void few_rows_in_parts(void **state)
+{
+    (void)state;
+    enum { KEYS = 530, ROWS = 9 };
+    struct wide wide = wide_open(2, 1, 256, DPE_BF16);
+    struct dpe_error err = {0};
+    const struct dpe_plan_context context = {
+        .config = &wide.config, .trained_length = 64, .length = KEYS + ROWS};
+    int32_t tokens[KEYS + ROWS];
+    float logits[3][VOCAB];
+    const char *const devices[3] = {"processors=1", "processors=4", NULL};
+    struct dpe_plan plan;
+    TINY_OK(dpe_plan_make("dpe:window=100,scales=1/2/3.5/8", &context, &plan, &err), err);
+    for (int i = 0; i < KEYS + ROWS; i++) {
+        tokens[i] = (i * 37 + i / 11) % VOCAB;
+    }
+    for (int i = 0; i < 3; i++) {
+        const struct dpe_session_options options = {.device =
+                                                        devices[i] == NULL ? "reference" : "cuda",
+                                                    .n_threads = 1,
+                                                    .capacity = KEYS + ROWS};
+        struct dpe_session *session = NULL;
+        device(devices[i] == NULL ? "" : devices[i]);
+        setenv("DPE_CUDA_ATTENTION", "", 1);
+        TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
+        TINY_OK(dpe_session_feed(session, tokens, KEYS, NULL, &err), err);
+        TINY_OK(dpe_session_feed(session, tokens + KEYS, ROWS, logits[i], &err), err);
+        dpe_session_destroy(session);
+        expect_clean();
+    }
+    /* Two heads are two blocks, and a card of one multiprocessor is busy with them. */
+    assert_memory_not_equal(logits[0], logits[1], sizeof logits[0]);
+    double whole = worst(logits[0], logits[2], VOCAB);
+    double parted = worst(logits[1], logits[2], VOCAB);
+    printf("in parts: %.2e, whole: %.2e\n", parted, whole);
+    assert_true(parted <= 2.0 * whole);
+    dpe_plan_free(&plan);
+    dpe_model_close(wide.model);
+}
+
 /* Chunks are halved as far as it takes, whether memory is known to be short or turns out to be; the
  * answer stays the same. */
 static void short_memory(void **state)
@@ -652,6 +693,7 @@ int main(void)
         cmocka_unit_test(failures),
         cmocka_unit_test(refusals),
         cmocka_unit_test(short_memory),
+        cmocka_unit_test(few_rows_in_parts),
     };
     if (real && getenv("DPE_TEST_CUDA_SMALL") != NULL) {
         return cmocka_run_group_tests(small, NULL, NULL);

@@ -37,6 +37,7 @@ struct dpe_cuda_layer {
 /** A walk on the device, and what it was made for. */
 struct dpe_cuda_walk {
     int64_t start, rows; /**< rows 0: none yet */
+    int32_t parts;       /**< of a block: more than 1 for few rows over many keys */
     int64_t n_blocks;
     int64_t k_first[DPE_MAX_BANDS], k_end[DPE_MAX_BANDS];
     void *memory;
@@ -102,6 +103,7 @@ enum {
     DPE_CUDA_DECODE_ROWS = 256, /**< of a step, at once; more are taken in turns */
     DPE_CUDA_FEW_ROWS = 4,      /**< of one branch: more go the way of a prefill */
     DPE_CUDA_MOST_UNITS = 256,  /**< that units aim at */
+    DPE_CUDA_PROCESSORS = 160,  /**< for which a split walk has room in the workspace */
 };
 
 /** Note a code that is not 0 as the backend's failure, once. */

@@ -68,6 +68,13 @@ static void *take(struct room *room, int64_t a, int64_t b, int64_t c, uint64_t s
     return taken;
 }
 
+/* Room for the parts of a split walk. */
+static uint64_t split_bytes(const struct dpe_config *config)
+{
+    int64_t rows = config->dtype == DPE_F32 ? 0 : dpe_attention_mma_shape(config->head_dim).rows;
+    return (uint64_t)(2 * DPE_CUDA_PROCESSORS * rows * (config->head_dim + 1)) * sizeof(float);
+}
+
 uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                       int64_t keys, int64_t rows, int n_threads)
 {
@@ -86,6 +93,7 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
     }
     /* A branch's keys and values in one piece. */
     (void)take(&room, 2 * config->n_kv_heads, keys, config->head_dim, e);
+    (void)take(&room, 1, 1, 1, split_bytes(config));
     if (dpe_decode_supports(config->dtype, config->head_dim, config->n_heads, config->n_kv_heads)) {
         (void)take(&few, 1, 1, 1, dpe_cuda_partial_bytes(config, rows));
     }
@@ -110,9 +118,27 @@ enum dpe_cuda_kernel dpe_cuda_choose(const struct dpe_cuda_info *info, enum dpe_
     return wgmma ? DPE_KERNEL_WGMMA : DPE_KERNEL_PLAIN;
 }
 
-static struct dpe_tile_shape shape_of(const struct dpe_backend *b)
+/* Into how many parts to split the walk of few rows over many keys, so that they fill the card. The
+ * kernel that can do so is that of mma.sync, at about half the rate of wgmma: on Hopper it is worth
+ * it when rows would fill less than half of the card. */
+static int32_t parts_of(const struct dpe_backend *b, int64_t start, int64_t rows)
 {
-    switch (b->kernel) {
+    if (b->kernel == DPE_KERNEL_PLAIN) {
+        return 1;
+    }
+    const struct dpe_config *c = b->config;
+    struct dpe_tile_shape shape = dpe_attention_mma_shape(c->head_dim);
+    int processors =
+        b->info.processors < DPE_CUDA_PROCESSORS ? b->info.processors : DPE_CUDA_PROCESSORS;
+    int64_t blocks = (rows + shape.rows - 1) / shape.rows;
+    int64_t tiles = (start + rows + shape.keys - 1) / shape.keys;
+    int32_t parts = dpe_attention_mma_parts(blocks, tiles, c->n_heads, processors);
+    return parts >= (b->kernel == DPE_KERNEL_WGMMA ? 4 : 2) ? parts : 1;
+}
+
+static struct dpe_tile_shape shape_of(const struct dpe_backend *b, int32_t parts)
+{
+    switch (parts > 1 ? DPE_KERNEL_MMA : b->kernel) {
     case DPE_KERNEL_WGMMA:
         return dpe_attention_wgmma_shape(b->config->head_dim, 0);
     case DPE_KERNEL_MMA:
@@ -125,7 +151,7 @@ static struct dpe_tile_shape shape_of(const struct dpe_backend *b)
 
 static int launch(const struct dpe_backend *b, const struct dpe_flash *call)
 {
-    switch (b->kernel) {
+    switch (call->parts > 1 ? DPE_KERNEL_MMA : b->kernel) {
     case DPE_KERNEL_WGMMA:
         return dpe_attention_wgmma(call, 0, b->counters, NULL);
     case DPE_KERNEL_MMA:
@@ -141,13 +167,19 @@ static int launch(const struct dpe_backend *b, const struct dpe_flash *call)
 static bool use_walk(struct dpe_backend *b, int64_t start, int64_t rows)
 {
     struct dpe_cuda_walk *on_device = &b->walk;
+    int32_t parts = parts_of(b, start, rows);
     if (on_device->rows == rows && on_device->start == start) {
         return !b->failed;
     }
     struct dpe_walk walk = {0};
-    dpe_status status = dpe_walk_make(b->plan, &b->q_copies, &b->k_copies, shape_of(b), start, rows,
-                                      &walk, &b->failure);
+    struct dpe_tile_shape shape = shape_of(b, parts);
+    dpe_status status =
+        dpe_walk_make(b->plan, &b->q_copies, &b->k_copies, shape, start, rows, &walk, &b->failure);
+    if (status == DPE_OK && parts > 1) {
+        status = dpe_walk_split(&walk, rows, shape.keys, parts, &b->failure);
+    }
     if (status != DPE_OK) {
+        dpe_walk_free(&walk);
         b->failed = true; /* out of host memory: the message is in `failure` */
         return false;
     }
@@ -170,6 +202,7 @@ static bool use_walk(struct dpe_backend *b, int64_t start, int64_t rows)
     }
     on_device->start = start;
     on_device->rows = rows;
+    on_device->parts = parts;
     on_device->n_blocks = walk.n_blocks;
     memcpy(on_device->k_first, walk.k_first, sizeof on_device->k_first);
     memcpy(on_device->k_end, walk.k_end, sizeof on_device->k_end);
@@ -355,6 +388,8 @@ static void attend_run(struct dpe_backend *b, const struct run *run)
     call.v = found.v;
     call.v_head_stride = found.head_stride;
     turn_keys(b, run, &found, &room, &call);
+    call.parts = b->walk.parts;
+    call.partial = call.parts > 1 ? take(&room, 1, 1, 1, split_bytes(b->config)) : NULL;
     DPE_CUDA_TRY(b, launch(b, &call));
 }
 

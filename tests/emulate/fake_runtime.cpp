@@ -7,6 +7,7 @@
  *   allocate=N   the N-th allocation fails for want of memory (1 = first)
  *   sticky=N     from the N-th call on that reaches the device, every call fails
  *   seed=N       the order of threads in the emulator
+ *   processors=N multiprocessors (4)
  *   broken=N     every call that reaches device N fails
  *   devices=N    how many there are (2), each with its own memory; calls that reach for the memory
  * of another device than the thread's fail Allocations are poisoned, have canaries on both sides
@@ -128,7 +129,7 @@ int dpe_rt_info(int device, struct dpe_cuda_info *info)
     snprintf(info->id, sizeof info->id, "emulated-%d", device);
     info->major = capability / 10;
     info->minor = capability % 10;
-    info->processors = 4;
+    info->processors = static_cast<int>(word("processors", 4));
     info->memory = word("memory", 1ULL << 32);
     info->shared = (capability == 90 ? 227U : (capability == 80 ? 163U : 99U)) << 10;
     return 0;
