@@ -116,7 +116,7 @@ dpe_status dpe_textfile_load(const char *path, bool replace_invalid, char **byte
     } else if (good < size) {
         status = dpe_fail(err, DPE_BAD_DATA,
                           "%s: expected UTF-8, found an invalid byte 0x%02x at offset %zu; convert "
-                          "the file or allow replacement",
+                          "the file",
                           path, (unsigned)(unsigned char)read[good], good);
     }
     if (status != DPE_OK) {

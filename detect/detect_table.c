@@ -17,34 +17,34 @@ static dpe_status put_scales(const struct dpe_detect_report *report, struct dpe_
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
     dpe_status status =
-        table_put_count(table, "/group", params->n_groups, "frequency group, high to low", err);
+        dpe_h5_put_count(table, "/group", params->n_groups, "frequency group, high to low", err);
     if (status == DPE_OK) {
-        status = table_put_scale(table, "/length", DPE_COL_I64, params->lengths, params->n_lengths,
-                                 "detecting length", "tokens", err);
+        status = dpe_h5_put_scale(table, "/length", DPE_COL_I64, params->lengths, params->n_lengths,
+                                  "detecting length", "tokens", err);
     }
     if (status == DPE_OK) {
-        status = table_put_count(table, "/pair", grid->n_pairs,
-                                 "pair of components j, j + head_dim/2", err);
+        status = dpe_h5_put_count(table, "/pair", grid->n_pairs,
+                                  "pair of components j, j + head_dim/2", err);
     }
     if (status == DPE_OK) {
-        status = table_put_count(table, "/edge", params->n_groups + 1, "edge between groups", err);
+        status = dpe_h5_put_count(table, "/edge", params->n_groups + 1, "edge between groups", err);
     }
     if (status == DPE_OK) {
-        status = table_put_scale(table, "/validated_plan", DPE_COL_STRING,
-                                 dpe_detect_validated_names, DPE_DETECT_N_VALIDATED,
-                                 "rope: the model as it is; base: every group at half the trained "
-                                 "length; joint: every group at its effective length",
-                                 "1", err);
+        status = dpe_h5_put_scale(table, "/validated_plan", DPE_COL_STRING,
+                                  dpe_detect_validated_names, DPE_DETECT_N_VALIDATED,
+                                  "rope: the model as it is; base: every group at half the trained "
+                                  "length; joint: every group at its effective length",
+                                  "1", err);
     }
     const struct dpe_detect_result *niah = &report->results[0];
     const struct dpe_detect_result *ppl = &report->results[1];
     if (status == DPE_OK && niah->used) {
-        status = table_put_count(table, "/sample", niah->n_samples, "sample", err);
+        status = dpe_h5_put_count(table, "/sample", niah->n_samples, "sample", err);
     }
     if (status == DPE_OK && ppl->used) {
         status =
-            table_put_scale(table, "/book", DPE_COL_STRING, ppl->books, ppl->n_samples,
-                            "book with at least as many tokens as the evaluated length", "1", err);
+            dpe_h5_put_scale(table, "/book", DPE_COL_STRING, ppl->books, ppl->n_samples,
+                             "book with at least as many tokens as the evaluated length", "1", err);
     }
     return status;
 }
@@ -233,8 +233,8 @@ static dpe_status put_differences(struct dpe_h5 *table, const char *folder,
     bool recall = v->criterion == DPE_DETECT_RECALL;
     char scale[64];
     snprintf(scale, sizeof scale, "%s/compared_with", folder);
-    dpe_status status = table_put_scale(table, scale, DPE_COL_STRING, others, 2,
-                                        "plan that the joint one is compared with", "1", err);
+    dpe_status status = dpe_h5_put_scale(table, scale, DPE_COL_STRING, others, 2,
+                                         "plan that the joint one is compared with", "1", err);
     if (status != DPE_OK) {
         return status;
     }
@@ -273,7 +273,7 @@ static dpe_status put_validation(const struct dpe_detect_result *result, struct 
     char scale[64];
     snprintf(scale, sizeof scale, "%s/sample", folder);
     dpe_status status =
-        table_put_count(table, scale, result->n_validated, "sample of the validation", err);
+        dpe_h5_put_count(table, scale, result->n_validated, "sample of the validation", err);
     if (status != DPE_OK) {
         return status;
     }
@@ -347,9 +347,9 @@ static dpe_status put_key_pairs(const struct dpe_detect_report *report, struct d
         "/mask", DPE_COL_U8, mask, "whether a pair is a key pair of its head", "1", "no yes"};
     const struct table_entry count = {"/top_k", DPE_COL_I64, &top_k, "key pairs of each head",
                                       "1",      NULL};
-    dpe_status status = table_put_count(table, "/layer", config->n_layers, "layer", err);
+    dpe_status status = dpe_h5_put_count(table, "/layer", config->n_layers, "layer", err);
     if (status == DPE_OK) {
-        status = table_put_count(table, "/head", config->n_heads, "query head", err);
+        status = dpe_h5_put_count(table, "/head", config->n_heads, "query head", err);
     }
     if (status == DPE_OK) {
         status = table_put(table, "/table", &entry, axes, 3, err);

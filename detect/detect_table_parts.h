@@ -29,12 +29,6 @@ dpe_status table_put(struct dpe_h5 *table, const char *folder, const struct tabl
 dpe_status table_put_all(struct dpe_h5 *table, const char *folder,
                          const struct table_entry *entries, size_t n_entries,
                          const struct table_axis *axes, int n_axes, struct dpe_error *err);
-/** A dimension scale, and one that counts 0, 1, 2, …. */
-dpe_status table_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
-                           const void *data, int64_t n, const char *long_name, const char *units,
-                           struct dpe_error *err);
-dpe_status table_put_count(struct dpe_h5 *table, const char *path, int64_t n, const char *long_name,
-                           struct dpe_error *err);
 
 /** The rule that selected the lengths, what it selected, and every comparison it made: /select. */
 dpe_status table_put_selection(const struct dpe_detect_report *report, struct dpe_h5 *table,

@@ -39,7 +39,7 @@ static dpe_status put_drops(const struct dpe_detect_report *report, struct dpe_h
          "one-sided sign-flip test of: the dropped length is better by the indifference", "1",
          NULL},
     };
-    status = table_put_count(table, "/race/drop", race->n_drops, "decision, in order", err);
+    status = dpe_h5_put_count(table, "/race/drop", race->n_drops, "decision, in order", err);
     if (status == DPE_OK) {
         status = table_put_all(table, "/race", entries, COUNT(entries), &axis, 1, err);
     }

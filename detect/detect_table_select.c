@@ -68,8 +68,8 @@ static dpe_status put_columns(const struct dpe_detect_report *report, const stru
     };
     const struct table_entry plans = {
         "/plan", DPE_COL_STRING, columns->keys, "configuration: its key in /rows", "1", NULL};
-    dpe_status status = table_put_count(table, "/select/step", selection->n_choices,
-                                        "comparison of a group's lengths", err);
+    dpe_status status = dpe_h5_put_count(table, "/select/step", selection->n_choices,
+                                         "comparison of a group's lengths", err);
     if (status == DPE_OK) {
         status = table_put_all(table, "/select", steps, COUNT(steps), axes, 1, err);
     }

@@ -253,6 +253,8 @@ int64_t dpe_tokenizer_size(const struct dpe_tokenizer *tokenizer);
 int32_t dpe_tokenizer_id(const struct dpe_tokenizer *tokenizer, const char *token);
 /** Number of ids that add_special puts before a text (0 or 1 for all supported kinds, or more). */
 int dpe_tokenizer_prefix_size(const struct dpe_tokenizer *tokenizer);
+/** The file, for messages. */
+const char *dpe_tokenizer_path(const struct dpe_tokenizer *tokenizer);
 /** SHA-256 over the file's bytes, hex. */
 const char *dpe_tokenizer_fingerprint(const struct dpe_tokenizer *tokenizer);
 

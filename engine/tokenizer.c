@@ -73,6 +73,8 @@ dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer
         dpe_fail_prefix(err, "%s", file.bytes);
         goto done;
     }
+    made->path = file;
+    file = (struct dpe_text){0};
     *tokenizer = made;
     made = NULL;
 done:
@@ -87,6 +89,7 @@ void dpe_tokenizer_close(struct dpe_tokenizer *t)
     if (t == NULL) {
         return;
     }
+    dpe_text_free(&t->path);
     for (size_t i = 0; i < t->n_added; i++) {
         dpe_text_free(&t->added[i].content);
     }
@@ -122,6 +125,11 @@ int32_t dpe_tokenizer_id(const struct dpe_tokenizer *t, const char *token)
 int dpe_tokenizer_prefix_size(const struct dpe_tokenizer *t)
 {
     return (int)t->prefix.n;
+}
+
+const char *dpe_tokenizer_path(const struct dpe_tokenizer *t)
+{
+    return t->path.bytes;
 }
 
 const char *dpe_tokenizer_fingerprint(const struct dpe_tokenizer *t)

@@ -226,6 +226,7 @@ struct dpe_decoder {
 };
 
 struct dpe_tokenizer {
+    struct dpe_text path; /**< of the file */
     char fingerprint[65];
     struct dpe_vocab vocab;
     struct dpe_added_token *added;

@@ -118,6 +118,9 @@ static dpe_status read_ranking(struct dpe_h5 *table, struct dpe_ablation_source 
         status =
             dpe_fail(err, DPE_BAD_DATA, "the profile is not complete; let dpe-norms finish it");
     }
+    if (status == DPE_OK && !dpe_h5_has(table, "/norms/top_k_index")) {
+        status = dpe_fail(err, DPE_BAD_DATA, "expected a profile of dpe-norms, found none");
+    }
     if (status == DPE_OK) {
         status = dpe_h5_get_attr_text(table, "/model", "fingerprint", &fingerprint, err);
     }

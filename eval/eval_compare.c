@@ -61,11 +61,12 @@ static dpe_status open_suites(struct comparison *comparison, struct dpe_error *e
         status = open_suite(comparison, i, err);
         comparison->n_suites += status == DPE_OK;
         if (status == DPE_OK && suite->skipped > 0 && !suite->perplexity) {
-            dpe_log_warning("%s: %lld lines of data are no samples and are left out", suite->name,
-                            (long long)suite->skipped);
+            dpe_log_warning("%s: %lld line%s of data left out, no sample%s; first: %s", suite->name,
+                            (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
+                            suite->skipped == 1 ? "" : "s", suite->first_skipped);
         } else if (status == DPE_OK && suite->skipped > 0) {
-            dpe_log_info("%lld books have fewer than %lld tokens and are left out",
-                         (long long)suite->skipped,
+            dpe_log_info("%lld book%s of fewer than %lld tokens left out",
+                         (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
                          (long long)comparison->lengths[comparison->n_lengths - 1]);
         }
     }
@@ -209,24 +210,61 @@ static dpe_status put_ablation(const struct comparison *comparison, struct dpe_h
                : status;
 }
 
+/* What is done with the results of a suite; of the grid's too. */
+typedef dpe_status (*use_results)(const struct comparison *comparison,
+                                  const struct dpe_results *results, bool grid,
+                                  struct dpe_h5 *table, struct dpe_error *err);
+
+static dpe_status each_suite(const struct comparison *comparison, use_results use,
+                             struct dpe_h5 *table, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
+        struct dpe_results results = {0};
+        const struct dpe_suite *suite = &comparison->suites[i];
+        status = dpe_results_collect(&results, suite, comparison->labels, comparison->n_methods,
+                                     comparison->cells[i], comparison->job.run,
+                                     comparison->args->job.seed, err);
+        if (status == DPE_OK) {
+            status = use(comparison, &results, strcmp(suite->name, "niah_grid") == 0, table, err);
+        }
+        dpe_results_free(&results);
+    }
+    return status;
+}
+
+static dpe_status put_results(const struct comparison *comparison,
+                              const struct dpe_results *results, bool grid, struct dpe_h5 *table,
+                              struct dpe_error *err)
+{
+    const struct eval_arguments *args = comparison->args;
+    return grid ? dpe_results_put_grid(results, args->depths, args->n_depths, table, err)
+                : dpe_results_put(results, table, err);
+}
+
+static dpe_status print_results(const struct comparison *comparison,
+                                const struct dpe_results *results, bool grid, struct dpe_h5 *table,
+                                struct dpe_error *err)
+{
+    const struct eval_arguments *args = comparison->args;
+    (void)table;
+    (void)err;
+    if (grid) {
+        eval_print_grid(results, args->depths, args->n_depths);
+    } else {
+        eval_print(results, args->details);
+    }
+    return DPE_OK;
+}
+
 /* dpe_run_fill; `user` is a struct comparison. */
 static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct comparison *comparison = user;
     const struct eval_arguments *args = comparison->args;
     dpe_status status = put_methods(comparison, table, err);
-    for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
-        struct dpe_results results = {0};
-        const struct dpe_suite *suite = &comparison->suites[i];
-        status =
-            dpe_results_collect(&results, suite, comparison->labels, comparison->n_methods,
-                                comparison->cells[i], comparison->job.run, args->job.seed, err);
-        if (status == DPE_OK && strcmp(suite->name, "niah_grid") == 0) {
-            status = dpe_results_put_grid(&results, args->depths, args->n_depths, table, err);
-        } else if (status == DPE_OK) {
-            status = dpe_results_put(&results, table, err);
-        }
-        dpe_results_free(&results);
+    if (status == DPE_OK) {
+        status = each_suite(comparison, put_results, table, err);
     }
     if (status == DPE_OK && args->what != NULL) {
         status = put_ablation(comparison, table, err);
@@ -384,26 +422,6 @@ static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
     return status;
 }
 
-static dpe_status print(const struct comparison *comparison, struct dpe_error *err)
-{
-    const struct eval_arguments *args = comparison->args;
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
-        struct dpe_results results = {0};
-        const struct dpe_suite *suite = &comparison->suites[i];
-        status =
-            dpe_results_collect(&results, suite, comparison->labels, comparison->n_methods,
-                                comparison->cells[i], comparison->job.run, args->job.seed, err);
-        if (status == DPE_OK && strcmp(suite->name, "niah_grid") == 0) {
-            eval_print_grid(&results, args->depths, args->n_depths);
-        } else if (status == DPE_OK) {
-            eval_print(&results, args->details);
-        }
-        dpe_results_free(&results);
-    }
-    return status;
-}
-
 dpe_status comparison_run(struct comparison *comparison, struct dpe_error *err)
 {
     dpe_status status = start(comparison, err);
@@ -415,5 +433,5 @@ dpe_status comparison_run(struct comparison *comparison, struct dpe_error *err)
     if (status == DPE_OK && comparison->args->predictions != NULL) {
         status = eval_write_predictions(comparison, err);
     }
-    return status == DPE_OK ? print(comparison, err) : status;
+    return status == DPE_OK ? each_suite(comparison, print_results, NULL, err) : status;
 }

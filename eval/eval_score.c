@@ -313,8 +313,8 @@ static void print_scores(const struct scoring *scoring)
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
         const struct dpe_score_sums *sums = scoring->sums + i;
         if (sums->first[0] != '\0') {
-            dpe_log_warning("%s: %lld lines are no JSON objects, %lld are no predictions (all left "
-                            "out), %lld predictions are empty; first: %s",
+            dpe_log_warning("%s: lines that are no JSON objects: %lld, that are no predictions: "
+                            "%lld (all left out); empty predictions: %lld; first: %s",
                             dpe_score_task(suite, i)->name, (long long)sums->no_object,
                             (long long)sums->bad, (long long)sums->empty, sums->first);
         }

@@ -49,13 +49,15 @@ static const struct dpe_json_field *references(const struct official *official,
                                                const struct record *record)
 {
     const struct dpe_json_field *fields = record->fields;
-    bool outputs = official->ruler && fields[OUTPUTS].value.kind != DPE_JSON_ABSENT;
-    return fields + (outputs ? OUTPUTS : ANSWER);
+    bool other = fields[OUTPUTS].value.kind == DPE_JSON_ABSENT &&
+                 fields[ANSWER].value.kind != DPE_JSON_ABSENT;
+    return fields + (official->ruler && !other ? OUTPUTS : ANSWER);
 }
 
 static const struct dpe_json_field *context(const struct record *record)
 {
-    bool other = record->fields[CONTEXT].value.kind == DPE_JSON_ABSENT;
+    bool other = record->fields[CONTEXT].value.kind == DPE_JSON_ABSENT &&
+                 record->fields[CONTENT].value.kind != DPE_JSON_ABSENT;
     return record->fields + (other ? CONTENT : CONTEXT);
 }
 
@@ -119,6 +121,9 @@ static dpe_status check_record(const struct official *official, const struct rec
 {
     const struct dpe_json_field *fields = record->fields;
     dpe_status status = want_string(fields + INPUT, err);
+    if (status == DPE_OK && official->ruler && fields[INPUT].value.text[0] == '\0') {
+        status = dpe_fail(err, DPE_BAD_DATA, "\"input\": expected a prompt, found \"\"");
+    }
     if (status == DPE_OK && official->ruler && fields[PREFIX].value.kind != DPE_JSON_ABSENT) {
         status = want_string(fields + PREFIX, err);
     }
@@ -366,12 +371,12 @@ static dpe_status find_file(const char *folder, const char *task, char **path,
                     folder, task, task, task, task);
 }
 
-static dpe_status check_lines(struct official *official, int64_t *left_out, struct dpe_error *err)
+static dpe_status check_lines(struct official *official, struct dpe_official_file *file,
+                              struct dpe_error *err)
 {
     int64_t n = dpe_jsonl_size(official->jsonl);
     struct record record;
     dpe_status status = DPE_OK;
-    struct dpe_error first = {0};
     official->lines = dpe_alloc((size_t)n, sizeof *official->lines);
     if (official->lines == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "no memory for lines");
@@ -383,8 +388,9 @@ static dpe_status check_lines(struct official *official, int64_t *left_out, stru
         if (found == DPE_OK) {
             official->lines[official->n++] = i;
         } else if (found == DPE_BAD_DATA && official->options.skip_bad) {
-            first = first.text[0] == '\0' ? own : first;
-            *left_out += 1;
+            if (file->left_out++ == 0) {
+                snprintf(file->first, sizeof file->first, "%s", own.text);
+            }
         } else {
             status = dpe_fail(err, found, "%s%s", own.text,
                               found == DPE_BAD_DATA ? "; --skip-bad leaves such lines out" : "");
@@ -393,8 +399,8 @@ static dpe_status check_lines(struct official *official, int64_t *left_out, stru
     record_free(&record);
     if (status == DPE_OK && official->n == 0) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: expected samples, found none%s%s",
-                          dpe_jsonl_path(official->jsonl), first.text[0] != '\0' ? "; first: " : "",
-                          first.text);
+                          dpe_jsonl_path(official->jsonl), file->left_out > 0 ? "; first: " : "",
+                          file->first);
     }
     return status;
 }
@@ -431,6 +437,17 @@ void dpe_official_release(struct dpe_official_shared *shared)
     }
 }
 
+static bool asks_for_digits(const struct dpe_score_task *task)
+{
+    static const char *const tasks[] = {"vt", "passkey", "number_string", "math_find"};
+    for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++) {
+        if (strcmp(task->name, tasks[i]) == 0) {
+            return true;
+        }
+    }
+    return strncmp(task->name, "niah", 4) == 0;
+}
+
 static void close_official(void *state)
 {
     struct official *official = state;
@@ -441,7 +458,7 @@ static void close_official(void *state)
 }
 
 dpe_status dpe_official_source(const struct dpe_official_options *options,
-                               struct dpe_source *source, int64_t *left_out, char hash[65],
+                               struct dpe_source *source, struct dpe_official_file *file,
                                struct dpe_error *err)
 {
     char *path = NULL;
@@ -459,14 +476,17 @@ dpe_status dpe_official_source(const struct dpe_official_options *options,
         official->ruler = strcmp(options->task->suite, "ruler") == 0;
         status = find_file(options->folder, options->task->name, &path, err);
     }
+    if (status == DPE_OK && asks_for_digits(options->task)) {
+        status = dpe_phrases_check_digits(options->tokenizer, err);
+    }
     if (status == DPE_OK) {
         status = dpe_jsonl_open(path, &official->jsonl, err);
     }
     if (status == DPE_OK) {
-        status = check_lines(official, left_out, err);
+        status = check_lines(official, file, err);
     }
     if (status == DPE_OK) {
-        status = hash_file(path, hash, err);
+        status = hash_file(path, file->hash, err);
     }
     free(path);
     if (status != DPE_OK) {

@@ -37,14 +37,22 @@ struct dpe_official_options {
     bool growing, skip_bad;
 };
 
+/** What was found out about a task's file. Zero-initialise. */
+struct dpe_official_file {
+    char hash[65];    /**< SHA-256 */
+    int64_t left_out; /**< lines that are no samples */
+    char first[1024]; /**< what is wrong with the first of them: file, line, reason */
+};
+
 /** Sample i is the i-th good line. All lines are looked at here: one that is no JSON object, lacks
  *  a field or has it of the wrong type is DPE_BAD_DATA (file, line, reason), or with skip_bad left
- *  out and added to *left_out; none left is DPE_BAD_DATA, a missing file DPE_NO_INPUT. A RULER
+ *  out and counted in `file`; none left is DPE_BAD_DATA, a missing file DPE_NO_INPUT. A RULER
  *  prompt (input and answer_prefix) that does not fit is an error when its sample is made; an
  *  InfiniteBench prompt keeps the first and the last half of the tokens that fit. Specials written
- *  in a prompt are tokens, as the official pipelines have it. `hash` gets the file's SHA-256. */
+ *  in a prompt are tokens, as the official pipelines have it. A vocabulary that cannot write digits
+ *  is DPE_BAD_DATA for tasks that ask for them. */
 dpe_status dpe_official_source(const struct dpe_official_options *options,
-                               struct dpe_source *source, int64_t *left_out, char hash[65],
+                               struct dpe_source *source, struct dpe_official_file *file,
                                struct dpe_error *err);
 
 #endif

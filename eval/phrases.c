@@ -219,9 +219,9 @@ dpe_status dpe_phrases_check_digits(const struct dpe_tokenizer *tokenizer, struc
     }
     if (status == DPE_OK && (text.n == 0 || strstr(text.bytes, digits) == NULL)) {
         status = dpe_fail(err, DPE_BAD_DATA,
-                          "tokenizer.json: expected a vocabulary that can write digits, \"%s\" "
+                          "%s: expected a vocabulary that can write digits, \"%s\" "
                           "comes back as \"%.60s\"; what is asked for are numbers",
-                          digits, text.n == 0 ? "" : text.bytes);
+                          dpe_tokenizer_path(tokenizer), digits, text.n == 0 ? "" : text.bytes);
     }
     dpe_tokens_free(&tokens);
     dpe_text_free(&text);

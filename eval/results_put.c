@@ -46,30 +46,14 @@ static dpe_status put_scale(const struct place *place, const char *name, enum dp
 {
     char path[96];
     snprintf(path, sizeof path, "%s/%s", place->group, name);
-    const struct dpe_column column = {.path = path,
-                                      .type = type,
-                                      .rank = 1,
-                                      .dims = {n},
-                                      .data = data,
-                                      .long_name = long_name,
-                                      .units = units,
-                                      .is_scale = true};
-    return dpe_h5_put(place->table, &column, err);
+    return dpe_h5_put_scale(place->table, path, type, data, n, long_name, units, err);
 }
 
 static dpe_status put_samples_scale(const struct place *place, int64_t n, struct dpe_error *err)
 {
-    int64_t *samples = dpe_alloc((size_t)n, sizeof *samples);
-    if (samples == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for an axis");
-    }
-    for (int64_t s = 0; s < n; s++) {
-        samples[s] = s;
-    }
-    dpe_status status =
-        put_scale(place, "sample", DPE_COL_I64, n, samples, "index of the sample", "1", err);
-    free(samples);
-    return status;
+    char path[96];
+    snprintf(path, sizeof path, "%s/sample", place->group);
+    return dpe_h5_put_count(place->table, path, n, "index of the sample", err);
 }
 
 static dpe_status put_attributes(const struct dpe_results *results, const struct place *place,

@@ -57,20 +57,23 @@ bool dpe_suite_task_listed(const char *list, const struct dpe_score_task *task)
 dpe_status dpe_suite_official(const struct dpe_official_options *options, struct dpe_suite *suite,
                               struct dpe_source *source, struct dpe_error *err)
 {
-    char name[48], hash[65];
-    int64_t left_out = 0;
-    dpe_status status = dpe_official_source(options, source, &left_out, hash, err);
+    char name[48];
+    struct dpe_official_file file = {0};
+    dpe_status status = dpe_official_source(options, source, &file, err);
     if (status != DPE_OK) {
         return status;
     }
-    suite->skipped += left_out;
     snprintf(name, sizeof name, "data_%s", options->task->name);
     for (size_t i = 0; i < suite->n_tasks; i++) {
         if (strcmp(suite->tasks[i].label, options->task->name) == 0) {
             return DPE_OK; /* known from another length */
         }
     }
-    return dpe_identity_add(&suite->parameters, name, hash, err);
+    if (suite->skipped == 0) {
+        snprintf(suite->first_skipped, sizeof suite->first_skipped, "%s", file.first);
+    }
+    suite->skipped += file.left_out;
+    return dpe_identity_add(&suite->parameters, name, file.hash, err);
 }
 
 /* What the opened tasks share. */

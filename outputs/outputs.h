@@ -182,6 +182,12 @@ struct dpe_column {
  *  DPE_INTERNAL (a path that exists, a scale that is missing or has another length), DPE_NO_MEMORY.
  */
 dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err);
+/** A scale of n values, and 0, 1, 2, … as one. Errors as dpe_h5_put. */
+dpe_status dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                            const void *data, int64_t n, const char *long_name, const char *units,
+                            struct dpe_error *err);
+dpe_status dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n,
+                            const char *long_name, struct dpe_error *err);
 /** Attributes on a group, dataset or "/" (missing groups are made). An attribute that exists is
  *  replaced, except those that dpe_run_snapshot writes on "/" (DPE_INTERNAL), but for title and
  *  source. */

@@ -377,6 +377,22 @@ static double tick_step(double range, double most)
     return power * (step <= 1.0 ? 1.0 : step <= 2.0 ? 2.0 : step <= 5.0 ? 5.0 : 10.0);
 }
 
+static void find_dots(const struct dots *dots, double *low, double *high)
+{
+    *low = (double)INFINITY;
+    *high = -(double)INFINITY;
+    for (size_t i = 0; i < dots->n; i++) {
+        const double seen[3] = {dots->value[i], dots->low[i], dots->high[i]};
+        for (int k = 0; k < 3; k++) {
+            *low = can_show(seen[k], dots->log) ? fmin(*low, seen[k]) : *low;
+            *high = can_show(seen[k], dots->log) ? fmax(*high, seen[k]) : *high;
+        }
+    }
+    widen(low, high, dots->log, 0.05);
+    *low = isnan(dots->x_low) ? *low : dots->x_low;
+    *high = isnan(dots->x_high) ? *high : dots->x_high;
+}
+
 void draw_dots(struct figure *figure, const struct dots *dots)
 {
     enum { NAME = 26 };
@@ -387,18 +403,9 @@ void draw_dots(struct figure *figure, const struct dots *dots)
     }
     double left = 18.0 + 6.9 * names;
     double right = FIGURE_WIDTH - 54.0;
-    double low = (double)INFINITY;
-    double high = -(double)INFINITY;
-    for (size_t i = 0; i < dots->n; i++) {
-        const double seen[3] = {dots->value[i], dots->low[i], dots->high[i]};
-        for (int k = 0; k < 3; k++) {
-            low = can_show(seen[k], dots->log) ? fmin(low, seen[k]) : low;
-            high = can_show(seen[k], dots->log) ? fmax(high, seen[k]) : high;
-        }
-    }
-    widen(&low, &high, dots->log, 0.05);
-    low = isnan(dots->x_low) ? low : dots->x_low;
-    high = isnan(dots->x_high) ? high : dots->x_high;
+    double low = 0.0;
+    double high = 0.0;
+    find_dots(dots, &low, &high);
     figure->width = FIGURE_WIDTH;
     figure->height = (int)(12.0 + row * (double)dots->n + 44.0);
     struct writer *out = &figure->script;

@@ -420,3 +420,33 @@ dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, str
     dpe_hdf5_close_type(column->type, type);
     return status != DPE_OK ? status : remember_put(table, column, n, err);
 }
+
+dpe_status dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                            const void *data, int64_t n, const char *long_name, const char *units,
+                            struct dpe_error *err)
+{
+    const struct dpe_column column = {.path = path,
+                                      .type = type,
+                                      .rank = 1,
+                                      .dims = {n},
+                                      .data = data,
+                                      .long_name = long_name,
+                                      .units = units,
+                                      .is_scale = true};
+    return dpe_h5_put(table, &column, err);
+}
+
+dpe_status dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n,
+                            const char *long_name, struct dpe_error *err)
+{
+    int64_t *numbers = dpe_alloc((size_t)n, sizeof *numbers);
+    if (numbers == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a scale of %lld", (long long)n);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        numbers[i] = i;
+    }
+    dpe_status status = dpe_h5_put_scale(table, path, DPE_COL_I64, numbers, n, long_name, "1", err);
+    free(numbers);
+    return status;
+}

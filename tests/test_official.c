@@ -74,8 +74,7 @@ static struct dpe_source open_source(const char *suite, const char *name, int64_
 {
     struct dpe_error err = {0};
     struct dpe_source source = {0};
-    int64_t left_out = 0;
-    char hash[65];
+    struct dpe_official_file file = {0};
     struct dpe_official_options options = {
         .shared = shared, .folder = work, .tokenizer = tokenizer, .length = length, .room = 32};
     for (size_t i = 0; strcmp(suite, "ruler") == 0 && dpe_ruler_kind(i) != NULL; i++) {
@@ -88,10 +87,10 @@ static struct dpe_source open_source(const char *suite, const char *name, int64_
             options.task = dpe_score_task(suite, i);
         }
     }
-    if (dpe_official_source(&options, &source, &left_out, hash, &err) != DPE_OK) {
+    if (dpe_official_source(&options, &source, &file, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
-    assert_int_equal(strlen(hash), 64);
+    assert_int_equal(strlen(file.hash), 64);
     return source;
 }
 
@@ -235,14 +234,19 @@ static void suites_open(void **state)
     assert_int_equal(dpe_suite_open("infinitebench", &options, &suite, &err), DPE_BAD_DATA);
     assert_non_null(strstr(err.text, "longbook_choice_eng.jsonl: line 3: expected a JSON object"));
     assert_non_null(strstr(err.text, "--skip-bad"));
+    /* A line is counted once, whatever the number of lengths. */
+    const int64_t two[] = {128, 256};
+    options.lengths = two;
+    options.n_lengths = 2;
     options.skip_bad = true;
     options.scorer = "string";
     if (dpe_suite_open("infinitebench", &options, &suite, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
-    assert_int_equal(suite.n_tasks, 2);
+    assert_int_equal(suite.n_tasks, 4);
     assert_int_equal(suite.skipped, 1);
-    assert_string_equal(suite.tasks[0].task.name, "longbook_choice_eng-256");
+    assert_non_null(strstr(suite.first_skipped, "longbook_choice_eng.jsonl: line 3: expected a"));
+    assert_string_equal(suite.tasks[0].task.name, "longbook_choice_eng-128");
     assert_int_equal(suite.tasks[0].n_samples, 1);
     dpe_suite_close(&suite);
     mkdir(path_of("qa_1"), 0777);
@@ -285,13 +289,15 @@ static void suites_refuse(void **state)
         const char *task, *line, *words;
     } cases[] = {
         {"vt", "{\"input\": \"x\"}",
-         "line 1: \"answer\": expected strings or numbers, found nothing"},
+         "line 1: \"outputs\": expected strings or numbers, found nothing"},
         {"vt", "{\"outputs\": [\"x\"]}", "line 1: \"input\": expected a string, found nothing"},
+        {"vt", "{\"input\": \"\", \"outputs\": [\"x\"]}",
+         "line 1: \"input\": expected a prompt, found \"\""},
         {"vt", "{\"input\": \"x\", \"outputs\": []}", "expected 1 entries or more, found 0"},
         {"vt", "{\"input\": \"x\", \"outputs\": [[1]]}", "found a list"},
         {"vt", "{\"input\": \"x\", \"outputs\": [\"x\"], \"answer_prefix\": 3}",
          "\"answer_prefix\""},
-        {"passkey", "{\"input\": \"x\", \"answer\": [\"x\"]}", "\"content\": expected a string"},
+        {"passkey", "{\"input\": \"x\", \"answer\": [\"x\"]}", "\"context\": expected a string"},
         {"math_find", "{\"input\": \"x\", \"context\": \"x\", \"answer\": [\"x\"]}",
          "expected a number, found a string"},
         {"code_debug", "{\"input\": \"x\", \"context\": \"x\", \"answer\": [\"x\"]}",
@@ -316,6 +322,16 @@ static void suites_refuse(void **state)
     options.skip_bad = true;
     write_file("vt.jsonl", "{\"input\": \"x\"}");
     refused("ruler", options, DPE_BAD_DATA, "expected samples, found none; first: ");
+    struct dpe_tokenizer *letters = NULL;
+    write_file("letters.json",
+               "{\"model\": {\"type\": \"BPE\", \"unk_token\": \"?\", \"merges\": [], "
+               "\"vocab\": {\"?\": 0, \"x\": 1}}}");
+    assert_int_equal(dpe_tokenizer_open(path_of("letters.json"), &letters, NULL), DPE_OK);
+    options = usual("passkey");
+    options.tokenizer = letters;
+    refused("infinitebench", options, DPE_BAD_DATA,
+            "letters.json: expected a vocabulary that can write digits");
+    dpe_tokenizer_close(letters);
 }
 
 int main(void)

@@ -31,9 +31,8 @@ static void read_samples(const struct dpe_official_options *options)
 {
     struct dpe_source source = {0};
     struct dpe_error err = {0};
-    int64_t left_out = 0;
-    char hash[65];
-    if (dpe_official_source(options, &source, &left_out, hash, &err) != DPE_OK) {
+    struct dpe_official_file file = {0};
+    if (dpe_official_source(options, &source, &file, &err) != DPE_OK) {
         fuzz_expect(err.text[0] != '\0', "an error has a text");
         return;
     }
