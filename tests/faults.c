@@ -72,14 +72,21 @@ ssize_t __wrap_write(int fd, const void *bytes, size_t n)
     return __real_write(fd, bytes, n);
 }
 
+static bool sync_fails(void)
+{
+    bool hit = disk_fails();
+    faults.syncs += hit;
+    return hit;
+}
+
 int __wrap_fsync(int fd)
 {
-    return disk_fails() ? -1 : __real_fsync(fd);
+    return sync_fails() ? -1 : __real_fsync(fd);
 }
 
 int __wrap_fdatasync(int fd)
 {
-    return disk_fails() ? -1 : __real_fdatasync(fd);
+    return sync_fails() ? -1 : __real_fdatasync(fd);
 }
 
 int __wrap_rename(const char *from, const char *to)

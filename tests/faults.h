@@ -24,6 +24,7 @@ struct faults {
     int code;     /**< errno of FAULT_DISK */
     long seen;    /**< calls of this kind so far */
     long failed;  /**< of these, made to fail */
+    long syncs;   /**< of those, fsync and fdatasync */
 };
 
 extern struct faults faults;

@@ -15,8 +15,8 @@ dpe_build "$dpe_root/build" -DCMAKE_BUILD_TYPE=Release -DDPE_WERROR=$werror
 echo "Building with address and undefined-behaviour sanitizers into build-asan/"
 dpe_build "$dpe_root/build-asan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDPE_SANITIZE=ON \
     -DDPE_WERROR=$werror
-echo "Fuzzers, 6 seconds each:"
-"$dpe_root/tests/fuzz/run.sh" 6
+echo "Fuzzers, 30 seconds each:"
+"$dpe_root/tests/fuzz/run.sh" 30
 echo "Tests under the sanitizers:"
 ctest --test-dir "$dpe_root/build-asan" --output-on-failure -j "$(nproc)" -LE "slow|optimised"
 echo "Tests of the optimised build:"

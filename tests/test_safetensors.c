@@ -43,6 +43,10 @@ static void impossible_header_lengths(void **state)
         write_bytes(folder_file(&folder, "model.safetensors"), bytes, sizeof bytes);
         expect_open(&folder, "length", DPE_BAD_DATA, "model.safetensors", "header of");
     }
+    /* Above the limit, in a file that is long enough (a hole). */
+    write_bytes(folder_file(&folder, "model.safetensors"), "\x01\xe1\xf5\x05\0\0\0\0", 8);
+    assert_int_equal(truncate(folder_file(&folder, "model.safetensors"), 100000100), 0);
+    expect_open(&folder, "limit", DPE_BAD_DATA, "model.safetensors", "at most 100000000");
     folder_remove(&folder);
 }
 

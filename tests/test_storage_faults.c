@@ -24,6 +24,7 @@ struct progress {
     struct dpe_error err;
     bool taken[ROWS]; /* dpe_run_add said OK */
     bool complete;    /* the last snapshot said OK */
+    long syncs;       /* that were made to fail */
 };
 
 static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
@@ -66,6 +67,7 @@ static struct progress live(struct scratch *scratch, struct faults plan, long *f
     dpe_status closed = dpe_run_close(run, done.status == DPE_OK ? &done.err : NULL);
     done.status = done.status == DPE_OK ? closed : done.status;
     *failed = faults.failed;
+    done.syncs = faults.syncs;
     faults = (struct faults){0};
     for (int i = 0; i < ROWS; i++) {
         dpe_row_free(&rows[i]);
@@ -138,8 +140,9 @@ static long fail_everywhere(struct scratch *scratch, struct faults plan, long st
             return plan.nth - 1;
         }
         if (done.status == DPE_OK) {
-            /* Some calls only tidy up; then all is done nevertheless. */
+            /* Some calls only tidy up; then all is done nevertheless. No sync is one of them. */
             assert_true(done.complete);
+            assert_int_equal(done.syncs, 0);
         } else if (plan.kind == FAULT_DISK) {
             assert_non_null(strstr(done.err.text, scratch->folder));
             assert_non_null(strstr(done.err.text, strerror(plan.code)));

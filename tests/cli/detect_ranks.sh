@@ -1,10 +1,11 @@
 #!/bin/sh
-# detect_ranks.sh BIN [KILLS]: what several ranks promise. The table does not depend on how many there
+# detect_ranks.sh BIN [KILLS [short]]: what several ranks promise. The table does not depend on how many there
 # are; ranks are killed, stopped, signalled and given other files, and whatever happens the same
 # command with any number of ranks ends with the table of an undisturbed run.
 set -u
 bin=$1
 wanted=${2:-20}
+short=${3:-}
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 work=$(mktemp -d)
@@ -108,8 +109,10 @@ same "$work/calm.h5" "$out"
 [ -e "$out.journal" ] && fail "a journal is left: $(ls "$out.journal")"
 
 # A signal to one rank is a signal to the job.
+which="0 2"
+[ -n "$short" ] && which=2
 for signal in TERM USR1; do
-    for r in 0 2; do
+    for r in $which; do
         out="$work/$signal$r.h5"
         detect 3 -o "$out" &
         job=$!
@@ -124,7 +127,9 @@ for signal in TERM USR1; do
 done
 
 # A rank that hangs is named with what it was doing, rank 0 by those that wait for it.
-for r in 1 0; do
+which="1 0"
+[ -n "$short" ] && which=1
+for r in $which; do
     out="$work/hangs$r.h5"
     detect 3 -o "$out" --rank-timeout 6 &
     job=$!
