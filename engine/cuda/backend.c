@@ -12,6 +12,8 @@
 
 /* What cuBLAS and the kernels themselves take. */
 static const uint64_t DRIVER_BYTES = 192ULL << 20;
+/* Room for what NCCL takes for its channels: not measured yet. */
+static const uint64_t PEER_BYTES = 512ULL << 20;
 
 /* ------------------------------------------------------------------------------------- failures */
 
@@ -137,7 +139,7 @@ static void cuda_close(struct dpe_backend *b)
     (void)dpe_rt_release(b->units.memory);
     (void)dpe_rt_release(b->differences);
     dpe_rt_blas_close(b->blas);
-    free(b->stage);
+    dpe_cuda_leave(b);
     free(b->owned);
     free(b->layers);
     free(b);
@@ -149,11 +151,6 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
     int64_t rows = options->prefill_chunk;
     rows = rows < options->branches ? options->branches : rows;
     b->batch_room = rows;
-    b->stage =
-        b->peers->size > 1 ? dpe_alloc((size_t)(rows * b->config->hidden), sizeof *b->stage) : NULL;
-    if (b->peers->size > 1 && b->stage == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
-    }
     struct {
         void **memory;
         uint64_t bytes;
@@ -251,6 +248,7 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
         (uint64_t)(plan->n_bands - 1) * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 4,
         rows * 32, /* tokens, positions, offsets, and the walk of a block of 16 rows */
         logits,
+        options->peers->size > 1 ? PEER_BYTES : 0,
     };
     uint64_t all = 0;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {

@@ -61,7 +61,9 @@ struct dpe_backend {
     const struct dpe_weights *weights; /**< host */
     int index;                         /**< of the device */
     const struct dpe_peers *peers;
-    float *stage; /**< host, [batch_room][hidden] for sums over peers; NULL: there are none */
+    bool joined;  /**< it is settled how sums over peers are made */
+    void *sums;   /**< NCCL's, or NULL: through the host */
+    float *stage; /**< host, [batch_room][hidden] for the latter, or NULL */
     struct dpe_cuda_info info;
     enum dpe_cuda_kernel kernel; /**< of attention over many rows */
     enum dpe_dtype dtype;        /**< of weights, activations and cache */
@@ -137,6 +139,8 @@ void dpe_cuda_store_kv(struct dpe_backend *backend, const struct dpe_batch *batc
 /** The slot. */
 dpe_status dpe_cuda_all_reduce(struct dpe_backend *backend, dpe_mem x, int64_t n,
                                struct dpe_error *err);
+/** Give back what sums over peers took. */
+void dpe_cuda_leave(struct dpe_backend *backend);
 /** N of "cuda:N"; 0 for "cuda", "auto" and NULL. */
 int dpe_cuda_device_index(const char *name);
 /** Units of rows r0 … r0+rows−1 of a call, made unless they are there already; false on failure. */

@@ -5,9 +5,12 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <threads.h>
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
+
+#include "nccl_module.h"
 
 int dpe_rt_versions(int *driver, int *runtime)
 {
@@ -134,7 +137,11 @@ static text_function blas_text;
 const char *dpe_rt_text(int code)
 {
     static _Thread_local char text[256];
-    if (code >= DPE_RT_BLAS) {
+    if (code >= DPE_RT_NCCL) {
+        const struct dpe_nccl_module *nccl = dpe_rt_nccl();
+        snprintf(text, sizeof text, "NCCL: %s",
+                 nccl != NULL ? nccl->text(code - DPE_RT_NCCL) : "failed");
+    } else if (code >= DPE_RT_BLAS) {
         snprintf(text, sizeof text, "cuBLAS: %s",
                  blas_text != NULL ? blas_text((cublasStatus_t)(code - DPE_RT_BLAS)) : "failed");
     } else {
@@ -207,4 +214,28 @@ int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
                                      (int)p->k, &beta, p->out, p->out_float ? CUDA_R_32F : in,
                                      (int)p->n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     return code == CUBLAS_STATUS_SUCCESS ? 0 : DPE_RT_BLAS + (int)code;
+}
+
+/* ---------------------------------------------------------------------------------------- NCCL */
+
+static const struct dpe_nccl_module *nccl_module;
+
+static void load_nccl(void)
+{
+    /* Beside this module, or where the loader looks. */
+    void *library = dlopen("libdpe_nccl.so", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        return;
+    }
+    const struct dpe_nccl_module *(*get)(void) = NULL;
+    FIND(get, library, DPE_NCCL_SYMBOL);
+    const struct dpe_nccl_module *found = get == NULL ? NULL : get();
+    nccl_module = found != NULL && found->version == DPE_NCCL_VERSION ? found : NULL;
+}
+
+const struct dpe_nccl_module *dpe_rt_nccl(void)
+{
+    static once_flag once = ONCE_FLAG_INIT;
+    call_once(&once, load_nccl);
+    return nccl_module;
 }

@@ -66,6 +66,12 @@ struct dpe_rt_product {
 int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *product);
 enum { DPE_RT_BLAS = 100000 };
 
+struct dpe_nccl_module;
+/** Sums over devices (nccl_module.h), loaded on the first call; NULL: there are none here. A
+ * failure is its code + DPE_RT_NCCL; dpe_rt_text knows those as well. */
+const struct dpe_nccl_module *dpe_rt_nccl(void);
+enum { DPE_RT_NCCL = 200000 };
+
 #ifdef __cplusplus
 }
 #endif

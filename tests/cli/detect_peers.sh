@@ -36,6 +36,13 @@ if [ "$part" = logits ]; then
         sed -n "s/.*spread/-n ${ranks% *} T=${ranks#* }: max |difference| \/ spread/p" "$work/out" |
             sort -g -k 8 | tail -1
     done
+    # The CUDA backend on an emulated device; sums go through the host.
+    if [ -e "$build/tests/libdpe_cuda_emulated.so" ]; then
+        DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" \
+            mpi 2 "$build/tests/peers_mpi" 2 cuda >"$work/out" 2>&1 ||
+            fail "emulated device: $(tail -40 "$work/out")"
+        grep "spread" "$work/out" | sed "s/^/emulated: /"
+    fi
     mpi 3 "$build/tests/peers_mpi" 2 >"$work/out" 2>&1
     code=$?
     [ $code = 64 ] && grep -q "expected a multiple of 2 processes, found 3" "$work/out" ||
@@ -108,6 +115,11 @@ if [ "$part" = tools ]; then
         2>"$work/err" || fail "dpe-eval, two ranks: $(cat "$work/err")"
     sed -i "s,$work/[a-z0-9]*.h5,TABLE," "$work/expected" "$work/out"
     diff "$work/expected" "$work/out" || fail "dpe-eval: two processes score otherwise than one"
+
+    timeout -k 5 100 "$bin/dpe-calibrate" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 \
+        --samples 3 --lengths 8,64 --norm-lengths 32 --norm-samples 2 --threads 1 --tensor-parallel 2 \
+        --launch 'mpirun -n 2' -o "$work/calibrated" >"$work/out" 2>"$work/err" ||
+        fail "dpe-calibrate: $(cat "$work/err")"
 
     # What is refused, and before anything is written.
     timeout 20 "$bin/dpe-detect" $sweep --tensor-parallel 2 -o "$work/x.h5" >"$work/out" 2>"$work/err"

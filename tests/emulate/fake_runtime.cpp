@@ -271,6 +271,11 @@ struct dpe_rt_blas {
     int unused;
 };
 
+const struct dpe_nccl_module *dpe_rt_nccl(void)
+{
+    return NULL;
+}
+
 dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err)
 {
     *blas = static_cast<struct dpe_rt_blas *>(calloc(1, sizeof **blas));
