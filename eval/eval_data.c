@@ -68,9 +68,7 @@ static error_t parse_number(int key, char *arg, struct argp_state *state)
         args->seed = dpe_job_number(state, "--seed", arg, 0);
         return 0;
     case KEY_THREADS:
-        if (!dpe_parse_int(arg, 1, 4096, &args->threads)) {
-            argp_error(state, "--threads: expected a whole number of 1 or more, found '%s'", arg);
-        }
+        args->threads = eval_threads(state, arg);
         return 0;
     case KEY_SPECIAL:
         args->special = eval_special(state, arg);

@@ -111,6 +111,15 @@ enum dpe_special_policy eval_special(struct argp_state *state, const char *text)
     return DPE_SPECIAL_ERROR;
 }
 
+int64_t eval_threads(struct argp_state *state, const char *text)
+{
+    int64_t threads = 0;
+    if (!dpe_parse_int(text, 1, 4096, &threads)) {
+        argp_error(state, "--threads: expected a whole number of 1 or more, found '%s'", text);
+    }
+    return threads;
+}
+
 /* ---------------------------------------------------------------------------------------- pieces
  */
 

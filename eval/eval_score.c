@@ -55,9 +55,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->skip_bad = true;
         return 0;
     case KEY_THREADS:
-        if (!dpe_parse_int(arg, 1, 4096, &args->threads)) {
-            argp_error(state, "--threads: expected a whole number of 1 or more, found '%s'", arg);
-        }
+        args->threads = eval_threads(state, arg);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "score takes no '%s'", arg);
