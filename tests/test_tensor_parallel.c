@@ -58,7 +58,7 @@ static dpe_status poll(void *user, struct dpe_error *err)
                : DPE_OK;
 }
 
-/* Token by token, two branches at once and one of them further. */
+/* Token by token. */
 static dpe_status decode(struct work *w, struct dpe_session *s)
 {
     const struct tiny *tiny = w->tiny;
