@@ -470,6 +470,17 @@ void dpe_session_destroy(struct dpe_session *session);
 dpe_status dpe_session_set_plan(struct dpe_session *session, const struct dpe_plan *plan,
                                 struct dpe_error *err);
 void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user);
+/** Sums over tokens of the 2-norms of the pairs of q and k before rotation, which a session adds to
+ *  by itself: no q and k leave the device. Zeroed by the caller, who keeps them alive. */
+struct dpe_norm_sums {
+    bool products; /**< of ‖q^(j)‖·‖k^(j)‖ (in q alone, k NULL), else of each */
+    double *q;     /**< [n_layers][n_heads][n_pairs] */
+    double *k;     /**< [n_layers][n_kv_heads][n_pairs] */
+    int64_t *rows; /**< [n_layers] tokens that were added */
+};
+/** Add to these sums from now on, NULL: to none. False where the backend cannot, or several
+ *  processes hold the model; a tap can. */
+bool dpe_session_set_norm_sums(struct dpe_session *session, const struct dpe_norm_sums *sums);
 /** Asked before every layer of every chunk or token, NULL = nobody; anything but DPE_OK stops the
  *  call with that status. It costs nothing besides itself, where a tap has q and k brought along.
  */

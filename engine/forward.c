@@ -84,6 +84,16 @@ static dpe_status read_heads(struct dpe_session *s, const struct dpe_batch *batc
     return status == DPE_OK ? peers->meet(peers->user, s->tap_k, n * k_width, DPE_OK, err) : status;
 }
 
+static void add_norms(struct dpe_session *s, int64_t layer, int64_t rows)
+{
+    const struct dpe_config *c = s->config;
+    int64_t pairs = c->head_dim / 2;
+    double *k = s->sums.k == NULL ? NULL : s->sums.k + layer * c->n_kv_heads * pairs;
+    s->ops->sum_norms(s->backend, s->q, s->k, rows, s->sums.products,
+                      s->sums.q + layer * c->n_heads * pairs, k);
+    s->sums.rows[layer] += rows;
+}
+
 static dpe_status give_tap(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
                            struct dpe_error *err)
 {
@@ -174,7 +184,7 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
         const struct dpe_layer_weights *w = &s->weights->layers[layer];
         /* Behind the last layer's keys and values only the wanted rows matter. */
         int64_t first = layer == c->n_layers - 1 ? rows - wanted : 0;
-        int64_t first_q = s->tap != NULL ? 0 : first;
+        int64_t first_q = s->tap != NULL || s->sums.q != NULL ? 0 : first;
         dpe_status status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
         if (status == DPE_OK) {
             status = ops->begin_layer(b, layer, rows, err);
@@ -190,6 +200,9 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
         if (first_q < rows) {
             ops->linear(b, layer, DPE_WEIGHT_Q, row_of(s, s->normed, first_q, c->hidden),
                         rows - first_q, row_of(s, s->q, first_q, width), false);
+        }
+        if (s->sums.q != NULL) {
+            add_norms(s, layer, rows);
         }
         if (s->tap != NULL && (status = give_tap(s, layer, batch, err)) != DPE_OK) {
             return status;

@@ -187,6 +187,12 @@ struct dpe_ops {
     void (*attention)(struct dpe_backend *backend, const struct dpe_attention *args);
     /** gate [rows][intermediate] = silu(gate) * up. */
     void (*swiglu)(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+    /** Add to sum_q [n_heads][n_pairs] (host) the sum over rows of the 2-norm of every pair of q
+     *  [rows][n_heads][head_dim], and to sum_k [n_kv_heads][n_pairs] that of k; `products`: to
+     *  sum_q alone, of ‖q^(j)‖·‖k^(j)‖. In a fixed order. NULL: sessions have no such sums. Told by
+     *  the next `finish`. */
+    void (*sum_norms)(struct dpe_backend *backend, dpe_mem q, dpe_mem k, int64_t rows,
+                      bool products, double *sum_q, double *sum_k);
     /** n numbers of the residual stream become the sum over the session's peers
      *  (dpe_peers.meet): who waits here, and with which status they go on, is said there. */
     dpe_status (*all_reduce)(struct dpe_backend *backend, dpe_mem x, int64_t n,

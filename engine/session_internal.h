@@ -55,6 +55,7 @@ struct dpe_session {
     dpe_mem *cache_k, *cache_v; /**< [n_layers] */
     float *logits;              /**< host */
     float *tap_q, *tap_k;       /**< host copies for the tap */
+    struct dpe_norm_sums sums;  /**< q NULL: none */
     dpe_tap tap;
     void *tap_user;
     dpe_poll poll;

@@ -188,7 +188,7 @@ static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_s
     row->prompt_tokens = length;
     row->seed = profile->args->job.seed;
     double begin = dpe_clock();
-    dpe_session_set_tap(session, dpe_norms_tap, profile->norms);
+    dpe_norms_attach(profile->norms, session);
     dpe_norms_reset(profile->norms);
     dpe_status status = dpe_session_cut(session, 0, err);
     if (status == DPE_OK) {

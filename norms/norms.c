@@ -154,6 +154,15 @@ dpe_status dpe_norms_tap(void *user, int64_t layer, int64_t start, int64_t rows,
     return DPE_OK;
 }
 
+void dpe_norms_attach(struct dpe_norms *norms, struct dpe_session *session)
+{
+    bool products = norms->kind == DPE_MEAN_OF_PRODUCTS;
+    const struct dpe_norm_sums sums = {products, norms->sum_q, products ? NULL : norms->sum_k,
+                                       norms->tokens};
+    bool by_itself = dpe_session_set_norm_sums(session, &sums);
+    dpe_session_set_tap(session, by_itself ? NULL : dpe_norms_tap, norms);
+}
+
 dpe_status dpe_norms_finish(const struct dpe_norms *norms, double *scores, struct dpe_error *err)
 {
     int64_t group = norms->n_heads / norms->n_kv_heads;

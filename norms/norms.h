@@ -34,6 +34,8 @@ void dpe_norms_reset(struct dpe_norms *norms);
  * order, so the bits do not depend on the number of threads. */
 dpe_status dpe_norms_tap(void *norms, int64_t layer, int64_t start, int64_t rows, const float *q,
                          const float *k, struct dpe_error *err);
+/** Have a session add to the sums from now on: by itself where it can, else through the tap. */
+void dpe_norms_attach(struct dpe_norms *norms, struct dpe_session *session);
 /** Number of scores: n_layers * n_heads * n_pairs. */
 int64_t dpe_norms_size(const struct dpe_norms *norms);
 /** The scores of the tokens seen since the reset, [n_layers][n_heads][n_pairs]. DPE_INTERNAL when

@@ -53,6 +53,14 @@ DPE_FAKE_CUDA= "$build/bin/dpe-run" -m "$work/model" -p "a b" -n 3000 --time-bud
     --max-memory 198M >"$work/out" 2>"$work/err"
 grep -q "device memory is short: prefill chunks of 1024 tokens instead of 3003" "$work/err" ||
     { echo "FAILED: a short device says: $(cat "$work/err")"; failed=1; }
+# A profile whose norms are summed on the device is that of the processor.
+for device in cpu cuda; do
+    DPE_FAKE_CUDA= "$build/bin/dpe-norms" --model "$work/model" --corpus "$source/data/sample" --length 48 \
+        --samples 2 --device $device -o "$work/$device.h5" >"$work/out" 2>&1 ||
+        { echo "FAILED: dpe-norms on $device: $(cat "$work/out")"; failed=1; }
+done
+h5diff -p 1e-5 "$work/cpu.h5" "$work/cuda.h5" /norms/mean /norms/mean >"$work/out" 2>&1 ||
+    { echo "FAILED: norms differ: $(cat "$work/out")"; failed=1; }
 export DPE_CUDA_MODULE="$work/nothing.so"
 expect 69 "DPE_CUDA_MODULE: .*nothing.so" --device cuda
 unset DPE_CUDA_MODULE DPE_FAKE_CUDA

@@ -423,6 +423,83 @@ static void taps_and_likelihoods(void **state)
     expect_clean();
 }
 
+/* Sums of norms over a prefill in chunks, added up on the device, against those of a tap there. */
+struct norm_tap {
+    const struct dpe_config *config;
+    bool products;
+    double q[2 * 4 * 8], k[2 * 4 * 8];
+};
+
+static double pair_norm(const float *x, int64_t j, int64_t n_pairs)
+{
+    return sqrt((double)x[j] * (double)x[j] + (double)x[j + n_pairs] * (double)x[j + n_pairs]);
+}
+
+static dpe_status norm_note(void *user, int64_t layer, int64_t start, int64_t rows, const float *q,
+                            const float *k, struct dpe_error *err)
+{
+    struct norm_tap *tap = user;
+    const struct dpe_config *c = tap->config;
+    int64_t pairs = c->head_dim / 2;
+    int64_t group = c->n_heads / c->n_kv_heads;
+    (void)start, (void)err;
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < c->n_heads * pairs; i++) {
+            const float *of_q = q + (r * c->n_heads + i / pairs) * c->head_dim;
+            const float *of_k = k + (r * c->n_kv_heads + i / pairs / group) * c->head_dim;
+            double norm = pair_norm(of_q, i % pairs, pairs);
+            tap->q[layer * c->n_heads * pairs + i] +=
+                tap->products ? norm * pair_norm(of_k, i % pairs, pairs) : norm;
+        }
+        for (int64_t i = 0; i < c->n_kv_heads * pairs; i++) {
+            const float *of_k = k + (r * c->n_kv_heads + i / pairs) * c->head_dim;
+            tap->k[layer * c->n_kv_heads * pairs + i] += pair_norm(of_k, i % pairs, pairs);
+        }
+    }
+    return DPE_OK;
+}
+
+static void norms_on_the_device(void **state)
+{
+    (void)state;
+    const char *const folders[2] = {"llama", "llama_bf16"};
+    device("");
+    for (int i = 0; i < 4; i++) {
+        struct tiny tiny = tiny_open(folders[i / 2]);
+        const struct dpe_config *c = tiny.config;
+        int64_t pairs = c->head_dim / 2;
+        int64_t n_q = c->n_layers * c->n_heads * pairs;
+        int64_t n_k = c->n_layers * c->n_kv_heads * pairs;
+        struct norm_tap tap = {.config = c, .products = i % 2 == 1};
+        double q[2 * 4 * 8] = {0};
+        double k[2 * 4 * 8] = {0};
+        int64_t rows[2] = {0};
+        assert_true(n_q <= 64 && n_k <= 64 && c->n_layers == 2);
+        const struct dpe_norm_sums sums = {tap.products, q, tap.products ? NULL : k, rows};
+        struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
+        struct dpe_session *session = open_on(&tiny, "cuda", &plan, 16);
+        assert_true(dpe_session_set_norm_sums(session, &sums));
+        dpe_session_set_tap(session, norm_note, &tap);
+        feed(session, &tiny, tiny.n, NULL);
+        assert_int_equal(rows[0], tiny.n);
+        assert_int_equal(rows[1], tiny.n);
+        for (int64_t j = 0; j < n_q; j++) {
+            assert_true(tap.q[j] > 0.0 && fabs(q[j] - tap.q[j]) <= 1e-6 * tap.q[j]);
+        }
+        for (int64_t j = 0; j < n_k; j++) {
+            assert_true(tap.products ? k[j] == 0.0 : fabs(k[j] - tap.k[j]) <= 1e-6 * tap.k[j]);
+        }
+        assert_true(dpe_session_set_norm_sums(session, NULL) && q[0] > 0.0);
+        dpe_session_destroy(session);
+        session = open_on(&tiny, "reference", &plan, 16);
+        assert_false(dpe_session_set_norm_sums(session, &sums));
+        dpe_session_destroy(session);
+        dpe_plan_free(&plan);
+        tiny_close(&tiny);
+    }
+    expect_clean();
+}
+
 static dpe_status try_session(const struct tiny *tiny, const struct dpe_plan *plan,
                               uint64_t max_memory, struct dpe_error *err)
 {
@@ -688,6 +765,7 @@ int main(void)
         cmocka_unit_test(generates),
         cmocka_unit_test(non_finite),
         cmocka_unit_test(taps_and_likelihoods),
+        cmocka_unit_test(norms_on_the_device),
     };
     const struct CMUnitTest on_fake[] = {
         cmocka_unit_test(failures),

@@ -140,6 +140,7 @@ static void cuda_close(struct dpe_backend *b)
     (void)dpe_rt_release(b->differences);
     dpe_rt_blas_close(b->blas);
     dpe_cuda_leave(b);
+    free(b->norms_host);
     free(b->owned);
     free(b->layers);
     free(b);
@@ -246,6 +247,7 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
         dpe_rotation_bytes(plan, options->positions),
         (uint64_t)(config->n_layers * config->n_heads) * (uint64_t)plan->n_pairs,
         (uint64_t)(plan->n_bands - 1) * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 4,
+        dpe_cuda_norm_bytes(config),
         rows * 32, /* tokens, positions, offsets, and the walk of a block of 16 rows */
         logits,
         options->peers->size > 1 ? PEER_BYTES : 0,
@@ -533,6 +535,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .attention_workspace = dpe_cuda_attention_workspace,
         .attention = dpe_cuda_attention,
         .swiglu = cuda_swiglu,
+        .sum_norms = dpe_cuda_sum_norms,
         .all_reduce = dpe_cuda_all_reduce,
         .logits = cuda_logits,
         .best = cuda_best,

@@ -98,6 +98,7 @@ struct dpe_backend {
     unsigned long long *nonfinite; /**< layer << 40 | row of the first, all ones: none */
     float *logits;                 /**< [DPE_CUDA_LOGIT_ROWS][vocab] */
     int32_t *counters;             /**< of the Hopper kernel */
+    double *norms, *norms_host;    /**< NULL before they are first asked for */
 };
 
 enum {
@@ -136,6 +137,10 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
 void dpe_cuda_attention(struct dpe_backend *backend, const struct dpe_attention *args);
 void dpe_cuda_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
                        const struct dpe_store *args);
+/** The slot, and the device memory that it takes when it is first used. */
+void dpe_cuda_sum_norms(struct dpe_backend *backend, dpe_mem q, dpe_mem k, int64_t rows,
+                        bool products, double *sum_q, double *sum_k);
+uint64_t dpe_cuda_norm_bytes(const struct dpe_config *config);
 /** The slot. */
 dpe_status dpe_cuda_all_reduce(struct dpe_backend *backend, dpe_mem x, int64_t n,
                                struct dpe_error *err);

@@ -46,6 +46,17 @@ int dpe_kernel_argmax(const float *logits, int64_t rows, int64_t vocab, int32_t 
 int dpe_kernel_nll(const float *logits, const int32_t *targets, int64_t rows, int64_t vocab,
                    double *nll);
 
+/** Sums of norms: over rows of q [rows][n_heads][2 · n_pairs] and k [rows][n_kv_heads][…]. */
+struct dpe_norm_shape {
+    int64_t rows, n_heads, n_kv_heads, n_pairs;
+    bool products; /**< of ‖q^(j)‖·‖k^(j)‖, else of ‖q^(j)‖ and, behind them, of ‖k^(j)‖ */
+};
+enum { DPE_NORM_PARTS = 64 }; /**< ranges of rows that are added up side by side */
+/** sums [n_heads (+ n_kv_heads)][n_pairs], norms in float, added in double in an order that depends
+ *  on the number of rows alone; room for DPE_NORM_PARTS as many behind them. */
+int dpe_kernel_norms(enum dpe_dtype dtype, const void *q, const void *k,
+                     const struct dpe_norm_shape *shape, double *sums);
+
 /** How rows of [head][row][head_dim] are turned: by table `table` (pairs outside the head's mask by
  *  `base`), and back by table `undo` where cos is not NULL (what is read was turned by that).
  * Tables are [positions][n_pairs]. */
