@@ -41,13 +41,13 @@ static dpe_status tell_nonfinite(const struct dpe_session *s, int64_t layer, int
     return DPE_NONFINITE;
 }
 
-/* `rows` rows of this process's heads, at the end of a buffer for rows of all heads, come to their
- * places, and zeros to those of the others. */
-static void spread_heads(const struct dpe_peers *peers, float *buffer, int64_t rows, int64_t width)
+/* `rows` rows of this process's heads come to their places in a buffer for rows of all heads, whose
+ * end they may be, and zeros to those of the others. */
+static void spread_heads(const struct dpe_peers *peers, const float *from, int64_t rows,
+                         int64_t width, float *buffer)
 {
     int64_t whole = width * peers->size;
-    const float *from = buffer + rows * (whole - width);
-    for (int64_t r = 0; r < rows && peers->size > 1; r++) {
+    for (int64_t r = 0; r < rows; r++) {
         float *row = buffer + r * whole;
         float *own = row + peers->index * width;
         memmove(own, from + r * width, (size_t)width * sizeof *own);
@@ -59,7 +59,7 @@ static void spread_heads(const struct dpe_peers *peers, float *buffer, int64_t r
 /* q and k of all heads of a run, on the host: the peers' come from them, as each adds its own to
  * zeros. */
 static dpe_status read_heads(struct dpe_session *s, const struct dpe_batch *batch, int64_t row,
-                             int64_t rows, struct dpe_error *err)
+                             int64_t rows, const float **q, const float **k, struct dpe_error *err)
 {
     const struct dpe_peers *peers = s->options.peers;
     int64_t q_width = s->config->n_heads * s->config->head_dim;
@@ -67,18 +67,23 @@ static dpe_status read_heads(struct dpe_session *s, const struct dpe_batch *batc
     int64_t others = rows * (peers->size - 1);
     int64_t bad_layer = -1;
     int64_t bad_row = -1;
-    s->ops->read(s->backend, s->tap_q + others * q_width, row_of(s, s->q, row, q_width),
-                 rows * q_width);
-    s->ops->read(s->backend, s->tap_k + others * k_width, row_of(s, s->k, row, k_width),
-                 rows * k_width);
+    *q = s->ops->read(s->backend, row_of(s, s->q, row, q_width), rows * q_width,
+                      s->tap_q + others * q_width);
+    *k = s->ops->read(s->backend, row_of(s, s->k, row, k_width), rows * k_width,
+                      s->tap_k + others * k_width);
     dpe_status status = s->ops->finish(s->backend, &bad_layer, &bad_row, err);
     if (status == DPE_OK && bad_layer >= 0) {
         status = tell_nonfinite(s, bad_layer, position_of(batch, bad_row), err);
     }
-    if (status == DPE_OK) {
-        spread_heads(peers, s->tap_q, rows, q_width);
-        spread_heads(peers, s->tap_k, rows, k_width);
+    if (peers->size == 1) {
+        return status;
     }
+    if (status == DPE_OK) {
+        spread_heads(peers, *q, rows, q_width, s->tap_q);
+        spread_heads(peers, *k, rows, k_width, s->tap_k);
+    }
+    *q = s->tap_q;
+    *k = s->tap_k;
     int64_t n = rows * peers->size;
     status = peers->meet(peers->user, s->tap_q, n * q_width, status, err);
     return status == DPE_OK ? peers->meet(peers->user, s->tap_k, n * k_width, DPE_OK, err) : status;
@@ -100,10 +105,11 @@ static dpe_status give_tap(struct dpe_session *s, int64_t layer, const struct dp
     int64_t run = rows_of_run(batch);
     dpe_status status = DPE_OK;
     for (int64_t r = 0; status == DPE_OK && r < batch->rows; r += run) {
-        status = read_heads(s, batch, r, run, err);
+        const float *q = NULL;
+        const float *k = NULL;
+        status = read_heads(s, batch, r, run, &q, &k, err);
         if (status == DPE_OK) {
-            status =
-                s->tap(s->tap_user, layer, position_of(batch, r), run, s->tap_q, s->tap_k, err);
+            status = s->tap(s->tap_user, layer, position_of(batch, r), run, q, k, err);
             status = status == DPE_OK ? DPE_OK : dpe_session_agree(s, status, err);
         }
     }

@@ -155,8 +155,9 @@ struct dpe_ops {
 
     dpe_mem (*allocate)(struct dpe_backend *backend, uint64_t bytes);
     void (*release)(struct dpe_backend *backend, dpe_mem memory);
-    /** Host copy of n elements of an activation (not of x) as float. */
-    void (*read)(struct dpe_backend *backend, float *to, dpe_mem from, int64_t n);
+    /** n elements of an activation (not of x) as float on the host, good behind the next `finish`
+     *  and until a slot changes them: where they are, or a copy in `room` [n]. */
+    const float *(*read)(struct dpe_backend *backend, dpe_mem from, int64_t n, float *room);
 
     /** The plan that is in force from now on and its tables, which live until the next call.
      *  DPE_NO_MEMORY, or as `finish`. */

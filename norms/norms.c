@@ -137,7 +137,9 @@ dpe_status dpe_norms_tap(void *user, int64_t layer, int64_t start, int64_t rows,
     int64_t jobs = products ? n_heads : n_heads + n_kv_heads;
     double *sum_q = norms->sum_q + layer * n_heads * n_pairs;
     double *sum_k = norms->sum_k + layer * n_kv_heads * n_pairs;
-#pragma omp parallel for schedule(static) num_threads(norms->n_threads)
+    /* Waking threads takes as long as some 100,000 norms. */
+    bool many = jobs * rows * n_pairs > 1 << 18;
+#pragma omp parallel for schedule(static) num_threads(norms->n_threads) if (many)
     for (int64_t job = 0; job < jobs; job++) {
         if (products) {
             add_products(q + job * head_dim, n_heads * head_dim, k + job / group * head_dim,

@@ -295,19 +295,20 @@ static void cuda_release(struct dpe_backend *b, dpe_mem memory)
     DPE_CUDA_TRY(b, code);
 }
 
-static void cuda_read(struct dpe_backend *b, float *to, dpe_mem from, int64_t n)
+static const float *cuda_read(struct dpe_backend *b, dpe_mem from, int64_t n, float *to)
 {
     /* Halves come into the upper part and are widened from the front, behind what is unread. */
     char *at = (char *)to + (b->element == 4 ? 0 : (size_t)n * 2);
     DPE_CUDA_TRY(b, dpe_rt_down(at, from, (uint64_t)n * b->element));
     if (b->failed || b->element == 4) {
-        return;
+        return to;
     }
     for (int64_t i = 0; i < n; i++) {
         uint16_t half = 0;
         memcpy(&half, at + 2 * i, sizeof half);
         to[i] = b->dtype == DPE_F16 ? dpe_from_f16(half) : dpe_from_bf16(half);
     }
+    return to;
 }
 
 /* ----------------------------------------------------------------------------------------- plan */
