@@ -7,7 +7,7 @@ dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev lib
     libopenmpi-dev openmpi-bin"
 # What the tests need besides.
 dpe_test_packages="g++ libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy
-    python3-torch slurmctld slurmd slurm-client munge clang libclang-rt-dev libomp-dev locales"
+    python3-torch slurmctld slurmd slurm-client munge clang libclang-rt-dev libomp-dev locales procps"
 
 # dpe_install PACKAGE...: install those that are missing.
 dpe_install() {
