@@ -6,28 +6,7 @@ set -u
 build=$1
 part=$2
 bin=$build/bin
-here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-command -v mpirun >/dev/null || { echo "no mpirun"; exit 125; }
-# As root, and with more ranks than cores, in a container.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
-# MPI's own leaks are not ours.
-export ASAN_OPTIONS=detect_leaks=0 OMP_WAIT_POLICY=passive
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-# mpi N COMMAND...: mpirun may hang for good and ignore a polite signal when a rank dies early.
-mpi() {
-    n=$1
-    shift
-    timeout -k 5 60 mpirun -n "$n" "$@"
-}
+. "$(dirname "$0")/ranks.sh"
 
 if [ "$part" = logits ]; then
     for ranks in "2 2" "4 2" "4 4" "3 3"; do
@@ -51,28 +30,8 @@ if [ "$part" = logits ]; then
 fi
 
 python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/model" shared || exit 1
-mkdir "$work/corpus"
-for book in "$root"/data/sample/test/90000*.txt; do
-    head -c 6000 "$book" >"$work/corpus/$(basename "$book")"
-done
 sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 100
-    --lengths 8,32,64 --seed 5 --threads 1 --rank-timeout 20"
-# detect N OPTION...: two ranks hold the model together; ranks whose mpirun has just ended may take a
-# moment to be gone.
-detect() {
-    ranks=$1
-    shift
-    tries=0
-    while pgrep -f "^$bin/dpe-detect .*$work" >/dev/null && [ $tries -lt 500 ]; do
-        sleep 0.02
-        tries=$((tries + 1))
-    done
-    mpi "$ranks" "$bin/dpe-detect" $sweep --tensor-parallel 2 "$@" >"$work/out" 2>"$work/err"
-}
-same() {
-    h5diff --exclude-path=/run "$1" "$2" >"$work/diff" 2>&1 ||
-        fail "$1 and $2 differ: $(head -5 "$work/diff")"
-}
+    --lengths 8,32,64 --seed 5 --threads 1 --tensor-parallel 2"
 
 if [ "$part" = tools ]; then
     # How many replicas there are changes nothing: every group sums in the order of its ranks.
@@ -122,7 +81,7 @@ if [ "$part" = tools ]; then
         fail "dpe-calibrate: $(cat "$work/err")"
 
     # What is refused, and before anything is written.
-    timeout 20 "$bin/dpe-detect" $sweep --tensor-parallel 2 -o "$work/x.h5" >"$work/out" 2>"$work/err"
+    timeout 20 "$bin/dpe-detect" $sweep -o "$work/x.h5" >"$work/out" 2>"$work/err"
     code=$?
     [ $code = 64 ] && grep -q "mpirun -n 2" "$work/err" || fail "without mpirun: $code, $(cat "$work/err")"
     detect 3 -o "$work/x.h5"
@@ -142,22 +101,6 @@ if [ "$part" = tools ]; then
     exit $failed
 fi
 
-# rank TABLE R: the process of rank R that works on TABLE, once the sweep is under way.
-rank() {
-    tries=0
-    while [ $tries -lt 400 ]; do
-        for pid in $(pgrep -f "^$bin/dpe-detect .*$1"); do
-            if cat "/proc/$pid/environ" 2>/dev/null | tr "\0" "\n" |
-                grep -qx "OMPI_COMM_WORLD_RANK=$2" && [ -e "$1.journal/rank-000$2.journal" ]; then
-                echo "$pid"
-                return
-            fi
-        done
-        kill -0 "$job" 2>/dev/null || return
-        tries=$((tries + 1))
-        sleep 0.02
-    done
-}
 detect 2 -o "$work/calm.h5" || fail "calm: $(cat "$work/err")"
 
 # Killed: a follower and a leader of a group, and rank 0; the same command goes on.
@@ -170,10 +113,7 @@ for r in 1 2 3 0 3 2; do
     sleep "0.$kills"
     [ -n "$pid" ] && kill -9 "$pid" 2>/dev/null && kills=$((kills + 1))
     wait $job
-    if [ -e "$out" ] && [ ! -e "$out.journal" ]; then
-        same "$work/calm.h5" "$out"
-        rm "$out"
-    fi
+    settle "$out"
 done
 [ $kills -ge 3 ] || fail "only $kills kills"
 detect 2 -o "$out" || fail "resume after kills: $(cat "$work/err")"
@@ -182,31 +122,13 @@ same "$work/calm.h5" "$out"
 # A signal to any of them stops all, in the middle of a sum as well.
 for signal in TERM USR1; do
     for r in 1 2 3; do
-        out="$work/$signal$r.h5"
-        detect 4 -o "$out" &
-        job=$!
-        kill -$signal "$(rank "$out" $r)"
-        wait $job
-        code=$?
-        [ $code = 75 ] || fail "SIG$signal to rank $r: expected exit 75, got $code: $(cat "$work/err")"
-        grep -q "the same command continues" "$work/err" || fail "SIG$signal: $(cat "$work/err")"
-        detect 2 -o "$out" || fail "resume after SIG$signal: $(cat "$work/err")"
-        same "$work/calm.h5" "$out"
+        stops $signal $r 4
     done
 done
 
 # One that hangs is named by those that wait for it.
 for r in 1 2 3; do
-    out="$work/hangs$r.h5"
-    detect 4 -o "$out" --rank-timeout 5 &
-    job=$!
-    kill -STOP "$(rank "$out" $r)"
-    wait $job
-    code=$?
-    [ $code = 75 ] || fail "rank $r hangs: expected exit 75, got $code: $(cat "$work/err")"
-    grep -q "rank $r .*(--rank-timeout)" "$work/err" || fail "rank $r hangs: $(cat "$work/err")"
-    detect 2 -o "$out" || fail "resume after rank $r hung: $(cat "$work/err")"
-    same "$work/calm.h5" "$out"
+    hangs $r 4 5
 done
 
 [ $failed = 0 ] && echo "$kills kills of a peer: all promises kept"

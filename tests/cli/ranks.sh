@@ -1,0 +1,93 @@
+# Sourced by detect_ranks.sh and detect_peers.sh, which set bin (a folder of tools) before, and sweep
+# (options of dpe-detect) behind it: a work folder, a corpus, and jobs of several ranks.
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+command -v mpirun >/dev/null || { echo "no mpirun"; exit 125; }
+# As root, and with more ranks than cores, in a container.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+# MPI's own leaks are not ours.
+export ASAN_OPTIONS=detect_leaks=0 OMP_WAIT_POLICY=passive
+mkdir "$work/corpus"
+for book in "$root"/data/sample/test/90000*.txt; do
+    head -c 6000 "$book" >"$work/corpus/$(basename "$book")"
+done
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+same() {
+    h5diff --exclude-path=/run "$1" "$2" >"$work/diff" 2>&1 ||
+        fail "$1 and $2 differ: $(head -5 "$work/diff")"
+}
+# mpi N COMMAND...: mpirun may hang for good and ignore a polite signal when a rank dies early.
+mpi() {
+    size=$1
+    shift
+    timeout -k 5 60 mpirun -n "$size" "$@"
+}
+# detect N OPTION...: the sweep; ranks whose mpirun has just ended may take a moment to be gone.
+detect() {
+    ranks=$1
+    shift
+    tries=0
+    while pgrep -f "^$bin/dpe-detect .*$work" >/dev/null && [ $tries -lt 500 ]; do
+        sleep 0.02
+        tries=$((tries + 1))
+    done
+    mpi "$ranks" "$bin/dpe-detect" $sweep --rank-timeout 20 "$@" >"$work/out" 2>"$work/err"
+}
+# rank TABLE R: the process of rank R of $job that works on TABLE, once the sweep is under way: it has
+# its journal open. Earlier the rank may still be inside MPI_Init, and Open MPI 4.1's mpirun can hang
+# for good when a rank dies there.
+rank() {
+    tries=0
+    while [ $tries -lt 400 ]; do
+        for pid in $(pgrep -f "^$bin/dpe-detect .*$1"); do
+            if cat "/proc/$pid/environ" 2>/dev/null | tr "\0" "\n" |
+                grep -qx "OMPI_COMM_WORLD_RANK=$2" &&
+                readlink "/proc/$pid/fd/"* 2>/dev/null | grep -qx "$1.journal/rank-000$2.journal"; then
+                echo "$pid"
+                return
+            fi
+        done
+        kill -0 "$job" 2>/dev/null || return
+        tries=$((tries + 1))
+        sleep 0.02
+    done
+}
+# stops SIGNAL R N [OPTION...]: rank R of N gets the signal; the job ends as one that can go on, and
+# does, to $work/calm.h5. What it said is in $work/said.
+stops() {
+    signal=$1
+    r=$2
+    job_ranks=$3
+    shift 3
+    out="$work/$signal$r.h5"
+    detect "$job_ranks" -o "$out" "$@" &
+    job=$!
+    kill "-$signal" "$(rank "$out" "$r")"
+    wait $job
+    code=$?
+    cp "$work/err" "$work/said"
+    [ $code = 75 ] || fail "SIG$signal to rank $r: expected exit 75, got $code: $(cat "$work/said")"
+    grep -q "the same command continues" "$work/said" || fail "SIG$signal to rank $r: $(cat "$work/said")"
+    detect 2 -o "$out" || fail "resume after SIG$signal to rank $r: $(cat "$work/err")"
+    same "$work/calm.h5" "$out"
+}
+# hangs R N SECONDS: rank R of N stops; it is named by those that wait for it.
+hangs() {
+    stops STOP "$1" "$2" --rank-timeout "$3"
+    grep -q "rank $1 .*(--rank-timeout)" "$work/said" || fail "rank $1 hangs: $(cat "$work/said")"
+}
+# settle TABLE: one that is complete is compared and goes; what is tested is the way there.
+settle() {
+    if [ -e "$1" ] && [ ! -e "$1.journal" ]; then
+        same "$work/calm.h5" "$1"
+        rm "$1"
+    fi
+}
