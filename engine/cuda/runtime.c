@@ -81,8 +81,9 @@ int dpe_rt_release(void *memory)
 
 int dpe_rt_up(void *to, const void *from, uint64_t bytes)
 {
-    /* From pageable memory: staged before the call returns. */
-    return (int)cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyHostToDevice, NULL);
+    /* Not the asynchronous call: only of this one CUDA says that pageable memory has been read when
+     * it returns, and callers free theirs at once. */
+    return (int)cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyHostToDevice);
 }
 
 int dpe_rt_down(void *to, const void *from, uint64_t bytes)
@@ -115,6 +116,7 @@ bool dpe_rt_is_memory(int code)
 
 typedef cublasStatus_t (*create_function)(cublasHandle_t *);
 typedef cublasStatus_t (*destroy_function)(cublasHandle_t);
+typedef cublasStatus_t (*mode_function)(cublasHandle_t, cublasMath_t);
 typedef cublasStatus_t (*gemm_function)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int,
                                         int, int, const void *, const void *, cudaDataType, int,
                                         const void *, cudaDataType, int, const void *, void *,
@@ -163,6 +165,7 @@ dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err)
                         name, dlerror(), CUDART_VERSION / 1000);
     }
     create_function create = NULL;
+    mode_function set_mode = NULL;
     struct dpe_rt_blas *made = dpe_alloc_zero(1, sizeof *made);
     if (made == NULL) {
         dlclose(library);
@@ -170,12 +173,17 @@ dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err)
     }
     made->library = library;
     FIND(create, library, "cublasCreate_v2");
+    FIND(set_mode, library, "cublasSetMathMode");
     FIND(made->destroy, library, "cublasDestroy_v2");
     FIND(made->gemm, library, "cublasGemmEx");
     FIND(blas_text, library, "cublasGetStatusString");
     cublasStatus_t code = CUBLAS_STATUS_NOT_SUPPORTED;
-    if (create != NULL && made->destroy != NULL && made->gemm != NULL) {
+    if (create != NULL && set_mode != NULL && made->destroy != NULL && made->gemm != NULL) {
         code = create(&made->handle);
+    }
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        /* Else what is split along k may be added up in the dtype of the result. */
+        code = set_mode(made->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
     }
     if (code != CUBLAS_STATUS_SUCCESS) {
         dpe_rt_blas_close(made);
