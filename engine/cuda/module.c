@@ -70,13 +70,14 @@ dpe_status dpe_cuda_measure(const char *device, struct dpe_device_rates *rates,
     void *a = NULL;
     void *b = NULL;
     dpe_status status = dpe_cuda_available(device, err);
-    if (status == DPE_OK) {
-        status = dpe_rt_blas_open(&blas, err);
-    }
     if (status != DPE_OK) {
         return status;
     }
-    int code = dpe_rt_use(index);
+    int code = dpe_rt_use(index); /* cuBLAS stays with the device that it finds */
+    status = dpe_rt_blas_open(&blas, err);
+    if (status != DPE_OK) {
+        return status;
+    }
     code = code != 0 ? code : dpe_rt_info(index, &info);
     /* Many times the cache, and large enough for the full rate; a card that has no room for that
      * gets what tells that the code runs. */

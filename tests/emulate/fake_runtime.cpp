@@ -267,8 +267,9 @@ bool dpe_rt_is_memory(int code)
     return code == MEMORY;
 }
 
+/* Like cuBLAS, it stays with the device that was current when it was opened. */
 struct dpe_rt_blas {
-    int unused;
+    int device;
 };
 
 const struct dpe_nccl_module *dpe_rt_nccl(void)
@@ -279,7 +280,11 @@ const struct dpe_nccl_module *dpe_rt_nccl(void)
 dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err)
 {
     *blas = static_cast<struct dpe_rt_blas *>(calloc(1, sizeof **blas));
-    return *blas == NULL ? dpe_fail(err, DPE_NO_MEMORY, "fake cuBLAS: out of memory") : DPE_OK;
+    if (*blas == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "fake cuBLAS: out of memory");
+    }
+    (*blas)->device = current;
+    return DPE_OK;
 }
 
 void dpe_rt_blas_close(struct dpe_rt_blas *blas)
@@ -309,14 +314,15 @@ template <class T> static void multiply(const struct dpe_rt_product *p)
     }
 }
 
-int dpe_rt_product(struct dpe_rt_blas *, const struct dpe_rt_product *p)
+int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
 {
     int code = reach();
     uint64_t e = p->dtype == DPE_F32 ? 4 : 2;
     uint64_t out = p->out_float ? 4 : e;
-    if (code == 0 && (!inside(p->w, static_cast<uint64_t>(p->n * p->k) * e) ||
-                      !inside(p->x, static_cast<uint64_t>(p->rows * p->k) * e) ||
-                      !inside(p->out, static_cast<uint64_t>(p->rows * p->n) * out))) {
+    if (code == 0 &&
+        (blas->device != current || !inside(p->w, static_cast<uint64_t>(p->n * p->k) * e) ||
+         !inside(p->x, static_cast<uint64_t>(p->rows * p->k) * e) ||
+         !inside(p->out, static_cast<uint64_t>(p->rows * p->n) * out))) {
         return INVALID;
     }
     if (code != 0) {
