@@ -1,0 +1,123 @@
+/* The plain attention kernel and the one of decoding, called directly, their very source run by the
+ * emulator: what is no number stays none. (Every plan through them: test_cuda.) */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "emulate_control.h"
+#include "near.h"
+#include "plan_cases.h"
+
+#include "flash_case.h"
+#include "flash_properties.h"
+
+#include "attention_decode.h"
+#include "attention_plain.h"
+
+static void launch(struct flash_case *c)
+{
+    if (dpe_attention_plain(&c->call, NULL) != 0) {
+        fail_msg("launch: %s", emulate_error());
+    }
+}
+
+static struct flash_case make_case(int plan_case, int64_t start, int64_t rows)
+{
+    const struct flash_shape shape = {.dtype = DPE_BF16,
+                                      .n_heads = 2,
+                                      .n_kv_heads = 1,
+                                      .head_dim = 64,
+                                      .start = start,
+                                      .rows = rows,
+                                      .seed = 5};
+    const struct dpe_config config = flash_config(&shape);
+    struct dpe_plan plan;
+    plan_case_make(plan_case, 20, &config, &plan);
+    return flash_case_make(&shape, plan, dpe_attention_plain_shape(shape.head_dim));
+}
+
+static void plain(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct flash_case c = make_case(i, 7, 50);
+        launch(&c);
+        flash_case_check(&c, "plain");
+        flash_nan_stays(&c, launch);
+    }
+}
+
+/* Two rows of one branch over `keys` keys in units of 24. */
+struct decoding {
+    struct dpe_decode call;
+    struct dpe_decode_unit units[8];
+    struct dpe_decode_parts parts[2];
+};
+
+static void decode_make(const struct flash_case *c, struct decoding *d)
+{
+    const int64_t keys = c->shape.start + c->shape.rows;
+    *d = (struct decoding){.call = {.dealing = dpe_decode_deal(1, 64, 163 << 10),
+                                    .dtype = DPE_BF16,
+                                    .n_heads = 2,
+                                    .n_kv_heads = 1,
+                                    .head_dim = 64,
+                                    .rows = 2,
+                                    .q_head_stride = c->call.q_head_stride,
+                                    .k = c->call.k[0],
+                                    .v = c->call.v,
+                                    .head_stride = c->call.v_head_stride,
+                                    .n_bands = 1,
+                                    .chunk = 1,
+                                    .units = d->units,
+                                    .parts = d->parts,
+                                    .out = c->call.out,
+                                    .lse = c->call.lse,
+                                    .scale = c->call.scale}};
+    d->call.q[0] = c->call.q[0];
+    d->call.bands[0] = (struct dpe_decode_band){.kind = DPE_BAND_DISTANCE, .hi = 1 << 30};
+    for (int64_t at = 0; at < keys; at += 24) {
+        d->units[d->call.n_units++] = (struct dpe_decode_unit){
+            .first = at, .end = at + 24 < keys ? at + 24 : keys, .n_rows = 2};
+    }
+    for (int32_t r = 0; r < 2; r++) {
+        d->parts[r] = (struct dpe_decode_parts){
+            .a_end = (int32_t)d->call.n_units, .a_row = r, .position = c->shape.start + r};
+    }
+}
+
+static void decode(void **state)
+{
+    (void)state;
+    struct flash_case c = make_case(0, 149, 2);
+    struct decoding d;
+    decode_make(&c, &d);
+    d.call.partial = flash_memory((int64_t)dpe_decode_partial_bytes(1, 64, d.call.n_units), 1);
+    assert_int_equal(dpe_attention_decode(&d.call, NULL), 0);
+    flash_case_check(&c, "decoding");
+    /* Row 1 of head 0: none of its logits is a number, in no part. */
+    c.q_turned[0][64 + 5] = FLASH_POISON;
+    assert_int_equal(dpe_attention_decode(&d.call, NULL), 0);
+    flash_case_read(&c);
+    for (int64_t i = 0; i < 2 * 2 * 64; i++) {
+        bool spoilt = i / 64 == 2;
+        assert_true(isnan(c.got[i]) == spoilt);
+        c.got[i] = spoilt ? (float)c.want[i] : c.got[i];
+    }
+    assert_true(isnan(c.lse[FLASH_GUARD + 2]) && !isnan(c.lse[FLASH_GUARD]));
+    assert_int_equal(near_oracle("beside a NaN", c.got, c.plain, c.want, 2 * 2 * 64), 0);
+    free(d.call.partial);
+    flash_case_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain),
+        cmocka_unit_test(decode),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
