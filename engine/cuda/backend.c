@@ -62,7 +62,7 @@ dpe_status dpe_cuda_own(struct dpe_backend *b, uint64_t bytes, void **memory, st
                         "device memory is out: %.1f MiB were asked for, %.1f of %.1f MiB are free",
                         (double)bytes / 0x1p20, (double)available / 0x1p20, (double)total / 0x1p20);
     }
-    DPE_CUDA_TRY(b, code);
+    DPE_CUDA_NOTE(b, code, "dpe_rt_allocate");
     if (*memory != NULL) {
         b->owned[b->n_owned++] = *memory;
     }
@@ -283,7 +283,7 @@ static dpe_mem cuda_allocate(struct dpe_backend *b, uint64_t bytes)
     DPE_CUDA_TRY(b, dpe_rt_use(b->index));
     int code = b->failed ? 1 : dpe_rt_allocate(&memory, bytes > 0 ? bytes : 1);
     if (code != 0 && !dpe_rt_is_memory(code)) {
-        DPE_CUDA_TRY(b, code);
+        DPE_CUDA_NOTE(b, code, "dpe_rt_allocate");
     }
     return memory;
 }
@@ -292,7 +292,7 @@ static void cuda_release(struct dpe_backend *b, dpe_mem memory)
 {
     (void)dpe_rt_use(b->index);
     int code = dpe_rt_release(memory); /* tried on a device that failed too */
-    DPE_CUDA_TRY(b, code);
+    DPE_CUDA_NOTE(b, code, "dpe_rt_release");
 }
 
 static const float *cuda_read(struct dpe_backend *b, dpe_mem from, int64_t n, float *to)

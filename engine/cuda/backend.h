@@ -119,6 +119,8 @@ void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, cons
             dpe_cuda_note(backend, call, #call, __FILE__, __LINE__);                               \
         }                                                                                          \
     } while (0)
+/** Note what a call said that was made already. */
+#define DPE_CUDA_NOTE(backend, code, call) dpe_cuda_note(backend, code, call, __FILE__, __LINE__)
 /** What to tell the caller: DPE_OK, or the failure. */
 dpe_status dpe_cuda_status(const struct dpe_backend *backend, struct dpe_error *err);
 

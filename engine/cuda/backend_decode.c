@@ -173,7 +173,7 @@ dpe_status dpe_cuda_make_differences(struct dpe_backend *b, int64_t capacity, st
                         "smaller length needs less",
                         b->plan->name, (double)made * (double)n * 4.0 / 0x1p20);
     }
-    DPE_CUDA_TRY(b, code);
+    DPE_CUDA_NOTE(b, code, "dpe_rt_allocate");
     b->differences = memory;
     uint32_t *next = memory;
     for (int c = 0; c < copies->n && !b->failed; c++) {
