@@ -115,7 +115,9 @@ void free_memory(struct memory *m)
 std::vector<struct kernel> kernels(int64_t d)
 {
     std::vector<struct kernel> found;
-    for (int v = 0; dpe_attention_wgmma_variant(d, v) != NULL; v++) {
+    cudaDeviceProp device;
+    check(cudaGetDeviceProperties(&device, 0), "no device");
+    for (int v = 0; device.major == 9 && dpe_attention_wgmma_variant(d, v) != NULL; v++) {
         found.push_back({dpe_attention_wgmma_variant(d, v), dpe_attention_wgmma_shape(d, v), v});
     }
     if (dpe_attention_mma_shape(d).rows > 0) {

@@ -85,6 +85,8 @@ part() {
         # What hangs in the driver does not hear the first signal.
         timeout -k 5 "$limit" "$@" >"$work/parts/$name.txt" 2>&1
         code=$?
+        # What a sanitizer says where the driver does not let it in.
+        [ "$code" = 1 ] && grep -q "Device not supported" "$work/parts/$name.txt" && code=125
     fi
     told "$name" "$code" $(($(date +%s) - start)) "$@"
 }
