@@ -306,12 +306,13 @@ static dpe_status measure_attention(struct dpe_session *s, int64_t length, doubl
     return status;
 }
 
-/* Steps of all branches; seconds of one. */
+/* Steps of all branches as generation makes them; seconds of one. */
 static dpe_status measure_tokens(struct dpe_session *s, int64_t branches, int64_t n,
                                  double *seconds, struct dpe_error *err)
 {
     int64_t which[DPE_MAX_BRANCHES];
     int32_t tokens[DPE_MAX_BRANCHES];
+    int32_t best[DPE_MAX_BRANCHES];
     size_t room = (size_t)(branches * s->config->vocab);
     float *logits = dpe_alloc(room, sizeof *logits);
     if (logits == NULL) {
@@ -326,7 +327,8 @@ static dpe_status measure_tokens(struct dpe_session *s, int64_t branches, int64_
         }
         /* The first is not counted: it finds everything cold. */
         start = i == 1 ? dpe_clock() : start;
-        status = dpe_session_step(s, branches, which, tokens, logits, err);
+        status = s->ops->best != NULL ? dpe_session_step_best(s, branches, which, tokens, best, err)
+                                      : dpe_session_step(s, branches, which, tokens, logits, err);
     }
     *seconds = (dpe_clock() - start) / (double)n;
     free(logits);

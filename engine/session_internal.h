@@ -66,6 +66,10 @@ struct dpe_session {
  *  failure that may be this process's alone has to be told here before it is returned, else the
  *  others wait. */
 dpe_status dpe_session_agree(struct dpe_session *session, dpe_status status, struct dpe_error *err);
+/** dpe_session_step as generation makes it on a backend that has `best`: the likeliest next token of
+ *  each branch instead of logits. */
+dpe_status dpe_session_step_best(struct dpe_session *session, int64_t n, const int64_t *branches,
+                                 const int32_t *tokens, int32_t *best, struct dpe_error *err);
 
 /** One branch again, of the first `keep` tokens. */
 void dpe_session_join(struct dpe_session *session, int64_t keep);

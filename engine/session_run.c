@@ -375,6 +375,12 @@ dpe_status dpe_session_step(struct dpe_session *s, int64_t n, const int64_t *bra
     return step(s, n, branches, tokens, logits, NULL, err);
 }
 
+dpe_status dpe_session_step_best(struct dpe_session *s, int64_t n, const int64_t *branches,
+                                 const int32_t *tokens, int32_t *best, struct dpe_error *err)
+{
+    return step(s, n, branches, tokens, NULL, best, err);
+}
+
 dpe_status dpe_session_nll(struct dpe_session *session, const int32_t *tokens, int64_t n,
                            double *nll, struct dpe_error *err)
 {

@@ -161,33 +161,62 @@ template <class T> __global__ void random_numbers(T *out, int64_t n, float devia
     }
 }
 
-/* A block a row. NaN compares false with everything, so it is looked for apart. */
+/* The better of this lane's number and that of the lane `by` away: the larger, of equal ones the
+ * first. */
+__device__ inline void take_better(float &value, int &index, int by)
+{
+    float other = __shfl_xor_sync(0xffffffffU, value, by);
+    int at = __shfl_xor_sync(0xffffffffU, index, by);
+    bool better = other > value || (other == value && at < index);
+    value = better ? other : value;
+    index = better ? at : index;
+}
+
+/* A block a row, several reads at once: a step of decoding waits for one row alone. NaN compares
+ * false with everything, so it is looked for apart. */
 __global__ void argmax(const float *logits, int64_t vocab, int32_t *tokens)
 {
-    __shared__ float best_value[THREADS];
-    __shared__ int64_t best_index[THREADS];
+    enum { AT_ONCE = 4 };
+    __shared__ float best_value[32];
+    __shared__ int best_index[32];
     const float *row = logits + blockIdx.x * vocab;
+    const int64_t threads = blockDim.x;
+    int warp = static_cast<int>(threadIdx.x) / 32;
     float value = -INFINITY;
-    int64_t index = vocab;
+    int index = INT32_MAX;
     int bad = 0;
-    for (int64_t i = threadIdx.x; i < vocab; i += blockDim.x) {
-        bad |= (__float_as_uint(row[i]) & 0x7f800000U) == 0x7f800000U;
-        if (row[i] > value) {
-            value = row[i];
-            index = i;
+    for (int64_t i = threadIdx.x; i < vocab; i += AT_ONCE * threads) {
+        float some[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            /* Behind the end the first again, which is never better than itself. */
+            some[k] = row[i + k * threads < vocab ? i + k * threads : i];
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            bad |= (__float_as_uint(some[k]) & 0x7f800000U) == 0x7f800000U;
+            index = some[k] > value ? static_cast<int>(i + k * threads) : index;
+            value = some[k] > value ? some[k] : value;
         }
     }
-    best_value[threadIdx.x] = value;
-    best_index[threadIdx.x] = index;
+    for (int by = 16; by > 0; by /= 2) {
+        take_better(value, index, by);
+    }
+    if (threadIdx.x % 32 == 0) {
+        best_value[warp] = value;
+        best_index[warp] = index;
+    }
     bad = __syncthreads_or(bad);
-    if (threadIdx.x == 0) {
-        for (unsigned t = 1; t < blockDim.x; t++) {
-            bool better =
-                best_value[t] > value || (best_value[t] == value && best_index[t] < index);
-            value = better ? best_value[t] : value;
-            index = better ? best_index[t] : index;
+    if (warp == 0) {
+        bool real = threadIdx.x < blockDim.x / 32;
+        value = real ? best_value[threadIdx.x] : -INFINITY;
+        index = real ? best_index[threadIdx.x] : INT32_MAX;
+        for (int by = 16; by > 0; by /= 2) {
+            take_better(value, index, by);
         }
-        tokens[blockIdx.x] = bad ? -1 : static_cast<int32_t>(index);
+        if (threadIdx.x == 0) {
+            tokens[blockIdx.x] = bad ? -1 : index;
+        }
     }
 }
 
@@ -363,7 +392,8 @@ int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviatio
 
 int dpe_kernel_argmax(const float *logits, int64_t rows, int64_t vocab, int32_t *tokens)
 {
-    return dpe_launch(argmax, static_cast<unsigned>(rows), THREADS, 0, NULL, logits, vocab, tokens);
+    const unsigned threads = vocab < 8192 ? THREADS : 1024;
+    return dpe_launch(argmax, static_cast<unsigned>(rows), threads, 0, NULL, logits, vocab, tokens);
 }
 
 int dpe_kernel_nll(const float *logits, const int32_t *targets, int64_t rows, int64_t vocab,

@@ -25,6 +25,8 @@ mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 73
 report=$out/results.md
 work=$(mktemp -d) && mkdir "$work/parts" || exit 73
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
+# Behind what is there: where toolkit and driver lie when nobody says so.
+PATH=$PATH:/usr/local/cuda/bin:/usr/local/nvidia/bin
 if ! nvidia-smi -L >"$work/gpu" 2>&1; then
     echo "no GPU here (nvidia-smi: $(head -n 1 "$work/gpu")): skipped"
     exit 125
