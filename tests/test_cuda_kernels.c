@@ -1,4 +1,5 @@
-/* Kernels of the CUDA backend that read logits, called directly in the emulator. */
+/* Small kernels of the CUDA backend, called directly in the emulator: what reads logits, and
+ * turning rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -87,11 +88,133 @@ static void likelihood(void **state)
     free(logits);
 }
 
+/* Rows are turned by one table, outside of the mask by another, and back by a third. Keys of a KV
+ * head become those of its two query heads; `scattered`: rows have positions and places of their
+ * own. */
+struct turning {
+    int64_t rows, head_dim;
+    bool masked, undone, scattered;
+};
+
+enum { HEADS = 4, GROUP = 2, PLACES = 1400 };
+
+static float *make_numbers(int64_t n, uint32_t seed)
+{
+    float *x = dpe_alloc((size_t)n, sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++) {
+        seed = seed * 1664525U + 1013904223U;
+        x[i] = (float)(seed >> 8) / (float)(1 << 24) - 0.5f;
+    }
+    return x;
+}
+
+/* Row `to_row` of head h against the definition; true where it holds. */
+static bool turned_well(const struct turning *t, const struct dpe_turn *turn, const float *from,
+                        const float *to, int64_t h, int64_t position)
+{
+    int64_t pairs = t->head_dim / 2;
+    bool good = true;
+    for (int64_t j = 0; j < pairs; j++) {
+        int64_t at = position * pairs + j;
+        bool base = turn->mask != NULL && turn->mask[h * pairs + j] == 0;
+        double c = (double)(base ? turn->base_cos : turn->cos)[at];
+        double s = (double)(base ? turn->base_sin : turn->sin)[at];
+        if (turn->undo_cos != NULL) {
+            double uc = (double)turn->undo_cos[at];
+            double us = (double)turn->undo_sin[at];
+            double back = c * uc + s * us;
+            s = s * uc - c * us;
+            c = back;
+        }
+        double x = (double)from[j];
+        double y = (double)from[j + pairs];
+        good = good && fabs((double)to[j] - (x * c - y * s)) <= 1e-6 &&
+               fabs((double)to[j + pairs] - (x * s + y * c)) <= 1e-6;
+    }
+    return good;
+}
+
+static void turn_case(const struct turning *t)
+{
+    int64_t d = t->head_dim;
+    int64_t n = PLACES * d / 2;
+    int64_t positions[PLACES];
+    int64_t offsets[PLACES];
+    uint8_t *mask = dpe_alloc((size_t)(HEADS * d / 2), 1);
+    float *tables[6];
+    float *from = make_numbers(t->rows * HEADS / GROUP * d, 9);
+    float *to = make_numbers(HEADS * PLACES * d, 10);
+    assert_non_null(mask);
+    for (int i = 0; i < 6; i++) {
+        tables[i] = make_numbers(n, 20 + (uint32_t)i);
+    }
+    for (int64_t i = 0; i < HEADS * d / 2; i++) {
+        mask[i] = i * 40503 % 7 < 4;
+    }
+    for (int64_t r = 0; r < t->rows; r++) {
+        positions[r] = r * 7 % t->rows;
+        offsets[r] = 2;
+    }
+    const struct dpe_turn turn = {.cos = tables[0],
+                                  .sin = tables[1],
+                                  .base_cos = tables[2],
+                                  .base_sin = tables[3],
+                                  .undo_cos = t->undone ? tables[4] : NULL,
+                                  .undo_sin = t->undone ? tables[5] : NULL,
+                                  .mask = t->masked ? mask : NULL};
+    const struct dpe_turn_rows rows = {.dtype = DPE_F32,
+                                       .from = from,
+                                       .from_row = HEADS / GROUP * d,
+                                       .from_head = d,
+                                       .to = to,
+                                       .to_row = d,
+                                       .to_head = PLACES * d,
+                                       .rows = t->rows,
+                                       .head_dim = d,
+                                       .n_heads = HEADS,
+                                       .group = GROUP,
+                                       .first = 5,
+                                       .positions = t->scattered ? positions : NULL,
+                                       .to_offsets = t->scattered ? offsets : NULL,
+                                       .to_first = 3};
+    assert_int_equal(dpe_kernel_turn(&rows, &turn), 0);
+    for (int64_t r = 0; r < t->rows; r++) {
+        int64_t position = t->scattered ? positions[r] : 5 + r;
+        int64_t to_row = t->scattered ? positions[r] + offsets[r] : 3 + r;
+        for (int64_t h = 0; h < HEADS; h++) {
+            assert_true(turned_well(t, &turn, from + (r * HEADS / GROUP + h / GROUP) * d,
+                                    to + (h * PLACES + to_row) * d, h, position));
+        }
+    }
+    for (int i = 0; i < 6; i++) {
+        free(tables[i]);
+    }
+    free(mask);
+    free(from);
+    free(to);
+}
+
+static void turned_rows(void **state)
+{
+    static const struct turning cases[] = {
+        {1, 16, true, true, false},     {1023, 32, false, false, false},
+        {1024, 16, true, false, false}, {1025, 32, true, true, false},
+        {1300, 6, true, true, false},   {1301, 16, false, true, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        emulate_set_seed(i);
+        turn_case(&cases[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(largest_logit),
         cmocka_unit_test(likelihood),
+        cmocka_unit_test(turned_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

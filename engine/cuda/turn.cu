@@ -6,80 +6,121 @@
 namespace
 {
 
-enum { THREADS = 256 };
+enum { THREADS = 256, AT_ONCE = 4 * THREADS };
 const int64_t MOST_BLOCKS = 1 << 20;
 
-/* A thread a head, row and N pairs; heads of a row follow each other, they share the tables. */
-template <class T, int N>
-__global__ void turn_rows(const struct dpe_turn_rows a, const struct dpe_turn turn, bool turned)
+/* Whether each of the N pairs from `mask` on is in it. */
+template <int N> __device__ __forceinline__ void load_mask(const uint8_t *mask, bool *in)
 {
-    int64_t n_pairs = a.head_dim / 2;
-    int64_t steps = n_pairs / N;
-    int64_t items = a.rows * a.n_heads * steps;
-    int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < items;
-         i += stride) {
-        int64_t j = i % steps * N;
-        int64_t h = i / steps % a.n_heads;
-        int64_t r = i / steps / a.n_heads;
-        int64_t position = a.positions != NULL ? a.positions[r] : a.first + r;
-        int64_t to_row = a.to_offsets != NULL ? a.to_offsets[r] + position : a.to_first + r;
-        const T *from =
-            static_cast<const T *>(a.from) + h / a.group * a.from_head + r * a.from_row + j;
-        T *to = static_cast<T *>(a.to) + h * a.to_head + to_row * a.to_row + j;
-        float x[N];
-        float y[N];
-        dpe_some<T, N>::load(from, x);
-        dpe_some<T, N>::load(from + n_pairs, y);
-        if (turned) {
-            int64_t at = position * n_pairs + j;
-            float c[N];
-            float s[N];
-            dpe_some<float, N>::load(turn.cos + at, c);
-            dpe_some<float, N>::load(turn.sin + at, s);
-            if (turn.mask != NULL) {
-                const uint8_t *mask = turn.mask + h * n_pairs + j;
+    if constexpr (N == 1) {
+        in[0] = mask[0] != 0;
+    } else {
+        uint2 bytes = *reinterpret_cast<const uint2 *>(mask);
 #pragma unroll
-                for (int e = 0; e < N; e++) {
-                    if (mask[e] == 0) {
-                        c[e] = turn.base_cos[at + e];
-                        s[e] = turn.base_sin[at + e];
-                    }
-                }
-            }
-            if (turn.undo_cos != NULL) {
+        for (int e = 0; e < N; e++) {
+            in[e] = ((e < 4 ? bytes.x : bytes.y) >> e % 4 * 8 & 0xffU) != 0;
+        }
+    }
+}
+
+/* By what N pairs are turned; `at`: their place in the tables, `mask`: theirs, or NULL. */
+template <int N>
+__device__ __forceinline__ void load_turn(const struct dpe_turn &turn, int64_t at,
+                                          const uint8_t *mask, float *c, float *s)
+{
+    float other_c[N];
+    float other_s[N];
+    dpe_some<float, N>::load(turn.cos + at, c);
+    dpe_some<float, N>::load(turn.sin + at, s);
+    if (mask != NULL) {
+        bool in[N];
+        load_mask<N>(mask, in);
+        dpe_some<float, N>::load(turn.base_cos + at, other_c);
+        dpe_some<float, N>::load(turn.base_sin + at, other_s);
 #pragma unroll
-                for (int e = 0; e < N; e++) {
-                    /* A pair that is turned as it already was stays as it is, to the bit. */
-                    float uc = turn.undo_cos[at + e];
-                    float us = turn.undo_sin[at + e];
-                    bool same = uc == c[e] && us == s[e];
-                    float rc = c[e] * uc + s[e] * us;
-                    float rs = s[e] * uc - c[e] * us;
-                    c[e] = same ? 1.0f : rc;
-                    s[e] = same ? 0.0f : rs;
-                }
-            }
+        for (int e = 0; e < N; e++) {
+            c[e] = in[e] ? c[e] : other_c[e];
+            s[e] = in[e] ? s[e] : other_s[e];
+        }
+    }
+    if (turn.undo_cos != NULL) {
+        dpe_some<float, N>::load(turn.undo_cos + at, other_c);
+        dpe_some<float, N>::load(turn.undo_sin + at, other_s);
 #pragma unroll
-            for (int e = 0; e < N; e++) {
-                float turned_x = x[e] * c[e] - y[e] * s[e];
-                y[e] = x[e] * s[e] + y[e] * c[e];
-                x[e] = turned_x;
+        for (int e = 0; e < N; e++) {
+            /* A pair that is turned as it already was stays as it is, to the bit. */
+            bool same = other_c[e] == c[e] && other_s[e] == s[e];
+            float by_c = c[e] * other_c[e] + s[e] * other_s[e];
+            float by_s = s[e] * other_c[e] - c[e] * other_s[e];
+            c[e] = same ? 1.0f : by_c;
+            s[e] = same ? 0.0f : by_s;
+        }
+    }
+}
+
+/* N pairs of a head and row, as they are or turned. */
+template <class T, int N, bool TURNED>
+__device__ __forceinline__ void turn_some(const struct dpe_turn_rows &a,
+                                          const struct dpe_turn &turn, int64_t r, int h, int j)
+{
+    const int64_t n_pairs = a.head_dim / 2;
+    int64_t position = a.positions != NULL ? a.positions[r] : a.first + r;
+    int64_t to_row = a.to_offsets != NULL ? a.to_offsets[r] + position : a.to_first + r;
+    int from_head = h / static_cast<int>(a.group);
+    const T *from = static_cast<const T *>(a.from) + from_head * a.from_head + r * a.from_row + j;
+    T *to = static_cast<T *>(a.to) + h * a.to_head + to_row * a.to_row + j;
+    float x[N];
+    float y[N];
+    dpe_some<T, N>::load(from, x);
+    dpe_some<T, N>::load(from + n_pairs, y);
+    if (TURNED) {
+        float c[N];
+        float s[N];
+        load_turn<N>(turn, position * n_pairs + j,
+                     turn.mask == NULL ? NULL : turn.mask + h * n_pairs + j, c, s);
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            float turned_x = x[e] * c[e] - y[e] * s[e];
+            y[e] = x[e] * s[e] + y[e] * c[e];
+            x[e] = turned_x;
+        }
+    }
+    dpe_some<T, N>::store(to, x);
+    dpe_some<T, N>::store(to + n_pairs, y);
+}
+
+/* A block takes `together` rows at a time, a thread N pairs of a head. What a thread looks for is
+ * so found by divisions of 32 bits; heads of a row follow each other, they share the tables. */
+template <class T, int N, bool TURNED>
+__global__ void __launch_bounds__(THREADS)
+    turn_rows(const __grid_constant__ struct dpe_turn_rows a,
+              const __grid_constant__ struct dpe_turn turn, int together)
+{
+    int steps = static_cast<int>(a.head_dim / 2) / N;
+    int of_row = static_cast<int>(a.n_heads) * steps;
+    for (int64_t first = static_cast<int64_t>(blockIdx.x) * together; first < a.rows;
+         first += static_cast<int64_t>(gridDim.x) * together) {
+        for (int i = static_cast<int>(threadIdx.x); i < together * of_row; i += THREADS) {
+            int64_t r = first + i / of_row;
+            int item = i % of_row;
+            if (r < a.rows) {
+                turn_some<T, N, TURNED>(a, turn, r, item / steps, item % steps * N);
             }
         }
-        dpe_some<T, N>::store(to, x);
-        dpe_some<T, N>::store(to + n_pairs, y);
     }
 }
 
 template <class T, int N> int launch(const struct dpe_turn_rows *rows, const struct dpe_turn *turn)
 {
     const struct dpe_turn none = {};
-    int64_t items = rows->rows * rows->n_heads * (rows->head_dim / 2 / N);
-    int64_t blocks = (items + THREADS - 1) / THREADS;
-    return dpe_launch(turn_rows<T, N>,
-                      static_cast<unsigned>(blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks), THREADS,
-                      0, NULL, *rows, turn == NULL ? none : *turn, turn != NULL);
+    const int64_t of_row = rows->n_heads * (rows->head_dim / 2 / N);
+    /* Few rows are dealt to as many blocks as there can be. */
+    const int64_t together = rows->rows < 1024 || of_row > AT_ONCE ? 1 : AT_ONCE / of_row;
+    int64_t blocks = (rows->rows + together - 1) / together;
+    blocks = blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks;
+    return dpe_launch(turn == NULL ? turn_rows<T, N, false> : turn_rows<T, N, true>,
+                      static_cast<unsigned>(blocks), THREADS, 0, NULL, *rows,
+                      turn == NULL ? none : *turn, static_cast<int>(together));
 }
 
 template <class T> int launch_of(const struct dpe_turn_rows *rows, const struct dpe_turn *turn)
@@ -87,7 +128,9 @@ template <class T> int launch_of(const struct dpe_turn_rows *rows, const struct 
     int64_t strides = rows->from_row | rows->from_head | rows->to_row | rows->to_head;
     uintptr_t addresses =
         reinterpret_cast<uintptr_t>(rows->from) | reinterpret_cast<uintptr_t>(rows->to);
-    bool eight = rows->head_dim % 16 == 0 && strides % 8 == 0 && addresses % 16 == 0;
+    uintptr_t mask = turn == NULL ? 0 : reinterpret_cast<uintptr_t>(turn->mask);
+    bool eight =
+        rows->head_dim % 16 == 0 && strides % 8 == 0 && addresses % 16 == 0 && mask % 8 == 0;
     return eight ? launch<T, 8>(rows, turn) : launch<T, 1>(rows, turn);
 }
 
