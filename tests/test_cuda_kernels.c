@@ -88,9 +88,9 @@ static void likelihood(void **state)
     free(logits);
 }
 
-/* Rows are turned by one table, outside of the mask by another, and back by a third. Keys of a KV
- * head become those of its two query heads; `scattered`: rows have positions and places of their
- * own. */
+/* Rows are turned by one table, outside of the mask by another, and back by a third; a second copy
+ * by a table alone. Keys of a KV head become those of its two query heads; `scattered`: rows have
+ * positions and places of their own. */
 struct turning {
     int64_t rows, head_dim;
     bool masked, undone, scattered;
@@ -109,7 +109,7 @@ static float *make_numbers(int64_t n, uint32_t seed)
     return x;
 }
 
-/* Row `to_row` of head h against the definition; true where it holds. */
+/* A turned row of head h against the definition; true where it holds. */
 static bool turned_well(const struct turning *t, const struct dpe_turn *turn, const float *from,
                         const float *to, int64_t h, int64_t position)
 {
@@ -144,7 +144,7 @@ static void turn_case(const struct turning *t)
     uint8_t *mask = dpe_alloc((size_t)(HEADS * d / 2), 1);
     float *tables[6];
     float *from = make_numbers(t->rows * HEADS / GROUP * d, 9);
-    float *to = make_numbers(HEADS * PLACES * d, 10);
+    float *to = make_numbers(2 * HEADS * PLACES * d, 10);
     assert_non_null(mask);
     for (int i = 0; i < 6; i++) {
         tables[i] = make_numbers(n, 20 + (uint32_t)i);
@@ -156,13 +156,14 @@ static void turn_case(const struct turning *t)
         positions[r] = r * 7 % t->rows;
         offsets[r] = 2;
     }
-    const struct dpe_turn turn = {.cos = tables[0],
-                                  .sin = tables[1],
-                                  .base_cos = tables[2],
-                                  .base_sin = tables[3],
-                                  .undo_cos = t->undone ? tables[4] : NULL,
-                                  .undo_sin = t->undone ? tables[5] : NULL,
-                                  .mask = t->masked ? mask : NULL};
+    const struct dpe_turn turn[2] = {{.cos = tables[0],
+                                      .sin = tables[1],
+                                      .base_cos = tables[2],
+                                      .base_sin = tables[3],
+                                      .undo_cos = t->undone ? tables[4] : NULL,
+                                      .undo_sin = t->undone ? tables[5] : NULL,
+                                      .mask = t->masked ? mask : NULL},
+                                     {.cos = tables[4], .sin = tables[3]}};
     const struct dpe_turn_rows rows = {.dtype = DPE_F32,
                                        .from = from,
                                        .from_row = HEADS / GROUP * d,
@@ -170,6 +171,7 @@ static void turn_case(const struct turning *t)
                                        .to = to,
                                        .to_row = d,
                                        .to_head = PLACES * d,
+                                       .to_copy = HEADS * PLACES * d,
                                        .rows = t->rows,
                                        .head_dim = d,
                                        .n_heads = HEADS,
@@ -178,13 +180,14 @@ static void turn_case(const struct turning *t)
                                        .positions = t->scattered ? positions : NULL,
                                        .to_offsets = t->scattered ? offsets : NULL,
                                        .to_first = 3};
-    assert_int_equal(dpe_kernel_turn(&rows, &turn), 0);
+    assert_int_equal(dpe_kernel_turn(&rows, turn, 2), 0);
     for (int64_t r = 0; r < t->rows; r++) {
         int64_t position = t->scattered ? positions[r] : 5 + r;
         int64_t to_row = t->scattered ? positions[r] + offsets[r] : 3 + r;
-        for (int64_t h = 0; h < HEADS; h++) {
-            assert_true(turned_well(t, &turn, from + (r * HEADS / GROUP + h / GROUP) * d,
-                                    to + (h * PLACES + to_row) * d, h, position));
+        for (int64_t i = 0; i < 2 * HEADS; i++) {
+            int64_t h = i % HEADS;
+            assert_true(turned_well(t, &turn[i / HEADS], from + (r * HEADS / GROUP + h / GROUP) * d,
+                                    to + (i * PLACES + to_row) * d, h, position));
         }
     }
     for (int i = 0; i < 6; i++) {

@@ -42,10 +42,10 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
         rows.positions = b->positions;
         rows.to_offsets = b->offsets;
     }
-    DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, &turn));
+    DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, &turn, 1));
     rows.from = args->v;
     rows.to = args->cache_v;
-    DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, NULL));
+    DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, NULL, 0));
 }
 
 /* ------------------------------------------------------------------------------------ workspace */
@@ -236,32 +236,35 @@ static struct dpe_turn turn_of(const struct dpe_backend *b, const struct dpe_tur
     return turn;
 }
 
-/* The copies go to q [DPE_MAX_BANDS], head after head. */
+/* The copies go to q [DPE_MAX_BANDS], head after head; all are made in one pass. */
 static void turn_queries(struct dpe_backend *b, const struct run *run, struct room *room,
                          const void **q)
 {
     const struct dpe_attention *args = run->args;
+    struct dpe_turn turns[DPE_MAX_BANDS];
+    char *to[DPE_MAX_BANDS];
     for (int c = 0; c < b->q_copies.n; c++) {
-        const struct dpe_turn turn = turn_of(b, &b->q_copies, c, args->layer);
-        void *to = take(room, args->n_heads, run->rows, args->head_dim, b->element);
-        const struct dpe_turn_rows rows = {
-            .dtype = b->dtype,
-            .from = run->q,
-            .from_row = args->n_heads * args->head_dim,
-            .from_head = args->head_dim,
-            .to = to,
-            .to_row = args->head_dim,
-            .to_head = run->rows * args->head_dim,
-            .rows = run->rows,
-            .head_dim = args->head_dim,
-            .n_heads = args->n_heads,
-            .group = 1,
-            .first = run->start,
-            .positions = run->positions,
-        };
-        DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, &turn));
-        q[c] = to;
+        turns[c] = turn_of(b, &b->q_copies, c, args->layer);
+        to[c] = take(room, args->n_heads, run->rows, args->head_dim, b->element);
+        q[c] = to[c];
     }
+    const struct dpe_turn_rows rows = {
+        .dtype = b->dtype,
+        .from = run->q,
+        .from_row = args->n_heads * args->head_dim,
+        .from_head = args->head_dim,
+        .to = to[0],
+        .to_row = args->head_dim,
+        .to_head = run->rows * args->head_dim,
+        .to_copy = b->q_copies.n > 1 ? (to[1] - to[0]) / (int64_t)b->element : 0,
+        .rows = run->rows,
+        .head_dim = args->head_dim,
+        .n_heads = args->n_heads,
+        .group = 1,
+        .first = run->start,
+        .positions = run->positions,
+    };
+    DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, turns, b->q_copies.n));
 }
 
 /* Where a run's keys and values lie, key n at row n: the cache itself, unless a branch's own keys
@@ -303,7 +306,7 @@ static struct found find_keys(struct dpe_backend *b, const struct run *run, stru
                 .to_first = first,
             };
             if (rows.rows > 0) {
-                DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, NULL));
+                DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, NULL, 0));
             }
         }
     }
@@ -354,7 +357,7 @@ static void turn_keys(struct dpe_backend *b, const struct run *run, const struct
             .to_first = first,
         };
         if (rows.rows > 0) {
-            DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, &turn));
+            DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, &turn, 1));
         }
         call->k[c] = to;
         call->k_head_stride[c] = keys * args->head_dim;

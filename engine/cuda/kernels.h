@@ -73,6 +73,7 @@ struct dpe_turn_rows {
     int64_t from_row, from_head; /**< strides in elements */
     void *to;
     int64_t to_row, to_head;
+    int64_t to_copy; /**< from one turn's rows to the next one's */
     int64_t rows, head_dim;
     int64_t n_heads;          /**< heads of `to` */
     int64_t group;            /**< head h reads head h / group of `from` */
@@ -82,8 +83,9 @@ struct dpe_turn_rows {
     const int64_t *to_offsets;
     int64_t to_first;
 };
-/** to[h][r] = R(turn at the row's position) from[h / group][r]; turn NULL: copied. */
-int dpe_kernel_turn(const struct dpe_turn_rows *rows, const struct dpe_turn *turn);
+/** to[c][h][r] = R(turn c at the row's position) from[h / group][r], c = 0 … n−1, n at most
+ *  DPE_MAX_BANDS; n = 0: copied. */
+int dpe_kernel_turn(const struct dpe_turn_rows *rows, const struct dpe_turn *turns, int n);
 
 #ifdef __cplusplus
 }

@@ -58,10 +58,15 @@ __device__ __forceinline__ void load_turn(const struct dpe_turn &turn, int64_t a
     }
 }
 
-/* N pairs of a head and row, as they are or turned. */
+struct turns {
+    struct dpe_turn of[DPE_MAX_BANDS];
+    int n;
+};
+
+/* N pairs of a head and row as they are, or under every turn. */
 template <class T, int N, bool TURNED>
-__device__ __forceinline__ void turn_some(const struct dpe_turn_rows &a,
-                                          const struct dpe_turn &turn, int64_t r, int h, int j)
+__device__ __forceinline__ void turn_some(const struct dpe_turn_rows &a, const struct turns &turns,
+                                          int64_t r, int h, int j)
 {
     const int64_t n_pairs = a.head_dim / 2;
     int64_t position = a.positions != NULL ? a.positions[r] : a.first + r;
@@ -73,20 +78,27 @@ __device__ __forceinline__ void turn_some(const struct dpe_turn_rows &a,
     float y[N];
     dpe_some<T, N>::load(from, x);
     dpe_some<T, N>::load(from + n_pairs, y);
-    if (TURNED) {
+    if (!TURNED) {
+        dpe_some<T, N>::store(to, x);
+        dpe_some<T, N>::store(to + n_pairs, y);
+    }
+#pragma unroll 1
+    for (int copy = 0; TURNED && copy < turns.n; copy++, to += a.to_copy) {
+        const struct dpe_turn &turn = turns.of[copy];
         float c[N];
         float s[N];
+        float low[N];
+        float high[N];
         load_turn<N>(turn, position * n_pairs + j,
                      turn.mask == NULL ? NULL : turn.mask + h * n_pairs + j, c, s);
 #pragma unroll
         for (int e = 0; e < N; e++) {
-            float turned_x = x[e] * c[e] - y[e] * s[e];
-            y[e] = x[e] * s[e] + y[e] * c[e];
-            x[e] = turned_x;
+            low[e] = x[e] * c[e] - y[e] * s[e];
+            high[e] = x[e] * s[e] + y[e] * c[e];
         }
+        dpe_some<T, N>::store(to, low);
+        dpe_some<T, N>::store(to + n_pairs, high);
     }
-    dpe_some<T, N>::store(to, x);
-    dpe_some<T, N>::store(to + n_pairs, y);
 }
 
 /* A block takes `together` rows at a time, a thread N pairs of a head. What a thread looks for is
@@ -94,7 +106,7 @@ __device__ __forceinline__ void turn_some(const struct dpe_turn_rows &a,
 template <class T, int N, bool TURNED>
 __global__ void __launch_bounds__(THREADS)
     turn_rows(const __grid_constant__ struct dpe_turn_rows a,
-              const __grid_constant__ struct dpe_turn turn, int together)
+              const __grid_constant__ struct turns turns, int together)
 {
     int steps = static_cast<int>(a.head_dim / 2) / N;
     int of_row = static_cast<int>(a.n_heads) * steps;
@@ -104,47 +116,57 @@ __global__ void __launch_bounds__(THREADS)
             int64_t r = first + i / of_row;
             int item = i % of_row;
             if (r < a.rows) {
-                turn_some<T, N, TURNED>(a, turn, r, item / steps, item % steps * N);
+                turn_some<T, N, TURNED>(a, turns, r, item / steps, item % steps * N);
             }
         }
     }
 }
 
-template <class T, int N> int launch(const struct dpe_turn_rows *rows, const struct dpe_turn *turn)
+template <class T, int N> int launch(const struct dpe_turn_rows *rows, const struct turns &turns)
 {
-    const struct dpe_turn none = {};
     const int64_t of_row = rows->n_heads * (rows->head_dim / 2 / N);
     /* Few rows are dealt to as many blocks as there can be. */
     const int64_t together = rows->rows < 1024 || of_row > AT_ONCE ? 1 : AT_ONCE / of_row;
     int64_t blocks = (rows->rows + together - 1) / together;
     blocks = blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks;
-    return dpe_launch(turn == NULL ? turn_rows<T, N, false> : turn_rows<T, N, true>,
-                      static_cast<unsigned>(blocks), THREADS, 0, NULL, *rows,
-                      turn == NULL ? none : *turn, static_cast<int>(together));
+    return dpe_launch(turns.n == 0 ? turn_rows<T, N, false> : turn_rows<T, N, true>,
+                      static_cast<unsigned>(blocks), THREADS, 0, NULL, *rows, turns,
+                      static_cast<int>(together));
 }
 
-template <class T> int launch_of(const struct dpe_turn_rows *rows, const struct dpe_turn *turn)
+template <class T> int launch_of(const struct dpe_turn_rows *rows, const struct turns &turns)
 {
     int64_t strides = rows->from_row | rows->from_head | rows->to_row | rows->to_head;
     uintptr_t addresses =
         reinterpret_cast<uintptr_t>(rows->from) | reinterpret_cast<uintptr_t>(rows->to);
-    uintptr_t mask = turn == NULL ? 0 : reinterpret_cast<uintptr_t>(turn->mask);
+    uintptr_t masks = 0;
+    for (int i = 0; i < turns.n; i++) {
+        masks |= reinterpret_cast<uintptr_t>(turns.of[i].mask);
+    }
+    strides |= turns.n > 1 ? rows->to_copy : 0;
     bool eight =
-        rows->head_dim % 16 == 0 && strides % 8 == 0 && addresses % 16 == 0 && mask % 8 == 0;
-    return eight ? launch<T, 8>(rows, turn) : launch<T, 1>(rows, turn);
+        rows->head_dim % 16 == 0 && strides % 8 == 0 && addresses % 16 == 0 && masks % 8 == 0;
+    return eight ? launch<T, 8>(rows, turns) : launch<T, 1>(rows, turns);
 }
 
 } // namespace
 
-int dpe_kernel_turn(const struct dpe_turn_rows *rows, const struct dpe_turn *turn)
+int dpe_kernel_turn(const struct dpe_turn_rows *rows, const struct dpe_turn *turns, int n)
 {
+    struct turns all = {};
+    if (n > DPE_MAX_BANDS) {
+        return 1;
+    }
+    for (all.n = 0; all.n < n; all.n++) {
+        all.of[all.n] = turns[all.n];
+    }
     switch (rows->dtype) {
     case DPE_F32:
-        return launch_of<float>(rows, turn);
+        return launch_of<float>(rows, all);
     case DPE_F16:
-        return launch_of<dpe_f16>(rows, turn);
+        return launch_of<dpe_f16>(rows, all);
     case DPE_BF16:
-        return launch_of<dpe_bf16>(rows, turn);
+        return launch_of<dpe_bf16>(rows, all);
     }
     return 1;
 }
