@@ -1,5 +1,5 @@
-/* Small kernels of the CUDA backend, called directly in the emulator: what reads logits, and
- * turning rows. */
+/* Small kernels of the CUDA backend, called directly in the emulator: what reads logits,
+ * biases, turning rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -88,16 +88,6 @@ static void likelihood(void **state)
     free(logits);
 }
 
-/* Rows are turned by one table, outside of the mask by another, and back by a third; a second copy
- * by a table alone. Keys of a KV head become those of its two query heads; `scattered`: rows have
- * positions and places of their own. */
-struct turning {
-    int64_t rows, head_dim;
-    bool masked, undone, scattered;
-};
-
-enum { HEADS = 4, GROUP = 2, PLACES = 1400 };
-
 static float *make_numbers(int64_t n, uint32_t seed)
 {
     float *x = dpe_alloc((size_t)n, sizeof *x);
@@ -108,6 +98,36 @@ static float *make_numbers(int64_t n, uint32_t seed)
     }
     return x;
 }
+
+/* Widths that are walked eight at a time, beyond a block's reach, and one by one. */
+static void bias(void **state)
+{
+    static const int64_t widths[] = {8, 2056, 301};
+    (void)state;
+    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+        int64_t n = 3 * widths[w];
+        float *out = make_numbers(n, 1);
+        float *before = make_numbers(n, 1);
+        float *by = make_numbers(widths[w], 2);
+        assert_int_equal(dpe_kernel_bias(DPE_F32, out, by, 3, widths[w]), 0);
+        for (int64_t i = 0; i < n; i++) {
+            assert_true(out[i] == before[i] + by[i % widths[w]]);
+        }
+        free(out);
+        free(before);
+        free(by);
+    }
+}
+
+/* Rows are turned by one table, outside of the mask by another, and back by a third; a second copy
+ * by a table alone. Keys of a KV head become those of its two query heads; `scattered`: rows have
+ * positions and places of their own. */
+struct turning {
+    int64_t rows, head_dim;
+    bool masked, undone, scattered;
+};
+
+enum { HEADS = 4, GROUP = 2, PLACES = 1400 };
 
 /* A turned row of head h against the definition; true where it holds. */
 static bool turned_well(const struct turning *t, const struct dpe_turn *turn, const float *from,
@@ -217,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(largest_logit),
         cmocka_unit_test(likelihood),
+        cmocka_unit_test(bias),
         cmocka_unit_test(turned_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,10 +74,22 @@ __global__ void rmsnorm(const float *x, const float *weight, int64_t rows, int64
     }
 }
 
-template <class T> __global__ void add_bias(T *out, const float *bias, int64_t n, int64_t width)
+/* A block a row. */
+template <class T, int N>
+__global__ void add_bias(T *out, const float *bias, int64_t rows, int64_t width)
 {
-    for (int64_t i = this_thread(); i < n; i += all_threads()) {
-        out[i] = dpe_round<T>(dpe_float(out[i]) + bias[i % width]);
+    for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+        for (int64_t i = threadIdx.x * N; i < width; i += blockDim.x * N) {
+            float some[N];
+            float by[N];
+            dpe_some<T, N>::load(out + r * width + i, some);
+            dpe_some<float, N>::load(bias + i, by);
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                some[k] += by[k];
+            }
+            dpe_some<T, N>::store(out + r * width + i, some);
+        }
     }
 }
 
@@ -316,6 +328,13 @@ int rmsnorm_of(const float *x, const float *weight, int64_t rows, int64_t width,
                       eps, to);
 }
 
+template <class T> int bias_of(void *out, const float *bias, int64_t rows, int64_t width)
+{
+    T *to = static_cast<T *>(out);
+    auto kernel = by_eight<T>(width, out, bias) ? add_bias<T, 8> : add_bias<T, 1>;
+    return dpe_launch(kernel, blocks_for(rows), THREADS, 0, NULL, to, bias, rows, width);
+}
+
 template <class T> int swiglu_of(void *gate, const void *up, int64_t n)
 {
     T *g = static_cast<T *>(gate);
@@ -360,9 +379,7 @@ int dpe_kernel_rmsnorm(enum dpe_dtype dtype, const float *x, const float *weight
 
 int dpe_kernel_bias(enum dpe_dtype dtype, void *out, const float *bias, int64_t rows, int64_t width)
 {
-    int64_t n = rows * width;
-    FOR_DTYPE(dtype, dpe_launch(add_bias<T>, blocks_for(n / THREADS + 1), THREADS, 0, NULL,
-                                static_cast<T *>(out), bias, n, width));
+    FOR_DTYPE(dtype, bias_of<T>(out, bias, rows, width));
 }
 
 int dpe_kernel_swiglu(enum dpe_dtype dtype, void *gate, const void *up, int64_t n)
