@@ -173,6 +173,20 @@ template <class T> __global__ void random_numbers(T *out, int64_t n, float devia
     }
 }
 
+enum { AT_ONCE = 4 };
+
+/* Elements i, i + blockDim.x … of a row: reads that are under way at once. Behind the end the first
+ * of them again. */
+__device__ __forceinline__ void read_some(const float *row, int64_t i, int64_t n,
+                                          float (&some)[AT_ONCE])
+{
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+        int64_t at = i + k * static_cast<int64_t>(blockDim.x);
+        some[k] = row[at < n ? at : i];
+    }
+}
+
 /* The better of this lane's number and that of the lane `by` away: the larger, of equal ones the
  * first. */
 __device__ inline void take_better(float &value, int &index, int by)
@@ -188,7 +202,6 @@ __device__ inline void take_better(float &value, int &index, int by)
  * false with everything, so it is looked for apart. */
 __global__ void argmax(const float *logits, int64_t vocab, int32_t *tokens)
 {
-    enum { AT_ONCE = 4 };
     __shared__ float best_value[32];
     __shared__ int best_index[32];
     const float *row = logits + blockIdx.x * vocab;
@@ -199,11 +212,7 @@ __global__ void argmax(const float *logits, int64_t vocab, int32_t *tokens)
     int bad = 0;
     for (int64_t i = threadIdx.x; i < vocab; i += AT_ONCE * threads) {
         float some[AT_ONCE];
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            /* Behind the end the first again, which is never better than itself. */
-            some[k] = row[i + k * threads < vocab ? i + k * threads : i];
-        }
+        read_some(row, i, vocab, some);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
             bad |= (__float_as_uint(some[k]) & 0x7f800000U) == 0x7f800000U;
@@ -236,11 +245,17 @@ __global__ void likelihood(const float *logits, const int32_t *targets, int64_t 
 {
     __shared__ float largest[THREADS];
     const float *row = logits + blockIdx.x * vocab;
+    const int64_t threads = blockDim.x;
     float most = -INFINITY;
     int bad = 0;
-    for (int64_t i = threadIdx.x; i < vocab; i += blockDim.x) {
-        bad |= (__float_as_uint(row[i]) & 0x7f800000U) == 0x7f800000U;
-        most = fmaxf(most, row[i]);
+    for (int64_t i = threadIdx.x; i < vocab; i += AT_ONCE * threads) {
+        float some[AT_ONCE];
+        read_some(row, i, vocab, some);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            bad |= (__float_as_uint(some[k]) & 0x7f800000U) == 0x7f800000U;
+            most = fmaxf(most, some[k]);
+        }
     }
     largest[threadIdx.x] = most;
     bad = __syncthreads_or(bad);
@@ -248,9 +263,15 @@ __global__ void likelihood(const float *logits, const int32_t *targets, int64_t 
         most = fmaxf(most, largest[t]);
     }
     double sum = 0.0;
-    for (int64_t i = threadIdx.x; i < vocab; i += blockDim.x) {
-        /* A difference of floats is rounded once, by at most 2^-24 of its size. */
-        sum += static_cast<double>(expf(row[i] - most));
+    for (int64_t i = threadIdx.x; i < vocab; i += AT_ONCE * threads) {
+        float some[AT_ONCE];
+        read_some(row, i, vocab, some);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            /* A difference of floats is rounded once, by at most 2^-24 of its size. */
+            float term = i + k * threads < vocab ? expf(some[k] - most) : 0.0f;
+            sum += static_cast<double>(term);
+        }
     }
     sum = dpe_block_sum(sum);
     if (threadIdx.x == 0) {
