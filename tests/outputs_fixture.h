@@ -104,6 +104,9 @@ static inline int scratch_teardown(void **state)
     return 0;
 }
 
+/** A test in a scratch folder of its own. */
+#define WITH_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
 /** task, seed and model; `variant` changes the seed. */
 static inline struct dpe_identity fixture_identity(int variant)
 {
@@ -241,6 +244,50 @@ static inline void spill(const char *path, const void *bytes, size_t n)
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, n, file), n);
     assert_int_equal(fclose(file), 0);
+}
+
+/** One complete table with n rows and no journal. */
+static inline void fixture_make_table(struct scratch *scratch, int variant, int n)
+{
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    assert_int_equal(fixture_open(scratch, variant, NULL, &run, &err), DPE_OK);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(fixture_add(run, i, &err), DPE_OK);
+    }
+    assert_int_equal(dpe_run_snapshot(run, true, NULL, NULL, &err), DPE_OK);
+    assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+    assert_false(exists(scratch->journal));
+}
+
+/** An open journal with n rows, closed again; a table of the first `snapshot` of them. */
+static inline void fixture_make_journal(struct scratch *scratch, int variant, int n, int snapshot)
+{
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    assert_int_equal(fixture_open(scratch, variant, NULL, &run, &err), DPE_OK);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(fixture_add(run, i, &err), DPE_OK);
+        if (i + 1 == snapshot) {
+            assert_int_equal(dpe_run_snapshot(run, false, NULL, NULL, &err), DPE_OK);
+        }
+    }
+    assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+    assert_true(exists(scratch->own));
+}
+
+/** Opening works and gives rows 0 … n − 1. */
+static inline void fixture_expect_rows(struct scratch *scratch, int n)
+{
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    dpe_status status = fixture_open(scratch, 1, NULL, &run, &err);
+    if (status != DPE_OK) {
+        print_message("%s\n", err.text);
+    }
+    assert_int_equal(status, DPE_OK);
+    assert_int_equal(fixture_count(run, n), (size_t)n);
+    assert_int_equal(dpe_run_close(run, &err), DPE_OK);
 }
 
 #endif

@@ -381,8 +381,6 @@ static void hostile_payloads_are_refused(void **state)
     free(bytes);
 }
 
-#define WITH_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

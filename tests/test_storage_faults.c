@@ -230,8 +230,6 @@ static void memory_that_fails_at_any_call(void **state)
     fail_everywhere(*state, plan, 20);
 }
 
-#define WITH_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -425,8 +425,6 @@ static void the_table_is_what_the_schema_says(void **state)
     assert_int_equal(schema_check(scratch->table), 15);
 }
 
-#define WITH_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
