@@ -6,13 +6,8 @@
 
 #include <cmocka.h>
 
-#include <stdlib.h>
-#include <string.h>
+#include "session_case.h"
 
-#include "near.h"
-#include "tiny.h"
-
-static const char *const devices[] = {"reference", "cpu"};
 static const char *const specs[] = {
     "rope",
     "yarn",
@@ -25,25 +20,16 @@ static const char *const specs[] = {
     "streaming-llm:window=9",
     "lm-infinite:window=7,sinks=3",
 };
-enum { N_DEVICES = 2, N_SPECS = sizeof specs / sizeof specs[0], VOCAB = 64 };
+enum { N_SPECS = sizeof specs / sizeof specs[0] };
 enum { BRANCHES = 6, ROOM = 13, STEPS = 5 };
 
-static struct dpe_session *open_session(const struct tiny *tiny, const char *device,
-                                        const char *spec, bool masked,
-                                        const struct dpe_session_options *sizes)
+static struct dpe_session *open_sized(const struct tiny *tiny, const char *device, const char *spec,
+                                      bool masked, const struct dpe_session_options *sizes)
 {
-    struct dpe_error err = {0};
-    struct dpe_session *session = NULL;
     struct dpe_session_options options = *sizes;
     options.device = device;
     options.n_threads = 2;
-    struct dpe_plan plan = tiny_plan(tiny, spec, tiny->n);
-    if (masked) {
-        tiny_mask(&plan);
-    }
-    TINY_OK(dpe_session_create(tiny->model, &plan, &options, &session, &err), err);
-    dpe_plan_free(&plan);
-    return session;
+    return session_with(tiny, spec, masked, &options);
 }
 
 /* Token i of branch b: different in every branch. */
@@ -71,15 +57,6 @@ static void alone(struct dpe_session *session, const struct tiny *tiny, int64_t 
     TINY_OK(dpe_session_feed(session, own, n, logits, &err), err);
 }
 
-static void compare(const char *what, const float *got, const float *want)
-{
-    double wanted[VOCAB];
-    for (int i = 0; i < VOCAB; i++) {
-        wanted[i] = (double)want[i];
-    }
-    assert_int_equal(near_f32(what, got, wanted, VOCAB, 2e-5), 0);
-}
-
 /* Branches get prompts of 1, 4 and 7 tokens, then steps in which some of them take part. */
 static void one_plan(const struct tiny *tiny, const char *device, const char *spec, bool masked,
                      int64_t prefix)
@@ -90,8 +67,8 @@ static void one_plan(const struct tiny *tiny, const char *device, const char *sp
                                              .branches = BRANCHES,
                                              .prefill_chunk = 7};
     const struct dpe_session_options one = {.capacity = prefix + ROOM, .prefill_chunk = 7};
-    struct dpe_session *together = open_session(tiny, device, spec, masked, &many);
-    struct dpe_session *single = open_session(tiny, device, spec, masked, &one);
+    struct dpe_session *together = open_sized(tiny, device, spec, masked, &many);
+    struct dpe_session *single = open_sized(tiny, device, spec, masked, &one);
     float got[BRANCHES * VOCAB];
     float want[VOCAB];
     char what[128];
@@ -107,7 +84,7 @@ static void one_plan(const struct tiny *tiny, const char *device, const char *sp
         }
         TINY_OK(dpe_session_branch_feed(together, b, own, first_tokens(b), got, &err), err);
         alone(single, tiny, prefix, b, first_tokens(b), want);
-        compare(what, got, want);
+        same_to_rounding(what, got, want);
     }
     for (int64_t step = 0; step < STEPS; step++) {
         int64_t n = 0;
@@ -125,7 +102,7 @@ static void one_plan(const struct tiny *tiny, const char *device, const char *sp
         for (int64_t i = 0; i < n; i++) {
             int64_t own = dpe_session_branch_length(together, branches[i]) - prefix;
             alone(single, tiny, prefix, branches[i], own, want);
-            compare(what, got + i * VOCAB, want);
+            same_to_rounding(what, got + i * VOCAB, want);
         }
     }
     for (int64_t b = 0; b < BRANCHES; b++) {
@@ -174,7 +151,7 @@ static void generated_tokens_are_the_same(void **state)
                                                   .branches = BRANCHES,
                                                   .prefill_chunk = 16};
         const char *spec = "self-extend:window=5,group=4";
-        struct dpe_session *session = open_session(&tiny, devices[d], spec, false, &sizes);
+        struct dpe_session *session = open_sized(&tiny, devices[d], spec, false, &sizes);
         struct dpe_tokens together[BRANCHES] = {{0}};
         struct dpe_continuation items[BRANCHES];
         int32_t prompts[BRANCHES][ROOM];
@@ -225,7 +202,7 @@ static void what_does_not_fit_is_refused(void **state)
     struct dpe_error err = {0};
     const struct dpe_session_options sizes = {
         .capacity = 40, .positions = 20, .branches = 3, .prefill_chunk = 8};
-    struct dpe_session *s = open_session(&tiny, "cpu", "rope", false, &sizes);
+    struct dpe_session *s = open_sized(&tiny, "cpu", "rope", false, &sizes);
     float logits[3 * VOCAB];
     assert_int_equal(dpe_session_feed(s, tiny.tokens, 21, NULL, &err), DPE_USAGE);
     TINY_OK(dpe_session_feed(s, tiny.tokens, 10, NULL, &err), err);
