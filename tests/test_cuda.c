@@ -1,6 +1,9 @@
 /* The CUDA backend as a whole, on a device that is host memory and the emulator: golden models,
- * every method against the reference, prefill and decode, branches, taps, and what happens when the
- * device fails. */
+ * every method against the reference, prefill and decode, branches, taps. (When the device fails:
+ * test_cuda_faults.)
+ *
+ * DPE_TEST_CUDA_MODULE names the module to test on the device of this machine instead; with
+ * DPE_TEST_CUDA_SMALL as well only what a sanitizer has time for. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,85 +11,13 @@
 
 #include <cmocka.h>
 
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "emulate/fake_runtime.h"
-#include "near.h"
+#include "cuda_case.h"
 #include "plan_cases.h"
-#include "random_model.h"
-#include "tiny.h"
-
-enum { VOCAB = 64 };
 
 /* Halves keep 8 bits of every activation: of logits that spread over 1 to 10 and are sums of 32
  * products of two of them, a few hundredths are rounding. */
 static const double HALF_ROUNDING = 0.2;
 static const double FLOAT_ROUNDING = 2e-5;
-
-/* DPE_TEST_CUDA_MODULE names the module to test on the device of this machine instead; what is
- * about the fake one is then left out. With DPE_TEST_CUDA_SMALL as well only what a sanitizer has
- * time for. */
-static bool real;
-
-/* A test's device is new: what it is and what goes wrong on it is said here. */
-static void device(const char *words)
-{
-    setenv("DPE_FAKE_CUDA", words, 1);
-}
-
-static struct fake_counts counts(void)
-{
-    struct fake_counts (*read)(void) = NULL;
-    assert_false(real);
-    void *library = dlopen(getenv("DPE_CUDA_MODULE"), RTLD_NOW | RTLD_NOLOAD);
-    assert_non_null(library);
-    *(void **)(&read) = dlsym(library, "fake_counts_read");
-    assert_non_null(read);
-    struct fake_counts found = read();
-    dlclose(library);
-    return found;
-}
-
-/* After every session: nothing is left, nothing was written beside what was asked for. */
-static void expect_clean(void)
-{
-    if (real) {
-        return;
-    }
-    struct fake_counts found = counts();
-    assert_int_equal(found.live, 0);
-    assert_int_equal(found.damaged, 0);
-}
-
-static struct dpe_session *open_on(const struct tiny *tiny, const char *name,
-                                   const struct dpe_plan *plan, int64_t chunk)
-{
-    struct dpe_error err = {0};
-    struct dpe_session *session = NULL;
-    const struct dpe_session_options options = {
-        .device = name, .n_threads = 1, .capacity = tiny->n, .prefill_chunk = chunk};
-    TINY_OK(dpe_session_create(tiny->model, plan, &options, &session, &err), err);
-    return session;
-}
-
-static void feed(struct dpe_session *session, const struct tiny *tiny, int64_t to, float *logits)
-{
-    struct dpe_error err = {0};
-    int64_t from = dpe_session_length(session);
-    TINY_OK(dpe_session_feed(session, tiny->tokens + from, to - from, logits, &err), err);
-}
-
-static double worst(const float *got, const float *want, int64_t n)
-{
-    double largest = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        double error = near_error((double)got[i], (double)want[i]);
-        largest = !(error <= largest) ? error : largest;
-    }
-    return largest;
-}
 
 /* Logits of every position against float64, next to those of transformers in float32. */
 static void golden(const char *folder)
@@ -231,40 +162,6 @@ static void branches(void **state)
 /* Models whose head dimensions have fast kernels, in halves: prefill in pieces, decoding and
  * branches on every kernel against the reference. The plain kernel on the same device says what the
  * rounding of activations to halves costs; a fast one may cost twice that. */
-struct wide {
-    struct dpe_model *model;
-    struct dpe_config config;
-    int32_t tokens[160];
-};
-
-static struct wide wide_open(int64_t heads, int64_t kv_heads, int64_t head_dim,
-                             enum dpe_dtype dtype)
-{
-    struct dpe_error err = {0};
-    struct wide wide = {.config = {.model_type = "llama",
-                                   .n_layers = 2,
-                                   .hidden = 48,
-                                   .intermediate = 56,
-                                   .n_heads = heads,
-                                   .n_kv_heads = kv_heads,
-                                   .head_dim = head_dim,
-                                   .vocab = VOCAB,
-                                   .max_position = 64,
-                                   .rms_eps = 1e-5,
-                                   .bos_id = -1,
-                                   .dtype = dtype,
-                                   .rope = {.theta = 1e4,
-                                            .factor = NAN,
-                                            .original_max_position = NAN,
-                                            .attention_factor = NAN,
-                                            .partial_rotary_factor = 1.0}}};
-    TINY_OK(dpe_random_model(&wide.config, true, 5, &wide.model, &err), err);
-    for (int i = 0; i < 160; i++) {
-        wide.tokens[i] = (i * 29 + i / 7) % VOCAB;
-    }
-    return wide;
-}
-
 enum { LONG = 150, OWN = 5, BRANCHES = 6 };
 
 /* Logits behind a prefill in two pieces, behind decoding, and of the steps of branches; kernel
@@ -500,221 +397,6 @@ static void norms_on_the_device(void **state)
     expect_clean();
 }
 
-static dpe_status try_session(const struct tiny *tiny, const struct dpe_plan *plan,
-                              uint64_t max_memory, struct dpe_error *err)
-{
-    struct dpe_session *session = NULL;
-    float logits[VOCAB];
-    const struct dpe_session_options options = {
-        .device = "cuda", .capacity = tiny->n, .max_memory = max_memory};
-    dpe_status status = dpe_session_create(tiny->model, plan, &options, &session, err);
-    if (status == DPE_OK) {
-        status = dpe_session_feed(session, tiny->tokens, tiny->n, logits, err);
-    }
-    dpe_session_destroy(session);
-    return status;
-}
-
-static void expect_text(const struct dpe_error *err, const char *text)
-{
-    if (strstr(err->text, text) == NULL) {
-        fail_msg("expected \"%s\" in: %s", text, err->text);
-    }
-}
-
-/* The N-th allocation fails, for every N there is; and the device breaks at the N-th call. */
-static void failures(void **state)
-{
-    (void)state;
-    struct tiny tiny = tiny_open("llama_bf16");
-    struct dpe_plan plan = tiny_plan(&tiny, "dpe:window=5,groups=3,scales=1/2.5/4", tiny.n);
-    struct dpe_error err = {0};
-    device("");
-    uint64_t before = counts().calls;
-    uint64_t allocations = counts().allocations;
-    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_OK);
-    uint64_t calls = counts().calls - before;
-    allocations = counts().allocations - allocations;
-    printf("%d allocations, %d calls\n", (int)allocations, (int)calls);
-    for (uint64_t n = 1; n <= allocations; n += n < 8 || n + 8 > allocations ? 1 : 5) {
-        char words[64];
-        snprintf(words, sizeof words, "allocate=%d", (int)(counts().allocations + n));
-        device(words);
-        dpe_status status = try_session(&tiny, &plan, 0, &err);
-        /* The walk's few bytes are asked for while tokens run. */
-        assert_true(status == DPE_NO_MEMORY || (status == DPE_INCOMPLETE && n == allocations));
-        device("");
-        expect_clean();
-    }
-    for (uint64_t n = 1; n <= calls; n += 1 + n / 4) {
-        char words[64];
-        snprintf(words, sizeof words, "sticky=%d", (int)(counts().calls + n));
-        device(words);
-        dpe_status status = try_session(&tiny, &plan, 0, &err);
-        device("");
-        /* The last calls are releases. */
-        assert_true(status == DPE_INCOMPLETE || (status == DPE_OK && n > calls / 2));
-        if (status == DPE_INCOMPLETE) {
-            expect_text(&err, "the device (emulated device 0) failed in");
-            expect_text(&err, "an illegal memory access");
-        }
-        expect_clean();
-    }
-    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_OK);
-    dpe_plan_free(&plan);
-    tiny_close(&tiny);
-}
-
-/* Few rows over many keys are cut into parts where they would leave most of the card idle. */
-static void few_rows_in_parts(void **state)
-{
-    (void)state;
-    enum { KEYS = 530, ROWS = 9 };
-    struct wide wide = wide_open(2, 1, 256, DPE_BF16);
-    struct dpe_error err = {0};
-    const struct dpe_plan_context context = {
-        .config = &wide.config, .trained_length = 64, .length = KEYS + ROWS};
-    int32_t tokens[KEYS + ROWS];
-    float logits[3][VOCAB];
-    const char *const devices[3] = {"processors=1", "processors=4", NULL};
-    struct dpe_plan plan;
-    TINY_OK(dpe_plan_make("dpe:window=100,scales=1/2/3.5/8", &context, &plan, &err), err);
-    for (int i = 0; i < KEYS + ROWS; i++) {
-        tokens[i] = (i * 37 + i / 11) % VOCAB;
-    }
-    for (int i = 0; i < 3; i++) {
-        const struct dpe_session_options options = {.device =
-                                                        devices[i] == NULL ? "reference" : "cuda",
-                                                    .n_threads = 1,
-                                                    .capacity = KEYS + ROWS};
-        struct dpe_session *session = NULL;
-        device(devices[i] == NULL ? "" : devices[i]);
-        setenv("DPE_CUDA_ATTENTION", "", 1);
-        TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
-        TINY_OK(dpe_session_feed(session, tokens, KEYS, NULL, &err), err);
-        TINY_OK(dpe_session_feed(session, tokens + KEYS, ROWS, logits[i], &err), err);
-        dpe_session_destroy(session);
-        expect_clean();
-    }
-    /* Two heads are two blocks, and a card of one multiprocessor is busy with them. */
-    assert_memory_not_equal(logits[0], logits[1], sizeof logits[0]);
-    double whole = worst(logits[0], logits[2], VOCAB);
-    double parted = worst(logits[1], logits[2], VOCAB);
-    printf("in parts: %.2e, whole: %.2e\n", parted, whole);
-    assert_true(parted <= 2.0 * whole);
-    dpe_plan_free(&plan);
-    dpe_model_close(wide.model);
-}
-
-/* Chunks are halved as far as it takes, whether memory is known to be short or turns out to be; the
- * answer stays the same. */
-static void short_memory(void **state)
-{
-    (void)state;
-    enum { N = 2000 };
-    struct wide wide = wide_open(2, 1, 8, DPE_F32);
-    struct dpe_error err = {0};
-    const struct dpe_plan_context context = {
-        .config = &wide.config, .trained_length = 64, .length = N};
-    struct dpe_plan plan;
-    TINY_OK(dpe_plan_make("dpe:window=5,scales=4", &context, &plan, &err), err);
-    struct dpe_session_options options = {.device = "cuda", .n_threads = 1, .capacity = N};
-    struct dpe_session *session = NULL;
-    uint64_t bytes = 0;
-    uint64_t weights = 0;
-    float logits[2][VOCAB];
-    device("");
-    TINY_OK(dpe_session_estimate(&wide.config, &plan, &options, &bytes, &weights, &err), err);
-    TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
-    uint64_t taken = counts().bytes;
-    assert_int_equal(dpe_session_chunk(session), N);
-    dpe_session_destroy(session);
-    for (int i = 0; i < 2; i++) {
-        char words[64];
-        /* Short by a quarter of a megabyte; then nobody says so before it is asked for. */
-        snprintf(words, sizeof words, "memory=%llu%s",
-                 (unsigned long long)(i == 0 ? bytes : taken) - (1 << 18), i == 0 ? "" : ",hidden");
-        device(words);
-        TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
-        assert_int_equal(dpe_session_full_chunk(session), N);
-        assert_true(dpe_session_chunk(session) < N);
-        assert_true(dpe_session_chunk(session) >= 512);
-        printf("chunks of %d\n", (int)dpe_session_chunk(session));
-        TINY_OK(dpe_session_feed(session, wide.tokens, 160, logits[i], &err), err);
-        TINY_OK(dpe_session_set_plan(session, &plan, &err), err);
-        assert_true(dpe_session_chunk(session) >= 512);
-        dpe_session_destroy(session);
-        expect_clean();
-    }
-    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
-    /* Who asks for a chunk gets it, or a refusal that says what fits. */
-    device("");
-    options.prefill_chunk = N;
-    options.max_memory = bytes - (1 << 18);
-    assert_int_equal(dpe_session_create(wide.model, &plan, &options, &session, &err),
-                     DPE_NO_MEMORY);
-    expect_text(&err, "in chunks of 2000");
-    const char *fits = strstr(err.text, "less (");
-    long length = fits == NULL ? 0 : strtol(fits + 6, NULL, 10);
-    assert_true(length > 0 && length < N);
-    options.capacity = length;
-    options.prefill_chunk = 0;
-    TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
-    dpe_session_destroy(session);
-    /* The floor. */
-    options.capacity = N;
-    options.max_memory = 193 << 20;
-    assert_int_equal(dpe_session_create(wide.model, &plan, &options, &session, &err),
-                     DPE_NO_MEMORY);
-    expect_text(&err, "in chunks of 512");
-    expect_text(&err, "--max-memory");
-    options.max_memory = 1 << 20;
-    assert_int_equal(dpe_session_create(wide.model, &plan, &options, &session, &err),
-                     DPE_NO_MEMORY);
-    expect_text(&err, "no length fits");
-    dpe_plan_free(&plan);
-    dpe_model_close(wide.model);
-    expect_clean();
-}
-
-static void refusals(void **state)
-{
-    (void)state;
-    struct tiny tiny = tiny_open("llama");
-    struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
-    struct dpe_error err = {0};
-    const char *name = NULL;
-    device("none");
-    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_NO_DEVICE);
-    expect_text(&err, "there is a driver but no device");
-    assert_int_equal(dpe_device_resolve("auto", &name, &err), DPE_OK);
-    assert_string_equal(name, "cpu");
-    device("driver=0");
-    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_NO_DEVICE);
-    expect_text(&err, "no NVIDIA driver");
-    device("driver=12080");
-    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_NO_DEVICE);
-    expect_text(&err, "the driver is for CUDA 12.8, expected at least 13.0");
-    device("capability=75");
-    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_NO_DEVICE);
-    expect_text(&err, "compute capability 7.5, expected at least 8.0");
-    device("memory=1000000");
-    assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_NO_MEMORY);
-    expect_text(&err, "a smaller length or prefill chunk");
-    device("");
-    assert_int_equal(try_session(&tiny, &plan, 1 << 20, &err), DPE_NO_MEMORY);
-    expect_text(&err, "--max-memory");
-    assert_int_equal(dpe_device_resolve("auto", &name, &err), DPE_OK);
-    assert_string_equal(name, "cuda");
-    assert_int_equal(dpe_device_resolve("cuda:2", &name, &err), DPE_NO_DEVICE);
-    expect_text(&err, "there are 2");
-    assert_int_equal(dpe_device_resolve("cuda:1", &name, &err), DPE_OK);
-    assert_int_equal(dpe_device_resolve("cuda:x", &name, &err), DPE_USAGE);
-    dpe_plan_free(&plan);
-    tiny_close(&tiny);
-    expect_clean();
-}
-
 /* NaN weights behind layer 0: layer and position are told at the end of the pass. */
 static void non_finite(void **state)
 {
@@ -741,16 +423,9 @@ static void non_finite(void **state)
 
 int main(void)
 {
-    const char *module = getenv("DPE_TEST_CUDA_MODULE");
-    struct dpe_error err = {0};
-    const char *name = NULL;
-    real = module != NULL;
-    setenv("DPE_CUDA_MODULE", real ? module : DPE_BINARY_DIR "/tests/libdpe_cuda_emulated.so", 1);
-    device("");
-    dpe_status status = dpe_device_resolve("cuda", &name, &err);
-    if (status != DPE_OK) {
-        fprintf(stderr, "%s\n", err.text);
-        return real && status == DPE_NO_DEVICE ? 125 : 1;
+    int status = cuda_begin();
+    if (status != 0) {
+        return status;
     }
     const struct CMUnitTest small[] = {
         cmocka_unit_test(fast_kernels),
@@ -767,15 +442,8 @@ int main(void)
         cmocka_unit_test(taps_and_likelihoods),
         cmocka_unit_test(norms_on_the_device),
     };
-    const struct CMUnitTest on_fake[] = {
-        cmocka_unit_test(failures),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(short_memory),
-        cmocka_unit_test(few_rows_in_parts),
-    };
-    if (real && getenv("DPE_TEST_CUDA_SMALL") != NULL) {
+    if (cuda_is_real() && getenv("DPE_TEST_CUDA_SMALL") != NULL) {
         return cmocka_run_group_tests(small, NULL, NULL);
     }
-    int failed = cmocka_run_group_tests(on_device, NULL, NULL);
-    return real ? failed : failed + cmocka_run_group_tests(on_fake, NULL, NULL);
+    return cmocka_run_group_tests(on_device, NULL, NULL);
 }
