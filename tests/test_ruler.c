@@ -1,4 +1,4 @@
-/* RULER, generated: sizes, what is hidden and asked, seeds, templates, questions, refusals. */
+/* RULER, generated: sizes, what is hidden and asked, seeds, templates, questions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,154 +6,9 @@
 
 #include <cmocka.h>
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "ruler.h"
-#include "score.h"
-
-static struct dpe_tokenizer *tokenizer;
-static struct dpe_corpus *corpus;
-static char work[] = "/tmp/dpe_ruler_XXXXXX";
-static char squad[256], hotpot[256];
-
-static const char *write_file(const char *name, const char *content)
-{
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", work, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    fputs(content, file);
-    assert_int_equal(fclose(file), 0);
-    return path;
-}
-
-/* Questions of our own: document d says what number the d-th town has. */
-static void write_questions(void)
-{
-    enum { DOCUMENTS = 800, ARTICLE = 20 };
-    snprintf(squad, sizeof squad, "%s/squad.json", work);
-    snprintf(hotpot, sizeof hotpot, "%s/hotpot.json", work);
-    FILE *file = fopen(squad, "wb");
-    fputs("{\"version\": \"v2.0\", \"data\": [", file);
-    for (int d = 0; d < DOCUMENTS; d++) {
-        if (d % ARTICLE == 0) {
-            fprintf(file, "%s{\"title\": \"T%d\", \"paragraphs\": [", d == 0 ? "" : "]}, ", d);
-        }
-        fprintf(file,
-                "%s{\"qas\": [{\"question\": \"How many people live in town %d?\", \"id\": \"%d\", "
-                "\"answers\": [{\"text\": \"people%dx\", \"answer_start\": 3}], \"is_impossible\": "
-                "false}, {\"question\": \"Why?\", \"answers\": [], \"is_impossible\": true}], "
-                "\"context\": \" In town %d there are people%dx, and they like it there.\\n\"}",
-                d % ARTICLE == 0 ? "" : ", ", d, d, d, d, d);
-    }
-    fputs("]}]}", file);
-    assert_int_equal(fclose(file), 0);
-    file = fopen(hotpot, "wb");
-    fputs("[", file);
-    for (int q = 0; q < 800; q++) {
-        fprintf(
-            file,
-            "%s{\"question\": \"Who wrote book %d?\", \"answer\": \"writer%dx\", \"context\": [",
-            q == 0 ? "" : ", ", q, q);
-        for (int d = 0; d < 4; d++) {
-            fprintf(file, "%s[\"Book %d\", [\"It was written\", \" by writer%dx.\"]]",
-                    d == 0 ? "" : ", ", (q + d) % 800, (q + d) % 800);
-        }
-        fputs("]}", file);
-    }
-    fputs("]", file);
-    assert_int_equal(fclose(file), 0);
-}
-
-static int open_inputs(void **state)
-{
-    (void)state;
-    struct dpe_error err = {0};
-    if (mkdtemp(work) == NULL ||
-        dpe_tokenizer_open(DPE_SOURCE_DIR "/data/reference", &tokenizer, &err) != DPE_OK ||
-        dpe_corpus_open(DPE_SOURCE_DIR "/data/sample", NULL, &corpus, &err) != DPE_OK) {
-        print_error("%s\n", err.text);
-        return -1;
-    }
-    write_questions();
-    return 0;
-}
-
-static int close_inputs(void **state)
-{
-    (void)state;
-    dpe_corpus_close(corpus);
-    dpe_tokenizer_close(tokenizer);
-    unlink(squad);
-    unlink(hotpot);
-    unlink(write_file("x", ""));
-    return rmdir(work);
-}
-
-static struct dpe_ruler_options usual(int64_t length)
-{
-    return (struct dpe_ruler_options){.tokenizer = tokenizer,
-                                      .corpus = corpus,
-                                      .squad = squad,
-                                      .hotpotqa = hotpot,
-                                      .seed = 5,
-                                      .max_length = length};
-}
-
-static struct dpe_ruler *open_ruler(const struct dpe_ruler_options *options)
-{
-    struct dpe_ruler *ruler = NULL;
-    struct dpe_error err = {0};
-    if (dpe_ruler_open(options, &ruler, &err) != DPE_OK) {
-        fail_msg("%s", err.text);
-    }
-    return ruler;
-}
-
-static const struct dpe_ruler_kind *kind(const char *name)
-{
-    for (size_t i = 0; dpe_ruler_kind(i) != NULL; i++) {
-        if (strcmp(dpe_ruler_kind(i)->name, name) == 0) {
-            return dpe_ruler_kind(i);
-        }
-    }
-    fail_msg("no task %s", name);
-    return NULL;
-}
-
-/* A sample and its text. */
-struct made {
-    struct dpe_sample sample;
-    struct dpe_text text;
-};
-
-static void make(const struct dpe_ruler *ruler, const struct dpe_ruler_kind *task, int64_t length,
-                 int64_t index, struct made *made)
-{
-    struct dpe_error err = {0};
-    *made = (struct made){0};
-    if (dpe_ruler_sample(ruler, task, length, index, &made->sample, &made->text, &err) != DPE_OK) {
-        fail_msg("%s at %lld: %s", task->name, (long long)length, err.text);
-    }
-}
-
-static void unmake(struct made *made)
-{
-    dpe_sample_free(&made->sample);
-    dpe_text_free(&made->text);
-}
-
-static size_t count(const char *text, const char *word)
-{
-    size_t n = 0;
-    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
-        n++;
-    }
-    return n;
-}
+#include "ruler_case.h"
 
 /* --------------------------------------------------------------------------------------- sizes */
 
@@ -462,7 +317,7 @@ static void chat_templates_wrap_the_question(void **state)
 {
     (void)state;
     struct dpe_ruler_options options = usual(900);
-    options.chat_template = write_file("x", "<u>{prompt}</u><a>");
+    options.chat_template = file_with("x", "<u>{prompt}</u><a>");
     struct dpe_ruler *ruler = open_ruler(&options);
     struct made made;
     make(ruler, kind("vt"), 900, 0, &made);
@@ -483,172 +338,6 @@ static void chat_templates_wrap_the_question(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------ refusals */
-
-static void refused(const struct dpe_ruler_options *options, dpe_status status, const char *words)
-{
-    struct dpe_ruler *ruler = NULL;
-    struct dpe_error err = {0};
-    dpe_status found = dpe_ruler_open(options, &ruler, &err);
-    if (found != status || strstr(err.text, words) == NULL) {
-        fail_msg("expected %d and '%s', found %d and '%s'", status, words, found, err.text);
-    }
-}
-
-static void refused_sample(const struct dpe_ruler_options *options, const char *task,
-                           int64_t length, dpe_status status, const char *words)
-{
-    struct dpe_ruler *ruler = open_ruler(options);
-    struct dpe_sample sample = {0};
-    struct dpe_error err = {0};
-    dpe_status found = dpe_ruler_sample(ruler, kind(task), length, 0, &sample, NULL, &err);
-    if (found != status || strstr(err.text, words) == NULL) {
-        fail_msg("expected %d and '%s', found %d and '%s'", status, words, found, err.text);
-    }
-    dpe_ruler_close(ruler);
-}
-
-static void templates_are_checked(void **state)
-{
-    (void)state;
-    struct dpe_ruler_options options = usual(1024);
-    options.template_file = write_file("x", "{\"niah_needle\": 3}");
-    refused(&options, DPE_BAD_DATA, "x: \"number_one\": expected a string, found nothing");
-    options.template_file = write_file("x", "{\"needle\": \"\"}");
-    refused(&options, DPE_BAD_DATA, "x: \"needle\" is no field of this template");
-    options.template_file = write_file("x", "[1]");
-    refused(&options, DPE_BAD_DATA, "x:");
-    /* The shipped one with a placeholder taken out, and with one that means nothing. */
-    char *bytes = NULL;
-    size_t n = 0;
-    assert_int_equal(
-        dpe_read_file(DPE_SOURCE_DIR "/eval/templates/ruler.json", 1 << 20, &bytes, &n, NULL),
-        DPE_OK);
-    char *value = strstr(bytes, "{value}");
-    memcpy(value, "7654321", 7);
-    options.template_file = write_file("x", bytes);
-    refused(&options, DPE_BAD_DATA, "x: \"niah_needle\": placeholder {value} is missing");
-    memcpy(value, "{valeu}", 7);
-    options.template_file = write_file("x", bytes);
-    refused(&options, DPE_BAD_DATA, "placeholder {valeu} has no meaning there");
-    free(bytes);
-    options.template_file = NULL;
-    options.chat_template = write_file("x", "no place for it");
-    refused(&options, DPE_BAD_DATA, "x: expected {prompt} once");
-}
-
-static void lengths_and_files_are_checked(void **state)
-{
-    (void)state;
-    struct dpe_ruler_options options = usual(1024);
-    options.max_length = (int64_t)1 << 30;
-    refused(&options, DPE_USAGE, "expected a length in");
-    options = usual(1024);
-    refused_sample(&options, "niah_single_1", 40, DPE_USAGE, "too short for niah_single_1");
-    refused_sample(&options, "cwe", 200, DPE_USAGE, "its smallest sample needs");
-    options.squad = options.hotpotqa = NULL;
-    refused_sample(&options, "qa_1", 1024, DPE_USAGE, "--squad FILE");
-    options.corpus = NULL;
-    refused_sample(&options, "niah_single_2", 1024, DPE_USAGE, "give --corpus");
-    options = usual(65536);
-    refused_sample(&options, "qa_1", 65536, DPE_BAD_DATA,
-                   "too few documents for a length of 65536");
-}
-
-/* Where it stands in the book, though sentences are what is tokenized. */
-static void special_tokens_in_texts_are_refused(void **state)
-{
-    (void)state;
-    struct dpe_corpus *own = NULL;
-    struct dpe_ruler_options options = usual(256);
-    const char *path = write_file("x", "He came.  Then\n\nhe said <|eos|> and left.\n");
-    assert_int_equal(dpe_corpus_open(path, NULL, &own, NULL), DPE_OK);
-    options.corpus = own;
-    refused(&options, DPE_BAD_DATA, "book x: byte 24: the special token \"<|eos|>\"");
-    options.special = DPE_SPECIAL_LITERAL;
-    dpe_ruler_close(open_ruler(&options));
-    options.chat_template = DPE_SOURCE_DIR "/eval/templates/chat_llama3.txt";
-    refused(&options, DPE_USAGE, "leave one of the two");
-    dpe_corpus_close(own);
-}
-
-static void question_files_are_checked(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *content, *words;
-    } cases[] = {
-        {"{\"data\": [{\"paragraphs\": [{\"context\": \"x\", \"qas\": [{\"question\": \"q\", "
-         "\"answers\": []}]}]}]}",
-         "an answerable question without \"answers\""},
-        {"{\"data\": [{\"paragraphs\": [{\"qas\": []}]}]}", "a paragraph without \"context\""},
-        {"{\"data\": [{\"paragraphs\": [{\"context\": \"x\", \"qas\": [{\"answers\": [{\"text\": "
-         "\"a\"}]}]}]}]}",
-         "a question without \"question\""},
-        {"{\"data\": [{\"paragraphs\": [{\"context\": \"x\", \"qas\": [{\"question\": \"q\", "
-         "\"answers\": [{\"txt\": \"a\"}]}]}]}]}",
-         "an answer without \"text\""},
-        {"{\"data\": [{\"paragraphs\": [{\"context\": 3", "expected a string"},
-        {"{\"data\": []}", "expected questions with answers, found none"},
-        {"{\"data\": [", "byte 11"},
-        {"", "expected '{'"},
-        {"{\"data\": [\"\xff\"]}", "expected UTF-8"},
-    };
-    struct dpe_ruler_options options = usual(1024);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        options.squad = write_file("x", cases[i].content);
-        refused(&options, DPE_BAD_DATA, cases[i].words);
-    }
-    options = usual(1024);
-    static const struct {
-        const char *content, *words;
-    } others[] = {
-        {"[{\"question\": \"q\", \"context\": [[\"t\", [\"s\"]]]}]", "without one \"answer\""},
-        {"[{\"question\": \"q\", \"answer\": \"a\", \"context\": []}]", "without \"context\""},
-        {"[{\"answer\": \"a\", \"context\": [[\"t\", [\"s\"]]]}]", "without \"question\""},
-        {"[{\"question\": \"q\", \"answer\": \"a\", \"context\": [[\"t\"]]}]",
-         "a paragraph without sentences"},
-        {"[{\"question\": \"q\", \"answer\": \"a\", \"context\": [[]]}]",
-         "a paragraph without a title"},
-        {"[{\"question\": \"q\", \"answer\": \"a\", \"context\": [[\"t\", [\"s\"], 3]]}]",
-         "of two parts"},
-        {"[]", "found none"},
-        {"{\"data\": []}", "expected '['"},
-    };
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        options.hotpotqa = write_file("x", others[i].content);
-        refused(&options, DPE_BAD_DATA, others[i].words);
-    }
-    options.hotpotqa = "/nonexistent/hotpot.json";
-    refused(&options, DPE_NO_INPUT, "hotpot.json");
-}
-
-static void a_vocabulary_must_have_digits(void **state)
-{
-    (void)state;
-    /* Letters and the space, an unknown token for the rest. */
-    char json[4096];
-    size_t at =
-        (size_t)snprintf(json, sizeof json,
-                         "{\"model\": {\"type\": \"BPE\", \"unk_token\": \"?\", \"merges\": "
-                         "[], \"vocab\": {\"?\": 0, \" \": 1");
-    for (int i = 0; i < 10; i++) {
-        if (i != 7) {
-            at += (size_t)snprintf(json + at, sizeof json - at, ", \"%d\": %d", i, 2 + i);
-        }
-    }
-    snprintf(json + at, sizeof json - at, "}}}");
-    struct dpe_tokenizer *small = NULL;
-    struct dpe_error err = {0};
-    if (dpe_tokenizer_open(write_file("x", json), &small, &err) != DPE_OK) {
-        fail_msg("%s", err.text);
-    }
-    struct dpe_ruler_options options = usual(1024);
-    options.tokenizer = small;
-    refused(&options, DPE_BAD_DATA, "expected a vocabulary that can write digits");
-    dpe_tokenizer_close(small);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -661,11 +350,6 @@ int main(void)
         cmocka_unit_test(questions_have_their_document),
         cmocka_unit_test(samples_depend_on_seed_and_index_alone),
         cmocka_unit_test(chat_templates_wrap_the_question),
-        cmocka_unit_test(templates_are_checked),
-        cmocka_unit_test(lengths_and_files_are_checked),
-        cmocka_unit_test(special_tokens_in_texts_are_refused),
-        cmocka_unit_test(question_files_are_checked),
-        cmocka_unit_test(a_vocabulary_must_have_digits),
     };
-    return cmocka_run_group_tests(tests, open_inputs, close_inputs);
+    return cmocka_run_group_tests(tests, open_ruler_inputs, close_ruler_inputs);
 }

@@ -14,9 +14,9 @@
 #include "data.h"
 
 /** How often `word` stands in `text`, overlaps counted. */
-static inline int count(const char *text, const char *word)
+static inline size_t count(const char *text, const char *word)
 {
-    int n = 0;
+    size_t n = 0;
     for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
         n++;
     }
@@ -41,7 +41,7 @@ static inline const char *file_with(const char *name, const char *text)
 static inline int make_folder(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/dpe-niah-XXXXXX");
+    snprintf(folder, sizeof folder, "/tmp/dpe-text-XXXXXX");
     return mkdtemp(folder) == NULL ? -1 : 0;
 }
 
