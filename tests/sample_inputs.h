@@ -7,6 +7,7 @@
 #define DPE_SAMPLE_INPUTS_H
 
 #include "data.h"
+#include "eval.h"
 
 static struct dpe_corpus *corpus;
 static struct dpe_tokenizer *tokenizer;
@@ -29,6 +30,16 @@ static inline int close_inputs(void **state)
     dpe_corpus_close(corpus);
     dpe_tokenizer_close(tokenizer);
     return 0;
+}
+
+/** What a sample's prompt says, without special tokens; freed by the caller. */
+static inline char *text_of(const struct dpe_sample *sample)
+{
+    struct dpe_text text = {0};
+    assert_int_equal(
+        dpe_tokenizer_decode(tokenizer, sample->prompt.ids, sample->prompt.n, true, &text, NULL),
+        DPE_OK);
+    return text.bytes;
 }
 
 #endif

@@ -49,15 +49,6 @@ static struct dpe_sample sample_of(const struct dpe_niah *niah, int64_t index)
     return sample;
 }
 
-static char *text_of(const struct dpe_sample *sample)
-{
-    struct dpe_text text = {0};
-    assert_int_equal(
-        dpe_tokenizer_decode(tokenizer, sample->prompt.ids, sample->prompt.n, true, &text, NULL),
-        DPE_OK);
-    return text.bytes;
-}
-
 static void every_length_is_filled(void **state)
 {
     (void)state;

@@ -64,15 +64,6 @@ static void sizes_are_right(const struct dpe_sample samples[MANY], int64_t lengt
     }
 }
 
-static char *text_of(const struct dpe_sample *sample)
-{
-    struct dpe_text text = {0};
-    assert_int_equal(
-        dpe_tokenizer_decode(tokenizer, sample->prompt.ids, sample->prompt.n, true, &text, NULL),
-        DPE_OK);
-    return text.bytes;
-}
-
 static void several_keys_are_asked_of_one_context(void **state)
 {
     (void)state;

@@ -8,76 +8,21 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "eval.h"
+#include "reference_session.h"
+#include "text_folder.h"
 
 enum { LENGTH = 70 };
 
-static struct dpe_model *model;
-static struct dpe_tokenizer *tokenizer;
-static struct dpe_session *session;
-static struct dpe_corpus *sample_texts;
-static char folder[64];
-
-static dpe_status open_all(struct dpe_error *err)
+static int open_all(void **state)
 {
-    dpe_status status = dpe_model_open(DPE_SOURCE_DIR "/data/reference", NULL, &model, err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_open(DPE_SOURCE_DIR "/data/reference", &tokenizer, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_corpus_open(DPE_SOURCE_DIR "/data/sample", NULL, &sample_texts, err);
-    }
-    struct dpe_plan plan = {0};
-    if (status == DPE_OK) {
-        const struct dpe_plan_context context = {
-            .config = dpe_model_config(model), .trained_length = 256, .length = 256};
-        status = dpe_plan_make("rope", &context, &plan, err);
-    }
-    if (status == DPE_OK) {
-        const struct dpe_session_options options = {.capacity = 256};
-        status = dpe_session_create(model, &plan, &options, &session, err);
-    }
-    dpe_plan_free(&plan);
-    return status;
+    return open_reference(state, 256) == 0 ? make_folder(state) : -1;
 }
 
-static int open_inputs(void **state)
+static int close_all(void **state)
 {
-    (void)state;
-    struct dpe_error err = {0};
-    snprintf(folder, sizeof folder, "/tmp/dpe-ppl-XXXXXX");
-    if (mkdtemp(folder) == NULL || open_all(&err) != DPE_OK) {
-        print_error("%s\n", err.text);
-        return -1;
-    }
-    return 0;
-}
-
-static int close_inputs(void **state)
-{
-    (void)state;
-    dpe_session_destroy(session);
-    dpe_corpus_close(sample_texts);
-    dpe_tokenizer_close(tokenizer);
-    dpe_model_close(model);
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
-static void put(const char *name, const char *text)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
+    return close_reference(state) == 0 ? remove_folder(state) : -1;
 }
 
 /* −ln softmax(logits)[id] in double. */
@@ -100,17 +45,17 @@ static void rows_are_sums_of_token_logits(void **state)
     struct dpe_error err = {0};
     struct dpe_task task = {0};
     int64_t skipped = -1;
-    if (dpe_task_ppl("ppl", sample_texts, tokenizer, LENGTH, DPE_SPECIAL_ERROR, &task, &skipped,
-                     &err) != DPE_OK) {
+    if (dpe_task_ppl("ppl", corpus, tokenizer, LENGTH, DPE_SPECIAL_ERROR, &task, &skipped, &err) !=
+        DPE_OK) {
         fail_msg("%s", err.text);
     }
     assert_int_equal(skipped, 0);
-    assert_int_equal(task.n_samples, dpe_corpus_size(sample_texts));
+    assert_int_equal(task.n_samples, dpe_corpus_size(corpus));
     struct dpe_row row;
     if (dpe_task_row(&task, session, "key", 1, &row, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
-    const struct dpe_book *book = dpe_corpus_book(sample_texts, 1);
+    const struct dpe_book *book = dpe_corpus_book(corpus, 1);
     const struct dpe_encode_options options = {.add_special = true};
     struct dpe_tokens tokens = {0};
     assert_int_equal(dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, &tokens, NULL),
@@ -151,9 +96,10 @@ static void rows_are_sums_of_token_logits(void **state)
 static void short_books_are_counted(void **state)
 {
     (void)state;
-    put("a.txt", "Too short.");
-    put("b.txt", "This one is long enough for eight tokens, and then it goes on for a while.");
-    put("c.txt", "Short as well.");
+    file_with("a.txt", "Too short.");
+    file_with("b.txt",
+              "This one is long enough for eight tokens, and then it goes on for a while.");
+    file_with("c.txt", "Short as well.");
     struct dpe_corpus *texts = NULL;
     assert_int_equal(dpe_corpus_open(folder, NULL, &texts, NULL), DPE_OK);
     struct dpe_task task = {0};
@@ -180,7 +126,7 @@ static void short_books_are_counted(void **state)
         dpe_task_ppl("ppl", texts, tokenizer, 1, DPE_SPECIAL_ERROR, &task, &skipped, &err),
         DPE_USAGE);
     dpe_corpus_close(texts);
-    put("c.txt", "An <|eos|> here.");
+    file_with("c.txt", "An <|eos|> here.");
     assert_int_equal(dpe_corpus_open(folder, NULL, &texts, NULL), DPE_OK);
     assert_int_equal(
         dpe_task_ppl("ppl", texts, tokenizer, 12, DPE_SPECIAL_ERROR, &task, &skipped, &err),
@@ -203,13 +149,12 @@ static void a_window_slides(void **state)
     struct dpe_task task = {0};
     int64_t skipped = -1;
     const struct dpe_ppl_options sliding = {.length = WINDOW, .stride = STRIDE, .max_tokens = N};
-    if (dpe_task_ppl_sliding("ppl", sample_texts, tokenizer, &sliding, &task, &skipped, &err) !=
-        DPE_OK) {
+    if (dpe_task_ppl_sliding("ppl", corpus, tokenizer, &sliding, &task, &skipped, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
     struct dpe_row row;
     assert_int_equal(dpe_task_row(&task, session, "key", 0, &row, &err), DPE_OK);
-    const struct dpe_book *book = dpe_corpus_book(sample_texts, 0);
+    const struct dpe_book *book = dpe_corpus_book(corpus, 0);
     const struct dpe_encode_options options = {.add_special = true};
     struct dpe_tokens tokens = {0};
     assert_int_equal(dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, &tokens, NULL),
@@ -250,10 +195,10 @@ static void one_window_is_no_slide(void **state)
     struct dpe_row rows[2];
     int64_t skipped = -1;
     assert_int_equal(
-        dpe_task_ppl_sliding("ppl", sample_texts, tokenizer, &sliding, &tasks[0], &skipped, NULL),
+        dpe_task_ppl_sliding("ppl", corpus, tokenizer, &sliding, &tasks[0], &skipped, NULL),
         DPE_OK);
-    assert_int_equal(dpe_task_ppl("ppl", sample_texts, tokenizer, LENGTH, DPE_SPECIAL_ERROR,
-                                  &tasks[1], &skipped, NULL),
+    assert_int_equal(dpe_task_ppl("ppl", corpus, tokenizer, LENGTH, DPE_SPECIAL_ERROR, &tasks[1],
+                                  &skipped, NULL),
                      DPE_OK);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(dpe_task_row(&tasks[i], session, "key", 2, &rows[i], NULL), DPE_OK);
@@ -275,7 +220,7 @@ static void needle_rows_score_the_generation(void **state)
     struct dpe_task task = {0};
     struct dpe_error err = {0};
     dpe_niah_defaults(&params);
-    if (dpe_niah_open(&params, 160, sample_texts, tokenizer, NULL, 1, &niah, &err) != DPE_OK ||
+    if (dpe_niah_open(&params, 160, corpus, tokenizer, NULL, 1, &niah, &err) != DPE_OK ||
         dpe_task_niah("niah", niah, tokenizer, &task, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
@@ -327,5 +272,5 @@ int main(void)
         cmocka_unit_test(one_window_is_no_slide),
         cmocka_unit_test(needle_rows_score_the_generation),
     };
-    return cmocka_run_group_tests(tests, open_inputs, close_inputs);
+    return cmocka_run_group_tests(tests, open_all, close_all);
 }

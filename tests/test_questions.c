@@ -10,46 +10,13 @@
 #include <string.h>
 
 #include "eval.h"
+#include "reference_session.h"
 
 enum { ROOM = 12 };
 
-static struct dpe_model *model;
-static struct dpe_tokenizer *tokenizer;
-static struct dpe_session *session;
-
-static int open_inputs(void **state)
+static int open_all(void **state)
 {
-    (void)state;
-    struct dpe_error err = {0};
-    struct dpe_plan plan = {0};
-    const struct dpe_session_options options = {.capacity = 64};
-    dpe_status status = dpe_model_open(DPE_SOURCE_DIR "/data/reference", NULL, &model, &err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_open(DPE_SOURCE_DIR "/data/reference", &tokenizer, &err);
-    }
-    if (status == DPE_OK) {
-        const struct dpe_plan_context context = {
-            .config = dpe_model_config(model), .trained_length = 256, .length = 64};
-        status = dpe_plan_make("rope", &context, &plan, &err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_session_create(model, &plan, &options, &session, &err);
-    }
-    dpe_plan_free(&plan);
-    if (status != DPE_OK) {
-        print_error("%s\n", err.text);
-        return -1;
-    }
-    return 0;
-}
-
-static int close_inputs(void **state)
-{
-    (void)state;
-    dpe_session_destroy(session);
-    dpe_tokenizer_close(tokenizer);
-    dpe_model_close(model);
-    return 0;
+    return open_reference(state, 64);
 }
 
 /* A source that remembers how it was used. */
@@ -204,5 +171,5 @@ int main(void)
         cmocka_unit_test(a_sample_that_fails_is_named),
         cmocka_unit_test(nothing_opened_closes),
     };
-    return cmocka_run_group_tests(tests, open_inputs, close_inputs);
+    return cmocka_run_group_tests(tests, open_all, close_reference);
 }

@@ -3,14 +3,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "score.h"
+#include "text_folder.h"
 
 static const char *golden = DPE_SOURCE_DIR "/tests/golden/scores.jsonl";
 
@@ -81,19 +78,6 @@ static void rules_are_pythons(void **state)
 
 /* ---------------------------------------------------------------------------------------- files */
 
-static char work[] = "/tmp/dpe_score_XXXXXX";
-
-static const char *write_file(const char *name, const char *content)
-{
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", work, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    fputs(content, file);
-    assert_int_equal(fclose(file), 0);
-    return path;
-}
-
 static dpe_status score(const char *suite, const char *task, const char *content, bool skip_bad,
                         struct dpe_score_sums *sums, struct dpe_error *err)
 {
@@ -103,7 +87,7 @@ static dpe_status score(const char *suite, const char *task, const char *content
         .task = found, .rule = found->rule, .skip_bad = skip_bad, .threads = 2};
     *sums = (struct dpe_score_sums){0};
     *err = (struct dpe_error){0};
-    return dpe_score_file(write_file("p.jsonl", content), &options, sums, err);
+    return dpe_score_file(file_with("p.jsonl", content), &options, sums, err);
 }
 
 static void files_of_every_spelling(void **state)
@@ -257,19 +241,6 @@ static void tasks_by_file_name(void **state)
     }
 }
 
-static int make_work(void **state)
-{
-    (void)state;
-    return mkdtemp(work) == NULL;
-}
-
-static int remove_work(void **state)
-{
-    (void)state;
-    unlink(write_file("p.jsonl", ""));
-    return rmdir(work);
-}
-
 int main(int argc, char **argv)
 {
     golden = argc > 1 ? argv[1] : golden;
@@ -278,5 +249,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_lines_are_named), cmocka_unit_test(nothing_to_score),
         cmocka_unit_test(many_lines),          cmocka_unit_test(tasks_by_file_name),
     };
-    return cmocka_run_group_tests(tests, make_work, remove_work);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
