@@ -138,16 +138,43 @@ static void work_free(struct work *w)
     dpe_tokens_free(&w->generated);
 }
 
-/* All members at once. */
-static void run_all(struct work *works, struct peers_member *members, int size)
+/* Processes that hold one model together. */
+struct group {
+    int size;
+    struct peers_room room;
+    struct peers_member members[PEERS_MOST];
+    struct work works[PEERS_MOST];
+};
+
+static void group_open(struct group *group, int size, const struct tiny *tiny,
+                       const struct dpe_plan *plan, const struct dpe_session_options *options)
 {
+    group->size = size;
+    peers_open(&group->room, group->members, size);
     for (int i = 0; i < size; i++) {
-        works[i].options.peers = &members[i].peers;
-        assert_int_equal(pthread_create(&works[i].thread, NULL, live, &works[i]), 0);
+        group->works[i] = work_for(tiny, plan, options);
+        group->works[i].options.peers = &group->members[i].peers;
     }
-    for (int i = 0; i < size; i++) {
-        pthread_join(works[i].thread, NULL);
+}
+
+/* All members at once. */
+static void group_run(struct group *group)
+{
+    for (int i = 0; i < group->size; i++) {
+        struct work *work = &group->works[i];
+        assert_int_equal(pthread_create(&work->thread, NULL, live, work), 0);
     }
+    for (int i = 0; i < group->size; i++) {
+        pthread_join(group->works[i].thread, NULL);
+    }
+}
+
+static void group_close(struct group *group)
+{
+    for (int i = 0; i < group->size; i++) {
+        work_free(&group->works[i]);
+    }
+    peers_close(&group->room);
 }
 
 static int near_logits(const char *what, const float *got, const float *want, size_t n)
@@ -197,30 +224,24 @@ static void check_shared(const struct tiny *tiny, const struct dpe_plan *plan, c
     struct work whole = work_for(tiny, plan, &options);
     live(&whole);
     assert_int_equal(whole.status, DPE_OK);
-    struct peers_room room;
-    struct peers_member members[PEERS_MOST];
-    struct work works[PEERS_MOST];
-    peers_open(&room, members, size);
+    struct group group;
+    group_open(&group, size, tiny, plan, &options);
+    group_run(&group);
+    const struct work *first = &group.works[0];
     for (int i = 0; i < size; i++) {
-        works[i] = work_for(tiny, plan, &options);
-    }
-    run_all(works, members, size);
-    for (int i = 0; i < size; i++) {
+        const struct work *work = &group.works[i];
         snprintf(what, sizeof what, "%s, %.60s on %s, chunk %d, %d of %d",
                  dpe_model_folder(tiny->model), plan->name, device, (int)chunk, i, size);
-        same_as_whole(what, &works[i], &whole);
+        same_as_whole(what, work, &whole);
         size_t bytes = (size_t)(tiny->n * tiny->config->vocab) * sizeof(float);
-        assert_memory_equal(works[i].prefill, works[0].prefill, bytes);
-        assert_memory_equal(works[i].decode, works[0].decode, bytes);
-        assert_int_equal(works[i].stopped, DPE_OK);
+        assert_memory_equal(work->prefill, first->prefill, bytes);
+        assert_memory_equal(work->decode, first->decode, bytes);
+        assert_int_equal(work->stopped, DPE_OK);
     }
-    assert_false(room.lost);
-    assert_true(room.sums > 0);
-    for (int i = 0; i < size; i++) {
-        work_free(&works[i]);
-    }
+    assert_false(group.room.lost);
+    assert_true(group.room.sums > 0);
+    group_close(&group);
     work_free(&whole);
-    peers_close(&room);
 }
 
 /* A mask that differs from head to head. */
@@ -291,24 +312,19 @@ static void one_stops_all(void **state)
     live(&whole);
     for (int who = 0; who < 2; who++) {
         for (int at = 1; at <= 6; at++) {
-            struct peers_room room;
-            struct peers_member members[2];
-            struct work works[2];
-            peers_open(&room, members, 2);
-            works[0] = work_for(&tiny, &plan, &options);
-            works[1] = work_for(&tiny, &plan, &options);
-            works[who].stop_at = at;
-            run_all(works, members, 2);
+            struct group pair;
+            group_open(&pair, 2, &tiny, &plan, &options);
+            pair.works[who].stop_at = at;
+            group_run(&pair);
             for (int i = 0; i < 2; i++) {
-                assert_int_equal(works[i].stopped, DPE_INCOMPLETE);
-                assert_string_equal(works[i].stop_err.text, who == 0
-                                                                ? "process 0 was asked to stop"
-                                                                : "process 1 was asked to stop");
-                same_as_whole("after a stop", &works[i], &whole);
-                work_free(&works[i]);
+                assert_int_equal(pair.works[i].stopped, DPE_INCOMPLETE);
+                assert_string_equal(pair.works[i].stop_err.text,
+                                    who == 0 ? "process 0 was asked to stop"
+                                             : "process 1 was asked to stop");
+                same_as_whole("after a stop", &pair.works[i], &whole);
             }
-            assert_false(room.lost);
-            peers_close(&room);
+            assert_false(pair.room.lost);
+            group_close(&pair);
         }
     }
     work_free(&whole);
@@ -324,20 +340,15 @@ static void one_without_memory_is_none(void **state)
     struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
     const struct dpe_session_options options = {.device = "cpu", .capacity = tiny.n};
     for (int who = 0; who < 2; who++) {
-        struct peers_room room;
-        struct peers_member members[2];
-        struct work works[2];
-        peers_open(&room, members, 2);
-        works[0] = work_for(&tiny, &plan, &options);
-        works[1] = work_for(&tiny, &plan, &options);
-        works[who].options.max_memory = 1000;
-        run_all(works, members, 2);
+        struct group pair;
+        group_open(&pair, 2, &tiny, &plan, &options);
+        pair.works[who].options.max_memory = 1000;
+        group_run(&pair);
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(works[i].status, DPE_NO_MEMORY);
-            assert_non_null(strstr(works[i].err.text, "--max-memory"));
-            work_free(&works[i]);
+            assert_int_equal(pair.works[i].status, DPE_NO_MEMORY);
+            assert_non_null(strstr(pair.works[i].err.text, "--max-memory"));
         }
-        peers_close(&room);
+        group_close(&pair);
     }
     dpe_plan_free(&plan);
     tiny_close(&tiny);
@@ -349,22 +360,17 @@ static void what_cannot_be_shared_is_refused(void **state)
     struct tiny tiny = tiny_open("mistral");
     struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
     const struct dpe_session_options options = {.device = "cpu", .capacity = tiny.n};
-    struct peers_room room;
-    struct peers_member members[2];
-    struct work works[2];
-    peers_open(&room, members, 2);
-    works[0] = work_for(&tiny, &plan, &options);
-    works[1] = work_for(&tiny, &plan, &options);
-    run_all(works, members, 2);
+    struct group pair;
+    group_open(&pair, 2, &tiny, &plan, &options);
+    group_run(&pair);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(works[i].status, DPE_USAGE);
-        assert_string_equal(works[i].err.text,
+        assert_int_equal(pair.works[i].status, DPE_USAGE);
+        assert_string_equal(pair.works[i].err.text,
                             "tensor parallel: 2 processes cannot share the model evenly: it has 1 "
                             "key-value heads and 32 columns in its MLP; expected a number that "
                             "divides both (the next smaller one is 1)");
-        work_free(&works[i]);
     }
-    peers_close(&room);
+    group_close(&pair);
     dpe_plan_free(&plan);
     tiny_close(&tiny);
 }
