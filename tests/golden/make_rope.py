@@ -1,5 +1,5 @@
 """Writes rope_golden.h: frequencies and attention factors of every rope type as transformers computes
-them (float32), which test_plan.c compares with dpe_rope_native.
+them (float32), which test_frequencies.c compares with dpe_rope_native.
 
     python3 tests/golden/make_rope.py > tests/golden/rope_golden.h     (transformers 5)
 """
