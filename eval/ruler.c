@@ -1,4 +1,4 @@
-/* RULER: what its tasks share, and the size of a sample. */
+/* RULER: its tasks, and how large a sample becomes. */
 #include "ruler.h"
 
 #include <stdlib.h>
@@ -66,68 +66,21 @@ const struct dpe_ruler_kind *dpe_ruler_kind(size_t i)
     return i < N_KINDS ? kinds + i : NULL;
 }
 
-/* -------------------------------------------------------------------------------- small things */
+/* --------------------------------------------------------------------------------- one sample */
 
-dpe_status dpe_ruler_no_memory(struct dpe_error *err)
+static void free_draw(struct dpe_ruler_draw *draw)
 {
-    return dpe_fail(err, DPE_NO_MEMORY, "ruler: no memory for a sample");
-}
-
-dpe_status dpe_ruler_append(struct dpe_text *text, const char *string, struct dpe_error *err)
-{
-    return dpe_text_append(text, string, strlen(string), err);
-}
-
-dpe_status dpe_ruler_refer(struct dpe_ruler_draw *draw, const char *text, struct dpe_error *err)
-{
-    size_t n = draw->n_references;
-    char **references = realloc(draw->references, (n + 1) * sizeof *references);
-    if (references == NULL) {
-        return dpe_ruler_no_memory(err);
+    for (size_t i = 0; i < draw->n_references; i++) {
+        free(draw->references[i]);
     }
-    draw->references = references;
-    references[n] = strdup(text);
-    if (references[n] == NULL) {
-        return dpe_ruler_no_memory(err);
+    for (size_t i = 0; i < sizeof draw->needle / sizeof draw->needle[0]; i++) {
+        dpe_text_free(draw->needle + i);
     }
-    draw->n_references++;
-    return DPE_OK;
-}
-
-double dpe_ruler_listed_cost(const struct dpe_ruler_draw *draw, int64_t n)
-{
-    return draw->cost[n];
-}
-
-static uint64_t stream(const struct dpe_ruler_draw *draw)
-{
-    return (uint64_t)draw->index << 8 | (uint64_t)(draw->kind - kinds);
-}
-
-void dpe_ruler_shuffle(const struct dpe_ruler_draw *draw, size_t *list, size_t n)
-{
-    struct dpe_rng rng;
-    dpe_rng_seed(&rng, draw->ruler->seed + n, stream(draw));
-    for (size_t i = 1; i < n; i++) {
-        size_t j = dpe_rng_below(&rng, (uint32_t)i + 1);
-        size_t moved = list[i];
-        list[i] = list[j];
-        list[j] = moved;
-    }
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
-void dpe_ruler_places(struct dpe_ruler_draw *draw)
-{
-    for (size_t i = 0; i < draw->n_needles; i++) {
-        draw->place[i] = dpe_rng_unit(&draw->rng);
-    }
-    qsort(draw->place, draw->n_needles, sizeof draw->place[0], compare_doubles);
+    free(draw->references);
+    dpe_text_free(&draw->scratch);
+    free(draw->unit);
+    free(draw->cost);
+    free(draw->pick);
 }
 
 /* Specials of a finished prompt; a chat template that begins with the BOS must not get two. */
@@ -148,52 +101,6 @@ static dpe_status encode_prompt(const struct dpe_ruler *ruler, const struct dpe_
         memmove(ids, ids + prefix, tokens->n * sizeof *ids);
     }
     return status;
-}
-
-dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size_t n, double *count,
-                           struct dpe_error *err)
-{
-    /* Behind a full stop a space, behind a line's end anything else: as units stand in prompts. */
-    const char *anchor = n > 0 && text[0] == ' ' ? "." : ".\n";
-    const struct dpe_encode_options options = {.special = ruler->special};
-    struct dpe_text joined = {0};
-    struct dpe_tokens tokens = {0};
-    dpe_status status = dpe_ruler_append(&joined, anchor, err);
-    size_t before = 0;
-    if (status == DPE_OK) {
-        status =
-            dpe_tokenizer_encode(ruler->tokenizer, joined.bytes, joined.n, &options, &tokens, err);
-        before = tokens.n;
-        tokens.n = 0;
-    }
-    if (status == DPE_OK) {
-        status = dpe_text_append(&joined, text, n, err);
-    }
-    if (status == DPE_OK) {
-        status =
-            dpe_tokenizer_encode(ruler->tokenizer, joined.bytes, joined.n, &options, &tokens, err);
-    }
-    *count = tokens.n > before ? (double)(tokens.n - before) : 0.0;
-    dpe_tokens_free(&tokens);
-    dpe_text_free(&joined);
-    return status;
-}
-
-/* --------------------------------------------------------------------------------- one sample */
-
-static void free_draw(struct dpe_ruler_draw *draw)
-{
-    for (size_t i = 0; i < draw->n_references; i++) {
-        free(draw->references[i]);
-    }
-    for (size_t i = 0; i < sizeof draw->needle / sizeof draw->needle[0]; i++) {
-        dpe_text_free(draw->needle + i);
-    }
-    free(draw->references);
-    dpe_text_free(&draw->scratch);
-    free(draw->unit);
-    free(draw->cost);
-    free(draw->pick);
 }
 
 /* A composed prompt. */
@@ -355,11 +262,15 @@ dpe_status dpe_ruler_sample(const struct dpe_ruler *ruler, const struct dpe_rule
                             int64_t length, int64_t index, struct dpe_sample *sample,
                             struct dpe_text *text, struct dpe_error *err)
 {
-    struct dpe_ruler_draw draw = {.ruler = ruler, .kind = kind, .length = length, .index = index};
+    struct dpe_ruler_draw draw = {.ruler = ruler,
+                                  .kind = kind,
+                                  .length = length,
+                                  .index = index,
+                                  .stream = (uint64_t)index << 8 | (uint64_t)(kind - kinds)};
     struct prompt best = {0};
     int64_t room = 0;
-    dpe_rng_seed(&draw.rng, ruler->seed, stream(&draw));
-    dpe_rng_seed(&draw.units, ~ruler->seed, stream(&draw));
+    dpe_rng_seed(&draw.rng, ruler->seed, draw.stream);
+    dpe_rng_seed(&draw.units, ~ruler->seed, draw.stream);
     dpe_status status = kind->draw(&draw, err);
     if (status == DPE_OK) {
         status = dpe_ruler_room(ruler->tokenizer, kind, draw.references, draw.n_references, length,

@@ -77,12 +77,13 @@ struct dpe_ruler {
     int users;           /**< sources that hold it */
 };
 
-/** What a sample hides and asks, before its size is known. Zeroed, with ruler, kind, length and
- *  rngs set, when a kind's `draw` begins. */
+/** What a sample hides and asks, before its size is known. Zeroed, with ruler, kind, length,
+ *  stream and rngs set, when a kind's `draw` begins. */
 struct dpe_ruler_draw {
     const struct dpe_ruler *ruler;
     const struct dpe_ruler_kind *kind;
     int64_t length, index;
+    uint64_t stream;      /**< of random numbers: one for every task and index */
     struct dpe_rng rng;   /**< what is hidden */
     struct dpe_rng units; /**< what it is hidden in */
     char **references;    /**< [n_references] owned */
