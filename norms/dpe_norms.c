@@ -169,11 +169,6 @@ static dpe_status start(struct profile *profile, struct dpe_error *err)
                : status;
 }
 
-struct dpe_session_options norms_session_options(const struct profile *profile)
-{
-    return dpe_job_session_options(&profile->job, longest(profile));
-}
-
 /* One excerpt at one length (the item's task); non-finite values make the row say so instead of
  * ending the run. */
 static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,

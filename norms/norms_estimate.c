@@ -1,6 +1,12 @@
 /* What a profile would cost, and how long it would take here. */
 #include "norms_tool.h"
 
+/* Of a session that holds the longest excerpt. */
+static struct dpe_session_options session_options(const struct profile *profile)
+{
+    return dpe_job_session_options(&profile->job, profile->excerpts.length);
+}
+
 static dpe_status time_feed(struct dpe_session *session, const int32_t *ids, int64_t n,
                             double *seconds, struct dpe_error *err)
 {
@@ -20,7 +26,7 @@ static dpe_status measure(const struct profile *profile, double *per_operation,
 {
     enum { MOST = 512 };
     int64_t n = profile->excerpts.length < MOST ? profile->excerpts.length : MOST;
-    struct dpe_session_options options = norms_session_options(profile);
+    struct dpe_session_options options = session_options(profile);
     options.capacity = n;
     struct dpe_session *session = NULL;
     double seconds = 0.0;
@@ -57,7 +63,7 @@ static void print_time(const struct profile *profile, uint64_t weights, double o
 dpe_status norms_dry_run(const struct profile *profile, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(profile->job.model);
-    const struct dpe_session_options options = norms_session_options(profile);
+    const struct dpe_session_options options = session_options(profile);
     uint64_t bytes = 0;
     uint64_t weights = 0;
     dpe_status status =

@@ -33,8 +33,6 @@ struct profile {
 /** Name of the sample stream of a length. */
 void norms_task_name(int64_t length, char name[32]);
 
-/** Options of a session that holds the longest excerpt. */
-struct dpe_session_options norms_session_options(const struct profile *profile);
 /** Print what the profile would cost. */
 dpe_status norms_dry_run(const struct profile *profile, struct dpe_error *err);
 
