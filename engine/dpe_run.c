@@ -191,8 +191,9 @@ static void run_close(struct run *run)
     dpe_model_close(run->model);
 }
 
-dpe_status run_make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
-                         struct dpe_error *err)
+/* The plan of --method or --table for a length; owned by the caller. */
+static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
+                            struct dpe_error *err)
 {
     const struct dpe_plan_context context = {
         .config = dpe_model_config(run->model),
@@ -213,7 +214,7 @@ static dpe_status make_session(const struct run *run, int64_t capacity,
                                struct dpe_session **session, struct dpe_error *err)
 {
     struct dpe_plan plan;
-    dpe_status status = run_make_plan(run, capacity, &plan, err);
+    dpe_status status = make_plan(run, capacity, &plan, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -423,6 +424,18 @@ static dpe_status nll(const struct run *run, struct dpe_error *err)
     return status;
 }
 
+static dpe_status show_plan(const struct run *run, struct dpe_error *err)
+{
+    struct dpe_plan plan;
+    int64_t length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
+    dpe_status status = make_plan(run, length, &plan, err);
+    if (status == DPE_OK) {
+        run_show_plan(run, &plan, length);
+        dpe_plan_free(&plan);
+    }
+    return status;
+}
+
 static void list_methods(void)
 {
     for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
@@ -497,7 +510,7 @@ int main(int argc, char **argv)
             run_info(&run);
             break;
         case MODE_SHOW_PLAN:
-            status = run_show_plan(&run, &err);
+            status = show_plan(&run, &err);
             break;
         }
     }

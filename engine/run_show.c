@@ -108,25 +108,17 @@ static void show_distances(const struct dpe_plan *plan, int64_t length)
     }
 }
 
-dpe_status run_show_plan(const struct run *run, struct dpe_error *err)
+void run_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length)
 {
-    struct dpe_plan plan;
-    int64_t length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
-    dpe_status status = run_make_plan(run, length, &plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    printf("method          %s\n", plan.name);
+    printf("method          %s\n", plan->name);
     printf("trained length  %lld\n", (long long)run->trained_length);
     printf("length          %lld\n", (long long)length);
-    printf("pairs           %lld, wavelengths %.4g ... %.4g tokens\n", (long long)plan.n_pairs,
-           2.0 * M_PI / plan.inv_freq[0], 2.0 * M_PI / plan.inv_freq[plan.n_pairs - 1]);
-    printf("logit factor    %.6g\n", plan.logit_factor);
-    if (plan.log_n_length > 0) {
-        printf("query factor    max(1, ln(m + 1) / ln %.0f)\n", plan.log_n_length);
+    printf("pairs           %lld, wavelengths %.4g ... %.4g tokens\n", (long long)plan->n_pairs,
+           2.0 * M_PI / plan->inv_freq[0], 2.0 * M_PI / plan->inv_freq[plan->n_pairs - 1]);
+    printf("logit factor    %.6g\n", plan->logit_factor);
+    if (plan->log_n_length > 0) {
+        printf("query factor    max(1, ln(m + 1) / ln %.0f)\n", plan->log_n_length);
     }
-    show_bands(&plan);
-    show_distances(&plan, length);
-    dpe_plan_free(&plan);
-    return DPE_OK;
+    show_bands(plan);
+    show_distances(plan, length);
 }

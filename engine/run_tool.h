@@ -27,12 +27,9 @@ struct run {
     double deadline;
 };
 
-/** The plan of --method or --table for a length; owned by the caller. */
-dpe_status run_make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
-                         struct dpe_error *err);
 /** Describe the model. */
 void run_info(const struct run *run);
-/** Describe the plan. */
-dpe_status run_show_plan(const struct run *run, struct dpe_error *err);
+/** Describe a plan made for a length. */
+void run_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length);
 
 #endif
