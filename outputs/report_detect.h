@@ -27,6 +27,9 @@ struct detection {
     char *criterion, *rule, *rule_words;
     bool by_recall; /**< needles decide */
 };
+/** Errors are those of reading; free with detection_free in any case. */
+dpe_status detection_read(const struct input *input, struct detection *detection,
+                          struct dpe_error *err);
 void detection_free(struct detection *detection);
 /** Tokens: the length it is for, and the trained one (0 = unknown). */
 double detection_length(const struct detection *detection);
