@@ -203,13 +203,46 @@ static double quantile(double *values, int64_t n, double share)
     return values[i] + (at - (double)i) * (next - values[i]);
 }
 
+static char *map_caption(const struct profile *p, bool ranked)
+{
+    return ranked
+               ? format_text("The same contributions, sorted within each head. The line stands "
+                             "after the top %lld of %lld pairs (%s): left of it are the key pairs "
+                             "whose far positions move, right of it those that keep their true "
+                             "ones.",
+                             (long long)p->k, (long long)p->pairs, p->k_source)
+               : format_text("Each line is a query head (%lld in each layer), each column a pair "
+                             "of dimensions: how much of the head's logits that pair can carry, "
+                             "measured as its mean query norm times its mean key norm. 1 is the "
+                             "even share; bright columns are the pairs a head lives on, and heads "
+                             "differ.",
+                             (long long)p->heads);
+}
+
+enum { MOST_EDGES = 65 };
+
+/* Where the axis of pairs has its ticks: at the groups' edges, else at quarters. How many. */
+static int64_t axis_edges(const struct profile *p, bool ranked, int64_t edges[MOST_EDGES])
+{
+    int64_t n = 0;
+    for (size_t e = 0; !ranked && e < p->edge.n && e < MOST_EDGES; e++) {
+        edges[n++] = (int64_t)p->edge.values[e];
+    }
+    if (n == 0 || edges[n - 1] != p->pairs) {
+        for (n = 0; n <= 4; n++) {
+            edges[n] = n * p->pairs / 4;
+        }
+    }
+    return n;
+}
+
 /* In units of the even share; the colours end at the largest percent, which few outliers fill. */
 static void add_map(struct report *report, const struct profile *p, bool ranked)
 {
     int64_t n = p->layers * p->heads * p->pairs;
     double *value = dpe_alloc((size_t)n + 1, 2 * sizeof *value);
-    int64_t edges[65];
-    int64_t n_edges = 0;
+    int64_t edges[MOST_EDGES];
+    int64_t n_edges = axis_edges(p, ranked, edges);
     char cut[48];
     char *id = report_id(report, p->input, "/norms/mean", ranked ? "norms-ranked" : "norms");
     const char *title = ranked ? "Contributions of each head, largest first"
@@ -217,31 +250,10 @@ static void add_map(struct report *report, const struct profile *p, bool ranked)
     struct figure *figure =
         id == NULL || value == NULL
             ? NULL
-            : figure_new(
-                  id, title,
-                  ranked ? format_text("The same contributions, sorted within each head. The line "
-                                       "stands after the top %lld of %lld pairs (%s): left of it "
-                                       "are the key pairs whose far positions move, right of it "
-                                       "those that keep their true ones.",
-                                       (long long)p->k, (long long)p->pairs, p->k_source)
-                         : format_text("Each line is a query head (%lld in each layer), each "
-                                       "column a pair of dimensions: how much of the head's logits "
-                                       "that pair can carry, measured as its mean query norm times "
-                                       "its mean key norm. 1 is the even share; bright columns are "
-                                       "the pairs a head lives on, and heads differ.",
-                                       (long long)p->heads),
-                  map_sheet(p, id, title, ranked));
+            : figure_new(id, title, map_caption(p, ranked), map_sheet(p, id, title, ranked));
     for (int64_t i = 0; value != NULL && i < n; i++) {
         value[i] = (ranked ? p->sorted[i] : p->share[i]) * (double)p->pairs;
         value[n + i] = value[i];
-    }
-    for (size_t e = 0; !ranked && e < p->edge.n && e < 65; e++) {
-        edges[n_edges++] = (int64_t)p->edge.values[e];
-    }
-    if (n_edges == 0 || edges[n_edges - 1] != p->pairs) {
-        for (n_edges = 0; n_edges <= 4; n_edges++) {
-            edges[n_edges] = n_edges * p->pairs / 4;
-        }
     }
     snprintf(cut, sizeof cut, "top %lld", (long long)p->k);
     if (figure != NULL) {
