@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "haystack.h"
-#include "phrases.h"
 
 /* Prompt + room lies in [L − SLACK, L]. */
 enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256, MAX_LENGTH = 100000000 };
@@ -22,6 +21,21 @@ void dpe_sample_free(struct dpe_sample *sample)
 }
 
 /* ------------------------------------------------------------------------------------- opening */
+
+dpe_status dpe_niah_words_open(const char *file, struct dpe_phrases *words, struct dpe_error *err)
+{
+    static const struct dpe_phrase_field fields[NIAH_PHRASES] = {
+        [NIAH_INTRO] = {"intro", "", "keys", "", false},
+        [NIAH_NEEDLE] = {"needle", "key value", "", NULL, false},
+        [NIAH_QUESTION] = {"question", "keys", "", NULL, false},
+        [NIAH_ANSWER_PREFIX] = {"answer_prefix", "", "key keys", "", false},
+        [NIAH_ANSWER] = {"answer", "value", "key", NULL, false},
+        [NIAH_KEYS_SEPARATOR] = {"keys_separator", "", "", ", ", false},
+        [NIAH_ADJECTIVES] = {"adjectives", "", "", NULL, true},
+        [NIAH_NOUNS] = {"nouns", "", "", NULL, true},
+    };
+    return dpe_phrases_open(file, &dpe_builtin_niah, fields, NIAH_PHRASES, words, err);
+}
 
 static dpe_status read_chat(struct dpe_niah *niah, const char *file, struct dpe_error *err)
 {
@@ -78,12 +92,16 @@ static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, stru
     }
     dpe_status status = dpe_niah_check(&niah->params, err);
     if (status == DPE_OK) {
-        status = dpe_template_open(niah->params.template_file, &niah->words, err);
+        status = dpe_niah_words_open(niah->params.template_file, &niah->words, err);
     }
-    if (status == DPE_OK &&
-        niah->words.n_adjectives * niah->words.n_nouns < (size_t)niah->params.keys) {
-        status = dpe_fail(err, DPE_USAGE, "niah: %d keys asked for, the template's words make %zu",
-                          niah->params.keys, niah->words.n_adjectives * niah->words.n_nouns);
+    if (status == DPE_OK) {
+        const struct dpe_phrase_list *lists = niah->words.lists;
+        size_t most = lists[NIAH_ADJECTIVES].n * lists[NIAH_NOUNS].n;
+        if (most < (size_t)niah->params.keys) {
+            status =
+                dpe_fail(err, DPE_USAGE, "niah: %d keys asked for, the template's words make %zu",
+                         niah->params.keys, most);
+        }
     }
     if (status == DPE_OK) {
         status = read_chat(niah, chat_template, err);
@@ -134,7 +152,7 @@ void dpe_niah_close(struct dpe_niah *niah)
     if (niah == NULL) {
         return;
     }
-    dpe_template_free(&niah->words);
+    dpe_phrases_free(&niah->words);
     free(niah->chat_before);
     free(niah->chat_after);
     free(niah);

@@ -6,7 +6,23 @@
 #define DPE_NIAH_PARTS_H
 
 #include "eval.h"
-#include "template.h"
+#include "phrases.h"
+
+/** Fields of templates/niah.json and the placeholders they may hold. */
+enum dpe_niah_phrase {
+    NIAH_INTRO,         /**< first in the prompt: may hold {keys}; "" when it is left out */
+    NIAH_NEEDLE,        /**< one needle: {key} and {value} */
+    NIAH_QUESTION,      /**< after the haystack: {keys} */
+    NIAH_ANSWER_PREFIX, /**< last in the prompt, how the answer begins: may hold {key}, {keys}; or
+                           "" */
+    NIAH_ANSWER, /**< how one value is expected to be said after that: {value}, may hold {key} */
+    NIAH_KEYS_SEPARATOR, /**< between the asked keys in {keys}; ", " when it is left out */
+    NIAH_ADJECTIVES,     /**< a key is "adjective-noun" */
+    NIAH_NOUNS,
+    NIAH_PHRASES,
+};
+/** Read and check a template file; "" is the built-in one. As dpe_phrases_open. */
+dpe_status dpe_niah_words_open(const char *file, struct dpe_phrases *words, struct dpe_error *err);
 
 struct dpe_niah {
     struct dpe_niah_params params;
@@ -14,7 +30,7 @@ struct dpe_niah {
     const struct dpe_corpus *corpus;
     const struct dpe_tokenizer *tokenizer;
     uint64_t seed;
-    struct dpe_template words;
+    struct dpe_phrases words;
     char *chat_before, *chat_after; /* around the question; "" without a chat template */
     char hash[65];                  /* of template and chat template */
     double bytes_per_token;         /* of the corpus */

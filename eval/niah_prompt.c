@@ -17,13 +17,13 @@ static dpe_status no_memory(struct dpe_error *err)
 
 static void draw_keys(const struct dpe_niah *niah, struct dpe_rng *rng, struct dpe_niah_draw *draw)
 {
-    const struct dpe_template *words = &niah->words;
+    const struct dpe_phrase_list *adjectives = &niah->words.lists[NIAH_ADJECTIVES];
+    const struct dpe_phrase_list *nouns = &niah->words.lists[NIAH_NOUNS];
     for (int i = 0; i < niah->params.keys; i++) {
         bool fresh = false;
         while (!fresh) {
-            const char *adjective =
-                words->adjectives[dpe_rng_below(rng, (uint32_t)words->n_adjectives)];
-            const char *noun = words->nouns[dpe_rng_below(rng, (uint32_t)words->n_nouns)];
+            const char *adjective = adjectives->words[dpe_rng_below(rng, (uint32_t)adjectives->n)];
+            const char *noun = nouns->words[dpe_rng_below(rng, (uint32_t)nouns->n)];
             snprintf(draw->keys[i], sizeof draw->keys[i], "%s-%s", adjective, noun);
             fresh = true;
             for (int j = 0; j < i; j++) {
@@ -40,7 +40,7 @@ static dpe_status join_asked(const struct dpe_niah *niah, struct dpe_niah_draw *
     dpe_status status = DPE_OK;
     draw->first = 0;
     for (int i = 0; i < niah->params.queries && status == DPE_OK; i++) {
-        const char *separator = i == 0 ? "" : niah->words.keys_separator;
+        const char *separator = i == 0 ? "" : niah->words.text[NIAH_KEYS_SEPARATOR];
         status = dpe_text_append(&asked, separator, strlen(separator), err);
         if (status == DPE_OK) {
             status = dpe_text_append(&asked, draw->keys[i], strlen(draw->keys[i]), err);
@@ -121,13 +121,15 @@ static dpe_status expected_answer(const struct dpe_niah *niah, const struct dpe_
     int n = niah->params.queries * niah->params.values;
     for (int i = 0; i < n && status == DPE_OK; i++) {
         int value = draw->first * niah->params.values + i;
-        const struct dpe_template_words words = {draw->keys[value / niah->params.values],
-                                                 draw->values[value], draw->asked};
+        const struct dpe_phrase_value values[] = {{"key", draw->keys[value / niah->params.values]},
+                                                  {"value", draw->values[value]},
+                                                  {"keys", draw->asked},
+                                                  {NULL, NULL}};
         if (i > 0) {
-            status = dpe_template_fill(niah->words.answer_prefix, &words, text, err);
+            status = dpe_phrases_fill(&niah->words, NIAH_ANSWER_PREFIX, values, text, err);
         }
         if (status == DPE_OK) {
-            status = dpe_template_fill(niah->words.answer, &words, text, err);
+            status = dpe_phrases_fill(&niah->words, NIAH_ANSWER, values, text, err);
         }
     }
     return status;
@@ -235,9 +237,11 @@ static dpe_status append_body(const struct dpe_niah *niah, const struct dpe_niah
         at = place;
         if (status == DPE_OK) {
             int needle = draw->needle[i];
-            const struct dpe_template_words words = {draw->keys[needle / niah->params.values],
-                                                     draw->values[needle], NULL};
-            status = dpe_template_fill(niah->words.needle, &words, &body, err);
+            const struct dpe_phrase_value values[] = {
+                {"key", draw->keys[needle / niah->params.values]},
+                {"value", draw->values[needle]},
+                {NULL, NULL}};
+            status = dpe_phrases_fill(&niah->words, NIAH_NEEDLE, values, &body, err);
         }
     }
     if (status == DPE_OK) {
@@ -255,23 +259,25 @@ dpe_status dpe_niah_assemble(const struct dpe_niah *niah, const struct dpe_niah_
                              const char *haystack, size_t n, struct dpe_text *text,
                              struct dpe_error *err)
 {
-    const struct dpe_template_words words = {draw->keys[draw->first], NULL, draw->asked};
+    const struct dpe_phrases *words = &niah->words;
+    const struct dpe_phrase_value values[] = {
+        {"key", draw->keys[draw->first]}, {"keys", draw->asked}, {NULL, NULL}};
     text->n = 0;
     dpe_status status = dpe_text_append(text, niah->chat_before, strlen(niah->chat_before), err);
     if (status == DPE_OK) {
-        status = dpe_template_fill(niah->words.intro, &words, text, err);
+        status = dpe_phrases_fill(words, NIAH_INTRO, values, text, err);
     }
     if (status == DPE_OK) {
         status = append_body(niah, draw, haystack, n, text, err);
     }
     if (status == DPE_OK) {
-        status = dpe_template_fill(niah->words.question, &words, text, err);
+        status = dpe_phrases_fill(words, NIAH_QUESTION, values, text, err);
     }
     if (status == DPE_OK) {
         status = dpe_text_append(text, niah->chat_after, strlen(niah->chat_after), err);
     }
     if (status == DPE_OK) {
-        status = dpe_template_fill(niah->words.answer_prefix, &words, text, err);
+        status = dpe_phrases_fill(words, NIAH_ANSWER_PREFIX, values, text, err);
     }
     return status;
 }

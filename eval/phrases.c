@@ -1,4 +1,4 @@
-/* Template files of benchmarks: read, checked, filled. */
+/* Template files: read, checked, filled. */
 #include "phrases.h"
 
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 #include "json_strict.h"
 
 static const uint64_t max_file_bytes = (uint64_t)1 << 20;
+enum { MAX_WORDS = 10000, LONGEST_WORD = 64 };
 
 /* Whether a name of n bytes is one of the space-separated names. */
 static bool listed(const char *names, const char *name, size_t n)
@@ -21,10 +22,10 @@ static bool listed(const char *names, const char *name, size_t n)
     return false;
 }
 
-/* Length of the name in "{name}" at s, 0 when that is no placeholder. */
+/* Length of the name in "{name}" at s, 0 when that does not look like a placeholder at all. */
 static size_t placeholder(const char *s)
 {
-    size_t n = strspn(s + 1, "abcdefghijklmnopqrstuvwxyz_");
+    size_t n = strspn(s + 1, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_");
     return *s == '{' && n > 0 && s[n + 1] == '}' ? n : 0;
 }
 
@@ -59,12 +60,19 @@ static dpe_status check_field(const char *file, const struct dpe_phrase_field *f
     return DPE_OK;
 }
 
-static dpe_status read_field(const char *file, json_t *root, const struct dpe_phrase_field *field,
-                             char **text, struct dpe_error *err)
+/* The string without NULs that `value` is, NULL when it is something else. */
+static const char *plain_string(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return text != NULL && strlen(text) == json_string_length(value) ? text : NULL;
+}
+
+static dpe_status read_string(const char *file, json_t *root, const struct dpe_phrase_field *field,
+                              char **text, struct dpe_error *err)
 {
     json_t *value = json_object_get(root, field->name);
-    const char *string = value == NULL && field->optional ? "" : json_string_value(value);
-    if (string == NULL || (value != NULL && strlen(string) != json_string_length(value))) {
+    const char *string = value == NULL ? field->fallback : plain_string(value);
+    if (string == NULL) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": expected a string, found %s", file,
                         field->name, value == NULL ? "nothing" : "something else");
     }
@@ -76,6 +84,37 @@ static dpe_status read_field(const char *file, json_t *root, const struct dpe_ph
         }
     }
     return status;
+}
+
+static dpe_status read_list(const char *file, json_t *root, const char *name,
+                            struct dpe_phrase_list *list, struct dpe_error *err)
+{
+    json_t *value = json_object_get(root, name);
+    size_t size = json_array_size(value);
+    if (size == 0 || size > MAX_WORDS) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": expected a list of 1 to %d words", file,
+                        name, MAX_WORDS);
+    }
+    list->words = dpe_alloc_zero(size, sizeof *list->words);
+    for (size_t i = 0; list->words != NULL && i < size; i++) {
+        const char *word = plain_string(json_array_get(value, i));
+        if (word == NULL || word[0] == '\0' || strlen(word) > LONGEST_WORD) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": entry %zu: expected a word", file, name,
+                            i + 1);
+        }
+        for (size_t j = 0; j < i; j++) {
+            if (strcmp(list->words[j], word) == 0) {
+                return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": \"%s\" is there twice", file, name,
+                                word);
+            }
+        }
+        list->words[i] = strdup(word);
+        if (list->words[i] == NULL) {
+            break;
+        }
+        list->n = i + 1;
+    }
+    return list->n == size ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for words", file);
 }
 
 static dpe_status refuse_unknown(const char *file, json_t *root, const struct dpe_phrases *phrases,
@@ -112,7 +151,9 @@ static dpe_status parse(const char *file, const char *bytes, size_t n, struct dp
         status = refuse_unknown(file, root, phrases, err);
     }
     for (size_t i = 0; i < phrases->n && status == DPE_OK; i++) {
-        status = read_field(file, root, phrases->fields + i, phrases->text + i, err);
+        const struct dpe_phrase_field *field = &phrases->fields[i];
+        status = field->list ? read_list(file, root, field->name, &phrases->lists[i], err)
+                             : read_string(file, root, field, &phrases->text[i], err);
     }
     json_decref(root);
     return status;
@@ -125,10 +166,13 @@ dpe_status dpe_phrases_open(const char *file, const struct dpe_builtin *builtin,
     bool own = file == NULL || file[0] == '\0';
     char *bytes = NULL;
     size_t size = builtin->n;
-    *phrases = (struct dpe_phrases){
-        .fields = fields, .n = n, .text = dpe_alloc_zero(n, sizeof *phrases->text)};
-    dpe_status status =
-        phrases->text != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "no memory for a template");
+    *phrases = (struct dpe_phrases){.fields = fields,
+                                    .n = n,
+                                    .text = dpe_alloc_zero(n, sizeof *phrases->text),
+                                    .lists = dpe_alloc_zero(n, sizeof *phrases->lists)};
+    dpe_status status = phrases->text != NULL && phrases->lists != NULL
+                            ? DPE_OK
+                            : dpe_fail(err, DPE_NO_MEMORY, "no memory for a template");
     if (status == DPE_OK && !own) {
         status = dpe_read_file(file, max_file_bytes, &bytes, &size, err);
     }
@@ -148,7 +192,14 @@ void dpe_phrases_free(struct dpe_phrases *phrases)
     for (size_t i = 0; phrases->text != NULL && i < phrases->n; i++) {
         free(phrases->text[i]);
     }
+    for (size_t i = 0; phrases->lists != NULL && i < phrases->n; i++) {
+        for (size_t w = 0; w < phrases->lists[i].n; w++) {
+            free(phrases->lists[i].words[w]);
+        }
+        free(phrases->lists[i].words);
+    }
     free(phrases->text);
+    free(phrases->lists);
     *phrases = (struct dpe_phrases){0};
 }
 

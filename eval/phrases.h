@@ -1,26 +1,33 @@
 /**
  * @file phrases.h
- * The words of a benchmark's prompts, as data: a JSON object of strings with {placeholders}, and
- * chat templates. Used inside eval/ only.
+ * The words of a task's prompts, as data: a JSON object of strings with {placeholders} and of lists
+ * of words, and chat templates. Used inside eval/ only.
  */
 #ifndef DPE_PHRASES_H
 #define DPE_PHRASES_H
 
 #include "engine.h"
 
-/** What a string of the file must and may hold. */
+/** What a member of the file must and may hold. */
 struct dpe_phrase_field {
     const char *name;
-    const char *needed;  /**< placeholder names separated by spaces */
-    const char *allowed; /**< further ones */
-    bool optional;       /**< "" when the file lacks it */
+    const char *needed;   /**< placeholder names separated by spaces */
+    const char *allowed;  /**< further ones */
+    const char *fallback; /**< when the file lacks it; NULL: it must not */
+    bool list;            /**< words, each once, instead of a string */
+};
+
+struct dpe_phrase_list {
+    char **words;
+    size_t n;
 };
 
 struct dpe_phrases {
     const struct dpe_phrase_field *fields; /**< borrowed */
     size_t n;
-    char **text;   /**< [n] in the order of the fields */
-    char hash[65]; /**< SHA-256 of the file's bytes */
+    char **text;                   /**< [n] in the order of the fields; NULL where it is a list */
+    struct dpe_phrase_list *lists; /**< [n] likewise; empty where it is a string */
+    char hash[65];                 /**< SHA-256 of the file's bytes */
 };
 
 /** Compiled-in template files. */
@@ -53,6 +60,6 @@ dpe_status dpe_chat_read(const char *file, char **before, char **after, struct d
 /** Whether the vocabulary can write digits: they are what benchmarks ask for. DPE_BAD_DATA. */
 dpe_status dpe_phrases_check_digits(const struct dpe_tokenizer *tokenizer, struct dpe_error *err);
 
-extern const struct dpe_builtin dpe_builtin_ruler, dpe_builtin_infinitebench;
+extern const struct dpe_builtin dpe_builtin_niah, dpe_builtin_ruler, dpe_builtin_infinitebench;
 
 #endif

@@ -14,7 +14,7 @@
 
 #include "eval.h"
 #include "haystack.h"
-#include "template.h"
+#include "niah_parts.h"
 #include "text_folder.h"
 
 static struct dpe_niah_params params_of(const char *spec)
@@ -192,6 +192,8 @@ static void hostile_templates(void **state)
          {"\"needle\"", "{key} is missing"}},
         {"{\"needle\": \"{key} {value} {depth}\", \"question\": \"{keys}\", " REST "}",
          {"\"needle\"", "{depth} has no meaning"}},
+        {"{\"needle\": \"{key} {value} {Key}\", \"question\": \"{keys}\", " REST "}",
+         {"\"needle\"", "{Key} has no meaning"}},
         {"{\"needle\": \"{key} {value}\", \"question\": \"{keys} {value}\", " REST "}",
          {"\"question\"", "{value} has no meaning"}},
         {"{\"needle\": \"{key} {value}\", \"question\": \"{keys}\", " WORDS "}",
@@ -215,9 +217,9 @@ static void hostile_templates(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *path = file_with("t.json", cases[i].json);
-        struct dpe_template template = {0};
+        struct dpe_phrases phrases = {0};
         struct dpe_error err = {0};
-        assert_int_equal(dpe_template_open(path, &template, &err), DPE_BAD_DATA);
+        assert_int_equal(dpe_niah_words_open(path, &phrases, &err), DPE_BAD_DATA);
         const char *const words[] = {path, cases[i].words[0], cases[i].words[1]};
         for (size_t w = 0; w < 3; w++) {
             if (strstr(err.text, words[w]) == NULL) {
@@ -225,8 +227,8 @@ static void hostile_templates(void **state)
             }
         }
     }
-    struct dpe_template template = {0};
-    assert_int_equal(dpe_template_open("/nowhere.json", &template, NULL), DPE_NO_INPUT);
+    struct dpe_phrases phrases = {0};
+    assert_int_equal(dpe_niah_words_open("/nowhere.json", &phrases, NULL), DPE_NO_INPUT);
 }
 
 static void damaged_templates_never_crash(void **state)
@@ -245,12 +247,12 @@ static void damaged_templates_never_crash(void **state)
         char *bytes = strdup(good);
         assert_non_null(bytes);
         bytes[dpe_rng_below(&rng, (uint32_t)n)] = pool[dpe_rng_below(&rng, sizeof pool - 1)];
-        struct dpe_template template = {0};
+        struct dpe_phrases phrases = {0};
         struct dpe_error err = {0};
-        dpe_status status = dpe_template_open(file_with("d.json", bytes), &template, &err);
+        dpe_status status = dpe_niah_words_open(file_with("d.json", bytes), &phrases, &err);
         assert_true(status == DPE_OK || (status == DPE_BAD_DATA && err.text[0] != '\0'));
         opened_ones += status == DPE_OK;
-        dpe_template_free(&template);
+        dpe_phrases_free(&phrases);
         free(bytes);
     }
     assert_in_range(opened_ones, 20, 380);

@@ -159,8 +159,8 @@ static void ruler_lines_are_prompts(void **state)
 }
 
 static const struct dpe_phrase_field one_field[] = {
-    {"prompt", "context", "input option_a option_b option_c option_d", false},
-    {"answer", "", "", true},
+    {"prompt", "context", "input option_a option_b option_c option_d", NULL, false},
+    {"answer", "", "", "", false},
 };
 
 static void long_prompts_keep_both_ends(void **state)
