@@ -173,80 +173,102 @@ static dpe_status gather(struct dpe_session *s, dpe_mem x, int64_t rows, struct 
     return s->ops->all_reduce(s->backend, x, rows * s->config->hidden, err);
 }
 
+/* Of the peers the first alone adds its share to x: the sum of all has x once. */
+static bool adds(const struct dpe_session *s)
+{
+    return s->options.peers->index == 0;
+}
+
+/* x += O · attention(Q x', K x', V x'),  x' = rmsnorm(x), for the rows from `first` on; keys and
+ * values are stored for all. */
+static dpe_status add_attention(struct dpe_session *s, const struct dpe_batch *batch, int64_t layer,
+                                int64_t first, struct dpe_error *err)
+{
+    int64_t rows = batch->rows;
+    const struct dpe_ops *ops = s->ops;
+    const struct dpe_config *c = s->config;
+    struct dpe_backend *b = s->backend;
+    int64_t width = c->n_heads * c->head_dim;
+    int64_t first_q = s->tap != NULL || s->sums.q != NULL ? 0 : first;
+    ops->rmsnorm(b, &s->weights->layers[layer].attention_norm, s->x, rows, s->normed);
+    ops->linear(b, layer, DPE_WEIGHT_K, s->normed, rows, s->k, false);
+    ops->linear(b, layer, DPE_WEIGHT_V, s->normed, rows, s->v, false);
+    if (first_q < rows) {
+        ops->linear(b, layer, DPE_WEIGHT_Q, row_of(s, s->normed, first_q, c->hidden),
+                    rows - first_q, row_of(s, s->q, first_q, width), false);
+    }
+    if (s->sums.q != NULL) {
+        add_norms(s, layer, rows);
+    }
+    dpe_status status = s->tap != NULL ? give_tap(s, layer, batch, err) : DPE_OK;
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_store store = {.k = s->k,
+                                    .v = s->v,
+                                    .cache_k = s->cache_k[layer],
+                                    .cache_v = s->cache_v[layer],
+                                    .capacity = s->options.capacity};
+    ops->store_kv(b, batch, &store);
+    if (first == rows) {
+        return DPE_OK;
+    }
+    attend(s, layer, batch, first);
+    dpe_mem x = row_of_x(s, first);
+    ops->linear(b, layer, DPE_WEIGHT_O, row_of(s, s->attended, first, width), rows - first, x,
+                adds(s));
+    return gather(s, x, rows - first, err);
+}
+
+/* x += Down · (silu(Gate x') ⊙ Up x'),  x' = rmsnorm(x). */
+static dpe_status add_mlp(struct dpe_session *s, const struct dpe_batch *batch, int64_t layer,
+                          int64_t first, struct dpe_error *err)
+{
+    int64_t rows = batch->rows - first;
+    const struct dpe_ops *ops = s->ops;
+    struct dpe_backend *b = s->backend;
+    dpe_mem x = row_of_x(s, first);
+    ops->rmsnorm(b, &s->weights->layers[layer].mlp_norm, x, rows, s->normed);
+    ops->linear(b, layer, DPE_WEIGHT_GATE, s->normed, rows, s->gate, false);
+    ops->linear(b, layer, DPE_WEIGHT_UP, s->normed, rows, s->up, false);
+    ops->swiglu(b, s->gate, s->up, rows);
+    ops->linear(b, layer, DPE_WEIGHT_DOWN, s->gate, rows, x, adds(s));
+    return gather(s, x, rows, err);
+}
+
 dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, struct dpe_error *err)
 {
     int64_t rows = batch->rows;
     int64_t wanted = batch->wanted;
     const struct dpe_ops *ops = s->ops;
-    const struct dpe_config *c = s->config;
-    struct dpe_backend *b = s->backend;
-    int64_t width = c->n_heads * c->head_dim;
-    /* Of the peers the first alone adds its share to x: the sum of all has x once. */
-    bool adds = s->options.peers->index == 0;
-
-    ops->begin_batch(b, batch);
-    ops->embed(b, batch, s->x);
-    for (int64_t layer = 0; layer < c->n_layers; layer++) {
-        const struct dpe_layer_weights *w = &s->weights->layers[layer];
+    int64_t n_layers = s->config->n_layers;
+    ops->begin_batch(s->backend, batch);
+    ops->embed(s->backend, batch, s->x);
+    for (int64_t layer = 0; layer < n_layers; layer++) {
         /* Behind the last layer's keys and values only the wanted rows matter. */
-        int64_t first = layer == c->n_layers - 1 ? rows - wanted : 0;
-        int64_t first_q = s->tap != NULL || s->sums.q != NULL ? 0 : first;
+        int64_t first = layer == n_layers - 1 ? rows - wanted : 0;
         dpe_status status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
         if (status == DPE_OK) {
-            status = ops->begin_layer(b, layer, rows, err);
+            status = ops->begin_layer(s->backend, layer, rows, err);
         }
         if (status != DPE_OK) {
             return dpe_session_agree(s, status, err);
         }
-
-        /* x += O · attention(Q x', K x', V x'),  x' = rmsnorm(x) */
-        ops->rmsnorm(b, &w->attention_norm, s->x, rows, s->normed);
-        ops->linear(b, layer, DPE_WEIGHT_K, s->normed, rows, s->k, false);
-        ops->linear(b, layer, DPE_WEIGHT_V, s->normed, rows, s->v, false);
-        if (first_q < rows) {
-            ops->linear(b, layer, DPE_WEIGHT_Q, row_of(s, s->normed, first_q, c->hidden),
-                        rows - first_q, row_of(s, s->q, first_q, width), false);
+        status = add_attention(s, batch, layer, first, err);
+        if (status == DPE_OK && first < rows) {
+            status = add_mlp(s, batch, layer, first, err);
         }
-        if (s->sums.q != NULL) {
-            add_norms(s, layer, rows);
-        }
-        if (s->tap != NULL && (status = give_tap(s, layer, batch, err)) != DPE_OK) {
+        if (status != DPE_OK) {
             return status;
         }
-        const struct dpe_store store = {.k = s->k,
-                                        .v = s->v,
-                                        .cache_k = s->cache_k[layer],
-                                        .cache_v = s->cache_v[layer],
-                                        .capacity = s->options.capacity};
-        ops->store_kv(b, batch, &store);
-        if (first == rows) {
-            break;
-        }
-        attend(s, layer, batch, first);
-        dpe_mem x = row_of_x(s, first);
-        ops->linear(b, layer, DPE_WEIGHT_O, row_of(s, s->attended, first, width), rows - first, x,
-                    adds);
-        if ((status = gather(s, x, rows - first, err)) != DPE_OK) {
-            return status;
-        }
-
-        /* x += Down · (silu(Gate x') ⊙ Up x'),  x' = rmsnorm(x) */
-        ops->rmsnorm(b, &w->mlp_norm, x, rows - first, s->normed);
-        ops->linear(b, layer, DPE_WEIGHT_GATE, s->normed, rows - first, s->gate, false);
-        ops->linear(b, layer, DPE_WEIGHT_UP, s->normed, rows - first, s->up, false);
-        ops->swiglu(b, s->gate, s->up, rows - first);
-        ops->linear(b, layer, DPE_WEIGHT_DOWN, s->gate, rows - first, x, adds);
-        if ((status = gather(s, x, rows - first, err)) != DPE_OK) {
-            return status;
-        }
-
-        status = check_finite(s, layer, batch, first, err);
+        status = first < rows ? check_finite(s, layer, batch, first, err) : DPE_OK;
         if (status != DPE_OK) {
             return dpe_session_agree(s, status, err);
         }
     }
     if (wanted > 0) {
-        ops->rmsnorm(b, &s->weights->final_norm, row_of_x(s, rows - wanted), wanted, s->normed);
+        ops->rmsnorm(s->backend, &s->weights->final_norm, row_of_x(s, rows - wanted), wanted,
+                     s->normed);
     }
     return dpe_session_agree(s, finish(s, batch, err), err);
 }
