@@ -70,6 +70,7 @@ static struct {
     double last_time; /* of the last progress print */
     double last_share;
     bool printed;
+    bool ended; /* dpe_tool_end has told how */
 } talk;
 
 static error_t parse_talk(int key, const char *arg, struct argp_state *state,
@@ -211,6 +212,28 @@ static bool reader_left(void)
     return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
 }
 
+/* What standard output still holds is written. False when something of it was lost, which is then
+ * told: not when its reader has gone. */
+static bool finish_output(void)
+{
+    errno = 0;
+    bool failed = fflush(stdout) != 0 || ferror(stdout) != 0;
+    if (!failed || errno == EPIPE || reader_left()) {
+        return true;
+    }
+    dpe_log_error("writing to standard output failed%s%s", errno != 0 ? ": " : "",
+                  errno != 0 ? strerror(errno) : "");
+    return false;
+}
+
+/* argp ends the process itself behind --help, --usage and --version. */
+static void end_of_argp(void)
+{
+    if (!talk.ended && !finish_output()) {
+        _exit(DPE_IO);
+    }
+}
+
 void dpe_tool_start(const char *name)
 {
     open_standard_streams();
@@ -223,6 +246,8 @@ void dpe_tool_start(const char *name)
     setlocale(LC_CTYPE, "");
     setlocale(LC_NUMERIC, "C");
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    atexit(end_of_argp);
 }
 
 void dpe_tool_configure(const struct dpe_tool_options *options)
@@ -247,21 +272,17 @@ void dpe_tool_set_rank(int rank)
 int dpe_tool_end(dpe_status status, const struct dpe_error *err)
 {
     dpe_progress_clear();
+    talk.ended = true;
     if (talk.rank > 0) {
         /* mpirun kills a job at its first exit code, before rank 0 has said why perhaps. */
         return 0;
     }
-    errno = 0;
-    bool failed = fflush(stdout) != 0 || ferror(stdout) != 0;
-    if (failed && status == DPE_OK && errno != EPIPE && !reader_left()) {
-        dpe_log_error("writing to standard output failed%s%s", errno != 0 ? ": " : "",
-                      errno != 0 ? strerror(errno) : "");
-        return DPE_IO;
-    }
     if (status != DPE_OK) {
+        fflush(stdout);
         dpe_log_error("%s", err != NULL && err->text[0] != '\0' ? err->text : "failed");
+        return dpe_exit_code(status);
     }
-    return dpe_exit_code(status);
+    return finish_output() ? dpe_exit_code(DPE_OK) : DPE_IO;
 }
 
 /* A non-negative decimal number and the position behind it. */

@@ -33,7 +33,8 @@ extern const struct argp dpe_tool_argp, dpe_tool_output_argp;
 /** First call of main, with argv[0]: OpenMP threads that wait sleep (unless OMP_WAIT_POLICY or
  * GOMP_SPINCOUNT says otherwise; the process starts itself anew for it), exit status 64 for usage
  * errors, numbers in the C locale,
- * `--version`, a broken pipe becomes a write error instead of a signal. */
+ * `--version`, a broken pipe and a file that reached `ulimit -f` become write errors instead of
+ * signals, what --help and --version could not print ends the process with 74. */
 void dpe_tool_start(const char *name);
 /** After parsing: how to talk. */
 void dpe_tool_configure(const struct dpe_tool_options *options);

@@ -113,6 +113,24 @@ def test_full_stdout(work):
         with open("/dev/full", "wb") as full:
             ran = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, check=False)
         assert ran.returncode == 74 and b"standard output" in ran.stderr, (arguments, ran)
+    tools = [[os.path.join(sys.argv[1], "dpe-" + name)] for name in
+             ("bench", "calibrate", "detect", "eval", "export", "norms", "report", "run")]
+    for tool in tools + [tools[3] + ["niah"]]:
+        for option in ("--help", "--usage", "--version"):
+            with open("/dev/full", "wb") as full:
+                ran = subprocess.run(tool + [option], stdout=full, stderr=subprocess.PIPE,
+                                     check=False)
+            assert ran.returncode == 74 and b"standard output" in ran.stderr, (tool, option, ran)
+
+
+def test_file_size_limit(work):
+    """A journal that may not grow (ulimit -f) is a disk that is full; with room the sweep goes on."""
+    words = command(work, "limit", "--samples", "100")
+    ran = subprocess.run(["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", *words],
+                         capture_output=True, check=False)
+    assert ran.returncode == 74 and b"File too large" in ran.stderr, ran
+    ran = subprocess.run(words, capture_output=True, check=False)
+    assert ran.returncode == 0 and b"are there already" in ran.stderr, ran
 
 
 def test_closed_streams(work):
