@@ -364,7 +364,7 @@ struct dpe_detect_report {
     int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
     char keys[DPE_DETECT_N_VALIDATED][33]; /**< row keys of the validated plans, "" = not known */
     uint64_t seed, validation_seed;
-    struct dpe_session_work work; /**< of this process, for /run */
+    struct dpe_session_work work; /**< of this session's processes, for /run */
     /* what the run was about, for /model, /tokenizer, /corpus and /detect */
     const struct dpe_model *model;
     const struct dpe_tokenizer *tokenizer;

@@ -111,9 +111,7 @@ static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error 
 {
     struct sweep *sweep = user;
     const struct dpe_run *run = sweep->inputs->job.run;
-    if (sweep->inputs->job.session != NULL) {
-        sweep->report->work = dpe_session_work(sweep->inputs->job.session);
-    }
+    sweep->report->work = dpe_job_work(&sweep->inputs->job);
     dpe_status status = dpe_detect_report_sweep(sweep->report, run, err);
     if (status == DPE_OK && sweep->report->keys[DPE_DETECT_JOINT][0] != '\0') {
         status = dpe_detect_report_validation(sweep->report, run, err);

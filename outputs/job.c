@@ -110,7 +110,9 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
         return status;
     }
     dpe_tool_set_rank(job->ranks->rank);
-    status = find_device(job, err);
+    job->works = dpe_alloc_zero((size_t)job->ranks->size, sizeof *job->works);
+    status =
+        job->works != NULL ? find_device(job, err) : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     status = status == DPE_OK ? find_peers(job, err) : status;
     status = status == DPE_OK ? open_inputs(job, config_only, err) : status;
     return dpe_ranks_meet(job->ranks, DPE_MEET_OPEN, status, err);
@@ -228,6 +230,20 @@ dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int
         dpe_log_chunk(job->session, &job->told_chunk);
     }
     return status;
+}
+
+struct dpe_session_work dpe_job_work(const struct dpe_job *job)
+{
+    struct dpe_session_work sum = {0};
+    if (job->session != NULL) {
+        sum = dpe_session_work(job->session);
+    }
+    for (int r = 0; r < job->ranks->size; r++) {
+        sum.fed += job->works[r].fed;
+        sum.decoded += job->works[r].decoded;
+        sum.steps += job->works[r].steps;
+    }
+    return sum;
 }
 
 /* ------------------------------------------------------------------------------------------ run */
@@ -456,6 +472,7 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
     dpe_tokenizer_close(job->tokenizer);
     dpe_model_close(job->model);
     free(job->pace);
+    free(job->works);
     if (job->ranks != NULL) {
         dpe_ranks_stop(job->ranks, status);
         free(job->ranks);

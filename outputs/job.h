@@ -72,9 +72,10 @@ struct dpe_job {
     struct dpe_job_pace *pace; /**< per task: what its rows took */
     int n_paces;
     double last_snapshot, snapshot_cost;
-    size_t n_shared;         /**< rows that rank 0 has told the other ranks */
-    struct dpe_ranks *ranks; /**< the processes of this job */
-    struct dpe_peers peers;  /**< who holds the model with this process; size 1: nobody */
+    size_t n_shared;                /**< rows that rank 0 has told the other ranks */
+    struct dpe_ranks *ranks;        /**< the processes of this job */
+    struct dpe_session_work *works; /**< [ranks] of other ranks' sessions, as they last said */
+    struct dpe_peers peers;         /**< who holds the model with this process; size 1: nobody */
 };
 
 /** Open model, tokenizer and corpus (if one is given), all borrowed by others until dpe_job_close,
@@ -114,6 +115,9 @@ const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint6
 /** Make the session, or set its plan; taps ask for signals. Its cache is empty afterwards. */
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err);
+/** What the sessions of all ranks have computed; complete behind a list of rows, on rank 0. Those
+ * that hold a model together count once. */
+struct dpe_session_work dpe_job_work(const struct dpe_job *job);
 /** A table of the rows so far. */
 dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fill, void *user,
                             struct dpe_error *err);

@@ -45,6 +45,9 @@ static void tell(struct server *server, const struct dpe_message *message, const
     struct dpe_ranks *ranks = server->loop->job->ranks;
     struct dpe_message asked = *message;
     asked.asked = (int)dpe_signals_asked();
+    if (ranks->rank == ranks->leader && server->loop->job->session != NULL) {
+        asked.work = dpe_session_work(server->loop->job->session);
+    }
     server->told = dpe_clock();
     if (dpe_ranks_send(ranks, 0, &asked, text, n, NULL) != DPE_OK) {
         dpe_ranks_abort(ranks, DPE_NO_MEMORY);
@@ -367,6 +370,7 @@ static bool hear_others(struct desk *desk, struct dpe_text *text)
     struct dpe_row row;
     dpe_status status = DPE_OK;
     desk->seats[from].heard = dpe_clock();
+    desk->loop->job->works[from] = message.work;
     dpe_signals_ask((enum dpe_stop_request)message.asked);
     switch (message.kind) {
     case DPE_MESSAGE_ROW:
@@ -402,12 +406,11 @@ static bool hear_own(struct desk *desk)
     }
     struct dpe_error err = maker->err;
     dpe_status status = maker->status;
-    if (status != DPE_OK) {
-        take_failure(desk, 0, status, err.text);
-    }
     for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
         status = take_row(desk, 0, group->at[i], &group->rows[i], &err);
-        stop(desk, status, &err);
+    }
+    if (status != DPE_OK) { /* those behind it will not be reported either */
+        take_failure(desk, 0, status, err.text);
     }
     for (int64_t i = 0; i < group->n; i++) {
         dpe_row_free(&group->rows[i]);
@@ -492,6 +495,7 @@ static void serve_desk(struct desk *desk)
         if (drop && desk->dropped == 0.0) {
             desk->dropped = dpe_clock();
             dpe_ranks_drop(desk->ranks);
+            dpe_signals_ask(DPE_STOP_NOW); /* this rank's own rows */
         }
         for (int r = 0; r < desk->ranks->size && desk->status == DPE_OK; r++) {
             if (desk->seats[r].free) {

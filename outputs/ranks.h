@@ -85,9 +85,11 @@ struct dpe_message {
         DPE_MESSAGE_ITEM,   /**< to others: make the rows of these items (text: int64_t each) */
         DPE_MESSAGE_DONE,   /**< to others: no more items */
     } kind;
-    int status;   /**< dpe_status */
-    int asked;    /**< to rank 0: enum dpe_stop_request that reached this rank */
-    int64_t item; /**< index */
+    int status;                   /**< dpe_status */
+    int asked;                    /**< to rank 0: enum dpe_stop_request that reached this rank */
+    int64_t item;                 /**< index */
+    struct dpe_session_work work; /**< to rank 0: of this rank's session so far; none of those that
+                                       follow a leader, who do the same work */
 };
 /** DPE_NO_MEMORY. */
 dpe_status dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_message *message,

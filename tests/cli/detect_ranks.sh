@@ -18,12 +18,16 @@ pause() {
 detect 1 -o "$work/calm.h5" || fail "one rank: $(cat "$work/err")"
 "$bin/dpe-detect" $sweep -o "$work/alone.h5" >"$work/out" 2>"$work/err" || fail "alone: $(cat "$work/err")"
 same "$work/calm.h5" "$work/alone.h5"
+# How much of a prompt is read depends on what a rank did before, what is decoded does not.
+work_done=$(sed -n 's/.*tokens were read, //p' "$work/err")
 for n in 2 3; do
     cp "$work/out" "$work/expected"
     detect $n -o "$work/n$n.h5" || fail "$n ranks: $(cat "$work/err")"
     same "$work/calm.h5" "$work/n$n.h5"
     sed "s,n$n.h5,alone.h5," "$work/out" | diff "$work/expected" - || fail "$n ranks print another result"
     sed "s,n$n.h5,alone.h5," "$work/out" >"$work/expected2" && mv "$work/expected2" "$work/out"
+    grep -qF "tokens were read, $work_done" "$work/err" ||
+        fail "$n ranks: expected '$work_done', found $(grep "were read" "$work/err")"
     [ -e "$work/n$n.h5.journal" ] && fail "$n ranks left a journal: $(ls "$work/n$n.h5.journal")"
 done
 
@@ -64,6 +68,22 @@ which="1 0"
 [ -n "$short" ] && which=1
 for r in $which; do
     hangs $r 3 6
+done
+
+# A rank whose journal cannot grow ends the job at once with 74, also when that is rank 0 in the middle of
+# a group; with room the same command goes on.
+for r in 0 1; do
+    out="$work/full$r.h5"
+    begin=$(date +%s)
+    FULL=$r mpi 2 sh -c '[ $OMPI_COMM_WORLD_RANK = $FULL ] && ulimit -f 10; exec "$@"' sh \
+        "$bin/dpe-detect" $sweep -o "$out" >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code = 74 ] || fail "full journal of rank $r: expected exit 74, got $code: $(cat "$work/err")"
+    [ $(($(date +%s) - begin)) -lt 8 ] || fail "full journal of rank $r: the others were not told"
+    grep -q "File too large" "$work/err" || fail "full journal of rank $r: $(cat "$work/err")"
+    grep -q "does not stop\|MPI_ABORT" "$work/err" && fail "full journal of rank $r: $(cat "$work/err")"
+    detect 2 -o "$out" || fail "resume after a full journal: $(cat "$work/err")"
+    same "$work/calm.h5" "$out"
 done
 
 # Ranks that see other files do not begin.
