@@ -1,4 +1,5 @@
-/* The emulator's matrix instructions and asynchronous copies. */
+/* When the emulator's asynchronous copies land, and what it counts and refuses of ldmatrix; what
+ * matrix instructions compute: test_instructions.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,50 +11,6 @@
 
 #include "emulate/emulate_control.h"
 #include "emulate/emulate_mma_kernels.h"
-
-/* Small whole numbers: exact in both formats. */
-static uint16_t bits_of(bool half, int x)
-{
-    float value = (float)x;
-    uint32_t bits = 0;
-    memcpy(&bits, &value, sizeof bits);
-    if (!half || x == 0) {
-        return (uint16_t)(bits >> 16);
-    }
-    return (uint16_t)((bits >> 16 & 0x8000U) | (((bits >> 23 & 0xffU) - 112U) << 10) |
-                      (bits >> 13 & 0x3ffU));
-}
-
-static void multiplies(void **state)
-{
-    (void)state;
-    for (int kind = 0; kind < 4; kind++) {
-        bool half = kind % 2 == 1;
-        uint16_t a[256];
-        uint16_t b[128];
-        uint16_t b_turned[128];
-        float c[128];
-        for (int i = 0; i < 256; i++) {
-            a[i] = bits_of(half, i * 7 % 23 - 11);
-        }
-        for (int i = 0; i < 128; i++) {
-            b[i] = bits_of(half, i * 5 % 19 - 9);
-            b_turned[i % 8 * 16 + i / 8] = b[i];
-        }
-        emulate_set_seed((uint64_t)kind);
-        assert_int_equal(emulate_product(half, a, b, b_turned, kind / 2 == 1, c), 0);
-        for (int i = 0; i < 128; i++) {
-            int sum = 0;
-            for (int k = 0; k < 16; k++) {
-                int row = (i / 8 * 16 + k) * 7 % 23 - 11;
-                int column = (k * 8 + i % 8) * 5 % 19 - 9;
-                sum += row * column;
-            }
-            assert_true(c[i] == (float)sum);
-        }
-    }
-    emulate_set_seed(0);
-}
 
 static void copies_land_when_waited_for(void **state)
 {
@@ -100,7 +57,6 @@ static void counts_bank_conflicts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(multiplies),
         cmocka_unit_test(copies_land_when_waited_for),
         cmocka_unit_test(counts_bank_conflicts),
     };

@@ -1,4 +1,4 @@
-/* Kernels that try Hopper's instructions one by one, rightly and wrongly. */
+/* Kernels that try Hopper's instructions one by one. */
 #include "ptx_sm90.cuh"
 
 #include "emulate_sm90_kernels.h"
@@ -67,14 +67,15 @@ __global__ void product_kernel(const uint16_t *from, uint64_t a, uint64_t b, con
     dpe_proxy_fence();
     __syncthreads();
     uint64_t base = dpe_shared_address(shared) >> 4;
-    dpe_wgmma_fence();
     if constexpr (REGISTERS) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             own_a[i] = words[threadIdx.x * 4 + i];
         }
+        dpe_wgmma_fence();
         dpe_wgmma_registers<T, N>(own, own_a, b + base, accumulate);
     } else {
+        dpe_wgmma_fence();
         dpe_wgmma_shared<T, N>(own, a + base, b + base, accumulate);
     }
     dpe_wgmma_commit();
@@ -126,107 +127,36 @@ __global__ void phases_kernel(const __grid_constant__ box_args args, int *seen)
     }
 }
 
-__global__ void early_kernel(float *early)
+/* Two warpgroups take registers that a third gives back, and then turns at adding to a list, as the
+ * attention kernel's do. */
+__global__ void __launch_bounds__(384, 1) turns_kernel(int *order)
 {
-    DPE_SHARED(uint16_t, shared);
-    float own[32] = {0};
-    for (int i = static_cast<int>(threadIdx.x); i < AREA / 2; i += 128) {
-        shared[i] = 0x3f80;
+    __shared__ int n;
+    int group = static_cast<int>(threadIdx.x) / 128;
+    if (threadIdx.x == 0) {
+        n = 0;
     }
-    dpe_proxy_fence();
     __syncthreads();
-    uint64_t at = dpe_shared_address(shared) >> 4 | static_cast<uint64_t>(64) << 32 |
-                  static_cast<uint64_t>(1) << 62;
-    dpe_wgmma_fence();
-    dpe_wgmma_shared<dpe_bf16, 64>(own, at, at, 0);
-    dpe_wgmma_commit();
-    early[threadIdx.x] = own[0];
-    dpe_wgmma_wait<0>();
-    dpe_wgmma_settled(own);
-    early[128 + threadIdx.x] = own[0];
-}
-
-__device__ __forceinline__ void wrong_barrier(enum emulate_sm90_wrong_kind kind, uint32_t barrier)
-{
-    if (threadIdx.x != 0) {
+    if (group == 2) {
+        dpe_registers_release<40>();
         return;
     }
-    if (kind != EMULATE_SM90_NO_INIT) {
-        dpe_mbarrier_init(barrier, 2);
-        dpe_mbarrier_init_fence();
+    dpe_registers_take<232>();
+    if (group == 1) {
+        dpe_barrier_arrive(1, 256);
     }
-    dpe_mbarrier_arrive(barrier);
-    dpe_mbarrier_expect(barrier, kind == EMULATE_SM90_NO_INIT ? 0 : 128);
-    if (kind == EMULATE_SM90_ARRIVALS) {
-        dpe_mbarrier_arrive(barrier);
-    }
-    dpe_mbarrier_wait(barrier, 0);
-}
-
-__device__ __forceinline__ void wrong_product(enum emulate_sm90_wrong_kind kind,
-                                              const CUtensorMap *map, uint32_t base)
-{
-    float own[32] = {0};
-    uint64_t at = base >> 4 | static_cast<uint64_t>(64) << 32 | static_cast<uint64_t>(1) << 62;
-    if (threadIdx.x == 0) {
-        dpe_mbarrier_init(base + BARRIER, 1);
-        dpe_mbarrier_init_fence();
-        if (kind == EMULATE_SM90_EARLY_PRODUCT) {
-            dpe_mbarrier_expect(base + BARRIER, 128);
-            dpe_tensor_load_4d(base, map, 0, 0, 0, 0, base + BARRIER);
+    for (int i = 0; i < EMULATE_SM90_TURNS; i++) {
+        dpe_barrier_sync(1 + group, 256);
+        if (threadIdx.x % 128 == 0) {
+            order[n] = group;
+            n++;
         }
+        dpe_barrier_arrive(2 - group, 256);
     }
-    __syncthreads();
-    dpe_wgmma_fence();
-    dpe_wgmma_shared<dpe_bf16, 64>(own, at, at, 0);
-    dpe_wgmma_commit();
-    if (kind == EMULATE_SM90_EARLY_COPY && threadIdx.x == 0) {
-        dpe_mbarrier_expect(base + BARRIER, 128);
-        dpe_tensor_load_4d(base + 1024, map, 0, 0, 0, 0, base + BARRIER);
-    }
-    if (kind == EMULATE_SM90_NO_FENCE) {
-        dpe_wgmma_wait<0>();
-        dpe_wgmma_settled(own);
-        dpe_wgmma_shared<dpe_bf16, 64>(own, at, at, 1);
-        dpe_wgmma_commit();
-    }
-    if (kind == EMULATE_SM90_UNALIGNED && threadIdx.x < 32) {
-        dpe_wgmma_wait<0, 1>();
-    } else if (kind != EMULATE_SM90_NO_WAIT) {
-        dpe_wgmma_wait<0>();
+    if (group == 0) {
+        dpe_barrier_sync(1, 256);
     }
 }
-
-template <int KIND> __global__ void wrong_kernel(const __grid_constant__ box_args args)
-{
-    DPE_SHARED(unsigned char, shared);
-    constexpr enum emulate_sm90_wrong_kind kind = static_cast<enum emulate_sm90_wrong_kind>(KIND);
-    uint32_t base = dpe_shared_address(shared);
-    if constexpr (kind == EMULATE_SM90_MISALIGNED) {
-        if (threadIdx.x == 0) {
-            dpe_mbarrier_init(base + BARRIER, 1);
-            dpe_tensor_load_4d(base + 128, &args.map, 0, 0, 0, 0, base + BARRIER);
-        }
-    } else if constexpr (kind == EMULATE_SM90_REGISTERS) {
-        dpe_registers_take<24>();
-    } else if constexpr (kind == EMULATE_SM90_MANY_REGISTERS) {
-        /* Three groups launched with 168 registers a thread. */
-        dpe_registers_take<256>();
-    } else if constexpr (kind <= EMULATE_SM90_BYTES) {
-        wrong_barrier(kind, base + BARRIER);
-    } else {
-        wrong_product(kind, &args.map, base);
-    }
-}
-
-template <int KIND> int wrong(const box_args &args)
-{
-    bool registers = KIND == EMULATE_SM90_MANY_REGISTERS;
-    return dpe_launch(wrong_kernel<KIND>, dim3(1), dim3(registers ? 384 : 128), AREA + 8, NULL,
-                      args);
-}
-
-uint16_t row_of_ones[64];
 
 } // namespace
 
@@ -259,55 +189,16 @@ int emulate_product_run(const struct emulate_product *p, const uint16_t *shared,
     }
 }
 
-static int one_row(box_args *args)
+int emulate_sm90_phases(const uint16_t *row, int *seen)
 {
     const struct emulate_box box = {{64, 1, 1, 1}, {64, 1, 1, 1}, {0, 0, 0, 0}};
-    *args = box_args();
-    return map_box(&args->map, row_of_ones, &box);
-}
-
-int emulate_sm90_phases(int *seen)
-{
-    box_args args;
-    int failed = one_row(&args);
+    box_args args = {};
+    int failed = map_box(&args.map, row, &box);
     return failed != 0 ? failed
                        : dpe_launch(phases_kernel, dim3(1), dim3(32), AREA + 8, NULL, args, seen);
 }
 
-int emulate_sm90_early(float *early)
+int emulate_sm90_turns(int *order)
 {
-    return dpe_launch(early_kernel, dim3(1), dim3(128), AREA, NULL, early);
-}
-
-int emulate_sm90_wrong(enum emulate_sm90_wrong_kind kind)
-{
-    box_args args;
-    if (one_row(&args) != 0) {
-        return -1;
-    }
-    switch (kind) {
-    case EMULATE_SM90_NO_INIT:
-        return wrong<EMULATE_SM90_NO_INIT>(args);
-    case EMULATE_SM90_ARRIVALS:
-        return wrong<EMULATE_SM90_ARRIVALS>(args);
-    case EMULATE_SM90_BYTES:
-        return wrong<EMULATE_SM90_BYTES>(args);
-    case EMULATE_SM90_NO_FENCE:
-        return wrong<EMULATE_SM90_NO_FENCE>(args);
-    case EMULATE_SM90_EARLY_PRODUCT:
-        return wrong<EMULATE_SM90_EARLY_PRODUCT>(args);
-    case EMULATE_SM90_EARLY_COPY:
-        return wrong<EMULATE_SM90_EARLY_COPY>(args);
-    case EMULATE_SM90_MISALIGNED:
-        return wrong<EMULATE_SM90_MISALIGNED>(args);
-    case EMULATE_SM90_REGISTERS:
-        return wrong<EMULATE_SM90_REGISTERS>(args);
-    case EMULATE_SM90_MANY_REGISTERS:
-        return wrong<EMULATE_SM90_MANY_REGISTERS>(args);
-    case EMULATE_SM90_UNALIGNED:
-        return wrong<EMULATE_SM90_UNALIGNED>(args);
-    case EMULATE_SM90_NO_WAIT:
-        return wrong<EMULATE_SM90_NO_WAIT>(args);
-    }
-    return -1;
+    return dpe_launch(turns_kernel, dim3(1), dim3(384), 0, NULL, order);
 }

@@ -1,6 +1,7 @@
 /**
  * @file emulate_sm90_kernels.h
- * The launches of emulate_sm90_kernels.cu; each returns what dpe_launch does.
+ * The launches of emulate_sm90_kernels.cu and emulate_sm90_wrong.cu; each returns what dpe_launch
+ * does. Pointers are memory of the device.
  */
 #ifndef DPE_EMULATE_SM90_KERNELS_H
 #define DPE_EMULATE_SM90_KERNELS_H
@@ -29,6 +30,13 @@ struct emulate_product {
 /** shared: 32 KiB; d [128][n / 2], in and out. */
 int emulate_product_run(const struct emulate_product *product, const uint16_t *shared, float *d);
 
+/** Phases of a barrier of two arrivals and the 128 bytes of `row`: what waiting for a parity says
+ * at five points, seen [5]. */
+int emulate_sm90_phases(const uint16_t *row, int *seen);
+/** Two warpgroups that have taken registers write their numbers in turns: order [2][TURNS]. */
+enum { EMULATE_SM90_TURNS = 20 };
+int emulate_sm90_turns(int *order);
+
 enum emulate_sm90_wrong_kind {
     EMULATE_SM90_NO_INIT,        /**< an arrival at a barrier that nobody made */
     EMULATE_SM90_ARRIVALS,       /**< one arrival too many in a phase */
@@ -43,9 +51,7 @@ enum emulate_sm90_wrong_kind {
     EMULATE_SM90_NO_WAIT,        /**< a block that ends while a product is under way */
 };
 int emulate_sm90_wrong(enum emulate_sm90_wrong_kind kind);
-/** Phases of a barrier of two arrivals and 128 bytes: what waiting for a parity says at five
- * points, seen [5]; and an accumulator between issue and wait, early [1]. */
-int emulate_sm90_phases(int *seen);
+/** An accumulator of every thread between issue and wait, and behind it: early [2][128]. */
 int emulate_sm90_early(float *early);
 
 #ifdef __cplusplus
