@@ -21,6 +21,21 @@ static inline bool cuda_is_real(void)
     return getenv("DPE_TEST_CUDA_MODULE") != NULL;
 }
 
+/** DPE_TEST_CUDA_ATTENTION: the best kernel that tests may use, where a better one is broken; NULL:
+ *  all may be used. */
+static inline const char *cuda_best_kernel(void)
+{
+    return getenv("DPE_TEST_CUDA_ATTENTION");
+}
+
+/** Sessions take this kernel; NULL: what a backend takes by itself, but none better than the best.
+ */
+static inline void cuda_use_kernel(const char *name)
+{
+    const char *best = cuda_best_kernel();
+    setenv("DPE_CUDA_ATTENTION", name != NULL ? name : best != NULL ? best : "", 1);
+}
+
 /** A test's device is new: what it is and what goes wrong on it is said here. */
 static inline void device(const char *words)
 {
@@ -60,6 +75,7 @@ static inline int cuda_begin(void)
     const char *emulated = DPE_BINARY_DIR "/tests/libdpe_cuda_emulated.so";
     setenv("DPE_CUDA_MODULE", module != NULL ? module : emulated, 1);
     device("");
+    cuda_use_kernel(NULL);
     dpe_status status = dpe_device_resolve("cuda", &name, &err);
     if (status != DPE_OK) {
         fprintf(stderr, "%s\n", err.text);

@@ -6,7 +6,8 @@
 # RESULTS (default: results/ beside this) gets few files, each good at any time: results.md (what ran, how
 # it ended, the end of what it said, and at the end the figures against what they shall reach),
 # parts.tar.gz (all output) and bench.jsonl. Every part has its own time limit; one that fails or hangs
-# stops no other. Checks come first, then figures, then what a sanitizer has time for.
+# stops no other. Checks come first, single instructions before kernels; where an attention kernel is
+# wrong or hangs, everything after it goes without. Then figures, then what a sanitizer has time for.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 bundle=$(dirname "$here")
@@ -35,7 +36,7 @@ python=$(command -v python3 || true)
 # cuBLAS: the toolkit's, or the one that PyTorch brings. For our own programs alone: what Python loads
 # shall find its own.
 cublas=
-for place in /usr/local/cuda/lib64 /usr/local/cuda-*/lib64 \
+for place in /usr/local/cuda/lib64 /usr/local/cuda-*/lib64 /usr/local/cuda/targets/*/lib \
     $([ -n "$python" ] && "$python" -c 'import glob, site, sys
 for p in sys.path + site.getsitepackages():
     print(*glob.glob(p + "/nvidia/*/lib"))' 2>/dev/null); do
@@ -43,7 +44,8 @@ for p in sys.path + site.getsitepackages():
         [ -e "$file" ] && cublas="$cublas$place:"
     done
 done
-ours="env LD_LIBRARY_PATH=$cublas${LD_LIBRARY_PATH:-} OMP_WAIT_POLICY=passive DPE_SOURCE_DIR=$here"
+libraries=$cublas${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64 # the driver's, where nobody says so
+ours="env LD_LIBRARY_PATH=$libraries OMP_WAIT_POLICY=passive DPE_SOURCE_DIR=$here"
 tests="$ours DPE_TEST_CUDA_MODULE=${DPE_CUDA_MODULE:-$bundle/lib/libdpe_cuda.so}"
 begin=$(date +%s)
 failed=0
@@ -117,8 +119,24 @@ fi
 model=$here/data/reference
 (timeout 150 $ours "$bundle/bin/dpe-detect" --model "$model" --corpus "$here/data/sample" $sweep --device cpu \
     -o "$work/cpu.h5" >"$work/parts/sweep-cpu.txt" 2>&1; echo "exit $?" >>"$work/parts/sweep-cpu.txt") &
-part parity 100 $tests "$here/test_cuda"
-part kernels 80 $ours "$here/test_attention_gpu"
+part instructions 30 $ours "$here/test_instructions_gpu"
+part kernels-mma 40 $ours "$here/test_attention_gpu" mma
+mma=$code
+part kernels-wgmma 40 $ours "$here/test_attention_gpu" wgmma
+# What the rest has to do without.
+case $mma,$code in
+0,0 | 125,125) best= ;;
+0,*) best=mma ;;
+*) best=plain ;;
+esac
+if [ -n "$best" ]; then
+    ours="$ours DPE_CUDA_ATTENTION=$best"
+    tests="$tests DPE_TEST_CUDA_ATTENTION=$best"
+    printf '\n**An attention kernel failed: what follows ran with DPE_CUDA_ATTENTION=%s.**\n' "$best" >>"$report"
+fi
+part kernels-variants 40 $ours "$here/test_attention_gpu" variants
+variants=$code
+part parity 80 $tests "$here/test_cuda"
 wait
 if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$work/f32" >"$work/parts/widen.txt" 2>&1; then
     for dtype in f32 bf16; do
@@ -129,14 +147,18 @@ if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$work/f32"
             "$([ "$dtype" = f32 ] && echo 0.995 || echo 0)"
     done
 fi
-part attention 110 $ours "$here/bench_attention_cuda" 128 $lengths
+[ -z "$best" ] && part attention-wgmma 50 $ours "$here/bench_attention_cuda" wgmma 128 $lengths
+[ "$best" != plain ] && part attention-mma 50 $ours "$here/bench_attention_cuda" mma 128 $lengths
 [ -n "$python" ] && part peers 60 "$python" "$here/peers.py" $lengths
 bench bench 90 --shape "$shape" $short
 bench bench-128k 130 --shape "$shape" $long
-part attention-64 30 $ours "$here/bench_attention_cuda" 64 $lengths
+if [ -z "$best" ]; then
+    [ "$variants" = 0 ] && part attention-variants 70 $ours "$here/bench_attention_cuda" variants 128 $lengths
+    part attention-64 30 $ours "$here/bench_attention_cuda" wgmma 64 $lengths
+fi
 bench branches 30 --shape "$shape" ${long% --repeats 1} --repeats 1 --branches 4 --method rope
 if [ -z "$quick" ]; then
-    part mma 30 env DPE_CUDA_ATTENTION=mma $ours "$bundle/bin/dpe-bench" --device cuda --shape "$shape" \
+    [ -z "$best" ] && part mma 30 env DPE_CUDA_ATTENTION=mma $ours "$bundle/bin/dpe-bench" --device cuda --shape "$shape" \
         --length 8K --repeats 1
     for other in mistral-7b qwen2.5-7b llama3-70b-layer; do
         bench "$other" 20 --shape "$other" --length 8K --repeats 1
