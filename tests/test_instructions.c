@@ -203,7 +203,8 @@ struct operands {
     uint32_t words[128][4];
 };
 
-/* A at 8 KiB as K-major from term 32 on; B at 0 K-major from term 16 on, or at 16 KiB N-major. */
+/* A at 8 KiB as K-major from term 32 on; B at 0 K-major from term 16 on, or N-major from term
+ * 16 on. */
 static void lay_out(struct operands *x, const struct emulate_product *p, struct dpe_rng *rng)
 {
     memset(x->shared, 0xff, AREA);
@@ -214,7 +215,7 @@ static void lay_out(struct operands *x, const struct emulate_product *p, struct 
         }
         for (int n = 0; n < p->n; n++) {
             x->b[k][n] = (int)dpe_rng_below(rng, 7) - 3;
-            int at = p->b_n_major ? n_major(0, 8192, n, k) : k_major(0, n, 16 + k);
+            int at = p->b_n_major ? n_major(2048, 8192, n, k) : k_major(0, n, 16 + k);
             x->shared[at] = bits_of(!p->bf16, x->b[k][n]);
         }
     }
@@ -242,7 +243,7 @@ static void check_product(struct emulate_product product, struct dpe_rng *rng)
         d[i] = product.accumulate ? (float)(i % 11) : NAN;
     }
     product.a = descriptor(24576 + 64, 0, 1024);
-    product.b = product.b_n_major ? descriptor(0, 8192, 1024) : descriptor(32, 0, 1024);
+    product.b = product.b_n_major ? descriptor(2048, 8192, 1024) : descriptor(32, 0, 1024);
     void *words = up(x->words, sizeof x->words);
     void *held = up(x->shared, AREA);
     void *to = up(d, sizeof(float) * 64 * (size_t)n);
