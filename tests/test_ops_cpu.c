@@ -149,74 +149,100 @@ struct product_case {
     bool bias, accumulate;
 };
 
-static void check_product(const struct product_case *c, const struct dpe_cpu_kernels *kernels,
-                          const struct dpe_cpu_products *products, int n_products)
+/* What a product reads, and what it must give. */
+struct product_data {
+    struct matrix w, bias;
+    float *x, *before; /* before: what is accumulated to */
+    size_t count;      /* of results */
+    double *oracle;
+    float *plain; /* in floats throughout */
+};
+
+static void expect_row(const struct product_case *c, struct product_data *d, int64_t j, float *row)
+{
+    float b = 0.0F;
+    dpe_tensor_read(&d->w.tensor, j * c->k, c->k, row);
+    dpe_tensor_read(&d->bias.tensor, j, 1, &b);
+    for (int64_t r = 0; r < c->rows; r++) {
+        double sum = 0.0;
+        float narrow_sum = 0.0F;
+        for (int64_t i = 0; i < c->k; i++) {
+            sum += (double)d->x[r * c->k + i] * (double)row[i];
+            narrow_sum += d->x[r * c->k + i] * row[i];
+        }
+        int64_t at = r * c->n + j;
+        d->oracle[at] = sum + (c->bias ? (double)b : 0.0);
+        d->plain[at] = narrow_sum + (c->bias ? b : 0.0F);
+        d->oracle[at] += c->accumulate ? (double)d->before[at] : 0.0;
+        d->plain[at] += c->accumulate ? d->before[at] : 0.0F;
+    }
+}
+
+static struct product_data product_make(const struct product_case *c)
 {
     struct dpe_rng rng;
     dpe_rng_seed(&rng, 5, (uint64_t)(c->rows * 1000003 + c->n * 1009 + c->k));
-    struct matrix w = random_matrix(c->n, c->k, c->dtype, &rng);
-    struct matrix bias = random_matrix(1, c->n, c->dtype, &rng);
-    float *x = exact_floats(c->rows * c->k, &rng);
-    float *before = exact_floats(c->rows * c->n, &rng);
-    size_t count = (size_t)(c->rows * c->n);
-    double *oracle = malloc(count * sizeof *oracle);
-    float *plain = malloc(count * sizeof *plain);
-    float *first = NULL;
+    struct product_data d = {.count = (size_t)(c->rows * c->n)};
+    d.w = random_matrix(c->n, c->k, c->dtype, &rng);
+    d.bias = random_matrix(1, c->n, c->dtype, &rng);
+    d.x = exact_floats(c->rows * c->k, &rng);
+    d.before = exact_floats(c->rows * c->n, &rng);
+    d.oracle = malloc(d.count * sizeof *d.oracle);
+    d.plain = malloc(d.count * sizeof *d.plain);
     float *row = malloc((size_t)c->k * sizeof *row);
     for (int64_t j = 0; j < c->n; j++) {
-        float b = 0.0F;
-        dpe_tensor_read(&w.tensor, j * c->k, c->k, row);
-        dpe_tensor_read(&bias.tensor, j, 1, &b);
-        for (int64_t r = 0; r < c->rows; r++) {
-            double sum = 0.0;
-            float narrow_sum = 0.0F;
-            for (int64_t i = 0; i < c->k; i++) {
-                sum += (double)x[r * c->k + i] * (double)row[i];
-                narrow_sum += x[r * c->k + i] * row[i];
-            }
-            int64_t at = r * c->n + j;
-            oracle[at] = sum + (c->bias ? (double)b : 0.0);
-            plain[at] = narrow_sum + (c->bias ? b : 0.0F);
-            oracle[at] += c->accumulate ? (double)before[at] : 0.0;
-            plain[at] += c->accumulate ? before[at] : 0.0F;
-        }
+        expect_row(c, &d, j, row);
     }
+    free(row);
+    return d;
+}
+
+static void product_free(struct product_data *d)
+{
+    free(d->plain);
+    free(d->oracle);
+    free(d->before);
+    free(d->x);
+    free(d->w.data);
+    free(d->bias.data);
+}
+
+/* Right, the same bits with any number of threads, and nothing written beside. */
+static void check_product(const struct product_case *c, const struct dpe_cpu_kernels *kernels,
+                          const struct dpe_cpu_products *products, int n_products)
+{
+    struct product_data d = product_make(c);
+    float *first = NULL;
     for (int i = 0; i < n_products; i++) {
         char what[128];
         snprintf(what, sizeof what, "%s: %d x %d x %d, type %d, %d threads", kernels->name,
                  (int)c->rows, (int)c->n, (int)c->k, (int)c->dtype, products[i].n_threads);
-        float *out = malloc((count + 2 * NEAR_GUARD) * sizeof *out);
-        near_guard_fill(out, count + 2 * NEAR_GUARD);
+        float *out = malloc((d.count + 2 * NEAR_GUARD) * sizeof *out);
+        near_guard_fill(out, d.count + 2 * NEAR_GUARD);
         if (c->accumulate) {
-            memcpy(out + NEAR_GUARD, before, count * sizeof *out);
+            memcpy(out + NEAR_GUARD, d.before, d.count * sizeof *out);
         }
         struct dpe_cpu_product product = {
-            .weight = &w.tensor,
-            .bias = c->bias ? &bias.tensor : NULL,
-            .x = x,
+            .weight = &d.w.tensor,
+            .bias = c->bias ? &d.bias.tensor : NULL,
+            .x = d.x,
             .rows = c->rows,
             .out = out + NEAR_GUARD,
             .accumulate = c->accumulate,
         };
         dpe_cpu_product(&products[i], &product);
-        assert_int_equal(near_oracle(what, out + NEAR_GUARD, plain, oracle, count), 0);
+        assert_int_equal(near_oracle(what, out + NEAR_GUARD, d.plain, d.oracle, d.count), 0);
         assert_int_equal(near_guard_broken(out, NEAR_GUARD), 0);
-        assert_int_equal(near_guard_broken(out + NEAR_GUARD + count, NEAR_GUARD), 0);
+        assert_int_equal(near_guard_broken(out + NEAR_GUARD + d.count, NEAR_GUARD), 0);
         if (first == NULL) {
             first = out;
         } else {
-            assert_memory_equal(first + NEAR_GUARD, out + NEAR_GUARD, count * sizeof *out);
+            assert_memory_equal(first + NEAR_GUARD, out + NEAR_GUARD, d.count * sizeof *out);
             free(out);
         }
     }
     free(first);
-    free(row);
-    free(plain);
-    free(oracle);
-    free(before);
-    free(x);
-    free(w.data);
-    free(bias.data);
+    product_free(&d);
 }
 
 static void products_of_any_shape(void **state)
