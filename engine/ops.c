@@ -1,4 +1,4 @@
-/* How a backend is found, and weights as float. */
+/* How a backend is found. */
 #include "ops_host.h"
 
 #include "cuda/module.h"
@@ -29,24 +29,4 @@ dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct d
                : dpe_fail(err, DPE_NO_DEVICE,
                           "unknown device \"%.64s\"; there are auto, cpu, reference, cuda, cuda:N",
                           device);
-}
-
-void dpe_tensor_read(const struct dpe_tensor *tensor, int64_t first, int64_t n, float *out)
-{
-    const uint16_t *half = (const uint16_t *)tensor->data + first;
-    switch (tensor->dtype) {
-    case DPE_F32:
-        memcpy(out, (const float *)tensor->data + first, (size_t)n * sizeof *out);
-        break;
-    case DPE_F16:
-        for (int64_t i = 0; i < n; i++) {
-            out[i] = dpe_from_f16(half[i]);
-        }
-        break;
-    case DPE_BF16:
-        for (int64_t i = 0; i < n; i++) {
-            out[i] = dpe_from_bf16(half[i]);
-        }
-        break;
-    }
 }

@@ -386,6 +386,14 @@ static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struc
     return allocate_device(s, err);
 }
 
+void dpe_session_join(struct dpe_session *s, int64_t keep)
+{
+    s->prefix = 0;
+    s->room = s->options.capacity;
+    s->n_branches = 1;
+    s->length[0] = keep;
+}
+
 dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
                               const struct dpe_session_options *options,
                               struct dpe_session **session, struct dpe_error *err)

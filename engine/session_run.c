@@ -16,14 +16,6 @@ struct run {
     double *nll;   /* nll: [n − 1], or NULL */
 };
 
-void dpe_session_join(struct dpe_session *s, int64_t keep)
-{
-    s->prefix = 0;
-    s->room = s->options.capacity;
-    s->n_branches = 1;
-    s->length[0] = keep;
-}
-
 dpe_status dpe_session_cut(struct dpe_session *s, int64_t keep, struct dpe_error *err)
 {
     int64_t most = s->n_branches == 1 ? s->length[0] : s->prefix;
