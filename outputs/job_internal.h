@@ -41,6 +41,12 @@ void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int6
 /** Append an item; false when there is no room. */
 bool dpe_group_add(struct dpe_group *group, const struct dpe_loop *loop, int64_t at);
 
+/** Count what there is, telling of it, and what is missing. */
+void dpe_loop_stock(struct dpe_loop *loop);
+/** DPE_NONFINITE when more rows than the limit allows are not finite. */
+dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err);
+/** The progress line, if it is time for one. */
+void dpe_loop_show(const struct dpe_loop *loop);
 /** The row of an item, or NULL. */
 const struct dpe_row *dpe_loop_find(const struct dpe_loop *loop, const struct dpe_item *item);
 /** The item's row is there: count, tell, show. */
@@ -53,6 +59,13 @@ dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
                            struct dpe_error *err);
 /** Make the rows of a group in the job's session. */
 dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err);
+/** A rank above 0: make the rows that are asked for until there are no more. */
+void dpe_loop_serve(struct dpe_loop *loop);
+/** The items of a group, n bytes, to those that make its rows with this rank. */
+dpe_status dpe_loop_tell_peers(struct dpe_ranks *ranks, const char *list, size_t n,
+                               struct dpe_error *err);
+/** Wait a little before looking for messages again. */
+void dpe_loop_nap(void);
 /** All missing rows with several ranks; on every rank all rows of the list are known afterwards. */
 dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err);
 
