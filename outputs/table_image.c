@@ -204,21 +204,6 @@ static dpe_status verify(const struct dpe_h5 *table, const char *path, size_t n,
     return status;
 }
 
-dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err)
-{
-    uint64_t expected = 0;
-    uint64_t found = 0;
-    switch (dpe_trailer_check(fd, &expected, &found)) {
-    case DPE_TRAILER_UNREADABLE:
-        return dpe_fail(err, DPE_IO, "%s: read failed: %s", path, strerror(errno));
-    case DPE_TRAILER_DAMAGED:
-        return dpe_fail(err, DPE_BAD_DATA, "%s: is damaged: expected CRC-32C %08llx, found %08llx",
-                        path, (unsigned long long)expected, (unsigned long long)found);
-    default:
-        return DPE_OK;
-    }
-}
-
 /* Room for the trailer behind the image, and the trailer. */
 static dpe_status add_trailer(struct dpe_h5 *table, size_t *n, struct dpe_error *err)
 {

@@ -42,6 +42,21 @@ static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
     return status;
 }
 
+dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err)
+{
+    uint64_t expected = 0;
+    uint64_t found = 0;
+    switch (dpe_trailer_check(fd, &expected, &found)) {
+    case DPE_TRAILER_UNREADABLE:
+        return dpe_fail(err, DPE_IO, "%s: read failed: %s", path, strerror(errno));
+    case DPE_TRAILER_DAMAGED:
+        return dpe_fail(err, DPE_BAD_DATA, "%s: is damaged: expected CRC-32C %08llx, found %08llx",
+                        path, (unsigned long long)expected, (unsigned long long)found);
+    default:
+        return DPE_OK;
+    }
+}
+
 /* Opened once without HDF5, so that a FIFO is not waited for, an errno gets its own words, and HDF5
  * never sees a damaged file. */
 static dpe_status check_file(const char *path, struct dpe_error *err)
