@@ -21,6 +21,7 @@ struct flash_shape {
 };
 
 struct flash_case {
+    char title[192];
     struct flash_shape shape;
     struct dpe_plan plan; /* owned */
     struct dpe_rotation rotation;
@@ -278,12 +279,65 @@ static void flash_oracle(struct flash_case *c)
     free(workspace);
 }
 
-/** Takes the plan over. `tile` is the kernel's shape. */
-static struct flash_case flash_case_make(const struct flash_shape *shape, struct dpe_plan plan,
-                                         struct dpe_tile_shape tile)
+/** One layer of a model with these heads. */
+static struct dpe_config flash_config(const struct flash_shape *s)
 {
-    struct flash_case c = {.shape = *shape, .plan = plan};
+    return (struct dpe_config){
+        .model_type = "llama",
+        .n_layers = 1,
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .max_position = 64,
+        .rope = {.type = DPE_ROPE_DEFAULT, .theta = 10000.0},
+    };
+}
+
+/** Heads, dtype and sizes at random; no seed. */
+static inline struct flash_shape flash_draw_shape(struct dpe_rng *rng, int64_t head_dim,
+                                                  int64_t latest_start, int64_t longest)
+{
+    static const int64_t heads[4][2] = {{2, 1}, {3, 3}, {3, 1}, {4, 2}};
+    const int64_t *h = heads[dpe_rng_below(rng, 4)];
+    return (struct flash_shape){
+        .dtype = dpe_rng_below(rng, 2) == 0 ? DPE_BF16 : DPE_F16,
+        .n_heads = h[0],
+        .n_kv_heads = h[1],
+        .head_dim = head_dim,
+        .start = dpe_rng_below(rng, 2) == 0 ? 0 : 1 + dpe_rng_below(rng, (uint32_t)latest_start),
+        .rows = 1 + dpe_rng_below(rng, (uint32_t)longest),
+    };
+}
+
+/** The call walks what c->walk says now. */
+static void flash_set_walk(struct flash_case *c)
+{
+    c->call.blocks = c->walk.blocks;
+    c->call.segments = c->walk.segments;
+    c->call.n_blocks = c->walk.n_blocks;
+}
+
+/** Cut the walk into parts. They need memory that the caller gives. */
+static inline void flash_split(struct flash_case *c, struct dpe_tile_shape tile, int32_t parts)
+{
     struct dpe_error err = {0};
+    assert_int_equal(dpe_walk_split(&c->walk, c->shape.rows, tile.keys, parts, &err), DPE_OK);
+    flash_set_walk(c);
+    c->call.parts = parts;
+}
+
+/** A case of plan_cases.h at a window. `tile` is the kernel's shape. */
+static struct flash_case flash_case_make(const struct flash_shape *shape, int plan_case,
+                                         int64_t window, struct dpe_tile_shape tile)
+{
+    struct flash_case c = {.shape = *shape};
+    const struct dpe_config config = flash_config(shape);
+    struct dpe_error err = {0};
+    plan_case_make(plan_case, window, &config, &c.plan);
+    snprintf(c.title, sizeof c.title, "%s, window %d, head_dim %d, %s, heads %d/%d, rows %d + %d",
+             plan_cases[plan_case], (int)window, (int)shape->head_dim,
+             shape->dtype == DPE_BF16 ? "bf16" : "f16", (int)shape->n_heads, (int)shape->n_kv_heads,
+             (int)shape->start, (int)shape->rows);
     int64_t n = shape->rows * shape->n_heads;
     int64_t d = shape->head_dim;
     assert_int_equal(dpe_rotation_make(&c.plan, shape->start + shape->rows, 1, &c.rotation, &err),
@@ -317,9 +371,7 @@ static struct flash_case flash_case_make(const struct flash_shape *shape, struct
     c.call.v_head_stride = c.capacity * d;
     c.call.out = c.out + FLASH_GUARD;
     c.call.lse = c.lse + FLASH_GUARD;
-    c.call.blocks = c.walk.blocks;
-    c.call.segments = c.walk.segments;
-    c.call.n_blocks = c.walk.n_blocks;
+    flash_set_walk(&c);
     c.call.scale = (float)(c.plan.logit_factor / sqrt((double)d));
     c.call.log_n_length = (float)c.plan.log_n_length;
     return c;
@@ -343,20 +395,22 @@ static void flash_case_read(struct flash_case *c)
     }
 }
 
-/** Whether the outputs are further off than they may be; `what` names the case. */
-static bool flash_case_wrong(struct flash_case *c, const char *what)
+/** Whether the outputs are further off than they may be; `kernel` says whose. */
+static bool flash_case_wrong(struct flash_case *c, const char *kernel)
 {
+    char what[256];
     int64_t n = c->shape.rows * c->shape.n_heads;
     int64_t d = c->shape.head_dim;
     flash_case_read(c);
+    snprintf(what, sizeof what, "%s: %s", kernel, c->title);
     /* Rows without a key are 0 and −∞ exactly; near_oracle takes equal infinities as equal. */
     return near_oracle(what, c->got, c->plain, c->want, (size_t)(n * d)) != 0 ||
            near_oracle(what, c->lse + FLASH_GUARD, c->plain_lse, c->want_lse, (size_t)n) != 0;
 }
 
-static inline void flash_case_check(struct flash_case *c, const char *what)
+static inline void flash_case_check(struct flash_case *c, const char *kernel)
 {
-    assert_false(flash_case_wrong(c, what));
+    assert_false(flash_case_wrong(c, kernel));
 }
 
 static void flash_case_free(struct flash_case *c)

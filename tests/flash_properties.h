@@ -12,18 +12,25 @@
 /** Run the kernel under test on a case; fails the test when it cannot be launched. */
 typedef void (*flash_launch)(struct flash_case *c);
 
-/** One layer of a model with these heads. */
-static inline struct dpe_config flash_config(const struct flash_shape *s)
+/** Make, run, check and free one case. */
+typedef void (*flash_run)(const struct flash_shape *shape, int plan_case, int64_t window);
+
+/** Chunks shorter than a query block, and longer ones, at whose edges blocks are cut. */
+static inline void flash_chunk_edges(flash_run run)
 {
-    return (struct dpe_config){
-        .model_type = "llama",
-        .n_layers = 1,
-        .n_heads = s->n_heads,
-        .n_kv_heads = s->n_kv_heads,
-        .head_dim = s->head_dim,
-        .max_position = 64,
-        .rope = {.type = DPE_ROPE_DEFAULT, .theta = 10000.0},
-    };
+    static const int64_t chunks[] = {20, 50, 128, 131};
+    for (int i = 0; i < 4; i++) {
+        const struct flash_shape shape = {
+            .dtype = i % 2 == 0 ? DPE_F16 : DPE_BF16,
+            .n_heads = 1,
+            .n_kv_heads = 1,
+            .head_dim = i < 2 ? 64 : 128,
+            .start = i < 3 ? 37 * i : 300,
+            .rows = 200,
+            .seed = 120 + (uint64_t)i,
+        };
+        run(&shape, 2, chunks[i]); /* dca */
+    }
 }
 
 /** The same bits whatever the order in which threads run. Frees the case. */

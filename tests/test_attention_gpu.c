@@ -164,35 +164,15 @@ static void run_on_device(struct flash_case *c, const struct kernel *kernel)
 static void run_case(const struct flash_shape *shape, int plan_case, int64_t window,
                      const struct kernel *kernel, int32_t parts)
 {
-    char what[320];
-    struct dpe_plan plan;
-    struct dpe_error err = {0};
-    const struct dpe_config config = {.model_type = "llama",
-                                      .n_layers = 1,
-                                      .n_heads = shape->n_heads,
-                                      .n_kv_heads = shape->n_kv_heads,
-                                      .head_dim = shape->head_dim,
-                                      .max_position = 64,
-                                      .rope = {.type = DPE_ROPE_DEFAULT, .theta = 10000.0}};
-    plan_case_make(plan_case, window, &config, &plan);
-    struct flash_case c = flash_case_make(shape, plan, kernel->shape);
+    struct flash_case c = flash_case_make(shape, plan_case, window, kernel->shape);
     if (parts > 1) {
-        assert_int_equal(dpe_walk_split(&c.walk, shape->rows, kernel->shape.keys, parts, &err),
-                         DPE_OK);
-        c.call.blocks = c.walk.blocks;
-        c.call.segments = c.walk.segments;
-        c.call.n_blocks = c.walk.n_blocks;
-        c.call.parts = parts;
+        flash_split(&c, kernel->shape, parts);
     }
-    snprintf(what, sizeof what, "%s: %s, window %d, head_dim %d, %s, heads %d/%d, rows %d + %d",
-             kernel->name, plan_cases[plan_case], (int)window, (int)shape->head_dim,
-             shape->dtype == DPE_BF16 ? "bf16" : "f16", (int)shape->n_heads, (int)shape->n_kv_heads,
-             (int)shape->start, (int)shape->rows);
     /* Before it runs: what is said last is what hung. */
-    printf("%s\n", what);
+    printf("%s: %s\n", kernel->name, c.title);
     fflush(stdout);
     run_on_device(&c, kernel);
-    count_case(kernel->name, flash_case_wrong(&c, what));
+    count_case(kernel->name, flash_case_wrong(&c, kernel->name));
     flash_case_free(&c);
 }
 
@@ -210,17 +190,9 @@ static void expect_right(void)
 
 static struct flash_shape draw_shape(struct dpe_rng *rng, int64_t head_dim, int64_t longest)
 {
-    static const int64_t heads[4][2] = {{2, 1}, {3, 3}, {3, 1}, {4, 2}};
-    const int64_t *h = heads[dpe_rng_below(rng, 4)];
-    return (struct flash_shape){
-        .dtype = dpe_rng_below(rng, 2) == 0 ? DPE_BF16 : DPE_F16,
-        .n_heads = h[0],
-        .n_kv_heads = h[1],
-        .head_dim = head_dim,
-        .start = dpe_rng_below(rng, 2) == 0 ? 0 : 1 + dpe_rng_below(rng, (uint32_t)longest),
-        .rows = 1 + dpe_rng_below(rng, (uint32_t)longest),
-        .seed = 1 + dpe_rng_u32(rng),
-    };
+    struct flash_shape shape = flash_draw_shape(rng, head_dim, longest, longest);
+    shape.seed = 1 + dpe_rng_u32(rng);
+    return shape;
 }
 
 static void every_kernel_and_plan(void **state)

@@ -23,23 +23,13 @@ static void launch(struct flash_case *c)
 
 static void run_case(const struct flash_shape *shape, int plan_case, int64_t window)
 {
-    char what[256];
-    struct dpe_plan plan;
-    const struct dpe_config config = flash_config(shape);
-    plan_case_make(plan_case, window, &config, &plan);
-    snprintf(what, sizeof what, "%s, window %d, head_dim %d, %s, heads %d/%d, rows %d + %d",
-             plan_cases[plan_case], (int)window, (int)shape->head_dim,
-             shape->dtype == DPE_BF16 ? "bf16" : "f16", (int)shape->n_heads, (int)shape->n_kv_heads,
-             (int)shape->start, (int)shape->rows);
-    struct flash_case c = flash_case_make(shape, plan, dpe_attention_mma_shape(shape->head_dim));
+    struct flash_case c =
+        flash_case_make(shape, plan_case, window, dpe_attention_mma_shape(shape->head_dim));
     emulate_set_seed(shape->seed);
     launch(&c);
-    flash_case_check(&c, what);
+    flash_case_check(&c, "mma.sync");
     flash_case_free(&c);
 }
-
-/* Query heads, KV heads. */
-static const int64_t heads[4][2] = {{2, 1}, {3, 3}, {3, 1}, {4, 2}};
 
 static void every_plan(void **state)
 {
@@ -49,16 +39,8 @@ static void every_plan(void **state)
     dpe_rng_seed(&rng, 30, 1);
     for (int i = 0; i < PLAN_CASES; i++) {
         for (int k = 0; k < 4; k++) {
-            const int64_t *h = heads[dpe_rng_below(&rng, 4)];
-            struct flash_shape shape = {
-                .dtype = dpe_rng_below(&rng, 2) == 0 ? DPE_BF16 : DPE_F16,
-                .n_heads = h[0],
-                .n_kv_heads = h[1],
-                .head_dim = dims[k],
-                .start = dpe_rng_below(&rng, 2) == 0 ? 0 : 1 + dpe_rng_below(&rng, 150),
-                .rows = 1 + dpe_rng_below(&rng, 140),
-                .seed = 1 + (uint64_t)(4 * i + k),
-            };
+            struct flash_shape shape = flash_draw_shape(&rng, dims[k], 150, 140);
+            shape.seed = 1 + (uint64_t)(4 * i + k);
             run_case(&shape, i, 3 + dpe_rng_below(&rng, 100));
         }
     }
@@ -85,23 +67,10 @@ static void window_edges(void **state)
     }
 }
 
-/* Chunks shorter than a query block, and longer ones, at whose edges blocks are cut. */
 static void chunk_edges(void **state)
 {
-    static const int64_t chunks[] = {20, 50, 128, 131};
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        const struct flash_shape shape = {
-            .dtype = i % 2 == 0 ? DPE_F16 : DPE_BF16,
-            .n_heads = 1,
-            .n_kv_heads = 1,
-            .head_dim = i < 2 ? 64 : 128,
-            .start = i < 3 ? 37 * i : 300,
-            .rows = 200,
-            .seed = 120 + (uint64_t)i,
-        };
-        run_case(&shape, 2, chunks[i]); /* dca */
-    }
+    flash_chunk_edges(run_case);
 }
 
 /* Logits so far apart that maxima move all the time. */
@@ -143,10 +112,7 @@ static const struct flash_shape usual = {.dtype = DPE_BF16,
 
 static struct flash_case usual_case(int plan_case, int64_t window)
 {
-    struct dpe_plan plan;
-    const struct dpe_config config = flash_config(&usual);
-    plan_case_make(plan_case, window, &config, &plan);
-    return flash_case_make(&usual, plan, dpe_attention_mma_shape(usual.head_dim));
+    return flash_case_make(&usual, plan_case, window, dpe_attention_mma_shape(usual.head_dim));
 }
 
 static void same_bits_in_any_order(void **state)
@@ -186,9 +152,7 @@ static void passes_merge(void **state)
         assert_int_equal(dpe_walk_make(&one, &q, &k, dpe_attention_mma_shape(d), usual.start,
                                        usual.rows, &c->walk, &err),
                          DPE_OK);
-        c->call.blocks = c->walk.blocks;
-        c->call.segments = c->walk.segments;
-        c->call.n_blocks = c->walk.n_blocks;
+        flash_set_walk(c);
         launch(c);
         flash_case_read(c);
     }
@@ -222,19 +186,11 @@ static void parts_combine(void **state)
             .rows = i == 4 ? 40 : 1 + 5 * i,
             .seed = 180 + (uint64_t)i,
         };
-        struct dpe_plan plan;
-        struct dpe_error err = {0};
-        const struct dpe_config config = flash_config(&shape);
         struct dpe_tile_shape tile = dpe_attention_mma_shape(shape.head_dim);
-        plan_case_make(i == 4 ? 11 : i, 50, &config, &plan);
-        struct flash_case c = flash_case_make(&shape, plan, tile);
+        struct flash_case c = flash_case_make(&shape, i == 4 ? 11 : i, 50, tile);
         int32_t parts = 2 + 3 * i;
         int64_t n = parts * shape.rows * shape.n_heads * (shape.head_dim + 1);
-        assert_int_equal(dpe_walk_split(&c.walk, shape.rows, tile.keys, parts, &err), DPE_OK);
-        c.call.blocks = c.walk.blocks;
-        c.call.segments = c.walk.segments;
-        c.call.n_blocks = c.walk.n_blocks;
-        c.call.parts = parts;
+        flash_split(&c, tile, parts);
         assert_int_not_equal(dpe_attention_mma(&c.call, NULL), 0); /* no room for the parts */
         c.call.partial = flash_memory(n, sizeof(float));
         emulate_set_seed(shape.seed);

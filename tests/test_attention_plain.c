@@ -33,10 +33,7 @@ static struct flash_case make_case(int plan_case, int64_t start, int64_t rows)
                                       .start = start,
                                       .rows = rows,
                                       .seed = 5};
-    const struct dpe_config config = flash_config(&shape);
-    struct dpe_plan plan;
-    plan_case_make(plan_case, 20, &config, &plan);
-    return flash_case_make(&shape, plan, dpe_attention_plain_shape(shape.head_dim));
+    return flash_case_make(&shape, plan_case, 20, dpe_attention_plain_shape(shape.head_dim));
 }
 
 static void plain(void **state)

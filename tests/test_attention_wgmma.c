@@ -19,39 +19,15 @@
 static void run_case(const struct flash_shape *shape, int variant, int plan_case, int64_t window,
                      int32_t *counters)
 {
-    char what[256];
-    struct dpe_plan plan;
-    const struct dpe_config config = flash_config(shape);
-    plan_case_make(plan_case, window, &config, &plan);
-    snprintf(what, sizeof what, "%s: %s, window %d, head_dim %d, %s, heads %d/%d, rows %d + %d",
-             dpe_attention_wgmma_variant(shape->head_dim, variant), plan_cases[plan_case],
-             (int)window, (int)shape->head_dim, shape->dtype == DPE_BF16 ? "bf16" : "f16",
-             (int)shape->n_heads, (int)shape->n_kv_heads, (int)shape->start, (int)shape->rows);
-    struct flash_case c =
-        flash_case_make(shape, plan, dpe_attention_wgmma_shape(shape->head_dim, variant));
+    const char *name = dpe_attention_wgmma_variant(shape->head_dim, variant);
+    struct flash_case c = flash_case_make(shape, plan_case, window,
+                                          dpe_attention_wgmma_shape(shape->head_dim, variant));
     emulate_set_seed(shape->seed);
     if (dpe_attention_wgmma(&c.call, variant, counters, NULL) != 0) {
-        fail_msg("%s: %s", what, emulate_error());
+        fail_msg("%s: %s: %s", name, c.title, emulate_error());
     }
-    flash_case_check(&c, what);
+    flash_case_check(&c, name);
     flash_case_free(&c);
-}
-
-/* Query heads, KV heads. */
-static const int64_t heads[4][2] = {{2, 1}, {3, 3}, {3, 1}, {4, 2}};
-
-static struct flash_shape random_shape(struct dpe_rng *rng, int64_t head_dim, int64_t longest)
-{
-    const int64_t *h = heads[dpe_rng_below(rng, 4)];
-    return (struct flash_shape){
-        .dtype = dpe_rng_below(rng, 2) == 0 ? DPE_BF16 : DPE_F16,
-        .n_heads = h[0],
-        .n_kv_heads = h[1],
-        .head_dim = head_dim,
-        .start = dpe_rng_below(rng, 2) == 0 ? 0 : 1 + dpe_rng_below(rng, 150),
-        .rows = 1 + dpe_rng_below(rng, (uint32_t)longest),
-        .seed = dpe_rng_u32(rng),
-    };
 }
 
 /* Every plan, lengths and heads at random, by the variant that is used. */
@@ -63,7 +39,8 @@ static void every_plan(void **state)
     dpe_rng_seed(&rng, 31, 1);
     for (int i = 0; i < PLAN_CASES; i++) {
         for (int64_t d = 64; d <= 128; d += 64) {
-            struct flash_shape shape = random_shape(&rng, d, 200);
+            struct flash_shape shape = flash_draw_shape(&rng, d, 150, 200);
+            shape.seed = dpe_rng_u32(&rng);
             run_case(&shape, 0, i, 3 + dpe_rng_below(&rng, 100), counters);
             assert_true(counters[0] == 0 && counters[1] == 0);
         }
@@ -137,23 +114,15 @@ static void paired_tiles(void **state)
     }
 }
 
-/* Chunks shorter than a query block, and longer ones at whose edges blocks are cut. */
+static void run_first(const struct flash_shape *shape, int plan_case, int64_t window)
+{
+    run_case(shape, 0, plan_case, window, NULL);
+}
+
 static void chunk_edges(void **state)
 {
-    static const int64_t chunks[] = {20, 50, 128, 131};
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        const struct flash_shape shape = {
-            .dtype = i % 2 == 0 ? DPE_F16 : DPE_BF16,
-            .n_heads = 1,
-            .n_kv_heads = 1,
-            .head_dim = i < 2 ? 64 : 128,
-            .start = i < 3 ? 37 * i : 300,
-            .rows = 200,
-            .seed = 120 + (uint64_t)i,
-        };
-        run_case(&shape, 0, 2, chunks[i], NULL);
-    }
+    flash_chunk_edges(run_first);
 }
 
 /* Logits so far apart that maxima move all the time; blocks of rows that see nothing. */
@@ -200,10 +169,7 @@ static void launch(struct flash_case *c)
 
 static struct flash_case usual_case(int plan_case, int64_t window)
 {
-    struct dpe_plan plan;
-    const struct dpe_config config = flash_config(&usual);
-    plan_case_make(plan_case, window, &config, &plan);
-    return flash_case_make(&usual, plan, dpe_attention_wgmma_shape(usual.head_dim, 0));
+    return flash_case_make(&usual, plan_case, window, dpe_attention_wgmma_shape(usual.head_dim, 0));
 }
 
 static void same_bits_in_any_order(void **state)
