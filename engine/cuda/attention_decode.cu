@@ -209,6 +209,9 @@ __global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ 
     const int tables = dealt.heads * dealt.turns * STAGES * 2 * size::tile;
     at.stages = dpe_shared_address(memory) + static_cast<uint32_t>(warp * STAGES * 2 * size::tile);
     at.tables = dpe_shared_address(memory) + static_cast<uint32_t>(tables);
+    at.source = at.head * call.head_stride + (unit.shift + at.lane / size::lanes) * D +
+                at.lane % size::lanes * 8;
+    at.to = static_cast<uint32_t>(at.lane / size::lanes * size::row + at.lane % size::lanes * 16);
     at.first = static_cast<int>(unit.first);
     at.end = static_cast<int>(unit.end);
     at.lowest = at.highest = static_cast<int>(call.parts[unit.row_first].position);
@@ -220,10 +223,14 @@ __global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ 
     state<T, D> st;
     begin_rows<T, D>(call, unit, at, st);
     const int step = KEYS * dealt.turns;
+    static_assert(STAGES == 3, "two tiles are ahead of the one at hand");
+    int next_band = NOTHING;
+    int later_band = NOTHING;
 #pragma unroll 1
     for (int i = 0; i < STAGES - 1; i++) {
+        next_band = later_band;
         if (at.first + i * step < at.end) {
-            copy_tile<T, D>(call, unit, at, at.first + i * step, i);
+            later_band = copy_tile<T, D>(call, at, at.first + i * step, i);
         }
         dpe_copy_async_commit();
     }
@@ -233,14 +240,19 @@ __global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ 
         dpe_copy_async_wait<STAGES - 2>();
         __syncthreads();
         int next = stage == 0 ? STAGES - 1 : stage - 1;
+        int super_band = next_band;
+        next_band = later_band;
         if (super + (STAGES - 1) * step < at.end) {
-            copy_tile<T, D>(call, unit, at, super + (STAGES - 1) * step, next);
+            later_band = copy_tile<T, D>(call, at, super + (STAGES - 1) * step, next);
         }
         dpe_copy_async_commit();
         int n0 = super + at.turn * KEYS;
-        int last = super + step < at.end ? super + step : at.end;
-        int staged = table_of_tile(call, band_of_tile(call, at, super, last));
-        int band = n0 + KEYS <= at.end ? band_of_tile(call, at, n0, n0 + KEYS) : MIXED;
+        int staged = table_of_tile(call, super_band);
+        int band = MIXED;
+        if (n0 + KEYS <= at.end) {
+            /* What the whole tile has its parts have too. */
+            band = super_band != MIXED ? super_band : band_of_tile(call, at, n0, n0 + KEYS);
+        }
         uint32_t keys = at.stages + static_cast<uint32_t>(2 * stage * size::tile);
         const unsigned char *table =
             memory + tables + (stage * dealt.turns + at.turn) * size::table;

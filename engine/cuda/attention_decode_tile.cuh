@@ -22,6 +22,10 @@ template <int D> struct sizes {
     static constexpr int table_row = 4 * pairs + 32; /* bytes */
     static constexpr int table = KEYS * table_row;   /* of a warp's keys */
     static constexpr int steps = D / 16;
+    /* Copies: lanes beside each other along a row, chunks of 16 bytes of each, rows of one pass. */
+    static constexpr int lanes = D == 96 ? 4 : D / 8;
+    static constexpr int chunks = D / 8 / lanes;
+    static constexpr int pass = 32 / lanes;
 };
 
 /* A part's place: O of one KV head in one unit's turn. */
@@ -32,6 +36,8 @@ template <int D> struct part {
 
 struct place {
     int lane, head, turn, group; /* KV head, which of its warps, query heads of a KV head */
+    int64_t source;              /* this lane's first chunk of position 0 in K and V, in elements */
+    uint32_t to;                 /* and of a tile's first row in shared memory, in bytes */
     uint32_t stages;             /* shared address of the warp's STAGES × (K, V) */
     uint32_t tables;             /* and of the block's STAGES × turns tables */
     int lowest, highest;         /* positions of the unit's rows */
@@ -104,32 +110,49 @@ __device__ int table_of_tile(const dpe_decode &call, int band)
     return -1;
 }
 
-/* Start copying the warp's keys and values n … n+15 and its part of the tables. */
+/* Start copying rows first … first+15 of K or V; what is not the unit's becomes zeros. */
 template <class T, int D>
-__device__ void copy_tile(const dpe_decode &call, const dpe_decode_unit &unit, const place &at,
-                          int super, int stage)
+__device__ __forceinline__ void copy_rows(const void *tensor, const place &at, int first,
+                                          uint32_t to)
 {
     using size = sizes<D>;
-    constexpr int chunks = D / 8;
-    int first = super + at.turn * KEYS;
-    int64_t base = at.head * call.head_stride;
-#pragma unroll 4 /* all sixteen would keep their addresses in registers */
-    for (int i = at.lane; i < 2 * KEYS * chunks; i += 32) {
-        int side = i / (KEYS * chunks);
-        int row = i / chunks % KEYS;
-        int n = first + row;
-        bool real = n < at.end;
-        const T *from = static_cast<const T *>(side == 0 ? call.k : call.v);
-        from += base + ((real ? n : at.first) + unit.shift) * D + i % chunks * 8;
-        int to = (2 * stage + side) * size::tile + row * size::row + i % chunks * 16;
-        dpe_copy_async_or_zero(at.stages + static_cast<uint32_t>(to), from, real);
+    const T *from = static_cast<const T *>(tensor) + at.source + static_cast<int64_t>(first) * D;
+    if (first + KEYS <= at.end) {
+#pragma unroll
+        for (int i = 0; i < KEYS / size::pass * size::chunks; i++) {
+            int row = i / size::chunks * size::pass;
+            int chunk = i % size::chunks;
+            dpe_copy_async(to + static_cast<uint32_t>(row * size::row + 64 * chunk),
+                           from + row * D + 32 * chunk);
+        }
+        return;
     }
+#pragma unroll 1
+    for (int i = 0; i < KEYS / size::pass * size::chunks; i++) {
+        int row = i / size::chunks * size::pass;
+        int chunk = i % size::chunks;
+        bool real = first + at.lane / size::lanes + row < at.end;
+        dpe_copy_async_or_zero(to + static_cast<uint32_t>(row * size::row + 64 * chunk),
+                               real ? from + row * D + 32 * chunk : tensor, real);
+    }
+}
+
+/* Start copying the warp's keys and values and its part of the tables; the band that the whole
+ * block's tile has. */
+template <class T, int D>
+__device__ int copy_tile(const dpe_decode &call, const place &at, int super, int stage)
+{
+    using size = sizes<D>;
+    int first = super + at.turn * KEYS;
+    uint32_t to = at.stages + static_cast<uint32_t>(2 * stage * size::tile) + at.to;
+    copy_rows<T, D>(call.k, at, first, to);
+    copy_rows<T, D>(call.v, at, first, to + static_cast<uint32_t>(size::tile));
     int turns = call.dealing.turns;
     int last = super + turns * KEYS;
     int band = band_of_tile(call, at, super, last < at.end ? last : at.end);
     int which = table_of_tile(call, band);
     if (which < 0) {
-        return;
+        return band;
     }
     constexpr int words = size::pairs / 4; /* 16-byte pieces of a row */
 #pragma unroll 1
@@ -140,16 +163,17 @@ __device__ void copy_tile(const dpe_decode &call, const dpe_decode_unit &unit, c
         const uint32_t *from = call.bands[which].table +
                                static_cast<int64_t>(real ? n : at.first) * size::pairs +
                                i % words * 4;
-        int to = stage * turns * size::table + i / words * size::table_row + i % words * 16;
-        dpe_copy_async_or_zero(at.tables + static_cast<uint32_t>(to), from, real);
+        int place = stage * turns * size::table + i / words * size::table_row + i % words * 16;
+        dpe_copy_async_or_zero(at.tables + static_cast<uint32_t>(place), from, real);
     }
+    return band;
 }
 
-/* Q of a band as A operands. With a mask, two bits a word say which of its columns meet turned
- * keys; those of the upper half of a head repeat those of the lower. */
+/* Q of a band as A operands. Which columns of a word meet turned keys is said by the signs of two
+ * bytes, those of four words by two words of bytes; the upper half of a head repeats the lower. */
 template <int D> struct queries {
     uint32_t word[sizes<D>::steps][4];
-    uint32_t turned;
+    uint32_t turned[sizes<D>::steps / 2][2];
     int band;
     bool has_plain, has_turned;
 };
@@ -165,8 +189,11 @@ __device__ void load_queries(const dpe_decode &call, const dpe_decode_unit &unit
     q.band = b;
     q.has_turned = band.table != NULL;
     q.has_plain = !q.has_turned || band.per_head;
-    q.turned = 0;
     const T *from = static_cast<const T *>(call.q[band.q_copy]);
+#pragma unroll
+    for (int i = 0; i < sizes<D>::steps; i++) {
+        q.turned[i / 2][i % 2] = q.has_plain ? 0 : 0x80808080U;
+    }
 #pragma unroll
     for (int i = 0; i < sizes<D>::steps; i++) {
 #pragma unroll
@@ -184,17 +211,18 @@ __device__ void load_queries(const dpe_decode &call, const dpe_decode_unit &unit
                                                                r * D + column);
             if (q.has_plain && q.has_turned && i < D / 32) {
                 const uint8_t *mask = call.mask + head * sizes<D>::pairs + column;
-                q.turned |= (mask[0] != 0 ? 1U : 0U) << (8 * i + 2 * e);
-                q.turned |= (mask[1] != 0 ? 2U : 0U) << (8 * i + 2 * e);
+                uint32_t signs = (mask[0] != 0 ? 0x80U : 0U) | (mask[1] != 0 ? 0x8000U : 0U);
+                q.turned[i % (D / 32)][e / 2] |= signs << 16 * (e % 2);
             }
         }
     }
 }
 
-/* The part of a word that its two bits keep. */
-__device__ __forceinline__ uint32_t kept(uint32_t word, uint32_t bits)
+/* Which bits of word e of step i, of either half of a head, meet turned keys. */
+template <int D> __device__ __forceinline__ uint32_t turned_bits(const queries<D> &q, int i, int e)
 {
-    return word & ((bits & 1U) * 0xffffU | (bits >> 1 & 1U) * 0xffff0000U);
+    uint32_t bytes = q.turned[i][e / 2];
+    return e % 2 == 0 ? dpe_spread_signs<0>(bytes) : dpe_spread_signs<1>(bytes);
 }
 
 /* Turn the pairs (x, y) of two neighbouring columns each. */
@@ -249,7 +277,7 @@ __device__ __forceinline__ void scores(const queries<D> &q, uint32_t keys,
                 for (int upper = 0; upper < 2; upper++) {
 #pragma unroll
                     for (int e = 0; e < 4; e++) {
-                        some[e] = kept(q.word[i + half * upper][e], ~q.turned >> (8 * i + 2 * e));
+                        some[e] = q.word[i + half * upper][e] & ~turned_bits<D>(q, i, e);
                     }
                     dpe_mma(T{}, s[j], some, b[2 * upper], b[2 * upper + 1]);
                 }
@@ -260,8 +288,7 @@ __device__ __forceinline__ void scores(const queries<D> &q, uint32_t keys,
             for (int upper = 0; upper < 2; upper++) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    uint32_t bits = q.has_plain ? q.turned >> (8 * i + 2 * e) : 3U;
-                    some[e] = kept(q.word[i + half * upper][e], bits);
+                    some[e] = q.word[i + half * upper][e] & turned_bits<D>(q, i, e);
                 }
                 dpe_mma(T{}, s[j], some, b[2 * upper], b[2 * upper + 1]);
             }

@@ -43,6 +43,15 @@ __device__ static __forceinline__ uint32_t dpe_pack_half(float low, float high)
     return packed;
 }
 
+/** A word of the signs of two bytes of `bytes`: its lower half repeats that of byte 2 · PAIR, its
+ *  upper half that of the next. */
+template <int PAIR> __device__ static __forceinline__ uint32_t dpe_spread_signs(uint32_t bytes)
+{
+    uint32_t word;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(word) : "r"(bytes), "n"(PAIR == 0 ? 0x9988 : 0xbbaa));
+    return word;
+}
+
 /** Address of shared memory as instructions take it (32 bits). */
 __device__ static __forceinline__ uint32_t dpe_shared_address(const void *pointer)
 {

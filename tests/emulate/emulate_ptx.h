@@ -52,6 +52,13 @@ static inline float dpe_half_float(uint16_t bits)
     return __uint_as_float(sign | wide | fraction << 13);
 }
 
+template <int PAIR> static inline uint32_t dpe_spread_signs(uint32_t bytes)
+{
+    uint32_t low = (bytes >> (16 * PAIR + 7) & 1U) * 0xffffU;
+    uint32_t high = (bytes >> (16 * PAIR + 15) & 1U) * 0xffff0000U;
+    return low | high;
+}
+
 static inline uint32_t dpe_pack_bf16(float low, float high)
 {
     return static_cast<uint32_t>(dpe_bf16_bits(high)) << 16 | dpe_bf16_bits(low);
