@@ -4,28 +4,12 @@
 # on, on any device of the kind, and ends with the table of an undisturbed run.
 set -u
 build=$1
-source=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-
-python3 "$source/tests/cli/tiny_model.py" "$source/data/reference/tokenizer.json" "$work/model" || exit 1
-mkdir "$work/corpus"
-for book in "$source"/data/sample/test/90000*.txt; do
-    head -c 6000 "$book" >"$work/corpus/$(basename "$book")"
-done
+root=$2
+. "$root/tests/cli/world.sh"
+. "$root/tests/cli/mpi_settings.sh"
+make_model model
 model=$work/model
 export DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so"
-# As root, and with more ranks than cores, in a container.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
-# MPI's own leaks are not ours.
-export ASAN_OPTIONS=detect_leaks=0
 
 # detect FAKE OPTION…: the exit code becomes $got.
 detect() {
@@ -49,16 +33,12 @@ sweep() {
     fi
 }
 launch=
-same() {
-    h5diff --exclude-path=/run "$1" "$2" >"$work/diff" 2>&1 ||
-        fail "$1 and $2 differ: $(head -5 "$work/diff")"
-}
 
 # A dry run of a large model takes nothing but says what it would take.
 sweep 0 "^memory .*on the device.*: fits" "" --device cuda --dry-run
 sweep 0 "^memory .* MiB on the device, .* of them weights; 100 MiB are free: does not fit" \
     memory=104857600 --device cuda --dry-run
-python3 "$source/tests/cli/tiny_model.py" "$source/data/reference/tokenizer.json" "$work/huge" huge
+make_model huge huge
 model=$work/huge
 for free in "139 GiB are free: fits" "100 GiB are free: does not fit"; do
     sweep 0 "^memory .*13[1-4] GiB on the device, 131 GiB of them weights; $free" \

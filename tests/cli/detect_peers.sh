@@ -29,7 +29,7 @@ if [ "$part" = logits ]; then
     exit $failed
 fi
 
-python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/model" shared || exit 1
+make_model model shared
 sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 100
     --lengths 8,32,64 --seed 5 --threads 1 --tensor-parallel 2"
 
@@ -94,7 +94,7 @@ if [ "$part" = tools ]; then
         fail "four share two heads: $code, $(cat "$work/err")"
     [ -e "$work/x.h5" ] || [ -e "$work/x.h5.journal" ] && fail "a refusal left something behind"
     # A dry run needs no ranks, and says what each would hold.
-    python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/huge" huge || exit 1
+    make_model huge huge
     timeout 20 "$bin/dpe-detect" --model "$work/huge" --corpus "$work/corpus" --length 16384 --dry-run \
         --tensor-parallel 8 >"$work/out" 2>"$work/err" || fail "dry run: $(cat "$work/err")"
     grep -q "^memory .* in each of 8 processes" "$work/out" || fail "dry run: $(cat "$work/out")"

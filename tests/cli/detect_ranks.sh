@@ -7,7 +7,7 @@ bin=$1
 wanted=${2:-20}
 short=${3:-}
 . "$(dirname "$0")/ranks.sh"
-python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/model" || exit 1
+make_model model
 sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 150
     --lengths 8,32,64 --seed 5 --threads 1"
 # Milliseconds below $1, drawn.

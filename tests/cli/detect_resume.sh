@@ -6,29 +6,11 @@ set -u
 bin=$1
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-
-python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/model" || exit 1
-mkdir "$work/corpus"
-for book in "$root"/data/sample/test/90000*.txt; do
-    head -c 6000 "$book" >"$work/corpus/$(basename "$book")"
-done
+. "$here/world.sh"
+make_model model
 detect() {
     "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --task both \
         --groups 2 --samples 30 --lengths 8,32,64 --seed 5 --threads 1 "$@" >"$work/out" 2>"$work/err"
-}
-# same A B: equal but for /run.
-same() {
-    h5diff --exclude-path=/run "$1" "$2" >"$work/diff" 2>&1 || {
-        fail "$1 and $2 differ: $(head -5 "$work/diff")"
-    }
 }
 complete() {
     h5dump -a /complete "$1" 2>/dev/null | grep -q "(0): $2" || fail "$1: complete is not $2"
@@ -189,7 +171,7 @@ detect -o "$work/quiet.h5" --quiet || fail "--quiet: $(cat "$work/err")"
 grep -v warning "$work/err" && fail "--quiet talks"
 
 # Logits that are not numbers: rows that say so, exit 70 once they are too many, also when resumed.
-python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/nan" nan || exit 1
+make_model nan nan
 for again in "" again; do
     detect -o "$work/nan.h5" --model "$work/nan"
     code=$?
@@ -200,7 +182,7 @@ done
 h5dump -d /rows/layer "$work/nan.h5" | grep -q "(0): 0" || fail "NaN weights: the layer is not named"
 
 # A dry run needs no weights and writes nothing; what it prints is a plan.
-python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/huge" huge || exit 1
+make_model huge huge
 detect --model "$work/huge" --length 8192 --lengths auto --groups 8 --task ppl --samples 1 --dry-run
 code=$?
 [ $code = 65 ] || fail "dry run on books that are too short: expected exit 65, got $code"

@@ -1,29 +1,11 @@
 # Sourced by detect_ranks.sh and detect_peers.sh, which set bin (a folder of tools) before, and sweep
-# (options of dpe-detect) behind it: a work folder, a corpus, and jobs of several ranks.
+# (options of dpe-detect) behind it: the world of world.sh, and jobs of several ranks.
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
 command -v mpirun >/dev/null || { echo "no mpirun"; exit 125; }
-# As root, and with more ranks than cores, in a container.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
-# MPI's own leaks are not ours.
-export ASAN_OPTIONS=detect_leaks=0 OMP_WAIT_POLICY=passive
-mkdir "$work/corpus"
-for book in "$root"/data/sample/test/90000*.txt; do
-    head -c 6000 "$book" >"$work/corpus/$(basename "$book")"
-done
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-same() {
-    h5diff --exclude-path=/run "$1" "$2" >"$work/diff" 2>&1 ||
-        fail "$1 and $2 differ: $(head -5 "$work/diff")"
-}
+. "$here/world.sh"
+. "$here/mpi_settings.sh"
+export OMP_WAIT_POLICY=passive
 # mpi N COMMAND...: mpirun may hang for good and ignore a polite signal when a rank dies early.
 mpi() {
     size=$1

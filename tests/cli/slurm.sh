@@ -11,9 +11,8 @@ for program in munged slurmctld slurmd sbatch srun; do
     command -v $program >/dev/null || { echo "no $program"; exit 125; }
 done
 [ "$(id -u)" = 0 ] || { echo "only root can start a Slurm"; exit 125; }
-work=$(mktemp -d)
+. "$here/world.sh"
 chmod 755 "$work"
-failed=0
 daemons=""
 cleanup() {
     limit scancel --user=root 2>/dev/null
@@ -31,10 +30,6 @@ limit() {
     timeout -k 5 60 "$@"
 }
 trap cleanup EXIT
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
 
 host=$(hostname -s)
 port=$((20000 + $$ % 20000))
@@ -87,11 +82,7 @@ until limit sinfo -h -o %t 2>/dev/null | grep -q idle; do
     sleep 0.2
 done
 
-python3 "$here/tiny_model.py" "$root/data/reference/tokenizer.json" "$work/model" || exit 1
-mkdir "$work/corpus"
-for book in "$root"/data/sample/test/90000*.txt; do
-    head -c 6000 "$book" >"$work/corpus/$(basename "$book")"
-done
+make_model model
 sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 500
     --lengths 8,32,64 --seed 5 --threads 1"
 limit "$bin/dpe-detect" $sweep -o "$work/calm.h5" >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
