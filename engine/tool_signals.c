@@ -1,0 +1,53 @@
+/* Being asked to stop. */
+#include "tool.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t asked = DPE_STOP_NONE;
+
+static void on_stop(int number)
+{
+    if (number == SIGUSR1) {
+        if (asked == DPE_STOP_NONE) {
+            asked = DPE_STOP_SOON;
+        }
+    } else if (asked == DPE_STOP_NOW) {
+        _exit(DPE_INCOMPLETE);
+    } else {
+        asked = DPE_STOP_NOW;
+    }
+}
+
+void dpe_signals_install(void)
+{
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct sigaction before;
+        /* nohup and job control ignore signals on purpose: leave those ignored. */
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN) {
+            continue;
+        }
+        sigaction(numbers[i], &action, NULL);
+    }
+}
+
+enum dpe_stop_request dpe_signals_asked(void)
+{
+    return (enum dpe_stop_request)asked;
+}
+
+void dpe_signals_ask(enum dpe_stop_request request)
+{
+    if ((enum dpe_stop_request)asked < request) {
+        asked = (sig_atomic_t)request;
+    }
+}
+
+dpe_status dpe_signals_poll(void *user, struct dpe_error *err)
+{
+    (void)user;
+    return asked == DPE_STOP_NOW ? dpe_fail(err, DPE_INCOMPLETE, "stopped by a signal") : DPE_OK;
+}
