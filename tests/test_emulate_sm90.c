@@ -27,9 +27,9 @@ static void products_take_time(void **state)
 static void refuses(void **state)
 {
     static const char *const words[] = {
-        "not initialised",  "more than the 2",  "all threads wait", "without a fence",
-        "still due",        "is still reading", "multiple of 1024", "not fewer",
-        "all threads wait", "different fences", "has not waited",
+        "not initialised", "more than the 2",  "all threads wait", "counts to 1048575",
+        "without a fence", "still due",        "is still reading", "multiple of 1024",
+        "not fewer",       "all threads wait", "different fences", "has not waited",
     };
     (void)state;
     for (int kind = 0; kind <= EMULATE_SM90_NO_WAIT; kind++) {
@@ -41,11 +41,31 @@ static void refuses(void **state)
     }
 }
 
+static void refuses_maps(void **state)
+{
+    static const struct emulate_box boxes[] = {
+        {{64, 9, 1, 1}, {4, 9, 1, 1}, {0, 0, 0, 0}},      /* 8 bytes */
+        {{128, 9, 1, 1}, {128, 9, 1, 1}, {0, 0, 0, 0}},   /* 256 bytes */
+        {{64, 300, 1, 1}, {64, 257, 1, 1}, {0, 0, 0, 0}}, /* 257 rows */
+        {{60, 9, 1, 1}, {56, 9, 1, 1}, {0, 0, 0, 0}},     /* rows 120 bytes apart */
+    };
+    _Alignas(64) static uint16_t tensor[64 * 300];
+    static uint16_t shared[1 << 14];
+    (void)state;
+    for (size_t i = 0; i < sizeof boxes / sizeof boxes[0]; i++) {
+        assert_int_not_equal(emulate_tensor_box(tensor, &boxes[i], shared), 0);
+    }
+    const struct emulate_box good = {{64, 9, 1, 1}, {64, 9, 1, 1}, {0, 0, 0, 0}};
+    assert_int_not_equal(emulate_tensor_box(tensor + 4, &good, shared), 0);
+    assert_int_equal(emulate_tensor_box(tensor, &good, shared), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_take_time),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(refuses_maps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -435,6 +435,12 @@ void emulate_mbarrier_arrive(uint32_t address, uint32_t bytes, const char *file,
         emulate_fail(file, line, "an arrival more than the %u that the barrier expects",
                      barrier->expected);
     }
+    const int32_t most = (1 << 20) - 1;
+    if (bytes > static_cast<uint32_t>(most) ||
+        barrier->bytes > most - static_cast<int32_t>(bytes)) {
+        emulate_fail(file, line, "%u bytes more than the %d expected: a barrier counts to %d",
+                     bytes, barrier->bytes, most);
+    }
     barrier->bytes += static_cast<int32_t>(bytes);
     barrier->pending--;
     settle(barrier);
@@ -456,7 +462,7 @@ void emulate_tensor_load(uint32_t to, const CUtensorMap *map, const int at[4], u
                          const char *file, int line)
 {
     new_block();
-    if (map->magic != MAP_MAGIC) {
+    if (reinterpret_cast<uintptr_t>(map) % 64 != 0 || map->magic != MAP_MAGIC) {
         emulate_fail(file, line, "a copy by something that is no tensor map");
     }
     copy c = {to, 2, barrier, *map, {at[0], at[1], at[2], at[3]}, file, line};
@@ -492,7 +498,8 @@ int dpe_tensor_map_4d(CUtensorMap *map, bool, const void *base, const uint64_t d
     *map = CUtensorMap();
     map->magic = MAP_MAGIC;
     map->base = static_cast<const unsigned char *>(base);
-    bool fits = reinterpret_cast<uintptr_t>(base) % 16 == 0 && box[0] * 2 <= 128;
+    bool fits = reinterpret_cast<uintptr_t>(base) % 16 == 0 && box[0] * 2 <= 128 &&
+                box[0] * 2 % 16 == 0 && reinterpret_cast<uintptr_t>(map) % 64 == 0;
     for (int k = 0; k < 4; k++) {
         fits = fits && dims[k] >= 1 && dims[k] <= UINT32_MAX && box[k] >= 1 && box[k] <= 256;
         map->dims[k] = static_cast<uint32_t>(dims[k]);

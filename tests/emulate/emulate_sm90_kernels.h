@@ -41,6 +41,7 @@ enum emulate_sm90_wrong_kind {
     EMULATE_SM90_NO_INIT,        /**< an arrival at a barrier that nobody made */
     EMULATE_SM90_ARRIVALS,       /**< one arrival too many in a phase */
     EMULATE_SM90_BYTES,          /**< bytes expected that no copy brings */
+    EMULATE_SM90_MANY_BYTES,     /**< more bytes expected than a barrier counts */
     EMULATE_SM90_NO_FENCE,       /**< a second product after a wait */
     EMULATE_SM90_EARLY_PRODUCT,  /**< a product over a copy that is due */
     EMULATE_SM90_EARLY_COPY,     /**< a copy over what a product reads */

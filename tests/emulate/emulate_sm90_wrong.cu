@@ -42,7 +42,7 @@ __device__ __forceinline__ void wrong_barrier(enum emulate_sm90_wrong_kind kind,
         dpe_mbarrier_init_fence();
     }
     dpe_mbarrier_arrive(barrier);
-    dpe_mbarrier_expect(barrier, kind == EMULATE_SM90_NO_INIT ? 0 : 128);
+    dpe_mbarrier_expect(barrier, kind == EMULATE_SM90_MANY_BYTES ? 1U << 20 : 128U);
     if (kind == EMULATE_SM90_ARRIVALS) {
         dpe_mbarrier_arrive(barrier);
     }
@@ -98,7 +98,7 @@ template <int KIND> __global__ void wrong_kernel(const __grid_constant__ wrong_a
     } else if constexpr (kind == EMULATE_SM90_MANY_REGISTERS) {
         /* Three groups launched with 168 registers a thread. */
         dpe_registers_take<256>();
-    } else if constexpr (kind <= EMULATE_SM90_BYTES) {
+    } else if constexpr (kind <= EMULATE_SM90_MANY_BYTES) {
         wrong_barrier(kind, base + BARRIER);
     } else {
         wrong_product(kind, &args.map, base);
@@ -143,6 +143,8 @@ int emulate_sm90_wrong(enum emulate_sm90_wrong_kind kind)
         return wrong<EMULATE_SM90_ARRIVALS>(args);
     case EMULATE_SM90_BYTES:
         return wrong<EMULATE_SM90_BYTES>(args);
+    case EMULATE_SM90_MANY_BYTES:
+        return wrong<EMULATE_SM90_MANY_BYTES>(args);
     case EMULATE_SM90_NO_FENCE:
         return wrong<EMULATE_SM90_NO_FENCE>(args);
     case EMULATE_SM90_EARLY_PRODUCT:

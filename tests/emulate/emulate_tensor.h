@@ -16,8 +16,8 @@ struct alignas(64) CUtensorMap {
     uint32_t box[4];
 };
 
-/** 0, or 1 where the driver would refuse: misaligned base or strides, a box side of 0 or above 256,
- *  an inner box wider than the swizzle. */
+/** 0, or 1 where the driver would refuse: misaligned map, base or strides, a box side of 0 or above
+ *  256, an inner box that is wider than the swizzle or no multiple of 16 bytes. */
 int dpe_tensor_map_4d(struct CUtensorMap *map, bool bf16, const void *base, const uint64_t dims[4],
                       const uint64_t strides[3], const uint32_t box[4]);
 
