@@ -191,21 +191,48 @@ dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
                             : status;
 }
 
+static int64_t round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+int64_t inputs_together(const struct detect_inputs *inputs)
+{
+    return inputs->args->use_niah ? (int64_t)inputs->niah.asked * inputs->niah.shared : 1;
+}
+
+/* Contexts that share something stay in one round. */
+static int64_t least_round(const struct detect_inputs *inputs)
+{
+    return round_up(LEAST_ROUND, inputs_together(inputs));
+}
+
 int64_t inputs_batch(const struct detect_inputs *inputs)
 {
     enum { USUAL = 4 };
-    int64_t together = (int64_t)inputs->niah.asked * inputs->niah.shared;
-    int64_t usual = together > USUAL ? together : USUAL;
-    usual = usual < MOST_BATCH ? usual : MOST_BATCH;
-    return inputs->args->batch > 0 ? inputs->args->batch : usual;
+    int64_t together = inputs_together(inputs);
+    int64_t batch = together > USUAL ? together : USUAL;
+    batch = batch < MOST_BATCH ? batch : MOST_BATCH;
+    batch = inputs->args->batch > 0 ? inputs->args->batch : batch;
+    int64_t most = inputs->args->job.samples;
+    if (inputs->args->race && least_round(inputs) < most) {
+        most = least_round(inputs);
+    }
+    /* Perplexities are computed one by one. */
+    return !inputs->args->use_niah ? 1 : batch < most ? batch : most;
 }
 
 int64_t inputs_per_round(const struct detect_inputs *inputs)
 {
-    int64_t together = (int64_t)inputs->niah.asked * inputs->niah.shared;
-    int64_t batch = inputs_batch(inputs) > LEAST_ROUND ? inputs_batch(inputs) : LEAST_ROUND;
-    /* Contexts that share something stay in one round. */
-    return (batch + together - 1) / together * together;
+    int64_t together = inputs_together(inputs);
+    int64_t batch = inputs_batch(inputs);
+    if (inputs->args->race) {
+        return least_round(inputs);
+    }
+    /* Whole batches, where contexts allow it. */
+    return together == 1      ? round_up(LEAST_ROUND, batch)
+           : batch > together ? round_up(batch, together)
+                              : least_round(inputs);
 }
 
 void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)

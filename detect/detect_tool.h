@@ -20,7 +20,7 @@ struct detect_arguments {
     int64_t rounds;                   /**< of the sequential rule, 0 = not given */
     int64_t batch;                    /**< samples decoded together, 0 = not given */
     int64_t shared, keys_per_context; /**< 0 = not given */
-    bool race;
+    bool race, race_settings;         /**< given; given level or indifference */
     double race_level, race_indifference;
 };
 
@@ -54,9 +54,13 @@ dpe_status inputs_close(struct detect_inputs *inputs, dpe_status status, struct 
 dpe_status inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err);
 /** Open or continue the run: everything that decides a result is its identity. */
 dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
-/** Samples decoded together: what was asked for, else 4, or as many as share a context. */
+/** Samples that share something: those of a context, or of the contexts with one first half. */
+int64_t inputs_together(const struct detect_inputs *inputs);
+/** Samples decoded together: what was asked for, else 4, or as many as share something; never more
+ *  than there are, nor than a race's round has. */
 int64_t inputs_batch(const struct detect_inputs *inputs);
-/** Samples of a plan before the next plan's turn. */
+/** Samples of a plan before the next plan's turn. What a race decides depends on them, so those of
+ * a race do not depend on the batch. */
 int64_t inputs_per_round(const struct detect_inputs *inputs);
 /** Empty report of these inputs. */
 void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report);

@@ -56,7 +56,7 @@ static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "Savings:", 5},
     {"batch", KEY_BATCH, "N", 0,
      "Samples decoded together, what their prompts share being read once (default 4, or as many as "
-     "share a context; 1: one by one); the same answers",
+     "share a context; 1: one by one; --race: at most those between two looks); the same answers",
      5},
     {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
      "shared: N samples in a row (default 4) share the first half of their context, which is read "
@@ -67,7 +67,9 @@ static const struct argp_option options_table[] = {
      "that look values up by key",
      5},
     {"race", KEY_RACE, NULL, 0,
-     "Drop a detecting length once a paired test says that it can no longer be rank 1", 5},
+     "Drop a detecting length once a paired test, every 4 samples or as many as share a context, "
+     "says that it can no longer be rank 1",
+     5},
     {"race-level", KEY_RACE_LEVEL, "P", 0, "Level of that test, one-sided (default 0.05)", 5},
     {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
      "Drop it already when it is not better by D (recall, or nats per token; default 0)", 5},
@@ -95,13 +97,23 @@ static void parse_rule(struct argp_state *state, const char *text, enum dpe_dete
     argp_error(state, "--select: expected paper, guarded or sequential, found '%s'", text);
 }
 
-static double parse_share(struct argp_state *state, const char *option, const char *text,
-                          double most)
+static double parse_level(struct argp_state *state, const char *text)
 {
     char *end = NULL;
     double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= 0.0) || value >= most) {
-        argp_error(state, "%s: expected a number from 0 to below %g, found '%s'", option, most,
+    if (end == text || *end != '\0' || !(value > 0.0 && value < 0.5)) {
+        argp_error(state, "--race-level: expected a number above 0 and below 0.5, found '%s'",
+                   text);
+    }
+    return value;
+}
+
+static double parse_indifference(struct argp_state *state, const char *text)
+{
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= 0.0 && value < 100.0)) {
+        argp_error(state, "--race-indifference: expected a number from 0 to below 100, found '%s'",
                    text);
     }
     return value;
@@ -157,10 +169,12 @@ static error_t parse_saving(int key, char *arg, struct argp_state *state)
         args->race = true;
         return 0;
     case KEY_RACE_LEVEL:
-        args->race_level = parse_share(state, "--race-level", arg, 0.5);
+        args->race_level = parse_level(state, arg);
+        args->race_settings = true;
         return 0;
     case KEY_RACE_INDIFFERENCE:
-        args->race_indifference = parse_share(state, "--race-indifference", arg, 100.0);
+        args->race_indifference = parse_indifference(state, arg);
+        args->race_settings = true;
         return 0;
     case KEY_BATCH:
         args->batch = number_up_to(state, "--batch", arg, 256);
@@ -178,6 +192,13 @@ static void check_together(struct argp_state *state, const struct detect_argumen
     }
     if (args->race && args->use_niah && args->use_ppl) {
         argp_error(state, "--race goes with one task, which decides");
+    }
+    if (args->race_settings && !args->race) {
+        argp_error(state, "--race-level and --race-indifference are for --race");
+    }
+    if ((args->shared > 1 || args->keys_per_context > 1) && !args->use_niah) {
+        argp_error(state, "--haystack shared and --keys-per-context are for needles: --task niah "
+                          "or both");
     }
     if (args->race && args->rule == DPE_DETECT_SEQUENTIAL) {
         argp_error(state, "--select sequential compares all lengths on all samples; leave "

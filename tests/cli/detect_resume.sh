@@ -139,6 +139,11 @@ same "$work/race.h5" "$work/raced.h5"
 race full.h5 --race --race-level 0.2 || fail "--race after a sweep: $(cat "$work/err")"
 h5diff "$work/race.h5" "$work/full.h5" /race >"$work/diff" 2>&1 ||
     fail "a race over a finished sweep differs: $(head -3 "$work/diff")"
+# How many are decoded together decides nothing, also when races could look later for it.
+for batch in 1 8; do
+    race racing$batch.h5 --task niah --samples 12 --race --batch $batch || fail "--race: $(cat "$work/err")"
+done
+same "$work/racing1.h5" "$work/racing8.h5"
 
 # A table of another seed, task, corpus or model is not touched.
 cp "$work/calm.h5" "$work/kept.h5"
