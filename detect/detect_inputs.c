@@ -235,6 +235,17 @@ int64_t inputs_per_round(const struct detect_inputs *inputs)
                               : least_round(inputs);
 }
 
+/* The first step's configurations are the sweep's, and each step has one that an earlier one had.
+ */
+int64_t inputs_steps(const struct detect_inputs *inputs)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    int64_t rounds = inputs->args->rounds > 0 ? inputs->args->rounds : 1;
+    return inputs->args->rule == DPE_DETECT_SEQUENTIAL
+               ? (rounds * params->n_groups - 1) * (params->n_lengths - 1)
+               : 0;
+}
+
 void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
 {
     *report = (struct dpe_detect_report){

@@ -65,11 +65,13 @@ void detect_announce(const struct detect_inputs *inputs)
 struct row_cost {
     const char *name;
     int64_t prompt, room, rows;
-    double products, attention; /* of prompt and generation */
+    double read, pairs;         /* shares of the prompt that are read, and of its attention */
+    double products, attention; /* of what is read and of generation */
 };
 
 static dpe_status cost_of(const struct detect_inputs *inputs, int task, const struct dpe_niah *niah,
-                          struct row_cost *cost, struct dpe_error *err)
+                          const struct dpe_answering *answering, struct row_cost *cost,
+                          struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
     *cost = (struct row_cost){
@@ -77,7 +79,10 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
         .prompt = inputs->args->job.length,
         .rows = inputs->n_samples[task] * inputs->grid.n_configs +
                 inputs->n_validated[task] * DPE_DETECT_N_VALIDATED,
+        .read = 1.0,
+        .pairs = 1.0,
     };
+    cost->rows += task == 0 ? inputs_steps(inputs) * inputs->n_samples[0] : 0;
     bool asks = strcmp(cost->name, "niah") == 0;
     double generated[2] = {0.0, 0.0};
     if (asks) {
@@ -88,14 +93,18 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
         }
         cost->prompt = (int64_t)sample.prompt.n;
         cost->room = sample.max_new;
+        double prompt = (double)answering->prompts / (double)answering->samples;
+        cost->read = (double)answering->read / (double)answering->prompts;
+        cost->pairs =
+            fmin(1.0, answering->pairs / (0.5 * prompt * prompt * (double)answering->samples));
         dpe_config_flops(config, cost->prompt, cost->room, cost->room, &generated[0],
                          &generated[1]);
         dpe_sample_free(&sample);
     }
     dpe_config_flops(config, 0, cost->prompt, asks ? 1 : cost->prompt, &cost->products,
                      &cost->attention);
-    cost->products += generated[0];
-    cost->attention += generated[1];
+    cost->products = cost->products * cost->read + generated[0];
+    cost->attention = cost->attention * cost->pairs + generated[1];
     return DPE_OK;
 }
 
@@ -128,7 +137,8 @@ static double seconds_of(const struct row_cost *cost, const struct dpe_config *c
     double attention = 0.0;
     dpe_config_flops(config, 0, cost->prompt, cost->room > 0 ? 1 : cost->prompt, &products,
                      &attention);
-    return products * speed->per_product + attention * speed->per_attention +
+    return products * cost->read * speed->per_product +
+           attention * cost->pairs * speed->per_attention +
            (double)cost->room * speed->per_new_token;
 }
 
@@ -188,15 +198,16 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
                           struct dpe_error *err)
 {
     struct row_cost costs[2] = {{0}};
+    struct dpe_answering answering = {0};
     double products = 0.0;
     double attention = 0.0;
-    dpe_status status = DPE_OK;
+    dpe_status status = niah != NULL ? detect_answering(inputs, niah, &answering, err) : DPE_OK;
     uint64_t bytes = 0;
     uint64_t weights = 0;
     struct dpe_session_options options =
         dpe_job_session_options(&inputs->job, inputs->args->job.length);
     for (int i = 0; i < inputs->n_tasks && status == DPE_OK; i++) {
-        status = cost_of(inputs, i, niah, &costs[i], err);
+        status = cost_of(inputs, i, niah, &answering, &costs[i], err);
         products += (double)costs[i].rows * costs[i].products;
         attention += (double)costs[i].rows * costs[i].attention;
     }
@@ -215,11 +226,15 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
         if (costs[i].room > 0) {
             printf(" and at most %lld generated", (long long)costs[i].room);
         }
-        printf(", validation included\n");
+        printf(i == 0 && inputs_steps(inputs) > 0
+                   ? ", validation and at most %lld configurations of --select included\n"
+                   : ", validation included\n",
+               (long long)inputs_steps(inputs));
     }
     double tokens = 0.0;
     for (int i = 0; i < inputs->n_tasks; i++) {
-        tokens += (double)costs[i].rows * (double)(costs[i].prompt + costs[i].room);
+        tokens += (double)costs[i].rows *
+                  ((double)costs[i].prompt * costs[i].read + (double)costs[i].room);
     }
     printf("tokens           %.4g\n", tokens);
     printf("operations       %.3g (matrix products %.3g, attention %.3g)\n", products + attention,
@@ -227,13 +242,11 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
     char memory[200];
     printf("memory           %s\n", dpe_job_memory_text(&inputs->job, bytes, weights, memory));
     if (niah != NULL) {
-        status = detect_print_savings(inputs, costs[0].prompt, costs[0].room, niah, err);
+        detect_print_savings(inputs, &answering);
     }
     fflush(stdout);
-    if (status == DPE_OK) {
-        print_time(inputs, costs, weights);
-    }
-    return status;
+    print_time(inputs, costs, weights);
+    return DPE_OK;
 }
 
 dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)

@@ -197,17 +197,6 @@ static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, stru
     return status;
 }
 
-/* Configurations of the sequential steps at most: the first step's are the sweep's, and each step
- * has one that an earlier step had. */
-static int64_t steps_at_most(const struct detect_inputs *inputs)
-{
-    const struct dpe_detect_params *params = &inputs->grid.params;
-    int64_t rounds = inputs->args->rounds > 0 ? inputs->args->rounds : 1;
-    return inputs->args->rule == DPE_DETECT_SEQUENTIAL
-               ? (rounds * params->n_groups - 1) * (params->n_lengths - 1)
-               : 0;
-}
-
 /* Configurations of the lengths that a race has left. */
 static int find_live(const struct sweep *sweep, unsigned char *live)
 {
@@ -271,7 +260,7 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
     for (int i = 0; i < inputs->n_tasks; i++) {
         later[i] = DPE_DETECT_N_VALIDATED * inputs->n_validated[i];
     }
-    later[0] += steps_at_most(inputs) * inputs->n_samples[0];
+    later[0] += inputs_steps(inputs) * inputs->n_samples[0];
     struct stage stage = {.name = inputs->args->race ? "race" : "sweep",
                           .n_tasks = inputs->n_tasks,
                           .tasks = inputs->tasks,
@@ -313,7 +302,7 @@ static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
     for (int i = 0; i < inputs->n_tasks; i++) {
         later[i] = DPE_DETECT_N_VALIDATED * inputs->n_validated[i];
     }
-    later[0] += (steps_at_most(inputs) - selection->n_choices * (n - 1)) * inputs->n_samples[0];
+    later[0] += (inputs_steps(inputs) - selection->n_choices * (n - 1)) * inputs->n_samples[0];
     for (int t = 0; t < n; t++) {
         borrowed[t] = &plans[t];
         keys[t] = names[t];
@@ -402,7 +391,7 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
         sweep->planned[i] = inputs->n_samples[i] * grid->n_configs +
                             inputs->n_validated[i] * DPE_DETECT_N_VALIDATED;
     }
-    sweep->planned[0] += steps_at_most(inputs) * inputs->n_samples[0];
+    sweep->planned[0] += inputs_steps(inputs) * inputs->n_samples[0];
     return DPE_OK;
 }
 

@@ -3,36 +3,28 @@
 
 #include "detect_tool.h"
 
-/* Share of the prompts' tokens that is read when samples that are decoded together read what they
- * have in common once; from the first samples themselves. */
-static dpe_status share_read(const struct detect_inputs *inputs, const struct dpe_niah *niah,
-                             double *share, struct dpe_error *err)
+dpe_status detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
+                            struct dpe_answering *answering, struct dpe_error *err)
 {
     enum { MOST = 64 };
-    int64_t together = (int64_t)inputs->niah.asked * inputs->niah.shared;
-    int64_t batch = inputs_batch(inputs);
-    together = together < batch ? together : batch;
-    together = together < MOST ? together : MOST;
+    int64_t batch = inputs->job.batch > 1 ? inputs->job.batch : 1;
+    int64_t n = inputs_per_round(inputs) < MOST ? inputs_per_round(inputs) : MOST;
+    n = n < inputs->n_samples[0] ? n : inputs->n_samples[0];
     struct dpe_sample samples[MOST] = {{0}};
+    const struct dpe_session_limits limits = {.capacity = inputs->args->job.length * batch,
+                                              .positions = inputs->args->job.length,
+                                              .branches = batch};
     dpe_status status = DPE_OK;
-    double all = 0.0;
-    int64_t common = INT64_MAX;
-    for (int64_t i = 0; i < together && status == DPE_OK; i++) {
+    *answering = (struct dpe_answering){0};
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         status = dpe_niah_sample(niah, i, &samples[i], err);
-        const struct dpe_tokens *a = &samples[0].prompt;
-        const struct dpe_tokens *b = &samples[i].prompt;
-        int64_t n = 0;
-        while (status == DPE_OK && n + 1 < (int64_t)b->n && n + 1 < (int64_t)a->n &&
-               a->ids[n] == b->ids[n]) {
-            n++;
-        }
-        common = n < common ? n : common;
-        all += (double)b->n;
     }
-    for (int64_t i = 0; i < together; i++) {
+    if (status == DPE_OK) {
+        status = dpe_answering_cost(samples, n, batch, &limits, answering, err);
+    }
+    for (int64_t i = 0; i < n; i++) {
         dpe_sample_free(&samples[i]);
     }
-    *share = together > 1 && all > 0.0 ? 1.0 - (double)((together - 1) * common) / all : 1.0;
     return status;
 }
 
@@ -62,39 +54,50 @@ static double least_rows(const struct detect_inputs *inputs, int64_t samples)
     return (double)(grid->n_configs * needed + left * (samples - needed));
 }
 
-dpe_status detect_print_savings(const struct detect_inputs *inputs, int64_t prompt, int64_t room,
-                                const struct dpe_niah *niah, struct dpe_error *err)
+static void print_sharing(const struct detect_inputs *inputs, double read, double naive,
+                          double share)
 {
-    const struct dpe_detect_params *params = &inputs->grid.params;
-    int64_t samples = inputs->n_samples[0];
-    double share = 1.0;
-    dpe_status status = share_read(inputs, niah, &share, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    double cells = (double)(params->n_groups * params->n_lengths);
-    double naive = cells * (double)samples * (double)prompt;
-    double distinct = (double)inputs->grid.n_configs * (double)samples * (double)prompt;
-    int64_t batch = inputs_batch(inputs);
-    printf("prompts to read in the sweep\n");
-    line("every cell, sample by sample", naive, 0.0);
-    line("distinct configurations (always)", distinct, naive);
-    if (share < 1.0) {
-        line("shared contexts read once", distinct * share, naive);
-    } else {
+    if (inputs_together(inputs) == 1) {
         printf("  %-38s not given: --keys-per-context M reads about 1/M, --haystack shared=N "
                "(N+1)/2N\n",
                "shared contexts");
+    } else if (share < 1.0) {
+        line("shared contexts read once", read, naive);
+    } else {
+        printf("  %-38s read anew for each sample: %s\n", "shared contexts",
+               inputs->args->batch == 1    ? "--batch 1 (but for whole prefill chunks)"
+               : inputs->n_samples[0] == 1 ? "there is one"
+                                           : "memory holds one at a time");
     }
+}
+
+void detect_print_savings(const struct detect_inputs *inputs, const struct dpe_answering *answering)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    double samples = (double)inputs->n_samples[0];
+    double times = samples / (double)answering->samples; /* of one configuration */
+    double configs = (double)inputs->grid.n_configs;
+    double prompts = (double)answering->prompts * times;
+    double share = (double)answering->read / (double)answering->prompts;
+    double naive = (double)(params->n_groups * params->n_lengths) * prompts;
+    double steps = (double)inputs_steps(inputs) * prompts;
+    printf("prompts to read in the sweep\n");
+    line("every cell, sample by sample", naive, 0.0);
+    line("distinct configurations (always)", configs * prompts, naive);
+    print_sharing(inputs, configs * prompts * share, naive, share);
     if (inputs->args->race) {
-        line("--race, at best", least_rows(inputs, samples) * (double)prompt * share, naive);
+        line("--race, at best",
+             least_rows(inputs, inputs->n_samples[0]) / samples * prompts * share, naive);
     } else {
         printf("  %-38s not given: --race drops lengths as the rows allow\n", "racing");
     }
+    if (steps > 0.0) {
+        line("--select sequential adds at most", steps * share, 0.0);
+        configs += (double)inputs_steps(inputs);
+    }
     printf("tokens to generate in the sweep\n");
-    double answers = (double)inputs->grid.n_configs * (double)samples * (double)room;
-    printf("  %-38s %10.4g tokens\n", "at most, less where answers end early", answers);
-    printf("  %-38s %10.4g steps\n", batch > 1 ? "decoded together" : "one by one (--batch 1)",
-           answers / (double)batch);
-    return DPE_OK;
+    printf("  %-38s %10.4g tokens\n", "at most, less where answers end early",
+           configs * (double)answering->decoded * times);
+    printf("  %-38s %10.4g steps\n", inputs->job.batch > 1 ? "decoded together" : "one by one",
+           configs * (double)answering->steps * times);
 }

@@ -62,6 +62,8 @@ int64_t inputs_batch(const struct detect_inputs *inputs);
 /** Samples of a plan before the next plan's turn. What a race decides depends on them, so those of
  * a race do not depend on the batch. */
 int64_t inputs_per_round(const struct detect_inputs *inputs);
+/** Configurations that the sequential rule's steps add at most; 0 for other rules. */
+int64_t inputs_steps(const struct detect_inputs *inputs);
 /** Empty report of these inputs. */
 void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report);
 
@@ -69,10 +71,13 @@ void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report 
 dpe_status detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
                       struct dpe_error *err);
 
-/** Print what each saving spares of a needle sweep whose samples are `niah`'s, with prompts and
- *  answers of so many tokens. */
-dpe_status detect_print_savings(const struct detect_inputs *inputs, int64_t prompt, int64_t room,
-                                const struct dpe_niah *niah, struct dpe_error *err);
+/** What answering the first round of a needle sweep (of a long one its first samples) under one
+ *  configuration computes at most, in the sweep's batches; after dpe_job_fit_batch. */
+dpe_status detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
+                            struct dpe_answering *answering, struct dpe_error *err);
+/** Print what each saving spares of the sweep. */
+void detect_print_savings(const struct detect_inputs *inputs,
+                          const struct dpe_answering *answering);
 /** Print what a sweep would cost. */
 dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err);
 /** What the tool says before it works. */

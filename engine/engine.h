@@ -544,6 +544,7 @@ dpe_status dpe_session_branch_feed(struct dpe_session *session, int64_t branch,
 /** What a session can hold: its options, resolved. */
 struct dpe_session_limits {
     int64_t capacity, positions, branches;
+    int64_t chunk; /**< dpe_session_chunk */
 };
 struct dpe_session_limits dpe_session_limits(const struct dpe_session *session);
 

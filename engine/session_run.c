@@ -65,7 +65,7 @@ int64_t dpe_session_common(const struct dpe_session *s, const int32_t *tokens, i
 struct dpe_session_limits dpe_session_limits(const struct dpe_session *s)
 {
     return (struct dpe_session_limits){s->options.capacity, s->options.positions,
-                                       s->options.branches};
+                                       s->options.branches, s->options.prefill_chunk};
 }
 
 struct dpe_session_work dpe_session_work(const struct dpe_session *session)

@@ -169,6 +169,22 @@ dpe_status dpe_task_rows(const struct dpe_task *task, struct dpe_session *sessio
                          const int64_t *indices, int64_t n, struct dpe_row *rows,
                          struct dpe_error *err);
 
+/** What answering samples computes. */
+struct dpe_answering {
+    int64_t samples;
+    int64_t prompts; /**< tokens of their prompts */
+    int64_t read;    /**< of these, tokens that are read */
+    double pairs;    /**< of a token that is read and one at or before it */
+    int64_t decoded; /**< new tokens that are fed */
+    int64_t steps;   /**< passes that these take */
+};
+/** Add to *cost what dpe_task_rows computes at most when it is given these n samples under one
+ * plan, `together` at a time, in a session of these limits (chunk 0: not known, nothing is kept for
+ *  samples that are alone). DPE_NO_MEMORY. */
+dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64_t together,
+                              const struct dpe_session_limits *limits, struct dpe_answering *cost,
+                              struct dpe_error *err);
+
 /* --------------------------------------------------------------------------------------- suites */
 
 /** What suites are opened from; each takes what it needs. Pointers are borrowed for the suite's

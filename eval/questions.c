@@ -1,5 +1,5 @@
 /* Questions in a session: prompt, greedy generation, score. */
-#include "eval.h"
+#include "batches.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -153,77 +153,26 @@ static dpe_status run_question(void *state, struct dpe_session *session, int64_t
     return status;
 }
 
-/* Tokens that all prompts begin with, at least one fewer than the shortest has. */
-static int64_t common_prefix(const struct answer *answers, int64_t n)
+static dpe_status answer_batch(struct dpe_session *session, struct answer *answers,
+                               const struct dpe_fellows *batch, struct dpe_error *err)
 {
-    const struct dpe_tokens *first = &answers[0].sample.prompt;
-    int64_t common = (int64_t)first->n - 1;
-    for (int64_t i = 1; i < n; i++) {
-        const struct dpe_tokens *other = &answers[i].sample.prompt;
-        common = (int64_t)other->n - 1 < common ? (int64_t)other->n - 1 : common;
-        for (int64_t t = 0; t < common; t++) {
-            if (first->ids[t] != other->ids[t]) {
-                common = t;
-            }
-        }
-    }
-    return common;
-}
-
-/* Cache rows that a branch needs behind the prefix; the last new token is not fed. */
-static int64_t room_behind(const struct answer *answers, int64_t n, int64_t prefix)
-{
-    int64_t room = 1;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t need = (int64_t)answers[i].sample.prompt.n - prefix + answers[i].sample.max_new - 1;
-        room = need > room ? need : room;
-    }
-    return room;
-}
-
-/* How many of the next `n` make the best batch: as many as fit, or fewer when that spares the
- * reading of more tokens (a part of a prompt, or the next context shares nothing). *prefix and
- * *room are theirs. */
-static int64_t fit_batch(const struct dpe_session *session, const struct answer *answers, int64_t n,
-                         int64_t *prefix, int64_t *room)
-{
-    struct dpe_session_limits limits = dpe_session_limits(session);
-    int64_t best = 1;
-    int64_t most = 0;
-    for (int64_t k = n < limits.branches ? n : limits.branches; k > 1; k--) {
-        int64_t common = common_prefix(answers, k);
-        int64_t behind = room_behind(answers, k, common);
-        int64_t spared = (k - 1) * common;
-        bool fits = common + k * behind <= limits.capacity && common + behind <= limits.positions;
-        if (fits && (best == 1 || spared > most + (int64_t)answers[0].sample.prompt.n / 4)) {
-            best = k;
-            most = spared;
-            *prefix = common;
-            *room = behind;
-        }
-    }
-    return best;
-}
-
-static dpe_status answer_batch(struct dpe_session *session, struct answer *answers, int64_t n,
-                               int64_t prefix, int64_t room, struct dpe_error *err)
-{
+    int64_t n = batch->n;
     struct dpe_continuation *items = dpe_alloc((size_t)n, sizeof *items);
     if (items == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a batch of %lld samples",
                         (long long)n);
     }
     const int32_t *ids = answers[0].sample.prompt.ids;
-    int64_t keep = dpe_session_common(session, ids, prefix);
+    int64_t keep = dpe_session_common(session, ids, batch->prefix);
     dpe_status status = dpe_session_cut(session, keep, err);
     if (status == DPE_OK) {
-        status = dpe_session_feed(session, ids + keep, prefix - keep, NULL, err);
+        status = dpe_session_feed(session, ids + keep, batch->prefix - keep, NULL, err);
     }
     if (status == DPE_OK) {
-        status = dpe_session_branch(session, n, room, err);
+        status = dpe_session_branch(session, n, batch->room, err);
     }
     for (int64_t i = 0; i < n; i++) {
-        items[i] = rest_of(&answers[i], prefix);
+        items[i] = rest_of(&answers[i], batch->prefix);
     }
     if (status == DPE_OK) {
         status = dpe_session_generate_branches(session, items, n, err);
@@ -232,31 +181,50 @@ static dpe_status answer_batch(struct dpe_session *session, struct answer *answe
     return status;
 }
 
+/* All answers, batch after batch. */
+static dpe_status answer_all(struct dpe_session *session, struct answer *answers,
+                             const struct dpe_queue *queue, struct dpe_error *err)
+{
+    const struct dpe_session_limits limits = dpe_session_limits(session);
+    dpe_status status = DPE_OK;
+    struct dpe_fellows batch;
+    for (int64_t i = 0; i < queue->n && status == DPE_OK; i += batch.n) {
+        const struct dpe_tokens *prompt = &answers[i].sample.prompt;
+        int64_t held = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
+        batch = dpe_queue_fit(queue, i, queue->n, held, &limits);
+        status = batch.n > 1 ? answer_batch(session, &answers[i], &batch, err)
+                             : answer_alone(session, &answers[i], err);
+    }
+    return status;
+}
+
 static dpe_status run_questions(void *state, struct dpe_session *session, const int64_t *indices,
                                 int64_t n, struct dpe_row *rows, struct dpe_error *err)
 {
-    struct answer *answers = dpe_alloc_zero((size_t)n, sizeof *answers);
-    if (answers == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
+    struct dpe_queue queue;
+    struct answer *answers = NULL;
+    dpe_status status = dpe_queue_init(&queue, n, err);
+    if (status == DPE_OK) {
+        answers = dpe_alloc_zero((size_t)n, sizeof *answers);
+        status = answers != NULL
+                     ? DPE_OK
+                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
     }
-    dpe_status status = DPE_OK;
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         status = answer_begin(state, indices[i], &answers[i], err);
+        queue.samples[i] = &answers[i].sample;
     }
-    int64_t taken = 0;
-    for (int64_t i = 0; i < n && status == DPE_OK; i += taken) {
-        int64_t prefix = 0;
-        int64_t room = 0;
-        taken = fit_batch(session, answers + i, n - i, &prefix, &room);
-        status = taken > 1 ? answer_batch(session, answers + i, taken, prefix, room, err)
-                           : answer_alone(session, &answers[i], err);
-        for (int64_t j = i; j < i + taken && status == DPE_OK; j++) {
-            status = answer_row(&answers[j], &rows[j], err);
-        }
+    if (status == DPE_OK) {
+        dpe_queue_compare(&queue);
+        status = answer_all(session, answers, &queue, err);
     }
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        status = answer_row(&answers[i], &rows[i], err);
+    }
+    for (int64_t i = 0; i < n && answers != NULL; i++) {
         answer_end(&answers[i]);
     }
+    dpe_queue_free(&queue);
     free(answers);
     return status;
 }

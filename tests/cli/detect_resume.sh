@@ -123,6 +123,25 @@ for words in "every cell, sample by sample" "distinct configurations" "shared co
     grep -q -- "$words.* tokens\|$words.* steps" "$work/out" || fail "--dry-run lacks '$words'"
 done
 
+# What it says will be read is what is read: the sweep's five configurations, and the validation's three.
+for options in "--haystack shared=3" "--niah values=1 --keys-per-context 2 --haystack shared=2" \
+    "--batch 3 --haystack shared=2"; do
+    rm -f "$work/cost.h5"
+    set -- --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 24 --lengths 8,32,64 \
+        --threads 1 $options
+    "$bin/dpe-detect" "$@" --dry-run >"$work/out" 2>"$work/err" || fail "--dry-run $options: $(cat "$work/err")"
+    "$bin/dpe-detect" "$@" -o "$work/cost.h5" >"$work/cost" 2>"$work/err" || fail "$options: $(cat "$work/err")"
+    said=$(sed -n 's/.*\(distinct configurations (always)\|read once\)  *\([0-9.e+]*\) tokens.*/\2/p' "$work/out" | tail -1)
+    did=$(sed -n 's/ tokens were read.*//p' "$work/err")
+    awk -v said="$said" -v did="$did" 'BEGIN { d = said * 8 / 5 / did; exit !(d > 0.97 && d < 1.03) }' ||
+        fail "--dry-run $options: $said tokens for the sweep, $did were read for sweep and validation"
+done
+"$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 30 \
+    --lengths 8,32,64 --haystack shared=3 --batch 1 --select sequential --dry-run >"$work/out" 2>"$work/err"
+for words in "read anew for each sample: --batch 1" "--select sequential adds at most" "2 configurations of --select"; do
+    grep -q -- "$words" "$work/out" || fail "--dry-run lacks '$words'"
+done
+
 # A race: stopped at many places it ends with the same table, and it drops the same from rows that
 # are all there already.
 race() {
