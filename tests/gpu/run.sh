@@ -136,6 +136,7 @@ if [ -n "$best" ]; then
 fi
 part kernels-variants 40 $ours "$here/test_attention_gpu" variants
 variants=$code
+part kernels-plain 30 $ours "$here/test_attention_gpu" plain
 part parity 80 $tests "$here/test_cuda"
 wait
 if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$work/f32" >"$work/parts/widen.txt" 2>&1; then
