@@ -198,7 +198,7 @@ static bool convertible(hid_t dataset, enum dpe_column_type type)
     return class_id == H5T_INTEGER || (class_id == H5T_FLOAT && to_float);
 }
 
-static dpe_status read_numbers(struct dpe_h5 *table, hid_t dataset, const char *path,
+static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *path,
                                enum dpe_column_type type, void **data, struct shape *shape,
                                struct dpe_error *err)
 {
@@ -241,7 +241,7 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
         return no_such(table, path, err);
     }
     struct shape shape = {0};
-    dpe_status status = read_numbers(table, dataset, path, type, data, &shape, err);
+    dpe_status status = read_array(table, dataset, path, type, data, &shape, err);
     H5Dclose(dataset);
     if (status == DPE_OK) {
         *rank = shape.rank;
