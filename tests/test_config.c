@@ -10,65 +10,65 @@
 
 #include "model_files.h"
 
+static const struct {
+    struct config_member member;
+    const char *says;
+} refused_members[] = {
+    {{"num_key_value_heads", "3"}, "num_key_value_heads: expected a divisor"},
+    {{"num_key_value_heads", "0"}, "num_key_value_heads: expected an integer from 1"},
+    {{"head_dim", "3"}, "head_dim: expected an even number"},
+    {{"head_dim", "0"}, "head_dim: expected an integer from 1"},
+    {{"head_dim", "-2"}, "head_dim: expected an integer from 1"},
+    {{"head_dim", "1000000000000"}, "head_dim: expected an integer from 1"},
+    {{"head_dim", "9223372036854775808"}, "too big integer"},
+    {{"head_dim", "\"32\""}, "head_dim: expected an integer from 1 to 2048, found \"32\""},
+    {{"head_dim", "2.0"}, "head_dim: expected an integer"},
+    {{"head_dim", "[2]"}, "head_dim: expected an integer"},
+    {{"hidden_size", "\"32\""}, "hidden_size: expected an integer"},
+    {{"hidden_size", NULL}, "hidden_size: expected an integer from 1 to 1048576, found nothing"},
+    {{"hidden_size", "-4"}, "hidden_size"},
+    {{"hidden_size", "true"}, "hidden_size"},
+    {{"num_hidden_layers", "0"}, "num_hidden_layers"},
+    {{"num_hidden_layers", "4611686018427387904"}, "num_hidden_layers"},
+    {{"num_attention_heads", "0"}, "num_attention_heads"},
+    {{"intermediate_size", "0"}, "intermediate_size"},
+    {{"vocab_size", "4294967296"}, "vocab_size"},
+    {{"max_position_embeddings", NULL}, "max_position_embeddings"},
+    {{"max_position_embeddings", "0"}, "max_position_embeddings"},
+    {{"rms_norm_eps", "-1e-5"}, "rms_norm_eps: expected a number >= 0"},
+    {{"rope_theta", "NaN"}, "expected JSON"},
+    {{"rope_theta", "\"NaN\""}, "rope_theta: expected a number > 1"},
+    {{"rope_theta", "0"}, "rope_theta: expected a number > 1, found 0"},
+    {{"rope_theta", "-10000.0"}, "rope_theta"},
+    {{"rope_theta", "1e999"}, "expected JSON"},
+    {{"rope_theta", "Infinity"}, "expected JSON"},
+    {{"model_type", "\"gpt2\""}, "model_type: expected \"llama\", \"mistral\" or \"qwen2\""},
+    {{"model_type", NULL}, "model_type: expected \"llama\", \"mistral\" or \"qwen2\""},
+    {{"model_type", "\"llama\\u0000x\""}, "model_type: expected"},
+    {{"architectures", "[\"MistralForCausalLM\"]"}, "architectures: expected [\"LlamaForCausal"},
+    {{"architectures", "[\"LlamaForSequenceClassification\"]"}, "architectures: expected"},
+    {{"architectures", "7"}, "architectures: expected"},
+    {{"hidden_act", "\"gelu\""}, "hidden_act: expected \"silu\", found \"gelu\""},
+    {{"quantization_config", "{\"quant_method\":\"awq\"}"}, "quantised checkpoints are not"},
+    {{"tie_word_embeddings", "1"}, "tie_word_embeddings: expected true or false"},
+    {{"partial_rotary_factor", "0.5"}, "partial_rotary_factor: expected 1"},
+    {{"eos_token_id", "-1"}, "eos_token_id: expected a token id"},
+    {{"eos_token_id", "2.5"}, "eos_token_id: expected a token id"},
+    {{"eos_token_id", "[2, \"3\"]"}, "eos_token_id: expected a token id"},
+    {{"eos_token_id", "[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]"}, "at most 16"},
+    {{"bos_token_id", "[1]"}, "bos_token_id: expected an integer"},
+    {{"layer_types", "[\"sliding_attention\"]"}, "layer_types: expected full_attention"},
+    {{"hidden_size", "4, \"hidden_size\": 4"}, "duplicate object key"},
+};
+
 static void wrong_members(void **state)
 {
     (void)state;
-    static const struct {
-        struct config_member member;
-        const char *says;
-    } rows[] = {
-        {{"num_key_value_heads", "3"}, "num_key_value_heads: expected a divisor"},
-        {{"num_key_value_heads", "0"}, "num_key_value_heads: expected an integer from 1"},
-        {{"head_dim", "3"}, "head_dim: expected an even number"},
-        {{"head_dim", "0"}, "head_dim: expected an integer from 1"},
-        {{"head_dim", "-2"}, "head_dim: expected an integer from 1"},
-        {{"head_dim", "1000000000000"}, "head_dim: expected an integer from 1"},
-        {{"head_dim", "9223372036854775808"}, "too big integer"},
-        {{"head_dim", "\"32\""}, "head_dim: expected an integer from 1 to 2048, found \"32\""},
-        {{"head_dim", "2.0"}, "head_dim: expected an integer"},
-        {{"head_dim", "[2]"}, "head_dim: expected an integer"},
-        {{"hidden_size", "\"32\""}, "hidden_size: expected an integer"},
-        {{"hidden_size", NULL},
-         "hidden_size: expected an integer from 1 to 1048576, found nothing"},
-        {{"hidden_size", "-4"}, "hidden_size"},
-        {{"hidden_size", "true"}, "hidden_size"},
-        {{"num_hidden_layers", "0"}, "num_hidden_layers"},
-        {{"num_hidden_layers", "4611686018427387904"}, "num_hidden_layers"},
-        {{"num_attention_heads", "0"}, "num_attention_heads"},
-        {{"intermediate_size", "0"}, "intermediate_size"},
-        {{"vocab_size", "4294967296"}, "vocab_size"},
-        {{"max_position_embeddings", NULL}, "max_position_embeddings"},
-        {{"max_position_embeddings", "0"}, "max_position_embeddings"},
-        {{"rms_norm_eps", "-1e-5"}, "rms_norm_eps: expected a number >= 0"},
-        {{"rope_theta", "NaN"}, "expected JSON"},
-        {{"rope_theta", "\"NaN\""}, "rope_theta: expected a number > 1"},
-        {{"rope_theta", "0"}, "rope_theta: expected a number > 1, found 0"},
-        {{"rope_theta", "-10000.0"}, "rope_theta"},
-        {{"rope_theta", "1e999"}, "expected JSON"},
-        {{"rope_theta", "Infinity"}, "expected JSON"},
-        {{"model_type", "\"gpt2\""}, "model_type: expected \"llama\", \"mistral\" or \"qwen2\""},
-        {{"model_type", NULL}, "model_type: expected \"llama\", \"mistral\" or \"qwen2\""},
-        {{"model_type", "\"llama\\u0000x\""}, "model_type: expected"},
-        {{"architectures", "[\"MistralForCausalLM\"]"},
-         "architectures: expected [\"LlamaForCausal"},
-        {{"architectures", "[\"LlamaForSequenceClassification\"]"}, "architectures: expected"},
-        {{"architectures", "7"}, "architectures: expected"},
-        {{"hidden_act", "\"gelu\""}, "hidden_act: expected \"silu\", found \"gelu\""},
-        {{"quantization_config", "{\"quant_method\":\"awq\"}"}, "quantised checkpoints are not"},
-        {{"tie_word_embeddings", "1"}, "tie_word_embeddings: expected true or false"},
-        {{"partial_rotary_factor", "0.5"}, "partial_rotary_factor: expected 1"},
-        {{"eos_token_id", "-1"}, "eos_token_id: expected a token id"},
-        {{"eos_token_id", "2.5"}, "eos_token_id: expected a token id"},
-        {{"eos_token_id", "[2, \"3\"]"}, "eos_token_id: expected a token id"},
-        {{"eos_token_id", "[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]"}, "at most 16"},
-        {{"bos_token_id", "[1]"}, "bos_token_id: expected an integer"},
-        {{"layer_types", "[\"sliding_attention\"]"}, "layer_types: expected full_attention"},
-        {{"hidden_size", "4, \"hidden_size\": 4"}, "duplicate object key"},
-    };
     struct model_folder folder = folder_make();
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        write_config(&folder, &rows[i].member, 1);
-        expect_open(&folder, rows[i].says, DPE_BAD_DATA, "/config.json: ", rows[i].says);
+    for (size_t i = 0; i < sizeof refused_members / sizeof refused_members[0]; i++) {
+        write_config(&folder, &refused_members[i].member, 1);
+        expect_open(&folder, refused_members[i].says, DPE_BAD_DATA,
+                    "/config.json: ", refused_members[i].says);
     }
     folder_remove(&folder);
 }

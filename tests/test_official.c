@@ -272,19 +272,9 @@ static void refused(const char *suite, struct dpe_suite_options options, dpe_sta
     }
 }
 
-static void suites_refuse(void **state)
+static void wrong_lines_are_named(void **state)
 {
     (void)state;
-    struct dpe_suite_options options = usual("passkey,vt");
-    refused("infinitebench", options, DPE_USAGE, "infinitebench has no task \"vt\"");
-    options = usual(NULL);
-    options.scorer = "part";
-    refused("infinitebench", options, DPE_USAGE, "infinitebench has official and string");
-    options.data = NULL;
-    refused("infinitebench", options, DPE_USAGE, "give their folder by --data DIR");
-    options = usual("vt");
-    options.data = "/nonexistent";
-    refused("ruler", options, DPE_NO_INPUT, "/nonexistent: the task vt is not there");
     static const struct {
         const char *task, *line, *words;
     } cases[] = {
@@ -318,6 +308,21 @@ static void suites_refuse(void **state)
         refused(strcmp(cases[i].task, "vt") == 0 ? "ruler" : "infinitebench", usual(cases[i].task),
                 DPE_BAD_DATA, cases[i].words);
     }
+}
+
+static void suites_refuse(void **state)
+{
+    (void)state;
+    struct dpe_suite_options options = usual("passkey,vt");
+    refused("infinitebench", options, DPE_USAGE, "infinitebench has no task \"vt\"");
+    options = usual(NULL);
+    options.scorer = "part";
+    refused("infinitebench", options, DPE_USAGE, "infinitebench has official and string");
+    options.data = NULL;
+    refused("infinitebench", options, DPE_USAGE, "give their folder by --data DIR");
+    options = usual("vt");
+    options.data = "/nonexistent";
+    refused("ruler", options, DPE_NO_INPUT, "/nonexistent: the task vt is not there");
     options = usual("vt");
     options.skip_bad = true;
     write_file("vt.jsonl", "{\"input\": \"x\"}");
@@ -337,11 +342,9 @@ static void suites_refuse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ruler_lines_are_prompts),
-        cmocka_unit_test(long_prompts_keep_both_ends),
-        cmocka_unit_test(options_get_their_letter),
-        cmocka_unit_test(suites_open),
-        cmocka_unit_test(suites_refuse),
+        cmocka_unit_test(ruler_lines_are_prompts),  cmocka_unit_test(long_prompts_keep_both_ends),
+        cmocka_unit_test(options_get_their_letter), cmocka_unit_test(suites_open),
+        cmocka_unit_test(wrong_lines_are_named),    cmocka_unit_test(suites_refuse),
     };
     return cmocka_run_group_tests(tests, open_inputs, close_inputs);
 }

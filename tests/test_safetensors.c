@@ -54,74 +54,76 @@ static void impossible_header_lengths(void **state)
     "{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" offsets "]}"
 #define TEXT(literal) literal, sizeof(literal) - 1
 
+static const struct {
+    const char *header;
+    size_t n, data;
+    const char *says;
+} refused_headers[] = {
+    {TEXT(""), 0, "expected '{'"},
+    {TEXT("[]"), 0, "expected '{'"},
+    {TEXT("not json"), 0, "expected '{'"},
+    {TEXT("{\"a\":\xff}"), 0, "UTF-8"},
+    {TEXT("{\"a\":1}"), 0, "expected '{'"},
+    {TEXT("{} x"), 0, "behind"},
+    {TEXT("{}{}"), 0, "behind"},
+    {TEXT("{},"), 0, "behind"},
+    {TEXT("{}\0"), 0, "behind"},
+    {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") ",}"), 4, "expected a string"},
+    {TEXT("{\"a\":" ENTRY("F32", "1", "0,4")), 4, "expected ',' or '}'"},
+    {TEXT("{\"a\":" ENTRY("F32", "1,", "0,4") "}"), 4, "integer"},
+    {TEXT("{\"a\":" ENTRY("F32", "01", "0,4") "}"), 4, "integer"},
+    {TEXT("{\"a\":" ENTRY("F32", "1.0", "0,4") "}"), 4, "integer"},
+    {TEXT("{\"a\":" ENTRY("F32", "1e0", "0,4") "}"), 4, "integer"},
+    {TEXT("{\"a\":" ENTRY("F32", "-1", "0,4") "}"), 4, "integer"},
+    {TEXT("{\"a\":" ENTRY("F32", "\"1\"", "0,4") "}"), 4, "integer"},
+    {TEXT("{\"a\":" ENTRY("F32", "18446744073709551616", "0,4") "}"), 4, "below 2^64"},
+    {TEXT("{\"a\\x\":" ENTRY("F32", "1", "0,4") "}"), 4, "escape"},
+    {TEXT("{\"a\\ud800\":" ENTRY("F32", "1", "0,4") "}"), 4, "hexadecimal"},
+    {TEXT("{\"a\nb\":" ENTRY("F32", "1", "0,4") "}"), 4, "control character"},
+    {TEXT("{\"a\\u0000b\":" ENTRY("F32", "1", "0,4") "}"), 4, "NUL"},
+    {TEXT("{\"a\":" ENTRY("F32\\u0000", "1", "0,4") "}"), 4, "NUL"},
+    {TEXT("{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}"), 4, "tensor a: expected dtype"},
+    {TEXT("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}"), 4, "tensor a: expected dtype"},
+    {TEXT("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}"), 4, "tensor a: expected dtype"},
+    {TEXT("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}"), 4, "a string"},
+    {TEXT("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}"), 4,
+     "tensor a: a member occurs twice"},
+    {TEXT("{\"a\":" ENTRY("F32", "1", "0") "}"), 4, "tensor a: expected data_offsets"},
+    {TEXT("{\"a\":" ENTRY("F32", "1", "0,4,8") "}"), 4, "tensor a: expected data_offsets"},
+    {TEXT("{\"a\":" ENTRY("F32", "1", "4,0") "}"), 4, "tensor a: expected data_offsets"},
+    {TEXT("{\"a\":" ENTRY("F32", "1", "4,8") "}"), 8, "tensor a: begins at byte 4"},
+    {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") ",\"b\":" ENTRY("F32", "1", "2,6") "}"), 6,
+     "tensor b: begins at byte 2 of the data, expected 4: it overlaps"},
+    {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") ",\"b\":" ENTRY("F32", "1", "0,4") "}"), 4,
+     "it overlaps"},
+    {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") ",\"b\":" ENTRY("F32", "1", "8,12") "}"), 12,
+     "tensor b: begins at byte 8 of the data, expected 4: there is a hole"},
+    {TEXT("{\"a\":" ENTRY("F32", "2", "0,4") "}"), 4, "tensor a: expected 8 bytes"},
+    {TEXT("{\"a\":" ENTRY("F16", "1", "0,4") "}"), 4, "tensor a: expected 2 bytes"},
+    {TEXT("{\"a\":" ENTRY("I64", "1", "0,4") "}"), 4, "tensor a: expected 8 bytes"},
+    {TEXT("{\"a\":" ENTRY("F4", "3", "0,2") "}"), 2, "tensor a: expected"},
+    {TEXT("{\"a\":" ENTRY("F32", "4294967296,4294967296", "0,4") "}"), 4, "overflows"},
+    {TEXT("{\"a\":" ENTRY("F32", "4611686018427387904", "0,0") "}"), 0, "overflows"},
+    {TEXT("{\"a\":" ENTRY("QQ", "9223372036854775807,3", "0,0") "}"), 0, "overflows"},
+    {TEXT("{\"a\":" ENTRY("F32", "1,1,1,1,1,1,1,1,1", "0,4") "}"), 4, "at most 8"},
+    {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") "}"), 3, "tensor a: ends at byte 4"},
+    {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") "}"), 5, "nothing behind"},
+    {TEXT("{}"), 1, "nothing behind"},
+    {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") ",\"a\":" ENTRY("F32", "1", "4,8") "}"), 8,
+     "tensor a: occurs a second time"},
+    {TEXT("{\"__metadata__\":[]}"), 0, "expected '{'"},
+    {TEXT("{\"__metadata__\":{\"a\":1}}"), 0, "expected a string"},
+};
+
 static void wrong_headers(void **state)
 {
     (void)state;
-    static const struct {
-        const char *header;
-        size_t n, data;
-        const char *says;
-    } rows[] = {
-        {TEXT(""), 0, "expected '{'"},
-        {TEXT("[]"), 0, "expected '{'"},
-        {TEXT("not json"), 0, "expected '{'"},
-        {TEXT("{\"a\":\xff}"), 0, "UTF-8"},
-        {TEXT("{\"a\":1}"), 0, "expected '{'"},
-        {TEXT("{} x"), 0, "behind"},
-        {TEXT("{}{}"), 0, "behind"},
-        {TEXT("{},"), 0, "behind"},
-        {TEXT("{}\0"), 0, "behind"},
-        {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") ",}"), 4, "expected a string"},
-        {TEXT("{\"a\":" ENTRY("F32", "1", "0,4")), 4, "expected ',' or '}'"},
-        {TEXT("{\"a\":" ENTRY("F32", "1,", "0,4") "}"), 4, "integer"},
-        {TEXT("{\"a\":" ENTRY("F32", "01", "0,4") "}"), 4, "integer"},
-        {TEXT("{\"a\":" ENTRY("F32", "1.0", "0,4") "}"), 4, "integer"},
-        {TEXT("{\"a\":" ENTRY("F32", "1e0", "0,4") "}"), 4, "integer"},
-        {TEXT("{\"a\":" ENTRY("F32", "-1", "0,4") "}"), 4, "integer"},
-        {TEXT("{\"a\":" ENTRY("F32", "\"1\"", "0,4") "}"), 4, "integer"},
-        {TEXT("{\"a\":" ENTRY("F32", "18446744073709551616", "0,4") "}"), 4, "below 2^64"},
-        {TEXT("{\"a\\x\":" ENTRY("F32", "1", "0,4") "}"), 4, "escape"},
-        {TEXT("{\"a\\ud800\":" ENTRY("F32", "1", "0,4") "}"), 4, "hexadecimal"},
-        {TEXT("{\"a\nb\":" ENTRY("F32", "1", "0,4") "}"), 4, "control character"},
-        {TEXT("{\"a\\u0000b\":" ENTRY("F32", "1", "0,4") "}"), 4, "NUL"},
-        {TEXT("{\"a\":" ENTRY("F32\\u0000", "1", "0,4") "}"), 4, "NUL"},
-        {TEXT("{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}"), 4, "tensor a: expected dtype"},
-        {TEXT("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}"), 4, "tensor a: expected dtype"},
-        {TEXT("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}"), 4, "tensor a: expected dtype"},
-        {TEXT("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}"), 4, "a string"},
-        {TEXT("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}"),
-         4, "tensor a: a member occurs twice"},
-        {TEXT("{\"a\":" ENTRY("F32", "1", "0") "}"), 4, "tensor a: expected data_offsets"},
-        {TEXT("{\"a\":" ENTRY("F32", "1", "0,4,8") "}"), 4, "tensor a: expected data_offsets"},
-        {TEXT("{\"a\":" ENTRY("F32", "1", "4,0") "}"), 4, "tensor a: expected data_offsets"},
-        {TEXT("{\"a\":" ENTRY("F32", "1", "4,8") "}"), 8, "tensor a: begins at byte 4"},
-        {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") ",\"b\":" ENTRY("F32", "1", "2,6") "}"), 6,
-         "tensor b: begins at byte 2 of the data, expected 4: it overlaps"},
-        {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") ",\"b\":" ENTRY("F32", "1", "0,4") "}"), 4,
-         "it overlaps"},
-        {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") ",\"b\":" ENTRY("F32", "1", "8,12") "}"), 12,
-         "tensor b: begins at byte 8 of the data, expected 4: there is a hole"},
-        {TEXT("{\"a\":" ENTRY("F32", "2", "0,4") "}"), 4, "tensor a: expected 8 bytes"},
-        {TEXT("{\"a\":" ENTRY("F16", "1", "0,4") "}"), 4, "tensor a: expected 2 bytes"},
-        {TEXT("{\"a\":" ENTRY("I64", "1", "0,4") "}"), 4, "tensor a: expected 8 bytes"},
-        {TEXT("{\"a\":" ENTRY("F4", "3", "0,2") "}"), 2, "tensor a: expected"},
-        {TEXT("{\"a\":" ENTRY("F32", "4294967296,4294967296", "0,4") "}"), 4, "overflows"},
-        {TEXT("{\"a\":" ENTRY("F32", "4611686018427387904", "0,0") "}"), 0, "overflows"},
-        {TEXT("{\"a\":" ENTRY("QQ", "9223372036854775807,3", "0,0") "}"), 0, "overflows"},
-        {TEXT("{\"a\":" ENTRY("F32", "1,1,1,1,1,1,1,1,1", "0,4") "}"), 4, "at most 8"},
-        {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") "}"), 3, "tensor a: ends at byte 4"},
-        {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") "}"), 5, "nothing behind"},
-        {TEXT("{}"), 1, "nothing behind"},
-        {TEXT("{\"a\":" ENTRY("F32", "1", "0,4") ",\"a\":" ENTRY("F32", "1", "4,8") "}"), 8,
-         "tensor a: occurs a second time"},
-        {TEXT("{\"__metadata__\":[]}"), 0, "expected '{'"},
-        {TEXT("{\"__metadata__\":{\"a\":1}}"), 0, "expected a string"},
-    };
     struct model_folder folder = base_folder();
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        write_raw(folder_file(&folder, "model.safetensors"), rows[i].header, rows[i].n,
-                  rows[i].data);
-        expect_open(&folder, rows[i].header, DPE_BAD_DATA, "model.safetensors: ", rows[i].says);
+    for (size_t i = 0; i < sizeof refused_headers / sizeof refused_headers[0]; i++) {
+        write_raw(folder_file(&folder, "model.safetensors"), refused_headers[i].header,
+                  refused_headers[i].n, refused_headers[i].data);
+        expect_open(&folder, refused_headers[i].header, DPE_BAD_DATA,
+                    "model.safetensors: ", refused_headers[i].says);
     }
     folder_remove(&folder);
 }
