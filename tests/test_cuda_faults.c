@@ -117,20 +117,33 @@ static void few_rows_in_parts(void **state)
 
 enum { N = 2000 };
 
-/* A plan and options under which N tokens are prefilled in one chunk, and what that takes. */
-static struct dpe_plan long_plan(const struct wide *wide, struct dpe_session_options *options,
-                                 uint64_t *bytes)
-{
-    const struct dpe_plan_context context = {
-        .config = &wide->config, .trained_length = 64, .length = N};
-    struct dpe_error err = {0};
+/* A model, and the plan and options under which N of its tokens are prefilled in one chunk. */
+struct prefill {
+    struct wide wide;
     struct dpe_plan plan;
+    struct dpe_session_options options;
+    uint64_t bytes; /* what that takes */
+};
+
+static void prefill_make(struct prefill *p)
+{
+    struct dpe_error err = {0};
     uint64_t weights = 0;
     device("");
-    TINY_OK(dpe_plan_make("dpe:window=5,scales=4", &context, &plan, &err), err);
-    *options = (struct dpe_session_options){.device = "cuda", .n_threads = 1, .capacity = N};
-    TINY_OK(dpe_session_estimate(&wide->config, &plan, options, bytes, &weights, &err), err);
-    return plan;
+    p->wide = wide_open(2, 1, 8, DPE_F32);
+    const struct dpe_plan_context context = {
+        .config = &p->wide.config, .trained_length = 64, .length = N};
+    TINY_OK(dpe_plan_make("dpe:window=5,scales=4", &context, &p->plan, &err), err);
+    p->options = (struct dpe_session_options){.device = "cuda", .n_threads = 1, .capacity = N};
+    TINY_OK(dpe_session_estimate(&p->wide.config, &p->plan, &p->options, &p->bytes, &weights, &err),
+            err);
+}
+
+static void prefill_free(struct prefill *p)
+{
+    dpe_plan_free(&p->plan);
+    dpe_model_close(p->wide.model);
+    expect_clean();
 }
 
 /* Chunks are halved as far as it takes, whether memory is known to be short or turns out to be; the
@@ -138,14 +151,12 @@ static struct dpe_plan long_plan(const struct wide *wide, struct dpe_session_opt
 static void short_memory_halves_chunks(void **state)
 {
     (void)state;
-    struct wide wide = wide_open(2, 1, 8, DPE_F32);
-    struct dpe_session_options options;
-    uint64_t bytes = 0;
-    struct dpe_plan plan = long_plan(&wide, &options, &bytes);
+    struct prefill p;
     struct dpe_error err = {0};
     struct dpe_session *session = NULL;
     float logits[2][VOCAB];
-    TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
+    prefill_make(&p);
+    TINY_OK(dpe_session_create(p.wide.model, &p.plan, &p.options, &session, &err), err);
     uint64_t taken = counts().bytes;
     assert_int_equal(dpe_session_chunk(session), N);
     dpe_session_destroy(session);
@@ -153,61 +164,56 @@ static void short_memory_halves_chunks(void **state)
         char words[64];
         /* Short by a quarter of a megabyte; then nobody says so before it is asked for. */
         snprintf(words, sizeof words, "memory=%llu%s",
-                 (unsigned long long)(i == 0 ? bytes : taken) - (1 << 18), i == 0 ? "" : ",hidden");
+                 (unsigned long long)(i == 0 ? p.bytes : taken) - (1 << 18),
+                 i == 0 ? "" : ",hidden");
         device(words);
-        TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
+        TINY_OK(dpe_session_create(p.wide.model, &p.plan, &p.options, &session, &err), err);
         assert_int_equal(dpe_session_full_chunk(session), N);
         assert_true(dpe_session_chunk(session) < N);
         assert_true(dpe_session_chunk(session) >= 512);
         printf("chunks of %d\n", (int)dpe_session_chunk(session));
-        TINY_OK(dpe_session_feed(session, wide.tokens, 160, logits[i], &err), err);
-        TINY_OK(dpe_session_set_plan(session, &plan, &err), err);
+        TINY_OK(dpe_session_feed(session, p.wide.tokens, 160, logits[i], &err), err);
+        TINY_OK(dpe_session_set_plan(session, &p.plan, &err), err);
         assert_true(dpe_session_chunk(session) >= 512);
         dpe_session_destroy(session);
         expect_clean();
     }
     assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
-    dpe_plan_free(&plan);
-    dpe_model_close(wide.model);
-    expect_clean();
+    prefill_free(&p);
 }
 
 /* Who asks for a chunk gets it, or a refusal that says what fits. */
 static void refusals_say_what_fits(void **state)
 {
     (void)state;
-    struct wide wide = wide_open(2, 1, 8, DPE_F32);
-    struct dpe_session_options options;
-    uint64_t bytes = 0;
-    struct dpe_plan plan = long_plan(&wide, &options, &bytes);
+    struct prefill p;
     struct dpe_error err = {0};
     struct dpe_session *session = NULL;
-    options.prefill_chunk = N;
-    options.max_memory = bytes - (1 << 18);
-    assert_int_equal(dpe_session_create(wide.model, &plan, &options, &session, &err),
+    prefill_make(&p);
+    p.options.prefill_chunk = N;
+    p.options.max_memory = p.bytes - (1 << 18);
+    assert_int_equal(dpe_session_create(p.wide.model, &p.plan, &p.options, &session, &err),
                      DPE_NO_MEMORY);
     expect_text(&err, "in chunks of 2000");
     const char *fits = strstr(err.text, "less (");
     long length = fits == NULL ? 0 : strtol(fits + 6, NULL, 10);
     assert_true(length > 0 && length < N);
-    options.capacity = length;
-    options.prefill_chunk = 0;
-    TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
+    p.options.capacity = length;
+    p.options.prefill_chunk = 0;
+    TINY_OK(dpe_session_create(p.wide.model, &p.plan, &p.options, &session, &err), err);
     dpe_session_destroy(session);
     /* The floor. */
-    options.capacity = N;
-    options.max_memory = 193 << 20;
-    assert_int_equal(dpe_session_create(wide.model, &plan, &options, &session, &err),
+    p.options.capacity = N;
+    p.options.max_memory = 193 << 20;
+    assert_int_equal(dpe_session_create(p.wide.model, &p.plan, &p.options, &session, &err),
                      DPE_NO_MEMORY);
     expect_text(&err, "in chunks of 512");
     expect_text(&err, "--max-memory");
-    options.max_memory = 1 << 20;
-    assert_int_equal(dpe_session_create(wide.model, &plan, &options, &session, &err),
+    p.options.max_memory = 1 << 20;
+    assert_int_equal(dpe_session_create(p.wide.model, &p.plan, &p.options, &session, &err),
                      DPE_NO_MEMORY);
     expect_text(&err, "no length fits");
-    dpe_plan_free(&plan);
-    dpe_model_close(wide.model);
-    expect_clean();
+    prefill_free(&p);
 }
 
 static void refusals(void **state)
