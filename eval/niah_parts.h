@@ -8,16 +8,25 @@
 #include "eval.h"
 #include "phrases.h"
 
-/** Fields of templates/niah.json and the placeholders they may hold. */
+/** Fields of templates/niah.json:
+ *
+ *     intro            first in the prompt                                 may hold {keys}
+ *     needle           one needle                                          {key} and {value}
+ *     question         after the haystack                                  {keys}
+ *     answer_prefix    last in the prompt: how the answer begins           may hold {key}, {keys}
+ *     answer           how one value is expected to be said after that     {value}, may hold {key}
+ *     keys_separator   between the asked keys in {keys}
+ *     adjectives, nouns   a key is "adjective-noun"
+ *
+ * intro, answer_prefix and keys_separator may be left out ("", "", ", "). */
 enum dpe_niah_phrase {
-    NIAH_INTRO,         /**< first in the prompt: may hold {keys}; "" when it is left out */
-    NIAH_NEEDLE,        /**< one needle: {key} and {value} */
-    NIAH_QUESTION,      /**< after the haystack: {keys} */
-    NIAH_ANSWER_PREFIX, /**< last in the prompt, how the answer begins: may hold {key}, {keys}; or
-                           "" */
-    NIAH_ANSWER, /**< how one value is expected to be said after that: {value}, may hold {key} */
-    NIAH_KEYS_SEPARATOR, /**< between the asked keys in {keys}; ", " when it is left out */
-    NIAH_ADJECTIVES,     /**< a key is "adjective-noun" */
+    NIAH_INTRO,
+    NIAH_NEEDLE,
+    NIAH_QUESTION,
+    NIAH_ANSWER_PREFIX,
+    NIAH_ANSWER,
+    NIAH_KEYS_SEPARATOR,
+    NIAH_ADJECTIVES,
     NIAH_NOUNS,
     NIAH_PHRASES,
 };
