@@ -114,6 +114,26 @@ char *dpe_parent_folder(const char *path)
     return folder;
 }
 
+char *dpe_follow_links(const char *path)
+{
+    enum { MOST_LINKS = 40 };
+    char *at = dpe_join(path, "", "");
+    for (int i = 0; i < MOST_LINKS && at != NULL; i++) {
+        char target[4096];
+        ssize_t n = readlink(at, target, sizeof target);
+        if (n < 0 || (size_t)n >= sizeof target) {
+            break; /* no link; what cannot be followed is for whoever opens it to tell */
+        }
+        target[n] = '\0';
+        char *folder = target[0] == '/' ? dpe_join("", "", "") : dpe_parent_folder(at);
+        char *next = folder != NULL ? dpe_join(folder, target[0] == '/' ? "" : "/", target) : NULL;
+        free(folder);
+        free(at);
+        at = next;
+    }
+    return at;
+}
+
 dpe_status dpe_rename_synced(const char *from, const char *to, struct dpe_error *err)
 {
     char *folder = dpe_parent_folder(to);
@@ -132,18 +152,21 @@ dpe_status dpe_rename_synced(const char *from, const char *to, struct dpe_error 
 
 dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struct dpe_error *err)
 {
-    char *temporary = dpe_join(path, ".tmp", "");
+    char *file = dpe_follow_links(path);
+    char *temporary = file != NULL ? dpe_join(file, ".tmp", "") : NULL;
     if (temporary == NULL) {
+        free(file);
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
     dpe_status status = dpe_write_synced(temporary, bytes, n, err);
     if (status == DPE_OK) {
-        status = dpe_rename_synced(temporary, path, err);
+        status = dpe_rename_synced(temporary, file, err);
         if (status != DPE_OK) {
             unlink(temporary);
         }
     }
     free(temporary);
+    free(file);
     return status;
 }
 

@@ -204,7 +204,8 @@ dpe_status export_write_h5(const struct export_table *table, const char *path,
 {
     const struct dpe_table_values *values = dpe_table_values(table->table);
     struct dpe_h5 *file = NULL;
-    char *temporary = dpe_join(path, ".tmp", "");
+    char *target = dpe_follow_links(path);
+    char *temporary = target != NULL ? dpe_join(target, ".tmp", "") : NULL;
     dpe_status status = temporary != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     if (status == DPE_OK) {
         status = dpe_h5_create(&file, err);
@@ -222,10 +223,11 @@ dpe_status export_write_h5(const struct export_table *table, const char *path,
         status = put_texts(file, values, err);
     }
     if (status == DPE_OK) {
-        status = dpe_h5_finish(file, temporary, path, err);
+        status = dpe_h5_finish(file, temporary, target, err);
     } else {
         dpe_h5_close(file);
     }
     free(temporary);
+    free(target);
     return status;
 }

@@ -101,6 +101,7 @@ struct dpe_run_options {
 struct dpe_run;
 
 /** Open or resume the run whose table is `path` and whose journal is the folder `path`.journal.
+ *  (a link is followed: what it leads to is the table, and has its journal beside it).
  *  Everything is copied. Rows come from the journal, or, where there is none, from a table of the
  *  same identity. `options` may be NULL. Refuses before any work, and leaves the disk as it was:
  *  DPE_PERMISSION or DPE_CANNOT_CREATE (the folder cannot be written; another process holds the

@@ -25,7 +25,11 @@ dpe_status dpe_write_synced(const char *path, const void *bytes, size_t n, struc
 dpe_status dpe_rename_synced(const char *from, const char *to, struct dpe_error *err);
 /** Sync the entries of a folder. */
 dpe_status dpe_sync_folder(const char *folder, struct dpe_error *err);
-/** Write `path` so that it always holds either the old bytes or all the new ones. */
+/** The file that `path` leads to, which need not exist: what is replaced by a rename there leaves
+ *  links as they are. Owned by the caller; NULL without memory. */
+char *dpe_follow_links(const char *path);
+/** Write `path`, or the file that it links to, so that that always holds either the old bytes or all
+ *  the new ones. */
 dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struct dpe_error *err);
 /** "a" + "b" + "c", owned by the caller; NULL without memory. */
 char *dpe_join(const char *a, const char *b, const char *c);

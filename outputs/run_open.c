@@ -48,7 +48,9 @@ static dpe_status make_run(const char *path, const struct dpe_identity *identity
     }
     char own[40];
     snprintf(own, sizeof own, "/rank-%04d.journal", made->options.rank);
-    made->path = dpe_join(path, "", "");
+    /* Beside the file itself, also when it was named by a link: two names are one run. */
+    made->path = dpe_follow_links(path);
+    path = made->path != NULL ? made->path : path;
     made->folder = dpe_join(path, ".journal", "");
     made->manifest = dpe_join(path, ".journal", "/manifest.json");
     made->own = dpe_join(path, ".journal", own);

@@ -79,6 +79,39 @@ static void a_second_process_is_refused(void **state)
     assert_string_equal(scratch->notices, "");
 }
 
+/* A link leads to the table: it stays, also one that leads to nothing yet, and both names are one
+ * run. */
+static void links_are_followed(void **state)
+{
+    struct scratch *scratch = *state;
+    struct scratch linked = *scratch;
+    struct dpe_run *run = NULL;
+    struct dpe_run *again = NULL;
+    struct dpe_error err = {0};
+    struct stat info;
+    snprintf(linked.table, sizeof linked.table, "%s/link", scratch->folder);
+    const char *name = strrchr(scratch->table, '/') + 1;
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(symlink(round == 0 ? name : scratch->table, linked.table), 0);
+        assert_int_equal(fixture_open(&linked, 1, NULL, &run, &err), DPE_OK);
+        assert_true(exists(scratch->journal));
+        assert_int_equal(fixture_open(scratch, 1, NULL, &again, &err), DPE_CANNOT_CREATE);
+        assert_int_equal(fixture_add(run, round, &err), DPE_OK);
+        assert_int_equal(dpe_run_snapshot(run, true, NULL, NULL, &err), DPE_OK);
+        assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+        assert_int_equal(lstat(linked.table, &info), 0);
+        assert_true(S_ISLNK(info.st_mode));
+        assert_int_equal(lstat(scratch->table, &info), 0);
+        assert_true(S_ISREG(info.st_mode));
+        fixture_expect_rows(scratch, round + 1);
+        assert_int_equal(unlink(linked.table), 0);
+    }
+    /* One that leads to itself ends. */
+    assert_int_equal(symlink(linked.table, linked.table), 0);
+    assert_int_not_equal(fixture_open(&linked, 1, NULL, &run, &err), DPE_OK);
+    assert_int_equal(unlink(linked.table), 0);
+}
+
 /* Somebody deletes the folder of a run that goes on, and begins it anew: the end of the first must
  * not take the journal of the second. */
 static void the_journal_of_a_successor_stays(void **state)
@@ -170,6 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_SCRATCH(a_second_process_is_refused),
+        WITH_SCRATCH(links_are_followed),
         WITH_SCRATCH(the_journal_of_a_successor_stays),
         WITH_SCRATCH(locks_of_others_are_judged_by_what_they_say),
         WITH_SCRATCH(folders_that_cannot_be_written_are_refused),
