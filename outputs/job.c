@@ -425,9 +425,28 @@ dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fil
     return status;
 }
 
+/* Behind the reason: what is not lost, and what to do. */
+static dpe_status say_safe(const struct dpe_job *job, dpe_status status, struct dpe_error *err)
+{
+    if (err == NULL || job->planned == 0) {
+        return status;
+    }
+    char reason[sizeof err->text];
+    snprintf(reason, sizeof reason, "%s", err->text);
+    const char *when = status == DPE_IO          ? " once that is mended"
+                       : status == DPE_NO_MEMORY ? " with more memory"
+                                                 : "";
+    return dpe_fail(err, status,
+                    "%.800s; %lld of %lld samples are safe, the same command continues%s", reason,
+                    (long long)(job->planned - job->missing), (long long)job->planned, when);
+}
+
 dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill fill, void *user,
                           struct dpe_error *err)
 {
+    if (status == DPE_IO || status == DPE_NO_MEMORY) {
+        return say_safe(job, status, err);
+    }
     if (status != DPE_OK && status != DPE_INCOMPLETE && status != DPE_NONFINITE) {
         return status;
     }
@@ -438,15 +457,10 @@ dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill f
     }
     saved = dpe_ranks_meet(job->ranks, DPE_MEET_FINISH, saved, &saving);
     if (saved != DPE_OK) {
-        return dpe_fail(err, saved, "%s", saving.text);
+        dpe_fail(err, saved, "%s", saving.text);
+        return saved == DPE_IO || saved == DPE_NO_MEMORY ? say_safe(job, saved, err) : saved;
     }
-    if (status == DPE_INCOMPLETE && err != NULL) {
-        char reason[sizeof err->text];
-        snprintf(reason, sizeof reason, "%s", err->text);
-        dpe_fail(err, status, "%.800s; %lld of %lld samples are safe, the same command continues",
-                 reason, (long long)(job->planned - job->missing), (long long)job->planned);
-    }
-    return status;
+    return status == DPE_INCOMPLETE ? say_safe(job, status, err) : status;
 }
 
 dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_error *err)

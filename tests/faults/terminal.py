@@ -129,6 +129,7 @@ def test_file_size_limit(work):
     ran = subprocess.run(["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", *words],
                          capture_output=True, check=False)
     assert ran.returncode == 74 and b"File too large" in ran.stderr, ran
+    assert b"samples are safe, the same command continues" in ran.stderr, ran
     ran = subprocess.run(words, capture_output=True, check=False)
     assert ran.returncode == 0 and b"are there already" in ran.stderr, ran
 
