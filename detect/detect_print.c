@@ -347,6 +347,31 @@ static dpe_status append_lengths(const char *title, const int64_t *lengths, int 
     return status;
 }
 
+/* Means of dropped lengths are of other samples than their neighbours'. */
+static dpe_status render_race(const struct dpe_detect_report *report, struct dpe_text *text,
+                              struct dpe_error *err)
+{
+    const struct dpe_detect_race *race = &report->race;
+    int64_t first = INT64_MAX;
+    int64_t last = 0;
+    for (int i = 0; i < race->n_drops; i++) {
+        first = race->drops[i].samples < first ? race->drops[i].samples : first;
+        last = race->drops[i].samples > last ? race->drops[i].samples : last;
+    }
+    char line[160] = "";
+    char range[64];
+    snprintf(range, sizeof range, first < last ? "%lld to %lld" : "%lld", (long long)first,
+             (long long)last);
+    if (race->n_drops > 0) {
+        snprintf(line, sizeof line,
+                 "race: %d of %d cells were dropped after %s samples, their means are of those\n",
+                 race->n_drops, race->n_groups * race->n_lengths, range);
+    } else if (report->racing) {
+        snprintf(line, sizeof line, "race: no length was dropped before the end\n");
+    }
+    return append_text(text, line, err);
+}
+
 static dpe_status render_joint(const struct detect_inputs *inputs,
                                const struct dpe_detect_report *report, struct dpe_text *text,
                                struct dpe_error *err)
@@ -396,6 +421,9 @@ dpe_status detect_print(const struct detect_inputs *inputs, const struct dpe_det
                                         : "\n* best of its group   ? lengths do not differ beyond "
                                           "noise\n",
                              err);
+    }
+    if (status == DPE_OK) {
+        status = render_race(report, &text, err);
     }
     if (status == DPE_OK) {
         status = render_joint(inputs, report, &text, err);

@@ -394,7 +394,7 @@ dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *valid
 {
     static const char *const meaning[DPE_DETECT_N_VALIDATED] = {
         "the model as it is", "every group at half the trained length",
-        "every group at its effective length"};
+        "every group at the length chosen for it"};
     static const char *const verdicts[] = {
         [DPE_DETECT_BETTER] = "The joint plan is better than the base.",
         [DPE_DETECT_NOT_BETTER] = "The joint plan is NOT better than the base beyond noise.",

@@ -69,8 +69,11 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
         options->split = arg;
         return 0;
     case KEY_RANK_TIMEOUT:
-        if (!dpe_parse_seconds(arg, &options->rank_timeout)) {
-            argp_error(state, "--rank-timeout: expected a time such as 90, 30m or 2h, found '%s'",
+        /* Ranks that work well would be taken for lost: they speak once a second. */
+        if (!dpe_parse_seconds(arg, &options->rank_timeout) || options->rank_timeout < 1.0) {
+            argp_error(state,
+                       "--rank-timeout: expected a time of at least a second such as 90, 30m or "
+                       "2h, found '%s'",
                        arg);
         }
         return 0;

@@ -152,6 +152,8 @@ race() {
 }
 race full.h5 || fail "sweep: $(cat "$work/err")"
 race race.h5 --race --race-level 0.2 --batch 1 || fail "--race: $(cat "$work/err")"
+grep -q "^race: [0-9]* of [0-9]* cells were dropped after 4 samples\|^race: no length was dropped" "$work/out" ||
+    fail "--race is not told: $(cat "$work/out")"
 race raced.h5 --race --race-level 0.2 --time-budget 0.2
 race raced.h5 --race --race-level 0.2 || fail "--race: $(cat "$work/err")"
 same "$work/race.h5" "$work/raced.h5"
