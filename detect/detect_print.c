@@ -226,10 +226,11 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
         if (costs[i].room > 0) {
             printf(" and at most %lld generated", (long long)costs[i].room);
         }
-        printf(i == 0 && inputs_steps(inputs) > 0
-                   ? ", validation and at most %lld configurations of --select included\n"
-                   : ", validation included\n",
-               (long long)inputs_steps(inputs));
+        printf(", validation ");
+        if (i == 0 && inputs_steps(inputs) > 0) {
+            printf("and at most %lld configurations of --select ", (long long)inputs_steps(inputs));
+        }
+        printf("included\n");
     }
     double tokens = 0.0;
     for (int i = 0; i < inputs->n_tasks; i++) {
@@ -360,8 +361,10 @@ static dpe_status render_race(const struct dpe_detect_report *report, struct dpe
     }
     char line[160] = "";
     char range[64];
-    snprintf(range, sizeof range, first < last ? "%lld to %lld" : "%lld", (long long)first,
-             (long long)last);
+    snprintf(range, sizeof range, "%lld", (long long)first);
+    if (first < last) {
+        snprintf(range, sizeof range, "%lld to %lld", (long long)first, (long long)last);
+    }
     if (race->n_drops > 0) {
         snprintf(line, sizeof line,
                  "race: %d of %d cells were dropped after %s samples, their means are of those\n",
