@@ -187,15 +187,19 @@ const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint6
     char session_text[32];
     char weights_text[32];
     char free_text[32];
+    uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
+    const char *kind = job->memory != 0 ? "allowed" : "free";
     dpe_format_bytes(bytes, session_text);
     dpe_format_bytes(weights, weights_text);
-    if (strcmp(job->device_info.kind, "cuda") != 0) {
+    dpe_format_bytes(most, free_text);
+    if (strcmp(job->device_info.kind, "cuda") == 0) {
+        snprintf(text, 200, "%s on the device, %s of them weights; %s are %s: %s", session_text,
+                 weights_text, free_text, kind, bytes <= most ? "fits" : "does not fit");
+    } else if (bytes <= most) {
         snprintf(text, 200, "%s, and %s of weights mapped from disk", session_text, weights_text);
     } else {
-        uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
-        snprintf(text, 200, "%s on the device, %s of them weights; %s are %s: %s", session_text,
-                 weights_text, dpe_format_bytes(most, free_text),
-                 job->memory != 0 ? "allowed" : "free", bytes <= most ? "fits" : "does not fit");
+        snprintf(text, 200, "%s, and %s of weights mapped from disk; %s are %s: does not fit",
+                 session_text, weights_text, free_text, kind);
     }
     size_t used = strlen(text);
     if (job->peers.size > 1) {
