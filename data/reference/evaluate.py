@@ -12,7 +12,6 @@ import json
 import math
 import os
 import random
-import struct
 import time
 
 import numpy as np
@@ -23,22 +22,6 @@ from tokenizers import Tokenizer
 import train
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def load(folder):
-    """The exported weights, widened from BF16."""
-    model = train.Llama(train.CONFIG)
-    with open(os.path.join(folder, "model.safetensors"), "rb") as f:
-        n = struct.unpack("<Q", f.read(8))[0]
-        header, data = json.loads(f.read(n)), f.read()
-    state = {}
-    for name, t in header.items():
-        if name != "__metadata__":
-            raw = np.frombuffer(data[t["data_offsets"][0]:t["data_offsets"][1]], "<u2")
-            wide = (raw.astype(np.uint32) << 16).view(np.float32).reshape(t["shape"])
-            state[name] = torch.from_numpy(wide.copy())
-    model.load_state_dict(state)
-    return model.eval()
 
 
 class Session:
@@ -188,7 +171,7 @@ def main():
         if name.endswith(".txt"):
             with open(os.path.join(args.corpus, name), encoding="utf-8", errors="replace") as f:
                 texts.append(f.read())
-    model = load(args.model)
+    model = train.load(args.model)
     with torch.no_grad():
         for length in map(int, args.lengths.split(",")):
             for plan in args.plans.split(","):

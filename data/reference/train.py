@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Trains the reference model: a small Llama that answers needle questions inside 256 tokens.
+"""Trains the reference model: a small Llama that answers needle questions inside 256 tokens, also
+when the context names numbers of other keys.
 
     train.py --text DIR --work DIR --out DIR [--minutes M] [--tokens N] [--resume]
 
 --text   folder of .txt files (novels); --work gets checkpoint.pt; --out gets the Hugging Face
 folder (config.json, generation_config.json, model.safetensors), which needs tokenizer.json of
 make_tokenizer.py in it beforehand.  The run ends after N tokens or M minutes, whichever is first,
-and the learning rate falls over the last part of that.  --resume continues from the checkpoint.
+and the learning rate falls over the last part of that.  --resume continues from the checkpoint;
+--weights DIR begins with the weights of an exported folder instead of random ones.
 
 A GPU (--device cuda) waits for rows unless processes make them (--workers): the rows of a step are
 then drawn from (seed, step) alone, another stream than that of one process.
@@ -49,6 +51,7 @@ CONFIG = {
 }
 L0 = CONFIG["max_position_embeddings"]
 ANSWER_WEIGHT = 5.0   # of a value's tokens in an answer: they are few beside the prose
+DRILL_WEIGHT = 0.1    # of all else in a drill: only its values are the point
 
 
 # ---------------------------------------------------------------- model (names as Hugging Face's)
@@ -196,53 +199,80 @@ class Data:
         at = self.rng.randrange(len(ids) - t)
         return np.concatenate(([self.bos], ids[at:at + t - 1])), np.ones(t, np.float32), np.full((t, 3), -1)
 
-    def block(self, keys, answers):
-        """One question: its needles, the text of question and answer (`answers` values in all), and
-        for each value in the answer how many of its key, itself included, are still to come."""
-        r, t = self.rng, self.t
-        # The paper's task (one key, all the values), one value per key, and the way between.
-        n = r.choices([answers, 1, 2], [18, 1, 1])[0]
-        n = min(n, answers)
-        asked, needles, lines, left = [], [], [], []
-        while answers:
-            n = min(n, answers)
-            answers -= n
-            key = keys.pop()
-            asked.append(key)
-            values = ["%d" % r.randrange(1000000, 10000000) for _ in range(n)]
-            needles += [t["needle"].format(key=key, value=v) for v in values]
-            # Any order of a key's values is right, and no order is taught: "one not yet said"
-            # carries over to lengths where "the next one" would need positions that still work.
-            r.shuffle(values)
-            left += range(n, 0, -1)
-            lines += [t["answer_prefix"].format(key=key) + t["answer"].format(value=v) for v in values]
-        question = t["question"].format(keys=t["keys_separator"].join(asked))
-        return needles, question + "".join(lines) + "<|eos|>", left
+    def keys(self, n, apart=False):
+        """n different keys; apart: no two of them share a word."""
+        r, adjectives, nouns = self.rng, self.t["adjectives"], self.t["nouns"]
+        if apart:
+            return ["-".join(words) for words in zip(r.sample(adjectives, n), r.sample(nouns, n))]
+        return ["%s-%s" % (adjectives[i // len(nouns)], nouns[i % len(nouns)])
+                for i in r.sample(range(len(adjectives) * len(nouns)), n)]
 
-    def needle_row(self, t):
+    def value(self):
+        return "%d" % self.rng.randrange(1000000, 10000000)
+
+    def drill_row(self, t):
+        """Needles and nothing else: each key with its value, then keys drawn again and again, each
+        draw a lookup.  Drawn with replacement: were every key asked once, naming a value that was
+        not named yet would be right often enough to be all that is learnt.  And with less between
+        key and value in some rows: nothing, a colon, or the needle as it is, so that the step from
+        copying what follows a word to looking up a key is a small one."""
+        r, n = self.rng, self.rng.randint(2, max(2, min(8, t // 28)))
+        needle = self.t["needle"]
+        shape = needle.replace("{key}: {value}", r.choice(["{key}{value}", "{key}:{value}", "{key}: {value}"]))
+        values = {key: self.value() for key in self.keys(n, apart=r.random() < 0.7)}
+        order = list(values)
+        text = [shape.format(key=k, value=values[k]) for k in order]
+        text += [shape.format(key=k, value=values[k]) for k in r.choices(order, k=t // 10)]
+        encoded = self.tok.encode_batch(text, add_special_tokens=False)
+        ids = np.array([self.bos] + [i for e in encoded for i in e.ids], np.int64)[:t]
+        digit = self.digit[ids]
+        weight = np.where(digit, ANSWER_WEIGHT, DRILL_WEIGHT).astype(np.float32)
+        first = 1 + sum(len(e.ids) for e in encoded[:n])
+        weight[:first][digit[:first]] = 0
+        pad = t - len(ids)
+        return np.pad(ids, (0, pad), constant_values=self.eos), np.pad(weight, (0, pad)), np.full((t, 3), -1)
+
+    def questions(self, room, form=None):
+        """What a row asks: [[(key, number of values), …] for each question], and the same of keys
+        nobody asks for.  Three forms: one key with all the values, which is the paper's task; several
+        keys in the context, some of them asked, one question each; several keys in one question."""
+        r, t = self.rng, self.t
+        needle = self.count(t["needle"].format(key="idle-needle", value="1234567")) + 1
+        most = max(1, room // needle)   # needles and answers
+        form = form or r.choices(["one", "several", "together"], [50, 40, 10])[0]
+        if form == "one" or most < 6:
+            values = max(1, min(4, most // 2))
+            if r.random() < 0.15:
+                values = r.randint(1, values)
+            return [[(self.keys(1)[0], values)]], []
+        values = r.choice([1, 1, 2, 4])
+        n = r.randint(2, max(2, min(6, (most - values) // values)))
+        keys = [(k, values) for k in self.keys(n)]
+        asked = r.randint(1, max(1, min(n, most // values - n)))
+        if form == "several":
+            return [[k] for k in keys[:asked]], keys[asked:]
+        return [keys[:asked]], keys[asked:]
+
+    def needle_row(self, t, form=None):
+        """Intro, a haystack with the needles in it, questions with answers.  The answer to one key is
+        its values in any order: none is taught, since "one not yet said" carries over to lengths
+        where "the next one" would need positions that still work."""
         r, tpl = self.rng, self.t
-        keys = set()
-        while len(keys) < 24:
-            keys.add(r.choice(tpl["adjectives"]) + "-" + r.choice(tpl["nouns"]))
-        keys = sorted(keys)
-        r.shuffle(keys)
-        most = max(1, min(4, (t - 30) // 21))
-        answers = r.randint(1, most) if r.random() < (0.1 if most == 4 else 0.5) else most
-        blocks = 2 if t >= 220 and r.random() < 0.05 else 1
-        needles, tail, left = [], "", []
-        for _ in range(blocks):
-            n, q, l = self.block(keys, answers)
-            needles += n
-            tail += q
-            left += l
-        room = t - 1 - self.fixed["intro"] - self.count(tail) - sum(map(self.count, needles[:1])) * len(needles)
-        each = self.count(needles[0])
-        # Needles nobody asks for, and several keys: few, because at this size the lookup by key is not
-        # learnt in the time there is, and every row that needs it is noise to the rest.
-        extra = r.randint(1, 4) if r.random() < 0.05 else 0
-        for _ in range(max(0, min(extra, room // each))):
-            needles.append(tpl["needle"].format(key=keys.pop(), value="%d" % r.randrange(1000000, 10000000)))
-            room -= each
+        asked, others = self.questions(t - 60, form)
+        needles = [(k, self.value()) for k, n in others for _ in range(n)]
+        tail, left, answers = "", [], 0
+        for question in asked:
+            tail += tpl["question"].format(keys=tpl["keys_separator"].join(k for k, _ in question))
+            answers = sum(n for _, n in question)
+            for key, n in question:
+                values = [self.value() for _ in range(n)]
+                needles += [(key, v) for v in values]
+                left += range(n, 0, -1)
+                for v in r.sample(values, n):
+                    tail += tpl["answer_prefix"].format(key=key) + tpl["answer"].format(value=v)
+            tail += "<|eos|>"
+        needles = [tpl["needle"].format(key=k, value=v) for k, v in needles]
+        room = t - 1 - self.fixed["intro"] - self.count(tail) - sum(map(self.count, needles))
         if room < 0:
             return None
         r.shuffle(needles)
@@ -265,15 +295,15 @@ class Data:
         digit = self.digit[ids]
         weight[:first][digit[:first]] = 0
         weight[first:][digit[first:]] = ANSWER_WEIGHT
-        if answers < 4:
+        if len(asked) > 1 or answers < 4:
             # The end is learnt after four answers only.  To end after fewer one would have to know
             # that nothing is left, which fails far from home and would hide what was found.
             weight[ids == self.eos] = 0
         also = np.full((t, 3), -1, np.int64)
         starts = [i for i in range(first, len(ids)) if digit[i] and not digit[i - 1]]
         for i, n in enumerate(left):
-            others = [ids[starts[j]] for j in range(i + 1, i + n)]
-            also[starts[i], :n - 1] = others
+            later = [ids[starts[j]] for j in range(i + 1, i + n)]
+            also[starts[i], :n - 1] = later
         pad = t - len(ids)
         return np.pad(ids, (0, pad), constant_values=self.eos), np.pad(weight, (0, pad)), also
 
@@ -295,13 +325,14 @@ class Data:
             out.append(text)
         return out
 
-    def batch(self, t, rows, prose_share):
+    def batch(self, t, rows, prose=0.0, drill=0.0, form=None):
         """Tokens [rows, t], their weights [rows, t], and the other tokens that would be as right,
-        -1 where there is none [rows, t, 3]."""
+        -1 where there is none [rows, t, 3].  prose and drill: shares of the rows."""
         got = []
         while len(got) < rows:
-            prose = t >= 128 and self.rng.random() < prose_share
-            row = self.prose_row(t) if prose else self.needle_row(t)
+            kind = self.rng.random()
+            row = (self.prose_row(t) if kind < prose else self.drill_row(t) if kind < prose + drill else
+                   self.needle_row(t, form))
             if row is not None:
                 got.append(row)
         return [torch.from_numpy(np.stack(x)) for x in zip(*got)]
@@ -325,8 +356,8 @@ class Rows:
         Rows.shared.rng = random.Random("%d %d" % (seed, step))
         return [x.numpy() for x in Rows.shared.batch(*shape)]
 
-    def next(self, step, t):
-        shape = t, self.args.batch // t, self.args.prose
+    def next(self, step, t, drill):
+        shape = t, self.args.batch // t, self.args.prose, drill
         if self.pool is None:
             return self.data.batch(*shape)
         while len(self.waiting) < self.AHEAD * self.args.workers:
@@ -337,11 +368,8 @@ class Rows:
 # ---------------------------------------------------------------- training
 
 def stage(progress):
-    """Row length: short rows first, since a copying circuit is found soonest where little else is."""
-    for until, length in ((0.06, 64), (0.16, 112), (0.22, 160)):
-        if progress < until:
-            return length
-    return L0
+    """Row length and share of drills: the lookup first, in short rows; from then on a few, lest it goes."""
+    return (128, 0.6) if progress < 0.12 else (L0, 0.1)
 
 
 def rate(progress, step, args):
@@ -359,17 +387,16 @@ def loss_of(model, ids, weight, also, dtype):
     return (ce * weight[:, 1:]).sum() / weight[:, 1:].sum()
 
 
-def probe(model, data, precision, rows=24):
-    """Shares of right tokens in answers, told beforehand what was said: (a value's first token, the
-    rest).  The first token counts as right when it starts any value that is still to come."""
-    ids, weight, also = [x.to(precision.device) for x in data.batch(L0, rows, 0.0)]
+def probe(model, data, precision, form, rows=24):
+    """Share of right first tokens of values in answers, told beforehand what was said; right is
+    any value of the key that is still to come."""
+    ids, weight, also = [x.to(precision.device) for x in data.batch(L0, rows, form=form)]
     with torch.no_grad(), precision():
         guess = model(ids, precision.dtype)[:, :-1].argmax(-1)
     ids, weight, also = ids[:, 1:], weight[:, 1:], also[:, 1:]
     right = (guess == ids) | (also == guess[..., None]).any(-1)
     value = weight == ANSWER_WEIGHT
-    start = value & ~F.pad(value, (1, 0))[:, :-1]
-    return [right[m].float().mean().item() for m in (start, value & ~start)]
+    return right[value & ~F.pad(value, (1, 0))[:, :-1]].float().mean().item()
 
 
 class Precision:
@@ -411,6 +438,22 @@ def export(model, out, tok):
         save_atomically(lambda f: f.write(text.encode()), os.path.join(out, name))
 
 
+def load(folder):
+    """The model of an exported folder, its weights widened from BF16."""
+    model = Llama(CONFIG)
+    with open(os.path.join(folder, "model.safetensors"), "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        header, data = json.loads(f.read(n)), f.read()
+    state = {}
+    for name, t in header.items():
+        if name != "__metadata__":
+            raw = np.frombuffer(data[t["data_offsets"][0]:t["data_offsets"][1]], "<u2")
+            wide = (raw.astype(np.uint32) << 16).view(np.float32).reshape(t["shape"])
+            state[name] = torch.from_numpy(wide.copy())
+    model.load_state_dict(state)
+    return model
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     ap.add_argument("--text", required=True)
@@ -425,6 +468,7 @@ def main():
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--resume", action="store_true")
+    ap.add_argument("--weights", help="exported folder to begin with")
     ap.add_argument("--bf16", action="store_true", help="compute in bfloat16 (much faster where the CPU has it)")
     ap.add_argument("--device", default="cpu", help="cpu or cuda")
     ap.add_argument("--workers", type=int, default=0, help="processes that make rows; 0: none")
@@ -441,7 +485,7 @@ def main():
     check.__dict__.update(data.__dict__)
     check.rng = random.Random(args.seed + 1)   # the probe must not move the training stream
     rows = Rows(data, args)
-    model = Llama(CONFIG).to(args.device)
+    model = (load(args.weights) if args.weights else Llama(CONFIG)).to(args.device)
     decay = [p for p in model.parameters() if p.dim() > 1]
     plain = [p for p in model.parameters() if p.dim() == 1]
     adam = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1},
@@ -473,8 +517,8 @@ def main():
         progress = max(tokens / args.tokens, (time.time() - began) / (60 * args.minutes))
         if progress >= 1:
             break
-        t = stage(progress)
-        ids, weight, also = [x.to(args.device) for x in rows.next(step, t)]
+        t, drill = stage(progress)
+        ids, weight, also = [x.to(args.device) for x in rows.next(step, t, drill)]
         for group in adam.param_groups:
             group["lr"] = rate(progress, step, args)
         with precision():
@@ -490,11 +534,10 @@ def main():
         step += 1
         if step % 100 == 0:
             now = time.time()
-            first, rest = probe(model, check, precision)
-            print("%5.1f min  step %6d  %7.2f M tokens  %5.0f tok/s  length %3d  loss %.3f  answers at 256: "
-                  "first token %.3f, others %.3f" % (
-                      (now - began) / 60, step, tokens / 1e6, (tokens - shown[1]) / (now - shown[0]), t,
-                      total / 100, first, rest), flush=True)
+            print("%5.1f min  step %6d  %7.2f M tokens  %5.0f tok/s  length %3d  loss %.3f  first tokens of "
+                  "answers at 256: one key %.3f, several %.3f" % (
+                      (now - began) / 60, step, tokens / 1e6, (tokens - shown[1]) / (now - shown[0]), t, total / 100,
+                      probe(model, check, precision, "one"), probe(model, check, precision, "several")), flush=True)
             shown, total = (now, tokens), 0.0
             if now - saved > 180:
                 save()

@@ -9,6 +9,7 @@
  * rank; the same between a resampled SWEEP and a resampled OTHER, a sweep of the same grid with
  * other samples (--haystack shared, --keys-per-context), with and without a race. OTHER is
  * resampled in blocks of samples that share a context. With an OTHER the first table is left out.
+ * The tokens of the naive loop are those of every cell of SWEEP, also of cells with the same plan.
  * stdout: Markdown. */
 #include <math.h>
 #include <stdio.h>
@@ -26,6 +27,8 @@ struct sweep {
     int *config; /* [cells] cells of one plan share a number */
     int n_configs;
     double *mean; /* [cells] over all rows: the truth of a resampled world */
+    double naive; /* tokens of all prompts of all cells, which the naive loop reads */
+    double read;  /* tokens that the sweep read, its validation left out */
 };
 
 static void fail(const struct dpe_error *err, const char *path)
@@ -72,6 +75,39 @@ static void number_plans(struct sweep *sweep, char **plans, size_t n)
     }
 }
 
+/* The validation's rows read as much as the sweep's: its share is that of its rows. */
+static double tokens_read(struct dpe_h5 *table, double sweep_rows, const char *path)
+{
+    struct dpe_error err = {0};
+    int64_t all = 0;
+    void *task = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    if (dpe_h5_get_attr_i64(table, "/run", "tokens_read", &all, &err) != DPE_OK ||
+        dpe_h5_get(table, "/rows/task", DPE_COL_I32, &task, &rank, dims, &err) != DPE_OK) {
+        fail(&err, path);
+    }
+    free(task);
+    return (double)all * sweep_rows / (double)dims[0];
+}
+
+static double sum_of(struct dpe_h5 *table, const char *dataset, const char *path)
+{
+    struct dpe_error err = {0};
+    void *values = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    double sum = 0.0;
+    if (dpe_h5_get(table, dataset, DPE_COL_I64, &values, &rank, dims, &err) != DPE_OK) {
+        fail(&err, path);
+    }
+    for (int64_t i = 0; i < dims[0] * dims[1] * dims[2]; i++) {
+        sum += (double)((int64_t *)values)[i];
+    }
+    free(values);
+    return sum;
+}
+
 static struct sweep read_sweep(const char *path)
 {
     struct sweep sweep = {0};
@@ -109,6 +145,8 @@ static struct sweep read_sweep(const char *path)
         sweep.scores.status[i] = DPE_ROW_OK;
         sweep.mean[i / (size_t)dims[2]] += sweep.scores.recall[i] / (double)dims[2];
     }
+    sweep.naive = sum_of(table, "/detect/niah/prompt_tokens", path);
+    sweep.read = tokens_read(table, (double)sweep.n_configs * (double)dims[2], path);
     free(recall);
     dpe_strings_free(plans, n);
     dpe_h5_close(table);
@@ -144,6 +182,8 @@ static struct sweep read_sweeps(const char *paths)
         }
         dpe_detect_scores_free(&all.scores);
         dpe_detect_scores_free(&one.scores);
+        joined.naive += all.naive;
+        joined.read += all.read;
         all = joined;
     }
     free(copy);
@@ -297,7 +337,7 @@ static void bench_pairs(const struct sweep *naive, const struct sweep *other, co
         dpe_detect_scores_free(&second);
     }
     print_agreement(name, &agreement);
-    printf(" %.3f | |\n", rows);
+    printf(" %.3f | %.2f |\n", rows, naive->naive / (other->read * rows));
     fflush(stdout);
     free(a);
     free(b);
@@ -313,8 +353,9 @@ int main(int argc, char **argv)
     printf("%d groups x %d lengths, %d configurations, %lld samples, %d resampled sweeps\n\n",
            naive.n_groups, naive.n_lengths, naive.n_configs, (long long)naive.scores.n_samples,
            SWEEPS);
-    printf("| | same first rank | recall lost by the choice | rows run | rows of the naive loop / "
-           "rows run |\n|---|---|---|---|---|\n");
+    printf(
+        "| | same first rank | recall lost by the choice | rows run | prompt tokens, naive loop / "
+        "this |\n|---|---|---|---|---|\n");
     const double levels[] = {0.005, 0.02, 0.05};
     const double indifferences[] = {0.0, 0.02};
     for (size_t i = 0; argc == 2 && i < sizeof levels / sizeof levels[0]; i++) {
@@ -329,9 +370,9 @@ int main(int argc, char **argv)
             fprintf(stderr, "%s: another grid\n", argv[i]);
             return 65;
         }
-        char name[64];
-        snprintf(name, sizeof name, "%.40s%s, %lld samples", argv[i],
-                 strlen(argv[i]) > 40 ? "…" : "", (long long)other.scores.n_samples);
+        char name[512];
+        snprintf(name, sizeof name, "%.480s, %lld samples", argv[i],
+                 (long long)other.scores.n_samples);
         bench_pairs(&naive, &other, name, 0.0);
         bench_pairs(&naive, &other, "the same, race at level 0.05", 0.05);
     }

@@ -1,0 +1,88 @@
+#!/bin/sh
+# reference.sh BIN OUT [PART…]: what the documents say of the bundled model, measured again. Parts:
+#   detect-1024 detect-2048 detect-4096   the sweeps, 100 samples a cell
+#   compare ablate ablate-4096            what the methods do, and the steps of DPE (they need the sweeps)
+#   pairs-1024 pairs-2048                 sweeps of other samples, shared contexts, several keys
+#   savings                               small sweeps with each saving
+#   select                                the rules of --select, over SEEDS (default 101 … 105)
+# Without PART all of them, some hours of one core. Everything lands in OUT; what is finished is kept and
+# what was interrupted goes on. Then reference_tables.py OUT puts the tables into the documents. Parts may
+# run side by side, each in one thread.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+bin=$1 out=$2
+shift 2
+[ $# -gt 0 ] || set -- detect-1024 detect-2048 detect-4096 compare ablate ablate-4096 \
+    pairs-1024 pairs-2048 savings select
+mkdir -p "$out"
+export OMP_WAIT_POLICY=passive
+inputs="-m $root/data/reference --corpus $root/data/sample --threads 1 --quiet"
+
+# sweep NAME LENGTH OPTIONS: 100 samples a cell
+sweep() {
+    name=$1 length=$2
+    shift 2
+    # shellcheck disable=SC2086 # a list of words
+    "$bin/dpe-detect" $inputs -l "$length" --samples 100 -o "$out/$name.h5" "$@" >"$out/$name.out"
+}
+
+# ablate NAME LENGTH SEED OPTIONS
+ablate() {
+    name=$1 length=$2 seed=$3
+    shift 3
+    # shellcheck disable=SC2086
+    "$bin/dpe-norms" $inputs -o "$out/norms.h5" >/dev/null
+    # shellcheck disable=SC2086
+    "$bin/dpe-eval" ablate $inputs --table "$out/dpe-$length.h5" -l "$length" --seed "$seed" \
+        -o "$out/$name.h5" "$@" >"$out/$name.out"
+}
+
+for part in "$@"; do
+    case $part in
+        detect-*) sweep "dpe-${part#detect-}" "${part#detect-}" --seed 1 ;;
+        compare)
+            methods=
+            for method in rope pi ntk ntk-dynamic ntk-by-parts yarn llama3 rerope leaky-rerope self-extend \
+                dca string streaming-llm lm-infinite; do
+                methods="$methods --method $method"
+            done
+            # shellcheck disable=SC2086
+            "$bin/dpe-eval" compare $inputs --suite niah,ppl -l 256,512,1024,2048,4096 --samples 100 $methods \
+                --table "$out/dpe-1024.h5" --table "$out/dpe-2048.h5" --table "$out/dpe-4096.h5" \
+                -o "$out/compare.h5" >"$out/compare.out"
+            ;;
+        ablate)
+            ablate rank 1024 0 --what rank --samples 100
+            ablate top-k 1024 0 --what top-k --norms "$out/norms.h5" --samples 100
+            ablate last-k 1024 0 --what last-k --norms "$out/norms.h5" --samples 100
+            ablate scaled-length 1024 0 --what scaled-length --norms "$out/norms.h5" --samples 50
+            ablate window 1024 0 --what window --samples 100
+            ;;
+        ablate-4096)
+            for what in top-k last-k; do
+                ablate "$what-4096" 4096 3 --what "$what" --norms "$out/norms.h5" --values 0,8,16,24,32 \
+                    --samples 100
+            done
+            ;;
+        pairs-*)
+            length=${part#pairs-}
+            sweep "other-$length" "$length" --seed 2
+            sweep "shared-$length" "$length" --seed 3 --haystack shared
+            sweep "keys-$length" "$length" --seed 4 --keys-per-context 4
+            ;;
+        savings) "$here/savings.sh" "$bin" "$out/savings" 1024 16 >"$out/savings.md" ;;
+        select)
+            for seed in ${SEEDS:-101 102 103 104 105}; do
+                for cell in "1024 24" "2048 12" "4096 8"; do
+                    # shellcheck disable=SC2086
+                    "$here/select_rules.sh" "$bin" "$out/select" $cell "$seed"
+                done
+            done
+            ;;
+        *)
+            echo "reference.sh: no part named $part" >&2
+            exit 64
+            ;;
+    esac
+done
