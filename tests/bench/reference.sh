@@ -2,6 +2,7 @@
 # reference.sh BIN OUT [PART…]: what the documents say of the bundled model, measured again. Parts:
 #   detect-1024 detect-2048 detect-4096   the sweeps, 100 samples a cell
 #   compare ablate ablate-4096            what the methods do, and the steps of DPE (they need the sweeps)
+#   lookup                                one key and several, in the trained length and beyond it
 #   pairs-1024 pairs-2048                 sweeps of other samples, shared contexts, several keys
 #   savings                               small sweeps with each saving
 #   select                                the rules of --select, over SEEDS (default 101 … 105)
@@ -14,7 +15,7 @@ root=$(cd "$here/../.." && pwd)
 bin=$1 out=$2
 shift 2
 [ $# -gt 0 ] || set -- detect-1024 detect-2048 detect-4096 compare ablate ablate-4096 \
-    pairs-1024 pairs-2048 savings select
+    lookup pairs-1024 pairs-2048 savings select
 mkdir -p "$out"
 export OMP_WAIT_POLICY=passive
 inputs="-m $root/data/reference --corpus $root/data/sample --threads 1 --quiet"
@@ -63,6 +64,13 @@ for part in "$@"; do
             for what in top-k last-k; do
                 ablate "$what-4096" 4096 3 --what "$what" --norms "$out/norms.h5" --values 0,8,16,24,32 \
                     --samples 100
+            done
+            ;;
+        lookup)
+            for task in keys=1,values=1 keys=1,values=4 keys=4,values=1 keys=4,values=2 keys=3,values=4; do
+                # shellcheck disable=SC2086
+                "$bin/dpe-eval" niah $inputs -l 256,1024 --samples 100 --niah "$task" --method rope \
+                    --table "$out/dpe-1024.h5" -o "$out/lookup-$task.h5" >"$out/lookup-$task.out"
             done
             ;;
         pairs-*)

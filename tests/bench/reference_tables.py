@@ -137,6 +137,17 @@ def verdicts(measured):
     return markdown(["L", "effective lengths", "rope", "all groups at L0/2", "joint plan", "joint − L0/2"], rows)
 
 
+def lookup(measured):
+    """Keys and values in a context, one key asked: the model as it is at L0, and under DPE at 4·L0."""
+    rows = []
+    for keys, values in ((1, 1), (1, 4), (4, 1), (4, 2), (3, 4)):
+        lengths, cells = measured.by_method("lookup-keys=%d,values=%d.h5" % (keys, values), "niah")
+        rope, dpe = cells["rope"], cells["table:dpe-1024.h5"]
+        rows.append(["%d × %d" % (keys, values), percent(*rope[lengths.index(256)]), percent(*rope[lengths.index(1024)]),
+                     percent(*dpe[lengths.index(1024)])])
+    return markdown(["keys × values", "rope, 256", "rope, 1024", "dpe, 1024"], rows)
+
+
 def run(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -176,7 +187,7 @@ TABLES = {
     "niah": lambda m: comparison(m, "niah"), "ppl": lambda m: comparison(m, "ppl"), "short": short,
     "rank": lambda m: ablation(m, "rank.h5"), "window": lambda m: ablation(m, "window.h5"), "counts": counts,
     "counts-4096": lambda m: counts(m, "-4096"), "scaled-length": scaled, "sweep-4096": lambda m: sweep(m, 4096),
-    "verdicts": verdicts, "races": races, "pairs-1024": lambda m: pairs(m, 1024), "pairs-2048": lambda m: pairs(m, 2048), "select": select, "savings": savings,
+    "verdicts": verdicts, "lookup": lookup, "races": races, "pairs-1024": lambda m: pairs(m, 1024), "pairs-2048": lambda m: pairs(m, 2048), "select": select, "savings": savings,
 }
 
 
