@@ -28,7 +28,7 @@ struct sweep {
     int n_configs;
     double *mean; /* [cells] over all rows: the truth of a resampled world */
     double naive; /* tokens of all prompts of all cells, which the naive loop reads */
-    double read;  /* tokens that the sweep read, its validation left out */
+    double read;  /* tokens that the sweep read, its validation left out; NaN: not known */
 };
 
 static void fail(const struct dpe_error *err, const char *path)
@@ -75,20 +75,37 @@ static void number_plans(struct sweep *sweep, char **plans, size_t n)
     }
 }
 
-/* The validation's rows read as much as the sweep's: its share is that of its rows. */
+/* The validation's rows read as much as the sweep's: its share is that of its rows. The table
+ * knows what its last session read, so the tokens of a run that was resumed are not known. */
 static double tokens_read(struct dpe_h5 *table, double sweep_rows, const char *path)
 {
     struct dpe_error err = {0};
     int64_t all = 0;
     void *task = NULL;
+    void *sessions = NULL;
     int rank = 0;
-    int64_t dims[5] = {0};
+    int64_t rows[5] = {0};
+    int64_t n_sessions[5] = {0};
     if (dpe_h5_get_attr_i64(table, "/run", "tokens_read", &all, &err) != DPE_OK ||
-        dpe_h5_get(table, "/rows/task", DPE_COL_I32, &task, &rank, dims, &err) != DPE_OK) {
+        dpe_h5_get(table, "/rows/task", DPE_COL_I32, &task, &rank, rows, &err) != DPE_OK ||
+        dpe_h5_get(table, "/run/session", DPE_COL_I64, &sessions, &rank, n_sessions, &err) !=
+            DPE_OK) {
         fail(&err, path);
     }
     free(task);
-    return (double)all * sweep_rows / (double)dims[0];
+    free(sessions);
+    return n_sessions[0] == 1 ? (double)all * sweep_rows / (double)rows[0] : nan("");
+}
+
+static void print_saving(double rows, double saving)
+{
+    printf(" %.3f | ", rows);
+    if (isnan(saving)) {
+        printf("not known |\n");
+    } else {
+        printf("%.2f |\n", saving);
+    }
+    fflush(stdout);
 }
 
 static double sum_of(struct dpe_h5 *table, const char *dataset, const char *path)
@@ -300,8 +317,7 @@ static void bench_race(const struct sweep *sweep, double level, double indiffere
     snprintf(what, sizeof what, "race, level %g, indifference %g", level, indifference);
     print_agreement(what, &agreement);
     double distinct = (double)sweep->n_configs / (double)(sweep->n_groups * sweep->n_lengths);
-    printf(" %.3f | %.2f |\n", rows, 1.0 / (rows * distinct));
-    fflush(stdout);
+    print_saving(rows, 1.0 / (rows * distinct));
     free(full);
     free(raced);
 }
@@ -337,8 +353,7 @@ static void bench_pairs(const struct sweep *naive, const struct sweep *other, co
         dpe_detect_scores_free(&second);
     }
     print_agreement(name, &agreement);
-    printf(" %.3f | %.2f |\n", rows, naive->naive / (other->read * rows));
-    fflush(stdout);
+    print_saving(rows, naive->naive / (other->read * rows));
     free(a);
     free(b);
 }
