@@ -4,7 +4,7 @@
 #   compare ablate ablate-4096            what the methods do, and the steps of DPE (they need the sweeps)
 #   lookup                                one key and several, in the trained length and beyond it
 #   pairs-1024 pairs-2048                 sweeps of other samples, shared contexts, several keys
-#   joint-1024 joint-2048                 what the plans chosen by all these find, on fresh samples
+#   joint-1024 joint-2048 joint-4096      what the plans chosen by all these find, on fresh samples
 #   savings                               small sweeps with each saving
 #   select                                the rules of --select, over SEEDS (default 101 … 105)
 # Without PART all of them, some hours of one core. Everything lands in OUT; what is finished is kept and
@@ -16,7 +16,7 @@ root=$(cd "$here/../.." && pwd)
 bin=$1 out=$2
 shift 2
 [ $# -gt 0 ] || set -- detect-1024 detect-2048 detect-4096 compare ablate ablate-4096 \
-    lookup pairs-1024 pairs-2048 joint-1024 joint-2048 savings select
+    lookup pairs-1024 pairs-2048 joint-1024 joint-2048 joint-4096 savings select
 mkdir -p "$out"
 export OMP_WAIT_POLICY=passive
 inputs="-m $root/data/reference --corpus $root/data/sample --threads 1 --quiet"
@@ -86,7 +86,7 @@ for part in "$@"; do
             sweep "fast-$length" "$length" --seed 5 --keys-per-context 4 --race
             sweep "fast-again-$length" "$length" --seed 6 --keys-per-context 4 --race
             for name in dpe other shared keys fast fast-again; do
-                tables="$tables --table $out/$name-$length.h5"
+                [ ! -e "$out/$name-$length.h5" ] || tables="$tables --table $out/$name-$length.h5"
             done
             # shellcheck disable=SC2086
             "$bin/dpe-eval" niah $inputs -l "$length" --samples 100 --seed 11 $tables \

@@ -176,18 +176,22 @@ def pairs(measured, length):
 def joint(measured, length):
     """Recall of the joint plans on fresh samples of the naive sweep's task, and what their sweeps read."""
     said = (("dpe", "the naive sweep"), ("other", "one of other samples"), ("shared", "`--haystack shared`"),
-            ("keys", "`--keys-per-context 4`"), ("fast", "`--keys-per-context 4 --race`"), ("fast-again", "the same, other samples"))
+            ("keys", "`--keys-per-context 4`"), ("fast", "`--keys-per-context 4 --race`"),
+            ("fast-again", "the same, other samples"))
     _, cells = measured.by_method("joint-%d.h5" % length, "niah")
     with measured.open("dpe-%d.h5" % length) as file:
         naive = sum(file[part]["niah/prompt_tokens"][()].sum() for part in ("detect", "validate"))
     rows = []
     for name, words in said:
+        if "table:%s-%d.h5" % (name, length) not in cells:
+            continue
         with measured.open("%s-%d.h5" % (name, length)) as file:
             # The tokens of a run that was resumed are not known: the table has those of the last session.
             read = file["/run"].attrs["tokens_read"] if file["/run/session"].size == 1 else None
-        cell = cells["table:%s-%d.h5" % (name, length)][0]
-        rows.append([words, "%.2f" % (naive / read) if read else "not known", percent(*cell),
-                     "" if name == "dpe" else "%+.1f, p = %.3f" % (100 * cell[4], cell[3])])
+        mean, low, high, p, difference = cells["table:%s-%d.h5" % (name, length)][0]
+        more = "%+.1f, p %s" % (100 * difference, "= %.3f" % p if p >= 0.001 else "< 0.001")
+        rows.append([words, "%.2f" % (naive / read) if read else "not known", percent(mean, low, high),
+                     "" if name == "dpe" else more])
     return markdown(["%d: sweep" % length, "prompt tokens, naive loop / this", "recall of its joint plan, %",
                      "− the naive sweep's"], rows)
 
@@ -208,7 +212,7 @@ TABLES = {
     "counts-4096": lambda m: counts(m, "-4096"), "scaled-length": scaled, "sweep-4096": lambda m: sweep(m, 4096),
     "verdicts": verdicts, "lookup": lookup, "races": races, "pairs-1024": lambda m: pairs(m, 1024),
     "pairs-2048": lambda m: pairs(m, 2048), "joint-1024": lambda m: joint(m, 1024),
-    "joint-2048": lambda m: joint(m, 2048), "select": select, "savings": savings,
+    "joint-2048": lambda m: joint(m, 2048), "joint-4096": lambda m: joint(m, 4096), "select": select, "savings": savings,
 }
 
 
