@@ -1,13 +1,26 @@
 /**
  * @file calibrate_tool.h
- * Inside of dpe-calibrate: starting one tool after another. No library.
+ * Inside of dpe-calibrate: its command line, and starting one tool after another. No library.
  */
 #ifndef DPE_CALIBRATE_TOOL_H
 #define DPE_CALIBRATE_TOOL_H
 
 #include "job.h"
 
-enum { CALIBRATE_MAX_WORDS = 64 };
+enum { CALIBRATE_MAX_WORDS = 128, CALIBRATE_HANDED = 19 };
+
+/** The tools that measure, as a set. */
+enum calibrate_part { CALIBRATE_SWEEP = 1, CALIBRATE_PROFILE = 2 };
+
+/** The command line. */
+struct calibrate_arguments {
+    struct dpe_job_options job;
+    const char *top_k, *launch;
+    /** Values of the options that the tools read for themselves; NULL: not given, "" also one
+     * that takes none. */
+    const char *handed[CALIBRATE_HANDED];
+};
+extern const struct argp calibrate_argp; /**< its input: struct calibrate_arguments */
 
 /** A command line that owns its words; words[n] is NULL. Zero-initialise. */
 struct words {
@@ -21,6 +34,8 @@ void words_add(struct words *words, const char *word);
 void words_add_pair(struct words *words, const char *option, const char *value);
 /** Appends nothing for a value below `least`, which means "not given". */
 void words_add_number(struct words *words, const char *option, int64_t value, int64_t least);
+/** The handed options of these parts (a set of enum calibrate_part), under the tool's names. */
+void words_add_handed(struct words *words, const struct calibrate_arguments *args, int parts);
 void words_free(struct words *words);
 
 /** FOLDER/NAME, owned by the caller; NULL when memory is out. */

@@ -11,158 +11,12 @@
 #include "calibrate_tool.h"
 #include "ranks.h"
 
-enum option_key {
-    KEY_TOP_K = 0x2000,
-    KEY_TASK,
-    KEY_NIAH,
-    KEY_SAMPLES,
-    KEY_SEED,
-    KEY_GROUPS,
-    KEY_LENGTHS,
-    KEY_WINDOW,
-    KEY_NORM_SAMPLES,
-    KEY_NORM_LENGTHS,
-    KEY_CONTRIBUTION,
-    KEY_SPECIAL,
-    KEY_DRY_RUN,
-    KEY_LAUNCH,
-};
-
-/** The command line. What a tool checks by itself is handed on as it is. */
-struct arguments {
-    struct dpe_job_options job;
-    const char *top_k, *task, *niah, *lengths, *norm_lengths, *contribution, *special, *launch;
-    int64_t samples, groups, window, seed, norm_samples;
-};
-
-static const struct argp_option options_table[] = {
-    {NULL, 0, NULL, 0, "What to calibrate:", 1},
-    {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share (default 0.75)", 1},
-    {"output", 'o', "DIR", 0, "Folder for everything; the same command continues", 1},
-    {"launch", KEY_LAUNCH, "COMMAND", 0,
-     "Start sweep and profile as several ranks, e.g. --launch 'mpirun -n 8'", 1},
-    {"dry-run", KEY_DRY_RUN, NULL, 0, "Print what sweep and profile would cost, and run nothing",
-     1},
-    {NULL, 0, NULL, 0, "Sweep (dpe-detect):", 2},
-    {"task", KEY_TASK, "TASK", 0, "niah (default), ppl, or both", 2},
-    {"niah", KEY_NIAH, "K=V,...", 0, "Settings of the needles (see dpe-detect --help)", 2},
-    {"samples", KEY_SAMPLES, "N", 0, "Samples per configuration (default 100)", 2},
-    {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8)", 2},
-    {"lengths", KEY_LENGTHS, "LIST", 0, "Detecting lengths a,b,... or auto (default)", 2},
-    {"window", KEY_WINDOW, "W", 0,
-     "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 2},
-    {"seed", KEY_SEED, "S", 0,
-     "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile)", 2},
-    {NULL, 0, NULL, 0, "Profile (dpe-norms):", 3},
-    {"norm-samples", KEY_NORM_SAMPLES, "N", 0, "Excerpts of each length (default 10)", 3},
-    {"norm-lengths", KEY_NORM_LENGTHS, "LIST", 0, "Tokens of an excerpt a,b,... or auto (default)",
-     3},
-    {"contribution", KEY_CONTRIBUTION, "NAME", 0, "product-of-means (default) or mean-of-products",
-     3},
-    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
-     "Spelling of a special token in the excerpts: error (default) or literal", 3},
-    {0},
-};
-
-/* ----------------------------------------------------------------------------------- command line
- */
-
-/* A count of pairs, or a share of them below 1; the tool that cuts them reads it the same way. */
-static void check_top_k(struct argp_state *state, const char *text)
-{
-    char *end = NULL;
-    double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= 0.0) || value > 65536.0 ||
-        (value >= 1.0 && value != floor(value))) {
-        argp_error(state, "--top-k: expected a count or a share below 1, found '%s'", text);
-    }
-}
-
-static error_t parse_number(int key, const char *arg, struct argp_state *state,
-                            struct arguments *args)
-{
-    const struct {
-        int key;
-        const char *name;
-        int64_t *value;
-    } numbers[] = {
-        {KEY_SAMPLES, "--samples", &args->samples},
-        {KEY_GROUPS, "--groups", &args->groups},
-        {KEY_WINDOW, "--window", &args->window},
-        {KEY_NORM_SAMPLES, "--norm-samples", &args->norm_samples},
-        {KEY_SEED, "--seed", &args->seed},
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (numbers[i].key == key) {
-            *numbers[i].value =
-                dpe_job_number(state, numbers[i].name, arg, key == KEY_SEED ? 0 : 1);
-            return 0;
-        }
-    }
-    return ARGP_ERR_UNKNOWN;
-}
-
-static error_t parse_text(int key, const char *arg, struct argp_state *state,
-                          struct arguments *args)
-{
-    const struct {
-        int key;
-        const char **value;
-    } texts[] = {
-        {KEY_TOP_K, &args->top_k},
-        {KEY_TASK, &args->task},
-        {KEY_NIAH, &args->niah},
-        {KEY_LENGTHS, &args->lengths},
-        {KEY_NORM_LENGTHS, &args->norm_lengths},
-        {KEY_CONTRIBUTION, &args->contribution},
-        {KEY_SPECIAL, &args->special},
-        {KEY_LAUNCH, &args->launch},
-    };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (texts[i].key == key) {
-            *texts[i].value = arg;
-            return 0;
-        }
-    }
-    return parse_number(key, arg, state, args);
-}
-
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    struct arguments *args = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &args->job;
-        state->child_inputs[1] = &args->job;
-        state->child_inputs[2] = &args->job.tool;
-        return 0;
-    case 'o':
-        if (strcmp(arg, "-") == 0) {
-            argp_error(state, "--output: expected a folder, found '-'");
-        }
-        args->job.output = arg;
-        return 0;
-    case KEY_DRY_RUN:
-        args->job.dry_run = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
-        return 0;
-    case ARGP_KEY_END:
-        dpe_job_require(state, &args->job, true, "--output DIR");
-        check_top_k(state, args->top_k);
-        return 0;
-    default:
-        return parse_text(key, arg, state, args);
-    }
-}
-
 /* ----------------------------------------------------------------------------- command lines below
  */
 
 /* A batch: the arguments and what is derived from them. */
 struct batch {
-    const struct arguments *args;
+    const struct calibrate_arguments *args;
     char *tools; /* folder of the tools */
     double begin;
     int code; /* of the tool that ended last */
@@ -226,39 +80,29 @@ static void add_tool(const struct batch *batch, const char *output, struct words
 
 static bool sweep_words(const struct batch *batch, const char *output, struct words *words)
 {
-    const struct arguments *args = batch->args;
+    const struct calibrate_arguments *args = batch->args;
     add_tool(batch, output, words, "dpe-detect");
     words_add_pair(words, "--model", args->job.model);
     words_add_number(words, "--length", args->job.length, 1);
     words_add_pair(words, "--corpus", args->job.corpus);
     words_add_pair(words, "--split", args->job.split);
-    words_add_pair(words, "--task", args->task);
-    words_add_pair(words, "--niah", args->niah);
-    words_add_number(words, "--samples", args->samples, 1);
     words_add_pair(words, "--chat-template", args->job.chat_template);
-    words_add_number(words, "--groups", args->groups, 1);
-    words_add_pair(words, "--lengths", args->lengths);
-    words_add_number(words, "--window", args->window, 1);
     words_add_number(words, "--trained-length", args->job.trained_length, 1);
-    words_add_number(words, "--seed", args->seed, 0);
     words_add_pair(words, "--output", output);
+    words_add_handed(words, args, CALIBRATE_SWEEP);
     return add_common(batch, words);
 }
 
 static bool profile_words(const struct batch *batch, const char *output, struct words *words)
 {
-    const struct arguments *args = batch->args;
+    const struct calibrate_arguments *args = batch->args;
     add_tool(batch, output, words, "dpe-norms");
     words_add_pair(words, "--model", args->job.model);
     words_add_pair(words, "--corpus", args->job.corpus);
     words_add_pair(words, "--split", args->job.split);
-    words_add_pair(words, "--lengths", args->norm_lengths);
-    words_add_number(words, "--samples", args->norm_samples, 1);
-    words_add_pair(words, "--contribution", args->contribution);
     words_add_number(words, "--trained-length", args->job.trained_length, 1);
-    words_add_number(words, "--seed", args->seed, 0);
-    words_add_pair(words, "--special-in-text", args->special);
     words_add_pair(words, "--output", output);
+    words_add_handed(words, args, CALIBRATE_PROFILE);
     return add_common(batch, words);
 }
 
@@ -323,7 +167,7 @@ static void add_path(struct words *words, const char *option, const char *folder
 
 static dpe_status write_form(struct batch *batch, const struct form *form, struct dpe_error *err)
 {
-    const struct arguments *args = batch->args;
+    const struct calibrate_arguments *args = batch->args;
     struct words words = {0};
     words_add(&words, "dpe-export");
     for (int i = 0; i < 2 && form->from[i] != NULL; i++) {
@@ -413,7 +257,7 @@ static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
 /* --------------------------------------------------------------------------------- before any work
  */
 
-static dpe_status check_model(const struct arguments *args, struct dpe_error *err)
+static dpe_status check_model(const struct calibrate_arguments *args, struct dpe_error *err)
 {
     struct dpe_model *model = NULL;
     const struct dpe_model_options options = {.config_only = true};
@@ -449,7 +293,8 @@ static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *
 }
 
 /* Whether a table or its journal is there. */
-static bool has_begun(const struct arguments *args, const char *name, const char *journal_name)
+static bool has_begun(const struct calibrate_arguments *args, const char *name,
+                      const char *journal_name)
 {
     char *table = tools_path(args->job.output, name);
     char *journal = tools_path(args->job.output, journal_name);
@@ -461,7 +306,7 @@ static bool has_begun(const struct arguments *args, const char *name, const char
 }
 
 /* The forms are written anew each time, so files of their names must be ours. */
-static dpe_status spare_strangers(const struct arguments *args, struct dpe_error *err)
+static dpe_status spare_strangers(const struct calibrate_arguments *args, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (int i = 0; i < FORMS && status == DPE_OK; i++) {
@@ -481,7 +326,8 @@ static dpe_status spare_strangers(const struct arguments *args, struct dpe_error
 }
 
 /* Make DIR. It must not be the model's own folder: config.json would be lost there. */
-static dpe_status make_folder(const struct arguments *args, bool *made, struct dpe_error *err)
+static dpe_status make_folder(const struct calibrate_arguments *args, bool *made,
+                              struct dpe_error *err)
 {
     struct stat model;
     struct stat output;
@@ -507,7 +353,7 @@ static dpe_status make_folder(const struct arguments *args, bool *made, struct d
 
 static dpe_status work(struct batch *batch, struct dpe_error *err)
 {
-    const struct arguments *args = batch->args;
+    const struct calibrate_arguments *args = batch->args;
     if (dpe_ranks_launched()) {
         return dpe_fail(err, DPE_USAGE,
                         "started as several ranks: start dpe-calibrate once, with --launch 'mpirun "
@@ -545,32 +391,10 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
 
 int main(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&dpe_job_argp, 0, NULL, 0},
-                                                 {&dpe_job_prompt_argp, 0, NULL, 0},
-                                                 {&dpe_tool_output_argp, 0, NULL, 0},
-                                                 {0}};
-    static const struct argp argp = {
-        .options = options_table,
-        .parser = parse_option,
-        .doc =
-            "Calibrate a RoPE language model for a length: effective lengths, key pairs, and the "
-            "DPE table that a runtime loads.\v"
-            "Into DIR: detect.h5 (dpe-detect), norms.h5 (dpe-norms), table.h5 and its forms "
-            "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
-            "(dpe-export), report.html (dpe-report). Finished parts are kept: after a kill, a "
-            "signal or a full disk the "
-            "same command continues. Signals are passed on to the tool that runs; "
-            "--time-budget is for the whole.\n\n"
-            "Exit status: that of the tool that ended it; 0 complete, 75 stopped and "
-            "resumable, others as in dpe-detect --help.\n\n"
-            "Example:\n"
-            "  dpe-calibrate -m DIR -l 131072 --corpus pg19 -o calibrated",
-        .children = children,
-    };
     dpe_tool_start(argv[0]);
     struct batch batch = {.begin = dpe_clock()};
-    struct arguments args = {.top_k = "0.75", .seed = -1};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    struct calibrate_arguments args = {.top_k = "0.75"};
+    argp_parse(&calibrate_argp, argc, argv, 0, NULL, &args);
     dpe_tool_configure(&args.job.tool);
     tools_signals_install();
     batch.args = &args;
