@@ -48,8 +48,10 @@ static void read_samples(const struct dpe_official_options *options)
     dpe_source_close(&source);
 }
 
-static const struct dpe_phrase_field fields[] = {{"prompt", "context", "input option_a", false},
-                                                 {"answer", "", "", true}};
+static const struct dpe_phrase_field fields[] = {
+    {.name = "prompt", .needed = "context", .allowed = "input option_a"},
+    {.name = "answer", .needed = "", .allowed = "", .fallback = ""},
+};
 static const char words[] = "{\"prompt\": \"{context} {input} {option_a}\"}";
 
 /* As official data of a task. */

@@ -27,8 +27,12 @@ static void check(struct dpe_qa *qa)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-    static const struct dpe_phrase_field fields[] = {{"one", "a b", "c", false},
-                                                     {"two", "", "a", true}};
+    static const struct dpe_phrase_field fields[] = {
+        {.name = "one", .needed = "a b", .allowed = "c"},
+        {.name = "two", .needed = "", .allowed = "a", .fallback = ""},
+        {.name = "words", .needed = "", .allowed = "", .list = true},
+    };
+    enum { STRINGS = 2, FIELDS = 3 };
     static const struct dpe_phrase_value values[] = {
         {"a", "A"}, {"b", "{a}"}, {"c", ""}, {NULL, NULL}};
     const char *path = fuzz_file("questions.json", bytes, n);
@@ -44,8 +48,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (dpe_qa_hotpot(path, &qa, &err) == DPE_OK) {
         check(&qa);
     }
-    if (dpe_phrases_open(path, &dpe_builtin_ruler, fields, 2, &phrases, &err) == DPE_OK) {
-        for (size_t i = 0; i < 2; i++) {
+    if (dpe_phrases_open(path, &dpe_builtin_ruler, fields, FIELDS, &phrases, &err) == DPE_OK) {
+        for (size_t i = 0; i < STRINGS; i++) {
             dpe_phrases_fill(&phrases, i, values, &text, &err);
         }
         dpe_text_free(&text);

@@ -9,7 +9,7 @@ seconds=${1:-60}
 [ $# -gt 0 ] && shift
 build=$dpe_root/build-fuzz
 dpe_target=fuzzers dpe_build "$build" -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DDPE_SANITIZE=ON -DDPE_FUZZ=ON
+    -DDPE_SANITIZE=ON -DDPE_FUZZ=ON -DDPE_WERROR=ON
 cd "$build/fuzz"
 [ $# -gt 0 ] || set -- fuzz_*
 failed=""
