@@ -44,7 +44,7 @@ static const struct handed {
 } handed_on[CALIBRATE_HANDED] = {
     {"--task", "--task", CALIBRATE_SWEEP, TEXT},
     {"--niah", "--niah", CALIBRATE_SWEEP, TEXT},
-    {"--samples", "--samples", CALIBRATE_SWEEP, 1},
+    {"--samples", "--samples", CALIBRATE_SWEEP | CALIBRATE_CHECK, 1},
     {"--groups", "--groups", CALIBRATE_SWEEP, 1},
     {"--lengths", "--lengths", CALIBRATE_SWEEP, TEXT},
     {"--window", "--window", CALIBRATE_SWEEP, 1},
@@ -162,6 +162,16 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     }
 }
 
+const char *calibrate_value(const struct calibrate_arguments *args, const char *name)
+{
+    for (int i = 0; i < CALIBRATE_HANDED; i++) {
+        if (strcmp(handed_on[i].name, name) == 0) {
+            return args->handed[i];
+        }
+    }
+    return NULL;
+}
+
 void words_add_handed(struct words *words, const struct calibrate_arguments *args, int parts)
 {
     for (int i = 0; i < CALIBRATE_HANDED; i++) {
@@ -181,17 +191,19 @@ static const struct argp_child children[] = {{&dpe_job_argp, 0, NULL, 0},
 const struct argp calibrate_argp = {
     .options = options_table,
     .parser = parse_option,
-    .doc = "Calibrate a RoPE language model for a length: effective lengths, key pairs, and the "
-           "DPE table that a runtime loads.\v"
-           "Into DIR: detect.h5 (dpe-detect), norms.h5 (dpe-norms), table.h5 and its forms "
-           "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
-           "(dpe-export), report.html (dpe-report). Finished parts are kept: after a kill, a "
-           "signal or a full disk the "
-           "same command continues. Signals are passed on to the tool that runs; "
-           "--time-budget is for the whole.\n\n"
-           "Exit status: that of the tool that ended it; 0 complete, 75 stopped and "
-           "resumable, others as in dpe-detect --help.\n\n"
-           "Example:\n"
-           "  dpe-calibrate -m DIR -l 131072 --corpus pg19 -o calibrated",
+    .doc =
+        "Calibrate a RoPE language model for a length: effective lengths, key pairs, and the "
+        "DPE table that a runtime loads.\v"
+        "Into DIR: detect.h5 (dpe-detect), norms.h5 (dpe-norms), table.h5 and its forms "
+        "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
+        "(dpe-export), check.h5 with what the table finds on fresh samples (dpe-eval), report.html "
+        "(dpe-report). Finished parts are kept: after a kill, a "
+        "signal or a full disk the "
+        "same command continues. Signals are passed on to the tool that runs; "
+        "--time-budget is for the whole.\n\n"
+        "Exit status: that of the tool that ended it; 0 complete, 75 stopped and "
+        "resumable, others as in dpe-detect --help.\n\n"
+        "Example:\n"
+        "  dpe-calibrate -m DIR -l 131072 --corpus pg19 -o calibrated",
     .children = children,
 };

@@ -10,7 +10,7 @@
 enum { CALIBRATE_MAX_WORDS = 128, CALIBRATE_HANDED = 19 };
 
 /** The tools that measure, as a set. */
-enum calibrate_part { CALIBRATE_SWEEP = 1, CALIBRATE_PROFILE = 2 };
+enum calibrate_part { CALIBRATE_SWEEP = 1, CALIBRATE_PROFILE = 2, CALIBRATE_CHECK = 4 };
 
 /** The command line. */
 struct calibrate_arguments {
@@ -36,6 +36,8 @@ void words_add_pair(struct words *words, const char *option, const char *value);
 void words_add_number(struct words *words, const char *option, int64_t value, int64_t least);
 /** The handed options of these parts (a set of enum calibrate_part), under the tool's names. */
 void words_add_handed(struct words *words, const struct calibrate_arguments *args, int parts);
+/** Value of the handed option of this name ("--task"); NULL when it was not given. */
+const char *calibrate_value(const struct calibrate_arguments *args, const char *name);
 void words_free(struct words *words);
 
 /** FOLDER/NAME, owned by the caller; NULL when memory is out. */

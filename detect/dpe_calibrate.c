@@ -11,6 +11,8 @@
 #include "calibrate_tool.h"
 #include "ranks.h"
 
+enum { CHECK_SEED = 1000 }; /* behind the sweep's seed: other samples */
+
 /* ----------------------------------------------------------------------------- command lines below
  */
 
@@ -106,6 +108,43 @@ static bool profile_words(const struct batch *batch, const char *output, struct 
     return add_common(batch, words);
 }
 
+static void add_path(struct words *words, const char *option, const char *folder, const char *name)
+{
+    char *path = tools_path(folder, name);
+    if (option != NULL) {
+        words_add(words, option);
+    }
+    words_add(words, path != NULL ? path : "");
+    words->failed = words->failed || path == NULL;
+    free(path);
+}
+
+/* The finished table on samples that the sweep did not see, beside the same lengths with all pairs
+ * moved and the model as it is. */
+static bool check_words(const struct batch *batch, const char *output, struct words *words)
+{
+    const struct calibrate_arguments *args = batch->args;
+    const char *task = calibrate_value(args, "--task");
+    const char *seed = calibrate_value(args, "--seed");
+    bool needles = task == NULL || strcmp(task, "ppl") != 0;
+    add_tool(batch, output, words, "dpe-eval");
+    words_add(words, needles ? "niah" : "ppl");
+    words_add_pair(words, "--model", args->job.model);
+    words_add_number(words, "--length", args->job.length, 1);
+    words_add_pair(words, "--corpus", args->job.corpus);
+    words_add_pair(words, "--split", args->job.split);
+    words_add_number(words, "--trained-length", args->job.trained_length, 1);
+    words_add_pair(words, "--niah", needles ? calibrate_value(args, "--niah") : NULL);
+    words_add_pair(words, "--chat-template", needles ? args->job.chat_template : NULL);
+    words_add_number(words, "--seed", CHECK_SEED + (seed != NULL ? strtoll(seed, NULL, 10) : 0), 0);
+    words_add_pair(words, "--method", "rope");
+    add_path(words, "--table", args->job.output, "detect.h5");
+    add_path(words, "--table", args->job.output, "table.h5");
+    words_add_pair(words, "--output", output);
+    words_add_handed(words, args, CALIBRATE_CHECK);
+    return add_common(batch, words);
+}
+
 /* Run, and free the words. A tool that failed has said why: its code is all that is kept. */
 static dpe_status run(struct batch *batch, struct words *words, bool silent, struct dpe_error *err)
 {
@@ -119,7 +158,7 @@ static dpe_status run(struct batch *batch, struct words *words, bool silent, str
 
 typedef bool (*fill_words)(const struct batch *batch, const char *output, struct words *words);
 
-/* Sweep or profile, into DIR/NAME. */
+/* Sweep, profile or check, into DIR/NAME. */
 static dpe_status measure(struct batch *batch, fill_words fill, const char *name,
                           struct dpe_error *err)
 {
@@ -154,17 +193,6 @@ static const struct form {
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
 
-static void add_path(struct words *words, const char *option, const char *folder, const char *name)
-{
-    char *path = tools_path(folder, name);
-    if (option != NULL) {
-        words_add(words, option);
-    }
-    words_add(words, path != NULL ? path : "");
-    words->failed = words->failed || path == NULL;
-    free(path);
-}
-
 static dpe_status write_form(struct batch *batch, const struct form *form, struct dpe_error *err)
 {
     const struct calibrate_arguments *args = batch->args;
@@ -192,7 +220,7 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
     printf("\n");
     dpe_status status = run(batch, &words, false, err);
     if (status == DPE_OK && batch->code == 0) {
-        printf("%s: detect.h5 norms.h5", batch->args->job.output);
+        printf("%s: detect.h5 norms.h5 check.h5", batch->args->job.output);
         for (int i = 0; i < FORMS; i++) {
             printf(" %s", forms[i].name);
         }
@@ -203,7 +231,7 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
 
 static dpe_status report_once(struct batch *batch, bool figures, struct dpe_error *err)
 {
-    static const char *const inputs[] = {"detect.h5", "norms.h5", "table.h5"};
+    static const char *const inputs[] = {"detect.h5", "norms.h5", "table.h5", "check.h5"};
     struct words words = {0};
     words_add(&words, "dpe-report");
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
@@ -231,21 +259,29 @@ static dpe_status write_report(struct batch *batch, struct dpe_error *err)
 
 static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
 {
-    dpe_log_info("1 of 4: sweep (dpe-detect)");
+    dpe_log_info("1 of 5: sweep (dpe-detect)");
     dpe_status status = measure(batch, sweep_words, "detect.h5", err);
     if (status == DPE_OK && batch->code == 0) {
-        dpe_log_info("2 of 4: profile of the heads (dpe-norms)");
+        dpe_log_info("2 of 5: profile of the heads (dpe-norms)");
         printf("\n");
         status = measure(batch, profile_words, "norms.h5", err);
     }
     if (status == DPE_OK && batch->code == 0) {
-        dpe_log_info("3 of 4: the table and its forms (dpe-export)");
+        dpe_log_info("3 of 5: the table and its forms (dpe-export)");
     }
     for (int i = 0; i < FORMS && status == DPE_OK && batch->code == 0; i++) {
         status = write_form(batch, &forms[i], err);
     }
     if (status == DPE_OK && batch->code == 0) {
-        dpe_log_info("4 of 4: the report (dpe-report)");
+        dpe_log_info("4 of 5: what the table finds (dpe-eval)");
+        printf(
+            "\nOn other samples: detect.h5 moves every pair, table.h5 the key pairs of each head "
+            "(--top-k %s)\n",
+            batch->args->top_k);
+        status = measure(batch, check_words, "check.h5", err);
+    }
+    if (status == DPE_OK && batch->code == 0) {
+        dpe_log_info("5 of 5: the report (dpe-report)");
         status = write_report(batch, err);
     }
     if (status == DPE_OK && batch->code == 0) {

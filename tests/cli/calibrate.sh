@@ -31,6 +31,8 @@ both sequential --select sequential --rounds 2
 "$bin/dpe-norms" $common $profile --lengths 32,64 --samples 3 -o "$work/norms.h5" >"$work/out" 2>"$work/err" ||
     fail "dpe-norms: $(cat "$work/err")"
 same "$work/raced/norms.h5" "$work/norms.h5"
+h5dump -d /method "$work/raced/check.h5" >"$work/out" 2>&1
+grep -q '"table:detect.h5"' "$work/out" && grep -q '"table:table.h5"' "$work/out" || fail "check: $(cat "$work/out")"
 h5ls "$work/raced/detect.h5/race" >"$work/out" 2>&1 || fail "no race: $(cat "$work/out")"
 
 cp "$work/sequential/detect.h5" "$work/before.h5"
