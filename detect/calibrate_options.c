@@ -37,30 +37,30 @@ enum { TEXT = -1, FLAG = -2 };
 
 static const struct handed {
     const char *name; /* on our command line */
-    const char *as;   /* on the tool's */
+    const char *as;   /* on the tool's; NULL: the same */
     int parts;
     /* Of a number, which is checked here: the tool would give it its own name. TEXT or FLAG. */
     int64_t least;
 } handed_on[CALIBRATE_HANDED] = {
-    {"--task", "--task", CALIBRATE_SWEEP, TEXT},
-    {"--niah", "--niah", CALIBRATE_SWEEP, TEXT},
-    {"--samples", "--samples", CALIBRATE_SWEEP | CALIBRATE_CHECK, 1},
-    {"--groups", "--groups", CALIBRATE_SWEEP, 1},
-    {"--lengths", "--lengths", CALIBRATE_SWEEP, TEXT},
-    {"--window", "--window", CALIBRATE_SWEEP, 1},
-    {"--select", "--select", CALIBRATE_SWEEP, TEXT},
-    {"--rounds", "--rounds", CALIBRATE_SWEEP, 1},
-    {"--batch", "--batch", CALIBRATE_SWEEP, 1},
-    {"--haystack", "--haystack", CALIBRATE_SWEEP, TEXT},
-    {"--keys-per-context", "--keys-per-context", CALIBRATE_SWEEP, 1},
-    {"--race", "--race", CALIBRATE_SWEEP, FLAG},
-    {"--race-level", "--race-level", CALIBRATE_SWEEP, TEXT},
-    {"--race-indifference", "--race-indifference", CALIBRATE_SWEEP, TEXT},
-    {"--seed", "--seed", CALIBRATE_SWEEP | CALIBRATE_PROFILE, 0},
+    {"--task", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--niah", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--samples", NULL, CALIBRATE_SWEEP | CALIBRATE_CHECK, 1},
+    {"--groups", NULL, CALIBRATE_SWEEP, 1},
+    {"--lengths", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--window", NULL, CALIBRATE_SWEEP, 1},
+    {"--select", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--rounds", NULL, CALIBRATE_SWEEP, 1},
+    {"--batch", NULL, CALIBRATE_SWEEP, 1},
+    {"--haystack", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--keys-per-context", NULL, CALIBRATE_SWEEP, 1},
+    {"--race", NULL, CALIBRATE_SWEEP, FLAG},
+    {"--race-level", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--race-indifference", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--seed", NULL, CALIBRATE_SWEEP | CALIBRATE_PROFILE, 0},
     {"--norm-samples", "--samples", CALIBRATE_PROFILE, 1},
     {"--norm-lengths", "--lengths", CALIBRATE_PROFILE, TEXT},
-    {"--contribution", "--contribution", CALIBRATE_PROFILE, TEXT},
-    {"--special-in-text", "--special-in-text", CALIBRATE_PROFILE, TEXT},
+    {"--contribution", NULL, CALIBRATE_PROFILE, TEXT},
+    {"--special-in-text", NULL, CALIBRATE_PROFILE, TEXT},
 };
 
 static const struct argp_option options_table[] = {
@@ -68,7 +68,7 @@ static const struct argp_option options_table[] = {
     {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share (default 0.75)", 1},
     {"output", 'o', "DIR", 0, "Folder for everything; the same command continues", 1},
     {"launch", KEY_LAUNCH, "COMMAND", 0,
-     "Start sweep and profile as several ranks, e.g. --launch 'mpirun -n 8'", 1},
+     "Start sweep, profile and check as several ranks, e.g. --launch 'mpirun -n 8'", 1},
     {"dry-run", KEY_DRY_RUN, NULL, 0, "Print what sweep and profile would cost, and run nothing",
      1},
     {NULL, 0, NULL, 0, "Sweep (dpe-detect):", 2},
@@ -91,7 +91,8 @@ static const struct argp_option options_table[] = {
     {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
      "Drop a length already when it is not better by D (default 0)", 2},
     {"seed", KEY_SEED, "S", 0,
-     "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile)", 2},
+     "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile); the check adds 1000",
+     2},
     {NULL, 0, NULL, 0, "Profile (dpe-norms):", 3},
     {"norm-samples", KEY_NORM_SAMPLES, "N", 0, "Excerpts of each length (default 10)", 3},
     {"norm-lengths", KEY_NORM_LENGTHS, "LIST", 0, "Tokens of an excerpt a,b,... or auto (default)",
@@ -176,7 +177,7 @@ void words_add_handed(struct words *words, const struct calibrate_arguments *arg
 {
     for (int i = 0; i < CALIBRATE_HANDED; i++) {
         if (args->handed[i] != NULL && (handed_on[i].parts & parts) != 0) {
-            words_add(words, handed_on[i].as);
+            words_add(words, handed_on[i].as != NULL ? handed_on[i].as : handed_on[i].name);
             if (handed_on[i].least != FLAG) {
                 words_add(words, args->handed[i]);
             }
@@ -191,19 +192,18 @@ static const struct argp_child children[] = {{&dpe_job_argp, 0, NULL, 0},
 const struct argp calibrate_argp = {
     .options = options_table,
     .parser = parse_option,
-    .doc =
-        "Calibrate a RoPE language model for a length: effective lengths, key pairs, and the "
-        "DPE table that a runtime loads.\v"
-        "Into DIR: detect.h5 (dpe-detect), norms.h5 (dpe-norms), table.h5 and its forms "
-        "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
-        "(dpe-export), check.h5 with what the table finds on fresh samples (dpe-eval), report.html "
-        "(dpe-report). Finished parts are kept: after a kill, a "
-        "signal or a full disk the "
-        "same command continues. Signals are passed on to the tool that runs; "
-        "--time-budget is for the whole.\n\n"
-        "Exit status: that of the tool that ended it; 0 complete, 75 stopped and "
-        "resumable, others as in dpe-detect --help.\n\n"
-        "Example:\n"
-        "  dpe-calibrate -m DIR -l 131072 --corpus pg19 -o calibrated",
+    .doc = "Calibrate a RoPE language model for a length: effective lengths, key pairs, and the "
+           "DPE table that a runtime loads.\v"
+           "Into DIR: detect.h5 (dpe-detect), norms.h5 (dpe-norms), table.h5 and its forms "
+           "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
+           "(dpe-export), check.h5 with what the table finds (dpe-eval), report.html "
+           "(dpe-report). Finished parts are kept: after a kill, a "
+           "signal or a full disk the "
+           "same command continues. Signals are passed on to the tool that runs; "
+           "--time-budget is for the whole.\n\n"
+           "Exit status: that of the tool that ended it; 0 complete, 75 stopped and "
+           "resumable, others as in dpe-detect --help.\n\n"
+           "Example:\n"
+           "  dpe-calibrate -m DIR -l 131072 --corpus pg19 -o calibrated",
     .children = children,
 };

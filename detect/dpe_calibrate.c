@@ -119,14 +119,19 @@ static void add_path(struct words *words, const char *option, const char *folder
     free(path);
 }
 
-/* The finished table on samples that the sweep did not see, beside the same lengths with all pairs
- * moved and the model as it is. */
+static bool asks_needles(const struct calibrate_arguments *args)
+{
+    const char *task = calibrate_value(args, "--task");
+    return task == NULL || strcmp(task, "ppl") != 0;
+}
+
+/* The finished table, beside the same lengths with all pairs moved and the model as it is: needles
+ * that the sweep did not see, perplexity of the corpus's books. */
 static bool check_words(const struct batch *batch, const char *output, struct words *words)
 {
     const struct calibrate_arguments *args = batch->args;
-    const char *task = calibrate_value(args, "--task");
     const char *seed = calibrate_value(args, "--seed");
-    bool needles = task == NULL || strcmp(task, "ppl") != 0;
+    bool needles = asks_needles(args);
     add_tool(batch, output, words, "dpe-eval");
     words_add(words, needles ? "niah" : "ppl");
     words_add_pair(words, "--model", args->job.model);
@@ -275,8 +280,9 @@ static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
     if (status == DPE_OK && batch->code == 0) {
         dpe_log_info("4 of 5: what the table finds (dpe-eval)");
         printf(
-            "\nOn other samples: detect.h5 moves every pair, table.h5 the key pairs of each head "
-            "(--top-k %s)\n",
+            "\n%s: detect.h5 moves every pair, table.h5 the key pairs of each head (--top-k %s)\n",
+            asks_needles(batch->args) ? "On needles that the sweep did not see"
+                                      : "On the corpus's books, the sweep's among them",
             batch->args->top_k);
         status = measure(batch, check_words, "check.h5", err);
     }

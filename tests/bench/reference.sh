@@ -92,7 +92,7 @@ for part in "$@"; do
             "$bin/dpe-eval" niah $inputs -l "$length" --samples 100 --seed 11 $tables \
                 -o "$out/joint-$length.h5" >"$out/joint-$length.out"
             ;;
-        savings) "$here/savings.sh" "$bin" "$out/savings" 1024 16 >"$out/savings.md" ;;
+        savings) "$here/savings.sh" "$bin" "$out/savings" 1024 32 >"$out/savings.md" ;;
         select)
             for seed in ${SEEDS:-101 102 103 104 105}; do
                 for cell in "1024 24" "2048 12" "4096 8"; do

@@ -2,8 +2,7 @@
 # savings.sh BIN OUT LENGTH SAMPLES: sweeps of the reference model with each saving of dpe-detect and
 # with several, and what they read and took, validation included, as a Markdown table. The naive loop
 # is not run (no switch runs a configuration twice): its numbers are those of sample by sample, as many
-# times as it has rows more. CPU time is user time of one thread; wall time says nothing on a shared
-# machine.
+# times as it has rows more. One thread; wall time says something on a quiet machine only.
 set -eu
 bin=$1 out=$2 length=$3 samples=$4
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -14,7 +13,7 @@ run() {
     shift
     table="$out/$name.h5"
     rm -rf "$table" "$table.journal"
-    bash -c 'out=$1; shift; TIMEFORMAT=%U; time "$@" >"$out.out" 2>/dev/null' - "$out/$name" \
+    bash -c 'out=$1; shift; TIMEFORMAT="%U %R"; time "$@" >"$out.out" 2>/dev/null' - "$out/$name" \
         "$bin/dpe-detect" -m "$root/data/reference" --corpus "$root/data/sample" -l "$length" \
         --samples "$samples" --seed 7 --threads 1 --quiet -o "$table" "$@" 2>"$out/$name.time"
     python=${PYTHON:-/usr/bin/python3}
@@ -30,21 +29,22 @@ def counts(path):
         return run["tokens_read"], run["tokens_decoded"], run["decode_steps"], rows, naive, \
             f["/validate/niah/recall_mean"][2]
 
-def show(options, read, decoded, steps, seconds, rows, joint):
-    print(f"| {options} | {read:.0f} | {naive_read / read:.2f} | {decoded:.0f} | {steps:.0f} | {seconds:.1f} | "
-          f"{rows:.0f} | {joint:.3f} |")
+def show(options, read, decoded, steps, cpu, wall, rows, joint):
+    print(f"| {options} | {read:.0f} | {naive_read / read:.2f} | {decoded:.0f} | {steps:.0f} | {cpu:.1f} | "
+          f"{wall:.1f} | {rows:.0f} | {joint:.3f} |")
 
-table, one, seconds, options = sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4]
+table, one, options = sys.argv[1], sys.argv[2], sys.argv[4]
+seconds = [float(s) for s in sys.argv[3].split()]
 *first, times, joint = counts(one)
 naive_read = first[0] * times
 if table == one:
-    show("the naive loop", *[n * times for n in first[:3]], seconds * times, first[3] * times, joint)
+    show("the naive loop", *[n * times for n in first[:3] + seconds + first[3:]], joint)
 *computed, rows, _, joint = counts(table)
-show(options or "(defaults)", *computed, seconds, rows, joint)
+show(options or "(defaults)", *computed, *seconds, rows, joint)
 END
 }
-echo "| options | tokens read | naive loop / this | tokens decoded | steps | CPU s | rows | recall of the joint plan |"
-echo "|---|---|---|---|---|---|---|---|"
+echo "| options | tokens read | naive loop / this | tokens decoded | steps | CPU s | wall s | rows | recall of the joint plan |"
+echo "|---|---|---|---|---|---|---|---|---|"
 run one --batch 1
 run batch
 run shared --haystack shared
