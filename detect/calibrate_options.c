@@ -34,6 +34,7 @@ enum option_key {
 _Static_assert((int)KEY_END - (int)KEY_HANDED == (int)CALIBRATE_HANDED, "one place for each");
 
 enum { TEXT = -1, FLAG = -2 };
+static const int64_t MOST_SEED = (INT64_C(1) << 40) - CALIBRATE_SEEDS;
 
 static const struct handed {
     const char *name; /* on our command line */
@@ -44,7 +45,7 @@ static const struct handed {
 } handed_on[CALIBRATE_HANDED] = {
     {"--task", NULL, CALIBRATE_SWEEP, TEXT},
     {"--niah", NULL, CALIBRATE_SWEEP, TEXT},
-    {"--samples", NULL, CALIBRATE_SWEEP | CALIBRATE_CHECK, 1},
+    {"--samples", NULL, CALIBRATE_SWEEP | CALIBRATE_PAIRS | CALIBRATE_CHECK, 1},
     {"--groups", NULL, CALIBRATE_SWEEP, 1},
     {"--lengths", NULL, CALIBRATE_SWEEP, TEXT},
     {"--window", NULL, CALIBRATE_SWEEP, 1},
@@ -65,11 +66,14 @@ static const struct handed {
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to calibrate:", 1},
-    {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share (default 0.75)", 1},
+    {"top-k", KEY_TOP_K, "K", 0,
+     "Key pairs of each head: auto (default: the fewest that are measured to lose next to "
+     "nothing), a count, or a share (the paper's is 0.75)",
+     1},
     {"output", 'o', "DIR", 0, "Folder for everything; the same command continues", 1},
     {"launch", KEY_LAUNCH, "COMMAND", 0,
-     "Start sweep, profile and check as several ranks, e.g. --launch 'mpirun -n 8'", 1},
-    {"dry-run", KEY_DRY_RUN, NULL, 0, "Print what sweep and profile would cost, and run nothing",
+     "Start all that measures as several ranks, e.g. --launch 'mpirun -n 8'", 1},
+    {"dry-run", KEY_DRY_RUN, NULL, 0, "Print what all that measures would cost, and run nothing",
      1},
     {NULL, 0, NULL, 0, "Sweep (dpe-detect):", 2},
     {"task", KEY_TASK, "TASK", 0, "niah (default), ppl, or both", 2},
@@ -91,7 +95,9 @@ static const struct argp_option options_table[] = {
     {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
      "Drop a length already when it is not better by D (default 0)", 2},
     {"seed", KEY_SEED, "S", 0,
-     "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile); the check adds 1000",
+     "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile); the check adds "
+     "1000, "
+     "--top-k auto 2000",
      2},
     {NULL, 0, NULL, 0, "Profile (dpe-norms):", 3},
     {"norm-samples", KEY_NORM_SAMPLES, "N", 0, "Excerpts of each length (default 10)", 3},
@@ -107,11 +113,14 @@ static const struct argp_option options_table[] = {
 /* A count of pairs, or a share of them below 1; the tool that cuts them reads it the same way. */
 static void check_top_k(struct argp_state *state, const char *text)
 {
+    if (strcmp(text, CALIBRATE_AUTO) == 0) {
+        return;
+    }
     char *end = NULL;
     double value = strtod(text, &end);
     if (end == text || *end != '\0' || !(value >= 0.0) || value > 65536.0 ||
         (value >= 1.0 && value != floor(value))) {
-        argp_error(state, "--top-k: expected a count or a share below 1, found '%s'", text);
+        argp_error(state, "--top-k: expected auto, a count or a share below 1, found '%s'", text);
     }
 }
 
@@ -120,7 +129,12 @@ static error_t parse_handed(struct argp_state *state, int key, const char *arg,
 {
     const struct handed *option = &handed_on[key - KEY_HANDED];
     if (option->least >= 0) {
-        dpe_job_number(state, option->name, arg, option->least);
+        int64_t value = dpe_job_number(state, option->name, arg, option->least);
+        /* The parts behind the sweep add to it, and would refuse the sum. */
+        if (key == KEY_SEED && value > MOST_SEED) {
+            argp_error(state, "--seed: expected at most %lld, found '%s'", (long long)MOST_SEED,
+                       arg);
+        }
     }
     args->handed[key - KEY_HANDED] = arg != NULL ? arg : "";
     return 0;
@@ -194,7 +208,8 @@ const struct argp calibrate_argp = {
     .parser = parse_option,
     .doc = "Calibrate a RoPE language model for a length: effective lengths, key pairs, and the "
            "DPE table that a runtime loads.\v"
-           "Into DIR: detect.h5 (dpe-detect), norms.h5 (dpe-norms), table.h5 and its forms "
+           "Into DIR: detect.h5 (dpe-detect), norms.h5 (dpe-norms), with --top-k auto ablate.h5 "
+           "(dpe-eval), table.h5 and its forms "
            "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
            "(dpe-export), check.h5 with what the table finds (dpe-eval), report.html "
            "(dpe-report). Finished parts are kept: after a kill, a "

@@ -5,12 +5,24 @@
 #ifndef DPE_CALIBRATE_TOOL_H
 #define DPE_CALIBRATE_TOOL_H
 
+#include "detect.h"
 #include "job.h"
 
 enum { CALIBRATE_MAX_WORDS = 128, CALIBRATE_HANDED = 19 };
 
-/** The tools that measure, as a set. */
-enum calibrate_part { CALIBRATE_SWEEP = 1, CALIBRATE_PROFILE = 2, CALIBRATE_CHECK = 4 };
+/** The parts that measure, as a set. */
+enum calibrate_part {
+    CALIBRATE_SWEEP = 1,
+    CALIBRATE_PROFILE = 2,
+    CALIBRATE_PAIRS = 4, /**< how many key pairs: dpe-eval ablate */
+    CALIBRATE_CHECK = 8,
+};
+
+/** Seeds behind the sweep's that parts use. */
+enum { CALIBRATE_CHECK_SEED = 1000, CALIBRATE_PAIRS_SEED = 2000, CALIBRATE_SEEDS = 2000 };
+
+/** The value of --top-k that measures it. */
+#define CALIBRATE_AUTO "auto"
 
 /** The command line. */
 struct calibrate_arguments {
@@ -39,6 +51,52 @@ void words_add_handed(struct words *words, const struct calibrate_arguments *arg
 /** Value of the handed option of this name ("--task"); NULL when it was not given. */
 const char *calibrate_value(const struct calibrate_arguments *args, const char *name);
 void words_free(struct words *words);
+
+/** OPTION FOLDER/NAME; no option when it is NULL. */
+void words_add_path(struct words *words, const char *option, const char *folder, const char *name);
+
+/** A batch: the arguments and what is derived from them. */
+struct batch {
+    const struct calibrate_arguments *args;
+    char *tools; /**< folder of the tools */
+    double begin;
+    int64_t n_pairs; /**< of a head */
+    int code;        /**< of the tool that ended last */
+    int step;        /**< that was announced last */
+    bool chooses;    /**< --top-k auto */
+    struct dpe_detect_top_k pairs;
+    char k[32]; /**< --top-k of the table: what was given, or chosen */
+};
+
+/** The command line of a part, its table going to `output` (NULL: none, a dry run). False when the
+ *  time budget is used up. */
+typedef bool (*calibrate_fill)(const struct batch *batch, const char *output, struct words *words);
+bool calibrate_sweep_words(const struct batch *batch, const char *output, struct words *words);
+bool calibrate_profile_words(const struct batch *batch, const char *output, struct words *words);
+/** Recall or perplexity of the sweep's lengths with each number of the ladder moved, on the sweep's
+ *  task and samples of another seed than those of sweep and check. Perplexity: of the corpus's
+ *  books, the sweep's among them. */
+bool calibrate_pairs_words(const struct batch *batch, const char *output, struct words *words);
+/** The finished table, beside the same lengths with all pairs moved and the model as it is: needles
+ *  that nothing before has seen, perplexity of the corpus's books. */
+bool calibrate_check_words(const struct batch *batch, const char *output, struct words *words);
+
+/** Whether needles decide; else perplexity. */
+bool calibrate_needles(const struct calibrate_arguments *args);
+/** Seed and settings of the needles of CALIBRATE_PAIRS or CALIBRATE_CHECK; *spec is owned by the
+ *  caller, NULL: the defaults. DPE_USAGE (dpe_niah_parse), DPE_NO_MEMORY. */
+int64_t calibrate_seed(const struct calibrate_arguments *args, enum calibrate_part part);
+dpe_status calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
+                          char **spec, struct dpe_error *err);
+
+/** Choose the number of key pairs from the table of calibrate_pairs_words, into batch->pairs and
+ *  batch->k. DPE_BAD_DATA when it is none, or not finished; as dpe_detect_choose_top_k. */
+dpe_status calibrate_choose_pairs(struct batch *batch, const char *path, struct dpe_error *err);
+/** The choice in words, on standard output. */
+void calibrate_print_pairs(const struct batch *batch);
+/** What choice and check would read and generate, on standard output. Errors of model, tokenizer,
+ *  corpus and task. */
+dpe_status calibrate_print_cost(const struct batch *batch, struct dpe_error *err);
 
 /** FOLDER/NAME, owned by the caller; NULL when memory is out. */
 char *tools_path(const char *folder, const char *name);

@@ -15,9 +15,10 @@ dpe_build "$dpe_root/build" -DCMAKE_BUILD_TYPE=Release
 
 out=$outdir/calibrated
 echo "Calibrating data/reference (trained length 256) for 2048 tokens: a sweep with 16 samples, the profile"
-echo "of its heads, the table and a report. It may be stopped at any time; the same command continues."
+echo "of its heads, how many key pairs to move, the table, a check of it and a report. It may be stopped at any"
+echo "time; the same command continues."
 "$dpe_root/build/bin/dpe-calibrate" --model "$dpe_root/data/reference" \
-    --corpus "$dpe_root/data/sample" --length 2048 --samples 16 --top-k 28 -o "$out"
+    --corpus "$dpe_root/data/sample" --length 2048 --samples 16 -o "$out"
 
 cat <<END
 

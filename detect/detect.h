@@ -390,6 +390,50 @@ void dpe_detect_report_free(struct dpe_detect_report *report);
 dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
                             struct dpe_h5 *table, struct dpe_error *err);
 
+/* ------------------------------------------------------------------------------------ key pairs */
+
+enum { DPE_DETECT_RUNGS = 5 };
+/** What a smaller number of key pairs must be shown to keep of the best one's recall. */
+#define DPE_DETECT_KEPT 0.97
+/** Nats a token that it may lose of perplexity. */
+#define DPE_DETECT_NATS 0.01
+
+/** The numbers of key pairs that are tried: 1/2, 5/8, 3/4, 7/8 and all of a head's pairs, in whole
+ *  pairs and once each, ascending. Returns how many. */
+int dpe_detect_top_k_ladder(int64_t n_pairs, int64_t k[DPE_DETECT_RUNGS]);
+
+/** What is known of one number of key pairs. */
+struct dpe_detect_rung {
+    int64_t k;
+    int64_t n_valid; /**< samples with a value */
+    bool compared;   /**< as many as half of the fullest rung's */
+    double mean;     /**< recall, or nats a token, over the samples of all compared rungs; NaN */
+    double loss;     /**< against the best: of recall, or nats a token; NaN for the best itself */
+    double at_most;  /**< its one-sided 95 % bound; NaN: cannot be had */
+};
+
+/** Which number of key pairs was chosen, and why. */
+struct dpe_detect_top_k {
+    int n;
+    struct dpe_detect_rung rungs[DPE_DETECT_RUNGS];
+    enum dpe_detect_criterion criterion;
+    int64_t n_samples; /**< valid under every compared rung */
+    int best, chosen;  /**< indices into rungs */
+    double margin;     /**< what at_most of a chosen rung may be */
+};
+/** Choose among k [n] ascending (n ≤ DPE_DETECT_RUNGS) by values [n][n_samples] of the same
+ *  samples, recall or nats a token, NaN where there is none. The best is that with the best mean,
+ *  of ties the largest. From there downwards a smaller one is taken as long as its loss, paired by
+ *  sample, is at most `margin` with 95 % confidence: 3 % of the best's recall, or 0.01 nats; the
+ *  first that fails, or has too few valid samples, ends it. So few samples, or none that finds
+ *  anything, give the best, and of nothing at all every pair. The bound is Student's; of recall it
+ *  counts two more samples, one without a difference, one with half of the largest there can be in
+ *  each direction. DPE_NONFINITE when no sample is valid under all that are compared, DPE_INTERNAL
+ *  for lists that are none. */
+dpe_status dpe_detect_choose_top_k(const int64_t *k, const double *values, int n, int64_t n_samples,
+                                   enum dpe_detect_criterion criterion,
+                                   struct dpe_detect_top_k *out, struct dpe_error *err);
+
 /* ------------------------------------------------------------------------------------ estimate */
 
 /** What a sweep will cost, from the configuration alone. */

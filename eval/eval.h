@@ -268,6 +268,9 @@ struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_
  *  valid; exact for ≤ 16 non-zero differences, else `rounds` random flips (+1 rule). 1 when there
  * is no difference at all. */
 double dpe_sign_flip(const double *a, const double *b, size_t n, int rounds, uint64_t seed);
+/** The t with P(|T| ≤ t) = level of Student's t; NaN for no degree of freedom or a level outside
+ *  (0, 1). */
+double dpe_student_quantile(double level, int64_t freedom);
 /** exp(Σ nll / Σ tokens) over books, with an interval from the delete-one-book jackknife of
  *  Σ nll / Σ tokens and Student's t with (books − 1) degrees of freedom. Books with NaN or without
  *  tokens are left out. With words in place of tokens it is the word-level perplexity. */

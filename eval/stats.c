@@ -184,9 +184,12 @@ static double t_inside(double t, int64_t freedom)
     return odd ? 2.0 / pi * (theta + sin(theta) * sum) : sin(theta) * sum;
 }
 
-/* The t with P(|T| ≤ t) = level, by bisection. */
-static double t_quantile(double level, int64_t freedom)
+double dpe_student_quantile(double level, int64_t freedom)
 {
+    if (freedom < 1 || !(level > 0.0 && level < 1.0)) {
+        return NAN;
+    }
+    /* By bisection. */
     double low = 0.0;
     double high = 1.0;
     while (t_inside(high, freedom) < level && high < 1e12) {
@@ -242,7 +245,7 @@ struct dpe_interval dpe_perplexity(const double *nll_sum, const int64_t *n_token
     double books = (double)out.n;
     double spread = squares - sum * sum / books;
     double error = sqrt((spread > 0.0 ? spread : 0.0) * (books - 1.0) / books);
-    double reach = t_quantile(level, out.n - 1) * error;
+    double reach = dpe_student_quantile(level, out.n - 1) * error;
     out.low = exp(whole - reach);
     out.high = exp(whole + reach);
     return out;

@@ -76,13 +76,13 @@ static dpe_status derive(struct profile *p, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* How many pairs the line is drawn at: asked for, or of a table in the report, or three quarters,
- * which is what dpe-calibrate does when nobody says. */
+/* How many pairs the line is drawn at: asked for, or of a table in the report, or the paper's three
+ * quarters. */
 static dpe_status choose_k(const struct report *report, struct profile *p, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     p->k = (int64_t)llround(0.75 * (double)p->pairs);
-    p->k_source = "three quarters, the default";
+    p->k_source = "three quarters, as in the paper";
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
         struct numbers k = {0};
         const int64_t none[1] = {0};

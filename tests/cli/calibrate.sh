@@ -1,9 +1,9 @@
 #!/bin/sh
 # calibrate.sh BIN: dpe-calibrate hands every option of sweep and profile on. Its tables are those that
-# dpe-detect and dpe-norms make of the same options by themselves, and the same command again changes
-# nothing outside /run.
+# dpe-detect, dpe-norms and dpe-eval make of the same options by themselves, the same command again changes
+# nothing outside /run, and the number of key pairs is chosen whatever happens on the way.
 set -u
-bin=$1
+bin=$(cd "$1" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 . "$here/world.sh"
@@ -12,14 +12,20 @@ common="--model $work/model --corpus $work/corpus --seed 5 --threads 1 --quiet"
 sweep="--length 192 --task niah --niah digits=4 --groups 2 --samples 12 --lengths 8,32,64 --window 8
     --batch 2 --haystack shared=2 --keys-per-context 2"
 profile="--contribution mean-of-products --special-in-text literal"
+profiled="$profile --norm-lengths 32,64 --norm-samples 3"
 
-# both NAME OPTIONS: by dpe-calibrate into NAME, by dpe-detect into NAME.h5
-both() {
+# calibrate NAME OPTIONS: into $work/NAME; words go to out and err.
+calibrate() {
     name=$1
     shift
     # shellcheck disable=SC2086 # lists of words
-    timeout 100 "$bin/dpe-calibrate" $common $sweep $profile --norm-lengths 32,64 --norm-samples 3 --top-k 2 \
-        -o "$work/$name" "$@" >"$work/out" 2>"$work/err" || fail "dpe-calibrate $*: $(cat "$work/err")"
+    timeout 100 "$bin/dpe-calibrate" $common $sweep $profiled -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
+}
+# both NAME OPTIONS: by dpe-calibrate into NAME, by dpe-detect into NAME.h5
+both() {
+    calibrate "$@" --top-k 2 || fail "dpe-calibrate $*: $(cat "$work/err")"
+    name=$1
+    shift
     # shellcheck disable=SC2086
     "$bin/dpe-detect" $common $sweep "$@" -o "$work/$name.h5" >"$work/out" 2>"$work/err" ||
         fail "dpe-detect $*: $(cat "$work/err")"
@@ -34,8 +40,104 @@ same "$work/raced/norms.h5" "$work/norms.h5"
 h5dump -d /method "$work/raced/check.h5" >"$work/out" 2>&1
 grep -q '"table:detect.h5"' "$work/out" && grep -q '"table:table.h5"' "$work/out" || fail "check: $(cat "$work/out")"
 h5ls "$work/raced/detect.h5/race" >"$work/out" 2>&1 || fail "no race: $(cat "$work/out")"
+[ -e "$work/raced/ablate.h5" ] && fail "--top-k 2 measures other numbers"
 
 cp "$work/sequential/detect.h5" "$work/before.h5"
 both sequential --select sequential --rounds 2
 same "$work/before.h5" "$work/sequential/detect.h5"
+
+# top_k NAME: of its table.
+top_k() {
+    h5dump -d /table/top_k "$work/$1/table.h5" | sed -n 's/.*(0): \([0-9]*\)$/\1/p' | head -1
+}
+# From a given number to one that is measured: sweep and profile stay, and the measurement is dpe-eval's,
+# on the sweep's two keys and other samples. A random model finds nothing, so every pair moves.
+guarded="--select guarded --race --race-level 0.1 --race-indifference 0.01"
+cp "$work/raced/detect.h5" "$work/before.h5"
+cp "$work/raced/table.h5" "$work/given.h5"
+# shellcheck disable=SC2086
+calibrate raced $guarded || fail "--top-k auto: $(cat "$work/err")"
+same "$work/before.h5" "$work/raced/detect.h5"
+same "$work/norms.h5" "$work/raced/norms.h5"
+grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: nothing is found with any number" "$work/out" ||
+    fail "the choice is not said: $(cat "$work/out")"
+grep -q "How many key pairs move" "$work/raced/report.html" || fail "the report is without the choice"
+[ "$(top_k raced)" = 8 ] || fail "top-k of the table: $(top_k raced)"
+# shellcheck disable=SC2086
+"$bin/dpe-eval" ablate --model "$work/model" --corpus "$work/corpus" --threads 1 --quiet --seed 2005 --samples 12 \
+    --niah digits=4,keys=2 --table "$work/raced/detect.h5" --norms "$work/norms.h5" --what top-k \
+    --values 4,5,6,7,8 -o "$work/ablate.h5" >"$work/out" 2>"$work/err" || fail "dpe-eval: $(cat "$work/err")"
+same "$work/ablate.h5" "$work/raced/ablate.h5"
+# And back: the table is that of the given number.
+# shellcheck disable=SC2086
+calibrate raced $guarded --top-k 2 || fail "--top-k 2 again: $(cat "$work/err")"
+same "$work/given.h5" "$work/raced/table.h5"
+grep -q "How many key pairs move" "$work/raced/report.html" && fail "the report shows a choice that was not made"
+
+# By perplexity, and killed while it measures: tools whose dpe-eval is shot with its first rows on disk.
+mkdir "$work/tools"
+cp "$bin/dpe-calibrate" "$work/tools"
+for tool in detect norms export report; do
+    ln -s "$bin/dpe-$tool" "$work/tools/dpe-$tool"
+done
+cat >"$work/tools/dpe-eval" <<END
+#!/bin/sh
+"$bin/dpe-eval" "\$@" &
+pid=\$!
+until [ -s "$work/killed/ablate.h5.journal/rank-0000.journal" ] || ! kill -0 \$pid 2>/dev/null; do :; done
+kill -9 \$pid
+wait \$pid
+kill -9 \$\$
+END
+chmod +x "$work/tools/dpe-eval"
+by_books="--length 96 --task ppl --groups 2 --samples 9 --lengths 16,32 --window 16 --norm-lengths 32
+    --norm-samples 2"
+# shellcheck disable=SC2086
+for name in whole killed; do
+    from=$bin
+    [ $name = whole ] || from=$work/tools
+    timeout 100 "$from/dpe-calibrate" $common $by_books -o "$work/$name" >"$work/out" 2>"$work/err"
+    code=$?
+    [ $name = whole ] && [ $code != 0 ] && fail "by perplexity: $code, $(cat "$work/err")"
+    [ $name = killed ] && { [ $code = 75 ] || fail "killed: expected 75, got $code: $(cat "$work/err")"; }
+    [ $name = killed ] && [ -e "$work/killed/table.h5" ] && fail "a table was made without a choice"
+done
+# shellcheck disable=SC2086
+timeout 100 "$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err" ||
+    fail "killed, and on: $(cat "$work/err")"
+for table in detect norms ablate table check; do
+    same "$work/whole/$table.h5" "$work/killed/$table.h5"
+done
+chosen=$(sed -n 's/^\*  *\([0-9][0-9]*\) .*/\1/p' "$work/out")
+[ "$chosen" = 7 ] && [ "$(top_k killed)" = 7 ] && grep -q "^7 of 8 move: the best, and 6 are not shown" "$work/out" ||
+    fail "chosen '$chosen', top-k $(top_k killed): $(cat "$work/out")"
+
+# A file of its name that another run made is found before the table, and --force replaces it.
+cp "$work/norms.h5" "$work/killed/ablate.h5"
+# shellcheck disable=SC2086
+timeout 100 "$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err"
+code=$?
+[ $code = 78 ] && grep -q "killed/ablate.h5" "$work/err" || fail "another's ablate.h5: $code, $(cat "$work/err")"
+# shellcheck disable=SC2086
+timeout 100 "$bin/dpe-calibrate" $common $by_books -o "$work/killed" --force >"$work/out" 2>"$work/err" ||
+    fail "--force: $(cat "$work/err")"
+same "$work/whole/ablate.h5" "$work/killed/ablate.h5"
+
+# In a folder where nothing was begun it is found before the sweep, unless nothing would be written there.
+mkdir "$work/strange"
+cp "$work/norms.h5" "$work/strange/ablate.h5"
+calibrate strange
+code=$?
+[ $code = 73 ] && grep -q "strange/ablate.h5: exists and is of no calibration" "$work/err" ||
+    fail "a stranger's ablate.h5: $code, $(cat "$work/err")"
+[ "$(ls "$work/strange")" = ablate.h5 ] || fail "a refusal left something behind: $(ls "$work/strange")"
+
+# What all of it would cost.
+calibrate none --dry-run || fail "--dry-run: $(cat "$work/err")"
+grep -q "^--top-k auto  *at most 84 samples of 1[0-9]* tokens and at most [0-9]* generated" "$work/out" &&
+    grep -q "^check  *at most 36 samples of" "$work/out" && [ "$(grep -c '^tokens  ' "$work/out")" = 4 ] ||
+    fail "--dry-run: $(cat "$work/out")"
+calibrate none --dry-run --top-k 2 || fail "--dry-run: $(cat "$work/err")"
+[ "$(grep -c '^tokens  ' "$work/out")" = 3 ] || fail "--dry-run --top-k 2: $(cat "$work/out")"
+[ -e "$work/none" ] && fail "a dry run left something behind"
 exit $failed

@@ -1,0 +1,144 @@
+/* How many key pairs of a head move: the fewest that lose next to nothing against the best number.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "detect.h"
+
+/* What no difference may be taken for. */
+static const double tie = 1e-12;
+/* One-sided 95 %. */
+static const double level = 0.90;
+
+int dpe_detect_top_k_ladder(int64_t n_pairs, int64_t k[DPE_DETECT_RUNGS])
+{
+    int n = 0;
+    for (int eighths = 4; eighths <= 8 && n_pairs > 0; eighths++) {
+        /* As dpe-export rounds a share. */
+        int64_t rung = (n_pairs * eighths + 4) / 8;
+        if (n == 0 || rung > k[n - 1]) {
+            k[n++] = rung;
+        }
+    }
+    return n;
+}
+
+/* Rungs with at least half as many valid samples as the fullest, into compared [n]. False when no
+ * sample of any is valid. */
+static bool find_compared(const double *values, int n, int64_t n_samples,
+                          struct dpe_detect_top_k *out)
+{
+    int64_t fullest = 0;
+    for (int i = 0; i < n; i++) {
+        out->rungs[i].n_valid = 0;
+        for (int64_t s = 0; s < n_samples; s++) {
+            out->rungs[i].n_valid += !isnan(values[i * n_samples + s]);
+        }
+        fullest = out->rungs[i].n_valid > fullest ? out->rungs[i].n_valid : fullest;
+    }
+    for (int i = 0; i < n; i++) {
+        out->rungs[i].compared = fullest > 0 && 2 * out->rungs[i].n_valid >= fullest;
+    }
+    return fullest > 0;
+}
+
+static bool is_common(const double *values, int64_t n_samples, int64_t s,
+                      const struct dpe_detect_top_k *out)
+{
+    for (int i = 0; i < out->n; i++) {
+        if (out->rungs[i].compared && isnan(values[i * n_samples + s])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Means of the samples that are valid under every compared rung. */
+static void take_means(const double *values, int64_t n_samples, struct dpe_detect_top_k *out)
+{
+    for (int64_t s = 0; s < n_samples; s++) {
+        if (!is_common(values, n_samples, s, out)) {
+            continue;
+        }
+        out->n_samples++;
+        for (int i = 0; i < out->n; i++) {
+            out->rungs[i].mean += out->rungs[i].compared ? values[i * n_samples + s] : 0.0;
+        }
+    }
+    for (int i = 0; i < out->n; i++) {
+        out->rungs[i].mean = out->rungs[i].compared && out->n_samples > 0
+                                 ? out->rungs[i].mean / (double)out->n_samples
+                                 : (double)NAN;
+    }
+}
+
+/* Loss of rung i against the best, and what it is at most. Of recall two more samples count, one
+ * without a difference and one with the largest there can be, half of it in either direction:
+ * samples that all agree would otherwise be taken for certainty, however few (Agresti and Min's
+ * interval of paired proportions). */
+static void bound_loss(const double *values, int64_t n_samples, bool recall, int i,
+                       struct dpe_detect_top_k *out)
+{
+    struct dpe_detect_rung *rung = &out->rungs[i];
+    double sum = 0.0;
+    double squares = recall ? 1.0 : 0.0;
+    double n = (double)out->n_samples + (recall ? 2.0 : 0.0);
+    for (int64_t s = 0; s < n_samples; s++) {
+        if (is_common(values, n_samples, s, out)) {
+            double loss = values[out->best * n_samples + s] - values[i * n_samples + s];
+            loss = recall ? loss : -loss;
+            sum += loss;
+            squares += loss * loss;
+        }
+    }
+    rung->loss = sum / (double)out->n_samples;
+    if (n >= 2.0) {
+        double mean = sum / n;
+        double variance = fmax(squares / n - mean * mean, 0.0) / (n - 1.0);
+        rung->at_most = mean + dpe_student_quantile(level, (int64_t)n - 1) * sqrt(variance);
+    }
+}
+
+dpe_status dpe_detect_choose_top_k(const int64_t *k, const double *values, int n, int64_t n_samples,
+                                   enum dpe_detect_criterion criterion,
+                                   struct dpe_detect_top_k *out, struct dpe_error *err)
+{
+    *out = (struct dpe_detect_top_k){.n = n, .criterion = criterion, .best = -1, .chosen = -1};
+    if (n < 1 || n > DPE_DETECT_RUNGS) {
+        return dpe_fail(err, DPE_INTERNAL, "a choice among %d numbers of key pairs", n);
+    }
+    bool recall = criterion == DPE_DETECT_RECALL;
+    for (int i = 0; i < n; i++) {
+        out->rungs[i] = (struct dpe_detect_rung){.k = k[i], .loss = NAN, .at_most = NAN};
+        if (i > 0 && k[i] <= k[i - 1]) {
+            return dpe_fail(err, DPE_INTERNAL, "numbers of key pairs are not ascending");
+        }
+    }
+    if (find_compared(values, n, n_samples, out)) {
+        take_means(values, n_samples, out);
+    }
+    if (out->n_samples == 0) {
+        return dpe_fail(err, DPE_NONFINITE,
+                        "no sample is valid under the numbers of key pairs that are compared");
+    }
+    for (int i = 0; i < n; i++) {
+        double sign = recall ? 1.0 : -1.0;
+        double mean = sign * out->rungs[i].mean;
+        if (out->rungs[i].compared &&
+            (out->best < 0 || mean >= sign * out->rungs[out->best].mean - tie)) {
+            out->best = i;
+        }
+    }
+    double best = out->rungs[out->best].mean;
+    out->margin = recall ? (1.0 - DPE_DETECT_KEPT) * best : DPE_DETECT_NATS;
+    out->chosen = out->best;
+    for (int i = 0; i < n; i++) {
+        if (out->rungs[i].compared && i != out->best) {
+            bound_loss(values, n_samples, recall, i, out);
+        }
+    }
+    while (out->chosen > 0 && out->rungs[out->chosen - 1].at_most <= out->margin) {
+        out->chosen--;
+    }
+    return DPE_OK;
+}
