@@ -284,11 +284,12 @@ int main(int argc, char **argv)
         .children = children,
     };
     dpe_tool_start(argv[0]);
-    struct detect_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
-                                    .lengths = "auto",
-                                    .groups = 8,
-                                    .race_level = 0.05,
-                                    .use_niah = true};
+    struct detect_arguments args = {
+        .job = {.samples = 100, .knobs = {.branches = "--batch"}, .argc = argc, .argv = argv},
+        .lengths = "auto",
+        .groups = 8,
+        .race_level = 0.05,
+        .use_niah = true};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_signals_install();

@@ -437,6 +437,10 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
         .branches = a->branches,
         .prefill_chunk = a->chunk,
         .max_memory = a->tool.max_memory,
+        .knobs = {.length = "--length, --new",
+                  .chunk = "--chunk",
+                  .branches = "--branches",
+                  .max_memory = "--max-memory"},
     };
     uint64_t before = dpe_device_memory(a->tool.device);
     struct dpe_session *session = NULL;

@@ -224,6 +224,9 @@ static dpe_status make_session(const struct run *run, int64_t capacity,
         .capacity = capacity,
         .prefill_chunk = run->args->chunk,
         .max_memory = run->args->tool.max_memory,
+        .knobs = {.length = run->args->mode == MODE_NLL ? "--context" : "prompt, --max-new",
+                  .chunk = "--chunk",
+                  .max_memory = "--max-memory"},
     };
     status = dpe_session_create(run->model, &plan, &options, session, err);
     dpe_plan_free(&plan);

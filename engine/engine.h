@@ -416,6 +416,16 @@ struct dpe_peers {
     dpe_status (*share)(void *user, void *bytes, size_t n, struct dpe_error *err);
 };
 
+/** What those who ask for a session can change when it does not fit into memory, as they call it
+ *  ("--length"), for refusals. NULL: nothing of the kind; a name may be a list, "prompt,
+ * --max-new".
+ */
+struct dpe_session_knobs {
+    const char *length, *chunk, *branches; /**< less of them needs less */
+    const char *peers;                     /**< more of them need less each */
+    const char *max_memory;                /**< what max_memory came from */
+};
+
 struct dpe_session_options {
     const char *device;    /**< "cpu" (default when NULL), "reference", "cuda", "cuda:N", "auto" */
     int n_threads;         /**< 0 = all cores of this process */
@@ -426,9 +436,11 @@ struct dpe_session_options {
     int64_t prefill_chunk; /**< rows of a chunk, on a fixed grid from position 0; 0 = default, on
                                 a device with too little memory for that halved until it fits */
     uint64_t max_memory;   /**< bytes the session may use; 0 = what is free on this machine */
-    const struct dpe_peers *peers; /**< who holds the rest of the model, borrowed for the session's
-                                        life; NULL: all of it is here. An estimate looks at index
-                                        and size alone */
+    const struct dpe_peers *peers;  /**< who holds the rest of the model, borrowed for the session's
+                                         life; NULL: all of it is here. An estimate looks at index
+                                         and size alone */
+    struct dpe_session_knobs knobs; /**< names borrowed for the session's life; all NULL: those of
+                                         these fields */
 };
 
 /** What a device name comes to on this machine: "auto" becomes "cuda" when a CUDA device can be
@@ -456,7 +468,7 @@ enum dpe_dtype dpe_device_dtype(const char *device, const struct dpe_config *con
 dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
                                 const struct dpe_session_options *options, uint64_t *bytes,
                                 uint64_t *weights, struct dpe_error *err);
-/** Estimates first and refuses with DPE_NO_MEMORY (needed, free, the option that lowers it), then
+/** Estimates first and refuses with DPE_NO_MEMORY (needed, free, the knobs that change it), then
  *  allocates everything once. The plan (of the whole model, with peers too) is copied.
  *  DPE_NO_DEVICE when the backend does not support this model or plan; DPE_USAGE when the heads
  *  cannot be shared among so many peers. */

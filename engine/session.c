@@ -222,17 +222,22 @@ static dpe_status check_fits(const struct dpe_config *config, const struct dpe_p
     if (bytes->total <= available) {
         return DPE_OK;
     }
+    char size[DPE_SESSION_WORDS];
+    char less[DPE_SESSION_WORDS];
     char fits[64];
+    const char *memory = dpe_session_memory_word(options);
     int64_t length = fitting_length(config, plan, ops, options, available);
+    dpe_session_less_words(options, less);
     snprintf(fits, sizeof fits, length > 0 ? "%" PRId64 " tokens would fit" : "no length fits",
              length);
-    return dpe_fail(err, DPE_NO_MEMORY,
-                    "a session of %" PRId64 " tokens in chunks of %" PRId64
-                    " needs %.1f MiB, %.1f MiB are %s; a smaller length or prefill chunk needs "
-                    "less (%s)%s",
-                    options->capacity, options->prefill_chunk, (double)bytes->total / mib,
-                    (double)available / mib, options->max_memory != 0 ? "allowed" : "free", fits,
-                    options->max_memory != 0 ? ", or allow more with --max-memory" : "");
+    return dpe_fail(err, DPE_NO_MEMORY, "%s needs %.1f MiB, %.1f MiB are %s%s%s (%s)%s%s",
+                    dpe_session_size_words(options, size), (double)bytes->total / mib,
+                    (double)available / mib, options->max_memory != 0 ? "allowed" : "free",
+                    less[0] != '\0' ? "; " : "", less, fits,
+                    memory == NULL    ? ""
+                    : less[0] != '\0' ? ", or allow more with "
+                                      : "; allow more with ",
+                    memory != NULL ? memory : "");
 }
 
 dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
@@ -275,10 +280,12 @@ void dpe_config_flops(const struct dpe_config *config, int64_t start, int64_t le
 
 static dpe_status out_of_memory(const struct dpe_session *s, struct dpe_error *err)
 {
-    return dpe_fail(err, DPE_NO_MEMORY,
-                    "out of memory: a session of %" PRId64 " tokens needs %" PRIu64
-                    " bytes; a smaller length or prefill chunk needs less",
-                    s->options.capacity, s->bytes.total);
+    char size[DPE_SESSION_WORDS];
+    char less[DPE_SESSION_WORDS];
+    dpe_session_less_words(&s->options, less);
+    return dpe_fail(err, DPE_NO_MEMORY, "out of memory: %s needs %.1f MiB%s%s",
+                    dpe_session_size_words(&s->options, size),
+                    (double)s->bytes.total / (1024.0 * 1024.0), less[0] != '\0' ? "; " : "", less);
 }
 
 static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)

@@ -66,10 +66,21 @@ struct dpe_session {
  *  failure that may be this process's alone has to be told here before it is returned, else the
  *  others wait. */
 dpe_status dpe_session_agree(struct dpe_session *session, dpe_status status, struct dpe_error *err);
-/** dpe_session_step as generation makes it on a backend that has `best`: the likeliest next token of
- *  each branch instead of logits. */
+/** dpe_session_step as generation makes it on a backend that has `best`: the likeliest next token
+ * of each branch instead of logits. */
 dpe_status dpe_session_step_best(struct dpe_session *session, int64_t n, const int64_t *branches,
                                  const int32_t *tokens, int32_t *best, struct dpe_error *err);
+
+/** Sizes and remedies of a session that does not fit, each without the other: "a session of 512
+ *  tokens in chunks of 128", "a smaller --length or --chunk needs less" ("": nothing can be
+ *  changed). Of resolved options. Returns the buffer. */
+enum { DPE_SESSION_WORDS = 256 };
+const char *dpe_session_size_words(const struct dpe_session_options *options,
+                                   char text[DPE_SESSION_WORDS]);
+const char *dpe_session_less_words(const struct dpe_session_options *options,
+                                   char text[DPE_SESSION_WORDS]);
+/** What max_memory is called; NULL: it was not said, or cannot be. */
+const char *dpe_session_memory_word(const struct dpe_session_options *options);
 
 /** One branch again, of the first `keep` tokens. */
 void dpe_session_join(struct dpe_session *session, int64_t keep);

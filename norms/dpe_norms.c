@@ -351,7 +351,11 @@ int main(int argc, char **argv)
         .children = children,
     };
     dpe_tool_start(argv[0]);
-    struct arguments args = {.job = {.samples = 10, .seed = 1, .argc = argc, .argv = argv}};
+    struct arguments args = {.job = {.samples = 10,
+                                     .seed = 1,
+                                     .knobs = {.length = "--lengths"},
+                                     .argc = argc,
+                                     .argv = argv}};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_signals_install();

@@ -140,6 +140,7 @@ struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, in
         .branches = batch,
         .max_memory = job->memory,
         .peers = &job->peers,
+        .knobs = job->options->knobs,
     };
 }
 

@@ -33,6 +33,8 @@ struct dpe_job_options {
     double rank_timeout; /**< seconds that a rank may say nothing, set by dpe_job_argp */
     int tensor_parallel; /**< processes that hold the model together, ≥ 1, set by dpe_job_argp */
     bool dry_run;        /**< the tool's own option */
+    struct dpe_session_knobs knobs; /**< set by dpe_job_argp; a tool changes what it calls otherwise
+                                     */
     int argc;
     char **argv;
 };

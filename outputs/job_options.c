@@ -58,6 +58,11 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &options->tool;
         options->rank_timeout = 1800.0;
         options->tensor_parallel = 1;
+        if (options->knobs.length == NULL) {
+            options->knobs.length = "--length";
+        }
+        options->knobs.peers = "--tensor-parallel (under mpirun)";
+        options->knobs.max_memory = "--max-memory";
         return 0;
     case 'm':
         options->model = arg;

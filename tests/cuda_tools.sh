@@ -46,7 +46,7 @@ expect 71 "device memory is out" --device cuda
 export DPE_FAKE_CUDA=sticky=160
 expect 75 "the device (emulated device 0) failed in" --device cuda
 export DPE_FAKE_CUDA=memory=60000000
-expect 71 "a smaller length or prefill chunk" --device cuda
+expect 71 "a smaller --length, --new or --chunk needs less" --device cuda
 # Halved chunks are said.
 python3 "$source/tests/cli/tiny_model.py" "$source/data/reference/tokenizer.json" "$work/model"
 DPE_FAKE_CUDA= "$build/bin/dpe-run" -m "$work/model" -p "a b" -n 3000 --time-budget 1 --device cuda \

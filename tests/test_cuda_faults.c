@@ -208,7 +208,7 @@ static void refusals_say_what_fits(void **state)
     assert_int_equal(dpe_session_create(p.wide.model, &p.plan, &p.options, &session, &err),
                      DPE_NO_MEMORY);
     expect_text(&err, "in chunks of 512");
-    expect_text(&err, "--max-memory");
+    expect_text(&err, "allow more with max_memory");
     p.options.max_memory = 1 << 20;
     assert_int_equal(dpe_session_create(p.wide.model, &p.plan, &p.options, &session, &err),
                      DPE_NO_MEMORY);
@@ -242,7 +242,7 @@ static void refusals(void **state)
     expect_text(&err, "a smaller length or prefill chunk");
     device("");
     assert_int_equal(try_session(&tiny, &plan, 1 << 20, &err), DPE_NO_MEMORY);
-    expect_text(&err, "--max-memory");
+    expect_text(&err, "allow more with max_memory");
     assert_int_equal(dpe_device_resolve("auto", &name, &err), DPE_OK);
     assert_string_equal(name, "cuda");
     assert_int_equal(dpe_device_resolve("cuda:2", &name, &err), DPE_NO_DEVICE);

@@ -73,7 +73,8 @@ static void what_does_not_fit_is_refused(void **state)
     assert_int_equal(dpe_session_create(tiny.model, &plan, &options, &session, &err),
                      DPE_NO_MEMORY);
     assert_non_null(strstr(err.text, "MiB are allowed"));
-    assert_non_null(strstr(err.text, "a smaller length"));
+    assert_non_null(strstr(err.text, "; a smaller length or prefill chunk needs less ("));
+    assert_non_null(strstr(err.text, "), or allow more with max_memory"));
     /* A plan with more tables does not fit into what one with fewer was allowed. */
     struct dpe_plan small = tiny_plan(&tiny, "rope", 40);
     TINY_OK(dpe_session_estimate(tiny.config, &small, &options, &bytes, &weights, &err), err);
@@ -93,6 +94,54 @@ static void what_does_not_fit_is_refused(void **state)
     assert_true(dpe_memory_available() > (1 << 20));
     dpe_plan_free(&plan);
     dpe_plan_free(&small);
+    tiny_close(&tiny);
+}
+
+/* A refusal names what whoever asked can change, as they call it, and only what is there. */
+static void refusals_name_what_can_be_changed(void **state)
+{
+    (void)state;
+    const struct {
+        struct dpe_session_knobs knobs;
+        int64_t branches;
+        const char *expected;
+    } cases[] = {
+        {{.length = "--length", .branches = "--batch"}, 1, "; a smaller --length needs less ("},
+        {{.length = "--length", .branches = "--batch"},
+         2,
+         "2 sequences of up to 20 tokens in chunks of 20 needs"},
+        {{.length = "--length", .branches = "--batch"},
+         2,
+         "; a smaller --length or --batch needs less ("},
+        {{.length = "prompt, --max-new", .chunk = "--chunk", .max_memory = "--max-memory"},
+         1,
+         "; a smaller prompt, --max-new or --chunk needs less (no length fits), or allow more with "
+         "--max-memory"},
+        {{.length = "--length", .peers = "--tensor-parallel"},
+         1,
+         "; a smaller --length, or a larger --tensor-parallel needs less (no length fits)"},
+        {{.max_memory = "--max-memory"},
+         1,
+         "0.0 MiB are allowed (no length fits); allow more with --max-memory"},
+    };
+    struct tiny tiny = tiny_open("llama");
+    struct dpe_plan plan = tiny_plan(&tiny, "rope", 40);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_error err = {0};
+        struct dpe_session *session = NULL;
+        const struct dpe_session_options options = {.device = "reference",
+                                                    .capacity = 20 * cases[i].branches,
+                                                    .positions = 20,
+                                                    .branches = cases[i].branches,
+                                                    .max_memory = 1,
+                                                    .knobs = cases[i].knobs};
+        assert_int_equal(dpe_session_create(tiny.model, &plan, &options, &session, &err),
+                         DPE_NO_MEMORY);
+        if (strstr(err.text, cases[i].expected) == NULL) {
+            fail_msg("expected '%s' in: %s", cases[i].expected, err.text);
+        }
+    }
+    dpe_plan_free(&plan);
     tiny_close(&tiny);
 }
 
@@ -125,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_estimate_is_what_is_allocated),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(refusals_name_what_can_be_changed),
         cmocka_unit_test(flops_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -346,7 +346,7 @@ static void one_without_memory_is_none(void **state)
         group_run(&pair);
         for (int i = 0; i < 2; i++) {
             assert_int_equal(pair.works[i].status, DPE_NO_MEMORY);
-            assert_non_null(strstr(pair.works[i].err.text, "--max-memory"));
+            assert_non_null(strstr(pair.works[i].err.text, "allow more with max_memory"));
         }
         group_close(&pair);
     }
