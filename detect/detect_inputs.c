@@ -185,8 +185,7 @@ dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
                                          .length_name = "length",
                                          .length = args->job.length};
     const struct dpe_plan *plan = &inputs->grid.configs[0].plan;
-    dpe_status status =
-        dpe_job_fit_batch(&inputs->job, plan, args->job.length, inputs_batch(inputs), err);
+    dpe_status status = inputs_fit_batch(inputs, err);
     return status == DPE_OK ? dpe_job_start(&inputs->job, &own, plan, args->job.length, err)
                             : status;
 }
@@ -220,6 +219,21 @@ int64_t inputs_batch(const struct detect_inputs *inputs)
     }
     /* Perplexities are computed one by one. */
     return !inputs->args->use_niah ? 1 : batch < most ? batch : most;
+}
+
+dpe_status inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    const struct detect_arguments *args = inputs->args;
+    int64_t batch = inputs_batch(inputs);
+    if (args->batch > batch && !args->use_niah) {
+        dpe_log_info("--batch %lld: perplexities are computed one by one", (long long)args->batch);
+    } else if (args->batch > batch && args->race && batch < args->job.samples) {
+        dpe_log_info("--batch %lld: a race looks at its rows after every %lld samples, which are "
+                     "all that are decoded together",
+                     (long long)args->batch, (long long)batch);
+    }
+    return dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan, args->job.length, batch,
+                             err);
 }
 
 int64_t inputs_per_round(const struct detect_inputs *inputs)

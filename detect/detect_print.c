@@ -253,8 +253,7 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
 dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
 {
     struct dpe_niah *niah = NULL;
-    dpe_status status = dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan,
-                                          inputs->args->job.length, inputs_batch(inputs), err);
+    dpe_status status = inputs_fit_batch(inputs, err);
     if (status == DPE_OK && inputs->args->use_niah) {
         status = dpe_niah_open(&inputs->niah, inputs->args->job.length, inputs->job.corpus,
                                inputs->job.tokenizer, inputs->args->job.chat_template,

@@ -59,6 +59,8 @@ int64_t inputs_together(const struct detect_inputs *inputs);
 /** Samples decoded together: what was asked for, else 4, or as many as share something; never more
  *  than there are, nor than a race's round has. */
 int64_t inputs_batch(const struct detect_inputs *inputs);
+/** Set the job's batch to that, or to what fits into memory; says why it is less than asked for. */
+dpe_status inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples of a plan before the next plan's turn. What a race decides depends on them, so those of
  * a race do not depend on the batch. */
 int64_t inputs_per_round(const struct detect_inputs *inputs);

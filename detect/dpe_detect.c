@@ -184,8 +184,34 @@ static error_t parse_saving(int key, char *arg, struct argp_state *state)
     }
 }
 
+/* What --niah says besides options that say the same. */
+static void check_niah(struct argp_state *state, const struct detect_arguments *args)
+{
+    static const char *const keys[] = {"keys",  "values", "queries", "digits",  "depth",
+                                       "asked", "shared", "repeat",  "template"};
+    const char *niah = args->niah != NULL ? args->niah : "";
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !args->use_niah; i++) {
+        if (dpe_niah_find(niah, keys[i], &n) != NULL) {
+            argp_error(state, "--niah %s= is for needles: --task niah or both", keys[i]);
+        }
+    }
+    if (args->shared > 0 && dpe_niah_find(niah, "shared", &n) != NULL) {
+        argp_error(state, "--haystack and --niah shared= exclude each other");
+    }
+    if (args->keys_per_context > 0 && dpe_niah_find(niah, "asked", &n) != NULL) {
+        argp_error(state, "--keys-per-context and --niah asked= exclude each other");
+    }
+    const char *own = dpe_niah_find(niah, "keys", &n);
+    if (own != NULL && strtoll(own, NULL, 10) < args->keys_per_context) {
+        argp_error(state, "--keys-per-context %lld needs as many keys, found --niah keys=%.*s",
+                   (long long)args->keys_per_context, (int)n, own);
+    }
+}
+
 static void check_together(struct argp_state *state, const struct detect_arguments *args)
 {
+    check_niah(state, args);
     dpe_job_require(state, &args->job, true, "--output OUT.h5");
     if ((args->scale_pairs != NULL) != (args->top_k > 0.0)) {
         argp_error(state, "--scale-pairs NORMS.h5 and --top-k K go together");
@@ -199,6 +225,9 @@ static void check_together(struct argp_state *state, const struct detect_argumen
     if ((args->shared > 1 || args->keys_per_context > 1) && !args->use_niah) {
         argp_error(state, "--haystack shared and --keys-per-context are for needles: --task niah "
                           "or both");
+    }
+    if (args->job.chat_template != NULL && !args->use_niah) {
+        argp_error(state, "--chat-template is for needles: --task niah or both");
     }
     if (args->race && args->rule == DPE_DETECT_SEQUENTIAL) {
         argp_error(state, "--select sequential compares all lengths on all samples; leave "

@@ -81,6 +81,7 @@ static error_t parse_number(struct argp_state *state, const char *name, const ch
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct arguments *a = state->input;
+    struct dpe_config known;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->tool;
@@ -124,6 +125,12 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (a->shape == NULL) {
             argp_error(state, "--shape is missing");
+        }
+        if (a->layers > 0 && !dpe_known_shape(a->shape, &known)) {
+            argp_error(state, "--layers is for a shape by name, found --shape %s", a->shape);
+        }
+        if (a->json != NULL && a->csv != NULL && strcmp(a->json, a->csv) == 0) {
+            argp_error(state, "--json and --csv name the same file %s", a->json);
         }
         return 0;
     default:

@@ -96,7 +96,7 @@ static error_t parse_values(int key, char *arg, struct argp_state *state, struct
         return 0;
     case KEY_SCORE:
         parse_choice(state, "--score", arg, (const char *[]){"all", "second-half", NULL});
-        args->score_all = strcmp(arg, "all") == 0;
+        args->score = arg;
         return 0;
     case KEY_SPECIAL:
         parse_choice(state, "--special-in-text", arg,
@@ -361,7 +361,8 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
                               struct dpe_error *err)
 {
     int64_t bos = dpe_model_config(run->model)->bos_id;
-    int64_t first = run->args->score_all ? 1 : context / 2 + 1;
+    int64_t first =
+        run->args->score != NULL && strcmp(run->args->score, "all") == 0 ? 1 : context / 2 + 1;
     int64_t n_windows = (int64_t)tokens->n / context;
     double sum = 0.0;
     double *nll = dpe_alloc((size_t)context, sizeof *nll);
@@ -446,11 +447,43 @@ static void list_methods(void)
     }
 }
 
+/* An option that the mode has no use for; NULL: there is none. */
+static const char *check_modes(const struct arguments *args)
+{
+    const unsigned run = 1U << MODE_GENERATE | 1U << MODE_NLL;
+    const unsigned text = run | 1U << MODE_TOKENIZE;
+    const unsigned plan = run | 1U << MODE_SHOW_PLAN;
+    const struct {
+        bool said;
+        unsigned modes;
+        const char *wrong;
+    } options[] = {
+        {args->context > 0, 1U << MODE_NLL, "--context goes with --nll"},
+        {args->score != NULL, 1U << MODE_NLL, "--score goes with --nll"},
+        {args->max_new > 0, 1U << MODE_GENERATE, "--max-new is for generating from a prompt"},
+        {args->chunk > 0, run, "--chunk is for generating and --nll"},
+        {args->raw, text, "--raw is for generating, --tokenize and --nll"},
+        {args->special != NULL, text, "--special-in-text is for generating, --tokenize and --nll"},
+        {args->method != NULL, plan, "--method is for generating, --nll and --show-plan"},
+        {args->table != NULL, plan, "--table is for generating, --nll and --show-plan"},
+        {args->length > 0, plan, "--length is for generating, --nll and --show-plan"},
+        {args->trained_length > 0, plan | 1U << MODE_INFO, "--tokenize has no trained length"},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        if (options[i].said && (options[i].modes & 1U << args->mode) == 0) {
+            return options[i].wrong;
+        }
+    }
+    return NULL;
+}
+
 static void check_usage(const struct arguments *args, const struct argp *argp, char *name)
 {
-    const char *missing = NULL;
+    const char *missing = check_modes(args);
     bool needs_prompt = args->mode == MODE_GENERATE || args->mode == MODE_TOKENIZE;
-    if (args->model == NULL) {
+    if (missing != NULL) {
+        /* said below */
+    } else if (args->model == NULL) {
         missing = "--model DIR is missing";
     } else if (needs_prompt && args->prompt == NULL && args->prompt_file == NULL) {
         missing = "nothing to do: give --prompt, --prompt-file, --nll, --info or --show-plan";
@@ -460,6 +493,10 @@ static void check_usage(const struct arguments *args, const struct argp *argp, c
         missing = "a prompt is for generating and --tokenize";
     } else if (args->table != NULL && args->method != NULL) {
         missing = "--table and --method exclude each other";
+    } else if (args->table != NULL && args->trained_length > 0) {
+        missing = "--table and --trained-length exclude each other: a table has its own";
+    } else if (args->table == NULL && args->other_model) {
+        missing = "--other-model goes with --table";
     } else if (args->context > 0 && args->context < 4) {
         missing = "--context: expected 4 or more tokens";
     }
@@ -485,7 +522,7 @@ int main(int argc, char **argv)
         .children = children,
     };
     dpe_tool_start(argv[0]);
-    struct arguments args = {.max_new = 64};
+    struct arguments args = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     dpe_tool_configure(&args.tool);
     struct dpe_error err = {0};
@@ -495,6 +532,7 @@ int main(int argc, char **argv)
     }
     check_usage(&args, &argp, argv[0]);
     args.method = args.method != NULL ? args.method : "rope";
+    args.max_new = args.max_new > 0 ? args.max_new : 64;
     dpe_signals_install();
     struct run run = {0};
     dpe_status status = run_open(&run, &args, &err);

@@ -9,13 +9,13 @@
 
 enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };
 
-/** The command line. */
+/** The command line; NULL or 0: not said. */
 struct arguments {
     struct dpe_tool_options tool;
     enum mode mode;
-    const char *model, *prompt, *prompt_file, *nll_file, *method, *table, *special;
+    const char *model, *prompt, *prompt_file, *nll_file, *method, *table, *special, *score;
     int64_t context, max_new, trained_length, length, chunk;
-    bool score_all, raw, other_model;
+    bool raw, other_model;
 };
 
 /** A model, its tokenizer when one is needed, and the lengths everything is computed from. */

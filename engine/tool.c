@@ -15,6 +15,8 @@
 
 #include <jansson.h>
 
+#include "tool_load.h"
+
 enum option_key {
     KEY_DEVICE = 0x1000,
     KEY_THREADS,
@@ -235,6 +237,7 @@ static void end_of_argp(void)
 
 void dpe_tool_start(const char *name)
 {
+    dpe_tool_loaded();
     open_standard_streams();
     wait_passively();
     const char *slash = strrchr(name, '/');

@@ -46,8 +46,12 @@ struct dpe_niah_params {
 void dpe_niah_defaults(struct dpe_niah_params *params);
 /** Read "keys=1,values=4,queries=1,digits=7,depth=…,asked=1,shared=1,template=FILE,repeat=0|1,
  *  special=error|literal|parse" over what is in params. Unknown keys, numbers out of range and
- *  combinations that make no sense are DPE_USAGE. */
+ *  combinations that make no sense are DPE_USAGE, and so
+ *  are keys given twice. */
 dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, struct dpe_error *err);
+/** What such a text says of a key: where its value begins, with its length in *n; NULL when it does
+ *  not name the key. */
+const char *dpe_niah_find(const char *spec, const char *key, size_t *n);
 /** The parameters as a canonical spec for identities and titles, without the template's path (its
  *  hash says more: dpe_niah_template_hash). Cut to n bytes. */
 void dpe_niah_format(const struct dpe_niah_params *params, char *text, size_t n);

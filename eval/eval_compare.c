@@ -41,7 +41,9 @@ static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_er
         .scorer = wishes.scorer,
         .skip_bad = args->skip_bad,
     };
-    const char *niah[] = {args->general.niah, args->suites[i].own.niah};
+    /* For needles: a book's or a question's special tokens are --special-in-text's business. */
+    bool needles = strncmp(args->suites[i].name, "niah", 4) == 0;
+    const char *niah[] = {needles ? args->general.niah : NULL, args->suites[i].own.niah};
     dpe_niah_defaults(&options.niah);
     options.niah.special = args->special;
     dpe_status status = DPE_OK;

@@ -86,6 +86,9 @@ static error_t parse_number(int key, char *arg, struct argp_state *state)
                        : args->output == NULL ? "-o DIR"
                                               : "--length L");
         }
+        if (args->split != NULL && args->corpus == NULL) {
+            argp_error(state, "--split goes with --corpus");
+        }
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

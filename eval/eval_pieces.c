@@ -180,6 +180,7 @@ static error_t parse_suite_piece(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_SPECIAL:
         args->special = eval_special(state, arg);
+        args->special_text = arg;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -41,7 +41,8 @@ static size_t list_wishes(struct eval_wishes *of, struct entry *entries)
 {
     const struct entry all[] = {
         {"samples", ALL, "", NULL, &of->samples},
-        {"chat-template", NIAH | GRID | RULER | INFINITEBENCH, "", &of->chat_template, NULL},
+        {"chat-template", NIAH | GRID | RULER | INFINITEBENCH, "the suites that ask",
+         &of->chat_template, NULL},
         {"niah", NIAH | GRID, "the suite niah", &of->niah, NULL},
         {"stride", PPL, "the suite ppl", NULL, &of->stride},
         {"max-tokens", PPL, "the suite ppl", NULL, &of->max_tokens},
@@ -219,13 +220,41 @@ void eval_suites_free(struct eval_arguments *args)
 
 static bool has_parameter(const char *niah)
 {
-    static const char *const of_grid[] = {"keys=", "values=", "queries=", "depth="};
+    static const char *const of_grid[] = {"keys", "values", "queries", "depth", "asked"};
+    size_t n = 0;
     for (size_t i = 0; niah != NULL && i < sizeof of_grid / sizeof of_grid[0]; i++) {
-        if (strstr(niah, of_grid[i]) != NULL) {
+        if (dpe_niah_find(niah, of_grid[i], &n) != NULL) {
             return true;
         }
     }
     return false;
+}
+
+/* Two options for all suites about the same thing. */
+static void refuse_contradictions(struct argp_state *state, const struct eval_arguments *args)
+{
+    size_t n = 0;
+    const char *own =
+        args->general.niah != NULL ? dpe_niah_find(args->general.niah, "special", &n) : NULL;
+    const char *general = args->special_text;
+    if (own != NULL && general != NULL && (strlen(general) != n || memcmp(own, general, n) != 0)) {
+        argp_error(state, "--special-in-text %s and --niah special=%.*s contradict each other",
+                   general, (int)n, own);
+    }
+    bool table = false;
+    for (int i = 0; i < args->n_methods; i++) {
+        table = table || args->is_table[i];
+    }
+    if (args->other_model && !table) {
+        argp_error(state, "--other-model goes with --table");
+    }
+    if (args->job.split != NULL && args->job.corpus == NULL) {
+        argp_error(state, "--split goes with --corpus");
+    }
+    if (args->norms != NULL && args->what != NULL &&
+        (strcmp(args->what, "rank") == 0 || strcmp(args->what, "window") == 0)) {
+        argp_error(state, "--norms goes with --what top-k, last-k and scaled-length");
+    }
 }
 
 /* Options for every suite that no suite takes. */
@@ -283,6 +312,7 @@ void eval_check_suites(struct argp_state *state, const struct eval_arguments *ar
 {
     bool data = false;
     refuse_unused(state, args);
+    refuse_contradictions(state, args);
     for (int i = 0; i < args->n_suites; i++) {
         refuse_wishes(state, args, i);
         data = data || eval_wishes_of(args, i).data != NULL;

@@ -44,6 +44,7 @@ struct eval_arguments {
     bool official, other_model, details;
     struct eval_wishes general; /**< options: for every suite that takes them */
     enum dpe_special_policy special;
+    const char *special_text; /**< --special-in-text as it was said, or NULL */
     bool grid;
     double depths[EVAL_MAX_DEPTHS]; /**< ascending, distinct */
     int n_depths;

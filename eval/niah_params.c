@@ -136,6 +136,20 @@ static dpe_status read_one(const char *name, const char *value, struct dpe_niah_
         name);
 }
 
+const char *dpe_niah_find(const char *spec, const char *key, size_t *n)
+{
+    size_t length = strlen(key);
+    while (*spec != '\0') {
+        size_t item = strcspn(spec, ",");
+        if (item > length && strncmp(spec, key, length) == 0 && spec[length] == '=') {
+            *n = item - length - 1;
+            return spec + length + 1;
+        }
+        spec += item + (spec[item] == ',');
+    }
+    return NULL;
+}
+
 dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, struct dpe_error *err)
 {
     struct dpe_niah_params read = *params;
@@ -155,7 +169,9 @@ dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, stru
             status = dpe_fail(err, DPE_USAGE, "niah: expected key=value, found \"%.60s\"", name);
         } else {
             *equals = '\0';
-            status = read_one(name, equals + 1, &read, err);
+            status = dpe_niah_find(rest, name, &n) != NULL
+                         ? dpe_fail(err, DPE_USAGE, "niah: %.60s is given twice", name)
+                         : read_one(name, equals + 1, &read, err);
         }
     }
     free(copy);

@@ -64,7 +64,7 @@ dpe_status dpe_suite_open_grid(const struct dpe_suite_options *options, struct d
 {
     char hash[65] = "";
     struct dpe_niah_params params = options->niah;
-    params.keys = params.values = params.queries = 1;
+    params.keys = params.values = params.queries = params.asked = 1;
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < options->n_lengths * options->n_depths && status == DPE_OK; i++) {
         char label[24];

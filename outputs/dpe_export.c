@@ -150,6 +150,26 @@ static bool to_stdout(const struct export_arguments *args)
     return args->output != NULL && strcmp(args->output, "-") == 0;
 }
 
+/* Options that would not do anything. NULL: there is none. */
+static const char *check_together(const struct export_arguments *args)
+{
+    if (args->output == NULL) {
+        return args->format != NULL                       ? "--format goes with -o FILE"
+               : args->force                              ? "--force goes with -o FILE"
+               : args->name != NULL && args->yaml == NULL ? "--name goes with -o FILE.yaml"
+               : args->scores != NULL                     ? "--scores goes with -o FILE.yaml"
+                                                          : NULL;
+    }
+    enum export_format format =
+        args->format != NULL ? export_format_of(args->format) : export_format_of_path(args->output);
+    return to_stdout(args) && (args->show || args->check)
+               ? "-o - leaves no room for --show and --check, which print there too"
+           : args->scores != NULL && format != FORMAT_YAML ? "--scores goes with --format yaml"
+           : args->name != NULL && format != FORMAT_YAML && args->yaml == NULL
+               ? "--name goes with --format yaml and --import-yaml"
+               : NULL;
+}
+
 static void check_usage(const struct export_arguments *args, const struct argp *argp, char *name)
 {
     const char *wrong = NULL;
@@ -159,6 +179,8 @@ static void check_usage(const struct export_arguments *args, const struct argp *
         wrong = "--import-yaml takes no other input";
     } else if (args->yaml != NULL && (args->model == NULL || args->length == 0)) {
         wrong = "--import-yaml needs --model DIR and --length L";
+    } else if (args->yaml != NULL && args->rank > 0) {
+        wrong = "--rank needs a detection; --import-yaml has its scales";
     } else if (args->check && args->model == NULL) {
         wrong = "--check needs --model DIR";
     } else if (args->output == NULL && !args->show && !args->check) {
@@ -170,6 +192,8 @@ static void check_usage(const struct export_arguments *args, const struct argp *
         wrong = "the form cannot be told from the name of the output: give --format";
     } else if (to_stdout(args) && export_format_of(args->format) == FORMAT_H5) {
         wrong = "--output: HDF5 cannot go to standard output; give a file's name";
+    } else {
+        wrong = check_together(args);
     }
     if (wrong != NULL) {
         fprintf(stderr, "%s: error: %s\n", name, wrong);

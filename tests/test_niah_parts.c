@@ -63,6 +63,8 @@ static void parameters(void **state)
         "values=1,depth=nan",
         "keys=1.5",
         "digits=1,values=5",
+        "keys=2,digits=7,keys=3",
+        "values=1,keys=1,values=1",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct dpe_error err = {0};
@@ -73,6 +75,24 @@ static void parameters(void **state)
         assert_int_equal(strncmp(err.text, "niah: ", 6), 0);
         assert_int_equal(params.values, 4);
     }
+}
+
+static void keys_are_found_in_the_text(void **state)
+{
+    (void)state;
+    const char *spec = "template=a=b/keys=3,values=12,digits=";
+    size_t n = 9;
+    assert_null(dpe_niah_find(spec, "keys", &n));
+    assert_null(dpe_niah_find(spec, "value", &n));
+    assert_null(dpe_niah_find("", "keys", &n));
+    assert_null(dpe_niah_find("keys", "keys", &n));
+    assert_int_equal(n, 9);
+    assert_ptr_equal(dpe_niah_find(spec, "template", &n), spec + 9);
+    assert_int_equal(n, 10);
+    assert_ptr_equal(dpe_niah_find(spec, "values", &n), spec + 27);
+    assert_int_equal(n, 2);
+    assert_non_null(dpe_niah_find(spec, "digits", &n));
+    assert_int_equal(n, 0);
 }
 
 static void sentence_ends(void **state)
@@ -264,6 +284,7 @@ int main(void)
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters),
+        cmocka_unit_test(keys_are_found_in_the_text),
         cmocka_unit_test(sentence_ends),
         cmocka_unit_test(recall_is_the_share_of_references),
         IN_FOLDER(haystacks_go_around_once),

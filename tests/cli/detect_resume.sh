@@ -169,6 +169,12 @@ for batch in 1 8; do
     race racing$batch.h5 --task niah --samples 12 --race --batch $batch || fail "--race: $(cat "$work/err")"
 done
 same "$work/racing1.h5" "$work/racing8.h5"
+for options in "" --dry-run; do
+    "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --lengths 8,32,64 --samples 12 \
+        --race --batch 8 -o "$work/racing.h5" --time-budget 0.001 $options >"$work/out" 2>"$work/err"
+    grep -q "^--batch 8: a race looks at its rows after every 4 samples" "$work/err" ||
+        fail "--race --batch 8 $options does not say that it decodes 4 samples together: $(cat "$work/err")"
+done
 
 # A table of another seed, task, corpus or model is not touched.
 cp "$work/calm.h5" "$work/kept.h5"
