@@ -1,5 +1,5 @@
 /* Small kernels of the CUDA backend, called directly in the emulator: what reads logits,
- * biases, turning rows. */
+ * biases, turning rows, products of few rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "emulate_control.h"
 #include "near.h"
@@ -232,13 +233,92 @@ static void turned_rows(void **state)
     }
 }
 
+/* -1, 0 and 1 in a dtype, element i of a tensor. */
+static float small_number(int64_t i, int tensor)
+{
+    return (float)((i * 7919 + tensor * 31) % 3 - 1);
+}
+
+static void *make_small(enum dpe_dtype dtype, int64_t n, int tensor)
+{
+    char *to = dpe_alloc((size_t)n, 4);
+    assert_non_null(to);
+    for (int64_t i = 0; i < n; i++) {
+        float x = small_number(i, tensor);
+        uint16_t one = dtype == DPE_F16 ? 0x3c00 : 0x3f80;
+        uint16_t half = (uint16_t)(x == 0.0f ? 0 : (x < 0.0f ? 0x8000 | one : one));
+        memcpy(to + i * (dtype == DPE_F32 ? 4 : 2), dtype == DPE_F32 ? (void *)&x : (void *)&half,
+               dtype == DPE_F32 ? 4 : 2);
+    }
+    return to;
+}
+
+static uint64_t once_before; /* of the launch before the last one */
+
+static int note_policies(void)
+{
+    once_before = emulate_policy_counts_read().once;
+    return 0;
+}
+
+/* Every weight is read once by the last launch that needs it, which says so, and by none before. */
+static void check_policies(enum dpe_dtype dtype, int64_t rows, int64_t n, int64_t k)
+{
+    struct emulate_policy_counts counts = emulate_policy_counts_read();
+    uint64_t pieces = (uint64_t)(n * k / (dtype == DPE_F32 ? 4 : 8));
+    assert_int_equal(counts.reads, pieces);
+    assert_int_equal(counts.once, pieces);
+    assert_int_equal(counts.again, 0);
+    if (rows > 4) {
+        assert_int_equal(once_before, 0);
+    }
+}
+
+static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k)
+{
+    enum { N = 11 };
+    void *w = make_small(dtype, N * k, 1);
+    void *x = make_small(dtype, rows * k, 2);
+    float *out = make_numbers(rows * N, 3);
+    float *before = make_numbers(rows * N, 3);
+    emulate_set_launch_hook(note_policies);
+    assert_int_equal(dpe_kernel_product_few(dtype, w, x, rows, N, k, out, true, rows % 2 == 1), 0);
+    emulate_set_launch_hook(NULL);
+    for (int64_t i = 0; i < rows * N; i++) {
+        float sum = 0.0f;
+        for (int64_t j = 0; j < k; j++) {
+            sum += small_number(i % N * k + j, 1) * small_number(i / N * k + j, 2);
+        }
+        assert_true(out[i] == (rows % 2 == 1 ? before[i] + sum : sum));
+    }
+    if (k % 8 == 0) {
+        check_policies(dtype, rows, N, k);
+    }
+    free(w);
+    free(x);
+    free(out);
+    free(before);
+}
+
+/* As many rows as there are ways to cut them; lengths that warps walk in one go, in several with an
+ * end, and one by one. */
+static void products(void **state)
+{
+    static const enum dpe_dtype dtypes[] = {DPE_F32, DPE_F16, DPE_BF16};
+    static const int64_t lengths[] = {40, 520, 41};
+    (void)state;
+    for (int64_t rows = 1; rows <= DPE_FEW_ROWS; rows++) {
+        for (int i = 0; i < 9; i++) {
+            product_case(dtypes[i / 3], rows, lengths[i % 3]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(largest_logit),
-        cmocka_unit_test(likelihood),
-        cmocka_unit_test(bias),
-        cmocka_unit_test(turned_rows),
+        cmocka_unit_test(largest_logit), cmocka_unit_test(likelihood), cmocka_unit_test(bias),
+        cmocka_unit_test(turned_rows),   cmocka_unit_test(products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,11 +54,30 @@ static void counts_bank_conflicts(void **state)
     assert_non_null(strstr(emulate_error(), "multiple of 16"));
 }
 
+static void counts_reads_under_policies(void **state)
+{
+    (void)state;
+    _Alignas(16) uint32_t from[132] = {0};
+    uint32_t seen[2][128];
+    assert_int_equal(emulate_policies(from, true, seen[0]), 0);
+    struct emulate_policy_counts counts = emulate_policy_counts_read();
+    assert_int_equal(counts.reads, 64);
+    assert_int_equal(counts.once, 64);
+    assert_int_equal(counts.again, 32); /* each place is copied and loaded */
+    assert_int_equal(emulate_policies(from, false, seen[0]), 0);
+    counts = emulate_policy_counts_read();
+    assert_int_equal(counts.reads, 64);
+    assert_int_equal(counts.once + counts.again, 0);
+    assert_int_not_equal(emulate_policies(from + 1, false, seen[0]), 0);
+    assert_non_null(strstr(emulate_error(), "not aligned"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_land_when_waited_for),
         cmocka_unit_test(counts_bank_conflicts),
+        cmocka_unit_test(counts_reads_under_policies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,6 +130,27 @@ static void copies_land(void **state)
     }
 }
 
+/* A policy of level 2 changes nothing that is read, whichever way. */
+static void policies_change_nothing(void **state)
+{
+    (void)state;
+    for (int once = 0; once < 2; once++) {
+        uint32_t from[128];
+        uint32_t seen[2][128];
+        for (uint32_t i = 0; i < 128; i++) {
+            from[i] = i * 2654435761U;
+        }
+        memset(seen, 0x55, sizeof seen);
+        void *held = up(from, sizeof from);
+        void *to = up(seen, sizeof seen);
+        good(emulate_policies(held, once == 1, to), "reads under a policy");
+        down(seen, to, sizeof seen);
+        good(dpe_rt_release(held), "release");
+        assert_memory_equal(seen[0], from, sizeof from);
+        assert_memory_equal(seen[1], from, sizeof from);
+    }
+}
+
 /* --------------------------------------------------------------------------------------- Hopper */
 
 static void lays_boxes_out(void **state)
@@ -334,9 +355,13 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mma_multiplies),   cmocka_unit_test(copies_land),
-        cmocka_unit_test(lays_boxes_out),   cmocka_unit_test(wgmma_multiplies),
-        cmocka_unit_test(waits_for_phases), cmocka_unit_test(takes_turns),
+        cmocka_unit_test(mma_multiplies),
+        cmocka_unit_test(copies_land),
+        cmocka_unit_test(policies_change_nothing),
+        cmocka_unit_test(lays_boxes_out),
+        cmocka_unit_test(wgmma_multiplies),
+        cmocka_unit_test(waits_for_phases),
+        cmocka_unit_test(takes_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -194,7 +194,8 @@ __device__ void store_part(const dpe_decode_unit &unit, const place &at, state<T
 }
 
 template <class T, int D>
-__global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ dpe_decode call)
+__global__ void __launch_bounds__(32 * WARPS, 1)
+    decode(const __grid_constant__ dpe_decode call, const uint64_t policy)
 {
     using size = sizes<D>;
     DPE_SHARED(unsigned char, memory);
@@ -230,7 +231,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ 
     for (int i = 0; i < STAGES - 1; i++) {
         next_band = later_band;
         if (at.first + i * step < at.end) {
-            later_band = copy_tile<T, D>(call, at, at.first + i * step, i);
+            later_band = copy_tile<T, D>(call, at, at.first + i * step, i, policy);
         }
         dpe_copy_async_commit();
     }
@@ -243,7 +244,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ 
         int super_band = next_band;
         next_band = later_band;
         if (super + (STAGES - 1) * step < at.end) {
-            later_band = copy_tile<T, D>(call, at, super + (STAGES - 1) * step, next);
+            later_band = copy_tile<T, D>(call, at, super + (STAGES - 1) * step, next, policy);
         }
         dpe_copy_async_commit();
         int n0 = super + at.turn * KEYS;
@@ -315,7 +316,9 @@ __global__ void fill_table(const float *cosine, const float *sine, const float *
          i += stride) {
         float c = cosine[i] * undo_cos[i] + sine[i] * undo_sin[i];
         float s = sine[i] * undo_cos[i] - cosine[i] * undo_sin[i];
-        table[i] = dpe_pack_half(c, s);
+        /* The device contracts: what rounds off would be left of a difference of nothing. */
+        bool same = cosine[i] == undo_cos[i] && sine[i] == undo_sin[i];
+        table[i] = same ? dpe_pack_half(1.0F, 0.0F) : dpe_pack_half(c, s);
     }
 }
 
@@ -328,8 +331,11 @@ template <class T, int D> int launch(const dpe_decode *call, void *stream)
                                                    static_cast<size_t>(dealt.turns) * size::table);
     dim3 grid(static_cast<unsigned>(call->n_units),
               static_cast<unsigned>(call->n_kv_heads / dealt.heads));
-    int error =
-        dpe_launch(decode<T, D>, grid, static_cast<unsigned>(32 * warps), shared, stream, *call);
+    /* Rows that fit into one unit have their keys to themselves; of more, several units read the
+     * same prefix at about the same time. */
+    bool alone = call->rows <= dpe_decode_rows(call->n_heads, call->n_kv_heads);
+    int error = dpe_launch(decode<T, D>, grid, static_cast<unsigned>(32 * warps), shared, stream,
+                           *call, alone ? DPE_L2_READ_ONCE : DPE_L2_AS_ANY);
     if (error != 0) {
         return error;
     }

@@ -6,7 +6,7 @@
 namespace
 {
 
-enum { THREADS = 256 };
+enum { THREADS = 256, MANY_THREADS = 1024 };
 const int64_t MOST_BLOCKS = 1 << 16;
 
 unsigned blocks_for(int64_t items)
@@ -118,9 +118,10 @@ __global__ void nonfinite(const float *x, int64_t n, int64_t width, unsigned lon
     }
 }
 
-/* A warp an output column; R rows of x at once. */
+/* A warp an output column; R rows of x at once. The weights come under a policy of level 2. */
 template <class T, class O, int R, int N>
-__global__ void product_few(const T *w, const T *x, int64_t n, int64_t k, O *out, bool accumulate)
+__global__ void product_few(const T *w, const T *x, int64_t n, int64_t k, O *out, bool accumulate,
+                            uint64_t policy)
 {
     int64_t column = this_thread() / 32;
     if (column >= n) {
@@ -130,7 +131,7 @@ __global__ void product_few(const T *w, const T *x, int64_t n, int64_t k, O *out
     const T *row = w + column * k;
     for (int64_t i = threadIdx.x % 32 * N; i < k; i += 32 * N) {
         float a[N];
-        dpe_some<T, N>::load(row + i, a);
+        dpe_some<T, N>::load_under(row + i, policy, a);
 #pragma unroll
         for (int r = 0; r < R; r++) {
             float b[N];
@@ -200,7 +201,8 @@ __device__ inline void take_better(float &value, int &index, int by)
 
 /* A block a row, several reads at once: a step of decoding waits for one row alone. NaN compares
  * false with everything, so it is looked for apart. */
-__global__ void argmax(const float *logits, int64_t vocab, int32_t *tokens)
+__global__ void __launch_bounds__(MANY_THREADS)
+    argmax(const float *logits, int64_t vocab, int32_t *tokens)
 {
     __shared__ float best_value[32];
     __shared__ int best_index[32];
@@ -281,6 +283,8 @@ __global__ void likelihood(const float *logits, const int32_t *targets, int64_t 
     }
 }
 
+/* Weights are not read again in this pass, but for rows that another launch takes: what they push
+ * out of level 2 is what other layers read too, the tables of decoding. */
 template <class T, class O, int N>
 int few(const void *w, const void *x, int64_t rows, int64_t n, int64_t k, void *out,
         bool accumulate)
@@ -289,13 +293,14 @@ int few(const void *w, const void *x, int64_t rows, int64_t n, int64_t k, void *
     const T *tx = static_cast<const T *>(x);
     O *to = static_cast<O *>(out);
     unsigned blocks = static_cast<unsigned>((n + THREADS / 32 - 1) / (THREADS / 32));
+    const uint64_t once = DPE_L2_READ_ONCE;
     switch (rows) {
     case 1:
         return dpe_launch(product_few<T, O, 1, N>, blocks, THREADS, 0, NULL, tw, tx, n, k, to,
-                          accumulate);
+                          accumulate, once);
     case 2:
         return dpe_launch(product_few<T, O, 2, N>, blocks, THREADS, 0, NULL, tw, tx, n, k, to,
-                          accumulate);
+                          accumulate, once);
     default:
         break;
     }
@@ -303,11 +308,11 @@ int few(const void *w, const void *x, int64_t rows, int64_t n, int64_t k, void *
     int64_t r = 0;
     for (; r + 4 <= rows && error == 0; r += 4) {
         error = dpe_launch(product_few<T, O, 4, N>, blocks, THREADS, 0, NULL, tw, tx + r * k, n, k,
-                           to + r * n, accumulate);
+                           to + r * n, accumulate, r + 4 == rows ? once : DPE_L2_AS_ANY);
     }
     for (; r < rows && error == 0; r++) {
         error = dpe_launch(product_few<T, O, 1, N>, blocks, THREADS, 0, NULL, tw, tx + r * k, n, k,
-                           to + r * n, accumulate);
+                           to + r * n, accumulate, r + 1 == rows ? once : DPE_L2_AS_ANY);
     }
     return error;
 }
@@ -430,7 +435,7 @@ int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviatio
 
 int dpe_kernel_argmax(const float *logits, int64_t rows, int64_t vocab, int32_t *tokens)
 {
-    const unsigned threads = vocab < 8192 ? THREADS : 1024;
+    const unsigned threads = vocab < 8192 ? THREADS : MANY_THREADS;
     return dpe_launch(argmax, static_cast<unsigned>(rows), threads, 0, NULL, logits, vocab, tokens);
 }
 

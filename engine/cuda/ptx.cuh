@@ -52,6 +52,17 @@ template <int PAIR> __device__ static __forceinline__ uint32_t dpe_spread_signs(
     return word;
 }
 
+/** 16 bytes that nobody writes while the kernel runs, read past level 1 under a policy of level 2
+ *  (device.cuh). */
+__device__ static __forceinline__ uint4 dpe_load_under(const void *from, uint64_t policy)
+{
+    uint4 x;
+    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(from), "l"(policy));
+    return x;
+}
+
 /** Address of shared memory as instructions take it (32 bits). */
 __device__ static __forceinline__ uint32_t dpe_shared_address(const void *pointer)
 {

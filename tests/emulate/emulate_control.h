@@ -34,6 +34,13 @@ struct emulate_bank_counts {
 };
 struct emulate_bank_counts emulate_bank_counts_read(void);
 
+/** Reads of 16 bytes under a policy of level 2 in the last launch that made any, how many of them
+ *  said that nobody reads the place again, and how many of these read one that had been read so. */
+struct emulate_policy_counts {
+    uint64_t reads, once, again;
+};
+struct emulate_policy_counts emulate_policy_counts_read(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -68,6 +68,14 @@ static inline uint32_t dpe_pack_half(float low, float high)
     return static_cast<uint32_t>(dpe_half_bits(high)) << 16 | dpe_half_bits(low);
 }
 
+static inline uint4 dpe_load_under(const void *from, uint64_t policy, EMULATE_HERE)
+{
+    emulate_policy(from, policy, file, line);
+    uint4 x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
 static inline uint32_t dpe_shared_address(const void *pointer, EMULATE_HERE)
 {
     return emulate_shared_address(pointer, file, line);
