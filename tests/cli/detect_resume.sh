@@ -96,13 +96,20 @@ done
 # under another rule with the rows it has.
 detect -o "$work/steps.h5" --select sequential --rounds 2 || fail "sequential: $(cat "$work/err")"
 complete "$work/steps.h5" 1
+# (a machine that is less busy than when the sweep was timed may end it within a budget: then less).
+part=4
 stops=0
-code=75
-while [ $code = 75 ] && [ $stops -lt 40 ]; do
-    detect -o "$work/stopped.h5" --select sequential --rounds 2 \
-        --time-budget "$(awk -v t="$took" 'BEGIN { printf "%.3f", t / 4000 }')"
-    code=$?
-    stops=$((stops + 1))
+while [ $stops -le 1 ] && [ $part -lt 1000 ]; do
+    rm -rf "$work/stopped.h5" "$work/stopped.h5.journal"
+    stops=0
+    code=75
+    while [ $code = 75 ] && [ $stops -lt 40 ]; do
+        detect -o "$work/stopped.h5" --select sequential --rounds 2 \
+            --time-budget "$(awk -v t="$took" -v p=$part 'BEGIN { printf "%.3f", t / 1000 / p }')"
+        code=$?
+        stops=$((stops + 1))
+    done
+    part=$((part * 4))
 done
 [ $stops -gt 1 ] || fail "the sequential sweep was not stopped once"
 detect -o "$work/stopped.h5" --select sequential --rounds 2 || fail "sequential: $(cat "$work/err")"

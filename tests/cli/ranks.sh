@@ -6,11 +6,12 @@ command -v mpirun >/dev/null || { echo "no mpirun"; exit 125; }
 . "$here/world.sh"
 . "$here/mpi_settings.sh"
 export OMP_WAIT_POLICY=passive
-# mpi N COMMAND...: mpirun may hang for good and ignore a polite signal when a rank dies early.
+# mpi N COMMAND...: mpirun may hang for good and ignore a polite signal when a rank dies early. What
+# works takes a tenth of this on two idle cores.
 mpi() {
     size=$1
     shift
-    timeout -k 5 60 mpirun -n "$size" "$@"
+    timeout -k 5 150 mpirun -n "$size" "$@"
 }
 # detect N OPTION...: the sweep; ranks whose mpirun has just ended may take a moment to be gone.
 detect() {
