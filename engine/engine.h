@@ -436,6 +436,8 @@ struct dpe_session_options {
     int64_t prefill_chunk; /**< rows of a chunk, on a fixed grid from position 0; 0 = default, on
                                 a device with too little memory for that halved until it fits */
     uint64_t max_memory;   /**< bytes the session may use; 0 = what is free on this machine */
+    double patience;       /**< seconds after which a device that does not answer is given up as one
+                                that failed; 0 = never */
     const struct dpe_peers *peers;  /**< who holds the rest of the model, borrowed for the session's
                                          life; NULL: all of it is here. An estimate looks at index
                                          and size alone */
@@ -470,8 +472,10 @@ dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dp
                                 uint64_t *weights, struct dpe_error *err);
 /** Estimates first and refuses with DPE_NO_MEMORY (needed, free, the knobs that change it), then
  *  allocates everything once. The plan (of the whole model, with peers too) is copied.
- *  DPE_NO_DEVICE when the backend does not support this model or plan; DPE_USAGE when the heads
- *  cannot be shared among so many peers. */
+ *  DPE_NO_DEVICE when the backend does not support this model or plan, or when the device does not
+ *  compute what the processors do: the first session of a process on a device tests that on a small
+ *  model of the same kind (about a second; DPE_DEVICE_SELF_TEST=off in the environment leaves it
+ *  out). DPE_USAGE when the heads cannot be shared among so many peers. */
 dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
                               const struct dpe_session_options *options,
                               struct dpe_session **session, struct dpe_error *err);

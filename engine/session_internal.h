@@ -62,6 +62,10 @@ struct dpe_session {
     void *poll_user;
 };
 
+/** dpe_session_create on a device that nobody has tested. */
+dpe_status dpe_session_create_untested(const struct dpe_model *model, const struct dpe_plan *plan,
+                                       const struct dpe_session_options *options,
+                                       struct dpe_session **session, struct dpe_error *err);
 /** Hear from all peers whether they can go on; the same status everywhere (dpe_peers.meet). A
  *  failure that may be this process's alone has to be told here before it is returned, else the
  *  others wait. */

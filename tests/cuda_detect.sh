@@ -9,7 +9,7 @@ root=$2
 . "$root/tests/cli/mpi_settings.sh"
 make_model model
 model=$work/model
-export DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so"
+export DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" DPE_DEVICE_SELF_TEST=off
 
 # detect FAKE OPTION…: the exit code becomes $got.
 detect() {

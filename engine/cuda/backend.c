@@ -69,6 +69,12 @@ dpe_status dpe_cuda_own(struct dpe_backend *b, uint64_t bytes, void **memory, st
     return dpe_cuda_status(b, err);
 }
 
+void dpe_cuda_use(struct dpe_backend *b)
+{
+    dpe_rt_patience(b->patience);
+    DPE_CUDA_TRY(b, dpe_rt_use(b->index));
+}
+
 /* ----------------------------------------------------------------------------------------- life */
 
 /* "cuda" and "auto" are device 0. */
@@ -190,7 +196,8 @@ static dpe_status cuda_open(const struct dpe_model *model,
     b->weights = &model->weights;
     b->dtype = b->config->dtype;
     b->element = b->dtype == DPE_F32 ? 4 : 2;
-    DPE_CUDA_TRY(b, dpe_rt_use(b->index));
+    b->patience = options->patience;
+    dpe_cuda_use(b);
     DPE_CUDA_TRY(b, dpe_rt_info(b->index, &b->info));
     b->kernel = dpe_cuda_choose(&b->info, b->dtype, b->config->head_dim);
     b->dealing = dpe_decode_deal(b->config->n_kv_heads, b->config->head_dim, b->info.shared);
@@ -280,7 +287,7 @@ static uint64_t cuda_memory_available(const struct dpe_session_options *options)
 static dpe_mem cuda_allocate(struct dpe_backend *b, uint64_t bytes)
 {
     void *memory = NULL;
-    DPE_CUDA_TRY(b, dpe_rt_use(b->index));
+    dpe_cuda_use(b);
     int code = b->failed ? 1 : dpe_rt_allocate(&memory, bytes > 0 ? bytes : 1);
     if (code != 0 && !dpe_rt_is_memory(code)) {
         DPE_CUDA_NOTE(b, code, "dpe_rt_allocate");
@@ -357,7 +364,7 @@ static void cuda_begin_batch(struct dpe_backend *b, const struct dpe_batch *batc
 {
     uint64_t rows = (uint64_t)batch->rows;
     /* The device is the thread's, and a session may go on in another one. */
-    DPE_CUDA_TRY(b, dpe_rt_use(b->index));
+    dpe_cuda_use(b);
     b->units.rows = 0; /* positions differ */
     DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, batch->tokens, rows * sizeof *b->tokens));
     if (batch->positions != NULL) {
@@ -517,6 +524,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
         /* Far keys are turned anew for every chunk; the buffers of a chunk take memory. */
         .default_chunk = 32768,
         .smallest_chunk = 512,
+        .self_test_tokens = 1200,
         .element_bytes = cuda_element_bytes,
         .memory_available = cuda_memory_available,
         .open = cuda_open,

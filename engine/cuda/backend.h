@@ -60,6 +60,7 @@ struct dpe_backend {
     const struct dpe_config *config;
     const struct dpe_weights *weights; /**< host */
     int index;                         /**< of the device */
+    double patience;                   /**< as dpe_rt_patience */
     const struct dpe_peers *peers;
     bool joined;  /**< it is settled how sums over peers are made */
     void *sums;   /**< NCCL's, or NULL: through the host */
@@ -112,6 +113,8 @@ enum {
 /** Note a code that is not 0 as the backend's failure, once. */
 void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, const char *file,
                    int line);
+/** Turn this thread to the backend's device. */
+void dpe_cuda_use(struct dpe_backend *backend);
 /** Make a call unless the backend has failed, and note what it says. */
 #define DPE_CUDA_TRY(backend, call)                                                                \
     do {                                                                                           \

@@ -3,9 +3,12 @@
 #include "runtime.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <threads.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
@@ -48,9 +51,41 @@ int dpe_rt_info(int device, struct dpe_cuda_info *info)
     return (int)code;
 }
 
+static _Thread_local double patience;
+static atomic_bool hangs;
+
+void dpe_rt_patience(double seconds)
+{
+    patience = seconds;
+}
+
+/* The process ends without what the driver would do at its end: that waits for the device. */
+static void leave(int status, void *nothing)
+{
+    (void)nothing;
+    (void)fflush(NULL);
+    _exit(status);
+}
+
+/* Whether what was launched does not come to its end; when not, it has come there. */
+static bool is_hanging(void)
+{
+    const struct timespec nap = {.tv_nsec = 100000};
+    double waited = 0.0;
+    while (patience > 0.0 && !atomic_load(&hangs) && cudaStreamQuery(NULL) == cudaErrorNotReady) {
+        (void)thrd_sleep(&nap, NULL);
+        waited += (double)nap.tv_nsec * 1e-9;
+        if (waited > patience) {
+            atomic_store(&hangs, true);
+            (void)on_exit(leave, NULL);
+        }
+    }
+    return atomic_load(&hangs);
+}
+
 int dpe_rt_use(int device)
 {
-    return (int)cudaSetDevice(device);
+    return atomic_load(&hangs) ? DPE_RT_HANGS : (int)cudaSetDevice(device);
 }
 
 int dpe_rt_memory(uint64_t *available, uint64_t *total)
@@ -66,6 +101,9 @@ int dpe_rt_memory(uint64_t *available, uint64_t *total)
 int dpe_rt_allocate(void **memory, uint64_t bytes)
 {
     *memory = NULL;
+    if (atomic_load(&hangs)) {
+        return DPE_RT_HANGS;
+    }
     cudaError_t code = cudaMalloc(memory, (size_t)bytes);
     if (code == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError(); /* else the next launch would report it again */
@@ -76,19 +114,21 @@ int dpe_rt_allocate(void **memory, uint64_t bytes)
 
 int dpe_rt_release(void *memory)
 {
-    return (int)cudaFree(memory);
+    return is_hanging() ? DPE_RT_HANGS : (int)cudaFree(memory);
 }
 
 int dpe_rt_up(void *to, const void *from, uint64_t bytes)
 {
     /* Not the asynchronous call: only of this one CUDA says that pageable memory has been read when
      * it returns, and callers free theirs at once. */
-    return (int)cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyHostToDevice);
+    return is_hanging() ? DPE_RT_HANGS
+                        : (int)cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyHostToDevice);
 }
 
 int dpe_rt_down(void *to, const void *from, uint64_t bytes)
 {
-    return (int)cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyDeviceToHost);
+    return is_hanging() ? DPE_RT_HANGS
+                        : (int)cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyDeviceToHost);
 }
 
 int dpe_rt_copy(void *to, const void *from, uint64_t bytes)
@@ -103,7 +143,7 @@ int dpe_rt_fill(void *at, int byte, uint64_t bytes)
 
 int dpe_rt_wait(void)
 {
-    return (int)cudaDeviceSynchronize();
+    return is_hanging() ? DPE_RT_HANGS : (int)cudaDeviceSynchronize();
 }
 
 bool dpe_rt_is_memory(int code)
@@ -139,6 +179,9 @@ static text_function blas_text;
 const char *dpe_rt_text(int code)
 {
     static _Thread_local char text[256];
+    if (code == DPE_RT_HANGS) {
+        return "no answer in time";
+    }
     if (code >= DPE_RT_NCCL) {
         const struct dpe_nccl_module *nccl = dpe_rt_nccl();
         snprintf(text, sizeof text, "NCCL: %s",
@@ -199,7 +242,7 @@ void dpe_rt_blas_close(struct dpe_rt_blas *blas)
     if (blas == NULL) {
         return;
     }
-    if (blas->handle != NULL) {
+    if (blas->handle != NULL && !atomic_load(&hangs)) {
         (void)blas->destroy(blas->handle);
     }
     /* The library stays: its threads and the driver's hooks do not like to be unloaded. */

@@ -31,6 +31,12 @@ int dpe_rt_count(int *n);
 int dpe_rt_info(int device, struct dpe_cuda_info *info);
 /** The device of all calls that follow on this thread. */
 int dpe_rt_use(int device);
+/** How many seconds those of them that wait for the device do so at most; 0: as long as it takes.
+ *  A device that let one wait for longer hangs: from then on no call of the process touches it or
+ *  another, since nothing that is asked of the driver then is sure to return; all of them return
+ *  DPE_RT_HANGS at once. */
+void dpe_rt_patience(double seconds);
+enum { DPE_RT_HANGS = 300000 };
 int dpe_rt_memory(uint64_t *available, uint64_t *total);
 /** 256-byte aligned, bytes ≥ 1. A failure for want of memory leaves the device in order. */
 int dpe_rt_allocate(void **memory, uint64_t bytes);

@@ -17,7 +17,7 @@ if [ "$part" = logits ]; then
     done
     # The CUDA backend on an emulated device; sums go through the host.
     if [ -e "$build/tests/libdpe_cuda_emulated.so" ]; then
-        DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" \
+        DPE_DEVICE_SELF_TEST=24 DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" \
             mpi 2 "$build/tests/peers_mpi" 2 cuda >"$work/out" 2>&1 ||
             fail "emulated device: $(tail -40 "$work/out")"
         grep "spread" "$work/out" | sed "s/^/emulated: /"

@@ -370,13 +370,14 @@ void collective(unsigned first, unsigned n, uint32_t mask, const char *what, con
     self->members = n;
     self->in = const_cast<void *>(in);
     self->out = out;
-    for (unsigned i = 0; i < n; i++) {
+    /* From the end: threads mostly come in order, so who is not there yet is soon found. */
+    for (unsigned i = n; i-- > 0;) {
         const fiber *other = &fibers[first + i];
         if (n != 128 && (mask >> i & 1U) == 0) {
             continue;
         }
         bool same = other->collective != NULL && other->mask == mask && other->members == n;
-        if (same && strcmp(other->collective, what) != 0) {
+        if (same && other->collective != what && strcmp(other->collective, what) != 0) {
             emulate_fail(file, line, "thread %u is at %s while thread %u is at %s (%s:%d)",
                          now.current, what, first + i, other->collective, other->file, other->line);
         }

@@ -6,6 +6,8 @@
  *   hidden       what is free is not told
  *   allocate=N   the N-th allocation fails for want of memory (1 = first)
  *   sticky=N     from the N-th call on that reaches the device, every call fails
+ *   hangs=N      from the N-th call on the device does not answer, once it meets with patience
+ *   wrong=N      products leave out the last N numbers of a row
  *   seed=N       the order of threads in the emulator
  *   processors=N multiprocessors (4)
  *   broken=N     every call that reaches device N fails
@@ -39,6 +41,8 @@ struct fake_counts counts;
 enum { MOST_DEVICES = 16 };
 uint64_t in_use[MOST_DEVICES];
 thread_local int current;
+thread_local double patience;
+uint64_t hung_at; /* the call that DPE_FAKE_CUDA said when the device hung; 0: it does not */
 
 /* A number of the environment's words. */
 uint64_t word(const char *name, uint64_t fallback)
@@ -60,6 +64,11 @@ int reach(void)
 {
     counts.calls++;
     uint64_t sticky = word("sticky", 0);
+    uint64_t hung = word("hangs", 0);
+    hung_at = hung_at == hung || (patience > 0.0 && counts.calls >= hung) ? hung : 0;
+    if (hung_at != 0) {
+        return DPE_RT_HANGS;
+    }
     bool broken = static_cast<uint64_t>(current) == word("broken", UINT64_MAX);
     return broken || (sticky != 0 && counts.calls >= sticky) ? ILLEGAL : 0;
 }
@@ -142,6 +151,11 @@ int dpe_rt_use(int device)
     }
     current = device;
     return 0;
+}
+
+void dpe_rt_patience(double seconds)
+{
+    patience = seconds;
 }
 
 int dpe_rt_memory(uint64_t *available, uint64_t *total)
@@ -252,11 +266,12 @@ int dpe_rt_wait(void)
 const char *dpe_rt_text(int code)
 {
     static char text[4608];
-    const char *name = code == MEMORY      ? "out of memory"
-                       : code == ILLEGAL   ? "an illegal memory access was encountered"
-                       : code == NO_DEVICE ? "no CUDA-capable device is detected"
-                       : code == LAUNCH    ? "unspecified launch failure"
-                                           : "invalid argument";
+    const char *name = code == MEMORY         ? "out of memory"
+                       : code == ILLEGAL      ? "an illegal memory access was encountered"
+                       : code == NO_DEVICE    ? "no CUDA-capable device is detected"
+                       : code == LAUNCH       ? "unspecified launch failure"
+                       : code == DPE_RT_HANGS ? "no answer in time"
+                                              : "invalid argument";
     snprintf(text, sizeof text, "emulated error %d: %s%s%s", code, name,
              emulate_error()[0] != '\0' ? "; " : "", emulate_error());
     return text;
@@ -296,10 +311,11 @@ template <class T> static void multiply(const struct dpe_rt_product *p)
 {
     const T *w = static_cast<const T *>(p->w);
     const T *x = static_cast<const T *>(p->x);
+    const int64_t wrong = static_cast<int64_t>(word("wrong", 0));
     for (int64_t r = 0; r < p->rows; r++) {
         for (int64_t o = 0; o < p->n; o++) {
             float sum = 0.0f;
-            for (int64_t i = 0; i < p->k; i++) {
+            for (int64_t i = 0; i < p->k - wrong; i++) {
                 sum += dpe_float(x[r * p->k + i]) * dpe_float(w[o * p->k + i]);
             }
             int64_t at = r * p->n + o;

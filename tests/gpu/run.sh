@@ -45,7 +45,7 @@ for p in sys.path + site.getsitepackages():
     done
 done
 libraries=$cublas${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64 # the driver's, where nobody says so
-ours="env LD_LIBRARY_PATH=$libraries OMP_WAIT_POLICY=passive DPE_SOURCE_DIR=$here"
+ours="env LD_LIBRARY_PATH=$libraries OMP_WAIT_POLICY=passive DPE_SOURCE_DIR=$here DPE_DEVICE_SELF_TEST=off"
 tests="$ours DPE_TEST_CUDA_MODULE=${DPE_CUDA_MODULE:-$bundle/lib/libdpe_cuda.so}"
 begin=$(date +%s)
 failed=0
@@ -106,12 +106,12 @@ bench() {
 if [ -n "$quick" ]; then
     shape=$here/tests/golden/llama_bf16
     short="--length 20 --new 1 --repeats 1" long="--length 24 --new 1 --repeats 1" lengths="64"
-    tests="$tests DPE_TEST_CUDA_SMALL=1" patience=8
+    tests="$tests DPE_TEST_CUDA_SMALL=1" patience=8 tokens=40
     sweep="--length 96 --trained-length 64 --lengths 8,32 --window 8 --groups 2 --samples 1 --task ppl"
 else
     shape=llama3-8b
     short="--length 8K --length 32K" long="--length 128K --repeats 1" lengths="8192 16384 32768 131072"
-    patience=70
+    patience=70 tokens=1200
     sweep="--length 1024 --groups 8 --samples 8"
 fi
 
@@ -137,6 +137,8 @@ fi
 part kernels-variants 40 $ours "$here/test_attention_gpu" variants
 variants=$code
 part kernels-plain 30 $ours "$here/test_attention_gpu" plain
+# What every tool does by itself before its first session.
+part self-test 30 $ours env DPE_DEVICE_SELF_TEST=$tokens "$bundle/bin/dpe-run" -m "$model" -p "a b c" -n 1 --device cuda
 part parity 80 $tests "$here/test_cuda"
 wait
 if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$work/f32" >"$work/parts/widen.txt" 2>&1; then
