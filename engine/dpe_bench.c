@@ -190,6 +190,7 @@ static void print_result(const struct outputs *out, const struct arguments *a,
                 r->product_flops + r->attention_flops, prefill_floor(out, r), r->attention,
                 r->attention_flops, r->token, r->token_bytes, token_floor(out, r), r->memory,
                 out->rates.copy, out->rates.product);
+        fflush(out->json); /* what is killed later has told what it knew */
     }
     if (out->csv != NULL) {
         fprintf(out->csv,

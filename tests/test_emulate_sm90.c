@@ -44,10 +44,10 @@ static void refuses(void **state)
 static void refuses_maps(void **state)
 {
     static const struct emulate_box boxes[] = {
-        {{64, 9, 1, 1}, {4, 9, 1, 1}, {0, 0, 0, 0}},      /* 8 bytes */
-        {{128, 9, 1, 1}, {128, 9, 1, 1}, {0, 0, 0, 0}},   /* 256 bytes */
-        {{64, 300, 1, 1}, {64, 257, 1, 1}, {0, 0, 0, 0}}, /* 257 rows */
-        {{60, 9, 1, 1}, {56, 9, 1, 1}, {0, 0, 0, 0}},     /* rows 120 bytes apart */
+        {{64, 9, 1, 1}, {4, 9, 1, 1}, {0, 0, 0, 0}, false},      /* 8 bytes */
+        {{128, 9, 1, 1}, {128, 9, 1, 1}, {0, 0, 0, 0}, false},   /* 256 bytes */
+        {{64, 300, 1, 1}, {64, 257, 1, 1}, {0, 0, 0, 0}, false}, /* 257 rows */
+        {{60, 9, 1, 1}, {56, 9, 1, 1}, {0, 0, 0, 0}, false},     /* rows 120 bytes apart */
     };
     _Alignas(64) static uint16_t tensor[64 * 300];
     static uint16_t shared[1 << 14];
@@ -55,7 +55,7 @@ static void refuses_maps(void **state)
     for (size_t i = 0; i < sizeof boxes / sizeof boxes[0]; i++) {
         assert_int_not_equal(emulate_tensor_box(tensor, &boxes[i], shared), 0);
     }
-    const struct emulate_box good = {{64, 9, 1, 1}, {64, 9, 1, 1}, {0, 0, 0, 0}};
+    const struct emulate_box good = {{64, 9, 1, 1}, {64, 9, 1, 1}, {0, 0, 0, 0}, false};
     assert_int_not_equal(emulate_tensor_box(tensor + 4, &good, shared), 0);
     assert_int_equal(emulate_tensor_box(tensor, &good, shared), 0);
 }

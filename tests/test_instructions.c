@@ -156,11 +156,14 @@ static void policies_change_nothing(void **state)
 static void lays_boxes_out(void **state)
 {
     static const struct emulate_box boxes[] = {
-        {{64, 9, 1, 1}, {64, 16, 1, 1}, {0, 0, 0, 0}},
-        {{64, 40, 2, 3}, {64, 24, 2, 1}, {0, 7, 0, 2}},
-        {{64, 40, 2, 3}, {64, 16, 2, 1}, {0, 33, 0, 1}},  /* rows behind the end */
-        {{64, 40, 2, 3}, {64, 16, 2, 1}, {0, -11, 0, 1}}, /* and before the beginning */
-        {{64, 40, 2, 3}, {64, 16, 2, 1}, {0, -16, 0, 1}}, /* nothing but zeros */
+        {{64, 9, 1, 1}, {64, 16, 1, 1}, {0, 0, 0, 0}, false},
+        {{64, 40, 2, 3}, {64, 24, 2, 1}, {0, 7, 0, 2}, false},
+        {{64, 40, 2, 3}, {64, 16, 2, 1}, {0, 33, 0, 1}, false},  /* rows behind the end */
+        {{64, 40, 2, 3}, {64, 16, 2, 1}, {0, -11, 0, 1}, false}, /* and before the beginning */
+        {{64, 40, 2, 3}, {64, 16, 2, 1}, {0, -16, 0, 1}, false}, /* nothing but zeros */
+        /* As the attention kernel's maps: more rows than the stride of dimension 2 has bytes. */
+        {{64, 300, 2, 3}, {64, 128, 2, 1}, {0, 250, 0, 1}, true},
+        {{64, 300, 1, 3}, {64, 128, 1, 1}, {0, -28, 0, 2}, true},
     };
     (void)state;
     needs_hopper();
@@ -188,7 +191,9 @@ static void lays_boxes_out(void **state)
                     int x1 = box->at[1] + i1;
                     int want = 0;
                     if (x1 >= 0 && x1 < box->n[1]) {
-                        want = ((box->at[3] * box->n[2] + i2) * box->n[1] + x1) * 64 + i0 + 1;
+                        want = box->rows ? (box->at[3] * box->n[1] + x1) * box->n[2] + i2
+                                         : (box->at[3] * box->n[2] + i2) * box->n[1] + x1;
+                        want = want * 64 + i0 + 1;
                     }
                     assert_int_equal(shared[at], (uint16_t)want);
                 }

@@ -47,6 +47,10 @@ int map_box(CUtensorMap *map, const uint16_t *tensor, const struct emulate_box *
             strides[k] = stride;
         }
     }
+    if (box->rows) {
+        strides[1] = dims[0] * 2;
+        strides[0] = dims[2] * strides[1];
+    }
     return dpe_tensor_map_4d(map, true, tensor, dims, strides, sides);
 }
 
@@ -191,7 +195,7 @@ int emulate_product_run(const struct emulate_product *p, const uint16_t *shared,
 
 int emulate_sm90_phases(const uint16_t *row, int *seen)
 {
-    const struct emulate_box box = {{64, 1, 1, 1}, {64, 1, 1, 1}, {0, 0, 0, 0}};
+    const struct emulate_box box = {{64, 1, 1, 1}, {64, 1, 1, 1}, {0, 0, 0, 0}, false};
     box_args args = {};
     int failed = map_box(&args.map, row, &box);
     return failed != 0 ? failed

@@ -13,9 +13,12 @@
 extern "C" {
 #endif
 
-/** A tensor [n3][n2][n1][n0] of 2-byte elements without gaps, and one box of it. */
+/** A tensor [n3][n2][n1][n0] of 2-byte elements without gaps, and one box of it. `rows`: it lies as
+ *  [n3][n1][n2][n0], rows of n2 pieces, as the attention kernel's queries, keys and values do: the
+ *  stride of dimension 2 is then smaller than that of dimension 1. */
 struct emulate_box {
     int n[4], box[4], at[4];
+    bool rows;
 };
 /** The box as it lies in shared memory, its bytes behind one another. */
 int emulate_tensor_box(const uint16_t *tensor, const struct emulate_box *box, uint16_t *shared);

@@ -90,7 +90,7 @@ part() {
         timeout -k 5 "$limit" "$@" >"$work/parts/$name.txt" 2>&1
         code=$?
         # What a sanitizer says where the driver does not let it in.
-        [ "$code" = 1 ] && grep -q "Device not supported" "$work/parts/$name.txt" && code=125
+        [ "$code" != 0 ] && grep -q "Device not supported" "$work/parts/$name.txt" && code=125
     fi
     told "$name" "$code" $(($(date +%s) - start)) "$@"
 }
@@ -115,6 +115,17 @@ else
     sweep="--length 1024 --groups 8 --samples 8"
 fi
 
+# hung CODE; without KERNEL: what follows takes that one instead.
+hung() {
+    [ "$1" = 124 ] || [ "$1" = 137 ] || [ "$1" = out-of-time ]
+}
+without() {
+    best=$1
+    ours="$ours DPE_CUDA_ATTENTION=$best"
+    tests="$tests DPE_TEST_CUDA_ATTENTION=$best"
+    printf '\n**An attention kernel failed: what follows ran with DPE_CUDA_ATTENTION=%s.**\n' "$best" >>"$report"
+}
+
 # The sweep on the processors, beside the first checks, which time nothing.
 model=$here/data/reference
 (timeout 150 $ours "$bundle/bin/dpe-detect" --model "$model" --corpus "$here/data/sample" $sweep --device cpu \
@@ -122,19 +133,17 @@ model=$here/data/reference
 part instructions 30 $ours "$here/test_instructions_gpu"
 part kernels-mma 40 $ours "$here/test_attention_gpu" mma
 mma=$code
-part kernels-wgmma 40 $ours "$here/test_attention_gpu" wgmma
+part kernels-wgmma 60 $ours "$here/test_attention_gpu" wgmma
+wgmma=$code
 # What the rest has to do without.
-case $mma,$code in
-0,0 | 125,125) best= ;;
-0,*) best=mma ;;
-*) best=plain ;;
+best=
+case $mma,$wgmma in
+0,0 | 125,125) ;;
+0,*) without mma ;;
+*,0) without wgmma ;;
+*) without plain ;;
 esac
-if [ -n "$best" ]; then
-    ours="$ours DPE_CUDA_ATTENTION=$best"
-    tests="$tests DPE_TEST_CUDA_ATTENTION=$best"
-    printf '\n**An attention kernel failed: what follows ran with DPE_CUDA_ATTENTION=%s.**\n' "$best" >>"$report"
-fi
-part kernels-variants 40 $ours "$here/test_attention_gpu" variants
+part kernels-variants 60 $ours "$here/test_attention_gpu" variants
 variants=$code
 part kernels-plain 30 $ours "$here/test_attention_gpu" plain
 # What every tool does by itself before its first session.
@@ -150,16 +159,23 @@ if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$work/f32"
             "$([ "$dtype" = f32 ] && echo 0.995 || echo 0)"
     done
 fi
-[ -z "$best" ] && part attention-wgmma 50 $ours "$here/bench_attention_cuda" wgmma 128 $lengths
-[ "$best" != plain ] && part attention-mma 50 $ours "$here/bench_attention_cuda" mma 128 $lengths
-[ -n "$python" ] && part peers 60 "$python" "$here/peers.py" $lengths
+# These try a kernel over many items a block first, and time none that is wrong.
+if ! hung "$wgmma"; then
+    part attention-wgmma 60 $ours "$here/bench_attention_cuda" wgmma 128 $lengths
+    [ "$wgmma" = 0 ] && [ "$code" != 0 ] && [ "$code" != out-of-time ] && {
+        wgmma=$code
+        without "$([ "$mma" = 0 ] && echo mma || echo plain)"
+    }
+fi
+hung "$mma" || part attention-mma 50 $ours "$here/bench_attention_cuda" mma 128 $lengths
+[ -n "$python" ] && part peers 100 "$python" -u "$here/peers.py" $lengths
 bench bench 90 --shape "$shape" $short
 bench bench-128k 130 --shape "$shape" $long
-if [ -z "$best" ]; then
-    [ "$variants" = 0 ] && part attention-variants 70 $ours "$here/bench_attention_cuda" variants 128 $lengths
+if ! hung "$wgmma"; then
+    hung "$variants" || part attention-variants 70 $ours "$here/bench_attention_cuda" variants 128 $lengths
     part attention-64 30 $ours "$here/bench_attention_cuda" wgmma 64 $lengths
 fi
-bench branches 30 --shape "$shape" ${long% --repeats 1} --repeats 1 --branches 4 --method rope
+bench branches 60 --shape "$shape" ${long% --repeats 1} --repeats 1 --branches 4 --method rope
 if [ -z "$quick" ]; then
     [ -z "$best" ] && part mma 30 env DPE_CUDA_ATTENTION=mma $ours "$bundle/bin/dpe-bench" --device cuda --shape "$shape" \
         --length 8K --repeats 1

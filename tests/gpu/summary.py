@@ -33,7 +33,10 @@ def say(what, value, unit, reach):
 rows = {}
 for name in ("bench.jsonl", "bench-128k.jsonl"):
     for line in lines(name):
-        row = json.loads(line)
+        try:
+            row = json.loads(line)
+        except ValueError:  # cut off, or a number that is none
+            continue
         rows[row["method"], row["length"]] = row
 peers = {}
 for line in lines("peers.txt"):
