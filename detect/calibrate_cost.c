@@ -1,40 +1,72 @@
 /* What the parts cost that a dry run cannot ask the tools for: their tables are not there yet. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "calibrate_tool.h"
 
-/* One sample after another under so many methods. */
-static dpe_status print_task(const struct dpe_job *job, const struct dpe_suite_task *task,
-                             const char *what, int methods, struct dpe_error *err)
+enum { MOST_TOGETHER = 64 };
+
+/* What a sample costs, on average over those of a context. */
+struct cost {
+    double prompt, read, room; /* tokens: of the prompt, of these read, generated at most */
+    double products, attention;
+};
+
+static void cost_of_books(const struct dpe_job *job, int64_t length, struct cost *cost)
 {
-    struct dpe_sample sample = {0};
-    int64_t prompt = task->length;
-    int64_t room = 0;
-    double rows = (double)methods * (double)task->n_samples;
-    double operations[4] = {0};
-    bool asks = task->task.n_samples == INT64_MAX;
-    if (asks) {
-        dpe_status status = dpe_task_sample(&task->task, 0, &sample, NULL, err);
-        if (status != DPE_OK) {
-            return status;
-        }
-        prompt = (int64_t)sample.prompt.n;
-        room = sample.max_new;
-        dpe_sample_free(&sample);
-        dpe_config_flops(dpe_model_config(job->model), prompt, room, room, &operations[2],
-                         &operations[3]);
+    *cost = (struct cost){.prompt = (double)length, .read = (double)length};
+    dpe_config_flops(dpe_model_config(job->model), 0, length, length, &cost->products,
+                     &cost->attention);
+}
+
+/* The first `together` samples, which dpe-eval makes together. */
+static dpe_status cost_of_needles(const struct dpe_job *job, const struct dpe_suite_task *task,
+                                  int64_t together, struct cost *cost, struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(job->model);
+    struct dpe_sample samples[MOST_TOGETHER] = {{0}};
+    struct dpe_answering answering = {0};
+    int64_t n = together < MOST_TOGETHER ? together : MOST_TOGETHER;
+    n = n < task->n_samples ? n : task->n_samples;
+    const struct dpe_session_limits limits = {
+        .capacity = task->length * n, .positions = task->length, .branches = n};
+    dpe_status status = DPE_OK;
+    *cost = (struct cost){0};
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        status = dpe_task_sample(&task->task, i, &samples[i], NULL, err);
     }
-    dpe_config_flops(dpe_model_config(job->model), 0, prompt, asks ? 1 : prompt, &operations[0],
-                     &operations[1]);
-    printf("\n%-16s at most %.0f samples of %lld tokens", what, rows, (long long)prompt);
-    if (room > 0) {
-        printf(" and at most %lld generated", (long long)room);
+    if (status == DPE_OK) {
+        status = dpe_answering_cost(samples, n, n, &limits, &answering, err);
     }
-    printf("\ntokens           %.4g\n", rows * (double)(prompt + room));
+    if (status == DPE_OK) {
+        int64_t prompt = (int64_t)samples[0].prompt.n;
+        int64_t room = samples[0].max_new;
+        double generated[2] = {0.0, 0.0};
+        cost->prompt = (double)prompt;
+        cost->read = (double)answering.read / (double)n;
+        cost->room = (double)room;
+        dpe_config_flops(config, 0, prompt, 1, &cost->products, &cost->attention);
+        dpe_config_flops(config, prompt, room, room, &generated[0], &generated[1]);
+        double pairs = 0.5 * cost->prompt * cost->prompt * (double)n;
+        cost->products = cost->products * cost->read / cost->prompt + generated[0];
+        cost->attention = cost->attention * fmin(1.0, answering.pairs / pairs) + generated[1];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        dpe_sample_free(&samples[i]);
+    }
+    return status;
+}
+
+static void print_cost(const char *what, double rows, const struct cost *cost)
+{
+    printf("\n%-16s at most %.0f samples of %.0f tokens", what, rows, cost->prompt);
+    if (cost->room > 0.0) {
+        printf(" and at most %.0f generated", cost->room);
+    }
+    printf("\ntokens           %.4g\n", rows * (cost->read + cost->room));
     printf("operations       %.3g (matrix products %.3g, attention %.3g)\n",
-           rows * (operations[0] + operations[1] + operations[2] + operations[3]),
-           rows * (operations[0] + operations[2]), rows * (operations[1] + operations[3]));
-    return DPE_OK;
+           rows * (cost->products + cost->attention), rows * cost->products,
+           rows * cost->attention);
 }
 
 static dpe_status print_part(const struct batch *batch, const struct dpe_job *job,
@@ -43,7 +75,9 @@ static dpe_status print_part(const struct batch *batch, const struct dpe_job *jo
 {
     const struct calibrate_arguments *args = batch->args;
     const char *samples = calibrate_value(args, "--samples");
+    bool needles = calibrate_needles(args);
     struct dpe_suite suite = {0};
+    struct cost cost = {0};
     struct dpe_suite_options options = {
         .tokenizer = job->tokenizer,
         .corpus = job->corpus,
@@ -60,10 +94,16 @@ static dpe_status print_part(const struct batch *batch, const struct dpe_job *jo
         status = dpe_niah_parse(niah, &options.niah, err);
     }
     if (status == DPE_OK) {
-        status = dpe_suite_open(calibrate_needles(args) ? "niah" : "ppl", &options, &suite, err);
+        status = dpe_suite_open(needles ? "niah" : "ppl", &options, &suite, err);
+    }
+    if (status == DPE_OK && needles) {
+        int64_t together = (int64_t)options.niah.asked * options.niah.shared;
+        status = cost_of_needles(job, &suite.tasks[0], together, &cost, err);
+    } else if (status == DPE_OK) {
+        cost_of_books(job, suite.tasks[0].length, &cost);
     }
     if (status == DPE_OK) {
-        status = print_task(job, &suite.tasks[0], what, methods, err);
+        print_cost(what, (double)methods * (double)suite.tasks[0].n_samples, &cost);
     }
     dpe_suite_close(&suite);
     free(niah);
@@ -78,9 +118,8 @@ dpe_status calibrate_print_cost(const struct batch *batch, struct dpe_error *err
     options.output = NULL; /* a folder, which is not touched */
     dpe_status status = dpe_job_open(&job, &options, true, err);
     if (status == DPE_OK && batch->chooses) {
-        /* Beside each number of pairs the model as it is and all groups at half. */
         status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
-                            dpe_detect_top_k_ladder(batch->n_pairs, k) + 2, err);
+                            dpe_detect_top_k_ladder(batch->n_pairs, k), err);
     }
     if (status == DPE_OK) {
         status = print_part(batch, &job, CALIBRATE_CHECK, "check", 3, err);

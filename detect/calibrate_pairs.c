@@ -66,13 +66,28 @@ static const double *scores_of(const struct ablation *ablation, int64_t k)
     return NULL;
 }
 
+/* Samples that ask the same context are one: their mean over those that are valid. */
+static void take_contexts(const double *scores, int64_t n_samples, int64_t asked, double *values)
+{
+    for (int64_t s = 0; s < n_samples; s += asked) {
+        double sum = 0.0;
+        int64_t valid = 0;
+        for (int64_t i = s; i < n_samples && i < s + asked; i++) {
+            sum += isnan(scores[i]) ? 0.0 : scores[i];
+            valid += !isnan(scores[i]);
+        }
+        values[s / asked] = valid > 0 ? sum / (double)valid : (double)NAN;
+    }
+}
+
 static dpe_status choose(struct batch *batch, const struct ablation *ablation,
                          struct dpe_error *err)
 {
     int64_t k[DPE_DETECT_RUNGS];
     int n = dpe_detect_top_k_ladder(batch->n_pairs, k);
-    size_t row = (size_t)ablation->n_samples * sizeof(double);
-    double *values = dpe_alloc((size_t)n, row > 0 ? row : 1);
+    int64_t asked = calibrate_asked(batch->args);
+    int64_t contexts = (ablation->n_samples + asked - 1) / asked;
+    double *values = dpe_alloc((size_t)n, (size_t)(contexts + 1) * sizeof *values);
     if (values == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples",
                         (long long)ablation->n_samples);
@@ -85,12 +100,12 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
                               "expected a step top-k %lld, found none; remove the file, the same "
                               "command makes it anew",
                               (long long)k[i]);
-        } else if (row > 0) {
-            memcpy(values + i * ablation->n_samples, scores, row);
+        } else {
+            take_contexts(scores, ablation->n_samples, asked, values + i * contexts);
         }
     }
     if (status == DPE_OK) {
-        status = dpe_detect_choose_top_k(k, values, n, ablation->n_samples,
+        status = dpe_detect_choose_top_k(k, values, n, contexts,
                                          calibrate_needles(batch->args) ? DPE_DETECT_RECALL
                                                                         : DPE_DETECT_PERPLEXITY,
                                          &batch->pairs, err);
@@ -179,12 +194,20 @@ void calibrate_print_pairs(const struct batch *batch)
 {
     const struct dpe_detect_top_k *pairs = &batch->pairs;
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
+    int64_t asked = calibrate_asked(batch->args);
     printf("\nKey pairs of each head (ablate.h5), %s\n",
            recall ? "by needles that neither the sweep nor the check asks for"
                   : "by the corpus's books, the sweep's among them");
-    printf("  %5s  %10s  %10s  %10s  (%lld %s, paired)\n", "pairs",
+    char of[64] = "";
+    if (asked > 1) {
+        snprintf(of, sizeof of, " of %lld samples", (long long)asked);
+    }
+    printf("  %5s  %10s  %10s  %10s  (%lld %s%s, paired)\n", "pairs",
            recall ? "recall, %" : "nats/token", "less, by", "at most", (long long)pairs->n_samples,
-           recall ? "samples" : "books");
+           !recall     ? "books"
+           : asked > 1 ? "contexts"
+                       : "samples",
+           of);
     for (int i = 0; i < pairs->n; i++) {
         print_rung(pairs, i);
     }

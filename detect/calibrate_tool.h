@@ -89,6 +89,9 @@ int64_t calibrate_seed(const struct calibrate_arguments *args, enum calibrate_pa
 dpe_status calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
                           char **spec, struct dpe_error *err);
 
+/** Samples in a row of CALIBRATE_PAIRS that ask the same context. */
+int64_t calibrate_asked(const struct calibrate_arguments *args);
+
 /** Choose the number of key pairs from the table of calibrate_pairs_words, into batch->pairs and
  *  batch->k. DPE_BAD_DATA when it is none, or not finished; as dpe_detect_choose_top_k. */
 dpe_status calibrate_choose_pairs(struct batch *batch, const char *path, struct dpe_error *err);

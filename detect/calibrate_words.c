@@ -113,30 +113,51 @@ int64_t calibrate_seed(const struct calibrate_arguments *args, enum calibrate_pa
            (seed != NULL ? strtoll(seed, NULL, 10) : 0);
 }
 
-/* Several keys in a context are another task, which the sweep asks: here each in a context of its
- * own, so that samples do not depend on each other. */
+/* The sweep's needles: several keys in each context, each asked. That contexts share a half says of
+ * the sweep's costs, not of its task. */
+static dpe_status sweep_needles(const struct calibrate_arguments *args,
+                                struct dpe_niah_params *params, struct dpe_error *err)
+{
+    const char *given = calibrate_value(args, "--niah");
+    const char *several = calibrate_value(args, "--keys-per-context");
+    dpe_niah_defaults(params);
+    dpe_status status = given != NULL ? dpe_niah_parse(given, params, err) : DPE_OK;
+    if (status == DPE_OK && several != NULL) {
+        params->asked = (int)strtoll(several, NULL, 10);
+        params->keys = params->keys > params->asked ? params->keys : params->asked;
+    }
+    return status;
+}
+
+int64_t calibrate_asked(const struct calibrate_arguments *args)
+{
+    struct dpe_niah_params params;
+    struct dpe_error err = {0};
+    return calibrate_needles(args) && sweep_needles(args, &params, &err) == DPE_OK ? params.asked
+                                                                                   : 1;
+}
+
 dpe_status calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
                           char **spec, struct dpe_error *err)
 {
     const char *given = calibrate_value(args, "--niah");
-    const char *several = calibrate_value(args, "--keys-per-context");
-    int64_t keys = part == CALIBRATE_PAIRS && several != NULL ? strtoll(several, NULL, 10) : 1;
     struct dpe_niah_params params;
-    dpe_niah_defaults(&params);
     *spec = NULL;
-    dpe_status status = given != NULL ? dpe_niah_parse(given, &params, err) : DPE_OK;
-    if (status != DPE_OK || (given == NULL && keys <= params.keys)) {
+    dpe_status status = sweep_needles(args, &params, err);
+    bool more = part == CALIBRATE_PAIRS && (params.asked > 1 || params.shared > 1);
+    if (status != DPE_OK || (given == NULL && !more)) {
         return status;
     }
-    size_t size = (given != NULL ? strlen(given) : 0) + 32;
+    size_t size = (given != NULL ? strlen(given) : 0) + 96;
     *spec = malloc(size);
     if (*spec == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the settings of needles");
     }
     snprintf(*spec, size, "%s", given != NULL ? given : "");
-    if (keys > params.keys) {
+    if (more) {
         size_t used = strlen(*spec);
-        snprintf(*spec + used, size - used, "%skeys=%lld", used > 0 ? "," : "", (long long)keys);
+        snprintf(*spec + used, size - used, "%skeys=%d,asked=%d,shared=1", used > 0 ? "," : "",
+                 params.keys, params.asked);
     }
     return DPE_OK;
 }
@@ -178,6 +199,7 @@ bool calibrate_pairs_words(const struct batch *batch, const char *output, struct
     words_add(words, "ablate");
     words_add_pair(words, "--what", "top-k");
     words_add_pair(words, "--values", list);
+    words_add(words, "--alone");
     words_add_pair(words, "--suite", calibrate_needles(args) ? "niah" : "ppl");
     words_add_path(words, "--table", args->job.output, "detect.h5");
     words_add_path(words, "--norms", args->job.output, "norms.h5");

@@ -50,6 +50,9 @@ static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_er
     for (int k = 0; k < 2 && status == DPE_OK; k++) {
         status = niah[k] != NULL ? dpe_niah_parse(niah[k], &options.niah, err) : DPE_OK;
     }
+    bool shares = strcmp(args->suites[i].name, "niah") == 0;
+    comparison->together[i] =
+        shares ? (int64_t)options.niah.asked * (int64_t)options.niah.shared : 1;
     return status == DPE_OK
                ? dpe_suite_open(args->suites[i].name, &options, &comparison->suites[i], err)
                : status;
@@ -281,6 +284,19 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 
 /* ----------------------------------------------------------------------------------------- rows */
 
+/* Samples that are made together: those that share a context, which is then read once. */
+static int64_t together_at_once(const struct comparison *comparison)
+{
+    enum { MOST = 64 };
+    int64_t batch = 1;
+    for (int i = 0; i < comparison->n_suites; i++) {
+        int64_t most = comparison->suites[i].tasks[0].n_samples;
+        int64_t together = comparison->together[i] < most ? comparison->together[i] : most;
+        batch = together > batch ? together : batch;
+    }
+    return batch < MOST ? batch : MOST;
+}
+
 /* Methods, lengths and samples may grow; everything else decides a row. */
 static dpe_status start(struct comparison *comparison, struct dpe_error *err)
 {
@@ -305,8 +321,15 @@ static dpe_status start(struct comparison *comparison, struct dpe_error *err)
     }
     const struct dpe_job_identity identity = {
         .kind = "eval", .suite = suites, .own = (const char *const(*)[2])own, .n_own = n};
-    return dpe_job_start(&comparison->job, &identity, &comparison->plans[0],
-                         comparison->lengths[comparison->n_lengths - 1], err);
+    int64_t capacity = comparison->lengths[comparison->n_lengths - 1];
+    int64_t batch = together_at_once(comparison);
+    dpe_status status = DPE_OK;
+    if (batch > 1) {
+        status = dpe_job_fit_batch(&comparison->job, &comparison->plans[0], capacity, batch, err);
+    }
+    return status == DPE_OK
+               ? dpe_job_start(&comparison->job, &identity, &comparison->plans[0], capacity, err)
+               : status;
 }
 
 /* Items of the work point to (suite, task) through this. */
@@ -332,12 +355,22 @@ static void worklist_free(struct worklist *list)
     free(list->items);
 }
 
-static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
-                           struct dpe_row *row, struct dpe_error *err)
+static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
+                            struct dpe_session *session, struct dpe_row *rows,
+                            struct dpe_error *err)
 {
     const struct worklist *list = user;
-    return dpe_task_row(&list->tasks[item->task]->task, session, list->comparison->keys[item->plan],
-                        item->sample, row, err);
+    int64_t *samples = dpe_alloc((size_t)n, sizeof *samples);
+    if (samples == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        samples[i] = items[i].sample;
+    }
+    dpe_status status = dpe_task_rows(&list->tasks[items->task]->task, session,
+                                      list->comparison->keys[items->plan], samples, n, rows, err);
+    free(samples);
+    return status;
 }
 
 static dpe_status fill_list(void *user, struct dpe_h5 *table, struct dpe_error *err)
@@ -371,7 +404,23 @@ static dpe_status worklist_allocate(struct worklist *list, struct dpe_error *err
     return DPE_OK;
 }
 
-/* Sample after sample under every method, so that a comparison that stops early is still one. */
+/* Samples first … first + together − 1 of a task under every method. */
+static void worklist_add(struct worklist *list, int task, int length, int64_t first,
+                         int64_t together)
+{
+    const struct comparison *comparison = list->comparison;
+    int64_t end = list->tasks[task]->n_samples;
+    end = together < end - first ? first + together : end;
+    for (int m = 0; m < comparison->n_methods; m++) {
+        for (int64_t s = first; s < end; s++) {
+            list->items[list->n_items++] = (struct dpe_item){
+                .task = task, .plan = m * comparison->n_lengths + length, .sample = s};
+        }
+    }
+}
+
+/* Sample after sample under every method, so that a comparison that stops early is still one; those
+ * that share a context stay in a row. */
 static void worklist_fill(struct worklist *list)
 {
     const struct comparison *comparison = list->comparison;
@@ -387,11 +436,8 @@ static void worklist_fill(struct worklist *list)
             list->names[at] = task->task.name;
             list->cost[at] = (double)task->length;
             int length = length_index(comparison, task->length);
-            for (int64_t s = 0; s < task->n_samples; s++) {
-                for (int m = 0; m < comparison->n_methods; m++) {
-                    list->items[list->n_items++] = (struct dpe_item){
-                        .task = at, .plan = m * comparison->n_lengths + length, .sample = s};
-                }
+            for (int64_t s = 0; s < task->n_samples; s += comparison->together[i]) {
+                worklist_add(list, at, length, s, comparison->together[i]);
             }
         }
     }
@@ -414,7 +460,7 @@ static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
             .n_items = list.n_items,
             .capacity = comparison->lengths[comparison->n_lengths - 1],
             .user = &list,
-            .row = make_row,
+            .rows = make_rows,
             .fill = fill_list,
             .cost = list.cost,
         };

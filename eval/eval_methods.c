@@ -58,7 +58,8 @@ static dpe_status open_ablation(struct comparison *comparison, struct dpe_error 
         status = dpe_ablation_make(ablation, (enum dpe_ablation_what)dpe_ablation_find(args->what),
                                    args->values, args->n_values, err);
     }
-    for (int i = 0; i < ablation->n_steps && status == DPE_OK; i++) {
+    /* The first two are rope and base. */
+    for (int i = args->alone ? 2 : 0; i < ablation->n_steps && status == DPE_OK; i++) {
         struct eval_method method = {.step = &ablation->steps[i]};
         snprintf(method.label, sizeof method.label, "%s", method.step->label);
         status = add(comparison, &method, err);

@@ -21,6 +21,7 @@ enum option_key {
     KEY_WHAT,
     KEY_VALUES,
     KEY_NORMS,
+    KEY_ALONE,
 };
 
 /* --------------------------------------------------------------------------------------- values */
@@ -206,6 +207,9 @@ static error_t parse_ablate_piece(int key, char *arg, struct argp_state *state)
     case KEY_NORMS:
         args->norms = arg;
         return 0;
+    case KEY_ALONE:
+        args->alone = true;
+        return 0;
     default:
         return parse_piece(key, arg, state);
     }
@@ -286,6 +290,7 @@ static const struct argp_option ablate_table[] = {
      "Ranks, pairs of a head, or tokens (default: the usual ones, see below)", 1},
     {"norms", KEY_NORMS, "FILE", 0,
      "Table of dpe-norms: the ranking of key pairs, for top-k, last-k and scaled-length", 1},
+    {"alone", KEY_ALONE, NULL, 0, "Without rope and base beside the steps", 1},
     OTHER_MODEL,
     LENGTHS,
     {NULL, 0, NULL, 0, "On what:", 2},

@@ -51,6 +51,7 @@ struct eval_arguments {
     const char *predictions;
     bool skip_bad;
     const char *what, *norms; /**< ablate; its table is methods[0] */
+    bool alone;               /**< ablate: without rope and base */
     double values[EVAL_MAX_METHODS];
     int n_values;
 };
@@ -98,6 +99,7 @@ struct comparison {
     int64_t lengths[EVAL_MAX_LENGTHS];
     int n_lengths;
     struct dpe_suite suites[EVAL_MAX_SUITES];
+    int64_t together[EVAL_MAX_SUITES]; /**< samples in a row that share a context; 1: none do */
     int n_suites;
     struct dpe_plan *plans;              /**< [n_methods][n_lengths] */
     int n_plans;                         /**< made so far */

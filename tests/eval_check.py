@@ -141,6 +141,17 @@ def test_what_is_added_runs_alone():
     assert "seed" in refused.stderr
 
 
+def test_contexts_that_are_shared():
+    # Asked together, one after another, or some of a context later: the same rows.
+    asked = ["--niah", "keys=3,asked=3,values=2", "-l", "256", "--method", "rope", "--method", "self-extend"]
+    for n in ("1", "2", "5", "8"):
+        evaluate("niah", "asked.h5", *asked, "--samples", n)
+    evaluate("niah", "asked_at_once.h5", *asked, "--samples", "8")
+    same("asked.h5", "asked_at_once.h5")
+    with h5py.File(out("asked.h5")) as file:
+        check_suite(file, "niah")
+
+
 def test_stop_and_go_on():
     # 48 rows take longer than the budget on any machine; a busy one may get to none of them.
     long = ["--suite", "niah", "-l", "256", "--samples", "24", "--method", "rope", "--method", "yarn"]
@@ -210,6 +221,12 @@ def test_ablate():
         scores = file["/eval/niah/score"][()]
         assert (scores[2] == scores[0]).all()  # no pair moved: the model as it is
         assert (scores[4] == joint).all()  # every pair moved: the detection's joint plan
+    evaluate("ablate", "alone.h5", *short, "--what", "top-k", "--norms", out("norms.h5"), "--values",
+             "3,32", "--alone")
+    with h5py.File(out("alone.h5")) as file:
+        assert text(file["/method"][()]) == ["top-k 3", "top-k 32"]
+        assert (file["/eval/niah/score"][()] == scores[3:]).all()
+        assert (file["/eval/niah/p_value"][()][0] == 1).all()
     evaluate("ablate", "window.h5", *short, "--what", "window", "--values", "4,8")
     evaluate("ablate", "scaled.h5", *short, "--what", "scaled-length", "--values", "32", "--norms",
              out("norms.h5"))
@@ -255,7 +272,8 @@ def test_tables_of_other_models():
 
 
 def main():
-    tests = [test_compare, test_what_is_added_runs_alone, test_stop_and_go_on, test_grid,
+    tests = [test_compare, test_what_is_added_runs_alone, test_contexts_that_are_shared,
+             test_stop_and_go_on, test_grid,
              test_sliding, test_ablate, test_tables_of_other_models]
     try:
         for test in tests:

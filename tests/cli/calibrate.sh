@@ -51,7 +51,7 @@ top_k() {
     h5dump -d /table/top_k "$work/$1/table.h5" | sed -n 's/.*(0): \([0-9]*\)$/\1/p' | head -1
 }
 # From a given number to one that is measured: sweep and profile stay, and the measurement is dpe-eval's,
-# on the sweep's two keys and other samples. A random model finds nothing, so every pair moves.
+# on the sweep's task and other samples. A random model finds nothing, so every pair moves.
 guarded="--select guarded --race --race-level 0.1 --race-indifference 0.01"
 cp "$work/raced/detect.h5" "$work/before.h5"
 cp "$work/raced/table.h5" "$work/given.h5"
@@ -59,14 +59,14 @@ cp "$work/raced/table.h5" "$work/given.h5"
 calibrate raced $guarded || fail "--top-k auto: $(cat "$work/err")"
 same "$work/before.h5" "$work/raced/detect.h5"
 same "$work/norms.h5" "$work/raced/norms.h5"
-grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: nothing is found with any number" "$work/out" ||
+grep -q "(6 contexts of 2 samples, paired)" "$work/out" && grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: nothing is found with any number" "$work/out" ||
     fail "the choice is not said: $(cat "$work/out")"
 grep -q "How many key pairs move" "$work/raced/report.html" || fail "the report is without the choice"
 [ "$(top_k raced)" = 8 ] || fail "top-k of the table: $(top_k raced)"
 # shellcheck disable=SC2086
 "$bin/dpe-eval" ablate --model "$work/model" --corpus "$work/corpus" --threads 1 --quiet --seed 2005 --samples 12 \
-    --niah digits=4,keys=2 --table "$work/raced/detect.h5" --norms "$work/norms.h5" --what top-k \
-    --values 4,5,6,7,8 -o "$work/ablate.h5" >"$work/out" 2>"$work/err" || fail "dpe-eval: $(cat "$work/err")"
+    --niah digits=4,keys=2,asked=2 --table "$work/raced/detect.h5" --norms "$work/norms.h5" --what top-k \
+    --values 4,5,6,7,8 --alone -o "$work/ablate.h5" >"$work/out" 2>"$work/err" || fail "dpe-eval: $(cat "$work/err")"
 same "$work/ablate.h5" "$work/raced/ablate.h5"
 # And back: the table is that of the given number.
 # shellcheck disable=SC2086
@@ -134,7 +134,7 @@ code=$?
 
 # What all of it would cost.
 calibrate none --dry-run || fail "--dry-run: $(cat "$work/err")"
-grep -q "^--top-k auto  *at most 84 samples of 1[0-9]* tokens and at most [0-9]* generated" "$work/out" &&
+grep -q "^--top-k auto  *at most 60 samples of 1[0-9]* tokens and at most [0-9]* generated" "$work/out" &&
     grep -q "^check  *at most 36 samples of" "$work/out" && [ "$(grep -c '^tokens  ' "$work/out")" = 4 ] ||
     fail "--dry-run: $(cat "$work/out")"
 calibrate none --dry-run --top-k 2 || fail "--dry-run: $(cat "$work/err")"
