@@ -273,8 +273,8 @@ def test_tables_of_other_models():
 
 def main():
     tests = [test_compare, test_what_is_added_runs_alone, test_contexts_that_are_shared,
-             test_stop_and_go_on, test_grid,
-             test_sliding, test_ablate, test_tables_of_other_models]
+             test_stop_and_go_on, test_grid, test_sliding, test_ablate,
+             test_tables_of_other_models]
     try:
         for test in tests:
             test()
