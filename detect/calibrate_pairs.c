@@ -66,17 +66,17 @@ static const double *scores_of(const struct ablation *ablation, int64_t k)
     return NULL;
 }
 
-/* Samples that ask the same context are one: their mean over those that are valid. */
-static void take_contexts(const double *scores, int64_t n_samples, int64_t asked, double *values)
+/* Samples that share a context are one: their mean over those that are valid. */
+static void take_contexts(const double *scores, int64_t n_samples, int64_t together, double *values)
 {
-    for (int64_t s = 0; s < n_samples; s += asked) {
+    for (int64_t s = 0; s < n_samples; s += together) {
         double sum = 0.0;
         int64_t valid = 0;
-        for (int64_t i = s; i < n_samples && i < s + asked; i++) {
+        for (int64_t i = s; i < n_samples && i < s + together; i++) {
             sum += isnan(scores[i]) ? 0.0 : scores[i];
             valid += !isnan(scores[i]);
         }
-        values[s / asked] = valid > 0 ? sum / (double)valid : (double)NAN;
+        values[s / together] = valid > 0 ? sum / (double)valid : (double)NAN;
     }
 }
 
@@ -85,8 +85,8 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
 {
     int64_t k[DPE_DETECT_RUNGS];
     int n = dpe_detect_top_k_ladder(batch->n_pairs, k);
-    int64_t asked = calibrate_asked(batch->args);
-    int64_t contexts = (ablation->n_samples + asked - 1) / asked;
+    int64_t together = calibrate_together(batch->args);
+    int64_t contexts = (ablation->n_samples + together - 1) / together;
     double *values = dpe_alloc((size_t)n, (size_t)(contexts + 1) * sizeof *values);
     if (values == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples",
@@ -101,7 +101,7 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
                               "command makes it anew",
                               (long long)k[i]);
         } else {
-            take_contexts(scores, ablation->n_samples, asked, values + i * contexts);
+            take_contexts(scores, ablation->n_samples, together, values + i * contexts);
         }
     }
     if (status == DPE_OK) {
@@ -194,19 +194,19 @@ void calibrate_print_pairs(const struct batch *batch)
 {
     const struct dpe_detect_top_k *pairs = &batch->pairs;
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
-    int64_t asked = calibrate_asked(batch->args);
+    int64_t together = calibrate_together(batch->args);
     printf("\nKey pairs of each head (ablate.h5), %s\n",
            recall ? "by needles that neither the sweep nor the check asks for"
                   : "by the corpus's books, the sweep's among them");
     char of[64] = "";
-    if (asked > 1) {
-        snprintf(of, sizeof of, " of %lld samples", (long long)asked);
+    if (together > 1) {
+        snprintf(of, sizeof of, " of %lld samples", (long long)together);
     }
     printf("  %5s  %10s  %10s  %10s  (%lld %s%s, paired)\n", "pairs",
            recall ? "recall, %" : "nats/token", "less, by", "at most", (long long)pairs->n_samples,
-           !recall     ? "books"
-           : asked > 1 ? "contexts"
-                       : "samples",
+           !recall        ? "books"
+           : together > 1 ? "contexts"
+                          : "samples",
            of);
     for (int i = 0; i < pairs->n; i++) {
         print_rung(pairs, i);

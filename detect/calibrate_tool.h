@@ -84,13 +84,13 @@ bool calibrate_check_words(const struct batch *batch, const char *output, struct
 /** Whether needles decide; else perplexity. */
 bool calibrate_needles(const struct calibrate_arguments *args);
 /** Seed and settings of the needles of CALIBRATE_PAIRS or CALIBRATE_CHECK; *spec is owned by the
- *  caller, NULL: the defaults. DPE_USAGE (dpe_niah_parse), DPE_NO_MEMORY. */
+ *  caller, NULL: the defaults. DPE_NO_MEMORY. */
 int64_t calibrate_seed(const struct calibrate_arguments *args, enum calibrate_part part);
 dpe_status calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
                           char **spec, struct dpe_error *err);
 
-/** Samples in a row of CALIBRATE_PAIRS that ask the same context. */
-int64_t calibrate_asked(const struct calibrate_arguments *args);
+/** Samples in a row of CALIBRATE_PAIRS that share a context, or half of one. */
+int64_t calibrate_together(const struct calibrate_arguments *args);
 
 /** Choose the number of key pairs from the table of calibrate_pairs_words, into batch->pairs and
  *  batch->k. DPE_BAD_DATA when it is none, or not finished; as dpe_detect_choose_top_k. */

@@ -113,53 +113,48 @@ int64_t calibrate_seed(const struct calibrate_arguments *args, enum calibrate_pa
            (seed != NULL ? strtoll(seed, NULL, 10) : 0);
 }
 
-/* The sweep's needles: several keys in each context, each asked. That contexts share a half says of
- * the sweep's costs, not of its task. */
-static dpe_status sweep_needles(const struct calibrate_arguments *args,
-                                struct dpe_niah_params *params, struct dpe_error *err)
-{
-    const char *given = calibrate_value(args, "--niah");
-    const char *several = calibrate_value(args, "--keys-per-context");
-    dpe_niah_defaults(params);
-    dpe_status status = given != NULL ? dpe_niah_parse(given, params, err) : DPE_OK;
-    if (status == DPE_OK && several != NULL) {
-        params->asked = (int)strtoll(several, NULL, 10);
-        params->keys = params->keys > params->asked ? params->keys : params->asked;
-    }
-    return status;
-}
-
-int64_t calibrate_asked(const struct calibrate_arguments *args)
-{
-    struct dpe_niah_params params;
-    struct dpe_error err = {0};
-    return calibrate_needles(args) && sweep_needles(args, &params, &err) == DPE_OK ? params.asked
-                                                                                   : 1;
-}
-
 dpe_status calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
                           char **spec, struct dpe_error *err)
 {
     const char *given = calibrate_value(args, "--niah");
-    struct dpe_niah_params params;
+    const char *several = calibrate_value(args, "--keys-per-context");
+    bool more = part == CALIBRATE_PAIRS && several != NULL;
     *spec = NULL;
-    dpe_status status = sweep_needles(args, &params, err);
-    bool more = part == CALIBRATE_PAIRS && (params.asked > 1 || params.shared > 1);
-    if (status != DPE_OK || (given == NULL && !more)) {
-        return status;
+    if (given == NULL && !more) {
+        return DPE_OK;
     }
-    size_t size = (given != NULL ? strlen(given) : 0) + 96;
+    given = given != NULL ? given : "";
+    size_t size = strlen(given) + 2 * (several != NULL ? strlen(several) : 0) + 32;
     *spec = malloc(size);
     if (*spec == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the settings of needles");
     }
-    snprintf(*spec, size, "%s", given != NULL ? given : "");
+    snprintf(*spec, size, "%s", given);
     if (more) {
+        /* What the sweep does with it; a number of keys that is given it has checked. */
+        size_t n = 0;
         size_t used = strlen(*spec);
-        snprintf(*spec + used, size - used, "%skeys=%d,asked=%d,shared=1", used > 0 ? "," : "",
-                 params.keys, params.asked);
+        snprintf(*spec + used, size - used, "%sasked=%s", used > 0 ? "," : "", several);
+        used = strlen(*spec);
+        if (dpe_niah_find(given, "keys", &n) == NULL) {
+            snprintf(*spec + used, size - used, ",keys=%s", several);
+        }
     }
     return DPE_OK;
+}
+
+int64_t calibrate_together(const struct calibrate_arguments *args)
+{
+    struct dpe_niah_params params;
+    struct dpe_error err = {0};
+    char *spec = NULL;
+    dpe_niah_defaults(&params);
+    if (calibrate_needles(args) && calibrate_niah(args, CALIBRATE_PAIRS, &spec, &err) == DPE_OK &&
+        spec != NULL) {
+        dpe_niah_parse(spec, &params, &err);
+    }
+    free(spec);
+    return (int64_t)params.asked * params.shared;
 }
 
 /* What dpe-eval asks, of samples that no other part has. */
@@ -175,8 +170,7 @@ static void add_questions(const struct batch *batch, enum calibrate_part part, s
     words_add_pair(words, "--split", args->job.split);
     words_add_number(words, "--trained-length", args->job.trained_length, 1);
     if (needles) {
-        /* Settings that make no sense the sweep has refused. */
-        words->failed = words->failed || calibrate_niah(args, part, &niah, &err) == DPE_NO_MEMORY;
+        words->failed = words->failed || calibrate_niah(args, part, &niah, &err) != DPE_OK;
         words_add_pair(words, "--niah", niah);
         words_add_pair(words, "--chat-template", args->job.chat_template);
         free(niah);

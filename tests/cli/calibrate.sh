@@ -137,6 +137,16 @@ calibrate none --dry-run || fail "--dry-run: $(cat "$work/err")"
 grep -q "^--top-k auto  *at most 60 samples of 1[0-9]* tokens and at most [0-9]* generated" "$work/out" &&
     grep -q "^check  *at most 36 samples of" "$work/out" && [ "$(grep -c '^tokens  ' "$work/out")" = 4 ] ||
     fail "--dry-run: $(cat "$work/out")"
+# Shared contexts are read once: half as many tokens where two questions have one.
+tokens() {
+    "$bin/dpe-calibrate" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --lengths 64 \
+        --samples 12 --dry-run "$@" 2>"$work/err" | sed -n '/^--top-k auto/,$s/^tokens  *//p' | head -1
+}
+once=$(tokens --niah keys=2,asked=2)
+same=$(tokens --niah keys=2 --keys-per-context 2)
+twice=$(tokens --niah keys=2)
+[ "${once:-0}" = "${same:-1}" ] && awk "BEGIN { exit !($once < 0.75 * $twice) }" ||
+    fail "tokens of the choice: '$once' and '$same' with shared contexts, '$twice' without: $(cat "$work/err")"
 calibrate none --dry-run --top-k 2 || fail "--dry-run: $(cat "$work/err")"
 [ "$(grep -c '^tokens  ' "$work/out")" = 3 ] || fail "--dry-run --top-k 2: $(cat "$work/out")"
 [ -e "$work/none" ] && fail "a dry run left something behind"
