@@ -19,37 +19,57 @@ static void cost_of_books(const struct dpe_job *job, int64_t length, struct cost
                      &cost->attention);
 }
 
-/* The first `together` samples, which dpe-eval makes together. */
-static dpe_status cost_of_needles(const struct dpe_job *job, const struct dpe_suite_task *task,
-                                  int64_t together, struct cost *cost, struct dpe_error *err)
+/* How many of `wanted` samples dpe-eval makes together, as memory allows. */
+static dpe_status fit(struct dpe_job *job, int64_t length, int64_t wanted, struct dpe_error *err)
+{
+    struct dpe_plan plan = {0};
+    const struct dpe_plan_context context = dpe_job_context(job, length);
+    dpe_status status = dpe_plan_make("rope", &context, &plan, err);
+    if (status == DPE_OK) {
+        status = dpe_job_fit_batch(job, &plan, length, wanted, err);
+    }
+    dpe_plan_free(&plan);
+    return status;
+}
+
+/* The n samples of a context. */
+static dpe_status cost_of_context(const struct dpe_job *job, const struct dpe_sample *samples,
+                                  int64_t n, int64_t length, struct cost *cost,
+                                  struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(job->model);
-    struct dpe_sample samples[MOST_TOGETHER] = {{0}};
+    const struct dpe_session_limits limits = {
+        .capacity = length * job->batch, .positions = length, .branches = job->batch};
     struct dpe_answering answering = {0};
+    dpe_status status = dpe_answering_cost(samples, n, job->batch, &limits, &answering, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    int64_t prompt = (int64_t)samples[0].prompt.n;
+    int64_t room = samples[0].max_new;
+    double pairs = 0.5 * (double)prompt * (double)prompt * (double)n;
+    double generated[2] = {0.0, 0.0};
+    *cost = (struct cost){
+        .prompt = (double)prompt, .read = (double)answering.read / (double)n, .room = (double)room};
+    dpe_config_flops(config, 0, prompt, 1, &cost->products, &cost->attention);
+    dpe_config_flops(config, prompt, room, room, &generated[0], &generated[1]);
+    cost->products = cost->products * cost->read / cost->prompt + generated[0];
+    cost->attention = cost->attention * fmin(1.0, answering.pairs / pairs) + generated[1];
+    return DPE_OK;
+}
+
+static dpe_status cost_of_needles(struct dpe_job *job, const struct dpe_suite_task *task,
+                                  int64_t together, struct cost *cost, struct dpe_error *err)
+{
+    struct dpe_sample samples[MOST_TOGETHER] = {{0}};
     int64_t n = together < MOST_TOGETHER ? together : MOST_TOGETHER;
     n = n < task->n_samples ? n : task->n_samples;
-    const struct dpe_session_limits limits = {
-        .capacity = task->length * n, .positions = task->length, .branches = n};
-    dpe_status status = DPE_OK;
-    *cost = (struct cost){0};
+    dpe_status status = fit(job, task->length, n, err);
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         status = dpe_task_sample(&task->task, i, &samples[i], NULL, err);
     }
     if (status == DPE_OK) {
-        status = dpe_answering_cost(samples, n, n, &limits, &answering, err);
-    }
-    if (status == DPE_OK) {
-        int64_t prompt = (int64_t)samples[0].prompt.n;
-        int64_t room = samples[0].max_new;
-        double generated[2] = {0.0, 0.0};
-        cost->prompt = (double)prompt;
-        cost->read = (double)answering.read / (double)n;
-        cost->room = (double)room;
-        dpe_config_flops(config, 0, prompt, 1, &cost->products, &cost->attention);
-        dpe_config_flops(config, prompt, room, room, &generated[0], &generated[1]);
-        double pairs = 0.5 * cost->prompt * cost->prompt * (double)n;
-        cost->products = cost->products * cost->read / cost->prompt + generated[0];
-        cost->attention = cost->attention * fmin(1.0, answering.pairs / pairs) + generated[1];
+        status = cost_of_context(job, samples, n, task->length, cost, err);
     }
     for (int64_t i = 0; i < n; i++) {
         dpe_sample_free(&samples[i]);
@@ -69,7 +89,7 @@ static void print_cost(const char *what, double rows, const struct cost *cost)
            rows * cost->attention);
 }
 
-static dpe_status print_part(const struct batch *batch, const struct dpe_job *job,
+static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
                              enum calibrate_part part, const char *what, int methods,
                              struct dpe_error *err)
 {

@@ -96,8 +96,7 @@ static const struct argp_option options_table[] = {
      "Drop a length already when it is not better by D (default 0)", 2},
     {"seed", KEY_SEED, "S", 0,
      "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile); the check adds "
-     "1000, "
-     "--top-k auto 2000",
+     "1000, --top-k auto 2000",
      2},
     {NULL, 0, NULL, 0, "Profile (dpe-norms):", 3},
     {"norm-samples", KEY_NORM_SAMPLES, "N", 0, "Excerpts of each length (default 10)", 3},

@@ -31,7 +31,9 @@ static dpe_status read_steps(struct dpe_h5 *table, const char *scores, struct ab
     int64_t complete = 0;
     dpe_status status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
     if (status == DPE_OK && complete != 1) {
-        return dpe_fail(err, DPE_BAD_DATA, "expected a finished table, found samples missing");
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "expected a finished table, found samples missing; the same command "
+                        "finishes it");
     }
     if (status == DPE_OK) {
         status =

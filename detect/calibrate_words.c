@@ -157,6 +157,18 @@ int64_t calibrate_together(const struct calibrate_arguments *args)
     return (int64_t)params.asked * params.shared;
 }
 
+/* What the sweep does with special tokens in books. */
+static void add_special(const struct calibrate_arguments *args, struct words *words)
+{
+    const char *given = calibrate_value(args, "--niah");
+    size_t n = 0;
+    const char *special = given != NULL ? dpe_niah_find(given, "special", &n) : NULL;
+    char *value = special != NULL ? strndup(special, n) : NULL;
+    words->failed = words->failed || (special != NULL && value == NULL);
+    words_add_pair(words, "--special-in-text", value);
+    free(value);
+}
+
 /* What dpe-eval asks, of samples that no other part has. */
 static void add_questions(const struct batch *batch, enum calibrate_part part, struct words *words)
 {
@@ -174,6 +186,8 @@ static void add_questions(const struct batch *batch, enum calibrate_part part, s
         words_add_pair(words, "--niah", niah);
         words_add_pair(words, "--chat-template", args->job.chat_template);
         free(niah);
+    } else {
+        add_special(args, words);
     }
     words_add_number(words, "--seed", calibrate_seed(args, part), 0);
     words_add_handed(words, args, part);

@@ -90,7 +90,7 @@ wait \$pid
 kill -9 \$\$
 END
 chmod +x "$work/tools/dpe-eval"
-by_books="--length 96 --task ppl --groups 2 --samples 9 --lengths 16,32 --window 16 --norm-lengths 32
+by_books="--length 96 --task ppl --niah special=literal --groups 2 --samples 9 --lengths 16,32 --window 16 --norm-lengths 32
     --norm-samples 2"
 # shellcheck disable=SC2086
 for name in whole killed; do
@@ -107,6 +107,10 @@ timeout 100 "$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out
     fail "killed, and on: $(cat "$work/err")"
 for table in detect norms ablate table check; do
     same "$work/whole/$table.h5" "$work/killed/$table.h5"
+done
+for table in ablate check; do
+    h5dump -a /eval/ppl/parameters "$work/whole/$table.h5" | grep -q "special=literal" ||
+        fail "$table.h5 reads special tokens in its own way"
 done
 chosen=$(sed -n 's/^\*  *\([0-9][0-9]*\) .*/\1/p' "$work/out")
 [ "$chosen" = 7 ] && [ "$(top_k killed)" = 7 ] && grep -q "^7 of 8 move: the best, and 6 are not shown" "$work/out" ||
