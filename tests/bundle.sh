@@ -51,7 +51,7 @@ if [ -e "$place/gpu/run.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; 
     [ $? = 1 ] || fail "run.sh does not end with 1"
     for words in "^self-test: exit 0" "^bench: exit 0" "^bench-128k: exit 0" "^branches: exit 0" "^sweep-f32: exit 0" "^agreement-f32: exit 0" \
         "^sweep-bf16: exit 0" "^agreement-bf16: exit 0" "^instructions: exit 125" "^kernels-mma: exit 125" \
-        "^kernels-wgmma: exit 125" "^attention-wgmma: exit 70" "^attention-mma: exit 70" \
+        "^kernels-wgmma: exit 125" "^attention-wgmma: exit 125" "^attention-mma: exit 125" \
         "^memcheck: exit \(124\|out-of-time\)"; do
         grep -q "$words" "$work/out" || fail "run.sh: no \"$words\""
     done
