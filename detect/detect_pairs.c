@@ -10,18 +10,22 @@ static dpe_status check_profile(const struct detect_inputs *inputs, struct dpe_h
 {
     char *fingerprint = NULL;
     int64_t complete = 0;
+    const char *path = inputs->args->scale_pairs;
+    if (!dpe_h5_has(norms, "/norms/top_k_index")) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected a profile of dpe-norms, found none", path);
+    }
     dpe_status status = dpe_h5_get_attr_text(norms, "/model", "fingerprint", &fingerprint, err);
     if (status == DPE_OK && strcmp(fingerprint, dpe_model_fingerprint(inputs->job.model)) != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "it was measured on the model %s, this one is %s",
-                          fingerprint, dpe_model_fingerprint(inputs->job.model));
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: it was measured on the model %s, this one is %s",
+                          path, fingerprint, dpe_model_fingerprint(inputs->job.model));
     }
     free(fingerprint);
     if (status == DPE_OK) {
         status = dpe_h5_get_attr_i64(norms, "/", "complete", &complete, err);
     }
     if (status == DPE_OK && complete != 1) {
-        status =
-            dpe_fail(err, DPE_BAD_DATA, "the profile is not complete; let dpe-norms finish it");
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: the profile is not complete; let dpe-norms finish it", path);
     }
     return status == DPE_OK ? dpe_h5_get_attr_text(norms, "/", "identity", identity, err) : status;
 }
@@ -47,13 +51,15 @@ static dpe_status make_mask(struct detect_inputs *inputs, struct dpe_h5 *norms, 
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for key pairs");
     } else if (rank != 3 || dims[0] != config->n_layers || dims[1] != config->n_heads ||
                dims[2] != n_pairs) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/norms/top_k_index has not the model's shape");
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: /norms/top_k_index has not the model's shape",
+                          inputs->args->scale_pairs);
     }
     for (int64_t row = 0; row < rows && status == DPE_OK; row++) {
         for (int64_t i = 0; i < k && status == DPE_OK; i++) {
             uint16_t pair = ranking[row * n_pairs + i];
             if (pair >= n_pairs) {
-                status = dpe_fail(err, DPE_BAD_DATA, "/norms/top_k_index holds pair %d", pair);
+                status = dpe_fail(err, DPE_BAD_DATA, "%s: /norms/top_k_index holds pair %d",
+                                  inputs->args->scale_pairs, pair);
             } else {
                 inputs->mask[row * n_pairs + pair] = 1;
             }
@@ -92,5 +98,5 @@ dpe_status inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err)
     }
     free(identity);
     dpe_h5_close(norms);
-    return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", args->scale_pairs);
+    return status;
 }

@@ -477,7 +477,7 @@ static const char *check_modes(const struct arguments *args)
     return NULL;
 }
 
-static void check_usage(const struct arguments *args, const struct argp *argp, char *name)
+static void check_usage(const struct arguments *args, const struct argp *argp)
 {
     const char *missing = check_modes(args);
     bool needs_prompt = args->mode == MODE_GENERATE || args->mode == MODE_TOKENIZE;
@@ -501,9 +501,7 @@ static void check_usage(const struct arguments *args, const struct argp *argp, c
         missing = "--context: expected 4 or more tokens";
     }
     if (missing != NULL) {
-        fprintf(stderr, "%s: error: %s\n", name, missing);
-        argp_help(argp, stderr, ARGP_HELP_STD_ERR & ~ARGP_HELP_EXIT_ERR, name);
-        exit(DPE_USAGE);
+        dpe_tool_refuse(argp, missing);
     }
 }
 
@@ -530,7 +528,7 @@ int main(int argc, char **argv)
         list_methods();
         return dpe_tool_end(DPE_OK, &err);
     }
-    check_usage(&args, &argp, argv[0]);
+    check_usage(&args, &argp);
     args.method = args.method != NULL ? args.method : "rope";
     args.max_new = args.max_new > 0 ? args.max_new : 64;
     dpe_signals_install();

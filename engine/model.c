@@ -114,6 +114,10 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
     if (folder == NULL || model == NULL) {
         return dpe_fail(err, DPE_USAGE, "a model needs a folder");
     }
+    if (folder[0] == '\0') {
+        /* Its files would be looked for in the root. */
+        return dpe_fail(err, DPE_NO_INPUT, "\"\": expected the folder of a model");
+    }
     struct dpe_model *opened = dpe_alloc_zero(1, sizeof *opened);
     if (opened == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);

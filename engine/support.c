@@ -95,7 +95,8 @@ dpe_status dpe_open_regular(const char *path, int *fd, uint64_t *size, struct dp
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0) {
         dpe_status status = errno == EACCES || errno == EPERM ? DPE_PERMISSION : DPE_NO_INPUT;
-        return dpe_fail(err, status, "%s: cannot be opened: %s", path, strerror(errno));
+        return dpe_fail(err, status, "%s: cannot be opened: %s", path[0] != '\0' ? path : "\"\"",
+                        strerror(errno));
     }
     struct stat info;
     if (fstat(*fd, &info) != 0 || !S_ISREG(info.st_mode)) {

@@ -252,6 +252,15 @@ void dpe_tool_start(const char *name)
     atexit(end_of_argp);
 }
 
+void dpe_tool_refuse(const struct argp *argp, const char *why)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s", talk.name);
+    fprintf(stderr, "%s: %s\n", name, why);
+    argp_help(argp, stderr, ARGP_HELP_SEE, name);
+    exit(DPE_USAGE);
+}
+
 void dpe_tool_configure(const struct dpe_tool_options *options)
 {
     talk.quiet = options->quiet;

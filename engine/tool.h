@@ -36,6 +36,8 @@ extern const struct argp dpe_tool_argp, dpe_tool_output_argp;
  * `--version`, a broken pipe and a file that reached `ulimit -f` become write errors instead of
  * signals, what --help and --version could not print ends the process with 74. */
 void dpe_tool_start(const char *name);
+/** A usage error found after parsing: as argp's own, and ends the process with 64. */
+void dpe_tool_refuse(const struct argp *argp, const char *why) __attribute__((noreturn));
 /** After parsing: how to talk. */
 void dpe_tool_configure(const struct dpe_tool_options *options);
 /** This process is not the one that talks for its job: standard output, progress, warnings and the

@@ -170,7 +170,7 @@ static const char *check_together(const struct export_arguments *args)
                : NULL;
 }
 
-static void check_usage(const struct export_arguments *args, const struct argp *argp, char *name)
+static void check_usage(const struct export_arguments *args, const struct argp *argp)
 {
     const char *wrong = NULL;
     if (args->inputs[0] == NULL && args->yaml == NULL) {
@@ -196,9 +196,7 @@ static void check_usage(const struct export_arguments *args, const struct argp *
         wrong = check_together(args);
     }
     if (wrong != NULL) {
-        fprintf(stderr, "%s: error: %s\n", name, wrong);
-        argp_help(argp, stderr, ARGP_HELP_STD_ERR & ~ARGP_HELP_EXIT_ERR, name);
-        exit(DPE_USAGE);
+        dpe_tool_refuse(argp, wrong);
     }
 }
 
@@ -403,7 +401,7 @@ int main(int argc, char **argv)
     dpe_tool_start(argv[0]);
     struct export_arguments args = {.argc = argc, .argv = argv};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
-    check_usage(&args, &argp, argv[0]);
+    check_usage(&args, &argp);
     struct dpe_error err = {0};
     struct export_table table = {0};
     dpe_status status = args.output != NULL ? check_output(&args, &err) : DPE_OK;

@@ -206,8 +206,8 @@ int dpe_table_open(const char *path, struct dpe_table **table, char *message)
 {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
-        return dpe_table_fail(message, DPE_TABLE_NO_FILE, "%s: cannot be opened: %s", path,
-                              strerror(errno));
+        return dpe_table_fail(message, DPE_TABLE_NO_FILE, "%s: cannot be opened: %s",
+                              path[0] != '\0' ? path : "\"\"", strerror(errno));
     }
     char magic[8] = {0};
     size_t n = fread(magic, 1, sizeof magic, file);

@@ -33,7 +33,8 @@ dpe_status dpe_fail_errno(struct dpe_error *err, int code, const char *path, con
     default:
         break;
     }
-    return dpe_fail(err, status, "%s: %s: %s", path, what, strerror(code));
+    return dpe_fail(err, status, "%s: %s: %s", path[0] != '\0' ? path : "\"\"", what,
+                    strerror(code));
 }
 
 dpe_status dpe_write_all(int fd, const char *path, const void *bytes, size_t n,

@@ -39,6 +39,7 @@ struct dpe_yaml_settings {
     int64_t n_groups;
     int32_t *edges; /**< [n_groups + 1], owned */
     double *scale;  /**< [n_groups], owned */
+    char *selected; /**< selected_dim_path, which is not read; owned, NULL: none */
 };
 /** Read the block of `model` (NULL: the only one). DPE_BAD_DATA names line and key; DPE_USAGE lists
  *  the models when there are several. */

@@ -276,6 +276,10 @@ static dpe_status add_profile(const struct export_arguments *args, struct gather
     int rank = 0;
     int64_t complete = 0;
     dpe_status status = dpe_h5_open(args->inputs[1], &norms, err);
+    if (status == DPE_OK && !dpe_h5_has(norms, "/norms/top_k_index")) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a profile of dpe-norms, found none",
+                          args->inputs[1]);
+    }
     if (status == DPE_OK) {
         status = same_model(norms, args->inputs[1], values, err);
     }
@@ -381,6 +385,11 @@ static dpe_status from_yaml(const struct export_arguments *args, struct export_t
     }
     if (status == DPE_OK) {
         status = dpe_identity_add(&table->origin, "source", "settings of the paper's code", err);
+    }
+    if (status == DPE_OK && settings.selected != NULL) {
+        dpe_log_warning("%s: selected_dim_path %s is not read: all pairs move in this table, only "
+                        "those it selects in the paper's code",
+                        args->yaml, settings.selected);
     }
     gathered_free(&gathered);
     dpe_yaml_settings_free(&settings);

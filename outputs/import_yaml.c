@@ -37,13 +37,18 @@ static yaml_node_t *member(struct reader *reader, const yaml_node_t *mapping, co
     if (mapping == NULL || mapping->type != YAML_MAPPING_NODE) {
         return NULL;
     }
+    yaml_node_t *found = NULL;
     for (const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start;
          pair < mapping->data.mapping.pairs.top; pair++) {
-        if (is_scalar(yaml_document_get_node(&reader->document, pair->key), key)) {
-            return yaml_document_get_node(&reader->document, pair->value);
+        const yaml_node_t *name = yaml_document_get_node(&reader->document, pair->key);
+        if (is_scalar(name, key)) {
+            if (found != NULL) {
+                bad(reader, name, key, "it once");
+            }
+            found = yaml_document_get_node(&reader->document, pair->value);
         }
     }
-    return NULL;
+    return found;
 }
 
 static double number(struct reader *reader, const yaml_node_t *node, const char *what)
@@ -120,6 +125,14 @@ static void read_block(struct reader *reader, const yaml_node_t *block,
         }
     }
     free(edges);
+    const yaml_node_t *dims = member(reader, block, "selected_dim_path");
+    if (reader->status == DPE_OK && dims != NULL && dims->type == YAML_SCALAR_NODE &&
+        dims->data.scalar.length > 0) {
+        settings->selected = strdup((const char *)dims->data.scalar.value);
+        if (settings->selected == NULL) {
+            reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "out of memory");
+        }
+    }
 }
 
 /* The block of the model asked for, or the only one. */
@@ -186,5 +199,6 @@ void dpe_yaml_settings_free(struct dpe_yaml_settings *settings)
 {
     free(settings->edges);
     free(settings->scale);
+    free(settings->selected);
     *settings = (struct dpe_yaml_settings){0};
 }

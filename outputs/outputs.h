@@ -209,7 +209,7 @@ bool dpe_h5_has(struct dpe_h5 *table, const char *path);
 dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, size_t *n,
                        struct dpe_error *err);
 /** Read a whole numeric dataset, converted to `type`; *data is owned by the caller (free), dims
- *  [5] filled, *rank set. DPE_NO_INPUT when it is not there; DPE_BAD_DATA when a value does not fit
+ *  [5] filled, *rank set. DPE_BAD_DATA when it is not there and when a value does not fit
  *  `type`, an integer type is asked of floats, the checksum is wrong, or the file is too small to
  *  hold what it claims. */
 dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
@@ -219,7 +219,7 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
 dpe_status dpe_h5_get_strings(struct dpe_h5 *table, const char *path, char ***strings, size_t *n,
                               struct dpe_error *err);
 void dpe_strings_free(char **strings, size_t n);
-/** Attributes; DPE_NO_INPUT when object or attribute is not there. *value is owned (free). */
+/** Attributes; DPE_BAD_DATA when object or attribute is not there. *value is owned (free). */
 dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const char *name,
                                 char **value, struct dpe_error *err);
 dpe_status dpe_h5_get_attr_f64(struct dpe_h5 *table, const char *object, const char *name,

@@ -28,8 +28,8 @@ dpe_status dpe_sync_folder(const char *folder, struct dpe_error *err);
 /** The file that `path` leads to, which need not exist: what is replaced by a rename there leaves
  *  links as they are. Owned by the caller; NULL without memory. */
 char *dpe_follow_links(const char *path);
-/** Write `path`, or the file that it links to, so that that always holds either the old bytes or all
- *  the new ones. */
+/** Write `path`, or the file that it links to, so that that always holds either the old bytes or
+ * all the new ones. */
 dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struct dpe_error *err);
 /** "a" + "b" + "c", owned by the caller; NULL without memory. */
 char *dpe_join(const char *a, const char *b, const char *c);
@@ -182,8 +182,8 @@ struct dpe_lock {
 /** Take the lock file; `note` [256] says what was taken over, "" when nothing was. */
 dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unlock, char *note,
                          struct dpe_error *err);
-/** Whether the file at the lock's path still names this process: it does not when somebody removed it,
- *  or took it over by force. */
+/** Whether the file at the lock's path still names this process: it does not when somebody removed
+ * it, or took it over by force. */
 bool dpe_lock_held(const struct dpe_lock *lock);
 /** Give it back: emptied, and unlinked when `remove`; one that is no longer held stays as it is. */
 void dpe_lock_release(struct dpe_lock *lock, bool remove);

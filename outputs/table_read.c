@@ -64,7 +64,8 @@ static dpe_status check_file(const char *path, struct dpe_error *err)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         dpe_status status = errno == EACCES || errno == EPERM ? DPE_PERMISSION : DPE_NO_INPUT;
-        return dpe_fail(err, status, "%s: cannot be opened: %s", path, strerror(errno));
+        return dpe_fail(err, status, "%s: cannot be opened: %s", path[0] != '\0' ? path : "\"\"",
+                        strerror(errno));
     }
     struct stat info;
     dpe_status status = DPE_OK;
@@ -141,7 +142,7 @@ struct shape {
 
 static dpe_status no_such(const struct dpe_h5 *table, const char *path, struct dpe_error *err)
 {
-    return dpe_fail(err, DPE_NO_INPUT, "%s: %s: is not there", table->path, path);
+    return dpe_fail(err, DPE_BAD_DATA, "%s: %s: is not there", table->path, path);
 }
 
 /* The shape of a dataset; refused when its bytes could not have come from what is stored. */
@@ -199,8 +200,8 @@ static bool convertible(hid_t dataset, enum dpe_column_type type)
 }
 
 static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *path,
-                               enum dpe_column_type type, void **data, struct shape *shape,
-                               struct dpe_error *err)
+                             enum dpe_column_type type, void **data, struct shape *shape,
+                             struct dpe_error *err)
 {
     if (type == DPE_COL_STRING || !convertible(dataset, type)) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: %s: has another type than the one asked for",
@@ -420,7 +421,7 @@ dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const 
     dpe_hdf5_enter();
     hid_t attribute = open_attribute(table, object, name);
     if (attribute < 0) {
-        return dpe_fail(err, DPE_NO_INPUT, "%s: %s: attribute %s is not there", table->path, object,
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: attribute %s is not there", table->path, object,
                         name);
     }
     hid_t stored = H5Aget_type(attribute);
@@ -450,7 +451,7 @@ static dpe_status get_attr_number(struct dpe_h5 *table, const char *object, cons
     dpe_hdf5_enter();
     hid_t attribute = open_attribute(table, object, name);
     if (attribute < 0) {
-        return dpe_fail(err, DPE_NO_INPUT, "%s: %s: attribute %s is not there", table->path, object,
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: attribute %s is not there", table->path, object,
                         name);
     }
     hid_t stored = H5Aget_type(attribute);

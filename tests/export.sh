@@ -60,6 +60,8 @@ works "settings of a YAML" export_ --import-yaml "$all/table.yaml" -m "$root/dat
     --length 512 -o "$work/yaml.h5"
 same "$all/table.h5" "$work/yaml.h5" /table/scale_factor
 same "$all/table.h5" "$work/yaml.h5" /table/inv_freq
+grep -q "selected_dim_path .* is not read: all pairs move" "$work/err" ||
+    fail "nothing is said of pairs that the YAML selects: $(cat "$work/err")"
 same "$all/table.h5" "$work/yaml.h5" /model
 
 # Other cuts of the same profile.
@@ -74,6 +76,7 @@ END
 refused 64 "40 key pairs asked for" export_ "$all/detect.h5" "$all/norms.h5" --top-k 40 -o "$work/no.h5"
 refused 64 "--rank 3" export_ "$all/detect.h5" --rank 3 -o "$work/no.h5"
 refused 64 "is no detection" export_ "$all/table.h5" --rank 2 -o "$work/no.h5"
+refused 65 "expected a profile of dpe-norms, found none" export_ "$all/detect.h5" "$all/table.h5" -o "$work/no.h5"
 refused 64 "--format pt writes the scores" export_ "$all/table.h5" -o "$work/no.pt"
 refused 78 "exists already" export_ "$all/table.h5" -o "$all/table.json"
 head -c 5000 "$all/table.h5" >"$work/short.h5"

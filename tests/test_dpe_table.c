@@ -312,6 +312,7 @@ static void yaml_round_trip(void **state)
     assert_int_equal(settings.n_groups, GROUPS);
     assert_memory_equal(settings.edges, edges, sizeof edges);
     assert_memory_equal(settings.scale, scales, sizeof scales);
+    assert_string_equal(settings.selected, "s.pt");
     dpe_yaml_settings_free(&settings);
     assert_int_equal(dpe_import_yaml("memory", out.bytes, out.n, "other", &settings, &err),
                      DPE_USAGE);
@@ -325,6 +326,8 @@ static void yaml_round_trip(void **state)
         "m: {local_window_size: 8, scale_factors: [2], dimension_groups_range: [0, 4, 8]}",
         "m: {local_window_size: 8, scale_factors: [two], dimension_groups_range: [0, 8]}",
         "m: {local_window_size: 8, dimension_groups_range: [0, 8]}",
+        "m: {local_window_size: 8, scale_factors: [2], dimension_groups_range: [0, 8], "
+        "scale_factors: [3]}",
     };
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
         assert_int_equal(

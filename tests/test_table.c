@@ -134,7 +134,7 @@ static void every_type_comes_back(void **state)
     assert_int_equal(dpe_h5_get_attr_i64(table, "/a/reals", "_FillValue", &whole, &err),
                      DPE_BAD_DATA);
     assert_int_equal(dpe_h5_get_attr_f64(table, "/a/naturals", "_FillValue", &real, &err),
-                     DPE_NO_INPUT);
+                     DPE_BAD_DATA);
     assert_true(dpe_h5_has(table, "/a/b"));
     assert_true(dpe_h5_has(table, "/"));
     assert_false(dpe_h5_has(table, "/a/c"));
@@ -170,8 +170,8 @@ static void conversions_lose_nothing(void **state)
     assert_int_equal(get(table, "/a/reals", DPE_COL_F32, &err), DPE_BAD_DATA);
     assert_int_equal(get(table, "/a/b/texts", DPE_COL_F64, &err), DPE_BAD_DATA);
     assert_int_equal(get(table, "/a/reals", DPE_COL_STRING, &err), DPE_BAD_DATA);
-    assert_int_equal(get(table, "/not/there", DPE_COL_F64, &err), DPE_NO_INPUT);
-    assert_int_equal(get(table, "/a", DPE_COL_F64, &err), DPE_NO_INPUT);
+    assert_int_equal(get(table, "/not/there", DPE_COL_F64, &err), DPE_BAD_DATA);
+    assert_int_equal(get(table, "/a", DPE_COL_F64, &err), DPE_BAD_DATA);
     char **strings = NULL;
     size_t n = 0;
     assert_int_equal(dpe_h5_get_strings(table, "/a/reals", &strings, &n, &err), DPE_BAD_DATA);
