@@ -89,14 +89,33 @@ void dpe_text_free(struct dpe_text *text)
     *text = (struct dpe_text){0};
 }
 
+/* A file may be there where it is the process or the disk that cannot open it. */
+static dpe_status status_of_open(int code)
+{
+    switch (code) {
+    case EACCES:
+    case EPERM:
+        return DPE_PERMISSION;
+    case ENOMEM:
+        return DPE_NO_MEMORY;
+    case EMFILE:
+    case ENFILE:
+    case EIO:
+    case ESTALE:
+    case EINTR:
+        return DPE_IO;
+    default:
+        return DPE_NO_INPUT;
+    }
+}
+
 /* Opened without blocking, so that a FIFO in place of a file is refused instead of waited for. */
 dpe_status dpe_open_regular(const char *path, int *fd, uint64_t *size, struct dpe_error *err)
 {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0) {
-        dpe_status status = errno == EACCES || errno == EPERM ? DPE_PERMISSION : DPE_NO_INPUT;
-        return dpe_fail(err, status, "%s: cannot be opened: %s", path[0] != '\0' ? path : "\"\"",
-                        strerror(errno));
+        return dpe_fail(err, status_of_open(errno), "%s: cannot be opened: %s",
+                        path[0] != '\0' ? path : "\"\"", strerror(errno));
     }
     struct stat info;
     if (fstat(*fd, &info) != 0 || !S_ISREG(info.st_mode)) {

@@ -118,6 +118,14 @@ dpe_status comparison_plans(struct comparison *comparison, struct dpe_error *err
     if (comparison->plans == NULL || comparison->keys == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu plans", n);
     }
+    const struct dpe_ablation_source *source = &comparison->ablation.source;
+    int64_t longest = comparison->lengths[comparison->n_lengths - 1];
+    if (comparison->args->what != NULL && longest > source->length) {
+        dpe_log_warning("%s was made for %lld tokens, this may reach %lld: what is farther apart "
+                        "was not measured",
+                        comparison->args->methods[0], (long long)source->length,
+                        (long long)longest);
+    }
     dpe_status status = DPE_OK;
     for (int m = 0; m < comparison->n_methods && status == DPE_OK; m++) {
         for (int l = 0; l < comparison->n_lengths && status == DPE_OK; l++) {

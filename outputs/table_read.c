@@ -2,12 +2,12 @@
 #include "table_hdf5.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "support.h"
 
 /* deflate cannot shrink more than 1032 to 1. */
 enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 1 << 16 };
@@ -61,20 +61,13 @@ dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err)
  * never sees a damaged file. */
 static dpe_status check_file(const char *path, struct dpe_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        dpe_status status = errno == EACCES || errno == EPERM ? DPE_PERMISSION : DPE_NO_INPUT;
-        return dpe_fail(err, status, "%s: cannot be opened: %s", path[0] != '\0' ? path : "\"\"",
-                        strerror(errno));
+    int fd = -1;
+    uint64_t size = 0;
+    dpe_status status = dpe_open_regular(path, &fd, &size, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    struct stat info;
-    dpe_status status = DPE_OK;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        status =
-            dpe_fail(err, DPE_NO_INPUT, "%s: expected a regular file, found something else", path);
-    } else {
-        status = dpe_h5_check_trailer(fd, path, err);
-    }
+    status = dpe_h5_check_trailer(fd, path, err);
     close(fd);
     return status;
 }

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -123,6 +124,23 @@ static void utf8_check_finds_the_first_bad_byte(void **state)
     }
 }
 
+/* What is there and cannot be opened for a reason of the process is not "missing". */
+static void too_many_open_files_are_said(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    struct dpe_error err = {0};
+    char *bytes = NULL;
+    size_t n = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    dpe_status status = dpe_read_file("/etc/passwd", 1 << 20, &bytes, &n, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, DPE_IO);
+    assert_string_equal(err.text, "/etc/passwd: cannot be opened: Too many open files");
+}
+
 static void read_file_refuses_what_is_no_file(void **state)
 {
     (void)state;
@@ -179,6 +197,7 @@ int main(void)
         cmocka_unit_test(sha256_of_abc),
         cmocka_unit_test(rng_is_fixed_and_fair),
         cmocka_unit_test(utf8_check_finds_the_first_bad_byte),
+        cmocka_unit_test(too_many_open_files_are_said),
         cmocka_unit_test(read_file_refuses_what_is_no_file),
         cmocka_unit_test(lists_grow),
     };
