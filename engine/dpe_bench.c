@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cuda/module.h"
 #include "ops_module.h"
@@ -22,6 +23,7 @@ struct arguments {
     const char *methods[MOST_METHODS];
     int n_lengths, n_methods;
     int64_t repeats, new_tokens, layers, chunk, branches, trained_length;
+    double deadline; /* dpe_clock() */
 };
 
 enum {
@@ -152,6 +154,7 @@ struct result {
 
 struct outputs {
     FILE *json, *csv;
+    bool begun; /* a result is there: what the files held is gone */
     struct dpe_device_rates rates;
 };
 
@@ -164,6 +167,24 @@ static double prefill_floor(const struct outputs *out, const struct result *r)
 static double token_floor(const struct outputs *out, const struct result *r)
 {
     return r->token_bytes / out->rates.copy;
+}
+
+/* An old file is worth more than none until there is a first result. */
+static void begin_outputs(struct outputs *out)
+{
+    FILE *files[] = {out->json, out->csv};
+    struct stat info;
+    for (int i = 0; i < 2 && !out->begun; i++) {
+        if (files[i] != NULL && fstat(fileno(files[i]), &info) == 0 && S_ISREG(info.st_mode) &&
+            ftruncate(fileno(files[i]), 0) != 0) {
+            dpe_log_warning("results go behind what is in a file: %s", strerror(errno));
+        }
+    }
+    if (out->csv != NULL && !out->begun) {
+        fprintf(out->csv, "method,length,branches,prefill_s,prefill_flops_per_s,prefill_floor_s,"
+                          "attention_s,attention_flops_per_s,token_s,token_floor_s,memory_bytes\n");
+    }
+    out->begun = true;
 }
 
 static void print_result(const struct outputs *out, const struct arguments *a,
@@ -198,6 +219,7 @@ static void print_result(const struct outputs *out, const struct arguments *a,
                 r->method, r->length, a->branches, r->prefill, rate, prefill_floor(out, r),
                 r->attention, r->attention_flops / r->attention, r->token, token_floor(out, r),
                 r->memory);
+        fflush(out->csv);
     }
 }
 
@@ -275,6 +297,14 @@ static dpe_status measure_host(const struct arguments *a, struct outputs *out,
     return status;
 }
 
+/* A dpe_poll; its user is the deadline. */
+static dpe_status poll(void *user, struct dpe_error *err)
+{
+    double deadline = *(const double *)user;
+    return dpe_clock() <= deadline ? dpe_signals_poll(NULL, err)
+                                   : dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up");
+}
+
 /* Attention of a whole prefill as often as there are layers, over what the last one left in the
  * cache; turning queries and keys is part of it. */
 static dpe_status measure_attention(struct dpe_session *s, int64_t length, double *seconds,
@@ -306,6 +336,7 @@ static dpe_status measure_attention(struct dpe_session *s, int64_t length, doubl
             .n_threads = s->options.n_threads,
         };
         s->ops->attention(s->backend, &args);
+        status = s->poll(s->poll_user, err);
     }
     if (status == DPE_OK) {
         status = s->ops->finish(s->backend, &ignored_layer, &ignored_row, err);
@@ -457,6 +488,8 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
     if (status == DPE_OK) {
         int64_t told = 0;
         dpe_log_chunk(session, &told);
+        double deadline = a->deadline;
+        dpe_session_set_poll(session, poll, &deadline);
         status = measure(session, a, length, &result, err);
     }
     if (status == DPE_OK) {
@@ -464,6 +497,7 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
         if (dpe_cuda_is_name(a->tool.device) && after < before) {
             result.memory = before - after; /* what was taken, not what was reckoned */
         }
+        begin_outputs(out);
         print_result(out, a, &result);
     }
     dpe_session_destroy(session);
@@ -499,7 +533,7 @@ static dpe_status open_output(const char *path, const char *shape, FILE **file,
         return DPE_OK;
     }
     dpe_status status = dpe_tool_check_output(path, &shape, 1, err);
-    if (status == DPE_OK && (*file = fopen(path, "we")) == NULL) {
+    if (status == DPE_OK && (*file = fopen(path, "ae")) == NULL) {
         status = dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", path, strerror(errno));
     }
     return status;
@@ -542,10 +576,6 @@ static dpe_status run(const struct arguments *a, struct dpe_error *err)
         status = cuda ? measure_card(a, &out, err) : measure_host(a, &out, err);
     }
     status = status == DPE_OK ? open_model(a, cuda, &model, err) : status;
-    if (out.csv != NULL) {
-        fprintf(out.csv, "method,length,branches,prefill_s,prefill_flops_per_s,prefill_floor_s,"
-                         "attention_s,attention_flops_per_s,token_s,token_floor_s,memory_bytes\n");
-    }
     for (int l = 0; l < a->n_lengths && status == DPE_OK; l++) {
         for (int m = 0; m < a->n_methods && status == DPE_OK; m++) {
             status = one(model, a, a->methods[m], a->lengths[l], &out, err);
@@ -570,6 +600,8 @@ int main(int argc, char **argv)
     dpe_tool_start(argv[0]);
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     dpe_tool_configure(&a.tool);
+    dpe_signals_install();
+    a.deadline = a.tool.time_budget > 0.0 ? dpe_clock() + a.tool.time_budget : HUGE_VAL;
     if (a.n_lengths == 0) {
         a.lengths[a.n_lengths++] = 8192;
     }

@@ -181,6 +181,26 @@ def test_impatient_user(work):
     assert ran.returncode == 0, ran.stderr
 
 
+def test_benchmark(work):
+    """dpe-bench keeps an old file until it has a result, and what it has when it is stopped."""
+    bench = [os.path.join(sys.argv[1], "dpe-bench"), "--shape", work + "/model", "--repeats", "1",
+             "--new", "1", "--threads", "1", "--csv", work + "/bench.csv", "-l", "32"]
+    with open(work + "/bench.csv", "w") as file:
+        file.write("old\n")
+    ran = subprocess.run(bench + ["--method", "nosuch"], capture_output=True, check=False)
+    assert ran.returncode == 64 and open(work + "/bench.csv").read() == "old\n", ran
+    ran = subprocess.run(bench + ["-l", "200K", "--method", "rope", "--time-budget", "1"],
+                         capture_output=True, check=False, timeout=120)
+    lines = open(work + "/bench.csv").read().splitlines()
+    assert ran.returncode == 75 and b"the time budget is used up" in ran.stderr, ran
+    assert len(lines) == 2 and lines[0].startswith("method,") and lines[1].startswith("rope,32,"), lines
+    running = subprocess.Popen(bench + ["-l", "200K", "--method", "rope"], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE)
+    time.sleep(1)
+    running.terminate()
+    assert running.wait(timeout=60) == 75 and b"stopped by a signal" in running.stderr.read()
+
+
 def test_foreign_numbers(work):
     """A locale that writes 0,5 changes nothing in files or on stdout."""
     os.mkdir(work + "/locale")
