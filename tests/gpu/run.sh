@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh [-o RESULTS] [-s SECONDS] [-q]: everything that needs a GPU, in one call (default: 560 s), from
+# run.sh [-o RESULTS] [-s SECONDS] [-q]: everything that needs a GPU, in one call (default: 530 s), from
 # where cpack's archive was unpacked: no compiler, no network, nothing outside. Exit 0: all checks passed;
 # 1: one failed; 125: no GPU here. -q: tiny sizes, to try the script itself.
 #
@@ -12,7 +12,7 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 bundle=$(dirname "$here")
 out=$here/results
-seconds=560
+seconds=530
 quick=
 while getopts o:s:q option; do
     case $option in
