@@ -132,7 +132,7 @@ struct dpe_ops {
     /** Where memory is short, a chunk that nobody asked for is halved down to this; 0: it is not.
      */
     int64_t smallest_chunk;
-    /** Tokens of the self-test before the first session (self_test.h); 0: none. */
+    /** Tokens of the self-test before the first session (self_test.c); 0: none. */
     int64_t self_test_tokens;
 
     /** Bytes of an element of the cache and of all activations but the residual stream x, which is

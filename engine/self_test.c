@@ -1,5 +1,11 @@
-/* Holding a device against the processors. */
-#include "self_test.h"
+/* Whether a device computes what the processors compute, asked before its first session.
+ *
+ * A small random model with the head dimension, the dtype and the query heads per KV head of the
+ * model at hand runs on both, in float on the processors: a prefill in two chunks, tokens one by
+ * one, a few and many behind a cache, branches, each under one band, two bands with key pairs, and
+ * three bands, with logits that hang on few keys. So the kernels and products of a session are held
+ * against other code, all but the largest logit's index and the profile's sums. */
+#include "session_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +14,6 @@
 #include <threads.h>
 
 #include "random_model.h"
-#include "session_internal.h"
 
 enum {
     LAYERS = 2,
@@ -346,8 +351,10 @@ static dpe_status find_tokens(int64_t *tokens, struct dpe_error *err)
     return DPE_OK;
 }
 
-dpe_status dpe_self_test(const struct dpe_config *config, const struct dpe_session_options *options,
-                         int64_t tokens, struct dpe_error *err)
+/* Test a device for models like `config`, unless this process has already done so with success. */
+static dpe_status self_test(const struct dpe_config *config,
+                            const struct dpe_session_options *options, int64_t tokens,
+                            struct dpe_error *err)
 {
     static once_flag once = ONCE_FLAG_INIT;
     struct dpe_device_info info;
@@ -372,4 +379,21 @@ dpe_status dpe_self_test(const struct dpe_config *config, const struct dpe_sessi
     }
     (void)mtx_unlock(&lock);
     return status;
+}
+
+dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
+                              const struct dpe_session_options *options,
+                              struct dpe_session **session, struct dpe_error *err)
+{
+    const struct dpe_ops *ops = NULL;
+    const struct dpe_peers *peers = options->peers;
+    /* What is no device is told behind. */
+    bool found = dpe_ops_find(options->device, &ops, NULL) == DPE_OK;
+    int64_t tokens = found ? ops->self_test_tokens : 0;
+    dpe_status status =
+        tokens > 0 ? self_test(dpe_model_config(model), options, tokens, err) : DPE_OK;
+    if (status != DPE_OK) {
+        return peers == NULL ? status : peers->meet(peers->user, NULL, 0, status, err);
+    }
+    return dpe_session_create_untested(model, plan, options, session, err);
 }

@@ -1,5 +1,4 @@
 /* Sessions: what they need, and their life. */
-#include "self_test.h"
 #include "session_internal.h"
 
 #include <inttypes.h>
@@ -402,9 +401,9 @@ void dpe_session_join(struct dpe_session *s, int64_t keep)
     s->length[0] = keep;
 }
 
-static dpe_status create(const struct dpe_model *model, const struct dpe_plan *plan,
-                         const struct dpe_session_options *options, bool tested,
-                         struct dpe_session **session, struct dpe_error *err)
+dpe_status dpe_session_create_untested(const struct dpe_model *model, const struct dpe_plan *plan,
+                                       const struct dpe_session_options *options,
+                                       struct dpe_session **session, struct dpe_error *err)
 {
     if (dpe_model_weights(model) == NULL) {
         return dpe_fail(err, DPE_USAGE, "%s was opened for its configuration only",
@@ -420,9 +419,6 @@ static dpe_status create(const struct dpe_model *model, const struct dpe_plan *p
     dpe_status status = resolve_options(options, &s->options, &s->ops, err);
     s->full_chunk = s->options.prefill_chunk;
     s->halves = may_halve(options);
-    if (status == DPE_OK && tested) {
-        status = dpe_self_test(dpe_model_config(model), &s->options, s->ops->self_test_tokens, err);
-    }
     status = status == DPE_OK ? make(s, plan, err) : status;
     status = dpe_session_agree(s, status, err);
     if (status != DPE_OK) {
@@ -434,20 +430,6 @@ static dpe_status create(const struct dpe_model *model, const struct dpe_plan *p
     s->has_plan = true;
     *session = s;
     return DPE_OK;
-}
-
-dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
-                              const struct dpe_session_options *options,
-                              struct dpe_session **session, struct dpe_error *err)
-{
-    return create(model, plan, options, true, session, err);
-}
-
-dpe_status dpe_session_create_untested(const struct dpe_model *model, const struct dpe_plan *plan,
-                                       const struct dpe_session_options *options,
-                                       struct dpe_session **session, struct dpe_error *err)
-{
-    return create(model, plan, options, false, session, err);
 }
 
 void dpe_session_destroy(struct dpe_session *s)
