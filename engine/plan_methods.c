@@ -349,7 +349,7 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, int64_t n_pairs
         edges = edges && params->edges[g] < params->edges[g + 1];
         if (!(params->scale[g] >= 1.0 && params->scale[g] <= MAX_SCALE)) {
             return dpe_fail(err, DPE_USAGE,
-                            "dpe: group %d: expected a scale of at least 1, found %g", g,
+                            "dpe: group %d: expected a scale from 1 to %g, found %g", g, MAX_SCALE,
                             params->scale[g]);
         }
     }

@@ -51,12 +51,15 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
     struct dpe_plan_context made_for = *context;
     made_for.length = values->length;
     made_for.trained_length = values->trained_length;
-    dpe_status status = dpe_plan_make_dpe(&params, &made_for, plan, err);
-    if (status == DPE_OK) {
-        status = check_frequencies(values, plan, err);
-        if (status != DPE_OK) {
-            dpe_plan_free(plan);
-        }
+    struct dpe_error why = {0};
+    dpe_status status = dpe_plan_make_dpe(&params, &made_for, plan, &why);
+    if (status != DPE_OK) {
+        /* The file says it, no command line. */
+        return dpe_fail(err, status == DPE_USAGE ? DPE_BAD_DATA : status, "%s", why.text);
+    }
+    status = check_frequencies(values, plan, err);
+    if (status != DPE_OK) {
+        dpe_plan_free(plan);
     }
     return status;
 }

@@ -77,6 +77,19 @@ refused 64 "40 key pairs asked for" export_ "$all/detect.h5" "$all/norms.h5" --t
 refused 64 "--rank 3" export_ "$all/detect.h5" --rank 3 -o "$work/no.h5"
 refused 64 "is no detection" export_ "$all/table.h5" --rank 2 -o "$work/no.h5"
 refused 65 "expected a profile of dpe-norms, found none" export_ "$all/detect.h5" "$all/table.h5" -o "$work/no.h5"
+"$python" - "$all/table.json" "$work/far.json" <<'END' || fail "a table with a scale of 1e300"
+import json, sys
+def widen(value):
+    if isinstance(value, dict):
+        return {k: [1e300] * len(v) if k == "scale_factor" else widen(v) for k, v in value.items()}
+    return value
+json.dump(widen(json.load(open(sys.argv[1]))), open(sys.argv[2], "w"))
+END
+grep -q 1e+300 "$work/far.json" || fail "no scale of 1e300"
+run_() {
+    "$bin/dpe-run" -m "$root/data/reference" "$@" >"$work/out" 2>"$work/err"
+}
+refused 65 "far.json: dpe: group 0: expected a scale from 1 to" run_ --table "$work/far.json" -p a
 refused 64 "--format pt writes the scores" export_ "$all/table.h5" -o "$work/no.pt"
 refused 78 "exists already" export_ "$all/table.h5" -o "$all/table.json"
 head -c 5000 "$all/table.h5" >"$work/short.h5"
