@@ -124,6 +124,9 @@ dpe_status comparison_open(struct comparison *comparison, const struct eval_argu
     if (status == DPE_OK) {
         status = open_suites(comparison, err);
     }
+    if (status == DPE_OK && args->predictions != NULL) {
+        status = eval_check_predictions(comparison, err);
+    }
     return status == DPE_OK ? place_keys(comparison, err) : status;
 }
 
@@ -478,7 +481,8 @@ dpe_status comparison_run(struct comparison *comparison, struct dpe_error *err)
     }
     status = run_rows(comparison, err);
     status = dpe_job_finish(&comparison->job, status, fill, comparison, err);
-    if (status == DPE_OK && comparison->args->predictions != NULL) {
+    if (status == DPE_OK && comparison->args->predictions != NULL &&
+        dpe_job_leads(&comparison->job)) {
         status = eval_write_predictions(comparison, err);
     }
     return status == DPE_OK ? each_suite(comparison, print_results, NULL, err) : status;

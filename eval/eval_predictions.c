@@ -10,6 +10,8 @@
 #include "json_line.h"
 #include "score.h"
 
+enum { LABEL = sizeof(((struct eval_method *)NULL)->label) };
+
 /* A task's file under one method. */
 struct file {
     const struct dpe_suite *suite;
@@ -113,10 +115,10 @@ static dpe_status make_folder(const char *path, struct dpe_error *err)
 }
 
 /* A label as a name of files: what may mean something to a shell or a file system becomes '_'. */
-static void plain_name(const char *label, char name[96])
+static void plain_name(const char *label, char name[LABEL])
 {
     size_t n = 0;
-    for (; label[n] != '\0' && n < 95; n++) {
+    for (; label[n] != '\0' && n < LABEL - 1; n++) {
         bool plain = (label[n] >= 'a' && label[n] <= 'z') || (label[n] >= 'A' && label[n] <= 'Z') ||
                      (label[n] >= '0' && label[n] <= '9') || strchr("-_.=,", label[n]) != NULL;
         name[n] = plain && !(n == 0 && label[n] == '.') ? label[n] : '_';
@@ -127,7 +129,7 @@ static void plain_name(const char *label, char name[96])
 static dpe_status write_task(const struct comparison *comparison, const struct file *file,
                              const char *label, const char *key, struct dpe_error *err)
 {
-    char name[96], folder[4096], path[4200], part[4256];
+    char name[LABEL], folder[4096], path[4200], part[4256];
     plain_name(label, name);
     int n = snprintf(folder, sizeof folder, "%s/%s-%lld", comparison->args->predictions, name,
                      (long long)file->task->length);
@@ -185,6 +187,58 @@ static dpe_status write_suite(const struct comparison *comparison, int i, struct
         }
     }
     return status;
+}
+
+/* A folder that is there, or can be made where its parent is. */
+static dpe_status check_folder(const char *path, struct dpe_error *err)
+{
+    struct stat info;
+    if (stat(path, &info) == 0) {
+        return !S_ISDIR(info.st_mode)
+                   ? dpe_fail(err, DPE_CANNOT_CREATE,
+                              "%s: expected a folder or nothing, found a file", path)
+               : access(path, W_OK | X_OK) == 0
+                   ? DPE_OK
+                   : dpe_fail(err, DPE_PERMISSION, "%s: %s", path, strerror(errno));
+    }
+    char parent[4096];
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/') {
+        n--;
+    }
+    while (n > 0 && path[n - 1] != '/') {
+        n--;
+    }
+    snprintf(parent, sizeof parent, "%.*s", n > 0 ? (int)n : 1, n > 0 ? path : ".");
+    if (access(parent, W_OK | X_OK) != 0) {
+        return dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE,
+                        "%s: cannot be made: %s", path, strerror(errno));
+    }
+    return DPE_OK;
+}
+
+dpe_status eval_check_predictions(const struct comparison *comparison, struct dpe_error *err)
+{
+    const char *path = comparison->args->predictions;
+    if (path[0] == '\0' || strlen(path) > 3900) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--predictions: expected the name of a folder, found \"%.40s\"", path);
+    }
+    for (int m = 0; m < comparison->n_methods; m++) {
+        char name[LABEL];
+        plain_name(comparison->labels[m], name);
+        for (int other = 0; other < m; other++) {
+            char same[LABEL];
+            plain_name(comparison->labels[other], same);
+            if (strcmp(name, same) == 0) {
+                return dpe_fail(err, DPE_USAGE,
+                                "--predictions: %s and %s would write the same files, %s/%s-…; "
+                                "compare them in two runs",
+                                comparison->labels[other], comparison->labels[m], path, name);
+            }
+        }
+    }
+    return dpe_job_leads(&comparison->job) ? check_folder(path, err) : DPE_OK;
 }
 
 dpe_status eval_write_predictions(const struct comparison *comparison, struct dpe_error *err)

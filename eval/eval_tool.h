@@ -119,6 +119,9 @@ dpe_status comparison_methods(struct comparison *comparison, struct dpe_error *e
 /** The plans of all methods at all lengths. */
 dpe_status comparison_plans(struct comparison *comparison, struct dpe_error *err);
 
+/** Before anything runs: whether that folder can be written and each method has files of its own.
+ *  DPE_USAGE, DPE_CANNOT_CREATE, DPE_PERMISSION. */
+dpe_status eval_check_predictions(const struct comparison *comparison, struct dpe_error *err);
 /** Write what was answered under args->predictions: a folder per method and length, a file per task
  *  in the format of its benchmark. DPE_CANNOT_CREATE, DPE_IO. */
 dpe_status eval_write_predictions(const struct comparison *comparison, struct dpe_error *err);

@@ -118,6 +118,11 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
     return dpe_ranks_meet(job->ranks, DPE_MEET_OPEN, status, err);
 }
 
+bool dpe_job_leads(const struct dpe_job *job)
+{
+    return job->ranks->rank == 0;
+}
+
 struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length)
 {
     return (struct dpe_plan_context){

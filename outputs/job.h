@@ -86,6 +86,8 @@ struct dpe_job {
  * openings. Close with dpe_job_close, after an error too. */
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err);
+/** Whether this process is the one that writes what the whole job has one of: it knows all rows. */
+bool dpe_job_leads(const struct dpe_job *job);
 /** What plans of this job are made from. */
 struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length);
 /** Options of a session for sequences of `capacity` tokens, as many as the job's batch. */

@@ -59,6 +59,15 @@ def check_ruler(work):
     assert "--force replaces it" in run("data", *common, *words, "-o", data, code=73)
     run("ruler", *common, *words, *methods, "--predictions", made, "-o", made + ".h5")
     run("ruler", *common, "--data", data, *methods, "--predictions", read, "-o", read + ".h5")
+    # Files of two methods whose names begin alike; a folder that cannot be one is refused before anything runs.
+    long = "dpe:window=32,scales=" + "/".join(["1.0001"] * 16)
+    alike = ["--method", long, "--method", long[:-1] + "2"]
+    one = [*common[:4], "--tasks", tasks[0], "--samples", "1", "--data", data]
+    run("ruler", *one, *alike, "--predictions", made + "3", "-o", made + "3.h5")
+    assert len(os.listdir(made + "3")) == 2, os.listdir(made + "3")
+    for wrong, code in ((made + ".h5", 73), (made + ".h5/x", 73), (work + "/nowhere/x", 73), ("", 64)):
+        run("ruler", *one, *alike, "--predictions", wrong, "-o", made + "4.h5", code=code)
+    assert not os.path.exists(made + "4.h5") and not os.path.exists(made + "4.h5.journal")
     total = 0.0
     for method in ("rope-256", "self-extend-256"):
         scores = official(run("score", "--suite", "ruler", "--predictions", f"{made}/{method}"))

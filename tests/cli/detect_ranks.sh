@@ -122,6 +122,15 @@ for n in 1 2; do
         >"$work/out" 2>"$work/err" || fail "dpe-eval with $n ranks: $(cat "$work/err")"
 done
 same "$work/eval1.h5" "$work/eval2.h5"
+# Predictions are written once.
+for n in 1 3; do
+    timeout -k 5 60 mpirun -n $n "$bin/dpe-eval" ruler --model "$work/model" -l 640 --tasks vt,fwe \
+        --method rope --method self-extend --samples 12 --threads 1 --predictions "$work/said$n" -o "$work/ruler$n.h5" \
+        >"$work/out" 2>"$work/err" || fail "dpe-eval ruler with $n ranks: $(cat "$work/err")"
+done
+same "$work/ruler1.h5" "$work/ruler3.h5"
+diff -r "$work/said1" "$work/said3" || fail "three ranks write other predictions"
+[ "$(ls "$work"/said3/*/* | wc -l)" = 4 ] || fail "no predictions of two methods and two tasks: $(ls -R "$work/said3")"
 
 [ $failed = 0 ] && echo "$kills kills of a rank: all promises kept (mpirun hung $hung times)"
 exit $failed
