@@ -101,6 +101,30 @@ static void wrong_devices_are_refused(void **state)
     expect_clean();
 }
 
+/* Launches do not tell how they end: it is asked for while the device is on trial. */
+static void the_call_that_fails_is_named(void **state)
+{
+    (void)state;
+    struct wide wide = wide_open(2, 1, 16, DPE_F32);
+    setenv("DPE_DEVICE_SELF_TEST", "24", 1);
+    cuda_use_kernel(NULL);
+    int launches = 0;
+    for (int call = 0; call < 40; call++) {
+        struct dpe_error err = {0};
+        char words[64];
+        snprintf(words, sizeof words, "late=%d", (int)counts().calls + 700 + call);
+        device(words);
+        assert_int_equal(try_wide(&wide, &err), DPE_NO_DEVICE);
+        expect_text(&err, "an illegal memory access");
+        launches += strstr(err.text, "dpe_kernel_") != NULL;
+        expect_clean();
+    }
+    printf("%d of 40 failures are a kernel's\n", launches);
+    assert_in_range(launches, 20, 39); /* the others are of copies and products */
+    device("");
+    dpe_model_close(wide.model);
+}
+
 static void environment_says_how_long(void **state)
 {
     (void)state;
@@ -124,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_devices_pass),
         cmocka_unit_test(wrong_devices_are_refused),
+        cmocka_unit_test(the_call_that_fails_is_named),
         cmocka_unit_test(environment_says_how_long),
     };
     int code = cuda_begin();

@@ -20,7 +20,15 @@ static const uint64_t PEER_BYTES = 512ULL << 20;
 void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, const char *file,
                    int line)
 {
-    if (code == 0 || backend->failed) {
+    if (backend->failed) {
+        return;
+    }
+    /* A kernel's first launch loads it, and may wait for those before it for ever. This wait does
+     * not, and tells which call failed. */
+    if (code == 0 && backend->patience > 0.0) {
+        code = dpe_rt_wait();
+    }
+    if (code == 0) {
         return;
     }
     const char *name = strrchr(file, '/');

@@ -6,6 +6,7 @@
  *   hidden       what is free is not told
  *   allocate=N   the N-th allocation fails for want of memory (1 = first)
  *   sticky=N     from the N-th call on that reaches the device, every call fails
+ *   late=N       the same, but only calls that wait for the device say so, as those of CUDA do
  *   hangs=N      from the N-th call on the device does not answer, once it meets with patience
  *   wrong=N      products leave out the last N numbers of a row
  *   seed=N       the order of threads in the emulator
@@ -71,6 +72,14 @@ int reach(void)
     }
     bool broken = static_cast<uint64_t>(current) == word("broken", UINT64_MAX);
     return broken || (sticky != 0 && counts.calls >= sticky) ? ILLEGAL : 0;
+}
+
+/* Those that wait for all before them learn of it. */
+int reach_end(void)
+{
+    uint64_t late = word("late", 0);
+    int code = reach();
+    return code == 0 && late != 0 && counts.calls >= late ? ILLEGAL : code;
 }
 
 /* Launches reach it too. */
@@ -204,7 +213,7 @@ int dpe_rt_release(void *memory)
             in_use[blocks[i].device] -= blocks[i].bytes;
             free(blocks[i].memory);
             blocks[i] = blocks[--n_blocks];
-            return reach();
+            return reach_end();
         }
     }
     return INVALID;
@@ -212,7 +221,7 @@ int dpe_rt_release(void *memory)
 
 int dpe_rt_up(void *to, const void *from, uint64_t bytes)
 {
-    int code = reach();
+    int code = reach_end();
     if (code == 0 && !inside(to, bytes)) {
         return INVALID;
     }
@@ -224,7 +233,7 @@ int dpe_rt_up(void *to, const void *from, uint64_t bytes)
 
 int dpe_rt_down(void *to, const void *from, uint64_t bytes)
 {
-    int code = reach();
+    int code = reach_end();
     if (code == 0 && !inside(from, bytes)) {
         return INVALID;
     }
@@ -260,7 +269,7 @@ int dpe_rt_fill(void *at, int byte, uint64_t bytes)
 
 int dpe_rt_wait(void)
 {
-    return reach();
+    return reach_end();
 }
 
 const char *dpe_rt_text(int code)
