@@ -205,16 +205,19 @@ static dpe_status open_session(const struct test *test, const char *device,
         .branches = BRANCHES,
         .prefill_chunk = test->n * 3 / 4,
         .patience = PATIENCE,
+        .knobs = {.length = "DPE_DEVICE_SELF_TEST"},
     };
     return dpe_session_create_untested(test->model, plan, &options, session, err);
 }
 
-static dpe_status refuse(const char *device, struct dpe_error *err)
+static dpe_status refuse(const struct test *test, struct dpe_error *err)
 {
-    dpe_fail_prefix(err,
-                    "device %s failed its self-test and is not used (--device cpu does without it; "
-                    "DPE_CUDA_ATTENTION=mma or =plain in the environment takes a simpler kernel)",
-                    device);
+    dpe_fail_prefix(
+        err, "device %s failed its self-test and is not used (--device cpu does without it%s)",
+        test->options->device,
+        test->config.dtype != DPE_F32
+            ? "; DPE_CUDA_ATTENTION=mma or =plain in the environment takes a simpler kernel"
+            : "");
     if (err != NULL) {
         err->status = DPE_NO_DEVICE;
     }
@@ -237,7 +240,7 @@ static dpe_status test_plan(const struct test *test, const struct dpe_plan *plan
         dpe_session_destroy(session);
         /* What the processors cannot do is not the device's fault, nor is want of memory. */
         if (d == 1 && (status == DPE_INCOMPLETE || status == DPE_NONFINITE)) {
-            return refuse(device, err);
+            return refuse(test, err);
         }
     }
     if (status != DPE_OK) {
@@ -251,7 +254,7 @@ static dpe_status test_plan(const struct test *test, const struct dpe_plan *plan
                  "%s under %s: expected the processors' logits up to %.2g, found a difference of "
                  "%.2g (rms)",
                  what, plan->name, most, error);
-        return refuse(device, err);
+        return refuse(test, err);
     }
     return DPE_OK;
 }
