@@ -124,10 +124,12 @@ static void block(sigset_t *before)
 
 char *tools_path(const char *folder, const char *name)
 {
-    size_t n = strlen(folder) + strlen(name) + 2;
+    /* Some of these are words of a command line by themselves, where -x would be an option. */
+    const char *before = folder[0] == '-' ? "./" : "";
+    size_t n = strlen(before) + strlen(folder) + strlen(name) + 2;
     char *path = malloc(n);
     if (path != NULL) {
-        snprintf(path, n, "%s/%s", folder, name);
+        snprintf(path, n, "%s%s/%s", before, folder, name);
     }
     return path;
 }

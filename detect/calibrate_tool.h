@@ -101,7 +101,7 @@ void calibrate_print_pairs(const struct batch *batch);
  *  corpus and task. */
 dpe_status calibrate_print_cost(const struct batch *batch, struct dpe_error *err);
 
-/** FOLDER/NAME, owned by the caller; NULL when memory is out. */
+/** FOLDER/NAME, never beginning with "-"; owned by the caller, NULL when memory is out. */
 char *tools_path(const char *folder, const char *name);
 /** The folder of this program, without a slash at its end; owned by the caller. */
 dpe_status tools_folder(char **folder, struct dpe_error *err);

@@ -27,6 +27,17 @@ static void announce(struct batch *batch, const char *what)
     dpe_log_info("%d of %d: %s", ++batch->step, batch->chooses ? 6 : 5, what);
 }
 
+/* The tool that refused its output speaks of --force, which would measure everything anew here. */
+static void tell_remedy(const struct batch *batch, const char *name, const char *output)
+{
+    bool refused = batch->code == DPE_CANNOT_CREATE || batch->code == DPE_MISMATCH;
+    if (refused && strcmp(name, "detect.h5") != 0 && access(output, F_OK) == 0) {
+        dpe_log_warning("%s can be moved away: the same command then makes it anew and keeps the "
+                        "rest, where --force begins with the sweep",
+                        output);
+    }
+}
+
 /* A part that measures, into DIR/NAME. */
 static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *name,
                           struct dpe_error *err)
@@ -42,6 +53,9 @@ static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *
                           "the time budget is used up before %s; the same command continues", name);
     } else {
         status = run(batch, &words, false, err);
+    }
+    if (status == DPE_OK) {
+        tell_remedy(batch, name, output);
     }
     free(output);
     return status;
@@ -292,8 +306,8 @@ static dpe_status make_folder(const struct batch *batch, bool *made, struct dpe_
     struct stat output;
     *made = mkdir(args->job.output, 0777) == 0;
     if (!*made && errno != EEXIST) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: cannot be made: %s", args->job.output,
-                        strerror(errno));
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: cannot be made: %s",
+                        args->job.output[0] != '\0' ? args->job.output : "\"\"", strerror(errno));
     }
     if (stat(args->job.output, &output) != 0 || !S_ISDIR(output.st_mode)) {
         return dpe_fail(err, DPE_CANNOT_CREATE, "%s: exists and is no folder", args->job.output);

@@ -121,7 +121,8 @@ cp "$work/norms.h5" "$work/killed/ablate.h5"
 # shellcheck disable=SC2086
 timeout 100 "$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err"
 code=$?
-[ $code = 78 ] && grep -q "killed/ablate.h5" "$work/err" || fail "another's ablate.h5: $code, $(cat "$work/err")"
+[ $code = 78 ] && grep -q "killed/ablate.h5 can be moved away: the same command" "$work/err" ||
+    fail "another's ablate.h5: $code, $(cat "$work/err")"
 # shellcheck disable=SC2086
 timeout 100 "$bin/dpe-calibrate" $common $by_books -o "$work/killed" --force >"$work/out" 2>"$work/err" ||
     fail "--force: $(cat "$work/err")"
@@ -136,6 +137,10 @@ code=$?
     fail "a stranger's ablate.h5: $code, $(cat "$work/err")"
 [ "$(ls "$work/strange")" = ablate.h5 ] || fail "a refusal left something behind: $(ls "$work/strange")"
 
+# A folder whose name looks like an option.
+# shellcheck disable=SC2086
+(cd "$work" && timeout 100 "$bin/dpe-calibrate" $common $by_books --top-k 2 -o -x) >"$work/out" 2>"$work/err" ||
+    fail "-o -x: $(cat "$work/err")"
 # What all of it would cost.
 calibrate none --dry-run || fail "--dry-run: $(cat "$work/err")"
 grep -q "^--top-k auto  *at most 60 samples of 1[0-9]* tokens and at most [0-9]* generated" "$work/out" &&
