@@ -146,8 +146,8 @@ esac
 part kernels-variants 60 $ours "$here/test_attention_gpu" variants
 variants=$code
 part kernels-plain 30 $ours "$here/test_attention_gpu" plain
-# What every tool does by itself before its first session.
-part self-test 30 $ours env DPE_DEVICE_SELF_TEST=$tokens "$bundle/bin/dpe-run" -m "$model" -p "a b c" -n 1 --device cuda
+# What every tool does by itself before its first session; it names a call that hangs after a minute.
+part self-test 75 $ours env DPE_DEVICE_SELF_TEST=$tokens "$bundle/bin/dpe-run" -m "$model" -p "a b c" -n 1 --device cuda
 part parity 80 $tests "$here/test_cuda"
 wait
 if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$work/f32" >"$work/parts/widen.txt" 2>&1; then
