@@ -285,6 +285,27 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
                : status;
 }
 
+/* A result without one number is a model that does not compute, and no comparison. */
+static dpe_status require_finite(const struct comparison *comparison,
+                                 const struct dpe_results *results, bool grid, struct dpe_h5 *table,
+                                 struct dpe_error *err)
+{
+    size_t n = (size_t)results->n_methods * (size_t)results->n_tasks * (size_t)results->n_samples;
+    int64_t nonfinite = 0;
+    (void)comparison, (void)grid, (void)table;
+    for (size_t i = 0; i < n; i++) {
+        if (results->status[i] == DPE_ROW_OK) {
+            return DPE_OK;
+        }
+        nonfinite += results->status[i] == DPE_ROW_NONFINITE;
+    }
+    return nonfinite == 0 ? DPE_OK
+                          : dpe_fail(err, DPE_NONFINITE,
+                                     "all %lld samples had NaN or Inf in their logits; the table's "
+                                     "/rows says in which layer and at which position",
+                                     (long long)nonfinite);
+}
+
 /* ----------------------------------------------------------------------------------------- rows */
 
 /* Samples that are made together: those that share a context, which is then read once. */
@@ -485,5 +506,8 @@ dpe_status comparison_run(struct comparison *comparison, struct dpe_error *err)
         dpe_job_leads(&comparison->job)) {
         status = eval_write_predictions(comparison, err);
     }
-    return status == DPE_OK ? each_suite(comparison, print_results, NULL, err) : status;
+    if (status == DPE_OK) {
+        status = each_suite(comparison, print_results, NULL, err);
+    }
+    return status == DPE_OK ? each_suite(comparison, require_finite, NULL, err) : status;
 }

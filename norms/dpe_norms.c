@@ -250,6 +250,7 @@ static dpe_status measure_rows(struct profile *profile, struct dpe_error *err)
         .row = make_row,
         .fill = norms_fill,
         .cost = cost,
+        .nonfinite_limit = 0.05,
     };
     dpe_status status = dpe_job_rows(&profile->job, &work, err);
     free(items);

@@ -274,10 +274,30 @@ def test_tables_of_other_models():
                 run(tool, *arguments, "--other-model")
 
 
+def test_a_model_of_nan():
+    """A model that computes nothing is no result: every tool ends with 70, a resumed one too."""
+    folder = out("nan")
+    os.mkdir(folder)
+    for name in ("config.json", "generation_config.json", "tokenizer.json", "model.safetensors"):
+        shutil.copy(os.path.join(MODEL, name), folder)
+    with open(os.path.join(folder, "model.safetensors"), "r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        begin, end = json.loads(file.read(size))["model.layers.0.self_attn.q_proj.weight"]["data_offsets"]
+        file.seek(8 + size + begin)
+        file.write(b"\xc0\x7f" * ((end - begin) // 2))
+    inputs = ["-m", folder, *INPUTS[2:], "--samples", "2"]
+    for _ in range(2):
+        for tool, arguments, name in (("dpe-eval", ["compare", "--suite", "niah,ppl", "-l", "128", "--method", "rope"],
+                                       "nan.h5"),
+                                      ("dpe-norms", ["--lengths", "64"], "nannorms.h5")):
+            said = run(tool, *arguments, *inputs, "-o", out(name), expect=70)
+            assert "samples had NaN or Inf in their logits" in said.stderr, said.stderr
+
+
 def main():
     tests = [test_compare, test_what_is_added_runs_alone, test_contexts_that_are_shared,
              test_stop_and_go_on, test_grid, test_sliding, test_ablate,
-             test_tables_of_other_models]
+             test_tables_of_other_models, test_a_model_of_nan]
     try:
         for test in tests:
             test()
