@@ -76,7 +76,8 @@ enum dpe_stop_request {
     DPE_STOP_SOON, /**< SIGUSR1: finish the sample in flight, then end with 75 */
     DPE_STOP_NOW,  /**< SIGTERM, SIGINT, SIGHUP: drop the sample in flight, flush, end with 75 */
 };
-/** Install the handlers. A second TERM/INT/HUP leaves at once with 75 (rows are safe already). */
+/** Install the handlers. A second TERM/INT/HUP leaves at once with 75 (rows are safe already), a
+ *  mapped file that can no longer be read with 74. */
 void dpe_signals_install(void);
 enum dpe_stop_request dpe_signals_asked(void);
 /** The same as if a signal had come. */

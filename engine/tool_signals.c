@@ -2,6 +2,7 @@
 #include "tool.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t asked = DPE_STOP_NONE;
@@ -19,8 +20,30 @@ static void on_stop(int number)
     }
 }
 
+/* Weights are mapped: when their file is shortened, or its disk fails, reading them ends here. */
+static void on_lost_page(int number, siginfo_t *info, void *context)
+{
+    static const char words[] =
+        "error: a file that is mapped, the weights of the model, cannot be read any more: it was "
+        "changed, or its disk fails; what was finished before is safe\n";
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    (void)context;
+    if (info->si_code != BUS_ADRALN && atomic_flag_test_and_set(&told)) {
+        pause(); /* another thread tells, and ends this one */
+        return;
+    }
+    if (info->si_code == BUS_ADRALN || write(STDERR_FILENO, words, sizeof words - 1) < 0) {
+        signal(number, SIG_DFL); /* and comes again */
+        return;
+    }
+    _exit(DPE_IO);
+}
+
 void dpe_signals_install(void)
 {
+    struct sigaction lost = {.sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO};
+    sigemptyset(&lost.sa_mask);
+    sigaction(SIGBUS, &lost, NULL);
     struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};

@@ -201,6 +201,30 @@ def test_benchmark(work):
     assert running.wait(timeout=60) == 75 and b"stopped by a signal" in running.stderr.read()
 
 
+def test_weights_go(work):
+    """Weights that are cut while they are mapped: said, 74, and the run goes on with the right ones."""
+    shutil.copytree(ROOT + "/data/reference", work + "/cut")
+
+    def words(samples):
+        return command(work, "cut", "--model", work + "/cut", "--length", "2048", "--lengths", "512,2048",
+                       "--samples", samples)
+
+    running = subprocess.Popen(words("2000"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    journal = work + "/cut.h5.journal/rank-0000.journal"
+    for _ in range(600):
+        if os.path.exists(journal) and os.path.getsize(journal) > 2048:
+            break
+        time.sleep(0.05)
+    os.truncate(work + "/cut/model.safetensors", 0)
+    said = running.communicate(timeout=120)[1]
+    # Between samples the file is looked at, within one its pages are missed.
+    assert running.returncode == 74, (running.returncode, said)
+    assert b"cannot be read any more" in said or b"was truncated while in use" in said, said
+    shutil.copy(ROOT + "/data/reference/model.safetensors", work + "/cut")
+    ran = subprocess.run(words("4"), capture_output=True, check=False)
+    assert ran.returncode == 0 and b"are there already" in ran.stderr, ran
+
+
 def test_foreign_numbers(work):
     """A locale that writes 0,5 changes nothing in files or on stdout."""
     os.mkdir(work + "/locale")
