@@ -203,7 +203,8 @@ static void check_niah(struct argp_state *state, const struct detect_arguments *
         argp_error(state, "--keys-per-context and --niah asked= exclude each other");
     }
     const char *own = dpe_niah_find(niah, "keys", &n);
-    if (own != NULL && strtoll(own, NULL, 10) < args->keys_per_context) {
+    if (own != NULL && args->keys_per_context > 1 &&
+        strtoll(own, NULL, 10) < args->keys_per_context) {
         argp_error(state, "--keys-per-context %lld needs as many keys, found --niah keys=%.*s",
                    (long long)args->keys_per_context, (int)n, own);
     }

@@ -51,7 +51,8 @@ static void before_libraries(void)
 __attribute__((section(".preinit_array"),
                used)) static void (*const at_load)(void) = before_libraries;
 
-void dpe_tool_loaded(void)
+/* Runs behind those of all libraries by itself; who calls it has this file linked. */
+__attribute__((constructor)) void dpe_tool_loaded(void)
 {
     if (addresses_are_limited()) {
         set_timer(0);
