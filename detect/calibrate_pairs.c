@@ -155,8 +155,8 @@ static void print_rung(const struct dpe_detect_top_k *pairs, int i)
         return;
     }
     printf("%10.*f", digits, scale * rung->mean);
-    if (i == pairs->best) {
-        printf("  %10s", "best");
+    if (i == pairs->against) {
+        printf("  %10s", "-");
     } else if (isnan(rung->at_most)) {
         printf("  %10.*f", digits, scale * rung->loss);
     } else {
@@ -165,30 +165,39 @@ static void print_rung(const struct dpe_detect_top_k *pairs, int i)
     printf("\n");
 }
 
+static bool finds_nothing(const struct dpe_detect_top_k *pairs)
+{
+    bool nothing = pairs->criterion == DPE_DETECT_RECALL;
+    for (int i = 0; i < pairs->n && nothing; i++) {
+        nothing = !(pairs->rungs[i].mean > 0.0);
+    }
+    return nothing;
+}
+
 /* Why the chosen number and no smaller one. */
 static void print_reason(const struct batch *batch)
 {
     const struct dpe_detect_top_k *pairs = &batch->pairs;
     long long chosen = (long long)pairs->rungs[pairs->chosen].k;
-    long long best = (long long)pairs->rungs[pairs->best].k;
+    long long against = (long long)pairs->rungs[pairs->against].k;
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
     char kept[64];
     if (recall) {
-        snprintf(kept, sizeof kept, "%g %% of what %lld find", 100.0 * DPE_DETECT_KEPT, best);
+        snprintf(kept, sizeof kept, "%g %% of what %lld find", 100.0 * DPE_DETECT_KEPT, against);
     } else {
-        snprintf(kept, sizeof kept, "%g nats a token of what %lld have", DPE_DETECT_NATS, best);
+        snprintf(kept, sizeof kept, "%g nats a token of what %lld have", DPE_DETECT_NATS, against);
     }
     printf("%lld of %lld move: ", chosen, (long long)batch->n_pairs);
-    if (recall && !(pairs->rungs[pairs->best].mean > 0.0)) {
+    if (finds_nothing(pairs)) {
         printf("nothing is found with any number, so it cannot be chosen by what is found\n");
-    } else if (pairs->chosen < pairs->best) {
+    } else if (pairs->chosen < pairs->against) {
         printf("the fewest that are shown (95 %%) to %s %s\n", recall ? "find" : "stay within",
                kept);
-    } else if (pairs->best == 0) {
-        printf("the best, and none smaller was tried\n");
+    } else if (pairs->chosen == 0) {
+        printf("none smaller was tried\n");
     } else {
-        printf("the best, and %lld are not shown (95 %%) to %s %s\n",
-               (long long)pairs->rungs[pairs->best - 1].k, recall ? "find" : "stay within", kept);
+        printf("%lld are not shown (95 %%) to %s %s\n",
+               (long long)pairs->rungs[pairs->chosen - 1].k, recall ? "find" : "stay within", kept);
     }
 }
 
@@ -205,7 +214,8 @@ void calibrate_print_pairs(const struct batch *batch)
         snprintf(of, sizeof of, " of %lld samples", (long long)together);
     }
     printf("  %5s  %10s  %10s  %10s  (%lld %s%s, paired)\n", "pairs",
-           recall ? "recall, %" : "nats/token", "less, by", "at most", (long long)pairs->n_samples,
+           recall ? "recall, %" : "nats/token", recall ? "less, by" : "more, by", "at most",
+           (long long)pairs->n_samples,
            !recall        ? "books"
            : together > 1 ? "contexts"
                           : "samples",

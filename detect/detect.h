@@ -408,7 +408,7 @@ struct dpe_detect_rung {
     int64_t n_valid; /**< samples with a value */
     bool compared;   /**< as many as half of the fullest rung's */
     double mean;     /**< recall, or nats a token, over the samples of all compared rungs; NaN */
-    double loss;     /**< against the best: of recall, or nats a token; NaN for the best itself */
+    double loss;     /**< of recall, or nats a token (`against`); NaN for that one itself */
     double at_most;  /**< its one-sided 95 % bound; NaN: cannot be had */
 };
 
@@ -418,18 +418,18 @@ struct dpe_detect_top_k {
     struct dpe_detect_rung rungs[DPE_DETECT_RUNGS];
     enum dpe_detect_criterion criterion;
     int64_t n_samples; /**< valid under every compared rung */
-    int best, chosen;  /**< indices into rungs */
+    int chosen;        /**< index into rungs */
+    int against;       /**< what `loss` is against: the best of the chosen one and all above it */
     double margin;     /**< what at_most of a chosen rung may be */
 };
 /** Choose among k [n] ascending (n ≤ DPE_DETECT_RUNGS) by values [n][n_samples] of the same
- *  samples, recall or nats a token, NaN where there is none. The best is that with the best mean,
- *  of ties the largest. From there downwards a smaller one is taken as long as its loss, paired by
- *  sample, is at most `margin` with 95 % confidence: 3 % of the best's recall, or 0.01 nats; the
- *  first that fails, or has too few valid samples, ends it. So few samples, or none that finds
- *  anything, give the best, and of nothing at all every pair. The bound is Student's; of recall it
- *  counts two more samples, one without a difference, one with half of the largest there can be in
- *  each direction. DPE_NONFINITE when no sample is valid under all that are compared, DPE_INTERNAL
- *  for lists that are none. */
+ *  samples, recall or nats a token, NaN where there is none. From the largest downwards a smaller
+ *  one is taken as long as its loss against the best of those above it, paired by sample, is at
+ *  most `margin` with 95 % confidence: 3 % of that one's recall, or 0.01 nats; the first that
+ * fails, or has too few valid samples, ends it. So few samples, or none that finds anything, give
+ * the largest. The bound is Student's; of recall it counts two more samples, one without a
+ * difference, one with half of the largest there can be in each direction. DPE_NONFINITE when no
+ * sample is valid under all that are compared, DPE_INTERNAL for lists that are none. */
 dpe_status dpe_detect_choose_top_k(const int64_t *k, const double *values, int n, int64_t n_samples,
                                    enum dpe_detect_criterion criterion,
                                    struct dpe_detect_top_k *out, struct dpe_error *err);

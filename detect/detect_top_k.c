@@ -1,5 +1,4 @@
-/* How many key pairs of a head move: the fewest that lose next to nothing against the best number.
- */
+/* How many key pairs of a head move: all, unless fewer are shown to lose next to nothing. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -72,10 +71,10 @@ static void take_means(const double *values, int64_t n_samples, struct dpe_detec
     }
 }
 
-/* Loss of rung i against the best, and what it is at most. Of recall two more samples count, one
- * without a difference and one with the largest there can be, half of it in either direction:
- * samples that all agree would otherwise be taken for certainty, however few (Agresti and Min's
- * interval of paired proportions). */
+/* Loss of rung i against the one it is held against, and what it is at most. Of recall two more
+ * samples count, one without a difference and one with the largest there can be, half of it in
+ * either direction: samples that all agree would otherwise be taken for certainty, however few
+ * (Agresti and Min's interval of paired proportions). */
 static void bound_loss(const double *values, int64_t n_samples, bool recall, int i,
                        struct dpe_detect_top_k *out)
 {
@@ -85,7 +84,7 @@ static void bound_loss(const double *values, int64_t n_samples, bool recall, int
     double n = (double)out->n_samples + (recall ? 2.0 : 0.0);
     for (int64_t s = 0; s < n_samples; s++) {
         if (is_common(values, n_samples, s, out)) {
-            double loss = values[out->best * n_samples + s] - values[i * n_samples + s];
+            double loss = values[out->against * n_samples + s] - values[i * n_samples + s];
             loss = recall ? loss : -loss;
             sum += loss;
             squares += loss * loss;
@@ -99,11 +98,41 @@ static void bound_loss(const double *values, int64_t n_samples, bool recall, int
     }
 }
 
+/* Of recall the margin is a share of what is found. */
+static double margin_of(const struct dpe_detect_top_k *out, bool recall)
+{
+    return recall ? (1.0 - DPE_DETECT_KEPT) * out->rungs[out->against].mean : DPE_DETECT_NATS;
+}
+
+/* From the largest number downwards, as far as samples carry. */
+static void descend(const double *values, int64_t n_samples, bool recall,
+                    struct dpe_detect_top_k *out)
+{
+    double sign = recall ? 1.0 : -1.0;
+    for (int i = out->against - 1; i >= 0 && out->rungs[i].compared; i--) {
+        bound_loss(values, n_samples, recall, i, out);
+        if (!(out->rungs[i].at_most <= margin_of(out, recall))) {
+            break;
+        }
+        out->chosen = i;
+        if (sign * out->rungs[i].mean > sign * out->rungs[out->against].mean + tie) {
+            out->against = i;
+        }
+    }
+    out->margin = margin_of(out, recall);
+    for (int i = 0; i < out->n; i++) {
+        out->rungs[i].loss = out->rungs[i].at_most = NAN;
+        if (out->rungs[i].compared && i != out->against) {
+            bound_loss(values, n_samples, recall, i, out);
+        }
+    }
+}
+
 dpe_status dpe_detect_choose_top_k(const int64_t *k, const double *values, int n, int64_t n_samples,
                                    enum dpe_detect_criterion criterion,
                                    struct dpe_detect_top_k *out, struct dpe_error *err)
 {
-    *out = (struct dpe_detect_top_k){.n = n, .criterion = criterion, .best = -1, .chosen = -1};
+    *out = (struct dpe_detect_top_k){.n = n, .criterion = criterion, .against = -1, .chosen = -1};
     if (n < 1 || n > DPE_DETECT_RUNGS) {
         return dpe_fail(err, DPE_INTERNAL, "a choice among %d numbers of key pairs", n);
     }
@@ -122,23 +151,9 @@ dpe_status dpe_detect_choose_top_k(const int64_t *k, const double *values, int n
                         "no sample is valid under the numbers of key pairs that are compared");
     }
     for (int i = 0; i < n; i++) {
-        double sign = recall ? 1.0 : -1.0;
-        double mean = sign * out->rungs[i].mean;
-        if (out->rungs[i].compared &&
-            (out->best < 0 || mean >= sign * out->rungs[out->best].mean - tie)) {
-            out->best = i;
-        }
+        out->against = out->rungs[i].compared ? i : out->against;
     }
-    double best = out->rungs[out->best].mean;
-    out->margin = recall ? (1.0 - DPE_DETECT_KEPT) * best : DPE_DETECT_NATS;
-    out->chosen = out->best;
-    for (int i = 0; i < n; i++) {
-        if (out->rungs[i].compared && i != out->best) {
-            bound_loss(values, n_samples, recall, i, out);
-        }
-    }
-    while (out->chosen > 0 && out->rungs[out->chosen - 1].at_most <= out->margin) {
-        out->chosen--;
-    }
+    out->chosen = out->against;
+    descend(values, n_samples, recall, out);
     return DPE_OK;
 }
