@@ -38,6 +38,14 @@ $alone "$place/bin/dpe-detect" --model "$source/data/reference" --corpus "$sourc
     grep -q "^table: " "$work/out" || fail "a sweep: $(cat "$work/out" "$work/err")"
 $alone "$place/bin/dpe-export" "$work/table.h5" -o "$work/table.json" >"$work/out" 2>&1 || fail "an export: $(cat "$work/out")"
 
+# A real model's calibration on a card, with what is at hand instead of both.
+if [ -e "$place/gpu/instruct.sh" ]; then
+    $alone "$place/gpu/instruct.sh" -m "$source/data/reference" -c "$source/data/sample" -d cpu -n 4 -x 2 \
+        -o "$work/instruct" >"$work/out" 2>"$work/err" || fail "instruct.sh: $(cat "$work/out" "$work/err")"
+    grep -q "^recall at the trained length 256, four-values: [0-9.]* %" "$work/out" &&
+        [ -s "$work/instruct/calibrated/report.html" ] || fail "instruct.sh: $(cat "$work/out" "$work/err")"
+fi
+
 # The run for a card, at tiny sizes: parts that find no real device fail and stop nothing, results are there.
 if [ -e "$place/gpu/run.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; then
     mkdir "$work/bin"
