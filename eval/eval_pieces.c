@@ -51,7 +51,7 @@ static int parse_list(struct argp_state *state, const char *option, const char *
         if (n == size) {
             argp_error(state, "%s: more than %d numbers", option, size);
         }
-        values[n++] = value;
+        values[n++] = value + 0.0; /* no -0, which would name another task */
         if (*end == '\0') {
             break;
         }

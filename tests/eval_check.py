@@ -167,7 +167,7 @@ def test_stop_and_go_on():
 
 
 def test_grid():
-    said = evaluate("niah", "grid.h5", "--grid", "--depths", "1,0,0.5", "-l", "160,256", "--samples",
+    said = evaluate("niah", "grid.h5", "--grid", "--depths", "1,-0,0.5", "-l", "160,256", "--samples",
                     "2", "--method", "rope", "--method", "pi:scale=8")
     assert "depth" in said.stdout and "  50% " in said.stdout
     with h5py.File(out("grid.h5")) as file:
