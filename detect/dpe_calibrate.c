@@ -27,15 +27,21 @@ static void announce(struct batch *batch, const char *what)
     dpe_log_info("%d of %d: %s", ++batch->step, batch->chooses ? 6 : 5, what);
 }
 
-/* The tool that refused its output speaks of --force, which would measure everything anew here. */
+/* The tool that refused its output speaks of --force, which would measure everything anew here. A
+ * journal is another run's at work, or one that was begun: nothing to be moved away. */
 static void tell_remedy(const struct batch *batch, const char *name, const char *output)
 {
+    char journal_name[64];
+    snprintf(journal_name, sizeof journal_name, "%s.journal", name);
+    char *journal = tools_path(batch->args->job.output, journal_name);
     bool refused = batch->code == DPE_CANNOT_CREATE || batch->code == DPE_MISMATCH;
-    if (refused && strcmp(name, "detect.h5") != 0 && access(output, F_OK) == 0) {
+    if (refused && strcmp(name, "detect.h5") != 0 && access(output, F_OK) == 0 && journal != NULL &&
+        access(journal, F_OK) != 0) {
         dpe_log_warning("%s can be moved away: the same command then makes it anew and keeps the "
                         "rest, where --force begins with the sweep",
                         output);
     }
+    free(journal);
 }
 
 /* A part that measures, into DIR/NAME. */
