@@ -154,7 +154,8 @@ struct result {
 
 struct outputs {
     FILE *json, *csv;
-    bool begun; /* a result is there: what the files held is gone */
+    bool json_made, csv_made; /* were not there before */
+    bool begun;               /* a result is there: what the files held is gone */
     struct dpe_device_rates rates;
 };
 
@@ -526,21 +527,29 @@ static dpe_status open_model(const struct arguments *a, bool cuda, struct dpe_mo
     return dpe_model_open(a->shape, NULL, model, err);
 }
 
-static dpe_status open_output(const char *path, const char *shape, FILE **file,
+static dpe_status open_output(const char *path, const char *shape, FILE **file, bool *made,
                               struct dpe_error *err)
 {
     if (path == NULL) {
         return DPE_OK;
     }
     dpe_status status = dpe_tool_check_output(path, &shape, 1, err);
-    if (status == DPE_OK && (*file = fopen(path, "ae")) == NULL) {
+    if (status != DPE_OK) {
+        return status;
+    }
+    *file = fopen(path, "wxe");
+    *made = *file != NULL;
+    if (!*made && (*file = fopen(path, "ae")) == NULL) {
         status = dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", path, strerror(errno));
     }
     return status;
 }
 
-static dpe_status close_output(const char *path, FILE *file, struct dpe_error *err)
+static dpe_status close_output(const char *path, FILE *file, bool unused, struct dpe_error *err)
 {
+    if (unused) {
+        (void)unlink(path);
+    }
     if (file != NULL && (fflush(file) != 0 || ferror(file) != 0 || fclose(file) != 0)) {
         return dpe_fail(err, DPE_IO, "%s: cannot be written", path);
     }
@@ -570,8 +579,10 @@ static dpe_status run(const struct arguments *a, struct dpe_error *err)
     struct outputs out = {0};
     struct dpe_model *model = NULL;
     bool cuda = dpe_cuda_is_name(a->tool.device);
-    dpe_status status = open_output(a->json, a->shape, &out.json, err);
-    status = status == DPE_OK ? open_output(a->csv, a->shape, &out.csv, err) : status;
+    dpe_status status = open_output(a->json, a->shape, &out.json, &out.json_made, err);
+    if (status == DPE_OK) {
+        status = open_output(a->csv, a->shape, &out.csv, &out.csv_made, err);
+    }
     if (status == DPE_OK) {
         status = cuda ? measure_card(a, &out, err) : measure_host(a, &out, err);
     }
@@ -582,9 +593,11 @@ static dpe_status run(const struct arguments *a, struct dpe_error *err)
         }
     }
     dpe_model_close(model);
-    dpe_status closed = close_output(a->json, out.json, status == DPE_OK ? err : NULL);
+    dpe_status closed =
+        close_output(a->json, out.json, out.json_made && !out.begun, status == DPE_OK ? err : NULL);
     status = status == DPE_OK ? closed : status;
-    closed = close_output(a->csv, out.csv, status == DPE_OK ? err : NULL);
+    closed =
+        close_output(a->csv, out.csv, out.csv_made && !out.begun, status == DPE_OK ? err : NULL);
     return status == DPE_OK ? closed : status;
 }
 

@@ -182,13 +182,16 @@ def test_impatient_user(work):
 
 
 def test_benchmark(work):
-    """dpe-bench keeps an old file until it has a result, and what it has when it is stopped."""
+    """dpe-bench keeps an old file until it has a result, makes none before, and keeps what it has when stopped."""
     bench = [os.path.join(sys.argv[1], "dpe-bench"), "--shape", work + "/model", "--repeats", "1",
              "--new", "1", "--threads", "1", "--csv", work + "/bench.csv", "-l", "32"]
     with open(work + "/bench.csv", "w") as file:
         file.write("old\n")
     ran = subprocess.run(bench + ["--method", "nosuch"], capture_output=True, check=False)
     assert ran.returncode == 64 and open(work + "/bench.csv").read() == "old\n", ran
+    ran = subprocess.run(bench + ["--method", "nosuch", "--json", work + "/bench.json"], capture_output=True,
+                         check=False)
+    assert ran.returncode == 64 and not os.path.exists(work + "/bench.json"), ran
     ran = subprocess.run(bench + ["-l", "400K", "--method", "rope", "--time-budget", "0.01"],
                          capture_output=True, check=False, timeout=120)
     assert ran.returncode == 75 and b"the time budget is used up" in ran.stderr, ran
