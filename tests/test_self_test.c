@@ -109,7 +109,7 @@ static void the_call_that_fails_is_named(void **state)
     setenv("DPE_DEVICE_SELF_TEST", "24", 1);
     cuda_use_kernel(NULL);
     int launches = 0;
-    for (int call = 0; call < 40; call++) {
+    for (int call = 0; call < 20; call++) {
         struct dpe_error err = {0};
         char words[64];
         snprintf(words, sizeof words, "late=%d", (int)counts().calls + 700 + call);
@@ -119,8 +119,12 @@ static void the_call_that_fails_is_named(void **state)
         launches += strstr(err.text, "dpe_kernel_") != NULL;
         expect_clean();
     }
-    printf("%d of 40 failures are a kernel's\n", launches);
-    assert_in_range(launches, 20, 39); /* the others are of copies and products */
+    printf("%d of 20 failures are a kernel's\n", launches);
+    assert_in_range(launches, 8, 19); /* the others are of copies and products */
+    struct dpe_error err = {0};
+    device("broken=0");
+    assert_int_equal(try_wide(&wide, &err), DPE_NO_DEVICE);
+    expect_text(&err, "the device (emulated device 0) failed in");
     device("");
     dpe_model_close(wide.model);
 }
