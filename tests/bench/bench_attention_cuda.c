@@ -7,8 +7,9 @@
  * against the plain one at odd lengths, every method; then, per length, variant and method, the
  * median of a few runs: milliseconds, TFLOP/s (4 · head_dim · heads · visible pairs) and the time
  * over that of rope. A kernel with a difference above 0.02 is not timed, and the program ends with
- * 1; with 125 where there is no device. Shape: 32 query heads, 8 KV heads, bfloat16; -q: 4 and 2,
- * and short checks, to try the program itself on the emulated device. */
+ * 1; with 125 where there is no device, or none of these kernels for it. Shape: 32 query heads, 8
+ * KV heads, bfloat16; -q: 4 and 2, and short checks, to try the program itself on the emulated
+ * device. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -422,6 +423,23 @@ static void time_length(const struct kernel *right, int n, int64_t rows, int64_t
     free_inputs(&in);
 }
 
+static _Noreturn void refuse(const char *what, const char *found)
+{
+    fprintf(stderr, "bench_attention_cuda: expected %s, found %s\n", what, found);
+    exit(DPE_USAGE);
+}
+
+/* A number of the command line, or what it is without one. */
+static int64_t number(char **rest, int n_rest, int at, int64_t usual)
+{
+    char *end = NULL;
+    int64_t value = at < n_rest ? strtoll(rest[at], &end, 10) : usual;
+    if (at < n_rest && (*end != '\0' || value < 1 || value > INT32_MAX)) {
+        refuse("a head dimension and lengths", rest[at]);
+    }
+    return value;
+}
+
 int main(int argc, char **argv)
 {
     static const int64_t usual[] = {8192, 16384, 32768, 131072};
@@ -429,8 +447,16 @@ int main(int argc, char **argv)
     char **rest = argv + 1 + quick;
     int n_rest = argc - 1 - quick;
     const char *wanted = n_rest > 0 ? rest[0] : "all";
-    int64_t d = n_rest > 1 ? atoll(rest[1]) : 128;
+    int64_t d = number(rest, n_rest, 1, 128);
+    int n_lengths = n_rest > 2 ? n_rest - 2 : 4;
     int count = 0;
+    if (strcmp(wanted, "all") != 0 && strcmp(wanted, "mma") != 0 && strcmp(wanted, "wgmma") != 0 &&
+        strcmp(wanted, "variants") != 0) {
+        refuse("mma, wgmma, variants or all", wanted);
+    }
+    for (int i = 2; i < n_rest; i++) {
+        (void)number(rest, n_rest, i, 1); /* refused before anything takes its time */
+    }
     if (dpe_rt_count(&count) != 0 || count == 0) {
         printf("no device here\n");
         return 125;
@@ -446,6 +472,10 @@ int main(int argc, char **argv)
     int n_right = 0;
     bool all = true;
     int n = find_kernels(wanted, d, found);
+    if (n == 0) {
+        printf("no such kernel here: %s\n", wanted);
+        return 125;
+    }
     for (int i = 0; i < n; i++) {
         bool good = true;
         for (int c = 0; c < METHODS + 2; c++) {
@@ -458,8 +488,8 @@ int main(int argc, char **argv)
         n_right += good;
         all = all && good;
     }
-    for (int i = 0; i < (n_rest > 2 ? n_rest - 2 : 4); i++) {
-        time_length(found, n_right, n_rest > 2 ? atoll(rest[2 + i]) : usual[i], d);
+    for (int i = 0; i < n_lengths; i++) {
+        time_length(found, n_right, number(rest, n_rest, 2 + i, usual[i < 4 ? i : 3]), d);
     }
     return all ? 0 : 1;
 }
