@@ -213,13 +213,13 @@ void calibrate_print_pairs(const struct batch *batch)
     if (together > 1) {
         snprintf(of, sizeof of, " of %lld samples", (long long)together);
     }
-    printf("  %5s  %10s  %10s  %10s  (%lld %s%s, paired)\n", "pairs",
+    printf("  %5s  %10s  %10s  %10s  (%lld %s%s%s, paired)\n", "pairs",
            recall ? "recall, %" : "nats/token", recall ? "less, by" : "more, by", "at most",
            (long long)pairs->n_samples,
-           !recall        ? "books"
-           : together > 1 ? "contexts"
-                          : "samples",
-           of);
+           !recall        ? "book"
+           : together > 1 ? "context"
+                          : "sample",
+           pairs->n_samples == 1 ? "" : "s", of);
     for (int i = 0; i < pairs->n; i++) {
         print_rung(pairs, i);
     }
