@@ -330,6 +330,26 @@ static dpe_status make_folder(const struct batch *batch, bool *made, struct dpe_
     return DPE_OK;
 }
 
+/* Tables have locks of their own, but two batches in a folder would mix theirs. */
+static dpe_status calibrate_alone(struct batch *batch, struct dpe_error *err)
+{
+    struct dpe_lock lock = {.fd = -1};
+    char note[256];
+    char *path = tools_path(batch->args->job.output, "LOCK");
+    dpe_status status =
+        path == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path")
+                     : dpe_lock_take(&lock, path, batch->args->job.tool.force_unlock, note, err);
+    if (status == DPE_OK) {
+        if (note[0] != '\0') {
+            dpe_log_info("%s: %s", path, note);
+        }
+        status = calibrate(batch, err);
+        dpe_lock_release(&lock, true);
+    }
+    free(path);
+    return status;
+}
+
 static dpe_status work(struct batch *batch, struct dpe_error *err)
 {
     const struct calibrate_arguments *args = batch->args;
@@ -360,7 +380,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
         status = make_folder(batch, &made, err);
     }
     if (status == DPE_OK && batch->code == 0) {
-        status = calibrate(batch, err);
+        status = calibrate_alone(batch, err);
     }
     if (made && (status != DPE_OK || batch->code != 0)) {
         rmdir(args->job.output); /* only an empty one goes */

@@ -509,13 +509,53 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
 /* ------------------------------------------------------------------------------------------ main
  */
 
+/* Before minutes of drawing weights: whether they and the shortest session fit. */
+static dpe_status check_room(const struct arguments *a, const struct dpe_config *config,
+                             struct dpe_error *err)
+{
+    int64_t length = a->lengths[0];
+    for (int i = 1; i < a->n_lengths; i++) {
+        length = a->lengths[i] < length ? a->lengths[i] : length;
+    }
+    struct dpe_plan plan;
+    const struct dpe_plan_context context = {
+        .config = config, .trained_length = config->max_position, .length = length};
+    const struct dpe_session_options options = {
+        .device = a->tool.device,
+        .n_threads = a->tool.threads,
+        .capacity = length + a->branches * (a->new_tokens + 1),
+        .positions = length + a->new_tokens + 1,
+        .branches = a->branches,
+        .prefill_chunk = a->chunk,
+    };
+    uint64_t session = 0;
+    uint64_t weights = 0;
+    dpe_status status = dpe_plan_make("rope", &context, &plan, err);
+    if (status == DPE_OK) {
+        status = dpe_session_estimate(config, &plan, &options, &session, &weights, err);
+        dpe_plan_free(&plan);
+    }
+    uint64_t available = dpe_memory_available();
+    if (status == DPE_OK && (weights > available || session > available - weights)) {
+        return dpe_fail(
+            err, DPE_NO_MEMORY,
+            "--shape %s: random weights of %.1f GiB and a session of %.1f GiB (%lld "
+            "tokens) do not fit into the %.1f GiB that are free; fewer --layers or a smaller "
+            "--length need less",
+            a->shape, (double)weights / 0x1p30, (double)session / 0x1p30, (long long)length,
+            (double)available / 0x1p30);
+    }
+    return status;
+}
+
 static dpe_status open_model(const struct arguments *a, bool cuda, struct dpe_model **model,
                              struct dpe_error *err)
 {
     struct dpe_config config;
     if (dpe_known_shape(a->shape, &config)) {
         config.n_layers = a->layers > 0 ? a->layers : config.n_layers;
-        return dpe_random_model(&config, !cuda, 1, model, err);
+        dpe_status status = cuda ? DPE_OK : check_room(a, &config, err);
+        return status == DPE_OK ? dpe_random_model(&config, !cuda, 1, model, err) : status;
     }
     struct stat info;
     if (stat(a->shape, &info) != 0) {
@@ -583,10 +623,10 @@ static dpe_status run(const struct arguments *a, struct dpe_error *err)
     if (status == DPE_OK) {
         status = open_output(a->csv, a->shape, &out.csv, &out.csv_made, err);
     }
+    status = status == DPE_OK ? open_model(a, cuda, &model, err) : status;
     if (status == DPE_OK) {
         status = cuda ? measure_card(a, &out, err) : measure_host(a, &out, err);
     }
-    status = status == DPE_OK ? open_model(a, cuda, &model, err) : status;
     for (int l = 0; l < a->n_lengths && status == DPE_OK; l++) {
         for (int m = 0; m < a->n_methods && status == DPE_OK; m++) {
             status = one(model, a, a->methods[m], a->lengths[l], &out, err);

@@ -119,7 +119,7 @@ static dpe_status profile_open(struct profile *profile, const struct arguments *
                                struct dpe_error *err)
 {
     profile->args = args;
-    dpe_status status = dpe_job_open(&profile->job, &args->job, false, err);
+    dpe_status status = dpe_job_open(&profile->job, &args->job, args->job.dry_run, err);
     if (status == DPE_OK) {
         status = parse_lengths(profile, err);
     }

@@ -80,6 +80,20 @@ void dpe_identity_free(struct dpe_identity *identity);
 dpe_status dpe_run_info(struct dpe_identity *info, int argc, char *const *argv, int n_threads,
                         struct dpe_error *err);
 
+/* ----------------------------------------------------------------------------------------- lock */
+
+/** A file that one process at a time has, and that says which. A run takes its own. */
+struct dpe_lock {
+    int fd; /**< −1: not held */
+    char *path;
+};
+/** Take the lock file; `note` [256] says what was taken over, "" when nothing was.
+ * DPE_CANNOT_CREATE when another process has it, which is named. */
+dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unlock, char *note,
+                         struct dpe_error *err);
+/** Give it back: emptied, and unlinked when `remove`; one that is no longer held stays as it is. */
+void dpe_lock_release(struct dpe_lock *lock, bool remove);
+
 /* ------------------------------------------------------------------------------------------ run */
 
 struct dpe_run_options {

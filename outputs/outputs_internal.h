@@ -175,18 +175,9 @@ void dpe_journal_close(struct dpe_journal *journal);
 
 /* ----------------------------------------------------------------------------------------- lock */
 
-struct dpe_lock {
-    int fd; /**< −1: not held */
-    char *path;
-};
-/** Take the lock file; `note` [256] says what was taken over, "" when nothing was. */
-dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unlock, char *note,
-                         struct dpe_error *err);
 /** Whether the file at the lock's path still names this process: it does not when somebody removed
  * it, or took it over by force. */
 bool dpe_lock_held(const struct dpe_lock *lock);
-/** Give it back: emptied, and unlinked when `remove`; one that is no longer held stays as it is. */
-void dpe_lock_release(struct dpe_lock *lock, bool remove);
 
 /* --------------------------------------------------------------------------------------- tables */
 

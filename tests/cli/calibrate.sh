@@ -42,6 +42,16 @@ grep -q '"table:detect.h5"' "$work/out" && grep -q '"table:table.h5"' "$work/out
 h5ls "$work/raced/detect.h5/race" >"$work/out" 2>&1 || fail "no race: $(cat "$work/out")"
 [ -e "$work/raced/ablate.h5" ] && fail "--top-k 2 measures other numbers"
 
+# One batch at a time has a folder.
+exec 9>"$work/raced/LOCK"
+flock 9
+calibrate raced --top-k 1
+code=$?
+exec 9>&-
+[ $code = 73 ] && grep -q "raced/LOCK: " "$work/err" || fail "a folder that another has: $code, $(cat "$work/err")"
+both raced --select guarded --race --race-level 0.1 --race-indifference 0.01
+[ -e "$work/raced/LOCK" ] && fail "a lock is left"
+
 cp "$work/sequential/detect.h5" "$work/before.h5"
 both sequential --select sequential --rounds 2
 same "$work/before.h5" "$work/sequential/detect.h5"
@@ -156,6 +166,8 @@ same=$(tokens --niah keys=2 --keys-per-context 2)
 twice=$(tokens --niah keys=2)
 [ "${once:-0}" = "${same:-1}" ] && awk "BEGIN { exit !($once < 0.75 * $twice) }" ||
     fail "tokens of the choice: '$once' and '$same' with shared contexts, '$twice' without: $(cat "$work/err")"
+mkdir "$work/alone" && cp "$work/model/config.json" "$work/model/tokenizer.json" "$work/alone"
+calibrate none --dry-run --model "$work/alone" || fail "--dry-run without weights: $(cat "$work/err")"
 calibrate none --dry-run --top-k 2 || fail "--dry-run: $(cat "$work/err")"
 [ "$(grep -c '^tokens  ' "$work/out")" = 3 ] || fail "--dry-run --top-k 2: $(cat "$work/out")"
 [ -e "$work/none" ] && fail "a dry run left something behind"
