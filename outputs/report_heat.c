@@ -97,6 +97,10 @@ static void find_ends(const double *value, int64_t n, bool log, double *low, dou
         *low = log ? 1.0 : 0.0;
         *high = log ? 10.0 : 1.0;
     }
+    /* What rounding leaves of equal numbers is no scale. */
+    if (*high - *low <= 1e-9 * fabs(*high)) {
+        *high = *low;
+    }
 }
 
 /* Place on the scale, bright is good; NaN stays. */

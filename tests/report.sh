@@ -103,6 +103,11 @@ expect 73 "is an input" detect.h5 -o detect.h5
 expect 73 "no/such/folder" detect.h5 -o no/such/folder/r.html --no-figures
 expect 64 "a head has 32 pairs" norms.h5 -o k.html --top-k 33
 expect 0 "is written" norms.h5 -o k.html --top-k 0.5
+# All pairs hold all of every head: what rounding leaves of that is no colour.
+expect 0 "is written" norms.h5 -o k32.html --top-k 32 --figures k32
+heads=$(sed 1d k32/norms-top-k.csv | grep -vc NaN)
+[ "$(grep -o 'fill = "rgb([0-9,]*)"' k32/norms-top-k.svg | sort | uniq -c | sort -rn | awk 'NR == 1 { print $1 }')" = "$heads" ] ||
+    { echo "equal shares have different colours"; failed=1; }
 expect 0 "is written" norms.h5 table.h5 -o k2.html --no-figures
 grep -q "top 24 of 32 pairs (the table's)" k2.html && echo 'not escaped' && failed=1
 grep -q 'top 24 of 32 pairs (the table&#39;s)' k2.html || { echo "the table's k was not taken"; failed=1; }
