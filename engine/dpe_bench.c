@@ -454,6 +454,23 @@ static dpe_status masked_dpe(const struct dpe_plan_context *context, struct dpe_
     return status;
 }
 
+static struct dpe_session_options session_options(const struct arguments *a, int64_t length)
+{
+    return (struct dpe_session_options){
+        .device = a->tool.device,
+        .n_threads = a->tool.threads,
+        .capacity = length + a->branches * (a->new_tokens + 1),
+        .positions = length + a->new_tokens + 1,
+        .branches = a->branches,
+        .prefill_chunk = a->chunk,
+        .max_memory = a->tool.max_memory,
+        .knobs = {.length = "--length, --new",
+                  .chunk = "--chunk",
+                  .branches = "--branches",
+                  .max_memory = "--max-memory"},
+    };
+}
+
 static dpe_status one(const struct dpe_model *model, const struct arguments *a, const char *method,
                       int64_t length, struct outputs *out, struct dpe_error *err)
 {
@@ -469,19 +486,7 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
     if (status != DPE_OK) {
         return status;
     }
-    const struct dpe_session_options options = {
-        .device = a->tool.device,
-        .n_threads = a->tool.threads,
-        .capacity = length + a->branches * (a->new_tokens + 1),
-        .positions = length + a->new_tokens + 1,
-        .branches = a->branches,
-        .prefill_chunk = a->chunk,
-        .max_memory = a->tool.max_memory,
-        .knobs = {.length = "--length, --new",
-                  .chunk = "--chunk",
-                  .branches = "--branches",
-                  .max_memory = "--max-memory"},
-    };
+    const struct dpe_session_options options = session_options(a, length);
     uint64_t before = dpe_device_memory(a->tool.device);
     struct dpe_session *session = NULL;
     struct result result = {.method = method, .length = length};
@@ -520,14 +525,7 @@ static dpe_status check_room(const struct arguments *a, const struct dpe_config 
     struct dpe_plan plan;
     const struct dpe_plan_context context = {
         .config = config, .trained_length = config->max_position, .length = length};
-    const struct dpe_session_options options = {
-        .device = a->tool.device,
-        .n_threads = a->tool.threads,
-        .capacity = length + a->branches * (a->new_tokens + 1),
-        .positions = length + a->new_tokens + 1,
-        .branches = a->branches,
-        .prefill_chunk = a->chunk,
-    };
+    const struct dpe_session_options options = session_options(a, length);
     uint64_t session = 0;
     uint64_t weights = 0;
     dpe_status status = dpe_plan_make("rope", &context, &plan, err);

@@ -474,7 +474,7 @@ dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dp
  *  allocates everything once. The plan (of the whole model, with peers too) is copied.
  *  DPE_NO_DEVICE when the backend does not support this model or plan, or when the device does not
  *  compute what the processors do: the first session of a process on a device tests that on a small
- *  model of the same kind (about a second; DPE_DEVICE_SELF_TEST in the environment: "off", or the
+ *  model of the same kind (DPE_DEVICE_SELF_TEST in the environment: "off", or the
  *  tokens of its prefill). DPE_USAGE when the heads cannot be shared among so many peers. */
 dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
                               const struct dpe_session_options *options,

@@ -1,10 +1,8 @@
 /* dpe-eval data: generated samples as files in the official format. */
 #include <errno.h>
-#include <fcntl.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -225,60 +223,24 @@ static dpe_status check_new(const struct data_arguments *args, const char *path,
                : dpe_fail(err, DPE_CANNOT_CREATE, "%s is there already; --force replaces it", path);
 }
 
-/* Open a part for this process alone: two that write the same file would mix their lines. */
-static dpe_status open_part(const char *part, FILE **file, struct dpe_error *err)
-{
-    struct stat opened;
-    struct stat named;
-    int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", part, strerror(errno));
-    }
-    /* File systems without locks let it go on. Who had the lock before may have renamed the file.
-     */
-    bool taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    taken = taken || fstat(fd, &opened) != 0 || stat(part, &named) != 0 ||
-            opened.st_ino != named.st_ino || opened.st_dev != named.st_dev;
-    if (taken) {
-        close(fd);
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: another process writes it", part);
-    }
-    *file = ftruncate(fd, 0) == 0 ? fdopen(fd, "wb") : NULL;
-    if (*file == NULL) {
-        dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", part, strerror(errno));
-        close(fd);
-        return DPE_CANNOT_CREATE;
-    }
-    return DPE_OK;
-}
-
 /* The file appears under its name when it is complete. */
-static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_error *err)
+static dpe_status write_file(struct writing *writing, const char *path, int64_t n,
+                             struct dpe_error *err)
 {
     const struct data_arguments *args = writing->args;
-    char folder[4096], path[4160], part[4192];
-    int size = snprintf(folder, sizeof folder, "%s/%s", args->output, writing->kind->name);
-    if (size < 0 || (size_t)size >= sizeof folder) {
-        return dpe_fail(err, DPE_USAGE, "%s: the name is too long", args->output);
-    }
-    snprintf(path, sizeof path, "%s/validation.jsonl", folder);
+    char part[4192];
     snprintf(part, sizeof part, "%s.part", path);
-    dpe_status status = check_new(args, path, err);
-    status = status == DPE_OK ? make_folder(folder, err) : status;
+    dpe_status status = check_new(args, path, err); /* another process may have finished it */
     if (status != DPE_OK) {
         return status;
     }
-    FILE *file = NULL;
-    status = open_part(part, &file, err);
-    if (status != DPE_OK) {
-        return status;
+    FILE *file = fopen(part, "wb");
+    if (file == NULL) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", part, strerror(errno));
     }
     int threads = args->threads > 0 ? (int)args->threads : omp_get_max_threads();
-    status = check_new(args, path, err); /* another process may have finished it */
-    if (status == DPE_OK) {
-        status = write_lines(writing, file, part, n, threads, err);
-    }
-    if (fflush(file) != 0 && status == DPE_OK) {
+    status = write_lines(writing, file, part, n, threads, err);
+    if (fclose(file) != 0 && status == DPE_OK) {
         status = dpe_fail(err, DPE_IO, "%s: %s", part, strerror(errno));
     }
     if (status == DPE_OK && rename(part, path) != 0) {
@@ -289,9 +251,27 @@ static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_erro
     } else {
         printf("%s  %lld samples\n", path, (long long)n);
     }
-    /* Its lock ends last. */
-    if (fclose(file) != 0 && status == DPE_OK) {
-        status = dpe_fail(err, DPE_IO, "%s: %s", path, strerror(errno));
+    return status;
+}
+
+/* One process at a time: two would mix their lines. */
+static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_error *err)
+{
+    const struct data_arguments *args = writing->args;
+    struct dpe_lock lock = {.fd = -1};
+    char folder[4096], path[4160], held[4160], note[256];
+    int size = snprintf(folder, sizeof folder, "%s/%s", args->output, writing->kind->name);
+    if (size < 0 || (size_t)size >= sizeof folder) {
+        return dpe_fail(err, DPE_USAGE, "%s: the name is too long", args->output);
+    }
+    snprintf(path, sizeof path, "%s/validation.jsonl", folder);
+    snprintf(held, sizeof held, "%s/LOCK", folder);
+    dpe_status status = check_new(args, path, err);
+    status = status == DPE_OK ? make_folder(folder, err) : status;
+    status = status == DPE_OK ? dpe_lock_take(&lock, held, false, note, err) : status;
+    if (status == DPE_OK) {
+        status = write_file(writing, path, n, err);
+        dpe_lock_release(&lock, true);
     }
     return status;
 }

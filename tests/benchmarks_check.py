@@ -65,7 +65,7 @@ def check_ruler(work):
                              stderr=subprocess.PIPE, text=True) for seed in (0, 1)]
     said = [(one.communicate()[1], one.returncode) for one in both]
     assert sorted(code for _, code in said) == [0, 73], said
-    assert any("another process writes it" in text or "is there already" in text for text, _ in said), said
+    assert any("LOCK: the run is held by" in text or "is there already" in text for text, _ in said), said
     winner = [seed for seed in (0, 1) if said[seed][1] == 0][0]
     run("data", *common[:4], "--seed", str(winner), "--samples", "400", "--tasks", tasks[0], *words, "-o", data + "3")
     assert lines(f"{data}2/{tasks[0]}/validation.jsonl") == lines(f"{data}3/{tasks[0]}/validation.jsonl")
