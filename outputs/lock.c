@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Who holds a lock. A process is named by pid and start time, which a reused pid does not share;
@@ -141,7 +142,11 @@ static dpe_status judge_holder(const char *path, const struct holder *holder,
     return DPE_OK;
 }
 
-/* Open and flock; *again when the file was unlinked by its last holder in between. */
+/* Tries of a lock whose holder is coming or going, and the pause between two of them. */
+enum { TRIES = 100, PAUSE_NS = 10 * 1000 * 1000 };
+
+/* Open and flock; *again when its holder was seen coming or going: it has not yet written who it
+ * is, has taken that back already, or has unlinked the file in between. */
 static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe_error *err)
 {
     *again = false;
@@ -151,15 +156,10 @@ static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe
     }
     if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         struct holder holder;
-        dpe_status status = DPE_CANNOT_CREATE;
-        if (read_holder(*fd, &holder)) {
-            status = held_by(path, &holder, "wait for it, or stop it", err);
-        } else {
-            status = dpe_fail(err, status, "%s: another process is just opening this run", path);
-        }
+        *again = !read_holder(*fd, &holder);
         close(*fd);
         *fd = -1;
-        return status;
+        return *again ? DPE_OK : held_by(path, &holder, "wait for it, or stop it", err);
     }
     struct stat opened, named;
     if (fstat(*fd, &opened) != 0 || stat(path, &named) != 0 || opened.st_ino != named.st_ino ||
@@ -202,12 +202,15 @@ dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unl
     int fd = -1;
     bool again = true;
     dpe_status status = DPE_OK;
-    for (int tries = 0; status == DPE_OK && again && tries < 100; tries++) {
+    for (int tries = 0; status == DPE_OK && again && tries < TRIES; tries++) {
+        nanosleep(&(struct timespec){.tv_nsec = tries == 0 ? 0 : PAUSE_NS}, NULL);
         status = open_locked(path, &fd, &again, err);
     }
     if (status == DPE_OK && again) {
-        status =
-            dpe_fail(err, DPE_CANNOT_CREATE, "%s: other processes keep taking this lock", path);
+        status = dpe_fail(err, DPE_CANNOT_CREATE,
+                          "%s: locked by a process that does not say there which it is; wait for "
+                          "it, or stop it",
+                          path);
     }
     if (status == DPE_OK) {
         status = take_over(fd, path, force_unlock, note, err);

@@ -6,7 +6,11 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include "outputs_fixture.h"
@@ -43,6 +47,32 @@ static void kill_child(pid_t child)
     assert_int_equal(waitpid(child, &status, 0), child);
 }
 
+/* The lock of a process that is just leaving: given back by a timer, while others wait. */
+static volatile sig_atomic_t leaving;
+
+static void leave(int signal_number)
+{
+    (void)signal_number;
+    close((int)leaving);
+}
+
+static void one_that_is_leaving_is_waited_for(void **state)
+{
+    struct scratch *scratch = *state;
+    assert_int_equal(mkdir(scratch->journal, 0777), 0);
+    int fd = open(scratch->lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    leaving = fd;
+    struct sigaction before, at_alarm = {.sa_handler = leave};
+    const struct itimerval soon = {.it_value.tv_usec = 50 * 1000};
+    assert_int_equal(sigaction(SIGALRM, &at_alarm, &before), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
+    fixture_expect_rows(scratch, 0);
+    assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+    assert_string_equal(scratch->notices, "");
+}
+
 static void a_second_process_is_refused(void **state)
 {
     struct scratch *scratch = *state;
@@ -58,13 +88,14 @@ static void a_second_process_is_refused(void **state)
     assert_non_null(strstr(err.text, host));
     assert_int_equal(fixture_open(scratch, 1, &all, &run, &err), DPE_CANNOT_CREATE);
     assert_true(exists(scratch->own));
-    /* The lock itself, without the text that says whose it is: before that is written, say. */
+    /* The lock itself, without the text that says whose it is: not written in a second, that is
+     * a holder too. */
     char *text = NULL;
     size_t n = 0;
     assert_int_equal(dpe_read_file(scratch->lock, 1000, &text, &n, &err), DPE_OK);
     assert_int_equal(truncate(scratch->lock, 0), 0);
     assert_int_equal(fixture_open(scratch, 1, &all, &run, &err), DPE_CANNOT_CREATE);
-    assert_non_null(strstr(err.text, "just opening"));
+    assert_non_null(strstr(err.text, "does not say there which it is"));
     spill(scratch->lock, text, n);
     free(text);
     kill_child(child);
@@ -202,6 +233,7 @@ static void folders_that_cannot_be_written_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        WITH_SCRATCH(one_that_is_leaving_is_waited_for),
         WITH_SCRATCH(a_second_process_is_refused),
         WITH_SCRATCH(links_are_followed),
         WITH_SCRATCH(the_journal_of_a_successor_stays),
