@@ -59,10 +59,10 @@ static dpe_status cost_of_context(const struct dpe_job *job, const struct dpe_sa
 }
 
 static dpe_status cost_of_needles(struct dpe_job *job, const struct dpe_suite_task *task,
-                                  int64_t together, struct cost *cost, struct dpe_error *err)
+                                  struct cost *cost, struct dpe_error *err)
 {
     struct dpe_sample samples[MOST_TOGETHER] = {{0}};
-    int64_t n = together < MOST_TOGETHER ? together : MOST_TOGETHER;
+    int64_t n = task->task.together < MOST_TOGETHER ? task->task.together : MOST_TOGETHER;
     n = n < task->n_samples ? n : task->n_samples;
     dpe_status status = fit(job, task->length, n, err);
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
@@ -117,8 +117,7 @@ static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
         status = dpe_suite_open(needles ? "niah" : "ppl", &options, &suite, err);
     }
     if (status == DPE_OK && needles) {
-        int64_t together = (int64_t)options.niah.asked * options.niah.shared;
-        status = cost_of_needles(job, &suite.tasks[0], together, &cost, err);
+        status = cost_of_needles(job, &suite.tasks[0], &cost, err);
     } else if (status == DPE_OK) {
         cost_of_books(job, suite.tasks[0].length, &cost);
     }

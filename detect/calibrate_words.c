@@ -154,7 +154,7 @@ int64_t calibrate_together(const struct calibrate_arguments *args)
         dpe_niah_parse(spec, &params, &err);
     }
     free(spec);
-    return (int64_t)params.asked * params.shared;
+    return dpe_niah_together(&params);
 }
 
 /* What the sweep does with special tokens in books. */

@@ -101,6 +101,7 @@ bool dpe_detect_next(struct dpe_detect_cursor *cursor, int *task, int *plan, int
 struct dpe_detect_scores {
     int n_cells;
     int64_t n_samples;
+    int64_t together;                    /**< samples in a row that share a context, ≥ 1 */
     int32_t *status;                     /**< enum dpe_row_status, −1 = not run */
     double *recall, *at_least_half;      /**< NIAH */
     double *nll_sum;                     /**< nats */
@@ -110,11 +111,13 @@ struct dpe_detect_scores {
     double *seconds;                     /**< wall time */
 };
 /** Look up the rows (task, key of each cell, first_sample …) in `run`. Seeds are copied as they
- *  are. `keys` [n_cells]. The caller frees with dpe_detect_scores_free. */
+ *  are. `keys` [n_cells]; `together` as the task's. The caller frees with dpe_detect_scores_free.
+ */
 dpe_status dpe_detect_collect(const struct dpe_run *run, const char *task, const char *const *keys,
                               int n_cells, int64_t first_sample, int64_t n_samples,
-                              struct dpe_detect_scores *scores, struct dpe_error *err);
-/** The same for given dimensions with nothing run, for filling by hand. */
+                              int64_t together, struct dpe_detect_scores *scores,
+                              struct dpe_error *err);
+/** The same for given dimensions with nothing run and no context shared, for filling by hand. */
 dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells, int64_t n_samples,
                                   struct dpe_error *err);
 void dpe_detect_scores_free(struct dpe_detect_scores *scores);
@@ -149,13 +152,27 @@ dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
                            struct dpe_error *err);
 void dpe_detect_ranking_free(struct dpe_detect_ranking *ranking);
 
-/** p-value of "the lengths of a group do not differ": values [n_lengths][n_samples] without NaN;
- *  the statistic is best mean − worst mean, its null distribution comes from permuting each
- *  sample's values among the lengths (`rounds` times, +1 rule). Because best and worst are chosen
- *  anew in every permutation, having picked them after looking is accounted for. 1 when all values
- *  of every sample are equal. */
-double dpe_detect_spread(const double *values, int n_lengths, int64_t n_samples, int rounds,
-                         uint64_t seed);
+/** What some cells have in common: their values on the samples that are valid under each of them.
+ */
+struct dpe_detect_common {
+    int n_cells;       /**< ≤ DPE_DETECT_MAX_LENGTHS */
+    int64_t n_samples; /**< in common */
+    double *values;    /**< [n_cells][n_samples] as dpe_detect_value, without NaN */
+    int64_t *sample;   /**< [n_samples] which they are, ascending */
+    int64_t together;  /**< as the scores' */
+};
+/** Of the cells first + which[i]. Freed by the caller, also after a failure. DPE_NO_MEMORY. */
+dpe_status dpe_detect_common_take(const struct dpe_detect_scores *scores,
+                                  enum dpe_detect_criterion criterion, int first, const int *which,
+                                  int n_cells, struct dpe_detect_common *common,
+                                  struct dpe_error *err);
+void dpe_detect_common_free(struct dpe_detect_common *common);
+
+/** p-value of "these cells (the lengths of a group) do not differ": the statistic is best mean −
+ *  worst mean, its null distribution comes from permuting each context's values among the cells
+ *  (`rounds` times, +1 rule). Because best and worst are chosen anew in every permutation, having
+ *  picked them after looking is accounted for. 1 when all values of every sample are equal. */
+double dpe_detect_spread(const struct dpe_detect_common *common, int rounds, uint64_t seed);
 
 /* ---------------------------------------------------------------------------------------- race */
 
@@ -185,10 +202,11 @@ struct dpe_detect_race {
 };
 /** Replay a race on the rows that are there (scores [n_groups · n_lengths cells]): after each round
  *  but the last every live length of a group is compared with the best live one (mean over its
- *  valid rows, ties to the larger) by a paired one-sided sign-flip test on the samples so far, and
- *  dropped when p < level. `keep` is the index of a length that is never dropped (L0/2, which other
- *  groups need anyway; −1 = none). Ends where a live length lacks a row of a round, with complete =
- *  false; samples is then where that round begins. Deterministic: the same rows, the same race. */
+ *  valid rows, ties to the larger) by a paired one-sided sign-flip test on the samples so far
+ *  (those of one context are one), and dropped when p < level. `keep` is the index of a length that
+ * is never dropped (L0/2, which other groups need anyway; −1 = none). Ends where a live length
+ * lacks a row of a round, with complete = false; samples is then where that round begins.
+ * Deterministic: the same rows, the same race. */
 dpe_status dpe_detect_race_replay(const struct dpe_detect_race_options *options,
                                   const struct dpe_detect_scores *scores, int n_groups,
                                   int n_lengths, int keep, enum dpe_detect_criterion criterion,
@@ -340,6 +358,7 @@ struct dpe_detect_result {
     enum dpe_detect_criterion criterion;
     const char *task, *validate_task; /**< names of the sample streams */
     int64_t n_samples, first_validated, n_validated;
+    int64_t together;         /**< samples in a row that share a context, ≥ 1 */
     bool fresh;               /**< the validated samples are not those of the sweep */
     const char *const *books; /**< perplexity: [n_samples] ids; NULL for NIAH */
     struct dpe_detect_scores scores;

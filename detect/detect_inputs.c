@@ -197,7 +197,7 @@ static int64_t round_up(int64_t n, int64_t unit)
 
 int64_t inputs_together(const struct detect_inputs *inputs)
 {
-    return inputs->args->use_niah ? (int64_t)inputs->niah.asked * inputs->niah.shared : 1;
+    return inputs->args->use_niah ? dpe_niah_together(&inputs->niah) : 1;
 }
 
 /* Contexts that share something stay in one round. */
@@ -286,6 +286,7 @@ void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report 
             .criterion = niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
             .task = inputs->tasks[i].name,
             .validate_task = inputs->validate_tasks[i].name,
+            .together = inputs->tasks[i].together,
             .n_samples = inputs->n_samples[i],
             .first_validated = inputs->first_validated[i],
             .n_validated = inputs->n_validated[i],

@@ -292,6 +292,18 @@ static void warn_uninformative(const struct dpe_detect_ranking *ranking)
     }
 }
 
+/* "samples", "samples (4 a context, which count as one)", "books" */
+static const char *name_samples(const struct dpe_detect_result *result, char *words, size_t size)
+{
+    if (result->criterion == DPE_DETECT_RECALL && result->together > 1) {
+        snprintf(words, size, "samples (%lld a context, which count as one)",
+                 (long long)result->together);
+    } else {
+        snprintf(words, size, "%s", result->criterion == DPE_DETECT_RECALL ? "samples" : "books");
+    }
+    return words;
+}
+
 static dpe_status append_text(struct dpe_text *text, const char *words, struct dpe_error *err)
 {
     return dpe_text_append(text, words, strlen(words), err);
@@ -303,10 +315,10 @@ static dpe_status render_result(const struct detect_inputs *inputs,
                                 struct dpe_error *err)
 {
     bool recall = result->criterion == DPE_DETECT_RECALL;
-    char title[256];
+    char title[256], samples[64];
     snprintf(title, sizeof title, "%s%s, %lld %s, 95 %% intervals%s\n\n", text->n > 0 ? "\n" : "",
              recall ? "Recall of needles" : "Perplexity", (long long)result->n_samples,
-             recall ? "samples" : "books", decides ? "" : " (does not decide)");
+             name_samples(result, samples, sizeof samples), decides ? "" : " (does not decide)");
     dpe_status status = append_text(text, title, err);
     if (status == DPE_OK) {
         status = dpe_detect_heatmap(&inputs->grid, &result->ranking, width, colour, text, err);
@@ -323,11 +335,12 @@ static dpe_status render_result(const struct detect_inputs *inputs,
 static dpe_status render_validation(const struct dpe_detect_result *result, int width,
                                     struct dpe_text *text, struct dpe_error *err)
 {
-    char title[256];
+    char title[256], samples[64];
     bool recall = result->criterion == DPE_DETECT_RECALL;
     snprintf(title, sizeof title, "\nValidation, %s on %lld %s %s\n\n",
              recall ? "recall" : "perplexity", (long long)result->n_validated,
-             result->fresh ? "other" : "of the same", recall ? "samples" : "books");
+             result->fresh ? "other" : "of the same",
+             name_samples(result, samples, sizeof samples));
     dpe_status status = append_text(text, title, err);
     return status == DPE_OK ? dpe_detect_validation_table(&result->validation, width, text, err)
                             : status;

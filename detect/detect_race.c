@@ -93,8 +93,10 @@ static void test_length(const struct look *look, int group, int length, int lead
     if (!(sum > 0.0)) {
         return;
     }
-    double p =
-        0.5 * dpe_sign_flip(look->a, look->b, (size_t)n, FLIPS, STATISTICS_SEED + (uint64_t)cell);
+    const struct dpe_resampling how = {.together = look->scores->together,
+                                       .rounds = FLIPS,
+                                       .seed = STATISTICS_SEED + (uint64_t)cell};
+    double p = 0.5 * dpe_sign_flip(look->a, look->b, (size_t)n, &how);
     if (p < race->options.level) {
         race->dropped[cell] = n;
         race->drops[race->n_drops++] = (struct dpe_detect_drop){
@@ -207,34 +209,17 @@ static dpe_status spread_of_all(const struct dpe_detect_scores *scores,
                                 const struct dpe_detect_ranking *ranking, int group, double *p,
                                 struct dpe_error *err)
 {
-    int n_lengths = ranking->n_lengths;
-    size_t most = (size_t)scores->n_samples;
-    double *values = dpe_alloc((size_t)n_lengths * most, sizeof *values);
-    int64_t *common = dpe_alloc(most, sizeof *common);
-    if (values == NULL || common == NULL) {
-        free(values);
-        free(common);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for ranking %zu samples", most);
+    int all[DPE_DETECT_MAX_LENGTHS];
+    for (int t = 0; t < ranking->n_lengths; t++) {
+        all[t] = t;
     }
-    int64_t n = 0;
-    for (int64_t s = 0; s < scores->n_samples; s++) {
-        bool all = true;
-        for (int t = 0; t < n_lengths; t++) {
-            all = all && isfinite(goodness(scores, ranking->criterion, group * n_lengths + t, s));
-        }
-        common[n] = s;
-        n += all;
-    }
-    for (int t = 0; t < n_lengths; t++) {
-        for (int64_t i = 0; i < n; i++) {
-            values[t * n + i] =
-                goodness(scores, ranking->criterion, group * n_lengths + t, common[i]);
-        }
-    }
-    *p = n > 0 ? dpe_detect_spread(values, n_lengths, n, SPREADS, STATISTICS_SEED) : 1.0;
-    free(common);
-    free(values);
-    return DPE_OK;
+    struct dpe_detect_common common;
+    dpe_status status =
+        dpe_detect_common_take(scores, ranking->criterion, group * ranking->n_lengths, all,
+                               ranking->n_lengths, &common, err);
+    *p = status == DPE_OK ? dpe_detect_spread(&common, SPREADS, STATISTICS_SEED) : 1.0;
+    dpe_detect_common_free(&common);
+    return status;
 }
 
 dpe_status dpe_detect_rank_race(const struct dpe_detect_scores *scores,

@@ -34,7 +34,7 @@ static void scores_clear(struct dpe_detect_scores *scores, size_t n)
 dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells, int64_t n_samples,
                                   struct dpe_error *err)
 {
-    *scores = (struct dpe_detect_scores){.n_cells = n_cells, .n_samples = n_samples};
+    *scores = (struct dpe_detect_scores){.n_cells = n_cells, .n_samples = n_samples, .together = 1};
     size_t n = 0;
     if (n_cells < 0 || n_samples < 0 ||
         __builtin_mul_overflow((size_t)n_cells, (size_t)n_samples, &n)) {
@@ -113,20 +113,21 @@ static void shuffle(double *values, int n, struct dpe_rng *rng)
     }
 }
 
-double dpe_detect_spread(const double *values, int n_lengths, int64_t n_samples, int rounds,
-                         uint64_t seed)
+double dpe_detect_spread(const struct dpe_detect_common *common, int rounds, uint64_t seed)
 {
     double sums[DPE_DETECT_MAX_LENGTHS] = {0};
     double one[DPE_DETECT_MAX_LENGTHS] = {0};
-    if (n_lengths < 2 || n_lengths > DPE_DETECT_MAX_LENGTHS || n_samples < 1) {
+    const int n_cells = common->n_cells;
+    const int64_t n = common->n_samples;
+    if (n_cells < 2 || n_cells > DPE_DETECT_MAX_LENGTHS || n < 1) {
         return 1.0;
     }
-    for (int t = 0; t < n_lengths; t++) {
-        for (int64_t s = 0; s < n_samples; s++) {
-            sums[t] += values[t * n_samples + s];
+    for (int t = 0; t < n_cells; t++) {
+        for (int64_t s = 0; s < n; s++) {
+            sums[t] += common->values[t * n + s];
         }
     }
-    double observed = spread_of(sums, n_lengths);
+    double observed = spread_of(sums, n_cells);
     if (observed <= 0.0) {
         return 1.0;
     }
@@ -135,31 +136,81 @@ double dpe_detect_spread(const double *values, int n_lengths, int64_t n_samples,
     int64_t as_large = 0;
     for (int r = 0; r < rounds; r++) {
         memset(sums, 0, sizeof sums);
-        for (int64_t s = 0; s < n_samples; s++) {
-            for (int t = 0; t < n_lengths; t++) {
-                one[t] = values[t * n_samples + s];
+        memset(one, 0, sizeof one);
+        for (int64_t s = 0; s < n; s++) {
+            for (int t = 0; t < n_cells; t++) {
+                one[t] += common->values[t * n + s];
             }
-            shuffle(one, n_lengths, &rng);
-            for (int t = 0; t < n_lengths; t++) {
+            if (s + 1 < n &&
+                common->sample[s + 1] / common->together == common->sample[s] / common->together) {
+                continue;
+            }
+            shuffle(one, n_cells, &rng);
+            for (int t = 0; t < n_cells; t++) {
                 sums[t] += one[t];
+                one[t] = 0.0;
             }
         }
         /* Sums of the same numbers in another order differ by rounding. */
-        as_large += spread_of(sums, n_lengths) >= observed * (1.0 - 1e-12);
+        as_large += spread_of(sums, n_cells) >= observed * (1.0 - 1e-12);
     }
     return (double)(as_large + 1) / (double)(rounds + 1);
+}
+
+/* ----------------------------------------------------------------------------------- common
+ * samples
+ */
+
+void dpe_detect_common_free(struct dpe_detect_common *common)
+{
+    free(common->values);
+    free(common->sample);
+    *common = (struct dpe_detect_common){0};
+}
+
+dpe_status dpe_detect_common_take(const struct dpe_detect_scores *scores,
+                                  enum dpe_detect_criterion criterion, int first, const int *which,
+                                  int n_cells, struct dpe_detect_common *common,
+                                  struct dpe_error *err)
+{
+    size_t most = (size_t)scores->n_samples;
+    *common = (struct dpe_detect_common){
+        .n_cells = n_cells,
+        .values = dpe_alloc((size_t)n_cells * most, sizeof *common->values),
+        .sample = dpe_alloc(most, sizeof *common->sample),
+        .together = scores->together,
+    };
+    if (common->values == NULL || common->sample == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for comparing %zu samples", most);
+    }
+    for (int64_t s = 0; s < scores->n_samples; s++) {
+        bool all = n_cells > 0;
+        for (int i = 0; i < n_cells && all; i++) {
+            size_t at = (size_t)(first + which[i]) * most + (size_t)s;
+            all = isfinite(dpe_detect_value(scores, criterion, at));
+        }
+        if (all) {
+            common->sample[common->n_samples++] = s;
+        }
+    }
+    for (int i = 0; i < n_cells; i++) {
+        for (int64_t s = 0; s < common->n_samples; s++) {
+            size_t at = (size_t)(first + which[i]) * most + (size_t)common->sample[s];
+            common->values[i * common->n_samples + s] = dpe_detect_value(scores, criterion, at);
+        }
+    }
+    return DPE_OK;
 }
 
 /* ----------------------------------------------------------------------------------------- ranking
  */
 
-/* The values of one group that are compared: row t of `values` belongs to length `which[t]`. */
+/* The lengths of one group that are compared: cell i of `common` is length `which[i]`. */
 struct comparison {
     int n_lengths;
-    int64_t n_samples;
     int which[DPE_DETECT_MAX_LENGTHS];
-    double *values;  /* [n_lengths][n_samples] recall, or nats per token */
-    double *weights; /* [n_samples] of a sample in the mean: 1, or its tokens */
+    struct dpe_detect_common common;
+    double *weights; /* [common.n_samples] of a sample in the mean: 1, or its tokens */
 };
 
 /* Lengths with enough valid rows, and the samples valid under each of them. */
@@ -178,36 +229,21 @@ static dpe_status compare_group(const struct dpe_detect_scores *scores,
             with->which[with->n_lengths++] = t;
         }
     }
-    size_t most = (size_t)scores->n_samples;
-    with->values = dpe_alloc((size_t)ranking->n_lengths * most, sizeof *with->values);
-    with->weights = dpe_alloc(most, sizeof *with->weights);
-    int64_t *common = dpe_alloc(most, sizeof *common);
-    if (with->values == NULL || with->weights == NULL || common == NULL) {
-        free(common);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for ranking %zu samples", most);
+    int first = group * ranking->n_lengths;
+    dpe_status status = dpe_detect_common_take(scores, ranking->criterion, first, with->which,
+                                               with->n_lengths, &with->common, err);
+    with->weights = dpe_alloc((size_t)with->common.n_samples, sizeof *with->weights);
+    if (status == DPE_OK && with->weights == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for ranking %lld samples",
+                          (long long)with->common.n_samples);
     }
-    size_t base = (size_t)group * (size_t)ranking->n_lengths * most;
-    for (int64_t s = 0; s < scores->n_samples; s++) {
-        bool all = with->n_lengths > 0;
-        for (int i = 0; i < with->n_lengths && all; i++) {
-            size_t at = base + (size_t)with->which[i] * most + (size_t)s;
-            all = isfinite(dpe_detect_value(scores, ranking->criterion, at));
-        }
-        if (all) {
-            common[with->n_samples++] = s;
-        }
+    for (int64_t s = 0; s < with->common.n_samples && status == DPE_OK; s++) {
+        /* A book has the same tokens under every length. */
+        int64_t at = (first + with->which[0]) * scores->n_samples + with->common.sample[s];
+        with->weights[s] =
+            ranking->criterion == DPE_DETECT_RECALL ? 1.0 : (double)scores->n_tokens[at];
     }
-    for (int i = 0; i < with->n_lengths; i++) {
-        for (int64_t s = 0; s < with->n_samples; s++) {
-            size_t at = base + (size_t)with->which[i] * most + (size_t)common[s];
-            with->values[i * with->n_samples + s] =
-                dpe_detect_value(scores, ranking->criterion, at);
-            with->weights[s] =
-                ranking->criterion == DPE_DETECT_RECALL ? 1.0 : (double)scores->n_tokens[at];
-        }
-    }
-    free(common);
-    return DPE_OK;
+    return status;
 }
 
 /* Smaller is better. Recall is rounded first, so that shares such as 1/3 + 2/3 tie with 1. */
@@ -215,8 +251,8 @@ static double badness(const struct comparison *with, int i, enum dpe_detect_crit
 {
     double sum = 0.0;
     double weight = 0.0;
-    for (int64_t s = 0; s < with->n_samples; s++) {
-        sum += with->weights[s] * with->values[i * with->n_samples + s];
+    for (int64_t s = 0; s < with->common.n_samples; s++) {
+        sum += with->weights[s] * with->common.values[i * with->common.n_samples + s];
         weight += with->weights[s];
     }
     double mean = sum / weight;
@@ -242,8 +278,8 @@ static void rank_group(const struct comparison *with, const int64_t *lengths,
             ranking->effective[group] = lengths[with->which[i]];
         }
     }
-    ranking->p_value[group] = dpe_detect_spread(with->values, with->n_lengths, with->n_samples,
-                                                PERMUTATIONS, STATISTICS_SEED + (uint64_t)group);
+    ranking->p_value[group] =
+        dpe_detect_spread(&with->common, PERMUTATIONS, STATISTICS_SEED + (uint64_t)group);
     ranking->informative[group] = ranking->p_value[group] < informative_p;
 }
 
@@ -253,7 +289,9 @@ static struct dpe_interval interval_of(const struct dpe_detect_scores *scores, i
     size_t at = (size_t)cell * (size_t)scores->n_samples;
     size_t n = (size_t)scores->n_samples;
     if (criterion == DPE_DETECT_RECALL) {
-        return dpe_bootstrap_mean(scores->recall + at, n, level, BOOTSTRAP_ROUNDS, STATISTICS_SEED);
+        const struct dpe_resampling how = {scores->together, level, BOOTSTRAP_ROUNDS,
+                                           STATISTICS_SEED};
+        return dpe_bootstrap_mean(scores->recall + at, n, &how);
     }
     return dpe_perplexity(scores->nll_sum + at, scores->n_tokens + at, n, level);
 }
@@ -314,10 +352,10 @@ dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
     for (int g = 0; g < n_groups && status == DPE_OK; g++) {
         struct comparison with = {0};
         status = compare_group(scores, ranking, g, &with, err);
-        if (status == DPE_OK && with.n_samples > 0) {
+        if (status == DPE_OK && with.common.n_samples > 0) {
             rank_group(&with, lengths, ranking, g);
         }
-        free(with.values);
+        dpe_detect_common_free(&with.common);
         free(with.weights);
     }
     if (status != DPE_OK) {
@@ -365,12 +403,12 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
     const double *base = values + DPE_DETECT_BASE * n;
     const double *joint = values + DPE_DETECT_JOINT * n;
     validation->criterion = criterion;
-    validation->minus_base =
-        dpe_bootstrap_paired(joint, base, n, level, BOOTSTRAP_ROUNDS, STATISTICS_SEED);
-    validation->minus_rope =
-        dpe_bootstrap_paired(joint, rope, n, level, BOOTSTRAP_ROUNDS, STATISTICS_SEED);
-    validation->p_base = dpe_sign_flip(joint, base, n, PERMUTATIONS, STATISTICS_SEED);
-    validation->p_rope = dpe_sign_flip(joint, rope, n, PERMUTATIONS, STATISTICS_SEED);
+    struct dpe_resampling how = {scores->together, level, BOOTSTRAP_ROUNDS, STATISTICS_SEED};
+    validation->minus_base = dpe_bootstrap_paired(joint, base, n, &how);
+    validation->minus_rope = dpe_bootstrap_paired(joint, rope, n, &how);
+    how.rounds = PERMUTATIONS;
+    validation->p_base = dpe_sign_flip(joint, base, n, &how);
+    validation->p_rope = dpe_sign_flip(joint, rope, n, &how);
     free(values);
     const struct dpe_interval *gain = &validation->minus_base;
     bool higher = criterion == DPE_DETECT_RECALL;

@@ -21,12 +21,14 @@ static void scores_set(struct dpe_detect_scores *scores, size_t at, const struct
 
 dpe_status dpe_detect_collect(const struct dpe_run *run, const char *task, const char *const *keys,
                               int n_cells, int64_t first_sample, int64_t n_samples,
-                              struct dpe_detect_scores *scores, struct dpe_error *err)
+                              int64_t together, struct dpe_detect_scores *scores,
+                              struct dpe_error *err)
 {
     dpe_status status = dpe_detect_scores_init(scores, n_cells, n_samples, err);
     if (status != DPE_OK) {
         return status;
     }
+    scores->together = together;
     for (int c = 0; c < n_cells; c++) {
         for (int64_t s = 0; s < n_samples; s++) {
             const struct dpe_row *row = dpe_run_find(run, task, keys[c], first_sample + s);
@@ -65,7 +67,7 @@ static dpe_status collect_task(const struct dpe_detect_report *report,
         keys == NULL
             ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the keys of cells")
             : dpe_detect_collect(run, result->task, keys, params->n_groups * params->n_lengths, 0,
-                                 result->n_samples, &result->scores, err);
+                                 result->n_samples, result->together, &result->scores, err);
     free(keys);
     return status;
 }
@@ -131,7 +133,7 @@ static dpe_status step_scores(void *user, const int *at, int group,
     }
     if (status == DPE_OK) {
         status = dpe_detect_collect(rows->run, deciding->task, names, n, 0, deciding->n_samples,
-                                    scores, err);
+                                    deciding->together, scores, err);
     }
     for (int64_t i = 0; status == DPE_OK && i < n * deciding->n_samples; i++) {
         *complete = *complete && scores->status[i] >= 0;
@@ -205,9 +207,9 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
         }
         dpe_detect_scores_free(&result->validate_scores);
         result->validated = false;
-        dpe_status status = dpe_detect_collect(run, result->validate_task, keys,
-                                               DPE_DETECT_N_VALIDATED, result->first_validated,
-                                               result->n_validated, &result->validate_scores, err);
+        dpe_status status = dpe_detect_collect(
+            run, result->validate_task, keys, DPE_DETECT_N_VALIDATED, result->first_validated,
+            result->n_validated, result->together, &result->validate_scores, err);
         if (status == DPE_OK) {
             status = dpe_detect_validate(&result->validate_scores, result->criterion,
                                          &result->validation, err);

@@ -96,7 +96,11 @@ dpe_status dpe_detect_choose(const struct dpe_detect_scores *scores,
         take_values(scores, criterion, first + t, values);
         pairs[t] = compare_pairs(values, had, n, &choice->gain[t]);
         compared += t != from && pairs[t] > 0;
-        choice->p[t] = dpe_sign_flip(values, had, n, FLIPS, STATISTICS_SEED + (uint64_t)t);
+        choice->p[t] =
+            dpe_sign_flip(values, had, n,
+                          &(struct dpe_resampling){.together = scores->together,
+                                                   .rounds = FLIPS,
+                                                   .seed = STATISTICS_SEED + (uint64_t)t});
     }
     for (int t = 0; t < n_lengths; t++) {
         choice->p[t] = fmin(1.0, choice->p[t] * (compared > 1 ? (double)compared : 1.0));

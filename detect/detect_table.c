@@ -128,10 +128,12 @@ static dpe_status put_result(const struct dpe_detect_report *report,
         status = table_put_all(table, folder, cells, COUNT(cells), axes, 2, err);
     }
     if (status == DPE_OK) {
-        status = dpe_h5_attr_text(table, folder, "interval_rule",
-                                  recall ? "percentile bootstrap over samples, 2000 resamples"
-                                         : "delete-one-book jackknife of the log",
-                                  err);
+        status =
+            dpe_h5_attr_text(table, folder, "interval_rule",
+                             recall ? "percentile bootstrap over samples, those of one context "
+                                      "together, 2000 resamples"
+                                    : "delete-one-book jackknife of the log",
+                             err);
     }
     if (status == DPE_OK) {
         bool decides = dpe_detect_deciding(report) == result;
@@ -192,8 +194,8 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
         {"moving_pairs", "all pairs of one group; every other group sits at half the trained "
                          "length"},
         {"informative_rule",
-         "p < 0.05 in a permutation test of best mean - worst mean: each sample's values are "
-         "permuted among the lengths, 1999 times"},
+         "p < 0.05 in a permutation test of best mean - worst mean: each sample's values (those "
+         "of one context together) are permuted among the lengths, 1999 times"},
         {"niah_parameters", report->niah_spec},
         {"niah_templates_sha256", report->niah_template},
     };

@@ -81,8 +81,9 @@ dpe_status table_put_race(const struct dpe_detect_report *report, struct dpe_h5 
     return status == DPE_OK
                ? dpe_h5_attr_text(table, "/race", "rule",
                                   "after each round every length is compared with the best one "
-                                  "that is left by a paired one-sided sign-flip test; p < level "
-                                  "drops it; half the trained length is never dropped",
+                                  "that is left by a paired one-sided sign-flip test (samples of "
+                                  "one context are one); p < level drops it; half the trained "
+                                  "length is never dropped",
                                   err)
                : status;
 }

@@ -56,6 +56,9 @@ const char *dpe_niah_find(const char *spec, const char *key, size_t *n);
  *  hash says more: dpe_niah_template_hash). Cut to n bytes. */
 void dpe_niah_format(const struct dpe_niah_params *params, char *text, size_t n);
 
+/** Samples in a row that share a context: asked × shared. */
+int64_t dpe_niah_together(const struct dpe_niah_params *params);
+
 struct dpe_niah;
 /** Samples of length L: the finished prompt (specials included) plus room lies in [L−16, L]. The
  *  corpus and tokenizer are borrowed for the task's life. chat_template: NULL, or a text file that
@@ -84,6 +87,7 @@ double dpe_recall(const char *text, char *const *references, size_t n);
 struct dpe_task {
     char name[32];
     int64_t n_samples; /**< how many there are at most (books long enough); INT64_MAX: no end */
+    int64_t together; /**< samples in a row that share a context, ≥ 1: with N, iN … iN + N − 1 */
     void *state;
     /** Run sample `index` in a session whose plan is set and whose cache it may clear; fill
      * everything of the row but plan, task, sample and seconds. DPE_NONFINITE is handled by
@@ -103,6 +107,7 @@ typedef double (*dpe_scorer)(const char *prediction, char *const *references, si
 struct dpe_source {
     char name[32];     /**< of the task in tables and files, e.g. "niah_single_1" */
     int64_t n_samples; /**< how many there are at most; INT64_MAX: no end */
+    int64_t together;  /**< as the task's; 0: none share one */
     void *state;
     /** Sample `index` (freed by the caller with dpe_sample_free): a function of seed, index,
      *  parameters, tokenizer and length alone. Thread-safe. */
@@ -257,21 +262,30 @@ void dpe_suite_close(struct dpe_suite *suite);
 
 struct dpe_interval {
     double mean;      /**< NaN when there is no valid value */
-    double low, high; /**< NaN when they cannot be had: no or (jackknife) one value, no rounds, a
-                           level outside (0, 1), no memory */
+    double low, high; /**< NaN when they cannot be had: fewer than two contexts (books), no rounds,
+                           a level outside (0, 1), no memory */
     int64_t n;        /**< valid (non-NaN) values */
 };
-/** Mean and percentile bootstrap interval (level e.g. 0.95, `rounds` resamples, seeded; quantiles
- *  linear between order statistics). */
-struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n, double level, int rounds,
-                                       uint64_t seed);
+/** How means are resampled. Samples of one context are not independent: they are drawn, and change
+ *  their sign, as one. */
+struct dpe_resampling {
+    int64_t together; /**< values in a row that belong together, ≥ 1; the last ones may be fewer */
+    double level;     /**< of an interval, e.g. 0.95 */
+    int rounds;       /**< resamples */
+    uint64_t seed;
+};
+/** Mean and percentile bootstrap interval (quantiles linear between order statistics). NaN values
+ *  are left out; contexts differ in how many valid ones they have, so a resampled mean is the sum
+ *  of what was drawn over its number. */
+struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n,
+                                       const struct dpe_resampling *how);
 /** Same for the mean of a[i] − b[i] over pairs where both are valid. */
-struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_t n, double level,
-                                         int rounds, uint64_t seed);
+struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_t n,
+                                         const struct dpe_resampling *how);
 /** Two-sided p-value of a sign-flip permutation test of mean(a − b) = 0 over pairs where both are
- *  valid; exact for ≤ 16 non-zero differences, else `rounds` random flips (+1 rule). 1 when there
- * is no difference at all. */
-double dpe_sign_flip(const double *a, const double *b, size_t n, int rounds, uint64_t seed);
+ *  valid; exact for ≤ 16 contexts whose sum is not zero, else how->rounds random flips (+1 rule).
+ *  1 when there is no difference at all. */
+double dpe_sign_flip(const double *a, const double *b, size_t n, const struct dpe_resampling *how);
 /** The t with P(|T| ≤ t) = level of Student's t; NaN for no degree of freedom or a level outside
  *  (0, 1). */
 double dpe_student_quantile(double level, int64_t freedom);

@@ -50,9 +50,6 @@ static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_er
     for (int k = 0; k < 2 && status == DPE_OK; k++) {
         status = niah[k] != NULL ? dpe_niah_parse(niah[k], &options.niah, err) : DPE_OK;
     }
-    bool shares = strcmp(args->suites[i].name, "niah") == 0;
-    comparison->together[i] =
-        shares ? (int64_t)options.niah.asked * (int64_t)options.niah.shared : 1;
     return status == DPE_OK
                ? dpe_suite_open(args->suites[i].name, &options, &comparison->suites[i], err)
                : status;
@@ -314,8 +311,9 @@ static int64_t together_at_once(const struct comparison *comparison)
     enum { MOST = 64 };
     int64_t batch = 1;
     for (int i = 0; i < comparison->n_suites; i++) {
-        int64_t most = comparison->suites[i].tasks[0].n_samples;
-        int64_t together = comparison->together[i] < most ? comparison->together[i] : most;
+        const struct dpe_suite_task *task = &comparison->suites[i].tasks[0];
+        int64_t together = task->task.together;
+        together = together < task->n_samples ? together : task->n_samples;
         batch = together > batch ? together : batch;
     }
     return batch < MOST ? batch : MOST;
@@ -428,12 +426,12 @@ static dpe_status worklist_allocate(struct worklist *list, struct dpe_error *err
     return DPE_OK;
 }
 
-/* Samples first … first + together − 1 of a task under every method. */
-static void worklist_add(struct worklist *list, int task, int length, int64_t first,
-                         int64_t together)
+/* A sample and those that share its context, under every method. */
+static void worklist_add(struct worklist *list, int task, int length, int64_t first)
 {
     const struct comparison *comparison = list->comparison;
     int64_t end = list->tasks[task]->n_samples;
+    int64_t together = list->tasks[task]->task.together;
     end = together < end - first ? first + together : end;
     for (int m = 0; m < comparison->n_methods; m++) {
         for (int64_t s = first; s < end; s++) {
@@ -460,8 +458,8 @@ static void worklist_fill(struct worklist *list)
             list->names[at] = task->task.name;
             list->cost[at] = (double)task->length;
             int length = length_index(comparison, task->length);
-            for (int64_t s = 0; s < task->n_samples; s += comparison->together[i]) {
-                worklist_add(list, at, length, s, comparison->together[i]);
+            for (int64_t s = 0; s < task->n_samples; s += task->task.together) {
+                worklist_add(list, at, length, s);
             }
         }
     }

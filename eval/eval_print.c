@@ -193,8 +193,13 @@ static void print_interval(const struct dpe_interval *interval, bool sign)
 static void print_details(const struct dpe_results *results, int task)
 {
     bool ppl = results->suite->perplexity;
-    printf("%s, 95 %% intervals (%s: %lld)\n", results->suite->tasks[task].task.name,
-           ppl ? "books" : "samples", (long long)results->suite->tasks[task].n_samples);
+    const struct dpe_suite_task *suite_task = &results->suite->tasks[task];
+    printf("%s, 95 %% intervals (%s: %lld", suite_task->task.name, ppl ? "books" : "samples",
+           (long long)suite_task->n_samples);
+    if (suite_task->task.together > 1) {
+        printf(", %lld a context, which count as one", (long long)suite_task->task.together);
+    }
+    printf(")\n");
     printf("%10s  %20s  %10s  %26s  %7s  method\n", ppl ? "perplexity" : "score", "interval",
            ppl                    ? "by word"
            : results->suite->half ? "half found"

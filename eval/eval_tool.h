@@ -99,7 +99,6 @@ struct comparison {
     int64_t lengths[EVAL_MAX_LENGTHS];
     int n_lengths;
     struct dpe_suite suites[EVAL_MAX_SUITES];
-    int64_t together[EVAL_MAX_SUITES]; /**< samples in a row that share a context; 1: none do */
     int n_suites;
     struct dpe_plan *plans;              /**< [n_methods][n_lengths] */
     int n_plans;                         /**< made so far */

@@ -184,6 +184,11 @@ dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, stru
     return status;
 }
 
+int64_t dpe_niah_together(const struct dpe_niah_params *params)
+{
+    return (int64_t)params->asked * params->shared;
+}
+
 void dpe_niah_format(const struct dpe_niah_params *params, char *text, size_t n)
 {
     char depth[32] = "drawn";

@@ -1,5 +1,5 @@
 /* The needle task as a source of questions. */
-#include "eval.h"
+#include "niah_parts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +20,7 @@ dpe_status dpe_task_niah(const char *name, struct dpe_niah *niah,
                          struct dpe_error *err)
 {
     struct dpe_source source = {.n_samples = INT64_MAX,
+                                .together = dpe_niah_together(&niah->params),
                                 .state = niah,
                                 .sample = sample_niah,
                                 .score = dpe_recall,

@@ -177,7 +177,8 @@ static dpe_status open_task(const char *name, const struct dpe_corpus *corpus,
     }
     *skipped = (int64_t)(dpe_corpus_size(corpus) - state->n);
     *task = (struct dpe_task){
-        .n_samples = (int64_t)state->n, .state = state, .run = run_ppl, .close = close_ppl};
+        .n_samples = (int64_t)state->n, .together = 1, .state = state, .run = run_ppl,
+        .close = close_ppl};
     memcpy(task->name, name, strlen(name) + 1);
     return DPE_OK;
 }

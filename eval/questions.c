@@ -255,6 +255,7 @@ dpe_status dpe_task_questions(struct dpe_source *source, const struct dpe_tokeni
     }
     *state = (struct questions){.source = *source, .tokenizer = tokenizer};
     *task = (struct dpe_task){.n_samples = source->n_samples,
+                              .together = source->together > 1 ? source->together : 1,
                               .state = state,
                               .run = run_question,
                               .run_many = run_questions,

@@ -135,15 +135,18 @@ static void summarize(struct dpe_results *results, int method, int task, uint64_
     const double *score = results->score + first;
     const double *against = results->score + cell(results, 0, task) * n;
     const struct dpe_interval none = {NAN, NAN, NAN, 0};
+    const struct dpe_resampling how = {results->suite->tasks[task].task.together, level, ROUNDS,
+                                       seed};
+    const struct dpe_resampling mean_alone = {how.together, level, 0, seed};
     bool ppl = results->suite->perplexity;
     results->mean[at] =
         ppl ? dpe_perplexity(results->nll_sum + first, results->n_tokens + first, n, level)
-            : dpe_bootstrap_mean(score, n, level, ROUNDS, seed);
+            : dpe_bootstrap_mean(score, n, &how);
     results->word[at] =
         ppl ? dpe_perplexity(results->nll_sum + first, results->n_words + first, n, level) : none;
-    results->difference[at] = dpe_bootstrap_paired(score, against, n, level, ROUNDS, seed);
-    results->p_value[at] = dpe_sign_flip(score, against, n, ROUNDS, seed);
-    results->half_mean[at] = dpe_bootstrap_mean(results->half + first, n, level, 0, seed).mean;
+    results->difference[at] = dpe_bootstrap_paired(score, against, n, &how);
+    results->p_value[at] = dpe_sign_flip(score, against, n, &how);
+    results->half_mean[at] = dpe_bootstrap_mean(results->half + first, n, &mean_alone).mean;
     for (int b = 0; b < results->n_positions; b++) {
         results->position_mean[at * (size_t)results->n_positions + (size_t)b] =
             position_mean(results, first, b);

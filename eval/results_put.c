@@ -78,10 +78,11 @@ static dpe_status put_attributes(const struct dpe_results *results, const struct
         {"interval_rule",
          suite->perplexity
              ? "95 %, Student's t over the delete-one-book jackknife of nats per token"
-             : "95 %, percentiles of 2000 bootstrap means"},
+             : "95 %, percentiles of 2000 bootstrap means; samples of one context are drawn "
+               "together"},
         {"difference_rule", "score - score of the first method over samples valid under both: 95 % "
                             "of 2000 bootstrap means; two-sided sign-flip test, exact up to 16 "
-                            "differences, else 2000 flips; not corrected for their number"},
+                            "differing contexts, else 2000 flips; not corrected for their number"},
     };
     size_t n = sizeof texts / sizeof texts[0] - (differences ? 0 : 1);
     for (size_t i = 0; i < n && status == DPE_OK; i++) {

@@ -9,15 +9,6 @@
 enum { STREAM_BOOTSTRAP = 1, STREAM_SIGN_FLIP = 2 };
 enum { EXACT_FLIPS = 16 };
 
-static double mean_of(const double *values, size_t n)
-{
-    double sum = 0.0;
-    for (size_t i = 0; i < n; i++) {
-        sum += values[i];
-    }
-    return sum / (double)n;
-}
-
 static int by_value(const void *a, const void *b)
 {
     const double *x = a;
@@ -34,72 +25,112 @@ static double quantile(const double *sorted, size_t n, double q)
     return sorted[low] + (at - (double)low) * (sorted[high] - sorted[low]);
 }
 
-static double resampled_mean(const double *values, size_t n, struct dpe_rng *rng)
+/* Sums over the valid values of each context that has any. */
+struct units {
+    double *sum;    /* [n] */
+    int64_t *count; /* [n] values in it */
+    size_t n;
+    double total; /* of all values, in their order */
+    int64_t n_values;
+};
+
+static void units_free(struct units *units)
 {
-    double sum = 0.0;
+    free(units->sum);
+    free(units->count);
+}
+
+static void units_add(struct units *units, double value, bool first)
+{
+    if (first) {
+        units->sum[units->n] = 0.0;
+        units->count[units->n] = 0;
+        units->n++;
+    }
+    units->sum[units->n - 1] += value;
+    units->count[units->n - 1]++;
+    units->total += value;
+    units->n_values++;
+}
+
+/* Of a[i] − b[i] (b NULL: a[i]); false: no memory. */
+static bool units_take(struct units *units, const double *a, const double *b, size_t n,
+                       int64_t together)
+{
+    *units = (struct units){.sum = dpe_alloc(n, sizeof *units->sum),
+                            .count = dpe_alloc(n, sizeof *units->count)};
+    if (units->sum == NULL || units->count == NULL) {
+        units_free(units);
+        return false;
+    }
+    size_t size = together > 1 ? (size_t)together : 1;
+    size_t open = SIZE_MAX;
     for (size_t i = 0; i < n; i++) {
-        sum += values[dpe_rng_below(rng, (uint32_t)n)];
-    }
-    return sum / (double)n;
-}
-
-/* Interval of the mean of n valid values; takes `values` over. */
-static struct dpe_interval bootstrap(double *values, size_t n, double level, int rounds,
-                                     uint64_t seed)
-{
-    struct dpe_interval out = {NAN, NAN, NAN, (int64_t)n};
-    double *means = NULL;
-    if (values == NULL || n == 0) {
-        goto done;
-    }
-    out.mean = mean_of(values, n);
-    if (rounds < 1 || n > UINT32_MAX || !(level > 0.0 && level < 1.0)) {
-        goto done;
-    }
-    means = dpe_alloc((size_t)rounds, sizeof *means);
-    if (means == NULL) {
-        goto done;
-    }
-    struct dpe_rng rng;
-    dpe_rng_seed(&rng, seed, STREAM_BOOTSTRAP);
-    for (int i = 0; i < rounds; i++) {
-        means[i] = resampled_mean(values, n, &rng);
-    }
-    qsort(means, (size_t)rounds, sizeof *means, by_value);
-    out.low = quantile(means, (size_t)rounds, (1.0 - level) / 2.0);
-    out.high = quantile(means, (size_t)rounds, (1.0 + level) / 2.0);
-done:
-    free(means);
-    free(values);
-    return out;
-}
-
-/* The valid a[i] − b[i] (b NULL: a[i]) in their order, owned by the caller; NULL: no memory. */
-static double *valid_differences(const double *a, const double *b, size_t n, size_t *n_valid)
-{
-    *n_valid = 0;
-    double *values = dpe_alloc(n, sizeof *values);
-    for (size_t i = 0; values != NULL && i < n; i++) {
         double value = b == NULL ? a[i] : a[i] - b[i];
         if (!isnan(value)) {
-            values[(*n_valid)++] = value;
+            units_add(units, value, i / size != open);
+            open = i / size;
         }
     }
-    return values;
+    return true;
 }
 
-struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n, double level, int rounds,
-                                       uint64_t seed)
+static double resampled_mean(const struct units *units, struct dpe_rng *rng)
 {
-    return dpe_bootstrap_paired(values, NULL, n, level, rounds, seed);
+    double sum = 0.0;
+    int64_t count = 0;
+    for (size_t i = 0; i < units->n; i++) {
+        uint32_t drawn = dpe_rng_below(rng, (uint32_t)units->n);
+        sum += units->sum[drawn];
+        count += units->count[drawn];
+    }
+    return sum / (double)count;
 }
 
-struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_t n, double level,
-                                         int rounds, uint64_t seed)
+static void bootstrap(const struct units *units, const struct dpe_resampling *how,
+                      struct dpe_interval *out)
 {
-    size_t n_valid = 0;
-    double *values = valid_differences(a, b, n, &n_valid);
-    return bootstrap(values, n_valid, level, rounds, seed);
+    size_t rounds = how->rounds < 1 ? 0 : (size_t)how->rounds;
+    if (units->n < 2 || rounds == 0 || units->n > UINT32_MAX ||
+        !(how->level > 0.0 && how->level < 1.0)) {
+        return;
+    }
+    double *means = dpe_alloc(rounds, sizeof *means);
+    if (means == NULL) {
+        return;
+    }
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, how->seed, STREAM_BOOTSTRAP);
+    for (size_t i = 0; i < rounds; i++) {
+        means[i] = resampled_mean(units, &rng);
+    }
+    qsort(means, rounds, sizeof *means, by_value);
+    out->low = quantile(means, rounds, (1.0 - how->level) / 2.0);
+    out->high = quantile(means, rounds, (1.0 + how->level) / 2.0);
+    free(means);
+}
+
+struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n,
+                                       const struct dpe_resampling *how)
+{
+    return dpe_bootstrap_paired(values, NULL, n, how);
+}
+
+struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_t n,
+                                         const struct dpe_resampling *how)
+{
+    struct dpe_interval out = {NAN, NAN, NAN, 0};
+    struct units units;
+    if (!units_take(&units, a, b, n, how->together)) {
+        return out;
+    }
+    out.n = units.n_values;
+    if (units.n_values > 0) {
+        out.mean = units.total / (double)units.n_values;
+        bootstrap(&units, how, &out);
+    }
+    units_free(&units);
+    return out;
 }
 
 /* |Σ ± d| with signs from the bits of `flips`, bit i for d[i]. */
@@ -139,17 +170,17 @@ static double sampled_p(const double *d, size_t n, double threshold, int rounds,
     return (double)extreme / ((double)rounds + 1.0);
 }
 
-double dpe_sign_flip(const double *a, const double *b, size_t n, int rounds, uint64_t seed)
+double dpe_sign_flip(const double *a, const double *b, size_t n, const struct dpe_resampling *how)
 {
-    size_t n_valid = 0;
-    double *d = valid_differences(a, b, n, &n_valid);
-    if (d == NULL) {
+    struct units units;
+    if (!units_take(&units, a, b, n, how->together)) {
         return NAN;
     }
+    double *d = units.sum;
     size_t used = 0;
     double observed = 0.0;
     double size = 0.0;
-    for (size_t i = 0; i < n_valid; i++) {
+    for (size_t i = 0; i < units.n; i++) {
         if (d[i] != 0.0) {
             d[used++] = d[i];
             observed += d[i];
@@ -162,9 +193,9 @@ double dpe_sign_flip(const double *a, const double *b, size_t n, int rounds, uin
     if (used > 0 && used <= EXACT_FLIPS) {
         p = exact_p(d, used, threshold);
     } else if (used > 0) {
-        p = rounds < 1 ? (double)NAN : sampled_p(d, used, threshold, rounds, seed);
+        p = how->rounds < 1 ? (double)NAN : sampled_p(d, used, threshold, how->rounds, how->seed);
     }
-    free(d);
+    units_free(&units);
     return p;
 }
 

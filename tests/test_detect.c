@@ -324,26 +324,46 @@ static void informative_means_beyond_noise(void **state)
     struct dpe_rng rng;
     dpe_rng_seed(&rng, 7, 0);
     double values[LENGTHS * SAMPLES];
+    int64_t sample[SAMPLES];
+    for (int s = 0; s < SAMPLES; s++) {
+        sample[s] = s;
+    }
+    struct dpe_detect_common common = {LENGTHS, SAMPLES, values, sample, 1};
     int null_found = 0;
     int real_found = 0;
     for (int g = 0; g < GROUPS; g++) {
         for (int i = 0; i < LENGTHS * SAMPLES; i++) {
             values[i] = 0.25 * dpe_rng_below(&rng, 5);
         }
-        null_found += dpe_detect_spread(values, LENGTHS, SAMPLES, 199, 1) < 0.05;
+        null_found += dpe_detect_spread(&common, 199, 1) < 0.05;
         for (int s = 0; s < SAMPLES; s++) { /* one length finds nothing any more */
             values[3 * SAMPLES + s] = 0.0;
         }
-        real_found += dpe_detect_spread(values, LENGTHS, SAMPLES, 199, 1) < 0.05;
+        real_found += dpe_detect_spread(&common, 199, 1) < 0.05;
     }
     assert_in_range(null_found, 5, 36); /* 20 expected, sd 4.4 */
     assert_true(real_found > GROUPS * 95 / 100);
-    double flat[LENGTHS * SAMPLES];
+    /* Values that are said twice, of contexts that are there twice, are not more of them. */
+    double twice[2 * LENGTHS * SAMPLES];
+    int64_t of_context[2 * SAMPLES];
     for (int i = 0; i < LENGTHS * SAMPLES; i++) {
-        flat[i] = i % SAMPLES < 8 ? 1.0 : 0.3;
+        values[i] = 0.25 * dpe_rng_below(&rng, 5);
+        twice[2 * i] = twice[2 * i + 1] = values[i];
     }
-    assert_true(dpe_detect_spread(flat, LENGTHS, SAMPLES, 199, 1) == 1.0);
-    assert_true(dpe_detect_spread(flat, 1, SAMPLES, 199, 1) == 1.0);
+    for (int s = 0; s < 2 * SAMPLES; s++) {
+        of_context[s] = s;
+    }
+    struct dpe_detect_common contexts = {LENGTHS, 2 * SAMPLES, twice, of_context, 2};
+    double once = dpe_detect_spread(&common, 199, 1);
+    assert_true(once > 0.05 && dpe_detect_spread(&contexts, 199, 1) == once);
+    contexts.together = 1;
+    assert_true(dpe_detect_spread(&contexts, 199, 1) < once);
+    for (int i = 0; i < LENGTHS * SAMPLES; i++) {
+        values[i] = i % SAMPLES < 8 ? 1.0 : 0.3;
+    }
+    assert_true(dpe_detect_spread(&common, 199, 1) == 1.0);
+    common.n_cells = 1;
+    assert_true(dpe_detect_spread(&common, 199, 1) == 1.0);
 }
 
 static void verdicts_follow_the_paired_interval(void **state)

@@ -139,6 +139,26 @@ static void a_race_goes_as_far_as_its_rows(void **state)
     dpe_detect_scores_free(&scores);
 }
 
+/* Four samples of a context are one in every test. */
+static void contexts_are_what_is_counted(void **state)
+{
+    (void)state;
+    struct dpe_detect_scores scores = scores_of(1);
+    for (int t = 0; t < LENGTHS; t++) {
+        set_cell(&scores, t, t == 2 ? 8 : 0, SAMPLES);
+    }
+    struct dpe_detect_race race = replay(&scores, &usual, -1);
+    assert_int_equal(race.dropped[0], 8);
+    dpe_detect_race_free(&race);
+    scores.together = 4;
+    race = replay(&scores, &usual, -1);
+    /* 7 contexts of 7: p = 1/128. */
+    assert_int_equal(race.dropped[0], 28);
+    assert_true(fabs(race.drops[0].p - 1.0 / 128.0) < 1e-12);
+    dpe_detect_race_free(&race);
+    dpe_detect_scores_free(&scores);
+}
+
 static void dropped_lengths_rank_behind_those_that_were_left(void **state)
 {
     (void)state;
@@ -176,6 +196,7 @@ int main(void)
         cmocka_unit_test(the_worse_are_dropped_in_turn),
         cmocka_unit_test(equals_are_dropped_only_when_it_does_not_matter),
         cmocka_unit_test(a_race_goes_as_far_as_its_rows),
+        cmocka_unit_test(contexts_are_what_is_counted),
         cmocka_unit_test(dropped_lengths_rank_behind_those_that_were_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,6 +49,7 @@ static struct dpe_task task_of(struct script *script)
 {
     return (struct dpe_task){.name = "script",
                              .n_samples = 5,
+                             .together = 1,
                              .state = script,
                              .run = run_script,
                              .close = close_script};

@@ -217,6 +217,7 @@ static void resample(const struct sweep *sweep, uint64_t stream, struct dpe_dete
     if (dpe_detect_scores_init(to, sweep->scores.n_cells, blocks * sweep->block, &err) != DPE_OK) {
         fail(&err, "resampling");
     }
+    to->together = sweep->block;
     dpe_rng_seed(&rng, 20261121, stream);
     for (int64_t b = 0; b < blocks; b++) {
         int64_t drawn = dpe_rng_below(&rng, (uint32_t)blocks);

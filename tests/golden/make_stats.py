@@ -46,6 +46,14 @@ def bootstrap(values, level, rounds, seed):
     return np.mean(values), *np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
 
 
+def bootstrap_of_contexts(values, together, level, rounds, seed):
+    rng = Rng(seed, 1)
+    contexts = [np.array(values[i:i + together]) for i in range(0, len(values), together)]
+    n = len(contexts)
+    means = [np.concatenate([contexts[rng.below(n)] for _ in range(n)]).mean() for _ in range(rounds)]
+    return np.mean(values), *np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+
+
 def sign_flip(d, rounds, seed):
     rng = Rng(seed, 2)
     extreme = 1
@@ -75,6 +83,14 @@ array("golden_paired", bootstrap(other - scores, 0.9, 300, 12))
 d = (other - scores)[other != scores]
 assert len(d) > 16
 print("static const double golden_flip = %.17g;" % sign_flip(d, 400, 13))
+# Three samples a context, the last one alone in its own.
+array("golden_contexts", bootstrap_of_contexts(other - scores, 3, 0.9, 300, 12))
+long = np.tile(other - scores, 2)
+long[::7] = -0.5
+array("golden_long", long)
+sums = np.array([long[i:i + 3].sum() for i in range(0, len(long), 3)])
+assert (sums != 0).sum() > 16
+print("static const double golden_flip_contexts = %.17g;" % sign_flip(sums[sums != 0], 400, 13))
 array("golden_nll", nll)
 print("static const int64_t golden_tokens[] = {%s};" % ", ".join(map(str, tokens)))
 whole = nll.sum() / tokens.sum()
