@@ -1,7 +1,6 @@
-/* The CUDA backend: its life and its slots but for attention. */
+/* The CUDA backend: its life, its memory, its table of slots. */
 #include "backend.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,74 +13,6 @@
 static const uint64_t DRIVER_BYTES = 192ULL << 20;
 /* Room for what NCCL takes for its channels: not measured yet. */
 static const uint64_t PEER_BYTES = 512ULL << 20;
-
-/* ------------------------------------------------------------------------------------- failures */
-
-void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, const char *file,
-                   int line)
-{
-    if (backend->failed) {
-        return;
-    }
-    /* A kernel's first launch loads it, and may wait for those before it for ever. This wait does
-     * not, and tells which call failed. */
-    if (code == 0 && backend->patience > 0.0) {
-        code = dpe_rt_wait();
-    }
-    if (code == 0) {
-        return;
-    }
-    const char *name = strrchr(file, '/');
-    backend->failed = true;
-    dpe_fail(&backend->failure, DPE_INCOMPLETE, "the device (%s) failed in %.*s, %s:%d: %s",
-             backend->info.name, (int)strcspn(call, "("), call, name != NULL ? name + 1 : file,
-             line, dpe_rt_text(code));
-}
-
-dpe_status dpe_cuda_status(const struct dpe_backend *backend, struct dpe_error *err)
-{
-    if (!backend->failed) {
-        return DPE_OK;
-    }
-    if (err != NULL) {
-        *err = backend->failure;
-    }
-    return backend->failure.status;
-}
-
-dpe_status dpe_cuda_own(struct dpe_backend *b, uint64_t bytes, void **memory, struct dpe_error *err)
-{
-    *memory = NULL;
-    if (b->n_owned == b->owned_room) {
-        size_t room = b->owned_room == 0 ? 64 : 2 * b->owned_room;
-        void **grown = realloc(b->owned, room * sizeof *grown);
-        if (grown == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
-        }
-        b->owned = grown;
-        b->owned_room = room;
-    }
-    int code = b->failed ? 0 : dpe_rt_allocate(memory, bytes > 0 ? bytes : 1);
-    if (code != 0 && dpe_rt_is_memory(code)) {
-        uint64_t available = 0;
-        uint64_t total = 0;
-        (void)dpe_rt_memory(&available, &total);
-        return dpe_fail(err, DPE_NO_MEMORY,
-                        "device memory is out: %.1f MiB were asked for, %.1f of %.1f MiB are free",
-                        (double)bytes / 0x1p20, (double)available / 0x1p20, (double)total / 0x1p20);
-    }
-    DPE_CUDA_NOTE(b, code, "dpe_rt_allocate");
-    if (*memory != NULL) {
-        b->owned[b->n_owned++] = *memory;
-    }
-    return dpe_cuda_status(b, err);
-}
-
-void dpe_cuda_use(struct dpe_backend *b)
-{
-    dpe_rt_patience(b->patience);
-    DPE_CUDA_TRY(b, dpe_rt_use(b->index));
-}
 
 /* ----------------------------------------------------------------------------------------- life */
 
@@ -392,123 +323,6 @@ static dpe_status cuda_begin_layer(struct dpe_backend *b, int64_t layer, int64_t
     return dpe_cuda_status(b, err);
 }
 
-static void cuda_embed(struct dpe_backend *b, const struct dpe_batch *batch, dpe_mem x)
-{
-    DPE_CUDA_TRY(
-        b, dpe_kernel_embed(b->dtype, b->embedding, b->tokens, batch->rows, b->config->hidden, x));
-}
-
-/* The device's copy of a norm, told by where the host's lies. */
-static const float *norm_of(const struct dpe_backend *b, const struct dpe_tensor *weight)
-{
-    if (weight == &b->weights->final_norm) {
-        return b->final_norm;
-    }
-    int64_t layer = ((const char *)weight - (const char *)b->weights->layers) /
-                    (int64_t)sizeof *b->weights->layers;
-    bool attention = weight == &b->weights->layers[layer].attention_norm;
-    return attention ? b->layers[layer].attention_norm : b->layers[layer].mlp_norm;
-}
-
-static void cuda_rmsnorm(struct dpe_backend *b, const struct dpe_tensor *weight, dpe_mem x,
-                         int64_t rows, dpe_mem out)
-{
-    if (rows > 0) {
-        DPE_CUDA_TRY(b, dpe_kernel_rmsnorm(b->dtype, x, norm_of(b, weight), rows, b->config->hidden,
-                                           (float)b->config->rms_eps, out));
-    }
-}
-
-static void product(struct dpe_backend *b, const struct dpe_rt_product *p)
-{
-    if (p->rows <= DPE_FEW_ROWS) {
-        DPE_CUDA_TRY(b, dpe_kernel_product_few(p->dtype, p->w, p->x, p->rows, p->n, p->k, p->out,
-                                               p->out_float, p->accumulate));
-    } else {
-        DPE_CUDA_TRY(b, dpe_rt_product(b->blas, p));
-    }
-}
-
-static void cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which, dpe_mem x,
-                        int64_t rows, dpe_mem out, bool accumulate)
-{
-    struct dpe_tensor weight = dpe_layer_matrix(&b->weights->layers[layer], which);
-    bool residual = which == DPE_WEIGHT_O || which == DPE_WEIGHT_DOWN;
-    const struct dpe_rt_product p = {
-        .dtype = b->dtype,
-        .out_float = residual,
-        .accumulate = accumulate,
-        .w = b->layers[layer].matrix[which],
-        .x = x,
-        .out = out,
-        .rows = rows,
-        .n = weight.rows,
-        .k = weight.cols,
-    };
-    product(b, &p);
-    if (b->layers[layer].bias[which] != NULL) {
-        DPE_CUDA_TRY(b, dpe_kernel_bias(residual ? DPE_F32 : b->dtype, out,
-                                        b->layers[layer].bias[which], rows, weight.rows));
-    }
-}
-
-static void cuda_swiglu(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t rows)
-{
-    DPE_CUDA_TRY(b, dpe_kernel_swiglu(b->dtype, gate, up, rows * b->config->intermediate));
-}
-
-/* Logits of at most DPE_CUDA_LOGIT_ROWS rows from `first` on, on the device. */
-static int64_t lm_head(struct dpe_backend *b, dpe_mem x, int64_t first, int64_t rows)
-{
-    int64_t some = rows - first < DPE_CUDA_LOGIT_ROWS ? rows - first : DPE_CUDA_LOGIT_ROWS;
-    const struct dpe_rt_product p = {
-        .dtype = b->dtype,
-        .out_float = true,
-        .w = b->lm_head,
-        .x = (const char *)x + first * b->config->hidden * (int64_t)b->element,
-        .out = b->logits,
-        .rows = some,
-        .n = b->config->vocab,
-        .k = b->config->hidden,
-    };
-    product(b, &p);
-    return some;
-}
-
-static void cuda_logits(struct dpe_backend *b, dpe_mem x, int64_t rows, float *logits)
-{
-    int64_t vocab = b->config->vocab;
-    for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
-        int64_t some = lm_head(b, x, r, rows);
-        DPE_CUDA_TRY(b, dpe_rt_down(logits + r * vocab, b->logits,
-                                    (uint64_t)(some * vocab) * sizeof *logits));
-    }
-}
-
-static void cuda_best(struct dpe_backend *b, dpe_mem x, int64_t rows, int32_t *tokens)
-{
-    /* The batch's own tokens are no longer needed. */
-    for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
-        int64_t some = lm_head(b, x, r, rows);
-        DPE_CUDA_TRY(b, dpe_kernel_argmax(b->logits, some, b->config->vocab, b->tokens + r));
-    }
-    DPE_CUDA_TRY(b, dpe_rt_down(tokens, b->tokens, (uint64_t)rows * sizeof *tokens));
-}
-
-static void cuda_likelihood(struct dpe_backend *b, dpe_mem x, int64_t rows, const int32_t *targets,
-                            double *nll)
-{
-    _Static_assert(sizeof *nll == sizeof *b->positions, "likelihoods go where positions were");
-    double *on_device = (double *)(void *)b->positions;
-    DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, targets, (uint64_t)rows * sizeof *targets));
-    for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
-        int64_t some = lm_head(b, x, r, rows);
-        DPE_CUDA_TRY(
-            b, dpe_kernel_nll(b->logits, b->tokens + r, some, b->config->vocab, on_device + r));
-    }
-    DPE_CUDA_TRY(b, dpe_rt_down(nll, on_device, (uint64_t)rows * sizeof *nll));
-}
-
 static int64_t cuda_first_nonfinite(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows,
                                     int64_t width)
 {
@@ -547,18 +361,18 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .set_plan = cuda_set_plan,
         .begin_batch = cuda_begin_batch,
         .begin_layer = cuda_begin_layer,
-        .embed = cuda_embed,
-        .rmsnorm = cuda_rmsnorm,
-        .linear = cuda_linear,
+        .embed = dpe_cuda_embed,
+        .rmsnorm = dpe_cuda_rmsnorm,
+        .linear = dpe_cuda_linear,
         .store_kv = dpe_cuda_store_kv,
         .attention_workspace = dpe_cuda_attention_workspace,
         .attention = dpe_cuda_attention,
-        .swiglu = cuda_swiglu,
+        .swiglu = dpe_cuda_swiglu,
         .sum_norms = dpe_cuda_sum_norms,
         .all_reduce = dpe_cuda_all_reduce,
-        .logits = cuda_logits,
-        .best = cuda_best,
-        .likelihood = cuda_likelihood,
+        .logits = dpe_cuda_logits,
+        .best = dpe_cuda_best,
+        .likelihood = dpe_cuda_likelihood,
         .first_nonfinite = cuda_first_nonfinite,
         .finish = cuda_finish,
     };

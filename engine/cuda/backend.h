@@ -131,6 +131,18 @@ dpe_status dpe_cuda_status(const struct dpe_backend *backend, struct dpe_error *
 dpe_status dpe_cuda_own(struct dpe_backend *backend, uint64_t bytes, void **memory,
                         struct dpe_error *err);
 
+/** The slots of a layer and of the head. */
+void dpe_cuda_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
+void dpe_cuda_rmsnorm(struct dpe_backend *backend, const struct dpe_tensor *weight, dpe_mem x,
+                      int64_t rows, dpe_mem out);
+void dpe_cuda_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
+                     int64_t rows, dpe_mem out, bool accumulate);
+void dpe_cuda_swiglu(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+void dpe_cuda_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
+void dpe_cuda_best(struct dpe_backend *backend, dpe_mem x, int64_t rows, int32_t *tokens);
+void dpe_cuda_likelihood(struct dpe_backend *backend, dpe_mem x, int64_t rows,
+                         const int32_t *targets, double *nll);
+
 /** Bytes of the weights on the device. */
 uint64_t dpe_cuda_weight_bytes(const struct dpe_config *config);
 /** Upload all weights; a tensor without data becomes random numbers (dpe-bench). */
