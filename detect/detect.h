@@ -330,7 +330,8 @@ enum { DPE_DETECT_ROPE, DPE_DETECT_BASE, DPE_DETECT_JOINT, DPE_DETECT_N_VALIDATE
 extern const char *const dpe_detect_validated_names[DPE_DETECT_N_VALIDATED];
 
 enum dpe_detect_verdict {
-    DPE_DETECT_BETTER,     /**< the paired interval of joint − base lies on the good side of 0 */
+    DPE_DETECT_BETTER, /**< the paired interval of joint − base lies on the good side of 0, and a
+                            sign-flip test has p < 0.05 */
     DPE_DETECT_NOT_BETTER, /**< better by less than noise, or equal */
     DPE_DETECT_WORSE,      /**< the mean is on the bad side of 0 */
     DPE_DETECT_UNKNOWN,    /**< no pair of valid rows */

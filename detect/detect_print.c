@@ -292,11 +292,11 @@ static void warn_uninformative(const struct dpe_detect_ranking *ranking)
     }
 }
 
-/* "samples", "samples (4 a context, which count as one)", "books" */
+/* "samples", "samples (4 in a row share a context and count as one)", "books" */
 static const char *name_samples(const struct dpe_detect_result *result, char *words, size_t size)
 {
     if (result->criterion == DPE_DETECT_RECALL && result->together > 1) {
-        snprintf(words, size, "samples (%lld a context, which count as one)",
+        snprintf(words, size, "samples (%lld in a row share a context and count as one)",
                  (long long)result->together);
     } else {
         snprintf(words, size, "%s", result->criterion == DPE_DETECT_RECALL ? "samples" : "books");
@@ -315,7 +315,7 @@ static dpe_status render_result(const struct detect_inputs *inputs,
                                 struct dpe_error *err)
 {
     bool recall = result->criterion == DPE_DETECT_RECALL;
-    char title[256], samples[64];
+    char title[256], samples[96];
     snprintf(title, sizeof title, "%s%s, %lld %s, 95 %% intervals%s\n\n", text->n > 0 ? "\n" : "",
              recall ? "Recall of needles" : "Perplexity", (long long)result->n_samples,
              name_samples(result, samples, sizeof samples), decides ? "" : " (does not decide)");
@@ -335,7 +335,7 @@ static dpe_status render_result(const struct detect_inputs *inputs,
 static dpe_status render_validation(const struct dpe_detect_result *result, int width,
                                     struct dpe_text *text, struct dpe_error *err)
 {
-    char title[256], samples[64];
+    char title[256], samples[96];
     bool recall = result->criterion == DPE_DETECT_RECALL;
     snprintf(title, sizeof title, "\nValidation, %s on %lld %s %s\n\n",
              recall ? "recall" : "perplexity", (long long)result->n_validated,

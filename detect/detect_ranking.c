@@ -6,6 +6,7 @@
 #include <string.h>
 
 /* Results must be the same whenever they are computed, so resampling has fixed sizes and seeds. */
+static const double verdict_p = 0.05;
 enum { BOOTSTRAP_ROUNDS = 2000, PERMUTATIONS = 1999, STATISTICS_SEED = 1 };
 static const double level = 0.95;
 static const double informative_p = 0.05;
@@ -416,7 +417,9 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
         validation->verdict = DPE_DETECT_UNKNOWN;
     } else if (higher ? gain->mean < 0.0 : gain->mean > 0.0) {
         validation->verdict = DPE_DETECT_WORSE;
-    } else if (higher ? gain->low > 0.0 : gain->high < 0.0) {
+    } else if ((higher ? gain->low > 0.0 : gain->high < 0.0) && validation->p_base < verdict_p) {
+        /* Both: resampled means of a few contexts are too sure, a sign test of many is not
+         * stricter. */
         validation->verdict = DPE_DETECT_BETTER;
     } else {
         validation->verdict = DPE_DETECT_NOT_BETTER;

@@ -28,7 +28,7 @@ dpe_status dpe_detect_collect(const struct dpe_run *run, const char *task, const
     if (status != DPE_OK) {
         return status;
     }
-    scores->together = together;
+    scores->together = together > 1 ? together : 1;
     for (int c = 0; c < n_cells; c++) {
         for (int64_t s = 0; s < n_samples; s++) {
             const struct dpe_row *row = dpe_run_find(run, task, keys[c], first_sample + s);

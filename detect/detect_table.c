@@ -128,6 +128,9 @@ static dpe_status put_result(const struct dpe_detect_report *report,
         status = table_put_all(table, folder, cells, COUNT(cells), axes, 2, err);
     }
     if (status == DPE_OK) {
+        status = dpe_h5_attr_i64(table, folder, "samples_together", result->together, err);
+    }
+    if (status == DPE_OK) {
         status =
             dpe_h5_attr_text(table, folder, "interval_rule",
                              recall ? "percentile bootstrap over samples, those of one context "
@@ -250,7 +253,8 @@ static dpe_status put_differences(struct dpe_h5 *table, const char *folder,
          recall ? "1" : "nats/token", NULL},
         {"/difference_high", DPE_COL_F64, high, "upper end of its 95 % bootstrap interval",
          recall ? "1" : "nats/token", NULL},
-        {"/p_value", DPE_COL_F64, p, "two-sided sign-flip test of: no difference", "1", NULL},
+        {"/p_value", DPE_COL_F64, p,
+         "two-sided sign-flip test of: no difference (samples of one context are one)", "1", NULL},
         {"/n_pairs", DPE_COL_I64, n, "samples valid under both", "1", NULL},
     };
     return table_put_all(table, folder, entries, COUNT(entries), &axis, 1, err);
@@ -307,6 +311,9 @@ static dpe_status put_validation(const struct dpe_detect_result *result, struct 
     }
     if (status == DPE_OK) {
         status = dpe_h5_attr_i64(table, folder, "first_sample", result->first_validated, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_i64(table, folder, "samples_together", result->together, err);
     }
     return status;
 }

@@ -287,7 +287,7 @@ static void interval_text(enum dpe_detect_criterion criterion, double mean, doub
         return;
     }
     int after = criterion == DPE_DETECT_RECALL ? 3 : mean < 99.95 ? 2 : 1;
-    if (with_bounds) {
+    if (with_bounds && isfinite(low) && isfinite(high)) {
         snprintf(text, size, "%.*f [%.*f, %.*f]", after, mean, after, low, after, high);
     } else {
         snprintf(text, size, "%.*f", after, mean);
@@ -381,12 +381,15 @@ static dpe_status put_difference(const char *name, const struct dpe_interval *d,
     if (d->n == 0) {
         return put(out, err, "%s: no valid pair\n", name);
     }
-    char value[24];
+    char value[24], bounds[48] = "";
+    bool wide = width >= 60;
     snprintf(value, sizeof value, p < 0.001 ? "p < 0.001" : "p = %.3f", p);
-    return put(out, err,
-               width >= 60 ? "%-13s %+.3f [%+.3f, %+.3f]  %s, %lld pairs\n"
-                           : "%s\n %+.3f\n [%+.3f,%+.3f]\n %s, %lld\n",
-               name, d->mean, d->low, d->high, value, (long long)d->n);
+    if (isfinite(d->low) && isfinite(d->high)) {
+        snprintf(bounds, sizeof bounds, wide ? " [%+.3f, %+.3f]" : "\n [%+.3f,%+.3f]", d->low,
+                 d->high);
+    }
+    return put(out, err, wide ? "%-13s %+.3f%s  %s, %lld pairs\n" : "%s\n %+.3f%s\n %s, %lld\n",
+               name, d->mean, bounds, value, (long long)d->n);
 }
 
 dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation, int width,

@@ -266,8 +266,8 @@ struct dpe_interval {
                            a level outside (0, 1), no memory */
     int64_t n;        /**< valid (non-NaN) values */
 };
-/** How means are resampled. Samples of one context are not independent: they are drawn, and change
- *  their sign, as one. */
+/** How means are resampled. Samples that share a context, or its first half, are not independent:
+ *  they are drawn, and change their sign, as one. "Contexts" below are such samples in a row. */
 struct dpe_resampling {
     int64_t together; /**< values in a row that belong together, ≥ 1; the last ones may be fewer */
     double level;     /**< of an interval, e.g. 0.95 */

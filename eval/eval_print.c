@@ -180,7 +180,7 @@ static void print_positions(const struct dpe_results *results, int task)
     print_columns(results, columns, results->n_positions);
 }
 
-/* One value has no interval. */
+/* One context has no interval. */
 static void print_interval(const struct dpe_interval *interval, bool sign)
 {
     if (isnan(interval->low) || isnan(interval->high)) {
@@ -197,7 +197,8 @@ static void print_details(const struct dpe_results *results, int task)
     printf("%s, 95 %% intervals (%s: %lld", suite_task->task.name, ppl ? "books" : "samples",
            (long long)suite_task->n_samples);
     if (suite_task->task.together > 1) {
-        printf(", %lld a context, which count as one", (long long)suite_task->task.together);
+        printf(", %lld in a row share a context and count as one",
+               (long long)suite_task->task.together);
     }
     printf(")\n");
     printf("%10s  %20s  %10s  %26s  %7s  method\n", ppl ? "perplexity" : "score", "interval",

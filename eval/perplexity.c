@@ -176,9 +176,11 @@ static dpe_status open_task(const char *name, const struct dpe_corpus *corpus,
         return status;
     }
     *skipped = (int64_t)(dpe_corpus_size(corpus) - state->n);
-    *task = (struct dpe_task){
-        .n_samples = (int64_t)state->n, .together = 1, .state = state, .run = run_ppl,
-        .close = close_ppl};
+    *task = (struct dpe_task){.n_samples = (int64_t)state->n,
+                              .together = 1,
+                              .state = state,
+                              .run = run_ppl,
+                              .close = close_ppl};
     memcpy(task->name, name, strlen(name) + 1);
     return DPE_OK;
 }

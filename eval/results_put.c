@@ -89,7 +89,9 @@ static dpe_status put_attributes(const struct dpe_results *results, const struct
         status = dpe_h5_attr_text(place->table, place->group, texts[i].name, texts[i].value, err);
     }
     dpe_text_free(&parameters);
-    return status;
+    return status == DPE_OK ? dpe_h5_attr_i64(place->table, place->group, "samples_together",
+                                              suite->tasks[0].task.together, err)
+                            : status;
 }
 
 static dpe_status put_tasks(const struct dpe_results *results, const struct place *place,

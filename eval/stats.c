@@ -8,6 +8,7 @@
 /* Streams of the generator, so that two statistics with one seed share no draws. */
 enum { STREAM_BOOTSTRAP = 1, STREAM_SIGN_FLIP = 2 };
 enum { EXACT_FLIPS = 16 };
+static const double rounding = 1e-12; /* of sums, relative to that of their absolute values */
 
 static int by_value(const void *a, const void *b)
 {
@@ -28,6 +29,7 @@ static double quantile(const double *sorted, size_t n, double q)
 /* Sums over the valid values of each context that has any. */
 struct units {
     double *sum;    /* [n] */
+    double *size;   /* [n] of |value| */
     int64_t *count; /* [n] values in it */
     size_t n;
     double total; /* of all values, in their order */
@@ -37,6 +39,7 @@ struct units {
 static void units_free(struct units *units)
 {
     free(units->sum);
+    free(units->size);
     free(units->count);
 }
 
@@ -44,10 +47,12 @@ static void units_add(struct units *units, double value, bool first)
 {
     if (first) {
         units->sum[units->n] = 0.0;
+        units->size[units->n] = 0.0;
         units->count[units->n] = 0;
         units->n++;
     }
     units->sum[units->n - 1] += value;
+    units->size[units->n - 1] += fabs(value);
     units->count[units->n - 1]++;
     units->total += value;
     units->n_values++;
@@ -58,8 +63,9 @@ static bool units_take(struct units *units, const double *a, const double *b, si
                        int64_t together)
 {
     *units = (struct units){.sum = dpe_alloc(n, sizeof *units->sum),
+                            .size = dpe_alloc(n, sizeof *units->size),
                             .count = dpe_alloc(n, sizeof *units->count)};
-    if (units->sum == NULL || units->count == NULL) {
+    if (units->sum == NULL || units->size == NULL || units->count == NULL) {
         units_free(units);
         return false;
     }
@@ -181,14 +187,15 @@ double dpe_sign_flip(const double *a, const double *b, size_t n, const struct dp
     double observed = 0.0;
     double size = 0.0;
     for (size_t i = 0; i < units.n; i++) {
-        if (d[i] != 0.0) {
+        /* What cancels within a context leaves its rounding. */
+        if (fabs(d[i]) > rounding * units.size[i]) {
             d[used++] = d[i];
             observed += d[i];
-            size += fabs(d[i]);
+            size += units.size[i];
         }
     }
     /* Sums of the same numbers in other signs round differently: what is equal must count. */
-    double threshold = fabs(observed) - 1e-12 * size;
+    double threshold = fabs(observed) - rounding * size;
     double p = 1.0;
     if (used > 0 && used <= EXACT_FLIPS) {
         p = exact_p(d, used, threshold);

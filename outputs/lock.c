@@ -146,7 +146,8 @@ static dpe_status judge_holder(const char *path, const struct holder *holder,
 enum { TRIES = 100, PAUSE_NS = 10 * 1000 * 1000 };
 
 /* Open and flock; *again when its holder was seen coming or going: it has not yet written who it
- * is, has taken that back already, or has unlinked the file in between. */
+ * is (the file is empty or still names one that died), has taken that back already, or has unlinked
+ * the file in between. */
 static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe_error *err)
 {
     *again = false;
@@ -155,8 +156,10 @@ static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe
         return dpe_fail_errno(err, errno, path, "cannot be created");
     }
     if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        struct holder holder;
-        *again = !read_holder(*fd, &holder);
+        struct holder self, holder;
+        describe_self(&self);
+        *again = !read_holder(*fd, &holder) ||
+                 (strcmp(holder.host, self.host) == 0 && !alive(&holder, &self));
         close(*fd);
         *fd = -1;
         return *again ? DPE_OK : held_by(path, &holder, "wait for it, or stop it", err);
@@ -208,8 +211,8 @@ dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unl
     }
     if (status == DPE_OK && again) {
         status = dpe_fail(err, DPE_CANNOT_CREATE,
-                          "%s: locked by a process that does not say there which it is; wait for "
-                          "it, or stop it",
+                          "%s: locked, and it does not say by which process; wait for it, or "
+                          "stop it",
                           path);
     }
     if (status == DPE_OK) {

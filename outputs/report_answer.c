@@ -18,6 +18,7 @@ struct validation {
     struct numbers mean, low, high;                             /**< [validated_plan] */
     struct numbers difference, difference_low, difference_high; /**< [compared_with] */
     struct numbers p_value, n_pairs, n_valid;
+    int64_t together; /* samples in a row that count as one */
     char *verdict, *samples;
 };
 
@@ -65,6 +66,7 @@ static dpe_status read_validation(const struct input *input, const char *folder,
     }
     v->verdict = read_words(input, folder, "joint_against_base");
     v->samples = read_words(input, folder, "samples");
+    v->together = read_whole(input, folder, "samples_together", 1);
     return status;
 }
 
@@ -137,17 +139,25 @@ static void add_verdict(struct report *report, const struct validation *v)
     enum { AGAINST_BASE = 1 };
     double scale = v->recall ? 100.0 : 1.0;
     int digits = v->recall ? 0 : 3;
-    char p[32];
+    char p[32], interval[64] = "", contexts[80] = "";
     p_text(v->p_value.values[AGAINST_BASE], p);
+    /* One context has none. */
+    if (!isnan(v->difference_low.values[AGAINST_BASE])) {
+        snprintf(interval, sizeof interval, "95\u00a0%% interval %+.*f to %+.*f, ", digits,
+                 v->difference_low.values[AGAINST_BASE] * scale, digits,
+                 v->difference_high.values[AGAINST_BASE] * scale);
+    }
+    if (v->together > 1) {
+        snprintf(contexts, sizeof contexts, " (%lld in a row share a context and count as one)",
+                 (long long)v->together);
+    }
     add_text(&report->document, BLOCK_TEXT,
              format_text(
-                 "%s Over the same %.0f %s the difference is %+.*f %s (95\u00a0%% interval "
-                 "%+.*f to %+.*f, %s in a sign-flip test)%s%s.",
+                 "%s Over the same %.0f %s%s the difference is %+.*f %s (%s%s in a sign-flip "
+                 "test)%s%s.",
                  verdict_words(v), v->n_pairs.values[AGAINST_BASE], v->recall ? "samples" : "books",
-                 digits, v->difference.values[AGAINST_BASE] * scale,
-                 v->recall ? "percentage points" : "nats per token", digits,
-                 v->difference_low.values[AGAINST_BASE] * scale, digits,
-                 v->difference_high.values[AGAINST_BASE] * scale, p,
+                 contexts, digits, v->difference.values[AGAINST_BASE] * scale,
+                 v->recall ? "percentage points" : "nats per token", interval, p,
                  v->samples != NULL ? "; samples: " : "", v->samples != NULL ? v->samples : ""));
 }
 

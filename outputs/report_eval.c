@@ -95,12 +95,13 @@ static void add_noise(struct report *report, const struct suite *s)
     if (compared == 0) {
         return;
     }
-    add_text(&report->document, BLOCK_NOTE,
-             format_text(
-                 "What is noise here: of %zu differences to the first method, %zu %s not "
-                 "beyond chance (p\u00a0≥\u00a00.05 in a sign-flip test over the same samples; one "
-                 "in twenty looks real by chance, no correction is made).",
-                 compared, noise, noise == 1 ? "is" : "are"));
+    add_text(
+        &report->document, BLOCK_NOTE,
+        format_text("What is noise here: of %zu differences to the first method, %zu %s not "
+                    "beyond chance (p\u00a0≥\u00a00.05 in a sign-flip test over the same %s; one "
+                    "in twenty looks real by chance, no correction is made).",
+                    compared, noise, noise == 1 ? "is" : "are",
+                    s->together > 1 ? "contexts" : "samples"));
 }
 
 /* ------------------------------------------------------------------------------------------ tables

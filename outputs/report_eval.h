@@ -33,6 +33,7 @@ struct suite {
     struct numbers position, position_mean;        /**< ppl */
     struct names categories;                       /**< the last is "overall" */
     struct numbers category_length, category_mean; /**< [method][category][length] */
+    int64_t together;                              /**< samples in a row that count as one */
     bool low_is_better; /**< a perplexity; else a share, shown in percent */
 };
 dpe_status suite_read(const struct input *input, const char *name, struct suite *suite,

@@ -101,6 +101,7 @@ static dpe_status read_axes(struct suite *s, struct dpe_error *err)
     }
     char *better = status == DPE_OK ? read_words(s->input, folder, "better") : NULL;
     s->low_is_better = better != NULL && strcmp(better, "lower") == 0;
+    s->together = status == DPE_OK ? read_whole(s->input, folder, "samples_together", 1) : 1;
     free(better);
     free(labels);
     free(categories);

@@ -56,11 +56,12 @@ static void leave(int signal_number)
     close((int)leaving);
 }
 
-static void one_that_is_leaving_is_waited_for(void **state)
+/* Locked for 50 ms while the file says `text`; then the run is opened. */
+static void open_behind(struct scratch *scratch, const char *text)
 {
-    struct scratch *scratch = *state;
     assert_int_equal(mkdir(scratch->journal, 0777), 0);
-    int fd = open(scratch->lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    spill(scratch->lock, text, strlen(text));
+    int fd = open(scratch->lock, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     leaving = fd;
@@ -70,7 +71,24 @@ static void one_that_is_leaving_is_waited_for(void **state)
     assert_int_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
     fixture_expect_rows(scratch, 0);
     assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+}
+
+static void one_that_is_leaving_is_waited_for(void **state)
+{
+    struct scratch *scratch = *state;
+    open_behind(scratch, "");
     assert_string_equal(scratch->notices, "");
+}
+
+/* One that takes a dead process's lock over has not written its own name yet. */
+static void one_that_is_coming_is_waited_for(void **state)
+{
+    struct scratch *scratch = *state;
+    char text[512], host[128] = "";
+    gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text, "host %s pid 1 start 1 boot gone since then\n", host);
+    open_behind(scratch, text);
+    assert_non_null(strstr(scratch->notices, "process 1 "));
 }
 
 static void a_second_process_is_refused(void **state)
@@ -95,7 +113,7 @@ static void a_second_process_is_refused(void **state)
     assert_int_equal(dpe_read_file(scratch->lock, 1000, &text, &n, &err), DPE_OK);
     assert_int_equal(truncate(scratch->lock, 0), 0);
     assert_int_equal(fixture_open(scratch, 1, &all, &run, &err), DPE_CANNOT_CREATE);
-    assert_non_null(strstr(err.text, "does not say there which it is"));
+    assert_non_null(strstr(err.text, "does not say by which process"));
     spill(scratch->lock, text, n);
     free(text);
     kill_child(child);
@@ -234,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_SCRATCH(one_that_is_leaving_is_waited_for),
+        WITH_SCRATCH(one_that_is_coming_is_waited_for),
         WITH_SCRATCH(a_second_process_is_refused),
         WITH_SCRATCH(links_are_followed),
         WITH_SCRATCH(the_journal_of_a_successor_stays),

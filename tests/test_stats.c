@@ -73,6 +73,14 @@ static void a_context_says_what_it_says_once(void **state)
                 dpe_sign_flip(golden_b, golden_a, N, HOW(1, 0.95, 400, 3)));
     struct dpe_interval wrong = dpe_bootstrap_paired(b, a, 4 * N, HOW(1, 0.95, 500, 3));
     assert_true(wrong.high - wrong.low < 0.65 * (once.high - once.low));
+    /* What cancels within contexts leaves no sign, only rounding. */
+    double cancels[32];
+    const double nothing[32] = {0};
+    for (int i = 0; i < 32; i++) {
+        cancels[i] = i % 2 == 0 ? 1.0 - 2.0 / 3.0 : 0.0 - 1.0 / 3.0;
+    }
+    assert_true(cancels[0] + cancels[1] != 0.0);
+    assert_true(dpe_sign_flip(cancels, nothing, 32, HOW(2, 0.95, 400, 3)) == 1.0);
     /* Contexts of which samples are missing weigh what is left of them: (1 + 1 + 0) / 3. */
     const double some[6] = {1.0, 1.0, NAN, 0.0, NAN, NAN};
     struct dpe_interval rest = dpe_bootstrap_mean(some, 6, HOW(2, 0.95, 100, 3));

@@ -184,6 +184,11 @@ static struct sweep read_sweeps(const char *paths)
             fprintf(stderr, "%s: another grid\n", path);
             exit(65);
         }
+        if (all.scores.n_cells > 0 &&
+            (all.block != one.block || all.scores.n_samples % all.block != 0)) {
+            fprintf(stderr, "%s: contexts of another size, or one that is cut before\n", path);
+            exit(65);
+        }
         int64_t before = all.scores.n_samples;
         int64_t n = before + one.scores.n_samples;
         if (dpe_detect_scores_init(&joined.scores, one.scores.n_cells, n, &err) != DPE_OK) {
@@ -301,7 +306,8 @@ static void bench_race(const struct sweep *sweep, double level, double indiffere
     for (uint64_t i = 0; i < SWEEPS; i++) {
         struct dpe_detect_scores scores;
         struct dpe_detect_race race;
-        const struct dpe_detect_race_options options = {PER_ROUND, level, indifference};
+        const struct dpe_detect_race_options options = {
+            sweep->block > PER_ROUND ? sweep->block : PER_ROUND, level, indifference};
         resample(sweep, i, &scores);
         if (dpe_detect_race_replay(&options, &scores, sweep->n_groups, sweep->n_lengths,
                                    sweep->base, DPE_DETECT_RECALL, &race, &err) != DPE_OK) {

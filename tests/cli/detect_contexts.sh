@@ -1,7 +1,7 @@
 #!/bin/sh
 # detect_contexts.sh BIN: samples that share a context are one in every test. Twelve samples say that the
-# trained length is not enough at twice as much; three contexts of four keys each cannot, so that the race
-# drops nothing (1/8 > 5 %) and the sign-flip test ends at 2/8.
+# trained length is not enough at twice as much; three contexts of four keys each cannot: the sign-flip
+# test ends at 2/8, and a race drops nothing before the fifth (1/32 < 5 %).
 set -u
 bin=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,16 +11,25 @@ race() {
     name=$1
     shift
     "$bin/dpe-detect" --model "$root/data/reference" --corpus "$root/data/sample" -l 512 --groups 1 \
-        --lengths 128,512 --samples 12 --race "$@" -o "$work/$name.h5" >"$work/$name.out" 2>"$work/err" ||
+        --lengths 128,512 --race "$@" -o "$work/$name.h5" >"$work/$name.out" 2>"$work/err" ||
         fail "$name: $(cat "$work/err")"
     h5ls "$work/$name.h5/race/drop" >"$work/$name.drops"
 }
-race alone
+race alone --samples 12
 grep -q "Dataset {1}" "$work/alone.drops" || fail "12 samples drop nothing: $(cat "$work/alone.drops")"
 grep -q "joint - rope.* p < 0.001, 12 pairs" "$work/alone.out" || fail "12 samples: $(cat "$work/alone.out")"
-race contexts --keys-per-context 4
+race contexts --samples 12 --keys-per-context 4
 grep -q "Dataset {0}" "$work/contexts.drops" || fail "3 contexts drop: $(cat "$work/contexts.drops")"
 grep -q "joint - rope.* p = 0.250, 12 pairs" "$work/contexts.out" || fail "3 contexts: $(cat "$work/contexts.out")"
-[ "$(grep -c "12 .*samples (4 a context, which count as one)" "$work/contexts.out")" = 2 ] ||
+[ "$(grep -c "12 .*samples (4 in a row share a context and count as one)" "$work/contexts.out")" = 2 ] ||
     fail "contexts are not said: $(cat "$work/contexts.out")"
+race five --samples 24 --keys-per-context 4
+h5dump -d /race/dropped_after "$work/five.h5" >"$work/five.drops"
+grep -q "(0,0): -1, 20" "$work/five.drops" || fail "not dropped after 20 samples: $(cat "$work/five.drops")"
+# One context has no interval, and nothing says so in numbers.
+race one --samples 4 --keys-per-context 4
+"$bin/dpe-report" "$work/one.h5" -o "$work/one.html" --no-figures >"$work/out" 2>&1 || fail "report: $(cat "$work/out")"
+grep -qi "[^a-z]nan[^a-z]" "$work/one.out" "$work/one.html" && fail "NaN is shown: $(cat "$work/one.out")"
+grep -q "joint - rope  +0.[0-9]*  p = 1.000, 4 pairs" "$work/one.out" || fail "one context: $(cat "$work/one.out")"
+grep -q "(4 in a row share a context and count as one)" "$work/one.html" || fail "the report knows no contexts"
 exit $failed
