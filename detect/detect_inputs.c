@@ -232,6 +232,13 @@ dpe_status inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
                      "all that are decoded together",
                      (long long)args->batch, (long long)batch);
     }
+    if (args->race && inputs_race_needs(inputs) >= args->job.samples) {
+        dpe_log_warning("--race drops nothing: at level %g no test says anything before %lld "
+                        "samples%s, and --samples is %lld",
+                        args->race_level, (long long)inputs_race_needs(inputs),
+                        inputs_together(inputs) > 1 ? " (those that share a context are one)" : "",
+                        (long long)args->job.samples);
+    }
     return dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan, args->job.length, batch,
                              err);
 }
@@ -247,6 +254,15 @@ int64_t inputs_per_round(const struct detect_inputs *inputs)
     return together == 1      ? round_up(LEAST_ROUND, batch)
            : batch > together ? round_up(batch, together)
                               : least_round(inputs);
+}
+
+int64_t inputs_race_needs(const struct detect_inputs *inputs)
+{
+    int64_t contexts = 1; /* that all speak against a length: p = 2^-contexts */
+    while (contexts < 60 && 1.0 / (double)((int64_t)1 << contexts) >= inputs->args->race_level) {
+        contexts++;
+    }
+    return round_up(contexts * inputs_together(inputs), inputs_per_round(inputs));
 }
 
 /* The first step's configurations are the sweep's, and each step has one that an earlier one had.

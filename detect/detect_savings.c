@@ -42,13 +42,7 @@ static void line(const char *what, double tokens, double before)
 static double least_rows(const struct detect_inputs *inputs, int64_t samples)
 {
     const struct dpe_detect_grid *grid = &inputs->grid;
-    int64_t needed = 1; /* contexts that all speak against a length: p = 2^-needed */
-    while (needed < 60 && 1.0 / (double)((int64_t)1 << needed) >= inputs->args->race_level) {
-        needed++;
-    }
-    int64_t per_round = inputs_per_round(inputs);
-    needed *= inputs_together(inputs);
-    needed = (needed + per_round - 1) / per_round * per_round;
+    int64_t needed = inputs_race_needs(inputs);
     needed = needed < samples ? needed : samples;
     int64_t left = grid->params.n_groups + 1;
     left = left < grid->n_configs ? left : grid->n_configs;

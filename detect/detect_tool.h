@@ -64,6 +64,8 @@ dpe_status inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
 /** Samples of a plan before the next plan's turn. What a race decides depends on them, so those of
  * a race do not depend on the batch. */
 int64_t inputs_per_round(const struct detect_inputs *inputs);
+/** Samples that a race must have seen before it can drop anything. */
+int64_t inputs_race_needs(const struct detect_inputs *inputs);
 /** Configurations that the sequential rule's steps add at most; 0 for other rules. */
 int64_t inputs_steps(const struct detect_inputs *inputs);
 /** Empty report of these inputs. */
