@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""How far samples of one context are from being independent.
+
+usage: contexts.py SWEEP.h5…
+
+SWEEP is a table of dpe-detect whose samples share contexts (--keys-per-context, --haystack shared).
+Printed: the variance of context means times the samples in a context, over the variance of samples;
+1 when they are independent. Pooled over all cells (of a recall) and over all pairs of lengths of a
+group (of a difference), which differ somewhere.  Needs h5py and numpy.
+"""
+
+import itertools
+import re
+import sys
+
+import h5py
+import numpy as np
+
+
+def together(table):
+    fields = dict(zip(table["/identity/field"].asstr()[()], table["/identity/value"].asstr()[()]))
+    return int(np.prod([int(n) for n in re.findall(r"(?:asked|shared)=(\d+)", fields["niah"])] or [1]))
+
+
+def ratio(samples, size):
+    """samples [which][sample] without NaN."""
+    samples = samples[samples.std(axis=1) > 0]
+    contexts = samples.reshape(len(samples), -1, size).mean(axis=2)
+    return size * contexts.var(axis=1, ddof=1).sum() / samples.var(axis=1, ddof=1).sum()
+
+
+for path in sys.argv[1:]:
+    with h5py.File(path) as table:
+        recall, size = table["/detect/niah/recall"][()], together(table)
+    recall = recall[..., :recall.shape[2] // size * size]
+    pairs = [a - b for group in recall for a, b in itertools.combinations(group, 2)]
+    print(f"{path}: {size} samples a context: {ratio(recall.reshape(-1, recall.shape[2]), size):.2f} of a recall, "
+          f"{ratio(np.array(pairs), size):.2f} of a difference")
