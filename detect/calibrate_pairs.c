@@ -68,31 +68,15 @@ static const double *scores_of(const struct ablation *ablation, int64_t k)
     return NULL;
 }
 
-/* Samples that share a context are one: their mean over those that are valid. */
-static void take_contexts(const double *scores, int64_t n_samples, int64_t together, double *values)
-{
-    for (int64_t s = 0; s < n_samples; s += together) {
-        double sum = 0.0;
-        int64_t valid = 0;
-        for (int64_t i = s; i < n_samples && i < s + together; i++) {
-            sum += isnan(scores[i]) ? 0.0 : scores[i];
-            valid += !isnan(scores[i]);
-        }
-        values[s / together] = valid > 0 ? sum / (double)valid : (double)NAN;
-    }
-}
-
 static dpe_status choose(struct batch *batch, const struct ablation *ablation,
                          struct dpe_error *err)
 {
     int64_t k[DPE_DETECT_RUNGS];
     int n = dpe_detect_top_k_ladder(batch->n_pairs, k);
-    int64_t together = calibrate_together(batch->args);
-    int64_t contexts = (ablation->n_samples + together - 1) / together;
-    double *values = dpe_alloc((size_t)n, (size_t)(contexts + 1) * sizeof *values);
+    int64_t n_samples = ablation->n_samples;
+    double *values = dpe_alloc((size_t)n, (size_t)n_samples * sizeof *values);
     if (values == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples",
-                        (long long)ablation->n_samples);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n_samples);
     }
     dpe_status status = DPE_OK;
     for (int i = 0; i < n && status == DPE_OK; i++) {
@@ -103,11 +87,11 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
                               "command makes it anew",
                               (long long)k[i]);
         } else {
-            take_contexts(scores, ablation->n_samples, together, values + i * contexts);
+            memcpy(values + i * n_samples, scores, (size_t)n_samples * sizeof *values);
         }
     }
     if (status == DPE_OK) {
-        status = dpe_detect_choose_top_k(k, values, n, contexts,
+        status = dpe_detect_choose_top_k(k, values, n, n_samples, calibrate_together(batch->args),
                                          calibrate_needles(batch->args) ? DPE_DETECT_RECALL
                                                                         : DPE_DETECT_PERPLEXITY,
                                          &batch->pairs, err);
@@ -215,11 +199,11 @@ void calibrate_print_pairs(const struct batch *batch)
     }
     printf("  %5s  %10s  %10s  %10s  (%lld %s%s%s, paired)\n", "pairs",
            recall ? "recall, %" : "nats/token", recall ? "less, by" : "more, by", "at most",
-           (long long)pairs->n_samples,
+           (long long)pairs->n_contexts,
            !recall        ? "book"
            : together > 1 ? "context"
                           : "sample",
-           pairs->n_samples == 1 ? "" : "s", of);
+           pairs->n_contexts == 1 ? "" : "s", of);
     for (int i = 0; i < pairs->n; i++) {
         print_rung(pairs, i);
     }

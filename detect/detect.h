@@ -427,7 +427,8 @@ struct dpe_detect_rung {
     int64_t k;
     int64_t n_valid; /**< samples with a value */
     bool compared;   /**< as many as half of the fullest rung's */
-    double mean;     /**< recall, or nats a token, over the samples of all compared rungs; NaN */
+    double mean;     /**< recall, or nats a token, over the samples of all compared rungs, each
+                          context's mean weighing the same; NaN */
     double loss;     /**< of recall, or nats a token (`against`); NaN for that one itself */
     double at_most;  /**< its one-sided 95 % bound; NaN: cannot be had */
 };
@@ -437,21 +438,22 @@ struct dpe_detect_top_k {
     int n;
     struct dpe_detect_rung rungs[DPE_DETECT_RUNGS];
     enum dpe_detect_criterion criterion;
-    int64_t n_samples; /**< valid under every compared rung */
-    int chosen;        /**< index into rungs */
-    int against;       /**< what `loss` is against: the best of the chosen one and all above it */
-    double margin;     /**< what at_most of a chosen rung may be */
+    int64_t n_contexts; /**< with a sample that is valid under every compared rung */
+    int chosen;         /**< index into rungs */
+    int against;        /**< what `loss` is against: the best of the chosen one and all above it */
+    double margin;      /**< what at_most of a chosen rung may be */
 };
 /** Choose among k [n] ascending (n ≤ DPE_DETECT_RUNGS) by values [n][n_samples] of the same
- *  samples, recall or nats a token, NaN where there is none. From the largest downwards a smaller
- *  one is taken as long as its loss against the best of those above it, paired by sample, is at
- *  most `margin` with 95 % confidence: 3 % of that one's recall, or 0.01 nats; the first that
- * fails, or has too few valid samples, ends it. So few samples, or none that finds anything, give
- * the largest. The bound is Student's; of recall it counts two more samples, one without a
- * difference, one with half of the largest there can be in each direction. DPE_NONFINITE when no
- * sample is valid under all that are compared, DPE_INTERNAL for lists that are none. */
+ *  samples, recall or nats a token, NaN where there is none; `together` in a row share a context
+ * and are one, their mean. From the largest downwards a smaller number is taken as long as its loss
+ *  against the best of those above it, paired by context, is at most `margin` with 95 % confidence:
+ *  3 % of that one's recall, or 0.01 nats; the first that fails, or has too few valid samples, ends
+ *  it. So few samples, or none that finds anything, give the largest. The bound is Student's; of
+ *  recall it counts two more contexts, one without a difference, one with half of the largest there
+ *  can be in each direction. DPE_NONFINITE when no sample is valid under all that are compared,
+ *  DPE_INTERNAL for lists that are none, DPE_NO_MEMORY. */
 dpe_status dpe_detect_choose_top_k(const int64_t *k, const double *values, int n, int64_t n_samples,
-                                   enum dpe_detect_criterion criterion,
+                                   int64_t together, enum dpe_detect_criterion criterion,
                                    struct dpe_detect_top_k *out, struct dpe_error *err);
 
 /* ------------------------------------------------------------------------------------ estimate */

@@ -52,45 +52,60 @@ static bool is_common(const double *values, int64_t n_samples, int64_t s,
     return true;
 }
 
-/* Means of the samples that are valid under every compared rung. */
-static void take_means(const double *values, int64_t n_samples, struct dpe_detect_top_k *out)
+/* Means over the samples of each context that are valid under every compared rung, contexts
+ * without any left out: [n][n_samples] of which the first out->n_contexts of a row are filled,
+ * those of other rungs with anything. Owned by the caller; NULL: no memory. */
+static double *take_contexts(const double *values, int64_t n_samples, int64_t together,
+                             struct dpe_detect_top_k *out)
 {
-    for (int64_t s = 0; s < n_samples; s++) {
-        if (!is_common(values, n_samples, s, out)) {
-            continue;
+    double *means = dpe_alloc_zero((size_t)out->n * (size_t)n_samples, sizeof *means);
+    int64_t here = 0; /* samples of this context so far */
+    for (int64_t s = 0; s < n_samples && means != NULL; s++) {
+        bool common = is_common(values, n_samples, s, out);
+        bool ends = (s + 1) % together == 0 || s + 1 == n_samples;
+        here += common;
+        for (int i = 0; i < out->n && here > 0; i++) {
+            double *mean = &means[i * n_samples + out->n_contexts];
+            *mean += common ? values[i * n_samples + s] : 0.0;
+            *mean /= ends ? (double)here : 1.0;
         }
-        out->n_samples++;
-        for (int i = 0; i < out->n; i++) {
-            out->rungs[i].mean += out->rungs[i].compared ? values[i * n_samples + s] : 0.0;
+        if (ends) {
+            out->n_contexts += here > 0;
+            here = 0;
         }
     }
+    return means;
+}
+
+static void take_means(const double *contexts, int64_t stride, struct dpe_detect_top_k *out)
+{
     for (int i = 0; i < out->n; i++) {
-        out->rungs[i].mean = out->rungs[i].compared && out->n_samples > 0
-                                 ? out->rungs[i].mean / (double)out->n_samples
-                                 : (double)NAN;
+        double sum = 0.0;
+        for (int64_t c = 0; c < out->n_contexts; c++) {
+            sum += contexts[i * stride + c];
+        }
+        out->rungs[i].mean = out->rungs[i].compared ? sum / (double)out->n_contexts : (double)NAN;
     }
 }
 
 /* Loss of rung i against the one it is held against, and what it is at most. Of recall two more
- * samples count, one without a difference and one with the largest there can be, half of it in
- * either direction: samples that all agree would otherwise be taken for certainty, however few
+ * contexts count, one without a difference and one with the largest there can be, half of it in
+ * either direction: contexts that all agree would otherwise be taken for certainty, however few
  * (Agresti and Min's interval of paired proportions). */
-static void bound_loss(const double *values, int64_t n_samples, bool recall, int i,
+static void bound_loss(const double *contexts, int64_t stride, bool recall, int i,
                        struct dpe_detect_top_k *out)
 {
     struct dpe_detect_rung *rung = &out->rungs[i];
     double sum = 0.0;
     double squares = recall ? 1.0 : 0.0;
-    double n = (double)out->n_samples + (recall ? 2.0 : 0.0);
-    for (int64_t s = 0; s < n_samples; s++) {
-        if (is_common(values, n_samples, s, out)) {
-            double loss = values[out->against * n_samples + s] - values[i * n_samples + s];
-            loss = recall ? loss : -loss;
-            sum += loss;
-            squares += loss * loss;
-        }
+    double n = (double)out->n_contexts + (recall ? 2.0 : 0.0);
+    for (int64_t c = 0; c < out->n_contexts; c++) {
+        double loss = contexts[out->against * stride + c] - contexts[i * stride + c];
+        loss = recall ? loss : -loss;
+        sum += loss;
+        squares += loss * loss;
     }
-    rung->loss = sum / (double)out->n_samples;
+    rung->loss = sum / (double)out->n_contexts;
     if (n >= 2.0) {
         double mean = sum / n;
         double variance = fmax(squares / n - mean * mean, 0.0) / (n - 1.0);
@@ -105,12 +120,12 @@ static double margin_of(const struct dpe_detect_top_k *out, bool recall)
 }
 
 /* From the largest number downwards, as far as samples carry. */
-static void descend(const double *values, int64_t n_samples, bool recall,
+static void descend(const double *contexts, int64_t stride, bool recall,
                     struct dpe_detect_top_k *out)
 {
     double sign = recall ? 1.0 : -1.0;
     for (int i = out->against - 1; i >= 0 && out->rungs[i].compared; i--) {
-        bound_loss(values, n_samples, recall, i, out);
+        bound_loss(contexts, stride, recall, i, out);
         if (!(out->rungs[i].at_most <= margin_of(out, recall))) {
             break;
         }
@@ -123,13 +138,13 @@ static void descend(const double *values, int64_t n_samples, bool recall,
     for (int i = 0; i < out->n; i++) {
         out->rungs[i].loss = out->rungs[i].at_most = NAN;
         if (out->rungs[i].compared && i != out->against) {
-            bound_loss(values, n_samples, recall, i, out);
+            bound_loss(contexts, stride, recall, i, out);
         }
     }
 }
 
 dpe_status dpe_detect_choose_top_k(const int64_t *k, const double *values, int n, int64_t n_samples,
-                                   enum dpe_detect_criterion criterion,
+                                   int64_t together, enum dpe_detect_criterion criterion,
                                    struct dpe_detect_top_k *out, struct dpe_error *err)
 {
     *out = (struct dpe_detect_top_k){.n = n, .criterion = criterion, .against = -1, .chosen = -1};
@@ -143,17 +158,25 @@ dpe_status dpe_detect_choose_top_k(const int64_t *k, const double *values, int n
             return dpe_fail(err, DPE_INTERNAL, "numbers of key pairs are not ascending");
         }
     }
+    double *contexts = NULL;
     if (find_compared(values, n, n_samples, out)) {
-        take_means(values, n_samples, out);
+        contexts = take_contexts(values, n_samples, together, out);
+        if (contexts == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples",
+                            (long long)n_samples);
+        }
     }
-    if (out->n_samples == 0) {
+    if (out->n_contexts == 0) {
+        free(contexts);
         return dpe_fail(err, DPE_NONFINITE,
                         "no sample is valid under the numbers of key pairs that are compared");
     }
+    take_means(contexts, n_samples, out);
     for (int i = 0; i < n; i++) {
         out->against = out->rungs[i].compared ? i : out->against;
     }
     out->chosen = out->against;
-    descend(values, n_samples, recall, out);
+    descend(contexts, n_samples, recall, out);
+    free(contexts);
     return DPE_OK;
 }

@@ -31,8 +31,8 @@ static struct dpe_detect_top_k choose(const double *values, int n_rungs, int n,
 {
     struct dpe_detect_top_k choice;
     struct dpe_error err = {0};
-    assert_int_equal(dpe_detect_choose_top_k(ladder, values, n_rungs, n, criterion, &choice, &err),
-                     DPE_OK);
+    assert_int_equal(
+        dpe_detect_choose_top_k(ladder, values, n_rungs, n, 1, criterion, &choice, &err), DPE_OK);
     assert_in_range(choice.chosen, 0, choice.against);
     return choice;
 }
@@ -117,7 +117,7 @@ static void a_bound_is_that_of_its_formula(void **state)
     static double values[RUNGS * 98];
     set_values(values, 98, (const int[]){0, 0, 0, 90, 95});
     struct dpe_detect_top_k choice = choose(values, RUNGS, 98, DPE_DETECT_RECALL);
-    assert_int_equal(choice.n_samples, 98);
+    assert_int_equal(choice.n_contexts, 98);
     assert_true(fabs(choice.margin - 0.03 * 95.0 / 98.0) < 1e-12);
     assert_true(isnan(choice.rungs[4].loss) && isnan(choice.rungs[4].at_most));
     assert_true(fabs(choice.rungs[3].loss - 5.0 / 98.0) < 1e-12);
@@ -157,7 +157,7 @@ static void samples_without_a_value_are_left_out(void **state)
         values[3 * 120 + 5 + s] = NAN; /* of 28, half of them others */
     }
     struct dpe_detect_top_k choice = choose(values, RUNGS, 120, DPE_DETECT_RECALL);
-    assert_int_equal(choice.n_samples, 105);
+    assert_int_equal(choice.n_contexts, 105);
     assert_int_equal(choice.rungs[4].n_valid, 110);
     assert_true(fabs(choice.rungs[2].mean - 95.0 / 105.0) < 1e-12);
     assert_int_equal(ladder[choice.chosen], 24);
@@ -174,13 +174,57 @@ static void a_number_that_mostly_fails_is_not_compared(void **state)
     struct dpe_detect_top_k choice = choose(values, RUNGS, 100, DPE_DETECT_RECALL);
     assert_false(choice.rungs[2].compared);
     assert_true(isnan(choice.rungs[2].mean) && isnan(choice.rungs[2].at_most));
-    assert_int_equal(choice.n_samples, 100);
+    assert_int_equal(choice.n_contexts, 100);
     assert_int_equal(ladder[choice.chosen], 28); /* not past it */
     for (int s = 0; s < 100; s++) {
         values[4 * 100 + s] = NAN;
     }
     choice = choose(values, RUNGS, 100, DPE_DETECT_RECALL);
     assert_int_equal(ladder[choice.against], 28);
+}
+
+/* Samples of a context are one, their mean over those that are valid under all that are compared.
+ */
+static void contexts_are_what_is_counted(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 240, EACH = 4 };
+    static double values[RUNGS * SAMPLES];
+    static double means[RUNGS * SAMPLES / EACH];
+    for (int i = 0; i < RUNGS; i++) {
+        for (int s = 0; s < SAMPLES; s++) {
+            values[i * SAMPLES + s] = (s / EACH + s % EACH * i) % 5 == 0 ? 0.5 : 1.0;
+            means[(i * SAMPLES + s) / EACH] += values[i * SAMPLES + s] / EACH;
+        }
+    }
+    struct dpe_detect_top_k choice, expected;
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_detect_choose_top_k(ladder, values, RUNGS, SAMPLES, EACH,
+                                             DPE_DETECT_RECALL, &choice, &err),
+                     DPE_OK);
+    expected = choose(means, RUNGS, SAMPLES / EACH, DPE_DETECT_RECALL);
+    assert_int_equal(choice.n_contexts, SAMPLES / EACH);
+    assert_int_equal(choice.chosen, expected.chosen);
+    for (int i = 0; i < RUNGS; i++) {
+        assert_true(choice.rungs[i].mean == expected.rungs[i].mean);
+        assert_true(i == choice.against || choice.rungs[i].at_most == expected.rungs[i].at_most);
+    }
+    /* A sample that one number lacks is left out of all; a context without any is none. */
+    values[0] = NAN;
+    for (int s = EACH; s < 2 * EACH; s++) {
+        values[SAMPLES + s] = NAN;
+    }
+    assert_int_equal(dpe_detect_choose_top_k(ladder, values, RUNGS, SAMPLES, EACH,
+                                             DPE_DETECT_RECALL, &choice, &err),
+                     DPE_OK);
+    assert_int_equal(choice.n_contexts, SAMPLES / EACH - 1);
+    double sum = 0.0;
+    for (int c = 2; c < SAMPLES / EACH; c++) {
+        sum += means[4 * SAMPLES / EACH + c];
+    }
+    double first =
+        (values[4 * SAMPLES + 1] + values[4 * SAMPLES + 2] + values[4 * SAMPLES + 3]) / 3;
+    assert_true(fabs(choice.rungs[4].mean - (first + sum) / (SAMPLES / EACH - 1)) < 1e-12);
 }
 
 static void without_a_common_sample_there_is_no_choice(void **state)
@@ -194,7 +238,7 @@ static void without_a_common_sample_there_is_no_choice(void **state)
     }
     for (int n = 2; n >= 0; n -= 2) {
         assert_int_equal(
-            dpe_detect_choose_top_k(ladder, values, RUNGS, n, DPE_DETECT_RECALL, &choice, &err),
+            dpe_detect_choose_top_k(ladder, values, RUNGS, n, 1, DPE_DETECT_RECALL, &choice, &err),
             DPE_NONFINITE);
         assert_int_equal(choice.chosen, -1);
     }
@@ -202,14 +246,14 @@ static void without_a_common_sample_there_is_no_choice(void **state)
         values[i * 2 + i % 2] = 1.0; /* each has one, none the same */
     }
     assert_int_equal(
-        dpe_detect_choose_top_k(ladder, values, RUNGS, 2, DPE_DETECT_RECALL, &choice, &err),
+        dpe_detect_choose_top_k(ladder, values, RUNGS, 2, 1, DPE_DETECT_RECALL, &choice, &err),
         DPE_NONFINITE);
     assert_int_equal(
-        dpe_detect_choose_top_k(ladder, values, 0, 2, DPE_DETECT_RECALL, &choice, &err),
+        dpe_detect_choose_top_k(ladder, values, 0, 2, 1, DPE_DETECT_RECALL, &choice, &err),
         DPE_INTERNAL);
     const int64_t unordered[2] = {32, 16};
     assert_int_equal(
-        dpe_detect_choose_top_k(unordered, values, 2, 2, DPE_DETECT_RECALL, &choice, &err),
+        dpe_detect_choose_top_k(unordered, values, 2, 2, 1, DPE_DETECT_RECALL, &choice, &err),
         DPE_INTERNAL);
 }
 
@@ -251,6 +295,7 @@ int main(void)
         cmocka_unit_test(one_number_is_chosen),
         cmocka_unit_test(samples_without_a_value_are_left_out),
         cmocka_unit_test(a_number_that_mostly_fails_is_not_compared),
+        cmocka_unit_test(contexts_are_what_is_counted),
         cmocka_unit_test(without_a_common_sample_there_is_no_choice),
         cmocka_unit_test(perplexity_may_lose_a_hundredth_of_a_nat),
     };

@@ -91,8 +91,8 @@ static int resample(const struct world *world, int n, bool alike, struct dpe_rng
             values[i * n + s] = world->score[from * world->n_samples + at];
         }
     }
-    if (dpe_detect_choose_top_k(world->k, values, world->n, n, DPE_DETECT_RECALL, &choice, &err) !=
-        DPE_OK) {
+    if (dpe_detect_choose_top_k(world->k, values, world->n, n, 1, DPE_DETECT_RECALL, &choice,
+                                &err) != DPE_OK) {
         fail("the rule", err.text);
     }
     return choice.chosen;
