@@ -204,9 +204,9 @@ struct dpe_detect_race {
  *  but the last every live length of a group is compared with the best live one (mean over its
  *  valid rows, ties to the larger) by a paired one-sided sign-flip test on the samples so far
  *  (those of one context are one), and dropped when p < level. `keep` is the index of a length that
- * is never dropped (L0/2, which other groups need anyway; −1 = none). Ends where a live length
- * lacks a row of a round, with complete = false; samples is then where that round begins.
- * Deterministic: the same rows, the same race. */
+ *  is never dropped (L0/2, which other groups need anyway; −1 = none). Ends where a live length
+ *  lacks a row of a round, with complete = false; samples is then where that round begins.
+ *  Deterministic: the same rows, the same race. */
 dpe_status dpe_detect_race_replay(const struct dpe_detect_race_options *options,
                                   const struct dpe_detect_scores *scores, int n_groups,
                                   int n_lengths, int keep, enum dpe_detect_criterion criterion,

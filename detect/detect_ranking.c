@@ -158,9 +158,7 @@ double dpe_detect_spread(const struct dpe_detect_common *common, int rounds, uin
     return (double)(as_large + 1) / (double)(rounds + 1);
 }
 
-/* ----------------------------------------------------------------------------------- common
- * samples
- */
+/* ------------------------------------------------------------------------------- common samples */
 
 void dpe_detect_common_free(struct dpe_detect_common *common)
 {
@@ -418,8 +416,7 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
     } else if (higher ? gain->mean < 0.0 : gain->mean > 0.0) {
         validation->verdict = DPE_DETECT_WORSE;
     } else if ((higher ? gain->low > 0.0 : gain->high < 0.0) && validation->p_base < verdict_p) {
-        /* Both: resampled means of a few contexts are too sure, a sign test of many is not
-         * stricter. */
+        /* Both: resampled means of a few contexts are too sure of themselves. */
         validation->verdict = DPE_DETECT_BETTER;
     } else {
         validation->verdict = DPE_DETECT_NOT_BETTER;

@@ -39,12 +39,11 @@ static dpe_status read_values(const char *path, struct dpe_ablation_source *sour
                               struct dpe_error *err)
 {
     struct dpe_table *table = NULL;
-    char why[DPE_TABLE_MESSAGE];
-    int error = dpe_table_open(path, &table, why);
-    if (error != DPE_TABLE_OK) {
-        return dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
+    dpe_status status = dpe_table_load(path, &table, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    dpe_status status = take_values(dpe_table_values(table), source, err);
+    status = take_values(dpe_table_values(table), source, err);
     dpe_table_close(table);
     return status;
 }

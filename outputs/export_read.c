@@ -453,12 +453,7 @@ static dpe_status read_table(const char *path, struct export_table *table, struc
         }
         free(bytes);
     } else {
-        char why[DPE_TABLE_MESSAGE];
-        int error = dpe_table_open(path, &table->table, why);
-        if (error != DPE_TABLE_OK) {
-            status =
-                dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
-        }
+        status = dpe_table_load(path, &table->table, err);
     }
     return status;
 }

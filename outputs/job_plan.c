@@ -23,10 +23,9 @@ dpe_status dpe_job_plan_of_table(const char *path, const struct dpe_plan_context
                                  struct dpe_error *err)
 {
     struct dpe_table *table = NULL;
-    char why[DPE_TABLE_MESSAGE];
-    int error = dpe_table_open(path, &table, why);
-    if (error != DPE_TABLE_OK) {
-        return dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
+    dpe_status status = dpe_table_load(path, &table, err);
+    if (status != DPE_OK) {
+        return status;
     }
     const int64_t made_for = dpe_table_values(table)->length;
     if (context->length > made_for) {
@@ -35,7 +34,7 @@ dpe_status dpe_job_plan_of_table(const char *path, const struct dpe_plan_context
             "not measured",
             path, (long long)made_for, (long long)context->length);
     }
-    dpe_status status = dpe_plan_of_table(dpe_table_values(table), context, plan, err);
+    status = dpe_plan_of_table(dpe_table_values(table), context, plan, err);
     if (status == DPE_OK) {
         status = check_fingerprint(dpe_table_values(table), fingerprint, err);
         if (status != DPE_OK) {

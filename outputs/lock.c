@@ -145,9 +145,9 @@ static dpe_status judge_holder(const char *path, const struct holder *holder,
 /* Tries of a lock whose holder is coming or going, and the pause between two of them. */
 enum { TRIES = 100, PAUSE_NS = 10 * 1000 * 1000 };
 
-/* Open and flock; *again when its holder was seen coming or going: it has not yet written who it
- * is (the file is empty or still names one that died), has taken that back already, or has unlinked
- * the file in between. */
+/* Open and flock. *again after a failure whose holder was seen coming or going: it has not yet
+ * written who it is (the file is empty or still names one that died), has taken that back already,
+ * or has unlinked the file in between. */
 static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe_error *err)
 {
     *again = false;
@@ -158,11 +158,15 @@ static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe
     if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         struct holder self, holder;
         describe_self(&self);
-        *again = !read_holder(*fd, &holder) ||
-                 (strcmp(holder.host, self.host) == 0 && !alive(&holder, &self));
+        bool said = read_holder(*fd, &holder);
+        *again = !said || (strcmp(holder.host, self.host) == 0 && !alive(&holder, &self));
         close(*fd);
         *fd = -1;
-        return *again ? DPE_OK : held_by(path, &holder, "wait for it, or stop it", err);
+        return said ? held_by(path, &holder, "wait for it, or stop it", err)
+                    : dpe_fail(err, DPE_CANNOT_CREATE,
+                               "%s: locked, and it does not say by which process; wait for it, or "
+                               "stop it",
+                               path);
     }
     struct stat opened, named;
     if (fstat(*fd, &opened) != 0 || stat(path, &named) != 0 || opened.st_ino != named.st_ino ||
@@ -170,6 +174,8 @@ static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe
         close(*fd);
         *fd = -1;
         *again = true;
+        return dpe_fail(err, DPE_CANNOT_CREATE,
+                        "%s: one process after another takes this lock; try again", path);
     }
     return DPE_OK;
 }
@@ -203,17 +209,11 @@ dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unl
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
     int fd = -1;
-    bool again = true;
-    dpe_status status = DPE_OK;
-    for (int tries = 0; status == DPE_OK && again && tries < TRIES; tries++) {
-        nanosleep(&(struct timespec){.tv_nsec = tries == 0 ? 0 : PAUSE_NS}, NULL);
+    bool again = false;
+    dpe_status status = open_locked(path, &fd, &again, err);
+    for (int tries = 1; status != DPE_OK && again && tries < TRIES; tries++) {
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
         status = open_locked(path, &fd, &again, err);
-    }
-    if (status == DPE_OK && again) {
-        status = dpe_fail(err, DPE_CANNOT_CREATE,
-                          "%s: locked, and it does not say by which process; wait for it, or "
-                          "stop it",
-                          path);
     }
     if (status == DPE_OK) {
         status = take_over(fd, path, force_unlock, note, err);

@@ -250,7 +250,11 @@ void dpe_h5_close(struct dpe_h5 *table);
 /* ------------------------------------------------------------------------------------- DPE tables
  */
 
+struct dpe_table;
 struct dpe_table_values;
+/** dpe_table_open (dpe_table.h) with our kind of error: DPE_NO_INPUT without such a file, else
+ *  DPE_BAD_DATA. */
+dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
 /** The position plan that a DPE table (dpe_table.h) describes, for the lengths it was made for;
  *  of `context` the configuration, `official` and `angle` are used. DPE_BAD_DATA when layers,
  *  heads, KV heads or head dimension are not the model's, or its own frequencies and attention

@@ -1,8 +1,17 @@
-/* From a DPE table to the engine's position plan. */
+/* A DPE table, and from there to the engine's position plan. */
 #include <math.h>
 
 #include "dpe_table.h"
 #include "outputs.h"
+
+dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err)
+{
+    char why[DPE_TABLE_MESSAGE];
+    int error = dpe_table_open(path, table, why);
+    return error == DPE_TABLE_OK
+               ? DPE_OK
+               : dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
+}
 
 /* The model's own frequencies, which the plan has, against those the table was made with. */
 static dpe_status check_frequencies(const struct dpe_table_values *values,

@@ -114,6 +114,12 @@ static void a_second_process_is_refused(void **state)
     assert_int_equal(truncate(scratch->lock, 0), 0);
     assert_int_equal(fixture_open(scratch, 1, &all, &run, &err), DPE_CANNOT_CREATE);
     assert_non_null(strstr(err.text, "does not say by which process"));
+    /* Named, but no process here: one of another container, say. */
+    char other[512];
+    snprintf(other, sizeof other, "host %s pid 1 start 1 boot gone since then\n", host);
+    spill(scratch->lock, other, strlen(other));
+    assert_int_equal(fixture_open(scratch, 1, &all, &run, &err), DPE_CANNOT_CREATE);
+    assert_non_null(strstr(err.text, "process 1 "));
     spill(scratch->lock, text, n);
     free(text);
     kill_child(child);

@@ -22,7 +22,8 @@ enum { SWEEPS = 200, PER_ROUND = 4 };
 
 struct sweep {
     struct dpe_detect_scores scores;
-    int n_groups, n_lengths, base, block;
+    int n_groups, n_lengths, base;
+    int64_t block; /* samples that share a context: they are drawn together */
     int64_t *lengths;
     int *config; /* [cells] cells of one plan share a number */
     int n_configs;
@@ -35,32 +36,6 @@ static void fail(const struct dpe_error *err, const char *path)
 {
     fprintf(stderr, "%s: %s\n", path, err->text);
     exit(1);
-}
-
-static int number_in(const char *spec, const char *key)
-{
-    const char *at = strstr(spec, key);
-    return at == NULL ? 1 : atoi(at + strlen(key));
-}
-
-/* Samples that share a context: they are drawn together. */
-static int block_of(struct dpe_h5 *table)
-{
-    char **names = NULL;
-    char **values = NULL;
-    size_t n = 0;
-    int block = 1;
-    if (dpe_h5_get_strings(table, "/identity/field", &names, &n, NULL) == DPE_OK &&
-        dpe_h5_get_strings(table, "/identity/value", &values, &n, NULL) == DPE_OK) {
-        for (size_t i = 0; i < n; i++) {
-            if (strcmp(names[i], "niah") == 0) {
-                block = number_in(values[i], ",asked=") * number_in(values[i], ",shared=");
-            }
-        }
-        dpe_strings_free(values, n);
-        dpe_strings_free(names, n);
-    }
-    return block;
 }
 
 static void number_plans(struct sweep *sweep, char **plans, size_t n)
@@ -142,6 +117,8 @@ static struct sweep read_sweep(const char *path)
             DPE_OK ||
         dpe_h5_get(table, "/length", DPE_COL_I64, &lengths, &rank, one, &err) != DPE_OK ||
         dpe_h5_get_strings(table, "/detect/plan", &plans, &n, &err) != DPE_OK ||
+        dpe_h5_get_attr_i64(table, "/detect/niah", "samples_together", &sweep.block, &err) !=
+            DPE_OK ||
         dpe_detect_scores_init(&sweep.scores, (int)(dims[0] * dims[1]), dims[2], &err) != DPE_OK) {
         fail(&err, path);
     }
@@ -149,7 +126,6 @@ static struct sweep read_sweep(const char *path)
     sweep.n_lengths = (int)dims[1];
     sweep.lengths = lengths;
     sweep.base = -1;
-    sweep.block = block_of(table);
     sweep.mean = calloc(n, sizeof *sweep.mean);
     number_plans(&sweep, plans, n);
     for (int t = 1; t < sweep.n_lengths; t++) { /* L0/2: the length whose plan all groups share */

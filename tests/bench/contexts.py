@@ -10,16 +10,10 @@ group (of a difference), which differ somewhere.  Needs h5py and numpy.
 """
 
 import itertools
-import re
 import sys
 
 import h5py
 import numpy as np
-
-
-def together(table):
-    fields = dict(zip(table["/identity/field"].asstr()[()], table["/identity/value"].asstr()[()]))
-    return int(np.prod([int(n) for n in re.findall(r"(?:asked|shared)=(\d+)", fields["niah"])] or [1]))
 
 
 def ratio(samples, size):
@@ -31,7 +25,7 @@ def ratio(samples, size):
 
 for path in sys.argv[1:]:
     with h5py.File(path) as table:
-        recall, size = table["/detect/niah/recall"][()], together(table)
+        recall, size = table["/detect/niah/recall"][()], table["/detect/niah"].attrs["samples_together"]
     recall = recall[..., :recall.shape[2] // size * size]
     pairs = [a - b for group in recall for a, b in itertools.combinations(group, 2)]
     print(f"{path}: {size} samples a context: {ratio(recall.reshape(-1, recall.shape[2]), size):.2f} of a recall, "
