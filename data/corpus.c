@@ -1,5 +1,5 @@
 /* Corpora: which files are books, in which order; loaded, checked, hashed. */
-#include "data.h"
+#include "data/data.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "metadata.h"
-#include "textfile.h"
+#include "data/metadata.h"
+#include "data/textfile.h"
 
 struct dpe_corpus {
     char *path;

@@ -9,7 +9,7 @@
 #ifndef DPE_DATA_H
 #define DPE_DATA_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 struct dpe_corpus;
 

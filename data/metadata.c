@@ -1,11 +1,11 @@
 /* metadata.csv through libcsv: strict, every field bounded, every record checked. */
-#include "metadata.h"
+#include "data/metadata.h"
 
 #include <csv.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "textfile.h"
+#include "data/textfile.h"
 
 static const uint64_t max_file_bytes = (uint64_t)64 << 20;
 enum { MAX_FIELD = 65536, FIELD_STEP = 4096, MAX_COLUMNS = 64, PUBLISHED_COLUMNS = 4 };

@@ -1,11 +1,11 @@
 /* Text files: encodings refused by name, line ends, words. */
-#include "textfile.h"
+#include "data/textfile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data.h"
+#include "data/data.h"
 
 /* The largest book of PG-19 has some 50 MB. */
 static const uint64_t max_text_bytes = (uint64_t)1 << 30;

@@ -1,5 +1,5 @@
 /* One tool after another: started, stopped with us, its exit code handed on. */
-#include "calibrate_tool.h"
+#include "detect/calibrate_tool.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "calibrate_tool.h"
+#include "detect/calibrate_tool.h"
 
 enum { MOST_TOGETHER = 64 };
 

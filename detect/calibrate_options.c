@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calibrate_tool.h"
+#include "detect/calibrate_tool.h"
 
 enum option_key {
     KEY_TOP_K = 0x2000,

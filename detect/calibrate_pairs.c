@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calibrate_tool.h"
+#include "detect/calibrate_tool.h"
 
 /* The table, as far as it is read. */
 struct ablation {

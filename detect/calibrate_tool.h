@@ -5,8 +5,8 @@
 #ifndef DPE_CALIBRATE_TOOL_H
 #define DPE_CALIBRATE_TOOL_H
 
-#include "detect.h"
-#include "job.h"
+#include "detect/detect.h"
+#include "outputs/job.h"
 
 enum { CALIBRATE_MAX_WORDS = 128, CALIBRATE_HANDED = 19 };
 

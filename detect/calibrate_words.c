@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calibrate_tool.h"
+#include "detect/calibrate_tool.h"
 
 /* Options that every long-running tool takes. False when the time budget is used up. */
 static bool add_common(const struct batch *batch, struct words *words)

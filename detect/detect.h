@@ -13,7 +13,7 @@
 #ifndef DPE_DETECT_H
 #define DPE_DETECT_H
 
-#include "eval.h"
+#include "eval/eval.h"
 
 /* --------------------------------------------------------------------------------- cells, plans */
 

@@ -1,5 +1,5 @@
 /* How fast this machine is, from a short prefill. */
-#include "detect.h"
+#include "detect/detect.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* Cells, their plans, and which of them mean the same; the order of work. */
-#include "detect.h"
+#include "detect/detect.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect_tool.h"
+#include "detect/detect_tool.h"
 
 enum { MOST_BATCH = 64, LEAST_ROUND = 4 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect_tool.h"
+#include "detect/detect_tool.h"
 
 static dpe_status check_profile(const struct detect_inputs *inputs, struct dpe_h5 *norms,
                                 char **identity, struct dpe_error *err)

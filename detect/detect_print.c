@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "detect_tool.h"
+#include "detect/detect_tool.h"
 
 static const char *base_name(const char *path)
 {

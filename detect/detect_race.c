@@ -1,5 +1,5 @@
 /* Racing: lengths that can no longer be rank 1 are not run any further. */
-#include "detect.h"
+#include "detect/detect.h"
 
 #include <math.h>
 #include <stdlib.h>

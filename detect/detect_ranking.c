@@ -1,5 +1,5 @@
 /* From rows to ranks: what the scores of a grid say, and what they cannot say. */
-#include "detect.h"
+#include "detect/detect.h"
 
 #include <math.h>
 #include <stdlib.h>

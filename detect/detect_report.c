@@ -1,5 +1,5 @@
 /* Rows of a run → what the table and the terminal show. */
-#include "detect.h"
+#include "detect/detect.h"
 
 #include <math.h>
 #include <stdlib.h>

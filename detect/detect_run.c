@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect_tool.h"
+#include "detect/detect_tool.h"
 
 static const double nonfinite_limit = 0.05;
 

@@ -1,7 +1,7 @@
 /* What each saving spares, before anything runs (--dry-run). */
 #include <stdlib.h>
 
-#include "detect_tool.h"
+#include "detect/detect_tool.h"
 
 dpe_status detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
                             struct dpe_answering *answering, struct dpe_error *err)

@@ -1,5 +1,5 @@
 /* Which lengths the joint plan gets: rank 1 of each group, or something more careful. */
-#include "detect.h"
+#include "detect/detect.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The report as HDF5: /group … /book, /detect, /validate, /table, /model, /tokenizer, /corpus.
  * outputs/SCHEMA.md is the contract. */
-#include "detect_table_parts.h"
+#include "detect/detect_table_parts.h"
 
 #include <math.h>
 #include <stdio.h>

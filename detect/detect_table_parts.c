@@ -1,5 +1,5 @@
 /* Datasets in few words. */
-#include "detect_table_parts.h"
+#include "detect/detect_table_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

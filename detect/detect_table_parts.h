@@ -5,7 +5,7 @@
 #ifndef DPE_DETECT_TABLE_PARTS_H
 #define DPE_DETECT_TABLE_PARTS_H
 
-#include "detect.h"
+#include "detect/detect.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 

@@ -1,7 +1,7 @@
 /* /race: what was dropped, when and on what grounds. */
 #include <stdlib.h>
 
-#include "detect_table_parts.h"
+#include "detect/detect_table_parts.h"
 
 static dpe_status put_drops(const struct dpe_detect_report *report, struct dpe_h5 *table,
                             struct dpe_error *err)

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "detect_table_parts.h"
+#include "detect/detect_table_parts.h"
 
 static const char *rule_text(enum dpe_detect_rule rule)
 {

@@ -5,8 +5,8 @@
 #ifndef DPE_DETECT_TOOL_H
 #define DPE_DETECT_TOOL_H
 
-#include "detect.h"
-#include "job.h"
+#include "detect/detect.h"
+#include "outputs/job.h"
 
 /** The command line. Zero means "not given" where a default is computed. */
 struct detect_arguments {

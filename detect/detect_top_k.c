@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "detect.h"
+#include "detect/detect.h"
 
 /* What no difference may be taken for. */
 static const double tie = 1e-12;

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "calibrate_tool.h"
-#include "ranks.h"
+#include "detect/calibrate_tool.h"
+#include "outputs/ranks.h"
 
 /* Run, and free the words. A tool that failed has said why: its code is all that is kept. */
 static dpe_status run(struct batch *batch, struct words *words, bool silent, struct dpe_error *err)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect_tool.h"
+#include "detect/detect_tool.h"
 
 enum option_key {
     KEY_TASK = 0x2000,

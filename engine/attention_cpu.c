@@ -10,7 +10,7 @@
 
 #include <omp.h>
 
-#include "attention_cpu.h"
+#include "engine/attention_cpu.h"
 
 enum {
     QUERY_ROWS = 96, /* rows of an item: a multiple of every mr */

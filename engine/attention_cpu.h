@@ -6,7 +6,7 @@
 #ifndef DPE_ATTENTION_CPU_H
 #define DPE_ATTENTION_CPU_H
 
-#include "ops_cpu_kernels.h"
+#include "engine/ops_cpu_kernels.h"
 
 /** Keys [any_lo, any_hi) are all that some query of a range has in a band by its predicate alone,
  *  [all_lo, all_hi) those that every query of the range has; both within the causal triangle. For a

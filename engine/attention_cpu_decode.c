@@ -7,7 +7,7 @@
 
 #include <omp.h>
 
-#include "attention_cpu.h"
+#include "engine/attention_cpu.h"
 
 enum {
     SPLIT = 4 * DPE_CPU_BLOCK, /* keys of an item */

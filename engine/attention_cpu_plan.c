@@ -1,5 +1,5 @@
 /* Plans as the CPU attention drivers see them: key ranges of bands, rotated copies. */
-#include "attention_cpu.h"
+#include "engine/attention_cpu.h"
 
 static int64_t smaller(int64_t a, int64_t b)
 {

@@ -1,5 +1,5 @@
 /* config.json and generation_config.json: which model this is, strictly. */
-#include "config.h"
+#include "engine/config.h"
 
 #include <math.h>
 #include <stdio.h>

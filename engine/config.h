@@ -5,7 +5,7 @@
 #ifndef DPE_CONFIG_H
 #define DPE_CONFIG_H
 
-#include "json_strict.h"
+#include "engine/json_strict.h"
 
 /** Fill *config from the text of config.json and, when not NULL, of generation_config.json.
  * `folder` is for messages. On success the lists of config->rope are owned by the caller

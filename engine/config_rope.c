@@ -1,5 +1,5 @@
 /* What config.json says about rotation, in either of its two schemas. */
-#include "config.h"
+#include "engine/config.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cuda/module.h"
-#include "ops_module.h"
-#include "random_model.h"
-#include "session_internal.h"
-#include "tool.h"
+#include "engine/cuda/module.h"
+#include "engine/ops_module.h"
+#include "engine/random_model.h"
+#include "engine/session_internal.h"
+#include "engine/tool.h"
 
 enum { MOST_LENGTHS = 16, MOST_METHODS = 16, MOST_REPEATS = 25 };
 

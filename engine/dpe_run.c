@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run_tool.h"
+#include "engine/run_tool.h"
 
 enum option_key {
     KEY_TOKENIZE = 0x2000,

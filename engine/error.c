@@ -1,5 +1,5 @@
 /* Failures in words, and memory: what every part needs, the modules that tools load included. */
-#include "engine.h"
+#include "engine/engine.h"
 
 #include <stdarg.h>
 #include <stdio.h>

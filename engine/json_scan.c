@@ -1,5 +1,5 @@
 /* JSON read member by member, in place. */
-#include "json_scan.h"
+#include "engine/json_scan.h"
 
 #include <string.h>
 

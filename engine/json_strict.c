@@ -1,5 +1,5 @@
 /* JSON files of strangers: parsing and typed members with messages. */
-#include "json_strict.h"
+#include "engine/json_strict.h"
 
 #include <math.h>
 #include <pthread.h>

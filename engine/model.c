@@ -1,5 +1,5 @@
 /* Opening a Hugging Face folder as it is. */
-#include "model.h"
+#include "engine/model.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "config.h"
+#include "engine/config.h"
 
 /* Large enough for any real one, small enough that a tree of it is no danger. */
 static const uint64_t max_config = 4 << 20;

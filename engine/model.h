@@ -5,7 +5,7 @@
 #ifndef DPE_MODEL_H
 #define DPE_MODEL_H
 
-#include "safetensors.h"
+#include "engine/safetensors.h"
 
 struct dpe_model {
     struct dpe_config config;

@@ -16,7 +16,7 @@
 #ifndef DPE_OPS_H
 #define DPE_OPS_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /** Backend memory: a host pointer on CPU backends, a device pointer on others. */
 typedef void *dpe_mem;

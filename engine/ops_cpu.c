@@ -4,8 +4,8 @@
 #include <string.h>
 #include <threads.h>
 
-#include "ops_cpu_kernels.h"
-#include "ops_host.h"
+#include "engine/ops_cpu_kernels.h"
+#include "engine/ops_host.h"
 
 enum { SMALL_WORK = 1 << 14 /* elements for which no second thread is woken */ };
 

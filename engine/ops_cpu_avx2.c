@@ -2,4 +2,4 @@
 #define DPE_SIMD_AVX2
 #define DPE_KERNELS_NAME  dpe_cpu_kernels_avx2
 #define DPE_KERNELS_LABEL "avx2"
-#include "ops_cpu_body.h"
+#include "engine/ops_cpu_body.h"

@@ -2,4 +2,4 @@
 #define DPE_SIMD_AVX512
 #define DPE_KERNELS_NAME  dpe_cpu_kernels_avx512
 #define DPE_KERNELS_LABEL "avx512"
-#include "ops_cpu_body.h"
+#include "engine/ops_cpu_body.h"

@@ -1,8 +1,8 @@
 /* The kernels of one instruction set, compiled once per set by ops_cpu_{avx512,avx2,portable}.c.
  * No include guard on purpose: a file that includes it defines DPE_KERNELS_NAME (the function that
  * returns the table) and DPE_KERNELS_LABEL (its name in words). */
-#include "ops_cpu_kernels.h"
-#include "ops_cpu_simd.h"
+#include "engine/ops_cpu_kernels.h"
+#include "engine/ops_cpu_simd.h"
 
 #include <math.h>
 
@@ -45,7 +45,7 @@ static inline vec v_exp2(vec x)
     return exp2_reduced(v_max(v_set1(-127.0F), x));
 }
 
-#include "ops_cpu_body_attention.h"
+#include "engine/ops_cpu_body_attention.h"
 
 static void kernel_exp2(const float *x, int64_t n, float *y)
 {

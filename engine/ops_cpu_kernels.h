@@ -16,7 +16,7 @@
 #ifndef DPE_OPS_CPU_KERNELS_H
 #define DPE_OPS_CPU_KERNELS_H
 
-#include "ops.h"
+#include "engine/ops.h"
 
 enum {
     DPE_CPU_MAX_LANES = 16,

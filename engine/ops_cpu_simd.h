@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "ops_host.h"
+#include "engine/ops_host.h"
 
 /** 1.5·2^23: adding it rounds a float of magnitude below 2^22 to an integer in its low bits. */
 #define V_ROUND_MAGIC 0x1.8p23f

@@ -1,8 +1,8 @@
 /* How a backend is found. */
-#include "ops_host.h"
+#include "engine/ops_host.h"
 
-#include "cuda/module.h"
-#include "ops_module.h"
+#include "engine/cuda/module.h"
+#include "engine/ops_module.h"
 
 dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err)
 {

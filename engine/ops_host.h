@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-#include "halves.h"
-#include "ops.h"
+#include "engine/halves.h"
+#include "engine/ops.h"
 
 /** The fast CPU backend's own buffers; NULL for the reference. */
 struct dpe_cpu_state;

@@ -1,6 +1,6 @@
 /* Finding the CUDA module: the file that DPE_CUDA_MODULE names, a shared library beside the tool or
  * in the folder of its libraries, or where the loader looks. */
-#include "ops_module.h"
+#include "engine/ops_module.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <threads.h>
 #include <unistd.h>
 
-#include "cuda/module.h"
+#include "engine/cuda/module.h"
 
 enum { PATH_ROOM = 4096 };
 

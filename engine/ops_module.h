@@ -5,7 +5,7 @@
 #ifndef DPE_OPS_MODULE_H
 #define DPE_OPS_MODULE_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 struct dpe_cuda_module;
 

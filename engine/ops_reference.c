@@ -6,7 +6,7 @@
 
 #include <omp.h>
 
-#include "ops_host.h"
+#include "engine/ops_host.h"
 
 enum { BLOCK = 128 };
 

@@ -1,5 +1,5 @@
 /* Weights by meaning. */
-#include "ops.h"
+#include "engine/ops.h"
 
 struct dpe_tensor dpe_layer_matrix(const struct dpe_layer_weights *layer, enum dpe_weight which)
 {

@@ -1,5 +1,5 @@
 /* The plan as data: making room, copying, checking, hashing. */
-#include "plan_internal.h"
+#include "engine/plan_internal.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* The methods: each fills the one struct. Formulas and sources stand in the lines of the table
  * below. */
-#include "plan_internal.h"
+#include "engine/plan_internal.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* The evaluator of plans, the oracle of everything that computes positions; and the tables of
  * cosines and sines made from the same maps. */
-#include "plan_internal.h"
+#include "engine/plan_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* "name:key=value,key=value" → plan: taking specs apart, and the way from one to a plan. */
-#include "plan_internal.h"
+#include "engine/plan_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>

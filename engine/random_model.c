@@ -1,12 +1,12 @@
 /* Models of a shape with random weights. */
-#include "random_model.h"
+#include "engine/random_model.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model.h"
-#include "ops.h"
+#include "engine/model.h"
+#include "engine/ops.h"
 
 /* Shapes as their config.json files say. */
 static const struct {

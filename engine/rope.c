@@ -1,6 +1,6 @@
 /* Frequencies of the rope types that checkpoints name in config.json. Each formula is the one of
  * transformers' modeling_rope_utils, in double. */
-#include "plan_internal.h"
+#include "engine/plan_internal.h"
 
 #include <math.h>
 

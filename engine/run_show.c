@@ -1,7 +1,7 @@
 /* What dpe-run says of a model and of a plan. */
 #include <math.h>
 
-#include "run_tool.h"
+#include "engine/run_tool.h"
 
 static const char *rope_name(enum dpe_rope_type type)
 {

@@ -5,7 +5,7 @@
 #ifndef DPE_RUN_TOOL_H
 #define DPE_RUN_TOOL_H
 
-#include "job.h"
+#include "outputs/job.h"
 
 enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };
 

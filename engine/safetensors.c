@@ -1,5 +1,5 @@
 /* The safetensors container: header checks, mapping, tables of tensors. */
-#include "safetensors.h"
+#include "engine/safetensors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "json_scan.h"
-#include "json_strict.h"
-#include "support.h"
+#include "engine/json_scan.h"
+#include "engine/json_strict.h"
+#include "engine/support.h"
 
 /* The format's own limit. */
 static const uint64_t max_header = 100000000;

@@ -12,7 +12,7 @@
 #ifndef DPE_SAFETENSORS_H
 #define DPE_SAFETENSORS_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 enum { DPE_SAFETENSORS_RANK = 8 };
 

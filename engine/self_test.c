@@ -5,7 +5,7 @@
  * one, a few and many behind a cache, branches, each under one band, two bands with key pairs, and
  * three bands, with logits that hang on few keys. So the kernels and products of a session are held
  * against other code, all but the largest logit's index and the profile's sums. */
-#include "session_internal.h"
+#include "engine/session_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <threads.h>
 
-#include "random_model.h"
+#include "engine/random_model.h"
 
 enum {
     LAYERS = 2,

@@ -1,5 +1,5 @@
 /* Sessions: what they need, and their life. */
-#include "session_internal.h"
+#include "engine/session_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #ifndef DPE_SESSION_INTERNAL_H
 #define DPE_SESSION_INTERNAL_H
 
-#include "ops.h"
-#include "slice.h"
+#include "engine/ops.h"
+#include "engine/slice.h"
 
 /** Bytes of everything a session allocates; the estimate and the allocation are the same numbers.
  */

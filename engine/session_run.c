@@ -1,5 +1,5 @@
 /* Running tokens through a session: feed, likelihood, greedy generation. */
-#include "session_internal.h"
+#include "engine/session_internal.h"
 
 #include <inttypes.h>
 #include <math.h>

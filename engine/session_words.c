@@ -1,5 +1,5 @@
 /* What a session says of itself when it does not fit into memory. */
-#include "session_internal.h"
+#include "engine/session_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "json_scan.h"
-#include "json_strict.h"
-#include "model.h"
+#include "engine/json_scan.h"
+#include "engine/json_strict.h"
+#include "engine/model.h"
 
 static const uint64_t max_index = 100000000;
 enum { MAX_SHARDS = 4096 };

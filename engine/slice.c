@@ -1,11 +1,11 @@
 /* A process's part of a model, as views. */
-#include "slice.h"
+#include "engine/slice.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops.h"
+#include "engine/ops.h"
 
 dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,
                            struct dpe_error *err)

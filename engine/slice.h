@@ -12,7 +12,7 @@
 #ifndef DPE_SLICE_H
 #define DPE_SLICE_H
 
-#include "model.h"
+#include "engine/model.h"
 
 /** What size and index there can be: DPE_USAGE names the numbers that do not fit. */
 dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,

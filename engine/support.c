@@ -1,5 +1,5 @@
 /* Small things everything stands on: lists, files, hashes, random numbers. */
-#include "engine.h"
+#include "engine/engine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 #include <openssl/evp.h>
 
-#include "support.h"
+#include "engine/support.h"
 
 /* Room for n more elements of `size` bytes, doubling; the old block stays valid on failure. */
 static dpe_status grow(void **block, size_t used, size_t *capacity, size_t n, size_t size,

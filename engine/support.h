@@ -5,7 +5,7 @@
 #ifndef DPE_SUPPORT_H
 #define DPE_SUPPORT_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /** Open a regular file for reading and tell its size; never waits, as it would on a FIFO. The
  *  caller closes *fd. Symbolic links are followed. Errors: DPE_NO_INPUT (not there, or a folder,

@@ -1,5 +1,5 @@
 /* Opening and closing a tokenizer; what can be asked of it without encoding. */
-#include "tokenizer_load.h"
+#include "engine/tokenizer_load.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Finding added tokens in a text: leftmost first, the longest of those that begin there. */
-#include "json_strict.h"
-#include "tokenizer_parts.h"
+#include "engine/json_strict.h"
+#include "engine/tokenizer_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Byte-pair encoding of one pre-token. The order of merges is that of the reference: lowest rank
  * first, leftmost first among equals. Short words are scanned, long ones keep a heap. */
-#include "json_strict.h"
-#include "tokenizer_parts.h"
+#include "engine/json_strict.h"
+#include "engine/tokenizer_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

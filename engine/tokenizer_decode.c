@@ -1,6 +1,6 @@
 /* Ids to text. As in the reference a decoder maps a list of strings, one per token at first, to
  * another such list; the last list is joined. */
-#include "tokenizer_parts.h"
+#include "engine/tokenizer_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Text to ids: added tokens, normalisers, pre-tokenizer steps, BPE, post-processor. Pieces stream
  * depth first through the steps; no list of them is ever kept. */
-#include "json_strict.h"
-#include "tokenizer_parts.h"
+#include "engine/json_strict.h"
+#include "engine/tokenizer_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

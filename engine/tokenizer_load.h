@@ -7,8 +7,8 @@
 #ifndef DPE_TOKENIZER_LOAD_H
 #define DPE_TOKENIZER_LOAD_H
 
-#include "json_strict.h"
-#include "tokenizer_parts.h"
+#include "engine/json_strict.h"
+#include "engine/tokenizer_parts.h"
 
 /** Members that must be there: absent, null or of another type fails the reader. Strings fall back
  *  to "", the others to false and NULL. */

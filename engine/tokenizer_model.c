@@ -1,5 +1,5 @@
 /* The BPE model and the added tokens of a tokenizer file. */
-#include "tokenizer_load.h"
+#include "engine/tokenizer_load.h"
 
 #include <stdlib.h>
 #include <string.h>

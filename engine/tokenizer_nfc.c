@@ -1,7 +1,7 @@
 /* NFC as the reference has it. utf8proc knows a younger Unicode, so it is only shown characters
  * that the reference's tables touch; everything else is a wall through which nothing composes or
  * moves. */
-#include "tokenizer_parts.h"
+#include "engine/tokenizer_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

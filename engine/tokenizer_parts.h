@@ -12,8 +12,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "engine.h"
-#include "unicode.h"
+#include "engine/engine.h"
+#include "engine/unicode.h"
 
 /** Largest number of ids (16 times the largest vocabulary in use): bounds what a file can make us
  *  allocate with one absurd id. */

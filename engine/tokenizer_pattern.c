@@ -1,8 +1,8 @@
 /* Regular expressions of tokenizer files: the reference compiles them with Oniguruma (Ruby's
  * syntax), we with PCRE2. A translation walks the pattern, lets through what both read alike,
  * writes out character classes from our tables and refuses the rest by name. */
-#include "json_strict.h"
-#include "tokenizer_parts.h"
+#include "engine/json_strict.h"
+#include "engine/tokenizer_parts.h"
 
 #include <stdio.h>
 #include <string.h>

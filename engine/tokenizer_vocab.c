@@ -1,6 +1,6 @@
 /* The vocabulary: tokens by text, by what they match and by id; merges by pair. */
-#include "json_strict.h"
-#include "tokenizer_parts.h"
+#include "engine/json_strict.h"
+#include "engine/tokenizer_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

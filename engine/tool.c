@@ -1,5 +1,5 @@
 /* Options, exit codes, and the terminal, shared by all tools. */
-#include "tool.h"
+#include "engine/tool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 #include <jansson.h>
 
-#include "tool_load.h"
+#include "engine/tool_load.h"
 
 enum option_key {
     KEY_DEVICE = 0x1000,

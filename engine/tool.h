@@ -10,7 +10,7 @@
 #include <argp.h>
 #include <stdio.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /** Options of every long-running tool. Zero-initialise, then let dpe_tool_argp fill it. */
 struct dpe_tool_options {

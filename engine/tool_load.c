@@ -1,7 +1,7 @@
 /* Libraries that load for ever. OpenBLAS reserves some hundred MiB of addresses while it is loaded,
  * before main, and where it does not get them (a small ulimit -v) it tries again without end. What
  * it wants differs between versions, so it is not asked but timed. */
-#include "tool_load.h"
+#include "engine/tool_load.h"
 
 #include <signal.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 enum { MOST_SECONDS = 2 }; /* of the processor's time; a tenth of one is much */
 

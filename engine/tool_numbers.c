@@ -1,5 +1,5 @@
 /* Numbers with units, read and written. */
-#include "tool.h"
+#include "engine/tool.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "tool.h"
+#include "engine/tool.h"
 
 /* Whether `path` is `input` or lies below it; both resolved. */
 static bool lies_in(const char *path, const char *input)

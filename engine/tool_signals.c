@@ -1,5 +1,5 @@
 /* Being asked to stop. */
-#include "tool.h"
+#include "engine/tool.h"
 
 #include <signal.h>
 #include <stdatomic.h>

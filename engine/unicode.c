@@ -1,5 +1,5 @@
 /* Looking up character classes, walking UTF-8. */
-#include "unicode.h"
+#include "engine/unicode.h"
 
 #include <string.h>
 

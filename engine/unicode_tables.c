@@ -1,6 +1,6 @@
 /* Made by unicode_tables.py from tokenizers 0.23.3. Do not edit. */
 /* clang-format off */
-#include "unicode.h"
+#include "engine/unicode.h"
 
 /* 141028 code points */
 static const uint32_t L_ranges[][2] = {

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_strict.h"
-#include "model.h"
-#include "ops.h"
+#include "engine/json_strict.h"
+#include "engine/model.h"
+#include "engine/ops.h"
 
 /* The matrices of a layer: name, places of matrix and bias, sizes. */
 enum width { HIDDEN, QUERY, KEY_VALUE, INTERMEDIATE };

@@ -1,5 +1,5 @@
 /* The steps of an ablation, and their plans. */
-#include "ablation.h"
+#include "eval/ablation.h"
 
 #include <math.h>
 #include <stdio.h>

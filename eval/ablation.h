@@ -5,7 +5,7 @@
 #ifndef DPE_ABLATION_H
 #define DPE_ABLATION_H
 
-#include "eval.h"
+#include "eval/eval.h"
 
 enum dpe_ablation_what {
     DPE_ABLATE_RANK,          /**< every group at its n-th best length */

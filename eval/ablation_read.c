@@ -1,11 +1,11 @@
 /* A detection and a profile of key pairs from their tables. */
-#include "ablation.h"
+#include "eval/ablation.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "dpe_table.h"
+#include "outputs/dpe_table.h"
 
 static dpe_status take_values(const struct dpe_table_values *values,
                               struct dpe_ablation_source *source, struct dpe_error *err)

@@ -1,6 +1,6 @@
 /* Which samples are decoded together: a batch reads what its prompts share once, and keeps what the
  * one before it has left of that. */
-#include "batches.h"
+#include "eval/batches.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 #ifndef DPE_BATCHES_H
 #define DPE_BATCHES_H
 
-#include "eval.h"
+#include "eval/eval.h"
 
 /** Samples to be asked one after another, and what prompts that follow each other share. */
 struct dpe_queue {

@@ -1,6 +1,6 @@
 /* Made by case_tables.py from Python 3.11 (Unicode 14.0.0). Do not edit. */
 /* clang-format off */
-#include "pytext.h"
+#include "eval/pytext.h"
 
 static const struct dpe_case_run lower_runs[] = {
     {0x41, 0x5a, 1, 32}, {0xc0, 0xd6, 1, 32}, {0xd8, 0xde, 1, 32}, {0x100, 0x12e, 2, 1},

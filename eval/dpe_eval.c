@@ -1,7 +1,7 @@
 /* dpe-eval: position methods on the same samples, side by side. */
 #include <string.h>
 
-#include "eval_tool.h"
+#include "eval/eval_tool.h"
 
 int main(int argc, char **argv)
 {

@@ -9,9 +9,9 @@
 #ifndef DPE_EVAL_H
 #define DPE_EVAL_H
 
-#include "data.h"
-#include "engine.h"
-#include "outputs.h"
+#include "data/data.h"
+#include "engine/engine.h"
+#include "outputs/outputs.h"
 
 /** Prompt tokens, references, room: what a benchmark asks. Owned arrays; free with dpe_sample_free.
  */

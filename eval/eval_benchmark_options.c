@@ -1,5 +1,5 @@
 /* The command line of benchmarks: RULER, InfiniteBench. */
-#include "eval_tool.h"
+#include "eval/eval_tool.h"
 
 enum option_key {
     KEY_CHAT_TEMPLATE = 0x3000,

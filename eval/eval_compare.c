@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval_tool.h"
+#include "eval/eval_tool.h"
 
 /* An ablation is made at the length of its detection, unless told otherwise. */
 static void choose_lengths(struct comparison *comparison)

@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "eval_tool.h"
-#include "json_line.h"
-#include "ruler.h"
-#include "suite_parts.h"
+#include "eval/eval_tool.h"
+#include "eval/json_line.h"
+#include "eval/ruler.h"
+#include "eval/suite_parts.h"
 
 enum option_key {
     KEY_CORPUS = 0x2000,

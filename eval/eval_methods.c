@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval_tool.h"
+#include "eval/eval_tool.h"
 
 static const char *last_part(const char *path)
 {

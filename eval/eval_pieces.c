@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval_tool.h"
+#include "eval/eval_tool.h"
 
 enum option_key {
     KEY_METHOD = 0x2000,

@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "eval_tool.h"
-#include "json_line.h"
-#include "score.h"
+#include "eval/eval_tool.h"
+#include "eval/json_line.h"
+#include "eval/score.h"
 
 enum { LABEL = sizeof(((struct eval_method *)NULL)->label) };
 

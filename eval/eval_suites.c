@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval_tool.h"
+#include "eval/eval_tool.h"
 
 /* Suites as sets. */
 enum { NIAH = 1, GRID = 2, PPL = 4, RULER = 8, INFINITEBENCH = 16, ALL = 31 };

@@ -5,9 +5,9 @@
 #ifndef DPE_EVAL_TOOL_H
 #define DPE_EVAL_TOOL_H
 
-#include "ablation.h"
-#include "job.h"
-#include "results.h"
+#include "eval/ablation.h"
+#include "outputs/job.h"
+#include "eval/results.h"
 
 enum {
     EVAL_MAX_METHODS = 64,

@@ -1,5 +1,5 @@
 /* Haystacks: books in drawn order, word and sentence ends. */
-#include "haystack.h"
+#include "eval/haystack.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #ifndef DPE_HAYSTACK_H
 #define DPE_HAYSTACK_H
 
-#include "data.h"
-#include "engine.h"
+#include "data/data.h"
+#include "engine/engine.h"
 
 /** Append to `out` the books of the corpus in drawn order, from a sentence's start near a drawn
  *  byte on, with an empty line between books, until `reserve` bytes (cut between characters) or

@@ -1,5 +1,5 @@
 /* JSON lines, written. */
-#include "json_line.h"
+#include "eval/json_line.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* JSON lines: where they are, and the fields of one. */
-#include "jsonl.h"
+#include "eval/jsonl.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "json_scan.h"
-#include "support.h"
+#include "engine/json_scan.h"
+#include "engine/support.h"
 
 enum { BLOCK = 1 << 20 };
 static const uint64_t max_line = UINT64_C(256) << 20;

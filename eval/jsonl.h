@@ -11,7 +11,7 @@
 #ifndef DPE_JSONL_H
 #define DPE_JSONL_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 struct dpe_jsonl;
 

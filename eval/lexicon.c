@@ -1,5 +1,5 @@
 /* Words of texts and pronounceable ones. */
-#include "lexicon.h"
+#include "eval/lexicon.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #ifndef DPE_LEXICON_H
 #define DPE_LEXICON_H
 
-#include "data.h"
+#include "data/data.h"
 
 struct dpe_lexicon {
     struct dpe_text text; /**< the words, each behind a space and before a NUL */

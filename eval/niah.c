@@ -1,11 +1,11 @@
 /* The needle task: opened, and its samples cut to length. */
-#include "niah_parts.h"
+#include "eval/niah_parts.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "haystack.h"
+#include "eval/haystack.h"
 
 /* Prompt + room lies in [L − SLACK, L]. */
 enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256, MAX_LENGTH = 100000000 };

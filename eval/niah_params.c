@@ -1,5 +1,5 @@
 /* The needle task's parameters: defaults, reading, writing. */
-#include "niah_parts.h"
+#include "eval/niah_parts.h"
 
 #include <math.h>
 #include <stdio.h>

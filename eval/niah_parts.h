@@ -5,8 +5,8 @@
 #ifndef DPE_NIAH_PARTS_H
 #define DPE_NIAH_PARTS_H
 
-#include "eval.h"
-#include "phrases.h"
+#include "eval/eval.h"
+#include "eval/phrases.h"
 
 /** Fields of templates/niah.json:
  *

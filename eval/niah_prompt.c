@@ -1,12 +1,12 @@
 /* One sample of the needle task in words: what is drawn, and the finished text. */
-#include "niah_parts.h"
+#include "eval/niah_parts.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "haystack.h"
+#include "eval/haystack.h"
 
 enum { PAPER_LENGTH = 4096, PAPER_ROOM = 128, SPARE_TOKENS = 8, MAX_TRIES = 1000 };
 

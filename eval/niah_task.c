@@ -1,5 +1,5 @@
 /* The needle task as a source of questions. */
-#include "niah_parts.h"
+#include "eval/niah_parts.h"
 
 #include <stdio.h>
 #include <string.h>

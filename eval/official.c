@@ -1,5 +1,5 @@
 /* Official data files as sources. */
-#include "official.h"
+#include "eval/official.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "jsonl.h"
+#include "eval/jsonl.h"
 
 struct official {
     struct dpe_official_options options;

@@ -6,10 +6,10 @@
 #ifndef DPE_OFFICIAL_H
 #define DPE_OFFICIAL_H
 
-#include "eval.h"
-#include "phrases.h"
-#include "ruler.h"
-#include "score.h"
+#include "eval/eval.h"
+#include "eval/phrases.h"
+#include "eval/ruler.h"
+#include "eval/score.h"
 
 /** What the sources of a folder share; each that is made keeps it for as long as it lives. */
 struct dpe_official_shared {

@@ -1,5 +1,5 @@
 /* Perplexity of books: tokenized when the task is opened, one row a book. */
-#include "eval.h"
+#include "eval/eval.h"
 
 #include <stdlib.h>
 #include <string.h>

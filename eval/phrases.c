@@ -1,10 +1,10 @@
 /* Template files: read, checked, filled. */
-#include "phrases.h"
+#include "eval/phrases.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_strict.h"
+#include "engine/json_strict.h"
 
 static const uint64_t max_file_bytes = (uint64_t)1 << 20;
 enum { MAX_WORDS = 10000, LONGEST_WORD = 64 };

@@ -6,7 +6,7 @@
 #ifndef DPE_PHRASES_H
 #define DPE_PHRASES_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /** What a member of the file must and may hold. */
 struct dpe_phrase_field {

@@ -1,5 +1,5 @@
 /* Python's view of text: characters, white space, case. */
-#include "pytext.h"
+#include "eval/pytext.h"
 
 #include <string.h>
 

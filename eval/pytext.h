@@ -9,8 +9,8 @@
 #ifndef DPE_PYTEXT_H
 #define DPE_PYTEXT_H
 
-#include "engine.h"
-#include "unicode.h"
+#include "engine/engine.h"
+#include "engine/unicode.h"
 
 /** A piece of a text, borrowed. */
 struct dpe_span {

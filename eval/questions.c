@@ -1,5 +1,5 @@
 /* Questions in a session: prompt, greedy generation, score. */
-#include "batches.h"
+#include "eval/batches.h"
 
 #include <stdlib.h>
 #include <string.h>

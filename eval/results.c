@@ -1,5 +1,5 @@
 /* Rows as arrays, and their statistics. */
-#include "results.h"
+#include "eval/results.h"
 
 #include <math.h>
 #include <stdlib.h>

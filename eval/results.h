@@ -6,7 +6,7 @@
 #ifndef DPE_RESULTS_H
 #define DPE_RESULTS_H
 
-#include "eval.h"
+#include "eval/eval.h"
 
 /** Arrays are owned, row-major; m = method, t = task of the suite, s = sample, b = bucket. What was
  *  not run, or gave no finite value, is NaN and −1. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "results.h"
+#include "eval/results.h"
 
 enum { MAX_TASKS_LISTED = 64 };
 

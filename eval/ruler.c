@@ -1,10 +1,10 @@
 /* RULER: its tasks, and how large a sample becomes. */
-#include "ruler.h"
+#include "eval/ruler.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "score.h"
+#include "eval/score.h"
 
 enum { SPARE_TOKENS = 8, OFFICIAL_LENGTH = 4096, MAX_TRIES = 64 };
 

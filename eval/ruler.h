@@ -12,10 +12,10 @@
 #ifndef DPE_RULER_H
 #define DPE_RULER_H
 
-#include "eval.h"
-#include "lexicon.h"
-#include "phrases.h"
-#include "ruler_qa.h"
+#include "eval/eval.h"
+#include "eval/lexicon.h"
+#include "eval/phrases.h"
+#include "eval/ruler_qa.h"
 
 enum { DPE_RULER_DIGITS = 8 };
 

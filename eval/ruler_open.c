@@ -1,10 +1,10 @@
 /* RULER opened: what all of its samples are made of. */
-#include "ruler.h"
+#include "eval/ruler.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "haystack.h"
+#include "eval/haystack.h"
 
 enum { MAX_LENGTH = 1 << 24 };
 /* A sample's sentences come from this many bytes of the essay per token of its length. */

@@ -1,5 +1,5 @@
 /* RULER: what its tasks share when they draw and compose a sample. */
-#include "ruler.h"
+#include "eval/ruler.h"
 
 #include <stdlib.h>
 #include <string.h>

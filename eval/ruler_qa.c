@@ -1,10 +1,10 @@
 /* SQuAD and HotpotQA files, read member by member. */
-#include "ruler_qa.h"
+#include "eval/ruler_qa.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_scan.h"
+#include "engine/json_scan.h"
 
 static const uint64_t max_file_bytes = (uint64_t)1 << 30;
 

@@ -5,7 +5,7 @@
 #ifndef DPE_RULER_QA_H
 #define DPE_RULER_QA_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 struct dpe_qa_question {
     const char *text;

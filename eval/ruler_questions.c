@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ruler.h"
+#include "eval/ruler.h"
 
 enum { ORDER_STREAM = 0x7161 };
 

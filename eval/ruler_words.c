@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ruler.h"
+#include "eval/ruler.h"
 
 enum { LONG_LENGTH = 4096, COMMON = 10, FREQUENT = 3, LETTERS = 6, CODE = LETTERS + 2 };
 

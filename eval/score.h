@@ -10,8 +10,8 @@
 #ifndef DPE_SCORE_H
 #define DPE_SCORE_H
 
-#include "engine.h"
-#include "jsonl.h"
+#include "engine/engine.h"
+#include "eval/jsonl.h"
 
 typedef double (*dpe_rule)(const char *prediction, char *const *references, size_t n);
 

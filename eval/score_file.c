@@ -1,5 +1,5 @@
 /* Predictions made elsewhere: a file's lines become sums. */
-#include "score.h"
+#include "eval/score.h"
 
 #include <math.h>
 #include <omp.h>

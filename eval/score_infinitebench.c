@@ -1,13 +1,13 @@
 /* InfiniteBench's rules of choice, dialogue, code and numbers, in both sets. */
-#include "score.h"
+#include "eval/score.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "pytext.h"
-#include "score_parts.h"
+#include "eval/pytext.h"
+#include "eval/score_parts.h"
 
 /* --------------------------------------------------------------------------- choice and debugging
  */

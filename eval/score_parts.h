@@ -5,7 +5,7 @@
 #ifndef DPE_SCORE_PARTS_H
 #define DPE_SCORE_PARTS_H
 
-#include "pytext.h"
+#include "eval/pytext.h"
 
 /** What the retrieval and dialogue rules take as spaces. */
 #define DPE_SCORE_PUNCTUATION "\n:\"'.,?!{}"

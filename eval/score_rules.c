@@ -1,12 +1,12 @@
 /* RULER's rules, and those of InfiniteBench that both sets share. */
-#include "score.h"
+#include "eval/score.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "pytext.h"
-#include "score_parts.h"
+#include "eval/pytext.h"
+#include "eval/score_parts.h"
 
 /* -------------------------------------------------------------------------------------- RULER */
 

@@ -1,5 +1,5 @@
 /* The tasks that can be scored, and which one a file is about. */
-#include "score.h"
+#include "eval/score.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Intervals and tests over rows. Everything is drawn from a seeded generator and summed in index
  * order, so equal input gives equal bits. */
-#include "eval.h"
+#include "eval/eval.h"
 
 #include <math.h>
 #include <stdlib.h>

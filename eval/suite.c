@@ -1,5 +1,5 @@
 /* The suites by name. */
-#include "suite_parts.h"
+#include "eval/suite_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* InfiniteBench as a suite: the 8 tasks of the paper's table, from official data. */
-#include "suite_parts.h"
+#include "eval/suite_parts.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Needles in a haystack as suites: the task itself, and one needle by depth. */
-#include "suite_parts.h"
+#include "eval/suite_parts.h"
 
 #include <stdio.h>
 

@@ -5,8 +5,8 @@
 #ifndef DPE_SUITE_PARTS_H
 #define DPE_SUITE_PARTS_H
 
-#include "eval.h"
-#include "official.h"
+#include "eval/eval.h"
+#include "eval/official.h"
 
 /** Room for one more task: its label, category, length and n_samples are set, n_samples as asked;
  *  the caller opens `task` under the name that is already in it and calls dpe_suite_keep. NULL when

@@ -1,5 +1,5 @@
 /* Perplexity as a suite: the first tokens of books, or a window that slides over them. */
-#include "suite_parts.h"
+#include "eval/suite_parts.h"
 
 #include <stdio.h>
 

@@ -1,14 +1,14 @@
 /* RULER as a suite: generated, or read from official data. */
-#include "suite_parts.h"
+#include "eval/suite_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "official.h"
-#include "ruler.h"
-#include "score.h"
+#include "eval/official.h"
+#include "eval/ruler.h"
+#include "eval/score.h"
 
 /* A slash where commas separate something else: --suite ruler:tasks=vt/cwe,samples=10. */
 #define LIST_SEPARATORS ",/"

@@ -1,5 +1,5 @@
 /* What all tasks share: rows, retries, time, recall. */
-#include "eval.h"
+#include "eval/eval.h"
 
 #include <math.h>
 #include <stdio.h>

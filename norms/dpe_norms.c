@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "norms_tool.h"
+#include "norms/norms_tool.h"
 
 enum option_key {
     KEY_LENGTHS = 0x2000,

@@ -1,5 +1,5 @@
 /* Real text for profiling: seeded, not overlapping, of an exact number of tokens. */
-#include "norms.h"
+#include "norms/norms.h"
 
 #include <stdlib.h>
 #include <string.h>

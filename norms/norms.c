@@ -1,5 +1,5 @@
 /* Streaming 2-norm profile of queries and keys, and what is cut from it. */
-#include "norms.h"
+#include "norms/norms.h"
 
 #include <math.h>
 #include <stdlib.h>

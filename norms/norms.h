@@ -10,8 +10,8 @@
 #ifndef DPE_NORMS_H
 #define DPE_NORMS_H
 
-#include "data.h"
-#include "engine.h"
+#include "data/data.h"
+#include "engine/engine.h"
 
 /** How norms become one score per pair. */
 enum dpe_contribution {

@@ -1,5 +1,5 @@
 /* What a profile would cost, and how long it would take here. */
-#include "norms_tool.h"
+#include "norms/norms_tool.h"
 
 /* Of a session that holds the longest excerpt. */
 static struct dpe_session_options session_options(const struct profile *profile)

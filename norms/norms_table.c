@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "norms_tool.h"
+#include "norms/norms_tool.h"
 
 void norms_task_name(int64_t length, char name[32])
 {

@@ -5,8 +5,8 @@
 #ifndef DPE_NORMS_TOOL_H
 #define DPE_NORMS_TOOL_H
 
-#include "job.h"
-#include "norms.h"
+#include "outputs/job.h"
+#include "norms/norms.h"
 
 enum { MAX_LENGTHS = 32 };
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "export_tool.h"
-#include "outputs_internal.h"
+#include "outputs/export_tool.h"
+#include "outputs/outputs_internal.h"
 
 enum option_key {
     KEY_RANK = 0x2000,

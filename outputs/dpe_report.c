@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "outputs_internal.h"
-#include "report.h"
+#include "outputs/outputs_internal.h"
+#include "outputs/report.h"
 
 enum option_key {
     KEY_FIGURES = 0x2000,

@@ -1,5 +1,5 @@
 /* DPE tables: what makes one valid, and the questions a runtime asks of it. */
-#include "dpe_table_internal.h"
+#include "outputs/dpe_table_internal.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* The HDF5 form of a DPE table: /table and what it needs of /model. */
-#include "dpe_table_internal.h"
+#include "outputs/dpe_table_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 #include <hdf5.h>
 
-#include "trailer.h"
+#include "outputs/trailer.h"
 
 /* One file being read; the first failure wins and everything after it is skipped. */
 struct reader {

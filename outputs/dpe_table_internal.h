@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "dpe_table.h"
+#include "outputs/dpe_table.h"
 
 struct dpe_table {
     struct dpe_table_values values;

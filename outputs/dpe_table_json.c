@@ -1,5 +1,5 @@
 /* The JSON form of a DPE table (dpe_table.schema.json), and the choice between the two forms. */
-#include "dpe_table_internal.h"
+#include "outputs/dpe_table_internal.h"
 
 #include <errno.h>
 #include <stdio.h>

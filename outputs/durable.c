@@ -1,6 +1,6 @@
 /* Files that survive a crash: write, sync, rename, sync the folder. And the small change of
  * formats: checksums, little-endian integers, times. */
-#include "outputs_internal.h"
+#include "outputs/outputs_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

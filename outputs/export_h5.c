@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "export_tool.h"
-#include "outputs_internal.h"
+#include "outputs/export_tool.h"
+#include "outputs/outputs_internal.h"
 
 static dpe_status put_axis(struct dpe_h5 *file, const char *path, int64_t n, const char *long_name,
                            struct dpe_error *err)

@@ -1,5 +1,5 @@
 /* JSON forms of a DPE table: the complete one, and a Hugging Face config. */
-#include "export.h"
+#include "outputs/export.h"
 
 #include <stdlib.h>
 #include <string.h>

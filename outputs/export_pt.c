@@ -1,5 +1,5 @@
 /* A score tensor as torch.save writes one: a zip of a pickled tensor and its raw storage. */
-#include "export.h"
+#include "outputs/export.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "export_tool.h"
+#include "outputs/export_tool.h"
 
 static const struct {
     const char *name, *ending;

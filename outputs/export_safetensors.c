@@ -1,5 +1,5 @@
 /* The safetensors form of a DPE table: numbers and masks as tensors, the rest as metadata. */
-#include "export.h"
+#include "outputs/export.h"
 
 #include <stdio.h>
 #include <stdlib.h>

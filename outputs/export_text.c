@@ -1,5 +1,5 @@
 /* Text forms of a DPE table: the YAML of the paper's code, and CSV. */
-#include "export.h"
+#include "outputs/export.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -7,10 +7,10 @@
 
 #include <unistd.h>
 
-#include "dpe_table.h"
-#include "export.h"
-#include "outputs.h"
-#include "tool.h"
+#include "outputs/dpe_table.h"
+#include "outputs/export.h"
+#include "outputs/outputs.h"
+#include "engine/tool.h"
 
 enum export_format {
     FORMAT_UNKNOWN,

@@ -1,5 +1,5 @@
 /* Identities: what decides a result, compared and kept in manifest.json. */
-#include "outputs_internal.h"
+#include "outputs/outputs_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>

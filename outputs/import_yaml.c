@@ -1,5 +1,5 @@
 /* Settings in the YAML of the paper's released code, through libyaml. */
-#include "export.h"
+#include "outputs/export.h"
 
 #include <math.h>
 #include <stdio.h>

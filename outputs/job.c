@@ -1,5 +1,5 @@
 /* A job's inputs: model and texts, device, processes, session. */
-#include "job_internal.h"
+#include "outputs/job_internal.h"
 
 #include <math.h>
 #include <stdio.h>

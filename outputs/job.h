@@ -13,9 +13,9 @@
 #ifndef DPE_JOB_H
 #define DPE_JOB_H
 
-#include "data.h"
-#include "outputs.h"
-#include "tool.h"
+#include "data/data.h"
+#include "outputs/outputs.h"
+#include "engine/tool.h"
 
 /* -------------------------------------------------------------------------------------- options */
 

@@ -5,8 +5,8 @@
 #ifndef DPE_JOB_INTERNAL_H
 #define DPE_JOB_INTERNAL_H
 
-#include "job.h"
-#include "ranks.h"
+#include "outputs/job.h"
+#include "outputs/ranks.h"
 
 /** What the rows of one task took. */
 struct dpe_job_pace {

@@ -1,6 +1,6 @@
 /* The loop's parts, for one process and for several: what is missing, how far it is, groups, and
  * how their rows are made. */
-#include "job_internal.h"
+#include "outputs/job_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

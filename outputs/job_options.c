@@ -1,5 +1,5 @@
 /* The options that tools share. */
-#include "job.h"
+#include "outputs/job.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* The plan that a table holds, for whoever runs it. */
-#include "job_internal.h"
+#include "outputs/job_internal.h"
 
 #include <string.h>
 
-#include "dpe_table.h"
+#include "outputs/dpe_table.h"
 
 static dpe_status check_fingerprint(const struct dpe_table_values *values, const char *fingerprint,
                                     struct dpe_error *err)

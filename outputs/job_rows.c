@@ -1,5 +1,5 @@
 /* The loop: every row of a list that is not there yet, once, in the list's order. */
-#include "job_internal.h"
+#include "outputs/job_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* A job's run: who it is, its rows on disk, its table, its end. */
-#include "job_internal.h"
+#include "outputs/job_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "outputs_internal.h"
+#include "outputs/outputs_internal.h"
 
 static const char *dtype_name(enum dpe_dtype dtype)
 {

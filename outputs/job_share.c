@@ -1,6 +1,6 @@
 /* What rank 0 knows becomes known to all ranks. */
-#include "job_internal.h"
-#include "outputs_internal.h"
+#include "outputs/job_internal.h"
+#include "outputs/outputs_internal.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* One process at a time. The lock is flock(2) on a file that also says who holds it: flock goes
  * with its process, the text tells people (and file systems on which flock does nothing) whom to
  * ask. */
-#include "outputs_internal.h"
+#include "outputs/outputs_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

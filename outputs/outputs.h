@@ -13,7 +13,7 @@
 #ifndef DPE_OUTPUTS_H
 #define DPE_OUTPUTS_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /* ----------------------------------------------------------------------------------------- rows */
 

@@ -7,8 +7,8 @@
 
 #include <sys/types.h>
 
-#include "outputs.h"
-#include "trailer.h"
+#include "outputs/outputs.h"
+#include "outputs/trailer.h"
 
 /* -------------------------------------------------------------------------------- durable files */
 

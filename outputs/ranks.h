@@ -9,7 +9,7 @@
 #ifndef DPE_RANKS_H
 #define DPE_RANKS_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 struct dpe_ranks {
     int rank, size;             /**< of the job; 0 of 1 when alone */

@@ -1,5 +1,5 @@
 /* A build without MPI: one process. */
-#include "ranks.h"
+#include "outputs/ranks.h"
 
 #include <stdlib.h>
 

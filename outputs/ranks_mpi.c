@@ -1,6 +1,6 @@
 /* Several processes through MPI. */
-#include "ranks_mpi.h"
-#include "tool.h"
+#include "outputs/ranks_mpi.h"
+#include "engine/tool.h"
 
 #include <math.h>
 #include <omp.h>

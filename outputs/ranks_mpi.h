@@ -7,7 +7,7 @@
 
 #include <mpi.h>
 
-#include "ranks.h"
+#include "outputs/ranks.h"
 
 /** All ranks of the job. */
 MPI_Comm dpe_ranks_comm(void);

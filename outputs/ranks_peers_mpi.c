@@ -2,8 +2,8 @@
  * piece of x from all and adds them in order of rank, then the sums of all pieces. The first round
  * also carries how each fares, so that all know before they go on; who has failed sends that
  * alone. */
-#include "ranks_mpi.h"
-#include "tool.h"
+#include "outputs/ranks_mpi.h"
+#include "engine/tool.h"
 
 #include <limits.h>
 #include <sched.h>

@@ -10,8 +10,8 @@
 #ifndef DPE_REPORT_H
 #define DPE_REPORT_H
 
-#include "outputs.h"
-#include "tool.h"
+#include "outputs/outputs.h"
+#include "engine/tool.h"
 
 /* ----------------------------------------------------------------------------------------- text */
 

@@ -1,6 +1,6 @@
 /* The answer of a detection: what the chosen lengths are worth at the target, and which they are.
  */
-#include "report_detect.h"
+#include "outputs/report_detect.h"
 
 #include <math.h>
 #include <stdlib.h>

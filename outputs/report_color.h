@@ -6,7 +6,7 @@
 #ifndef DPE_REPORT_COLOR_H
 #define DPE_REPORT_COLOR_H
 
-#include "report.h"
+#include "outputs/report.h"
 
 /** By what it is for: light and dark. */
 #define INK     "#1f2328"

@@ -1,5 +1,5 @@
 /* Curves with bands, and dots with intervals. */
-#include "report_color.h"
+#include "outputs/report_color.h"
 
 #include <math.h>
 #include <stdlib.h>

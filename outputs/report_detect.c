@@ -1,5 +1,5 @@
 /* A detection: the answer first, then the maps behind it. */
-#include "report_detect.h"
+#include "outputs/report_detect.h"
 
 #include <math.h>
 #include <stdlib.h>

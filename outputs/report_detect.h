@@ -5,7 +5,7 @@
 #ifndef DPE_REPORT_DETECT_H
 #define DPE_REPORT_DETECT_H
 
-#include "report.h"
+#include "outputs/report.h"
 
 /** What an input has that is a detection. */
 #define DETECTION "/detect/effective_length"

@@ -1,5 +1,5 @@
 /* A detection as the report reads it. */
-#include "report_detect.h"
+#include "outputs/report_detect.h"
 
 #include <stdlib.h>
 #include <string.h>

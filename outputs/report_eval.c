@@ -1,5 +1,5 @@
 /* Comparisons: put into words, and tables. */
-#include "report_eval.h"
+#include "outputs/report_eval.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef DPE_REPORT_EVAL_H
 #define DPE_REPORT_EVAL_H
 
-#include "report.h"
+#include "outputs/report.h"
 
 /** A list of cleaned strings; zero-initialise, free with names_free. */
 struct names {

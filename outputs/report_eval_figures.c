@@ -1,5 +1,5 @@
 /* Figures of a comparison: over lengths, at the longest one, by task, by position. */
-#include "report_eval.h"
+#include "outputs/report_eval.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* One suite of a comparison: read, and what can be asked of it. */
-#include "report_eval.h"
+#include "outputs/report_eval.h"
 
 #include <math.h>
 #include <stdlib.h>

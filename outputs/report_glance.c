@@ -1,5 +1,5 @@
 /* All benchmarks of a comparison in one table: a line for each method, a column for each suite. */
-#include "report_eval.h"
+#include "outputs/report_eval.h"
 
 #include <math.h>
 #include <stdlib.h>

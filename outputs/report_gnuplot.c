@@ -1,5 +1,5 @@
 /* gnuplot as a child: no shell, no start-up files, a time limit, and its words in our messages. */
-#include "report.h"
+#include "outputs/report.h"
 
 #include <errno.h>
 #include <fcntl.h>

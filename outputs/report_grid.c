@@ -1,5 +1,5 @@
 /* One needle by depth and length: a map for each method. */
-#include "report_eval.h"
+#include "outputs/report_eval.h"
 
 #include <math.h>
 #include <stdlib.h>

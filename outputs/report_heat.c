@@ -1,5 +1,5 @@
 /* Heat maps: cells with their numbers, and images of many cells. */
-#include "report_color.h"
+#include "outputs/report_color.h"
 
 #include <math.h>
 #include <string.h>

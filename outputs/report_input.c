@@ -1,5 +1,5 @@
 /* Input tables: opened, told apart, read with the shapes that they should have. */
-#include "report.h"
+#include "outputs/report.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* A profile: which pairs carry each head, and what the top-k keep of it. */
-#include "report.h"
+#include "outputs/report.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* A detection by position in the text: what its rows keep of each token's likelihood. */
-#include "report_detect.h"
+#include "outputs/report_detect.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "report_eval.h"
+#include "outputs/report_eval.h"
 
 enum { MOST = 40 }; /* buckets are powers of two */
 

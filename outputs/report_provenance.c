@@ -1,5 +1,5 @@
 /* Where the numbers come from: files, identities, models, commands, versions. */
-#include "report.h"
+#include "outputs/report.h"
 
 #include <stdlib.h>
 #include <string.h>

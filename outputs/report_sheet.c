@@ -1,5 +1,5 @@
 /* Sheets of numbers: for the eye in HTML, for programs in CSV. */
-#include "report.h"
+#include "outputs/report.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Colours, and gnuplot's SVG made fit for a page. */
-#include "report_color.h"
+#include "outputs/report_color.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* An exported DPE table: what a runtime will do with each group and head. */
-#include "report.h"
+#include "outputs/report.h"
 
 #include <math.h>
 #include <stdlib.h>

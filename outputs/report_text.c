@@ -1,5 +1,5 @@
 /* Text that is put together piece by piece, and made safe for where it goes. */
-#include "report.h"
+#include "outputs/report.h"
 
 #include <math.h>
 #include <stdarg.h>

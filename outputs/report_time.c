@@ -1,5 +1,5 @@
 /* Time and memory of the runs. */
-#include "report_eval.h"
+#include "outputs/report_eval.h"
 
 #include <math.h>
 #include <stdlib.h>

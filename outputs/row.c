@@ -1,5 +1,5 @@
 /* Rows: their rules, their portable bytes, and finding them by key. */
-#include "outputs_internal.h"
+#include "outputs/outputs_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Rows by key: an array of rows and an open-addressing table of their indices. */
-#include "outputs_internal.h"
+#include "outputs/outputs_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

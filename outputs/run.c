@@ -1,6 +1,6 @@
 /* A run that is open: its rows, what is added to them, and its end. Opening is in run_open.c, the
  * table in run_snapshot.c. */
-#include "run_internal.h"
+#include "outputs/run_internal.h"
 
 #include <dirent.h>
 #include <errno.h>

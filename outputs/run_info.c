@@ -1,5 +1,5 @@
 /* What this process is, for /run. */
-#include "outputs_internal.h"
+#include "outputs/outputs_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef DPE_RUN_INTERNAL_H
 #define DPE_RUN_INTERNAL_H
 
-#include "outputs_internal.h"
+#include "outputs/outputs_internal.h"
 
 struct dpe_run {
     char *path;     /**< of the table */

@@ -1,6 +1,6 @@
 /* Opening a run: what lies on disk already, whether it is ours, and what of it goes on. Nothing is
  * written but the lock until every refusal has had its chance. */
-#include "run_internal.h"
+#include "outputs/run_internal.h"
 
 #include <dirent.h>
 #include <errno.h>

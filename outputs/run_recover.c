@@ -1,6 +1,6 @@
 /* The journal that an opened run appends to: the one that is there, or a new one; rows that only
  * the table holds go into it, so that the journal always holds everything. */
-#include "run_internal.h"
+#include "outputs/run_internal.h"
 
 #include <stdlib.h>
 

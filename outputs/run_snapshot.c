@@ -1,5 +1,5 @@
 /* The table of a run, rebuilt from its rows. */
-#include "run_internal.h"
+#include "outputs/run_internal.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* What every table of a run has besides /rows: root attributes, /identity, /run; and reading a
  * table as the start of a run. */
-#include "table_hdf5.h"
+#include "outputs/table_hdf5.h"
 
 #include <errno.h>
 #include <fcntl.h>

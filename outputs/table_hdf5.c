@@ -1,5 +1,5 @@
 /* HDF5 from our side: silent, with its words in our messages. */
-#include "table_hdf5.h"
+#include "outputs/table_hdf5.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include <hdf5.h>
 #include <hdf5_hl.h>
 
-#include "outputs_internal.h"
+#include "outputs/outputs_internal.h"
 
 /** One dataset that was put: what reading it back must give. */
 struct dpe_h5_put {

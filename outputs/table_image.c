@@ -1,7 +1,7 @@
 /* The bytes of a table. The file is made in memory (HDF5's core driver): HDF5 itself never touches
  * the disk, so a full disk or a kill meets our own write, sync and rename, whose every return is
  * seen, and never a half-flushed cache. */
-#include "table_hdf5.h"
+#include "outputs/table_hdf5.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* A DPE table, and from there to the engine's position plan. */
 #include <math.h>
 
-#include "dpe_table.h"
-#include "outputs.h"
+#include "outputs/dpe_table.h"
+#include "outputs/outputs.h"
 
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err)
 {

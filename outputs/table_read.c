@@ -1,5 +1,5 @@
 /* Reading tables: what a file claims is checked before anything is allocated. */
-#include "table_hdf5.h"
+#include "outputs/table_hdf5.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support.h"
+#include "engine/support.h"
 
 /* deflate cannot shrink more than 1032 to 1. */
 enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 1 << 16 };

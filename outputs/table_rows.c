@@ -1,5 +1,5 @@
 /* /rows: every row as a structure of arrays, and back. */
-#include "outputs_internal.h"
+#include "outputs/outputs_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

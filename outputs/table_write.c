@@ -1,6 +1,6 @@
 /* What is put into a table: groups, datasets, attributes. Where its bytes go is in table_image.c.
  */
-#include "table_hdf5.h"
+#include "outputs/table_hdf5.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* CRC-32C and the trailer that every table of ours ends with. */
-#include "trailer.h"
+#include "outputs/trailer.h"
 
 #include <errno.h>
 #include <pthread.h>

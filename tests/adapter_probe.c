@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dpe_table.h"
-#include "eval.h"
-#include "ops.h"
+#include "outputs/dpe_table.h"
+#include "eval/eval.h"
+#include "engine/ops.h"
 
 /* The plan of a table for a model; frequencies and logit factor are the table's own. */
 static dpe_status make_plan(const struct dpe_table_values *values, const struct dpe_config *config,

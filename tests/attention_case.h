@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops.h"
+#include "engine/ops.h"
 
 /** Which plan a case runs; each is one of the shapes that methods.md lists. */
 enum plan_kind {

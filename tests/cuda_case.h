@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "emulate/fake_runtime.h"
-#include "random_model.h"
-#include "session_case.h"
+#include "tests/emulate/fake_runtime.h"
+#include "engine/random_model.h"
+#include "tests/session_case.h"
 
 /** Whether the device is that of this machine; what is about the emulated one is then left out. */
 static inline bool cuda_is_real(void)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect.h"
+#include "detect/detect.h"
 
 /** A Llama of two layers with four heads on two. */
 static inline struct dpe_config config_of(int64_t head_dim, int64_t max_position)

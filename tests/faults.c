@@ -1,5 +1,5 @@
 /* See faults.h. */
-#include "faults.h"
+#include "tests/faults.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -10,7 +10,7 @@
 #ifndef DPE_FLASH_CASE_H
 #define DPE_FLASH_CASE_H
 
-#include "attention.h"
+#include "engine/cuda/attention.h"
 
 struct flash_shape {
     enum dpe_dtype dtype;

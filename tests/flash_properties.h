@@ -6,8 +6,8 @@
 #ifndef DPE_FLASH_PROPERTIES_H
 #define DPE_FLASH_PROPERTIES_H
 
-#include "emulate_control.h"
-#include "flash_case.h"
+#include "tests/emulate/emulate_control.h"
+#include "tests/flash_case.h"
 
 /** Run the kernel under test on a case; fails the test when it cannot be launched. */
 typedef void (*flash_launch)(struct flash_case *c);

@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /** A folder made for one test; its path has room for file names behind it. */
 struct model_folder {

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "outputs.h"
+#include "outputs/outputs.h"
 
 struct scratch {
     char folder[64];

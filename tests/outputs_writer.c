@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "outputs_fixture.h"
+#include "tests/outputs_fixture.h"
 
 static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {

@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "near.h"
-#include "ranks.h"
-#include "tiny.h"
+#include "tests/near.h"
+#include "outputs/ranks.h"
+#include "tests/tiny.h"
 
 enum { NEW = 6, LARGE = (1 << 22) + 5 };
 static struct dpe_ranks ranks = {.limit = 30.0};

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /* %d is the window (dca: its chunk less local). A leading '*' asks for a random mask. */
 static const char *const plan_cases[] = {

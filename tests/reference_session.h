@@ -6,7 +6,7 @@
 #ifndef DPE_REFERENCE_SESSION_H
 #define DPE_REFERENCE_SESSION_H
 
-#include "sample_inputs.h"
+#include "tests/sample_inputs.h"
 
 static struct dpe_model *model;
 static struct dpe_session *session;

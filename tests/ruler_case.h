@@ -7,9 +7,9 @@
 #ifndef DPE_RULER_CASE_H
 #define DPE_RULER_CASE_H
 
-#include "ruler.h"
-#include "sample_inputs.h"
-#include "text_folder.h"
+#include "eval/ruler.h"
+#include "tests/sample_inputs.h"
+#include "tests/text_folder.h"
 
 static char squad[256], hotpot[256];
 

@@ -6,8 +6,8 @@
 #ifndef DPE_SAMPLE_INPUTS_H
 #define DPE_SAMPLE_INPUTS_H
 
-#include "data.h"
-#include "eval.h"
+#include "data/data.h"
+#include "eval/eval.h"
 
 static struct dpe_corpus *corpus;
 static struct dpe_tokenizer *tokenizer;

@@ -1,6 +1,6 @@
 /* schema_tool TABLE...: exit status 0 when outputs/SCHEMA.md and the tables agree (schema_check.h).
  */
-#include "schema_check.h"
+#include "tests/schema_check.h"
 
 int main(int argc, char **argv)
 {

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "near.h"
-#include "tiny.h"
+#include "tests/near.h"
+#include "tests/tiny.h"
 
 static const char *const devices[] = {"reference", "cpu"};
 enum { N_DEVICES = 2, VOCAB = 64 };

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "attention_case.h"
-#include "near.h"
-#include "ops_cpu_kernels.h"
+#include "tests/attention_case.h"
+#include "tests/near.h"
+#include "engine/ops_cpu_kernels.h"
 
 static const struct dpe_cpu_kernels *const *all_kernels(int *n)
 {

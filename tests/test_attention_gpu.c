@@ -12,14 +12,14 @@
 
 #include <cmocka.h>
 
-#include "near.h"
-#include "plan_cases.h"
+#include "tests/near.h"
+#include "tests/plan_cases.h"
 
-#include "flash_case.h"
+#include "tests/flash_case.h"
 
-#include "attention_plain.h"
-#include "attention_wgmma.h"
-#include "runtime.h"
+#include "engine/cuda/attention_plain.h"
+#include "engine/cuda/attention_wgmma.h"
+#include "engine/cuda/runtime.h"
 
 enum { REPEATS = 10, MOST_KERNELS = 8, MOST_PIECES = 2 * DPE_MAX_BANDS + 8 };
 

@@ -7,12 +7,12 @@
 
 #include <cmocka.h>
 
-#include "emulate_control.h"
-#include "near.h"
-#include "plan_cases.h"
+#include "tests/emulate/emulate_control.h"
+#include "tests/near.h"
+#include "tests/plan_cases.h"
 
-#include "flash_case.h"
-#include "flash_properties.h"
+#include "tests/flash_case.h"
+#include "tests/flash_properties.h"
 
 static void launch(struct flash_case *c)
 {

@@ -7,15 +7,15 @@
 
 #include <cmocka.h>
 
-#include "emulate_control.h"
-#include "near.h"
-#include "plan_cases.h"
+#include "tests/emulate/emulate_control.h"
+#include "tests/near.h"
+#include "tests/plan_cases.h"
 
-#include "flash_case.h"
-#include "flash_properties.h"
+#include "tests/flash_case.h"
+#include "tests/flash_properties.h"
 
-#include "attention_decode.h"
-#include "attention_plain.h"
+#include "engine/cuda/attention_decode.h"
+#include "engine/cuda/attention_plain.h"
 
 static void launch(struct flash_case *c)
 {

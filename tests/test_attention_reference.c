@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "near.h"
-#include "ops.h"
+#include "tests/near.h"
+#include "engine/ops.h"
 
 enum {
     PAIRS = 6,

@@ -7,13 +7,13 @@
 
 #include <cmocka.h>
 
-#include "emulate_control.h"
-#include "near.h"
-#include "plan_cases.h"
+#include "tests/emulate/emulate_control.h"
+#include "tests/near.h"
+#include "tests/plan_cases.h"
 
-#include "attention_wgmma.h"
-#include "flash_case.h"
-#include "flash_properties.h"
+#include "engine/cuda/attention_wgmma.h"
+#include "tests/flash_case.h"
+#include "tests/flash_properties.h"
 
 /* One plan case through one variant; counters or NULL. */
 static void run_case(const struct flash_shape *shape, int variant, int plan_case, int64_t window,

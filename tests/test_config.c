@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "model_files.h"
+#include "tests/model_files.h"
 
 static const struct {
     struct config_member member;

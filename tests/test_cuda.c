@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "cuda_case.h"
-#include "plan_cases.h"
+#include "tests/cuda_case.h"
+#include "tests/plan_cases.h"
 
 /* Halves keep 8 bits of every activation: of logits that spread over 1 to 10 and are sums of 32
  * products of two of them, a few hundredths are rounding. */

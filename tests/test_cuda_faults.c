@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "cuda_case.h"
+#include "tests/cuda_case.h"
 
 static dpe_status try_session(const struct tiny *tiny, const struct dpe_plan *plan,
                               uint64_t max_memory, struct dpe_error *err)

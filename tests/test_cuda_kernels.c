@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "emulate_control.h"
-#include "near.h"
+#include "tests/emulate/emulate_control.h"
+#include "tests/near.h"
 
-#include "kernels.h"
+#include "engine/cuda/kernels.h"
 
 enum { ROWS = 4 };
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "detect_case.h"
+#include "tests/detect_case.h"
 
 /* ------------------------------------------------------------------------------------------- grid
  */

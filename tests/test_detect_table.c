@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "schema_check.h"
+#include "tests/schema_check.h"
 
 static char folder[] = "/tmp/dpe-detect-XXXXXX";
 

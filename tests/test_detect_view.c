@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "detect_case.h"
+#include "tests/detect_case.h"
 
 struct picture {
     struct dpe_config config;

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dpe_table.h"
-#include "engine.h"
-#include "export.h"
+#include "outputs/dpe_table.h"
+#include "engine/engine.h"
+#include "outputs/export.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, PAIRS = 8, GROUPS = 3 };
 

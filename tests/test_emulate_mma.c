@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-#include "emulate/emulate_control.h"
-#include "emulate/emulate_mma_kernels.h"
+#include "tests/emulate/emulate_control.h"
+#include "tests/emulate/emulate_mma_kernels.h"
 
 static void copies_land_when_waited_for(void **state)
 {

@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "emulate/emulate_control.h"
-#include "emulate/emulate_sm90_kernels.h"
+#include "tests/emulate/emulate_control.h"
+#include "tests/emulate/emulate_sm90_kernels.h"
 
 static void products_take_time(void **state)
 {

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 static const struct dpe_config llama3_8b = {.model_type = "llama",
                                             .n_layers = 1,
@@ -100,7 +100,7 @@ struct golden_rope {
     double attention_factor;
     double inv_freq[64];
 };
-#include "golden/rope_golden.h"
+#include "tests/golden/rope_golden.h"
 
 static void native_scalings_are_those_of_transformers(void **state)
 {

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "session_case.h"
+#include "tests/session_case.h"
 
 static bool stop_after_three(void *user, const int32_t *generated, size_t n)
 {

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "near.h"
-#include "tiny.h"
+#include "tests/near.h"
+#include "tests/tiny.h"
 
 static const char *const folders[] = {"llama",  "llama_bf16", "llama3",  "mistral", "qwen2",
                                       "linear", "longrope",   "dynamic", "yarn",    "sharded"};

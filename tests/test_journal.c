@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "outputs_fixture.h"
-#include "outputs_internal.h"
+#include "tests/outputs_fixture.h"
+#include "outputs/outputs_internal.h"
 
 enum { HEADER = 24, TRAILER = 4 };
 

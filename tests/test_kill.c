@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "outputs_fixture.h"
+#include "tests/outputs_fixture.h"
 
 enum { SNAPSHOT_BEGINS = -1, SNAPSHOT_ENDS = -2, EVERY = 7 };
 

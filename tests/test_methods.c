@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "near.h"
-#include "ops_cpu_kernels.h"
+#include "tests/near.h"
+#include "engine/ops_cpu_kernels.h"
 
 /* As in make_methods.py. */
 enum { TOKENS = 80, HEADS = 2, DIM = 16, PAIRS = 8, TRAINED = 24, ROW = HEADS * DIM };

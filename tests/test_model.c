@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
-#include "ops.h"
+#include "engine/engine.h"
+#include "engine/ops.h"
 
 #define GOLDEN DPE_SOURCE_DIR "/tests/golden/"
 

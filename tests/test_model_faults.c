@@ -9,7 +9,7 @@
 
 #include <sys/wait.h>
 
-#include "model_files.h"
+#include "tests/model_files.h"
 
 #define SHARD_A "model-00001-of-00002.safetensors"
 #define SHARD_B "model-00002-of-00002.safetensors"

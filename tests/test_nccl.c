@@ -10,7 +10,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "nccl_module.h"
+#include "engine/cuda/nccl_module.h"
 
 static void it_loads_and_answers(void **state)
 {

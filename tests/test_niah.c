@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "eval.h"
-#include "sample_inputs.h"
-#include "text_folder.h"
+#include "eval/eval.h"
+#include "tests/sample_inputs.h"
+#include "tests/text_folder.h"
 
 static struct dpe_niah_params params_of(const char *spec)
 {

@@ -12,10 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "eval.h"
-#include "haystack.h"
-#include "niah_parts.h"
-#include "text_folder.h"
+#include "eval/eval.h"
+#include "eval/haystack.h"
+#include "eval/niah_parts.h"
+#include "tests/text_folder.h"
 
 static struct dpe_niah_params params_of(const char *spec)
 {

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval.h"
-#include "sample_inputs.h"
+#include "eval/eval.h"
+#include "tests/sample_inputs.h"
 
 static struct dpe_niah *opened(const char *spec, int64_t length)
 {

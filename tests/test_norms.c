@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "near.h"
-#include "norms.h"
+#include "tests/near.h"
+#include "norms/norms.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, PAIRS = 6, TOKENS = 37 };
 

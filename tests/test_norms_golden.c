@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "near.h"
-#include "norms.h"
-#include "tiny.h"
+#include "tests/near.h"
+#include "norms/norms.h"
+#include "tests/tiny.h"
 
 enum { REFERENCE_TOKENS = 150 };
 

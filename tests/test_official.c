@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "official.h"
-#include "suite_parts.h"
+#include "eval/official.h"
+#include "eval/suite_parts.h"
 
 static struct dpe_tokenizer *tokenizer;
 static char work[] = "/tmp/dpe_official_XXXXXX";

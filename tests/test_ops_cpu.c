@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "near.h"
-#include "ops_cpu_kernels.h"
-#include "ops_host.h"
+#include "tests/near.h"
+#include "engine/ops_cpu_kernels.h"
+#include "engine/ops_host.h"
 
 static const struct dpe_cpu_kernels *found[3];
 static int n_found;

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 enum { PAIRS = 8, LAYERS = 2, HEADS = 3, TRAINED = 64, LENGTH = 512 };
 

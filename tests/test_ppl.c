@@ -9,9 +9,9 @@
 
 #include <math.h>
 
-#include "eval.h"
-#include "reference_session.h"
-#include "text_folder.h"
+#include "eval/eval.h"
+#include "tests/reference_session.h"
+#include "tests/text_folder.h"
 
 enum { LENGTH = 70 };
 

@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "eval.h"
-#include "reference_session.h"
+#include "eval/eval.h"
+#include "tests/reference_session.h"
 
 enum { ROOM = 12 };
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect.h"
+#include "detect/detect.h"
 
 enum { LENGTHS = 4, SAMPLES = 40 };
 

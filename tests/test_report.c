@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "report.h"
+#include "outputs/report.h"
 
 /* ------------------------------------------------------------------------------------------- text
  */

@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "outputs_fixture.h"
-#include "results.h"
-#include "schema_check.h"
+#include "tests/outputs_fixture.h"
+#include "eval/results.h"
+#include "tests/schema_check.h"
 
 enum { METHODS = 2, TASKS = 6, SAMPLES = 3 };
 static const char *const methods[METHODS] = {"one", "two"};

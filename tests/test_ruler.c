@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-#include "ruler_case.h"
+#include "tests/ruler_case.h"
 
 /* --------------------------------------------------------------------------------------- sizes */
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "ruler_case.h"
+#include "tests/ruler_case.h"
 
 static void refused(const struct dpe_ruler_options *options, dpe_status status, const char *words)
 {

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "outputs_fixture.h"
+#include "tests/outputs_fixture.h"
 
 static void rows_come_back_from_the_journal(void **state)
 {

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "outputs_fixture.h"
+#include "tests/outputs_fixture.h"
 
 static void a_table_that_is_gone_or_hurt_is_rebuilt(void **state)
 {

@@ -13,7 +13,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 
-#include "outputs_fixture.h"
+#include "tests/outputs_fixture.h"
 
 /* A child that opens the run, says so, and waits to be killed. */
 static pid_t hold_run(struct scratch *scratch)

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "model_files.h"
+#include "tests/model_files.h"
 
 static struct model_folder base_folder(void)
 {

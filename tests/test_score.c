@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "score.h"
-#include "text_folder.h"
+#include "eval/score.h"
+#include "tests/text_folder.h"
 
 static const char *golden = DPE_SOURCE_DIR "/tests/golden/scores.jsonl";
 

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "near.h"
-#include "plan_cases.h"
-#include "segments.h"
+#include "tests/near.h"
+#include "tests/plan_cases.h"
+#include "engine/cuda/segments.h"
 
 static const struct dpe_config config = {
     .model_type = "llama",

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "cuda_case.h"
+#include "tests/cuda_case.h"
 
 static dpe_status try_wide(const struct wide *wide, struct dpe_error *err)
 {

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "session_case.h"
+#include "tests/session_case.h"
 
 static void misuse_is_named(void **state)
 {

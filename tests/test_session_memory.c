@@ -9,7 +9,7 @@
 #include <malloc.h>
 #include <math.h>
 
-#include "session_case.h"
+#include "tests/session_case.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 size_t __sanitizer_get_current_allocated_bytes(void);

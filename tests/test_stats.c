@@ -8,9 +8,9 @@
 
 #include <math.h>
 
-#include "eval.h"
-#include "golden/stats_golden.h"
-#include "near.h"
+#include "eval/eval.h"
+#include "tests/golden/stats_golden.h"
+#include "tests/near.h"
 
 enum { N = sizeof golden_a / sizeof golden_a[0], BOOKS = sizeof golden_nll / sizeof golden_nll[0] };
 

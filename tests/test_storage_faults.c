@@ -13,8 +13,8 @@
 
 #include <jansson.h>
 
-#include "faults.h"
-#include "outputs_fixture.h"
+#include "tests/faults.h"
+#include "tests/outputs_fixture.h"
 
 enum { ROWS = 5 };
 

@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "eval.h"
-#include "sample_inputs.h"
+#include "eval/eval.h"
+#include "tests/sample_inputs.h"
 
 static const int64_t lengths[] = {160, 256};
 static const double depths[] = {0.0, 0.5, 1.0};

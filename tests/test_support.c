@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine.h"
-#include "near.h"
+#include "engine/engine.h"
+#include "tests/near.h"
 
 static void near_fails_on_nan_and_names_the_worst(void **state)
 {

@@ -6,9 +6,9 @@
 
 #include <cmocka.h>
 
-#include "outputs_fixture.h"
-#include "outputs_internal.h"
-#include "schema_check.h"
+#include "tests/outputs_fixture.h"
+#include "outputs/outputs_internal.h"
+#include "tests/schema_check.h"
 
 /* A table made by a fill, put at scratch->table; the caller opens it. */
 static struct dpe_h5 *write_and_open(struct scratch *scratch, dpe_run_fill fill, void *user)

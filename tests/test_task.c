@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "eval.h"
+#include "eval/eval.h"
 
 /* A task whose run fails as often as told. */
 struct script {

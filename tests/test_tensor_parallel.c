@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "near.h"
-#include "peers_threads.h"
-#include "tiny.h"
+#include "tests/near.h"
+#include "tests/peers_threads.h"
+#include "tests/tiny.h"
 
 /* Those whose key-value heads can be shared. */
 static const char *const folders[] = {"llama",  "llama_bf16", "llama3", "qwen2",

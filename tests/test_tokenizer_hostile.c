@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 static char folder[] = "/tmp/dpe-hostile-XXXXXX";
 static char file[64];

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect.h"
+#include "detect/detect.h"
 
 enum { RUNGS = DPE_DETECT_RUNGS, MOST = 400 };
 static const int64_t ladder[RUNGS] = {16, 20, 24, 28, 32};

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data.h"
+#include "data/data.h"
 
 /** How often `word` stands in `text`, overlaps counted. */
 static inline size_t count(const char *text, const char *word)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 struct tiny {
     struct dpe_model *model;

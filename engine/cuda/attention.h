@@ -12,7 +12,7 @@
 #ifndef DPE_ATTENTION_H
 #define DPE_ATTENTION_H
 
-#include "segments.h"
+#include "engine/cuda/segments.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -13,7 +13,7 @@
  *
  * Tiles of 16 keys go through a ring of three stages (cp.async). Rows in shared memory have 16
  * bytes to spare, so that eight of them touch all banks. */
-#include "attention_decode_tile.cuh"
+#include "engine/cuda/attention_decode_tile.cuh"
 
 namespace
 {

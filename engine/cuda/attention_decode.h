@@ -11,7 +11,7 @@
 #ifndef DPE_ATTENTION_DECODE_H
 #define DPE_ATTENTION_DECODE_H
 
-#include "attention.h"
+#include "engine/cuda/attention.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,9 +6,9 @@
 #ifndef DPE_ATTENTION_DECODE_TILE_CUH
 #define DPE_ATTENTION_DECODE_TILE_CUH
 
-#include "attention_decode.h"
+#include "engine/cuda/attention_decode.h"
 
-#include "vector.cuh"
+#include "engine/cuda/vector.cuh"
 
 namespace
 {

@@ -13,7 +13,7 @@
  *
  * Rows in shared memory are 2·head_dim bytes; 16-byte chunk c of row r lies at place c ^ (r & 7)
  * (head_dim 96: c ^ (r/2 & 3)), so that the eight rows of an 8 × 8 matrix touch all banks once. */
-#include "attention_mma_tile.cuh"
+#include "engine/cuda/attention_mma_tile.cuh"
 
 namespace
 {

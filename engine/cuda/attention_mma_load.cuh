@@ -6,9 +6,9 @@
 #ifndef DPE_ATTENTION_MMA_LOAD_CUH
 #define DPE_ATTENTION_MMA_LOAD_CUH
 
-#include "device.cuh"
+#include "engine/cuda/device.cuh"
 
-#include "attention.h"
+#include "engine/cuda/attention.h"
 
 namespace
 {

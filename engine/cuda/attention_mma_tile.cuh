@@ -6,7 +6,7 @@
 #ifndef DPE_ATTENTION_MMA_TILE_CUH
 #define DPE_ATTENTION_MMA_TILE_CUH
 
-#include "attention_mma_load.cuh"
+#include "engine/cuda/attention_mma_load.cuh"
 
 namespace
 {

@@ -1,7 +1,7 @@
 /* One block takes one query block of one head: 16 rows against tiles of 32 keys, all of it float in
  * shared memory. Obvious loops; speed is not its task. */
-#include "attention_plain.h"
-#include "device.cuh"
+#include "engine/cuda/attention_plain.h"
+#include "engine/cuda/device.cuh"
 
 namespace
 {

@@ -6,7 +6,7 @@
 #ifndef DPE_ATTENTION_PLAIN_H
 #define DPE_ATTENTION_PLAIN_H
 
-#include "attention.h"
+#include "engine/cuda/attention.h"
 
 #ifdef __cplusplus
 extern "C" {

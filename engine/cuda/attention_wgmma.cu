@@ -1,7 +1,7 @@
 /* The Hopper attention kernel's instances and its launch. */
-#include "attention_wgmma.cuh"
+#include "engine/cuda/attention_wgmma.cuh"
 
-#include "attention_wgmma.h"
+#include "engine/cuda/attention_wgmma.h"
 
 namespace
 {

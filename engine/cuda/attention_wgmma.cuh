@@ -20,7 +20,7 @@
 #ifndef DPE_ATTENTION_WGMMA_CUH
 #define DPE_ATTENTION_WGMMA_CUH
 
-#include "attention_wgmma_tile.cuh"
+#include "engine/cuda/attention_wgmma_tile.cuh"
 
 /** Issue S' = Q·K of this tile and O += P·V of the one before, and wait for the first. Returns the
  *  V tile's barrier. */

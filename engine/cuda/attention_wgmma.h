@@ -9,7 +9,7 @@
 #ifndef DPE_ATTENTION_WGMMA_H
 #define DPE_ATTENTION_WGMMA_H
 
-#include "attention.h"
+#include "engine/cuda/attention.h"
 
 #ifdef __cplusplus
 extern "C" {

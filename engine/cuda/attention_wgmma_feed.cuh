@@ -6,9 +6,9 @@
 #ifndef DPE_ATTENTION_WGMMA_FEED_CUH
 #define DPE_ATTENTION_WGMMA_FEED_CUH
 
-#include "ptx_sm90.cuh"
+#include "engine/cuda/ptx_sm90.cuh"
 
-#include "segments.h"
+#include "engine/cuda/segments.h"
 
 /** Tile sizes and schedule. T: dpe_bf16 or dpe_f16. */
 template <class T_, int D_, int WARPGROUPS_, int KEYS_, int SLOTS_, bool PINGPONG_>

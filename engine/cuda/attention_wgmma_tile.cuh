@@ -6,7 +6,7 @@
 #ifndef DPE_ATTENTION_WGMMA_TILE_CUH
 #define DPE_ATTENTION_WGMMA_TILE_CUH
 
-#include "attention_wgmma_feed.cuh"
+#include "engine/cuda/attention_wgmma_feed.cuh"
 
 /** A consumer thread's state but for the big register arrays. Index 0: row lane/4 of its warp's 16,
  *  index 1: that row + 8. */

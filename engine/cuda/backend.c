@@ -1,13 +1,13 @@
 /* The CUDA backend: its life, its memory, its table of slots. */
-#include "backend.h"
+#include "engine/cuda/backend.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "../halves.h"
-#include "../model.h"
-#include "attention_plain.h"
-#include "module.h"
+#include "engine/halves.h"
+#include "engine/model.h"
+#include "engine/cuda/attention_plain.h"
+#include "engine/cuda/module.h"
 
 /* What cuBLAS and the kernels themselves take. */
 static const uint64_t DRIVER_BYTES = 192ULL << 20;

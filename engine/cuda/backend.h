@@ -14,11 +14,11 @@
 #ifndef DPE_CUDA_BACKEND_H
 #define DPE_CUDA_BACKEND_H
 
-#include "attention.h"
-#include "attention_decode.h"
-#include "kernels.h"
-#include "runtime.h"
-#include "segments.h"
+#include "engine/cuda/attention.h"
+#include "engine/cuda/attention_decode.h"
+#include "engine/cuda/kernels.h"
+#include "engine/cuda/runtime.h"
+#include "engine/cuda/segments.h"
 
 /** Which attention kernel. The fastest that the card, dtype and head dimension have is taken;
  *  DPE_CUDA_ATTENTION=plain, mma or wgmma in the environment asks for one (tests, comparisons), and

@@ -1,12 +1,12 @@
 /* Keys and values into the cache, and attention over it: turned copies in a workspace, the walk of
  * a plan, the kernel for this card. */
-#include "backend.h"
+#include "engine/cuda/backend.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention_plain.h"
-#include "attention_wgmma.h"
+#include "engine/cuda/attention_plain.h"
+#include "engine/cuda/attention_wgmma.h"
 
 /* ---------------------------------------------------------------------------------------- cache */
 

@@ -1,5 +1,5 @@
 /* Decoding: what rows have in common is cut into units that fill the card, once a batch. */
-#include "backend.h"
+#include "engine/cuda/backend.h"
 
 #include <stdlib.h>
 #include <string.h>

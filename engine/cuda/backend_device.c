@@ -1,6 +1,6 @@
 /* The device under the slots: what it failed in, which one a thread works on, memory that it keeps.
  */
-#include "backend.h"
+#include "engine/cuda/backend.h"
 
 #include <stdlib.h>
 #include <string.h>

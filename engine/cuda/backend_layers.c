@@ -1,7 +1,7 @@
 /* The slots that compute, but for attention: embedding, norms, products, the head. */
-#include "backend.h"
+#include "engine/cuda/backend.h"
 
-#include "../model.h"
+#include "engine/model.h"
 
 void dpe_cuda_embed(struct dpe_backend *b, const struct dpe_batch *batch, dpe_mem x)
 {

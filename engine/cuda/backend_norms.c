@@ -1,5 +1,5 @@
 /* Norms of queries and keys, summed where they are: a profile brings no q and k to the host. */
-#include "backend.h"
+#include "engine/cuda/backend.h"
 
 static int64_t sums_of(const struct dpe_config *c)
 {

@@ -1,12 +1,12 @@
 /* Sums over the processes that hold one model together: through NCCL where all of them have it,
  * else through the host, in the order of their indices. DPE_CUDA_PEERS=host in the environment asks
  * for the latter (comparisons, several processes on one device, which NCCL refuses). */
-#include "backend.h"
+#include "engine/cuda/backend.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "nccl_module.h"
+#include "engine/cuda/nccl_module.h"
 
 /* All peers come here at the same sum, the first of a session. */
 static dpe_status join(struct dpe_backend *b, struct dpe_error *err)

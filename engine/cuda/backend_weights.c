@@ -1,10 +1,10 @@
 /* Weights on their way to the device. */
-#include "backend.h"
+#include "engine/cuda/backend.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "../halves.h"
+#include "engine/halves.h"
 
 enum { BLOCK = 4 << 20 /* bytes */ };
 

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #ifdef DPE_EMULATE
-#include "emulate.h"
+#include "tests/emulate/emulate.h"
 #else
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -40,11 +40,11 @@ static const uint64_t DPE_L2_AS_ANY = 0x10f0000000000000U;
 static const uint64_t DPE_L2_READ_ONCE = 0x12f0000000000000U;
 
 #ifdef DPE_EMULATE
-#include "emulate_mma.h"
-#include "emulate_ptx.h"
+#include "tests/emulate/emulate_mma.h"
+#include "tests/emulate/emulate_ptx.h"
 #else
-#include "ptx.cuh"
-#include "ptx_mma.cuh"
+#include "engine/cuda/ptx.cuh"
+#include "engine/cuda/ptx_mma.cuh"
 
 /** `type *name` = the block's dynamic shared memory, 1024-byte aligned. */
 #define DPE_SHARED(type, name)                                                                     \

@@ -1,7 +1,7 @@
 /* The small kernels: embedding, norm, bias, activation, checks, likelihood. Threads walk over their
  * rows with the stride of the grid, so any grid gives the same numbers. */
-#include "kernels.h"
-#include "vector.cuh"
+#include "engine/cuda/kernels.h"
+#include "engine/cuda/vector.cuh"
 
 namespace
 {

@@ -10,7 +10,7 @@
 #ifndef DPE_KERNELS_H
 #define DPE_KERNELS_H
 
-#include "../ops.h"
+#include "engine/ops.h"
 
 #ifdef __cplusplus
 extern "C" {

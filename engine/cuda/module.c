@@ -1,10 +1,10 @@
 /* What the tools find when they load the module. */
-#include "module.h"
+#include "engine/cuda/module.h"
 
 #include <stdio.h>
 #include <time.h>
 
-#include "backend.h"
+#include "engine/cuda/backend.h"
 
 static double seconds(void)
 {

@@ -5,7 +5,7 @@
 #ifndef DPE_CUDA_MODULE_H
 #define DPE_CUDA_MODULE_H
 
-#include "../ops.h"
+#include "engine/ops.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,5 +1,5 @@
 /* NCCL behind names of our own. */
-#include "nccl_module.h"
+#include "engine/cuda/nccl_module.h"
 
 #include <string.h>
 

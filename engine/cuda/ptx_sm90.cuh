@@ -14,10 +14,10 @@
 #ifndef DPE_PTX_SM90_CUH
 #define DPE_PTX_SM90_CUH
 
-#include "device.cuh"
+#include "engine/cuda/device.cuh"
 
 #ifdef DPE_EMULATE
-#include "emulate_sm90.h"
+#include "tests/emulate/emulate_sm90.h"
 #else
 #include <cuda.h>
 

@@ -1,6 +1,6 @@
 /* The real CUDA runtime and cuBLAS. cuBLAS is loaded when it is first needed, so that the module
  * itself needs nothing but a driver. */
-#include "runtime.h"
+#include "engine/cuda/runtime.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -13,7 +13,7 @@
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
-#include "nccl_module.h"
+#include "engine/cuda/nccl_module.h"
 
 int dpe_rt_versions(int *driver, int *runtime)
 {

@@ -8,7 +8,7 @@
 #ifndef DPE_RUNTIME_H
 #define DPE_RUNTIME_H
 
-#include "../engine.h"
+#include "engine/engine.h"
 
 #ifdef __cplusplus
 extern "C" {

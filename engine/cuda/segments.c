@@ -1,6 +1,6 @@
 /* Plans as segment lists. Rows of one chunk see every band as a range of keys or of distances; a
  * band less the bands before it is a few pieces, each a range of keys and a range of distances. */
-#include "segments.h"
+#include "engine/cuda/segments.h"
 
 #include <math.h>
 #include <stdlib.h>

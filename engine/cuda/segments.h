@@ -14,7 +14,7 @@
 #ifndef DPE_SEGMENTS_H
 #define DPE_SEGMENTS_H
 
-#include "../ops.h"
+#include "engine/ops.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,7 +1,7 @@
 /* Turning rows of queries and keys by the tables of a plan: copies for attention, and what goes
  * into the cache. */
-#include "kernels.h"
-#include "vector.cuh"
+#include "engine/cuda/kernels.h"
+#include "engine/cuda/vector.cuh"
 
 namespace
 {

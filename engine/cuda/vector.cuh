@@ -6,7 +6,7 @@
 #ifndef DPE_VECTOR_CUH
 #define DPE_VECTOR_CUH
 
-#include "device.cuh"
+#include "engine/cuda/device.cuh"
 
 __device__ static inline void dpe_unpack(uint4 words, dpe_bf16, float *out)
 {

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine.h"
-#include "norms.h"
+#include "engine/engine.h"
+#include "norms/norms.h"
 
 static double clock_of(clockid_t id)
 {

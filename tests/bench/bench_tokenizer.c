@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 static double now(void)
 {

@@ -1,5 +1,5 @@
 /* Blocks of threads as fibers. */
-#include "emulate.h"
+#include "tests/emulate/emulate.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "emulate_control.h"
+#include "tests/emulate/emulate_control.h"
 
 #define __global__
 #define __device__

@@ -1,7 +1,7 @@
 /* Kernels that try every part of the emulator, good ones and wrong ones. */
-#include "device.cuh"
+#include "engine/cuda/device.cuh"
 
-#include "emulate_kernels.h"
+#include "tests/emulate/emulate_kernels.h"
 
 /* Sum of n floats per block: shuffles inside warps, shared memory between them. */
 __global__ void block_sum(const float *x, int n, float *sums)

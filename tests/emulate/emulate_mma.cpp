@@ -1,10 +1,10 @@
 /* Matrix instructions of a warp, copies that run by themselves, reads under a policy. */
-#include "device.cuh"
+#include "engine/cuda/device.cuh"
 
 #include <algorithm>
 #include <vector>
 
-#include "emulate_control.h"
+#include "tests/emulate/emulate_control.h"
 
 namespace
 {

@@ -1,7 +1,7 @@
 /* Kernels that try matrix instructions and asynchronous copies. */
-#include "device.cuh"
+#include "engine/cuda/device.cuh"
 
-#include "emulate_mma_kernels.h"
+#include "tests/emulate/emulate_mma_kernels.h"
 
 template <class T>
 __global__ void product(const uint16_t *a, const uint16_t *b, const uint16_t *b_turned,

@@ -1,7 +1,7 @@
 /* Barriers in shared memory, tensor copies and warpgroup products, as late as the device may be. */
-#include "device.cuh"
+#include "engine/cuda/device.cuh"
 
-#include "emulate_sm90.h"
+#include "tests/emulate/emulate_sm90.h"
 
 #include <stdlib.h>
 #include <vector>

@@ -13,7 +13,7 @@
 #ifndef DPE_EMULATE_SM90_H
 #define DPE_EMULATE_SM90_H
 
-#include "emulate_tensor.h"
+#include "tests/emulate/emulate_tensor.h"
 
 void emulate_mbarrier_init(uint32_t barrier, uint32_t arrivals, const char *file, int line);
 void emulate_mbarrier_arrive(uint32_t barrier, uint32_t bytes, const char *file, int line);

@@ -1,7 +1,7 @@
 /* Kernels that try Hopper's instructions one by one. */
-#include "ptx_sm90.cuh"
+#include "engine/cuda/ptx_sm90.cuh"
 
-#include "emulate_sm90_kernels.h"
+#include "tests/emulate/emulate_sm90_kernels.h"
 
 namespace
 {

@@ -1,7 +1,7 @@
 /* Hopper's instructions used wrongly, and early: what only the emulator can tell. */
-#include "ptx_sm90.cuh"
+#include "engine/cuda/ptx_sm90.cuh"
 
-#include "emulate_sm90_kernels.h"
+#include "tests/emulate/emulate_sm90_kernels.h"
 
 namespace
 {

@@ -15,15 +15,15 @@
  *   devices=N    how many there are (2), each with its own memory; calls that reach for the memory
  * of another device than the thread's fail Allocations are poisoned, have canaries on both sides
  * and are counted. */
-#include "fake_runtime.h"
+#include "tests/emulate/fake_runtime.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.cuh"
-#include "runtime.h"
+#include "engine/cuda/device.cuh"
+#include "engine/cuda/runtime.h"
 
 namespace
 {

@@ -1,5 +1,5 @@
 /* Files for fuzzers. */
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* config.json and generation_config.json: whatever they hold, a reason or a configuration whose
  * numbers the rest of the engine can rely on. */
-#include "config.h"
-#include "engine.h"
-#include "fuzz.h"
+#include "engine/config.h"
+#include "engine/engine.h"
+#include "tests/fuzz/fuzz.h"
 
 static const char good[] =
     "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":128,\"num_hidden_layers\":"

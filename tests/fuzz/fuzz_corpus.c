@@ -1,8 +1,8 @@
 /* metadata.csv of a PG-19 folder, and the same bytes as a text: refused, or books with words. */
 #include <string.h>
 
-#include "data.h"
-#include "fuzz.h"
+#include "data/data.h"
+#include "tests/fuzz/fuzz.h"
 
 static void try(const char *path)
 {

@@ -6,9 +6,9 @@
 
 #include <hdf5.h>
 
-#include "dpe_table.h"
-#include "fuzz.h"
-#include "outputs.h"
+#include "outputs/dpe_table.h"
+#include "tests/fuzz/fuzz.h"
+#include "outputs/outputs.h"
 
 /* The bytes that are left; 0 for ever when none is. */
 struct input {

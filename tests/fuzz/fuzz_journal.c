@@ -2,8 +2,8 @@
  */
 #include <string.h>
 
-#include "fuzz.h"
-#include "outputs_internal.h"
+#include "tests/fuzz/fuzz.h"
+#include "outputs/outputs_internal.h"
 
 static dpe_status visit(void *user, unsigned type, const unsigned char *payload, size_t n,
                         struct dpe_error *err)

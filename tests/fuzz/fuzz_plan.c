@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
-#include "eval.h"
-#include "fuzz.h"
+#include "engine/engine.h"
+#include "eval/eval.h"
+#include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

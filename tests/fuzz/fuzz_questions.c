@@ -2,9 +2,9 @@
  */
 #include <string.h>
 
-#include "fuzz.h"
-#include "phrases.h"
-#include "ruler_qa.h"
+#include "tests/fuzz/fuzz.h"
+#include "eval/phrases.h"
+#include "eval/ruler_qa.h"
 
 static void check(struct dpe_qa *qa)
 {

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dpe_table.h"
-#include "export.h"
-#include "fuzz.h"
+#include "outputs/dpe_table.h"
+#include "outputs/export.h"
+#include "tests/fuzz/fuzz.h"
 
 static void check(struct dpe_table *table)
 {

@@ -1,8 +1,8 @@
 /* tokenizer.json: refused, or a tokenizer whose ids are its own. */
 #include <string.h>
 
-#include "engine.h"
-#include "fuzz.h"
+#include "engine/engine.h"
+#include "tests/fuzz/fuzz.h"
 
 static const char text[] =
     "It's 1234 \xc3\xa9t\xc3\xa9s,\n\n  \xe2\x96\x81tabs\t\xf0\x9f\x98\x80 <s> end";
