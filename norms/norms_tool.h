@@ -5,7 +5,7 @@
 #ifndef DPE_NORMS_TOOL_H
 #define DPE_NORMS_TOOL_H
 
-#include "outputs/job.h"
+#include "outputs/job/job.h"
 #include "norms/norms.h"
 
 enum { MAX_LENGTHS = 32 };

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 #include "outputs/outputs.h"
-#include "outputs/trailer.h"
+#include "outputs/table/trailer.h"
 
 /* -------------------------------------------------------------------------------- durable files */
 

@@ -3,7 +3,7 @@
     attention = Attention(load_table("TABLE.h5"))       # or the JSON form
     out = attention(q, k, v, layer)                     # q and k before rotation
 
-The contract is outputs/SCHEMA.md; what makes a table valid is what outputs/dpe_table.c says. For
+The contract is outputs/SCHEMA.md; what makes a table valid is what outputs/table/dpe_table.c says. For
 query m and key n, n <= m: when m - n < window both are rotated at their true positions; otherwise
 the key pairs of the query head are rotated at floor(m / s) + window - floor(window / s) and
 floor(n / s), s being the scale of the pair's group, and its other pairs at true positions.

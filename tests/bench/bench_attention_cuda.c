@@ -17,11 +17,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/cuda/attention_plain.h"
-#include "engine/cuda/attention_wgmma.h"
-#include "engine/halves.h"
-#include "engine/ops.h"
-#include "engine/cuda/runtime.h"
+#include "engine/cuda/kernels/attention_plain.h"
+#include "engine/cuda/prefill/attention_wgmma.h"
+#include "engine/base/halves.h"
+#include "engine/ops/ops.h"
+#include "engine/cuda/runtime/runtime.h"
 
 enum { RUNS = 15, MOST_KERNELS = 16, METHODS = 4 };
 static const double RUN_SECONDS = 0.02; /* so that a launch counts little */

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/detect.h"
+#include "detect/sweep/detect.h"
 
 enum { SWEEPS = 200, PER_ROUND = 4 };
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/detect.h"
+#include "detect/sweep/detect.h"
 
 enum { ROUNDS = 1000, MOST = 400 };
 static const int sizes[] = {16, 50, 100, 200, MOST};

@@ -1,5 +1,5 @@
 /* Kernels that try every part of the emulator, good ones and wrong ones. */
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/ptx/device.cuh"
 
 #include "tests/emulate/emulate_kernels.h"
 

@@ -1,5 +1,5 @@
 /* Matrix instructions of a warp, copies that run by themselves, reads under a policy. */
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/ptx/device.cuh"
 
 #include <algorithm>
 #include <vector>

@@ -1,5 +1,5 @@
 /* Kernels that try matrix instructions and asynchronous copies. */
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/ptx/device.cuh"
 
 #include "tests/emulate/emulate_mma_kernels.h"
 

@@ -1,6 +1,6 @@
 /**
  * @file emulate_ptx.h
- * The twins of engine/cuda/ptx.cuh: same names, same meaning, on the CPU.
+ * The twins of engine/cuda/ptx/ptx.cuh: same names, same meaning, on the CPU.
  */
 #ifndef DPE_EMULATE_PTX_H
 #define DPE_EMULATE_PTX_H

@@ -1,5 +1,5 @@
 /* Kernels that try Hopper's instructions one by one. */
-#include "engine/cuda/ptx_sm90.cuh"
+#include "engine/cuda/ptx/ptx_sm90.cuh"
 
 #include "tests/emulate/emulate_sm90_kernels.h"
 

@@ -1,5 +1,5 @@
 /* Hopper's instructions used wrongly, and early: what only the emulator can tell. */
-#include "engine/cuda/ptx_sm90.cuh"
+#include "engine/cuda/ptx/ptx_sm90.cuh"
 
 #include "tests/emulate/emulate_sm90_kernels.h"
 

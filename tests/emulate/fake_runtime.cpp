@@ -1,4 +1,4 @@
-/* The runtime of engine/cuda/runtime.h with its device in host memory: kernels run in the emulator,
+/* The runtime of engine/cuda/runtime/runtime.h with its device in host memory: kernels run in the emulator,
  * products in plain loops. DPE_FAKE_CUDA in the environment says what kind of device it is and what
  * goes wrong, as words separated by commas:
  *   none         no device        driver=N     driver version (0: none)
@@ -22,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cuda/device.cuh"
-#include "engine/cuda/runtime.h"
+#include "engine/cuda/ptx/device.cuh"
+#include "engine/cuda/runtime/runtime.h"
 
 namespace
 {

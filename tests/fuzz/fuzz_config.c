@@ -1,6 +1,6 @@
 /* config.json and generation_config.json: whatever they hold, a reason or a configuration whose
  * numbers the rest of the engine can rely on. */
-#include "engine/config.h"
+#include "engine/model/config.h"
 #include "engine/engine.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -6,7 +6,7 @@
 
 #include <hdf5.h>
 
-#include "outputs/dpe_table.h"
+#include "outputs/table/dpe_table.h"
 #include "tests/fuzz/fuzz.h"
 #include "outputs/outputs.h"
 

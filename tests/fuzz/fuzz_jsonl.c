@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "eval/official.h"
+#include "eval/suite/official.h"
 
 static void score(const char *path, const struct dpe_score_task *task, bool loose)
 {

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "eval/phrases.h"
-#include "eval/ruler_qa.h"
+#include "eval/prompt/phrases.h"
+#include "eval/ruler/ruler_qa.h"
 
 static void check(struct dpe_qa *qa)
 {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "engine/safetensors.h"
+#include "engine/model/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make norms/NAME.f32: the 2-norm profiles that tests/test_norms_golden.c compares ours with.
+"""Make norms/NAME.f32: the 2-norm profiles that tests/norms/test_norms_golden.c compares ours with.
 
     python make_norms.py
 

@@ -6,7 +6,7 @@
 
 One case a line: suite, task, scorer, pred, outputs, score (float.hex, so every bit is compared). Written
 from the rules in docs/benchmarks.md, independently of the C code; the Python that runs it must have the
-Unicode version of eval/case_tables.c (Python 3.11) where letters are concerned.
+Unicode version of eval/score/case_tables.c (Python 3.11) where letters are concerned.
 """
 import argparse
 import json

@@ -1,0 +1,147 @@
+/* What the parts cost that a dry run cannot ask the tools for: their tables are not there yet. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "detect/calibrate/calibrate_tool.h"
+
+enum { MOST_TOGETHER = 64 };
+
+/* What a sample costs, on average over those of a context. */
+struct cost {
+    double prompt, read, room; /* tokens: of the prompt, of these read, generated at most */
+    double products, attention;
+};
+
+static void cost_of_books(const struct dpe_job *job, int64_t length, struct cost *cost)
+{
+    *cost = (struct cost){.prompt = (double)length, .read = (double)length};
+    dpe_config_flops(dpe_model_config(job->model), 0, length, length, &cost->products,
+                     &cost->attention);
+}
+
+/* How many of `wanted` samples dpe-eval makes together, as memory allows. */
+static dpe_status fit(struct dpe_job *job, int64_t length, int64_t wanted, struct dpe_error *err)
+{
+    struct dpe_plan plan = {0};
+    const struct dpe_plan_context context = dpe_job_context(job, length);
+    dpe_status status = dpe_plan_make("rope", &context, &plan, err);
+    if (status == DPE_OK) {
+        status = dpe_job_fit_batch(job, &plan, length, wanted, err);
+    }
+    dpe_plan_free(&plan);
+    return status;
+}
+
+/* The n samples of a context. */
+static dpe_status cost_of_context(const struct dpe_job *job, const struct dpe_sample *samples,
+                                  int64_t n, int64_t length, struct cost *cost,
+                                  struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(job->model);
+    const struct dpe_session_limits limits = {
+        .capacity = length * job->batch, .positions = length, .branches = job->batch};
+    struct dpe_answering answering = {0};
+    dpe_status status = dpe_answering_cost(samples, n, job->batch, &limits, &answering, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    int64_t prompt = (int64_t)samples[0].prompt.n;
+    int64_t room = samples[0].max_new;
+    double pairs = 0.5 * (double)prompt * (double)prompt * (double)n;
+    double generated[2] = {0.0, 0.0};
+    *cost = (struct cost){
+        .prompt = (double)prompt, .read = (double)answering.read / (double)n, .room = (double)room};
+    dpe_config_flops(config, 0, prompt, 1, &cost->products, &cost->attention);
+    dpe_config_flops(config, prompt, room, room, &generated[0], &generated[1]);
+    cost->products = cost->products * cost->read / cost->prompt + generated[0];
+    cost->attention = cost->attention * fmin(1.0, answering.pairs / pairs) + generated[1];
+    return DPE_OK;
+}
+
+static dpe_status cost_of_needles(struct dpe_job *job, const struct dpe_suite_task *task,
+                                  struct cost *cost, struct dpe_error *err)
+{
+    struct dpe_sample samples[MOST_TOGETHER] = {{0}};
+    int64_t n = task->task.together < MOST_TOGETHER ? task->task.together : MOST_TOGETHER;
+    n = n < task->n_samples ? n : task->n_samples;
+    dpe_status status = fit(job, task->length, n, err);
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        status = dpe_task_sample(&task->task, i, &samples[i], NULL, err);
+    }
+    if (status == DPE_OK) {
+        status = cost_of_context(job, samples, n, task->length, cost, err);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        dpe_sample_free(&samples[i]);
+    }
+    return status;
+}
+
+static void print_cost(const char *what, double rows, const struct cost *cost)
+{
+    printf("\n%-16s at most %.0f samples of %.0f tokens", what, rows, cost->prompt);
+    if (cost->room > 0.0) {
+        printf(" and at most %.0f generated", cost->room);
+    }
+    printf("\ntokens           %.4g\n", rows * (cost->read + cost->room));
+    printf("operations       %.3g (matrix products %.3g, attention %.3g)\n",
+           rows * (cost->products + cost->attention), rows * cost->products,
+           rows * cost->attention);
+}
+
+static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
+                             enum calibrate_part part, const char *what, int methods,
+                             struct dpe_error *err)
+{
+    const struct calibrate_arguments *args = batch->args;
+    const char *samples = calibrate_value(args, "--samples");
+    bool needles = calibrate_needles(args);
+    struct dpe_suite suite = {0};
+    struct cost cost = {0};
+    struct dpe_suite_options options = {
+        .tokenizer = job->tokenizer,
+        .corpus = job->corpus,
+        .chat_template = args->job.chat_template,
+        .lengths = &args->job.length,
+        .n_lengths = 1,
+        .n_samples = samples != NULL ? strtoll(samples, NULL, 10) : 100,
+        .seed = (uint64_t)calibrate_seed(args, part),
+    };
+    char *niah = NULL;
+    dpe_niah_defaults(&options.niah);
+    dpe_status status = calibrate_niah(args, part, &niah, err);
+    if (status == DPE_OK && niah != NULL) {
+        status = dpe_niah_parse(niah, &options.niah, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_suite_open(needles ? "niah" : "ppl", &options, &suite, err);
+    }
+    if (status == DPE_OK && needles) {
+        status = cost_of_needles(job, &suite.tasks[0], &cost, err);
+    } else if (status == DPE_OK) {
+        cost_of_books(job, suite.tasks[0].length, &cost);
+    }
+    if (status == DPE_OK) {
+        print_cost(what, (double)methods * (double)suite.tasks[0].n_samples, &cost);
+    }
+    dpe_suite_close(&suite);
+    free(niah);
+    return status;
+}
+
+dpe_status calibrate_print_cost(const struct batch *batch, struct dpe_error *err)
+{
+    struct dpe_job_options options = batch->args->job;
+    struct dpe_job job = {0};
+    int64_t k[DPE_DETECT_RUNGS];
+    options.output = NULL; /* a folder, which is not touched */
+    dpe_status status = dpe_job_open(&job, &options, true, err);
+    if (status == DPE_OK && batch->chooses) {
+        status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
+                            dpe_detect_top_k_ladder(batch->n_pairs, k), err);
+    }
+    if (status == DPE_OK) {
+        status = print_part(batch, &job, CALIBRATE_CHECK, "check", 3, err);
+    }
+    return dpe_job_close(&job, status, err);
+}

@@ -1,0 +1,223 @@
+/* The command line of dpe-calibrate. Most of it is for the tools that it starts, and handed on. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "detect/calibrate/calibrate_tool.h"
+
+enum option_key {
+    KEY_TOP_K = 0x2000,
+    KEY_DRY_RUN,
+    KEY_LAUNCH,
+    KEY_HANDED, /* and the following: handed_on[key - KEY_HANDED] */
+    KEY_TASK = KEY_HANDED,
+    KEY_NIAH,
+    KEY_SAMPLES,
+    KEY_GROUPS,
+    KEY_LENGTHS,
+    KEY_WINDOW,
+    KEY_SELECT,
+    KEY_ROUNDS,
+    KEY_BATCH,
+    KEY_HAYSTACK,
+    KEY_KEYS,
+    KEY_RACE,
+    KEY_RACE_LEVEL,
+    KEY_RACE_INDIFFERENCE,
+    KEY_SEED,
+    KEY_NORM_SAMPLES,
+    KEY_NORM_LENGTHS,
+    KEY_CONTRIBUTION,
+    KEY_SPECIAL,
+    KEY_END,
+};
+_Static_assert((int)KEY_END - (int)KEY_HANDED == (int)CALIBRATE_HANDED, "one place for each");
+
+enum { TEXT = -1, FLAG = -2 };
+static const int64_t MOST_SEED = (INT64_C(1) << 40) - CALIBRATE_SEEDS;
+
+static const struct handed {
+    const char *name; /* on our command line */
+    const char *as;   /* on the tool's; NULL: the same */
+    int parts;
+    /* Of a number, which is checked here: the tool would give it its own name. TEXT or FLAG. */
+    int64_t least;
+} handed_on[CALIBRATE_HANDED] = {
+    {"--task", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--niah", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--samples", NULL, CALIBRATE_SWEEP | CALIBRATE_PAIRS | CALIBRATE_CHECK, 1},
+    {"--groups", NULL, CALIBRATE_SWEEP, 1},
+    {"--lengths", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--window", NULL, CALIBRATE_SWEEP, 1},
+    {"--select", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--rounds", NULL, CALIBRATE_SWEEP, 1},
+    {"--batch", NULL, CALIBRATE_SWEEP, 1},
+    {"--haystack", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--keys-per-context", NULL, CALIBRATE_SWEEP, 1},
+    {"--race", NULL, CALIBRATE_SWEEP, FLAG},
+    {"--race-level", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--race-indifference", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--seed", NULL, CALIBRATE_SWEEP | CALIBRATE_PROFILE, 0},
+    {"--norm-samples", "--samples", CALIBRATE_PROFILE, 1},
+    {"--norm-lengths", "--lengths", CALIBRATE_PROFILE, TEXT},
+    {"--contribution", NULL, CALIBRATE_PROFILE, TEXT},
+    {"--special-in-text", NULL, CALIBRATE_PROFILE, TEXT},
+};
+
+static const struct argp_option options_table[] = {
+    {NULL, 0, NULL, 0, "What to calibrate:", 1},
+    {"top-k", KEY_TOP_K, "K", 0,
+     "Key pairs of each head: auto (default: the fewest that are measured to lose next to "
+     "nothing), a count, or a share (the paper's is 0.75)",
+     1},
+    {"output", 'o', "DIR", 0, "Folder for everything; the same command continues", 1},
+    {"launch", KEY_LAUNCH, "COMMAND", 0,
+     "Start all that measures as several ranks, e.g. --launch 'mpirun -n 8'", 1},
+    {"dry-run", KEY_DRY_RUN, NULL, 0, "Print what all that measures would cost, and run nothing",
+     1},
+    {NULL, 0, NULL, 0, "Sweep (dpe-detect):", 2},
+    {"task", KEY_TASK, "TASK", 0, "niah (default), ppl, or both", 2},
+    {"niah", KEY_NIAH, "K=V,...", 0, "Settings of the needles (see dpe-detect --help)", 2},
+    {"samples", KEY_SAMPLES, "N", 0, "Samples per configuration (default 100)", 2},
+    {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8)", 2},
+    {"lengths", KEY_LENGTHS, "LIST", 0, "Detecting lengths a,b,... or auto (default)", 2},
+    {"window", KEY_WINDOW, "W", 0,
+     "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 2},
+    {"select", KEY_SELECT, "RULE", 0,
+     "How lengths are chosen: paper (default), guarded, sequential", 2},
+    {"rounds", KEY_ROUNDS, "R", 0, "sequential: how often it goes over all groups (default 1)", 2},
+    {"batch", KEY_BATCH, "N", 0, "Samples decoded together (default 4)", 2},
+    {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
+     "shared: N samples share the first half of their context", 2},
+    {"keys-per-context", KEY_KEYS, "M", 0, "M keys in each context, each asked separately", 2},
+    {"race", KEY_RACE, NULL, 0, "Drop lengths that can no longer be rank 1", 2},
+    {"race-level", KEY_RACE_LEVEL, "P", 0, "Level of that test (default 0.05)", 2},
+    {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
+     "Drop a length already when it is not better by D (default 0)", 2},
+    {"seed", KEY_SEED, "S", 0,
+     "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile); the check adds "
+     "1000, --top-k auto 2000",
+     2},
+    {NULL, 0, NULL, 0, "Profile (dpe-norms):", 3},
+    {"norm-samples", KEY_NORM_SAMPLES, "N", 0, "Excerpts of each length (default 10)", 3},
+    {"norm-lengths", KEY_NORM_LENGTHS, "LIST", 0, "Tokens of an excerpt a,b,... or auto (default)",
+     3},
+    {"contribution", KEY_CONTRIBUTION, "NAME", 0, "product-of-means (default) or mean-of-products",
+     3},
+    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
+     "Spelling of a special token in the excerpts: error (default) or literal", 3},
+    {0},
+};
+
+/* A count of pairs, or a share of them below 1; the tool that cuts them reads it the same way. */
+static void check_top_k(struct argp_state *state, const char *text)
+{
+    if (strcmp(text, CALIBRATE_AUTO) == 0) {
+        return;
+    }
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= 0.0) || value > 65536.0 ||
+        (value >= 1.0 && value != floor(value))) {
+        argp_error(state, "--top-k: expected auto, a count or a share below 1, found '%s'", text);
+    }
+}
+
+static error_t parse_handed(struct argp_state *state, int key, const char *arg,
+                            struct calibrate_arguments *args)
+{
+    const struct handed *option = &handed_on[key - KEY_HANDED];
+    if (option->least >= 0) {
+        int64_t value = dpe_job_number(state, option->name, arg, option->least);
+        /* The parts behind the sweep add to it, and would refuse the sum. */
+        if (key == KEY_SEED && value > MOST_SEED) {
+            argp_error(state, "--seed: expected at most %lld, found '%s'", (long long)MOST_SEED,
+                       arg);
+        }
+    }
+    args->handed[key - KEY_HANDED] = arg != NULL ? arg : "";
+    return 0;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct calibrate_arguments *args = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->job;
+        state->child_inputs[1] = &args->job;
+        state->child_inputs[2] = &args->job.tool;
+        return 0;
+    case 'o':
+        if (strcmp(arg, "-") == 0) {
+            argp_error(state, "--output: expected a folder, found '-'");
+        }
+        args->job.output = arg;
+        return 0;
+    case KEY_DRY_RUN:
+        args->job.dry_run = true;
+        return 0;
+    case KEY_TOP_K:
+        check_top_k(state, arg);
+        args->top_k = arg;
+        return 0;
+    case KEY_LAUNCH:
+        args->launch = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+        return 0;
+    case ARGP_KEY_END:
+        dpe_job_require(state, &args->job, true, "--output DIR");
+        return 0;
+    default:
+        return key >= KEY_HANDED && key < KEY_END ? parse_handed(state, key, arg, args)
+                                                  : ARGP_ERR_UNKNOWN;
+    }
+}
+
+const char *calibrate_value(const struct calibrate_arguments *args, const char *name)
+{
+    for (int i = 0; i < CALIBRATE_HANDED; i++) {
+        if (strcmp(handed_on[i].name, name) == 0) {
+            return args->handed[i];
+        }
+    }
+    return NULL;
+}
+
+void words_add_handed(struct words *words, const struct calibrate_arguments *args, int parts)
+{
+    for (int i = 0; i < CALIBRATE_HANDED; i++) {
+        if (args->handed[i] != NULL && (handed_on[i].parts & parts) != 0) {
+            words_add(words, handed_on[i].as != NULL ? handed_on[i].as : handed_on[i].name);
+            if (handed_on[i].least != FLAG) {
+                words_add(words, args->handed[i]);
+            }
+        }
+    }
+}
+
+static const struct argp_child children[] = {{&dpe_job_argp, 0, NULL, 0},
+                                             {&dpe_job_prompt_argp, 0, NULL, 0},
+                                             {&dpe_tool_output_argp, 0, NULL, 0},
+                                             {0}};
+const struct argp calibrate_argp = {
+    .options = options_table,
+    .parser = parse_option,
+    .doc = "Calibrate a RoPE language model for a length: effective lengths, key pairs, and the "
+           "DPE table that a runtime loads.\v"
+           "Into DIR: detect.h5 (dpe-detect), norms.h5 (dpe-norms), with --top-k auto ablate.h5 "
+           "(dpe-eval), table.h5 and its forms "
+           "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
+           "(dpe-export), check.h5 with what the table finds (dpe-eval), report.html "
+           "(dpe-report). Finished parts are kept: after a kill, a "
+           "signal or a full disk the "
+           "same command continues. Signals are passed on to the tool that runs; "
+           "--time-budget is for the whole.\n\n"
+           "Exit status: that of the tool that ended it; 0 complete, 75 stopped and "
+           "resumable, others as in dpe-detect --help.\n\n"
+           "Example:\n"
+           "  dpe-calibrate -m DIR -l 131072 --corpus pg19 -o calibrated",
+    .children = children,
+};

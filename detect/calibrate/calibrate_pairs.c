@@ -1,0 +1,211 @@
+/* --top-k auto: the number of key pairs, from the table that dpe-eval made of each. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "detect/calibrate/calibrate_tool.h"
+
+/* The table, as far as it is read. */
+struct ablation {
+    char **axis;   /* [n_steps] what a step varies */
+    int64_t *k;    /* [n_steps] */
+    double *score; /* [n_steps][1][n_samples] */
+    size_t n_steps;
+    int64_t n_samples;
+};
+
+static void ablation_free(struct ablation *ablation)
+{
+    dpe_strings_free(ablation->axis, ablation->n_steps);
+    free(ablation->k);
+    free(ablation->score);
+    *ablation = (struct ablation){0};
+}
+
+static dpe_status read_steps(struct dpe_h5 *table, const char *scores, struct ablation *ablation,
+                             struct dpe_error *err)
+{
+    void *data = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    int64_t complete = 0;
+    dpe_status status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
+    if (status == DPE_OK && complete != 1) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "expected a finished table, found samples missing; the same command "
+                        "finishes it");
+    }
+    if (status == DPE_OK) {
+        status =
+            dpe_h5_get_strings(table, "/ablate/axis", &ablation->axis, &ablation->n_steps, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_get(table, "/ablate/k", DPE_COL_I64, &data, &rank, dims, err);
+        ablation->k = data;
+    }
+    int64_t n = (int64_t)ablation->n_steps;
+    bool shaped = rank == 1 && dims[0] == n;
+    if (status == DPE_OK) {
+        status = dpe_h5_get(table, scores, DPE_COL_F64, &data, &rank, dims, err);
+        ablation->score = status == DPE_OK ? data : NULL;
+    }
+    if (status == DPE_OK && !(shaped && rank == 3 && dims[0] == n && dims[1] == 1)) {
+        return dpe_fail(err, DPE_BAD_DATA, "expected one task and %lld steps of an ablation",
+                        (long long)n);
+    }
+    ablation->n_samples = dims[2];
+    return status;
+}
+
+/* The step that moves the k pairs that contribute most; NULL: there is none. */
+static const double *scores_of(const struct ablation *ablation, int64_t k)
+{
+    for (size_t i = 0; i < ablation->n_steps; i++) {
+        if (ablation->k[i] == k && strcmp(ablation->axis[i], "top-k") == 0) {
+            return ablation->score + (int64_t)i * ablation->n_samples;
+        }
+    }
+    return NULL;
+}
+
+static dpe_status choose(struct batch *batch, const struct ablation *ablation,
+                         struct dpe_error *err)
+{
+    int64_t k[DPE_DETECT_RUNGS];
+    int n = dpe_detect_top_k_ladder(batch->n_pairs, k);
+    int64_t n_samples = ablation->n_samples;
+    double *values = dpe_alloc((size_t)n, (size_t)n_samples * sizeof *values);
+    if (values == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n_samples);
+    }
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < n && status == DPE_OK; i++) {
+        const double *scores = scores_of(ablation, k[i]);
+        if (scores == NULL) {
+            status = dpe_fail(err, DPE_BAD_DATA,
+                              "expected a step top-k %lld, found none; remove the file, the same "
+                              "command makes it anew",
+                              (long long)k[i]);
+        } else {
+            memcpy(values + i * n_samples, scores, (size_t)n_samples * sizeof *values);
+        }
+    }
+    if (status == DPE_OK) {
+        status = dpe_detect_choose_top_k(k, values, n, n_samples, calibrate_together(batch->args),
+                                         calibrate_needles(batch->args) ? DPE_DETECT_RECALL
+                                                                        : DPE_DETECT_PERPLEXITY,
+                                         &batch->pairs, err);
+    }
+    free(values);
+    return status;
+}
+
+dpe_status calibrate_choose_pairs(struct batch *batch, const char *path, struct dpe_error *err)
+{
+    struct ablation ablation = {0};
+    struct dpe_h5 *table = NULL;
+    dpe_status status = dpe_h5_open(path, &table, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status =
+        read_steps(table, calibrate_needles(batch->args) ? "/eval/niah/score" : "/eval/ppl/score",
+                   &ablation, err);
+    dpe_h5_close(table);
+    if (status == DPE_OK) {
+        status = choose(batch, &ablation, err);
+    }
+    ablation_free(&ablation);
+    if (status != DPE_OK) {
+        return dpe_fail_prefix(err, "%s", path);
+    }
+    snprintf(batch->k, sizeof batch->k, "%lld",
+             (long long)batch->pairs.rungs[batch->pairs.chosen].k);
+    return DPE_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- words
+ */
+
+static void print_rung(const struct dpe_detect_top_k *pairs, int i)
+{
+    const struct dpe_detect_rung *rung = &pairs->rungs[i];
+    bool recall = pairs->criterion == DPE_DETECT_RECALL;
+    double scale = recall ? 100.0 : 1.0;
+    int digits = recall ? 1 : 4;
+    printf("%c %5lld  ", i == pairs->chosen ? '*' : ' ', (long long)rung->k);
+    if (!rung->compared) {
+        printf("%10s  too few samples without NaN or Inf\n", "n/a");
+        return;
+    }
+    printf("%10.*f", digits, scale * rung->mean);
+    if (i == pairs->against) {
+        printf("  %10s", "-");
+    } else if (isnan(rung->at_most)) {
+        printf("  %10.*f", digits, scale * rung->loss);
+    } else {
+        printf("  %10.*f  %10.*f", digits, scale * rung->loss, digits, scale * rung->at_most);
+    }
+    printf("\n");
+}
+
+static bool finds_nothing(const struct dpe_detect_top_k *pairs)
+{
+    bool nothing = pairs->criterion == DPE_DETECT_RECALL;
+    for (int i = 0; i < pairs->n && nothing; i++) {
+        nothing = !(pairs->rungs[i].mean > 0.0);
+    }
+    return nothing;
+}
+
+/* Why the chosen number and no smaller one. */
+static void print_reason(const struct batch *batch)
+{
+    const struct dpe_detect_top_k *pairs = &batch->pairs;
+    long long chosen = (long long)pairs->rungs[pairs->chosen].k;
+    long long against = (long long)pairs->rungs[pairs->against].k;
+    bool recall = pairs->criterion == DPE_DETECT_RECALL;
+    char kept[64];
+    if (recall) {
+        snprintf(kept, sizeof kept, "%g %% of what %lld find", 100.0 * DPE_DETECT_KEPT, against);
+    } else {
+        snprintf(kept, sizeof kept, "%g nats a token of what %lld have", DPE_DETECT_NATS, against);
+    }
+    printf("%lld of %lld move: ", chosen, (long long)batch->n_pairs);
+    if (finds_nothing(pairs)) {
+        printf("nothing is found with any number, so it cannot be chosen by what is found\n");
+    } else if (pairs->chosen < pairs->against) {
+        printf("the fewest that are shown (95 %%) to %s %s\n", recall ? "find" : "stay within",
+               kept);
+    } else if (pairs->chosen == 0) {
+        printf("none smaller was tried\n");
+    } else {
+        printf("%lld are not shown (95 %%) to %s %s\n",
+               (long long)pairs->rungs[pairs->chosen - 1].k, recall ? "find" : "stay within", kept);
+    }
+}
+
+void calibrate_print_pairs(const struct batch *batch)
+{
+    const struct dpe_detect_top_k *pairs = &batch->pairs;
+    bool recall = pairs->criterion == DPE_DETECT_RECALL;
+    int64_t together = calibrate_together(batch->args);
+    printf("\nKey pairs of each head (ablate.h5), %s\n",
+           recall ? "by needles that neither the sweep nor the check asks for"
+                  : "by the corpus's books, the sweep's among them");
+    char of[64] = "";
+    if (together > 1) {
+        snprintf(of, sizeof of, " of %lld samples", (long long)together);
+    }
+    printf("  %5s  %10s  %10s  %10s  (%lld %s%s%s, paired)\n", "pairs",
+           recall ? "recall, %" : "nats/token", recall ? "less, by" : "more, by", "at most",
+           (long long)pairs->n_contexts,
+           !recall        ? "book"
+           : together > 1 ? "context"
+                          : "sample",
+           pairs->n_contexts == 1 ? "" : "s", of);
+    for (int i = 0; i < pairs->n; i++) {
+        print_rung(pairs, i);
+    }
+    print_reason(batch);
+}

@@ -1,0 +1,405 @@
+/* dpe-calibrate: sweep, profile, table and every form of it, as one batch that can be stopped
+ * anywhere. It starts the other tools: each keeps its own results safe, so there is nothing here to
+ * lose. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "detect/calibrate/calibrate_tool.h"
+#include "outputs/ranks/ranks.h"
+
+/* Run, and free the words. A tool that failed has said why: its code is all that is kept. */
+static dpe_status run(struct batch *batch, struct words *words, bool silent, struct dpe_error *err)
+{
+    dpe_status status = tools_run(batch->tools, words, silent, &batch->code, err);
+    words_free(words);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------- steps
+ */
+
+static void announce(struct batch *batch, const char *what)
+{
+    dpe_log_info("%d of %d: %s", ++batch->step, batch->chooses ? 6 : 5, what);
+}
+
+/* The tool that refused its output speaks of --force, which would measure everything anew here. A
+ * journal is another run's at work, or one that was begun: nothing to be moved away. */
+static void tell_remedy(const struct batch *batch, const char *name, const char *output)
+{
+    char journal_name[64];
+    snprintf(journal_name, sizeof journal_name, "%s.journal", name);
+    char *journal = tools_path(batch->args->job.output, journal_name);
+    bool refused = batch->code == DPE_CANNOT_CREATE || batch->code == DPE_MISMATCH;
+    if (refused && strcmp(name, "detect.h5") != 0 && access(output, F_OK) == 0 && journal != NULL &&
+        access(journal, F_OK) != 0) {
+        dpe_log_warning("%s can be moved away: the same command then makes it anew and keeps the "
+                        "rest, where --force begins with the sweep",
+                        output);
+    }
+    free(journal);
+}
+
+/* A part that measures, into DIR/NAME. */
+static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *name,
+                          struct dpe_error *err)
+{
+    char *output = tools_path(batch->args->job.output, name);
+    struct words words = {0};
+    dpe_status status = DPE_OK;
+    if (output == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+    } else if (!fill(batch, output, &words)) {
+        words_free(&words);
+        status = dpe_fail(err, DPE_INCOMPLETE,
+                          "the time budget is used up before %s; the same command continues", name);
+    } else {
+        status = run(batch, &words, false, err);
+    }
+    if (status == DPE_OK) {
+        tell_remedy(batch, name, output);
+    }
+    free(output);
+    return status;
+}
+
+/* Every form: written from the one before it in `from`, up to two files of DIR. */
+static const struct form {
+    const char *name, *from[2];
+    bool top_k, model, scores;
+} forms[] = {
+    {"table.h5", {"detect.h5", "norms.h5"}, true, false, false},
+    {"table.json", {"table.h5"}, false, false, false},
+    {"scores.pt", {"detect.h5", "norms.h5"}, false, false, false},
+    {"table.yaml", {"table.h5"}, false, true, true},
+    {"table.safetensors", {"table.h5"}, false, false, false},
+    {"config.json", {"table.h5"}, false, true, false},
+    {"table.csv", {"table.h5"}, false, false, false},
+};
+enum { FORMS = sizeof forms / sizeof forms[0] };
+
+static dpe_status write_form(struct batch *batch, const struct form *form, struct dpe_error *err)
+{
+    const struct calibrate_arguments *args = batch->args;
+    struct words words = {0};
+    words_add(&words, "dpe-export");
+    for (int i = 0; i < 2 && form->from[i] != NULL; i++) {
+        words_add_path(&words, NULL, args->job.output, form->from[i]);
+    }
+    words_add_pair(&words, "--top-k", form->top_k ? batch->k : NULL);
+    words_add_pair(&words, "--model", form->model ? args->job.model : NULL);
+    if (form->scores) {
+        words_add_path(&words, "--scores", args->job.output, "scores.pt");
+    }
+    words_add(&words, "--force");
+    words_add_path(&words, "--output", args->job.output, form->name);
+    return run(batch, &words, false, err);
+}
+
+static dpe_status show(struct batch *batch, struct dpe_error *err)
+{
+    struct words words = {0};
+    words_add(&words, "dpe-export");
+    words_add(&words, "--show");
+    words_add_path(&words, NULL, batch->args->job.output, "table.h5");
+    if (batch->chooses) {
+        calibrate_print_pairs(batch);
+    }
+    printf("\n");
+    dpe_status status = run(batch, &words, false, err);
+    if (status == DPE_OK && batch->code == 0) {
+        printf("%s: detect.h5 norms.h5%s check.h5", batch->args->job.output,
+               batch->chooses ? " ablate.h5" : "");
+        for (int i = 0; i < FORMS; i++) {
+            printf(" %s", forms[i].name);
+        }
+        printf(" report.html\n");
+    }
+    return status;
+}
+
+static dpe_status report_once(struct batch *batch, bool figures, struct dpe_error *err)
+{
+    /* The last is left out where the number of pairs was given: it would be of an older choice. */
+    static const char *const inputs[] = {"detect.h5", "norms.h5", "table.h5", "check.h5",
+                                         "ablate.h5"};
+    int n = batch->chooses ? 5 : 4;
+    struct words words = {0};
+    words_add(&words, "dpe-report");
+    for (int i = 0; i < n; i++) {
+        words_add_path(&words, NULL, batch->args->job.output, inputs[i]);
+    }
+    words_add(&words, "--force");
+    words_add(&words, "--quiet");
+    if (!figures) {
+        words_add(&words, "--no-figures");
+    }
+    words_add_path(&words, "--output", batch->args->job.output, "report.html");
+    return run(batch, &words, false, err);
+}
+
+/* Hours of work do not fail for want of gnuplot: the numbers then stand without figures. */
+static dpe_status write_report(struct batch *batch, struct dpe_error *err)
+{
+    announce(batch, "the report (dpe-report)");
+    dpe_status status = report_once(batch, true, err);
+    if (status == DPE_OK && (batch->code == DPE_NO_INPUT || batch->code == DPE_IO)) {
+        dpe_log_warning("the report is written without figures (dpe-report said why)");
+        status = report_once(batch, false, err);
+    }
+    return status;
+}
+
+/* How many key pairs: given, or measured. */
+static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
+{
+    if (!batch->chooses) {
+        snprintf(batch->k, sizeof batch->k, "%s", batch->args->top_k);
+        return DPE_OK;
+    }
+    announce(batch, "how many key pairs (dpe-eval)");
+    printf("\nDetected lengths with so many key pairs of each head\n");
+    dpe_status status = measure(batch, calibrate_pairs_words, "ablate.h5", err);
+    if (status != DPE_OK || batch->code != 0) {
+        return status;
+    }
+    char *path = tools_path(batch->args->job.output, "ablate.h5");
+    status = path != NULL ? calibrate_choose_pairs(batch, path, err)
+                          : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+    free(path);
+    return status;
+}
+
+static dpe_status check(struct batch *batch, struct dpe_error *err)
+{
+    announce(batch, "what the table finds (dpe-eval)");
+    printf("\n%s: detect.h5 moves every pair, table.h5 the key pairs of each head (--top-k %s)\n",
+           calibrate_needles(batch->args) ? "On needles that nothing before has seen"
+                                          : "On the corpus's books, the sweep's among them",
+           batch->k);
+    return measure(batch, calibrate_check_words, "check.h5", err);
+}
+
+static dpe_status export_forms(struct batch *batch, struct dpe_error *err)
+{
+    announce(batch, "the table and its forms (dpe-export)");
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < FORMS && status == DPE_OK && batch->code == 0; i++) {
+        status = write_form(batch, &forms[i], err);
+    }
+    return status;
+}
+
+static dpe_status sweep(struct batch *batch, struct dpe_error *err)
+{
+    announce(batch, "sweep (dpe-detect)");
+    return measure(batch, calibrate_sweep_words, "detect.h5", err);
+}
+
+static dpe_status profile(struct batch *batch, struct dpe_error *err)
+{
+    announce(batch, "profile of the heads (dpe-norms)");
+    printf("\n");
+    return measure(batch, calibrate_profile_words, "norms.h5", err);
+}
+
+static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
+{
+    dpe_status (*const steps[])(struct batch *, struct dpe_error *) = {
+        sweep, profile, choose_pairs, export_forms, check, write_report, show};
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == DPE_OK && batch->code == 0;
+         i++) {
+        status = steps[i](batch, err);
+    }
+    return status;
+}
+
+/* --------------------------------------------------------------------------------- before any work
+ */
+
+static dpe_status check_model(struct batch *batch, struct dpe_error *err)
+{
+    const struct calibrate_arguments *args = batch->args;
+    struct dpe_model *model = NULL;
+    const struct dpe_model_options options = {.config_only = true};
+    dpe_status status = dpe_model_open(args->job.model, &options, &model, err);
+    if (status == DPE_OK) {
+        batch->n_pairs = dpe_model_config(model)->head_dim / 2;
+        batch->chooses = strcmp(args->top_k, CALIBRATE_AUTO) == 0;
+        if (!batch->chooses && strtod(args->top_k, NULL) > (double)batch->n_pairs) {
+            status = dpe_fail(err, DPE_USAGE, "--top-k: a head has %lld pairs, found '%s'",
+                              (long long)batch->n_pairs, args->top_k);
+        }
+    }
+    dpe_model_close(model);
+    return status;
+}
+
+/* What the profile would refuse is found before the sweep, not after it. */
+static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *err)
+{
+    struct words words = {0};
+    dpe_status status = DPE_OK;
+    if (!silent) {
+        calibrate_sweep_words(batch, NULL, &words);
+        words_add(&words, "--dry-run");
+        status = run(batch, &words, false, err);
+    }
+    if (status == DPE_OK && batch->code == 0) {
+        fputs(silent ? "" : "\n", stdout);
+        calibrate_profile_words(batch, NULL, &words);
+        words_add(&words, "--dry-run");
+        status = run(batch, &words, silent, err);
+    }
+    return status == DPE_OK && batch->code == 0 && !silent ? calibrate_print_cost(batch, err)
+                                                           : status;
+}
+
+/* Whether a table or its journal is there. */
+static bool has_begun(const struct calibrate_arguments *args, const char *name,
+                      const char *journal_name)
+{
+    char *table = tools_path(args->job.output, name);
+    char *journal = tools_path(args->job.output, journal_name);
+    bool has = table != NULL && journal != NULL &&
+               (access(table, F_OK) == 0 || access(journal, F_OK) == 0);
+    free(table);
+    free(journal);
+    return has;
+}
+
+static dpe_status spare_stranger(const struct calibrate_arguments *args, const char *name,
+                                 struct dpe_error *err)
+{
+    char *path = tools_path(args->job.output, name);
+    dpe_status status = DPE_OK;
+    if (path == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+    } else if (access(path, F_OK) == 0) {
+        status = dpe_fail(err, DPE_CANNOT_CREATE,
+                          "%s: exists and is of no calibration that was begun here; choose another "
+                          "folder, or --force",
+                          path);
+    }
+    free(path);
+    return status;
+}
+
+/* The forms are written anew each time, so files of their names must be ours. What dpe-eval would
+ * refuse after the sweep is found before it. */
+static dpe_status spare_strangers(const struct batch *batch, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < FORMS && status == DPE_OK; i++) {
+        status = spare_stranger(batch->args, forms[i].name, err);
+    }
+    if (status == DPE_OK && batch->chooses) {
+        status = spare_stranger(batch->args, "ablate.h5", err);
+    }
+    return status == DPE_OK ? spare_stranger(batch->args, "check.h5", err) : status;
+}
+
+/* Make DIR. It must not be the model's own folder: config.json would be lost there. */
+static dpe_status make_folder(const struct batch *batch, bool *made, struct dpe_error *err)
+{
+    const struct calibrate_arguments *args = batch->args;
+    struct stat model;
+    struct stat output;
+    *made = mkdir(args->job.output, 0777) == 0;
+    if (!*made && errno != EEXIST) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: cannot be made: %s",
+                        args->job.output[0] != '\0' ? args->job.output : "\"\"", strerror(errno));
+    }
+    if (stat(args->job.output, &output) != 0 || !S_ISDIR(output.st_mode)) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: exists and is no folder", args->job.output);
+    }
+    if (stat(args->job.model, &model) == 0 && model.st_dev == output.st_dev &&
+        model.st_ino == output.st_ino) {
+        return dpe_fail(err, DPE_CANNOT_CREATE,
+                        "%s is the model's folder: its config.json would be replaced; give another",
+                        args->job.output);
+    }
+    if (!*made && !args->job.tool.force && !has_begun(args, "detect.h5", "detect.h5.journal")) {
+        return spare_strangers(batch, err);
+    }
+    return DPE_OK;
+}
+
+/* Tables have locks of their own, but two batches in a folder would mix theirs. */
+static dpe_status calibrate_alone(struct batch *batch, struct dpe_error *err)
+{
+    struct dpe_lock lock = {.fd = -1};
+    char note[256];
+    char *path = tools_path(batch->args->job.output, "LOCK");
+    dpe_status status =
+        path == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path")
+                     : dpe_lock_take(&lock, path, batch->args->job.tool.force_unlock, note, err);
+    if (status == DPE_OK) {
+        if (note[0] != '\0') {
+            dpe_log_info("%s: %s", path, note);
+        }
+        status = calibrate(batch, err);
+        dpe_lock_release(&lock, true);
+    }
+    free(path);
+    return status;
+}
+
+static dpe_status work(struct batch *batch, struct dpe_error *err)
+{
+    const struct calibrate_arguments *args = batch->args;
+    if (dpe_ranks_launched()) {
+        return dpe_fail(err, DPE_USAGE,
+                        "started as several ranks: start dpe-calibrate once, with --launch 'mpirun "
+                        "-n N' it starts its tools so");
+    }
+    int peers = args->job.tensor_parallel;
+    if (peers > 1 && args->launch == NULL && !args->job.dry_run) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--tensor-parallel %d needs %d processes that hold the model together: add "
+                        "--launch 'mpirun -n %d'",
+                        peers, peers, peers);
+    }
+    dpe_status status = check_model(batch, err);
+    if (status == DPE_OK) {
+        status = tools_folder(&batch->tools, err);
+    }
+    if (status != DPE_OK || args->job.dry_run) {
+        return status == DPE_OK ? try_tools(batch, false, err) : status;
+    }
+    if (!has_begun(args, "norms.h5", "norms.h5.journal")) {
+        status = try_tools(batch, true, err);
+    }
+    bool made = false;
+    if (status == DPE_OK && batch->code == 0) {
+        status = make_folder(batch, &made, err);
+    }
+    if (status == DPE_OK && batch->code == 0) {
+        status = calibrate_alone(batch, err);
+    }
+    if (made && (status != DPE_OK || batch->code != 0)) {
+        rmdir(args->job.output); /* only an empty one goes */
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    dpe_tool_start(argv[0]);
+    struct batch batch = {.begin = dpe_clock()};
+    struct calibrate_arguments args = {.top_k = CALIBRATE_AUTO};
+    argp_parse(&calibrate_argp, argc, argv, 0, NULL, &args);
+    dpe_tool_configure(&args.job.tool);
+    tools_signals_install();
+    batch.args = &args;
+    struct dpe_error err = {0};
+    dpe_status status = work(&batch, &err);
+    free(batch.tools);
+    int code = dpe_tool_end(status, &err);
+    return code != 0 ? code : batch.code;
+}

@@ -1,0 +1,350 @@
+/* Cells, their plans, and which of them mean the same; the order of work. */
+#include "detect/sweep/detect.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t dpe_detect_default_window(int64_t trained_length)
+{
+    int64_t window = trained_length / 8;
+    window = window < 1024 ? window : 1024;
+    return window > 1 ? window : 1;
+}
+
+/* Some key must lie beyond the window. */
+static dpe_status check_far(const struct dpe_detect_params *params, struct dpe_error *err)
+{
+    if (params->length < params->window) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--length: %lld is shorter than the window %lld: no key is far; give a "
+                        "longer one or a smaller --window",
+                        (long long)params->length, (long long)params->window);
+    }
+    return DPE_OK;
+}
+
+static dpe_status add_length(struct dpe_detect_params *params, int64_t length,
+                             struct dpe_error *err)
+{
+    if (params->n_lengths == DPE_DETECT_MAX_LENGTHS) {
+        return dpe_fail(err, DPE_USAGE, "--lengths: expected at most %d lengths",
+                        DPE_DETECT_MAX_LENGTHS);
+    }
+    int at = params->n_lengths;
+    while (at > 0 && params->lengths[at - 1] > length) {
+        params->lengths[at] = params->lengths[at - 1];
+        at--;
+    }
+    if (at > 0 && params->lengths[at - 1] == length) {
+        return dpe_fail(err, DPE_USAGE, "--lengths: %lld is there twice", (long long)length);
+    }
+    params->lengths[at] = length;
+    params->n_lengths++;
+    return DPE_OK;
+}
+
+static dpe_status auto_lengths(struct dpe_detect_params *params, int *skipped,
+                               struct dpe_error *err)
+{
+    for (int shift = 7; shift >= 0; shift--) {
+        int64_t length = params->length >> shift;
+        if (length < 1 || length < params->window) {
+            (*skipped)++;
+            continue;
+        }
+        dpe_status status = add_length(params, length, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status check_length(const struct dpe_detect_params *params, int64_t length,
+                               struct dpe_error *err)
+{
+    if (length < params->window) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--lengths: %lld is shorter than the window %lld; give a longer one or a "
+                        "smaller --window",
+                        (long long)length, (long long)params->window);
+    }
+    if (length > params->length) {
+        return dpe_fail(err, DPE_USAGE, "--lengths: %lld is longer than --length %lld",
+                        (long long)length, (long long)params->length);
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *params,
+                                    int *skipped, struct dpe_error *err)
+{
+    params->n_lengths = 0;
+    *skipped = 0;
+    dpe_status far = check_far(params, err);
+    if (far != DPE_OK) {
+        return far;
+    }
+    if (strcmp(spec, "auto") == 0) {
+        return auto_lengths(params, skipped, err);
+    }
+    const char *at = spec;
+    for (;;) {
+        char *end = NULL;
+        errno = 0;
+        long long length = strtoll(at, &end, 10);
+        if (errno != 0 || end == at || length < 1 || (*end != ',' && *end != '\0')) {
+            return dpe_fail(err, DPE_USAGE,
+                            "--lengths: expected auto or whole numbers with commas between, found "
+                            "'%s'",
+                            spec);
+        }
+        dpe_status status = check_length(params, length, err);
+        if (status == DPE_OK) {
+            status = add_length(params, length, err);
+        }
+        if (status != DPE_OK || *end == '\0') {
+            return status;
+        }
+        at = end + 1;
+    }
+}
+
+static dpe_status check_params(const struct dpe_detect_params *params, struct dpe_error *err)
+{
+    if (params->window < 1) {
+        return dpe_fail(err, DPE_USAGE, "--window: expected at least 1 token, found %lld",
+                        (long long)params->window);
+    }
+    dpe_status status = check_far(params, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (params->length > INT64_C(1) << 40 || params->trained_length > INT64_C(1) << 40) {
+        return dpe_fail(err, DPE_USAGE, "--length, --trained-length: expected at most 2^40 tokens");
+    }
+    if (params->trained_length < 2 || 2 * params->length < params->trained_length) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--length: %lld is less than half the trained length %lld, where the other "
+                        "groups sit during detection; there is nothing to detect",
+                        (long long)params->length, (long long)params->trained_length);
+    }
+    if (params->n_lengths < 1) {
+        return dpe_fail(err, DPE_USAGE, "--lengths: expected at least one length");
+    }
+    for (int t = 0; t < params->n_lengths; t++) {
+        status = check_length(params, params->lengths[t], err);
+        if (status != DPE_OK) {
+            return status;
+        }
+    }
+    return DPE_OK;
+}
+
+static double base_scale(const struct dpe_detect_params *params)
+{
+    return 2.0 * (double)params->length / (double)params->trained_length;
+}
+
+dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
+                                 const struct dpe_plan_context *context, const double *scale,
+                                 struct dpe_plan *plan, struct dpe_error *err)
+{
+    const struct dpe_dpe_params dpe = {
+        .window = grid->params.window,
+        .n_groups = grid->params.n_groups,
+        .edges = grid->edges,
+        .scale = scale,
+        .mask = grid->params.mask,
+    };
+    return dpe_plan_make_dpe(&dpe, context, plan, err);
+}
+
+/* Every group at L0/2 but `group` (−1: none), which sits at `length`. */
+static dpe_status cell_plan(const struct dpe_detect_grid *grid,
+                            const struct dpe_plan_context *context, int group, int64_t length,
+                            struct dpe_plan *plan, struct dpe_error *err)
+{
+    double *scale = dpe_alloc((size_t)grid->params.n_groups, sizeof *scale);
+    if (scale == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a plan's scales");
+    }
+    for (int g = 0; g < grid->params.n_groups; g++) {
+        scale[g] =
+            g == group ? (double)grid->params.length / (double)length : base_scale(&grid->params);
+    }
+    dpe_status status = dpe_detect_joint_plan(grid, context, scale, plan, err);
+    free(scale);
+    return status;
+}
+
+dpe_status dpe_detect_step_plans(const struct dpe_detect_grid *grid,
+                                 const struct dpe_plan_context *context, const int *at, int group,
+                                 struct dpe_plan *plans, char (*keys)[33], struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &grid->params;
+    int base = dpe_detect_base_length(params);
+    double *scale = dpe_alloc((size_t)params->n_groups, sizeof *scale);
+    memset(plans, 0, (size_t)params->n_lengths * sizeof *plans);
+    dpe_status status =
+        scale == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for scales") : DPE_OK;
+    for (int t = 0; t < params->n_lengths && status == DPE_OK; t++) {
+        for (int g = 0; g < params->n_groups; g++) {
+            int length = g == group ? t : at[g];
+            scale[g] = length == base ? base_scale(params)
+                                      : (double)params->length / (double)params->lengths[length];
+        }
+        status = dpe_detect_joint_plan(grid, context, scale, &plans[t], err);
+        if (status == DPE_OK) {
+            status = dpe_plan_key(&plans[t], keys[t], err);
+        }
+    }
+    for (int t = 0; t < params->n_lengths && status != DPE_OK; t++) {
+        dpe_plan_free(&plans[t]);
+        plans[t] = (struct dpe_plan){0};
+    }
+    free(scale);
+    return status;
+}
+
+dpe_status dpe_detect_base_plan(const struct dpe_detect_grid *grid,
+                                const struct dpe_plan_context *context, struct dpe_plan *plan,
+                                struct dpe_error *err)
+{
+    return cell_plan(grid, context, -1, 0, plan, err);
+}
+
+static int find_config(const struct dpe_detect_grid *grid, const char *key)
+{
+    for (int c = 0; c < grid->n_configs; c++) {
+        if (strcmp(grid->configs[c].key, key) == 0) {
+            return c;
+        }
+    }
+    return -1;
+}
+
+/* The configuration of one cell: an earlier one of the same meaning, or a new one. */
+static dpe_status add_cell(struct dpe_detect_grid *grid, const struct dpe_plan_context *context,
+                           int group, int length, struct dpe_error *err)
+{
+    struct dpe_plan plan = {0};
+    dpe_status status = cell_plan(grid, context, group, grid->params.lengths[length], &plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    char key[33];
+    status = dpe_plan_key(&plan, key, err);
+    if (status != DPE_OK) {
+        dpe_plan_free(&plan);
+        return status;
+    }
+    int known = find_config(grid, key);
+    if (known >= 0) {
+        dpe_plan_free(&plan);
+    } else {
+        known = grid->n_configs++;
+        struct dpe_detect_config *config = &grid->configs[known];
+        memcpy(config->key, key, sizeof key);
+        config->plan = plan;
+        config->group = group;
+        config->length = length;
+    }
+    grid->cell[group * grid->params.n_lengths + length] = known;
+    return DPE_OK;
+}
+
+dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
+                                const struct dpe_plan_context *context,
+                                struct dpe_detect_grid *grid, struct dpe_error *err)
+{
+    *grid = (struct dpe_detect_grid){.params = *params, .n_pairs = context->config->head_dim / 2};
+    dpe_status status = check_params(params, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (params->n_groups < 1 || params->n_groups > grid->n_pairs) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--groups: expected 1 to %lld (the model's pairs), found %d",
+                        (long long)grid->n_pairs, params->n_groups);
+    }
+    size_t n_groups = (size_t)params->n_groups;
+    size_t n_cells = n_groups * (size_t)params->n_lengths;
+    grid->edges = dpe_alloc(n_groups + 1, sizeof *grid->edges);
+    grid->cell = dpe_alloc(n_cells, sizeof *grid->cell);
+    grid->configs = dpe_alloc_zero(n_cells, sizeof *grid->configs);
+    if (grid->edges == NULL || grid->cell == NULL || grid->configs == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a grid of %zu cells", n_cells);
+        goto done;
+    }
+    status = dpe_plan_group_edges(grid->n_pairs, params->n_groups, grid->edges, err);
+    for (int g = 0; g < params->n_groups && status == DPE_OK; g++) {
+        for (int t = 0; t < params->n_lengths && status == DPE_OK; t++) {
+            status = add_cell(grid, context, g, t, err);
+        }
+    }
+done:
+    if (status != DPE_OK) {
+        dpe_detect_grid_free(grid);
+    }
+    return status;
+}
+
+void dpe_detect_grid_free(struct dpe_detect_grid *grid)
+{
+    for (int c = 0; c < grid->n_configs; c++) {
+        dpe_plan_free(&grid->configs[c].plan);
+    }
+    free(grid->edges);
+    free(grid->cell);
+    free(grid->configs);
+    *grid = (struct dpe_detect_grid){0};
+}
+
+void dpe_detect_joint_scales(const struct dpe_detect_params *params, const int64_t *effective,
+                             double *scale)
+{
+    for (int g = 0; g < params->n_groups; g++) {
+        if (effective[g] < 1) {
+            scale[g] = base_scale(params);
+        } else {
+            int64_t whole = params->length / effective[g];
+            scale[g] = whole > 1 ? (double)whole : 1.0;
+        }
+    }
+}
+
+bool dpe_detect_next(struct dpe_detect_cursor *cursor, int *task, int *plan, int64_t *sample)
+{
+    for (;;) {
+        if (cursor->task >= cursor->n_tasks) {
+            cursor->task = 0;
+            cursor->first += cursor->per_round;
+            int64_t most = 0;
+            for (int i = 0; i < cursor->n_tasks; i++) {
+                most = cursor->n_samples[i] > most ? cursor->n_samples[i] : most;
+            }
+            if (cursor->n_tasks == 0 || cursor->first >= most) {
+                return false;
+            }
+        }
+        int64_t left = cursor->n_samples[cursor->task] - cursor->first;
+        int64_t here = left < cursor->per_round ? left : cursor->per_round;
+        if (cursor->plan >= cursor->n_plans || here <= 0) {
+            cursor->task++;
+            cursor->plan = 0;
+            cursor->sample = 0;
+            continue;
+        }
+        if (cursor->sample >= here) {
+            cursor->plan++;
+            cursor->sample = 0;
+            continue;
+        }
+        *task = cursor->task;
+        *plan = cursor->plan;
+        *sample = cursor->first + cursor->sample++;
+        return true;
+    }
+}

@@ -1,0 +1,425 @@
+/* From rows to ranks: what the scores of a grid say, and what they cannot say. */
+#include "detect/sweep/detect.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Results must be the same whenever they are computed, so resampling has fixed sizes and seeds. */
+static const double verdict_p = 0.05;
+enum { BOOTSTRAP_ROUNDS = 2000, PERMUTATIONS = 1999, STATISTICS_SEED = 1 };
+static const double level = 0.95;
+static const double informative_p = 0.05;
+
+const char *const dpe_detect_validated_names[DPE_DETECT_N_VALIDATED] = {"rope", "base", "joint"};
+
+/* ---------------------------------------------------------------------------------------- scores
+ */
+
+static void scores_clear(struct dpe_detect_scores *scores, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        scores->status[i] = -1;
+        scores->recall[i] = NAN;
+        scores->at_least_half[i] = NAN;
+        scores->nll_sum[i] = NAN;
+        scores->n_tokens[i] = -1;
+        scores->n_words[i] = -1;
+        scores->prompt_tokens[i] = -1;
+        scores->new_tokens[i] = -1;
+        scores->seed[i] = 0;
+        scores->seconds[i] = NAN;
+    }
+}
+
+dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells, int64_t n_samples,
+                                  struct dpe_error *err)
+{
+    *scores = (struct dpe_detect_scores){.n_cells = n_cells, .n_samples = n_samples, .together = 1};
+    size_t n = 0;
+    if (n_cells < 0 || n_samples < 0 ||
+        __builtin_mul_overflow((size_t)n_cells, (size_t)n_samples, &n)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%d cells of %lld samples overflow", n_cells,
+                        (long long)n_samples);
+    }
+    scores->status = dpe_alloc(n, sizeof *scores->status);
+    scores->recall = dpe_alloc(n, sizeof *scores->recall);
+    scores->at_least_half = dpe_alloc(n, sizeof *scores->at_least_half);
+    scores->nll_sum = dpe_alloc(n, sizeof *scores->nll_sum);
+    scores->n_tokens = dpe_alloc(n, sizeof *scores->n_tokens);
+    scores->n_words = dpe_alloc(n, sizeof *scores->n_words);
+    scores->prompt_tokens = dpe_alloc(n, sizeof *scores->prompt_tokens);
+    scores->new_tokens = dpe_alloc(n, sizeof *scores->new_tokens);
+    scores->seed = dpe_alloc(n, sizeof *scores->seed);
+    scores->seconds = dpe_alloc(n, sizeof *scores->seconds);
+    if (scores->status == NULL || scores->recall == NULL || scores->at_least_half == NULL ||
+        scores->nll_sum == NULL || scores->n_tokens == NULL || scores->n_words == NULL ||
+        scores->prompt_tokens == NULL || scores->new_tokens == NULL || scores->seed == NULL ||
+        scores->seconds == NULL) {
+        dpe_detect_scores_free(scores);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d x %lld scores", n_cells,
+                        (long long)n_samples);
+    }
+    scores_clear(scores, n);
+    return DPE_OK;
+}
+
+void dpe_detect_scores_free(struct dpe_detect_scores *scores)
+{
+    free(scores->status);
+    free(scores->recall);
+    free(scores->at_least_half);
+    free(scores->nll_sum);
+    free(scores->n_tokens);
+    free(scores->n_words);
+    free(scores->prompt_tokens);
+    free(scores->new_tokens);
+    free(scores->seed);
+    free(scores->seconds);
+    *scores = (struct dpe_detect_scores){0};
+}
+
+double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
+                        size_t at)
+{
+    if (criterion == DPE_DETECT_RECALL) {
+        return scores->recall[at];
+    }
+    return scores->n_tokens[at] > 0 ? scores->nll_sum[at] / (double)scores->n_tokens[at]
+                                    : (double)NAN;
+}
+
+/* ------------------------------------------------------------------------------------- informative
+ */
+
+/* Best mean − worst mean, times n_samples. */
+static double spread_of(const double *sums, int n_lengths)
+{
+    double low = sums[0];
+    double high = sums[0];
+    for (int t = 1; t < n_lengths; t++) {
+        low = sums[t] < low ? sums[t] : low;
+        high = sums[t] > high ? sums[t] : high;
+    }
+    return high - low;
+}
+
+static void shuffle(double *values, int n, struct dpe_rng *rng)
+{
+    for (int i = n - 1; i > 0; i--) {
+        uint32_t j = dpe_rng_below(rng, (uint32_t)i + 1);
+        double kept = values[i];
+        values[i] = values[j];
+        values[j] = kept;
+    }
+}
+
+double dpe_detect_spread(const struct dpe_detect_common *common, int rounds, uint64_t seed)
+{
+    double sums[DPE_DETECT_MAX_LENGTHS] = {0};
+    double one[DPE_DETECT_MAX_LENGTHS] = {0};
+    const int n_cells = common->n_cells;
+    const int64_t n = common->n_samples;
+    if (n_cells < 2 || n_cells > DPE_DETECT_MAX_LENGTHS || n < 1) {
+        return 1.0;
+    }
+    for (int t = 0; t < n_cells; t++) {
+        for (int64_t s = 0; s < n; s++) {
+            sums[t] += common->values[t * n + s];
+        }
+    }
+    double observed = spread_of(sums, n_cells);
+    if (observed <= 0.0) {
+        return 1.0;
+    }
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, seed, 0);
+    int64_t as_large = 0;
+    for (int r = 0; r < rounds; r++) {
+        memset(sums, 0, sizeof sums);
+        memset(one, 0, sizeof one);
+        for (int64_t s = 0; s < n; s++) {
+            for (int t = 0; t < n_cells; t++) {
+                one[t] += common->values[t * n + s];
+            }
+            if (s + 1 < n &&
+                common->sample[s + 1] / common->together == common->sample[s] / common->together) {
+                continue;
+            }
+            shuffle(one, n_cells, &rng);
+            for (int t = 0; t < n_cells; t++) {
+                sums[t] += one[t];
+                one[t] = 0.0;
+            }
+        }
+        /* Sums of the same numbers in another order differ by rounding. */
+        as_large += spread_of(sums, n_cells) >= observed * (1.0 - 1e-12);
+    }
+    return (double)(as_large + 1) / (double)(rounds + 1);
+}
+
+/* ------------------------------------------------------------------------------- common samples */
+
+void dpe_detect_common_free(struct dpe_detect_common *common)
+{
+    free(common->values);
+    free(common->sample);
+    *common = (struct dpe_detect_common){0};
+}
+
+dpe_status dpe_detect_common_take(const struct dpe_detect_scores *scores,
+                                  enum dpe_detect_criterion criterion, int first, const int *which,
+                                  int n_cells, struct dpe_detect_common *common,
+                                  struct dpe_error *err)
+{
+    size_t most = (size_t)scores->n_samples;
+    *common = (struct dpe_detect_common){
+        .n_cells = n_cells,
+        .values = dpe_alloc((size_t)n_cells * most, sizeof *common->values),
+        .sample = dpe_alloc(most, sizeof *common->sample),
+        .together = scores->together,
+    };
+    if (common->values == NULL || common->sample == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for comparing %zu samples", most);
+    }
+    for (int64_t s = 0; s < scores->n_samples; s++) {
+        bool all = n_cells > 0;
+        for (int i = 0; i < n_cells && all; i++) {
+            size_t at = (size_t)(first + which[i]) * most + (size_t)s;
+            all = isfinite(dpe_detect_value(scores, criterion, at));
+        }
+        if (all) {
+            common->sample[common->n_samples++] = s;
+        }
+    }
+    for (int i = 0; i < n_cells; i++) {
+        for (int64_t s = 0; s < common->n_samples; s++) {
+            size_t at = (size_t)(first + which[i]) * most + (size_t)common->sample[s];
+            common->values[i * common->n_samples + s] = dpe_detect_value(scores, criterion, at);
+        }
+    }
+    return DPE_OK;
+}
+
+/* ----------------------------------------------------------------------------------------- ranking
+ */
+
+/* The lengths of one group that are compared: cell i of `common` is length `which[i]`. */
+struct comparison {
+    int n_lengths;
+    int which[DPE_DETECT_MAX_LENGTHS];
+    struct dpe_detect_common common;
+    double *weights; /* [common.n_samples] of a sample in the mean: 1, or its tokens */
+};
+
+/* Lengths with enough valid rows, and the samples valid under each of them. */
+static dpe_status compare_group(const struct dpe_detect_scores *scores,
+                                const struct dpe_detect_ranking *ranking, int group,
+                                struct comparison *with, struct dpe_error *err)
+{
+    const int64_t *n_valid = ranking->n_valid + group * ranking->n_lengths;
+    int64_t fullest = 0;
+    for (int t = 0; t < ranking->n_lengths; t++) {
+        fullest = n_valid[t] > fullest ? n_valid[t] : fullest;
+    }
+    *with = (struct comparison){0};
+    for (int t = 0; t < ranking->n_lengths; t++) {
+        if (n_valid[t] > 0 && 2 * n_valid[t] >= fullest) {
+            with->which[with->n_lengths++] = t;
+        }
+    }
+    int first = group * ranking->n_lengths;
+    dpe_status status = dpe_detect_common_take(scores, ranking->criterion, first, with->which,
+                                               with->n_lengths, &with->common, err);
+    with->weights = dpe_alloc((size_t)with->common.n_samples, sizeof *with->weights);
+    if (status == DPE_OK && with->weights == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for ranking %lld samples",
+                          (long long)with->common.n_samples);
+    }
+    for (int64_t s = 0; s < with->common.n_samples && status == DPE_OK; s++) {
+        /* A book has the same tokens under every length. */
+        int64_t at = (first + with->which[0]) * scores->n_samples + with->common.sample[s];
+        with->weights[s] =
+            ranking->criterion == DPE_DETECT_RECALL ? 1.0 : (double)scores->n_tokens[at];
+    }
+    return status;
+}
+
+/* Smaller is better. Recall is rounded first, so that shares such as 1/3 + 2/3 tie with 1. */
+static double badness(const struct comparison *with, int i, enum dpe_detect_criterion criterion)
+{
+    double sum = 0.0;
+    double weight = 0.0;
+    for (int64_t s = 0; s < with->common.n_samples; s++) {
+        sum += with->weights[s] * with->common.values[i * with->common.n_samples + s];
+        weight += with->weights[s];
+    }
+    double mean = sum / weight;
+    return criterion == DPE_DETECT_RECALL ? -round(mean * 1e9) : mean;
+}
+
+static void rank_group(const struct comparison *with, const int64_t *lengths,
+                       struct dpe_detect_ranking *ranking, int group)
+{
+    double bad[DPE_DETECT_MAX_LENGTHS];
+    int32_t *rank = ranking->rank + group * ranking->n_lengths;
+    for (int i = 0; i < with->n_lengths; i++) {
+        bad[i] = badness(with, i, ranking->criterion);
+    }
+    for (int i = 0; i < with->n_lengths; i++) {
+        int better = 0;
+        for (int k = 0; k < with->n_lengths; k++) {
+            bool longer = lengths[with->which[k]] > lengths[with->which[i]];
+            better += bad[k] < bad[i] || (bad[k] == bad[i] && longer);
+        }
+        rank[with->which[i]] = better + 1;
+        if (better == 0) {
+            ranking->effective[group] = lengths[with->which[i]];
+        }
+    }
+    ranking->p_value[group] =
+        dpe_detect_spread(&with->common, PERMUTATIONS, STATISTICS_SEED + (uint64_t)group);
+    ranking->informative[group] = ranking->p_value[group] < informative_p;
+}
+
+static struct dpe_interval interval_of(const struct dpe_detect_scores *scores, int cell,
+                                       enum dpe_detect_criterion criterion)
+{
+    size_t at = (size_t)cell * (size_t)scores->n_samples;
+    size_t n = (size_t)scores->n_samples;
+    if (criterion == DPE_DETECT_RECALL) {
+        const struct dpe_resampling how = {scores->together, level, BOOTSTRAP_ROUNDS,
+                                           STATISTICS_SEED};
+        return dpe_bootstrap_mean(scores->recall + at, n, &how);
+    }
+    return dpe_perplexity(scores->nll_sum + at, scores->n_tokens + at, n, level);
+}
+
+static dpe_status ranking_init(struct dpe_detect_ranking *ranking, int n_groups, int n_lengths,
+                               enum dpe_detect_criterion criterion, struct dpe_error *err)
+{
+    *ranking = (struct dpe_detect_ranking){
+        .criterion = criterion, .n_groups = n_groups, .n_lengths = n_lengths};
+    size_t groups = (size_t)n_groups;
+    size_t cells = groups * (size_t)n_lengths;
+    ranking->mean = dpe_alloc(cells, sizeof *ranking->mean);
+    ranking->low = dpe_alloc(cells, sizeof *ranking->low);
+    ranking->high = dpe_alloc(cells, sizeof *ranking->high);
+    ranking->n_valid = dpe_alloc(cells, sizeof *ranking->n_valid);
+    ranking->rank = dpe_alloc(cells, sizeof *ranking->rank);
+    ranking->effective = dpe_alloc(groups, sizeof *ranking->effective);
+    ranking->p_value = dpe_alloc(groups, sizeof *ranking->p_value);
+    ranking->informative = dpe_alloc_zero(groups, sizeof *ranking->informative);
+    if (ranking->mean == NULL || ranking->low == NULL || ranking->high == NULL ||
+        ranking->n_valid == NULL || ranking->rank == NULL || ranking->effective == NULL ||
+        ranking->p_value == NULL || ranking->informative == NULL) {
+        dpe_detect_ranking_free(ranking);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for ranking %zu cells", cells);
+    }
+    for (size_t i = 0; i < cells; i++) {
+        ranking->rank[i] = -1;
+    }
+    for (size_t g = 0; g < groups; g++) {
+        ranking->effective[g] = -1;
+        ranking->p_value[g] = NAN;
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
+                           const int64_t *lengths, int n_lengths,
+                           enum dpe_detect_criterion criterion, struct dpe_detect_ranking *ranking,
+                           struct dpe_error *err)
+{
+    if (n_groups < 1 || n_lengths < 1 || n_lengths > DPE_DETECT_MAX_LENGTHS ||
+        scores->n_cells != n_groups * n_lengths) {
+        *ranking = (struct dpe_detect_ranking){0};
+        return dpe_fail(err, DPE_INTERNAL, "scores of %d cells do not fit a grid of %d x %d",
+                        scores->n_cells, n_groups, n_lengths);
+    }
+    dpe_status status = ranking_init(ranking, n_groups, n_lengths, criterion, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    for (int c = 0; c < scores->n_cells; c++) {
+        struct dpe_interval interval = interval_of(scores, c, criterion);
+        ranking->mean[c] = interval.mean;
+        ranking->low[c] = interval.low;
+        ranking->high[c] = interval.high;
+        ranking->n_valid[c] = interval.n;
+    }
+    for (int g = 0; g < n_groups && status == DPE_OK; g++) {
+        struct comparison with = {0};
+        status = compare_group(scores, ranking, g, &with, err);
+        if (status == DPE_OK && with.common.n_samples > 0) {
+            rank_group(&with, lengths, ranking, g);
+        }
+        dpe_detect_common_free(&with.common);
+        free(with.weights);
+    }
+    if (status != DPE_OK) {
+        dpe_detect_ranking_free(ranking);
+    }
+    return status;
+}
+
+void dpe_detect_ranking_free(struct dpe_detect_ranking *ranking)
+{
+    free(ranking->mean);
+    free(ranking->low);
+    free(ranking->high);
+    free(ranking->n_valid);
+    free(ranking->rank);
+    free(ranking->effective);
+    free(ranking->p_value);
+    free(ranking->informative);
+    *ranking = (struct dpe_detect_ranking){0};
+}
+
+/* -------------------------------------------------------------------------------------- validation
+ */
+
+dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
+                               enum dpe_detect_criterion criterion,
+                               struct dpe_detect_validation *validation, struct dpe_error *err)
+{
+    if (scores->n_cells != DPE_DETECT_N_VALIDATED) {
+        return dpe_fail(err, DPE_INTERNAL, "validation of %d plans instead of %d", scores->n_cells,
+                        DPE_DETECT_N_VALIDATED);
+    }
+    size_t n = (size_t)scores->n_samples;
+    double *values = dpe_alloc(DPE_DETECT_N_VALIDATED * n, sizeof *values);
+    if (values == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu validation samples", n);
+    }
+    for (int c = 0; c < DPE_DETECT_N_VALIDATED; c++) {
+        validation->value[c] = interval_of(scores, c, criterion);
+        for (size_t s = 0; s < n; s++) {
+            values[(size_t)c * n + s] = dpe_detect_value(scores, criterion, (size_t)c * n + s);
+        }
+    }
+    const double *rope = values + DPE_DETECT_ROPE * n;
+    const double *base = values + DPE_DETECT_BASE * n;
+    const double *joint = values + DPE_DETECT_JOINT * n;
+    validation->criterion = criterion;
+    struct dpe_resampling how = {scores->together, level, BOOTSTRAP_ROUNDS, STATISTICS_SEED};
+    validation->minus_base = dpe_bootstrap_paired(joint, base, n, &how);
+    validation->minus_rope = dpe_bootstrap_paired(joint, rope, n, &how);
+    how.rounds = PERMUTATIONS;
+    validation->p_base = dpe_sign_flip(joint, base, n, &how);
+    validation->p_rope = dpe_sign_flip(joint, rope, n, &how);
+    free(values);
+    const struct dpe_interval *gain = &validation->minus_base;
+    bool higher = criterion == DPE_DETECT_RECALL;
+    if (gain->n == 0) {
+        validation->verdict = DPE_DETECT_UNKNOWN;
+    } else if (higher ? gain->mean < 0.0 : gain->mean > 0.0) {
+        validation->verdict = DPE_DETECT_WORSE;
+    } else if ((higher ? gain->low > 0.0 : gain->high < 0.0) && validation->p_base < verdict_p) {
+        /* Both: resampled means of a few contexts are too sure of themselves. */
+        validation->verdict = DPE_DETECT_BETTER;
+    } else {
+        validation->verdict = DPE_DETECT_NOT_BETTER;
+    }
+    return DPE_OK;
+}

@@ -1,0 +1,238 @@
+/* Rows of a run → what the table and the terminal show. */
+#include "detect/sweep/detect.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static void scores_set(struct dpe_detect_scores *scores, size_t at, const struct dpe_row *row)
+{
+    bool ok = row->status == DPE_ROW_OK;
+    scores->status[at] = row->status;
+    scores->recall[at] = ok ? row->score : (double)NAN;
+    scores->at_least_half[at] = ok ? row->at_least_half : (double)NAN;
+    scores->nll_sum[at] = ok ? row->nll_sum : (double)NAN;
+    scores->n_tokens[at] = row->n_tokens;
+    scores->n_words[at] = row->n_words;
+    scores->prompt_tokens[at] = row->prompt_tokens;
+    scores->new_tokens[at] = row->new_tokens;
+    scores->seed[at] = row->seed;
+    scores->seconds[at] = row->seconds;
+}
+
+dpe_status dpe_detect_collect(const struct dpe_run *run, const char *task, const char *const *keys,
+                              int n_cells, int64_t first_sample, int64_t n_samples,
+                              int64_t together, struct dpe_detect_scores *scores,
+                              struct dpe_error *err)
+{
+    dpe_status status = dpe_detect_scores_init(scores, n_cells, n_samples, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    scores->together = together > 1 ? together : 1;
+    for (int c = 0; c < n_cells; c++) {
+        for (int64_t s = 0; s < n_samples; s++) {
+            const struct dpe_row *row = dpe_run_find(run, task, keys[c], first_sample + s);
+            if (row != NULL) {
+                scores_set(scores, (size_t)c * (size_t)n_samples + (size_t)s, row);
+            }
+        }
+    }
+    return DPE_OK;
+}
+
+const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report)
+{
+    return report->results[0].used ? &report->results[0] : &report->results[1];
+}
+
+/* Keys of the cells' configurations, owned by the caller; NULL: no memory. */
+static const char **cell_keys(const struct dpe_detect_grid *grid)
+{
+    size_t n_cells = (size_t)grid->params.n_groups * (size_t)grid->params.n_lengths;
+    const char **keys = dpe_alloc(n_cells, sizeof *keys);
+    for (size_t c = 0; keys != NULL && c < n_cells; c++) {
+        keys[c] = grid->configs[grid->cell[c]].key;
+    }
+    return keys;
+}
+
+static dpe_status collect_task(const struct dpe_detect_report *report,
+                               struct dpe_detect_result *result, const struct dpe_run *run,
+                               struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    const char **keys = cell_keys(report->grid);
+    dpe_detect_scores_free(&result->scores);
+    dpe_status status =
+        keys == NULL
+            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the keys of cells")
+            : dpe_detect_collect(run, result->task, keys, params->n_groups * params->n_lengths, 0,
+                                 result->n_samples, result->together, &result->scores, err);
+    free(keys);
+    return status;
+}
+
+static dpe_status replay_race(struct dpe_detect_report *report,
+                              const struct dpe_detect_result *result, struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    const struct dpe_detect_race_options options = report->race.options;
+    dpe_detect_race_free(&report->race);
+    return dpe_detect_race_replay(&options, &result->scores, params->n_groups, params->n_lengths,
+                                  dpe_detect_base_length(params), result->criterion, &report->race,
+                                  err);
+}
+
+dpe_status dpe_detect_report_race(struct dpe_detect_report *report, const struct dpe_run *run,
+                                  struct dpe_error *err)
+{
+    struct dpe_detect_result *result = &report->results[report->results[0].used ? 0 : 1];
+    dpe_status status = collect_task(report, result, run, err);
+    return status == DPE_OK ? replay_race(report, result, err) : status;
+}
+
+static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
+                              const struct dpe_run *run, struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    dpe_status status = collect_task(report, result, run, err);
+    dpe_detect_ranking_free(&result->ranking);
+    if (status != DPE_OK || !report->racing || result != dpe_detect_deciding(report)) {
+        return status != DPE_OK
+                   ? status
+                   : dpe_detect_rank(&result->scores, params->n_groups, params->lengths,
+                                     params->n_lengths, result->criterion, &result->ranking, err);
+    }
+    status = replay_race(report, result, err);
+    return status == DPE_OK ? dpe_detect_rank_race(&result->scores, &report->race, params->lengths,
+                                                   result->criterion, &result->ranking, err)
+                            : status;
+}
+
+/* The rows of a sequential step, as far as they are there. */
+struct step_rows {
+    const struct dpe_detect_report *report;
+    const struct dpe_run *run;
+};
+
+static dpe_status step_scores(void *user, const int *at, int group,
+                              struct dpe_detect_scores *scores, char (*keys)[33], bool *complete,
+                              struct dpe_error *err)
+{
+    const struct step_rows *rows = user;
+    const struct dpe_detect_report *report = rows->report;
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    int n = report->grid->params.n_lengths;
+    struct dpe_plan plans[DPE_DETECT_MAX_LENGTHS];
+    const char *names[DPE_DETECT_MAX_LENGTHS];
+    dpe_status status =
+        dpe_detect_step_plans(report->grid, report->context, at, group, plans, keys, err);
+    for (int t = 0; t < n; t++) {
+        dpe_plan_free(&plans[t]);
+        names[t] = keys[t];
+    }
+    if (status == DPE_OK) {
+        status = dpe_detect_collect(rows->run, deciding->task, names, n, 0, deciding->n_samples,
+                                    deciding->together, scores, err);
+    }
+    for (int64_t i = 0; status == DPE_OK && i < n * deciding->n_samples; i++) {
+        *complete = *complete && scores->status[i] >= 0;
+    }
+    return status;
+}
+
+static dpe_status select_lengths(struct dpe_detect_report *report, const struct dpe_run *run,
+                                 struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    struct step_rows rows = {report, run};
+    const struct dpe_detect_steps steps = {&rows, step_scores};
+    dpe_detect_selection_free(&report->selection);
+    switch (report->rule) {
+    case DPE_DETECT_GUARDED:
+        return dpe_detect_select_guarded(params, &deciding->scores, deciding->criterion,
+                                         &report->selection, err);
+    case DPE_DETECT_SEQUENTIAL:
+        return dpe_detect_select_sequential(params, &deciding->ranking, report->rounds, &steps,
+                                            &report->selection, err);
+    case DPE_DETECT_PAPER:
+        break;
+    }
+    return dpe_detect_select_paper(params, &deciding->ranking, &report->selection, err);
+}
+
+dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
+                                   struct dpe_error *err)
+{
+    const struct dpe_detect_grid *grid = report->grid;
+    size_t n = (size_t)grid->params.n_groups;
+    if (report->scale == NULL) {
+        report->scale = dpe_alloc(n, sizeof *report->scale);
+        report->selected = dpe_alloc(n, sizeof *report->selected);
+    }
+    if (report->scale == NULL || report->selected == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu groups", n);
+    }
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        if (report->results[i].used) {
+            status = report_task(report, &report->results[i], run, err);
+        }
+    }
+    if (status == DPE_OK) {
+        status = select_lengths(report, run, err);
+    }
+    if (status == DPE_OK) {
+        dpe_detect_selected_scales(&grid->params, &report->selection, report->scale);
+        for (int g = 0; g < grid->params.n_groups; g++) {
+            int at = report->selection.at[g];
+            report->selected[g] = at < 0 ? -1 : grid->params.lengths[at];
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
+                                        struct dpe_error *err)
+{
+    const char *keys[DPE_DETECT_N_VALIDATED];
+    for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
+        keys[v] = report->keys[v];
+    }
+    for (int i = 0; i < 2; i++) {
+        struct dpe_detect_result *result = &report->results[i];
+        if (!result->used) {
+            continue;
+        }
+        dpe_detect_scores_free(&result->validate_scores);
+        result->validated = false;
+        dpe_status status = dpe_detect_collect(
+            run, result->validate_task, keys, DPE_DETECT_N_VALIDATED, result->first_validated,
+            result->n_validated, result->together, &result->validate_scores, err);
+        if (status == DPE_OK) {
+            status = dpe_detect_validate(&result->validate_scores, result->criterion,
+                                         &result->validation, err);
+        }
+        if (status != DPE_OK) {
+            return status;
+        }
+        result->validated = true;
+    }
+    return DPE_OK;
+}
+
+void dpe_detect_report_free(struct dpe_detect_report *report)
+{
+    for (int i = 0; i < 2; i++) {
+        dpe_detect_scores_free(&report->results[i].scores);
+        dpe_detect_scores_free(&report->results[i].validate_scores);
+        dpe_detect_ranking_free(&report->results[i].ranking);
+    }
+    dpe_detect_selection_free(&report->selection);
+    dpe_detect_race_free(&report->race);
+    free(report->scale);
+    free(report->selected);
+    report->scale = NULL;
+    report->selected = NULL;
+}

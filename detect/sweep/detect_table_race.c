@@ -1,0 +1,89 @@
+/* /race: what was dropped, when and on what grounds. */
+#include <stdlib.h>
+
+#include "outputs/h5/h5_put.h"
+
+static dpe_status put_drops(const struct dpe_detect_report *report, struct dpe_h5 *table,
+                            struct dpe_error *err)
+{
+    const struct dpe_detect_race *race = &report->race;
+    const int64_t *lengths = report->grid->params.lengths;
+    size_t n = (size_t)race->n_drops;
+    int32_t *group = dpe_alloc(n, sizeof *group);
+    int64_t *numbers = dpe_alloc(3 * n, sizeof *numbers);
+    double *values = dpe_alloc(2 * n, sizeof *values);
+    dpe_status status = DPE_OK;
+    if (group == NULL || numbers == NULL || values == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu decisions", n);
+        goto done;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct dpe_detect_drop *drop = &race->drops[i];
+        group[i] = drop->group;
+        numbers[i] = lengths[drop->length];
+        numbers[n + i] = lengths[drop->leader];
+        numbers[2 * n + i] = drop->samples;
+        values[i] = drop->difference;
+        values[n + i] = drop->p;
+    }
+    bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
+    const struct table_axis axis = {"/race/drop", race->n_drops};
+    const struct table_entry entries[] = {
+        {"/group", DPE_COL_I32, group, "group of the decision", "1", NULL},
+        {"/dropped_length", DPE_COL_I64, numbers, "length that was dropped", "tokens", NULL},
+        {"/leader_length", DPE_COL_I64, numbers + n, "best length at that time", "tokens", NULL},
+        {"/samples", DPE_COL_I64, numbers + 2 * n, "samples that both had been run on", "1", NULL},
+        {"/difference", DPE_COL_F64, values, "mean paired advantage of the leader",
+         recall ? "1" : "nats/token", NULL},
+        {"/p_value", DPE_COL_F64, values + n,
+         "one-sided sign-flip test of: the dropped length is better by the indifference", "1",
+         NULL},
+    };
+    status = dpe_h5_put_count(table, "/race/drop", race->n_drops, "decision, in order", err);
+    if (status == DPE_OK) {
+        status = table_put_all(table, "/race", entries, COUNT(entries), &axis, 1, err);
+    }
+done:
+    free(group);
+    free(numbers);
+    free(values);
+    return status;
+}
+
+dpe_status table_put_race(const struct dpe_detect_report *report, struct dpe_h5 *table,
+                          struct dpe_error *err)
+{
+    const struct dpe_detect_race *race = &report->race;
+    if (!report->racing) {
+        return DPE_OK;
+    }
+    const struct dpe_detect_params *params = &report->grid->params;
+    const struct table_axis axes[] = {{"/group", params->n_groups}, {"/length", params->n_lengths}};
+    const struct table_entry entry = {"/dropped_after",
+                                      DPE_COL_I64,
+                                      race->dropped,
+                                      "samples after which the length was dropped, -1 = never",
+                                      "1",
+                                      NULL};
+    dpe_status status = table_put(table, "/race", &entry, axes, 2, err);
+    if (status == DPE_OK) {
+        status = put_drops(report, table, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_f64(table, "/race", "level", race->options.level, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_f64(table, "/race", "indifference", race->options.indifference, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_i64(table, "/race", "per_round", race->options.per_round, err);
+    }
+    return status == DPE_OK
+               ? dpe_h5_attr_text(table, "/race", "rule",
+                                  "after each round every length is compared with the best one "
+                                  "that is left by a paired one-sided sign-flip test (samples of "
+                                  "one context are one); p < level drops it; half the trained "
+                                  "length is never dropped",
+                                  err)
+               : status;
+}

@@ -1,0 +1,514 @@
+/* What people see: the heat map, the tables and the live line, rendered into memory. ASCII only, so
+ * that every terminal shows them alike. */
+#include "detect/sweep/detect.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum dpe_detect_colour dpe_detect_colour_of(bool terminal, const char *no_colour, const char *term,
+                                            const char *colorterm)
+{
+    if (!terminal || (no_colour != NULL && no_colour[0] != '\0') || term == NULL ||
+        strcmp(term, "dumb") == 0) {
+        return DPE_DETECT_MONO;
+    }
+    if (colorterm != NULL &&
+        (strcmp(colorterm, "truecolor") == 0 || strcmp(colorterm, "24bit") == 0)) {
+        return DPE_DETECT_TRUECOLOUR;
+    }
+    if (strstr(term, "256color") != NULL || strstr(term, "direct") != NULL) {
+        return DPE_DETECT_256;
+    }
+    return DPE_DETECT_MONO;
+}
+
+void dpe_detect_short_length(int64_t length, char text[24])
+{
+    bool thousands = length >= 1024 && length % 1024 == 0;
+    snprintf(text, 24, thousands ? "%lldk" : "%lld",
+             (long long)(thousands ? length / 1024 : length));
+}
+
+static dpe_status put(struct dpe_text *out, struct dpe_error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static dpe_status put(struct dpe_text *out, struct dpe_error *err, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n < 0) {
+        return dpe_fail(err, DPE_INTERNAL, "a line could not be rendered");
+    }
+    size_t most = sizeof text - 1;
+    return dpe_text_append(out, text, (size_t)n < most ? (size_t)n : most, err);
+}
+
+/* ---------------------------------------------------------------------------------------- colours
+ */
+
+struct rgb {
+    double r, g, b; /* 0 … 255 */
+};
+
+/* Brightness rises evenly along the ramp, so it reads without hue as well. */
+static struct rgb ramp(double share)
+{
+    static const struct rgb stops[] = {{24, 32, 66},   {28, 84, 112},  {36, 138, 120},
+                                       {128, 178, 84}, {226, 196, 72}, {255, 244, 190}};
+    enum { LAST = sizeof stops / sizeof stops[0] - 1 };
+    double at = fmin(fmax(share, 0.0), 1.0) * LAST;
+    int i = (int)at;
+    i = i < LAST ? i : LAST - 1;
+    double t = at - i;
+    return (struct rgb){stops[i].r + t * (stops[i + 1].r - stops[i].r),
+                        stops[i].g + t * (stops[i + 1].g - stops[i].g),
+                        stops[i].b + t * (stops[i + 1].b - stops[i].b)};
+}
+
+/* Relative luminance as WCAG defines it; black text reads better from 0.179 on. */
+static bool wants_white(struct rgb back)
+{
+    const double parts[3] = {back.r / 255.0, back.g / 255.0, back.b / 255.0};
+    static const double weights[3] = {0.2126, 0.7152, 0.0722};
+    double luminance = 0.0;
+    for (int i = 0; i < 3; i++) {
+        double linear =
+            parts[i] <= 0.04045 ? parts[i] / 12.92 : pow((parts[i] + 0.055) / 1.055, 2.4);
+        luminance += weights[i] * linear;
+    }
+    return luminance < 0.179;
+}
+
+/* The nearest level of the 256 colours' 6 x 6 x 6 cube, and what it looks like. */
+static int cube_level(double part, double *shown)
+{
+    static const double levels[6] = {0, 95, 135, 175, 215, 255};
+    int best = 0;
+    for (int i = 1; i < 6; i++) {
+        best = fabs(levels[i] - part) < fabs(levels[best] - part) ? i : best;
+    }
+    *shown = levels[best];
+    return best;
+}
+
+static dpe_status put_colour(struct dpe_text *out, enum dpe_detect_colour colour, double share,
+                             bool best, struct dpe_error *err)
+{
+    struct rgb back = ramp(share);
+    const char *bold = best ? "1;" : "";
+    if (colour == DPE_DETECT_TRUECOLOUR) {
+        int grey = wants_white(back) ? 255 : 0;
+        return put(out, err, "\033[%s38;2;%d;%d;%d;48;2;%d;%d;%dm", bold, grey, grey, grey,
+                   (int)back.r, (int)back.g, (int)back.b);
+    }
+    struct rgb shown;
+    int cube = 16 + 36 * cube_level(back.r, &shown.r) + 6 * cube_level(back.g, &shown.g) +
+               cube_level(back.b, &shown.b);
+    return put(out, err, "\033[%s38;5;%d;48;5;%dm", bold, wants_white(shown) ? 231 : 16, cube);
+}
+
+/* --------------------------------------------------------------------------------------- heat map
+ */
+
+/* Perplexities span decades and small is good: the colour follows the logarithm, reversed. */
+static void value_range(const struct dpe_detect_ranking *ranking, double *low, double *high)
+{
+    *low = 0.0;
+    *high = 1.0;
+    if (ranking->criterion == DPE_DETECT_RECALL) {
+        return;
+    }
+    double least = INFINITY;
+    double most = -INFINITY;
+    for (int c = 0; c < ranking->n_groups * ranking->n_lengths; c++) {
+        if (isfinite(ranking->mean[c]) && ranking->mean[c] > 0.0) {
+            least = fmin(least, log(ranking->mean[c]));
+            most = fmax(most, log(ranking->mean[c]));
+        }
+    }
+    *low = least;
+    *high = most;
+}
+
+static double share_of(const struct dpe_detect_ranking *ranking, double value, double low,
+                       double high)
+{
+    if (ranking->criterion == DPE_DETECT_RECALL) {
+        return value;
+    }
+    return high > low ? (high - log(value)) / (high - low) : 1.0;
+}
+
+/* At least one column of the cell stays free before the number, one behind it for the mark. */
+static void cell_text(const struct dpe_detect_ranking *ranking, int cell, int width, double share,
+                      char text[32])
+{
+    double value = ranking->mean[cell];
+    bool best = ranking->rank[cell] == 1;
+    char number[24];
+    int digits = width - 2;
+    if (!isfinite(value)) {
+        snprintf(number, sizeof number, "-");
+    } else if (ranking->criterion == DPE_DETECT_RECALL) {
+        if (digits >= 4) {
+            snprintf(number, sizeof number, "%.*f", digits >= 5 ? 3 : 2, value);
+        } else if (digits >= 2) {
+            snprintf(number, sizeof number, "%.0f", value * 100.0);
+        } else {
+            snprintf(number, sizeof number, "%.0f", fmin(floor(value * 10.0), 9.0));
+        }
+    } else if (digits >= 4) {
+        int after = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+        if (value < 9999.5) {
+            snprintf(number, sizeof number, "%.*f", after, value);
+        } else {
+            snprintf(number, sizeof number, "%.0e", value);
+        }
+    } else if (digits == 3 && value < 999.5) {
+        snprintf(number, sizeof number, "%.0f", value);
+    } else {
+        /* No room for a perplexity: 9 is the best of the map, 0 the worst. */
+        snprintf(number, sizeof number, "%.0f", floor(share * 9.0));
+    }
+    if (width <= 2) {
+        snprintf(text, 32, "%s%c", number, best ? '*' : ' ');
+    } else {
+        snprintf(text, 32, "%*s%c", width - 1, number, best ? '*' : ' ');
+    }
+}
+
+static int digits_of(int64_t value)
+{
+    int digits = 1;
+    for (; value > 9; value /= 10) {
+        digits++;
+    }
+    return digits;
+}
+
+/* How the map is laid out in `width` columns. */
+struct layout {
+    int label, cell, columns;
+};
+
+static struct layout lay_out(const struct dpe_detect_grid *grid, int width)
+{
+    int n = grid->params.n_lengths;
+    struct layout layout = {.label = digits_of(grid->params.n_groups - 1) + 2, .columns = n};
+    if (width - layout.label - 8 >= 7 * n) {
+        layout.label += 7; /* room for the word "group" */
+    }
+    int room = (width > layout.label + 2 ? width - layout.label : 2) / n;
+    layout.cell = room >= 7 ? 7 : room >= 6 ? 6 : room >= 5 ? 5 : room >= 4 ? 4 : room;
+    layout.cell = layout.cell < 2 ? 2 : layout.cell;
+    if (layout.cell * n > width - layout.label) {
+        layout.columns = (width - layout.label) / layout.cell;
+        layout.columns = layout.columns < 1 ? 1 : layout.columns;
+    }
+    return layout;
+}
+
+static dpe_status put_header(const struct dpe_detect_grid *grid, const struct layout *layout,
+                             struct dpe_text *out, struct dpe_error *err)
+{
+    dpe_status status = put(out, err, "%-*s", layout->label, layout->label >= 8 ? "group" : "");
+    for (int t = 0; t < layout->columns && status == DPE_OK; t++) {
+        char text[24];
+        dpe_detect_short_length(grid->params.lengths[t], text);
+        if ((int)strlen(text) >= layout->cell) {
+            /* Too narrow for lengths: number the columns, the rank table has the lengths. */
+            snprintf(text, sizeof text, "%d", t % 10);
+        }
+        status = layout->cell <= 2 ? put(out, err, "%s ", text)
+                                   : put(out, err, "%*s ", layout->cell - 1, text);
+    }
+    if (status == DPE_OK && layout->columns < grid->params.n_lengths) {
+        status = put(out, err, "+%d", grid->params.n_lengths - layout->columns);
+    }
+    return status == DPE_OK ? put(out, err, "\n") : status;
+}
+
+dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
+                              const struct dpe_detect_ranking *ranking, int width,
+                              enum dpe_detect_colour colour, struct dpe_text *out,
+                              struct dpe_error *err)
+{
+    struct layout layout = lay_out(grid, width);
+    double low = 0.0;
+    double high = 1.0;
+    value_range(ranking, &low, &high);
+    dpe_status status = put_header(grid, &layout, out, err);
+    for (int g = 0; g < ranking->n_groups && status == DPE_OK; g++) {
+        status = put(out, err, "%-*d", layout.label, g);
+        for (int t = 0; t < layout.columns && status == DPE_OK; t++) {
+            int c = g * ranking->n_lengths + t;
+            char text[32];
+            double share = share_of(ranking, ranking->mean[c], low, high);
+            cell_text(ranking, c, layout.cell, share, text);
+            bool coloured = colour != DPE_DETECT_MONO && isfinite(ranking->mean[c]);
+            if (coloured) {
+                status = put_colour(out, colour, share, ranking->rank[c] == 1, err);
+            }
+            if (status == DPE_OK) {
+                status = put(out, err, coloured ? "%s\033[0m" : "%s", text);
+            }
+        }
+        if (status == DPE_OK) {
+            status = put(out, err, "\n");
+        }
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------- tables
+ */
+
+static int cell_of_rank(const struct dpe_detect_ranking *ranking, int group, int rank)
+{
+    for (int t = 0; t < ranking->n_lengths; t++) {
+        int c = group * ranking->n_lengths + t;
+        if (ranking->rank[c] == rank) {
+            return c;
+        }
+    }
+    return -1;
+}
+
+static void interval_text(enum dpe_detect_criterion criterion, double mean, double low, double high,
+                          bool with_bounds, char *text, size_t size)
+{
+    if (!isfinite(mean)) {
+        snprintf(text, size, "-");
+        return;
+    }
+    int after = criterion == DPE_DETECT_RECALL ? 3 : mean < 99.95 ? 2 : 1;
+    if (with_bounds && isfinite(low) && isfinite(high)) {
+        snprintf(text, size, "%.*f [%.*f, %.*f]", after, mean, after, low, after, high);
+    } else {
+        snprintf(text, size, "%.*f", after, mean);
+    }
+}
+
+/* A rank's column: two spaces, the length, a space, the longest interval. */
+static int rank_column(const struct dpe_detect_ranking *ranking)
+{
+    int most = 0;
+    for (int c = 0; c < ranking->n_groups * ranking->n_lengths; c++) {
+        char value[64];
+        interval_text(ranking->criterion, ranking->mean[c], ranking->low[c], ranking->high[c], true,
+                      value, sizeof value);
+        int n = (int)strlen(value);
+        most = n > most ? n : most;
+    }
+    return most + 8;
+}
+
+static dpe_status put_ranks(const struct dpe_detect_grid *grid,
+                            const struct dpe_detect_ranking *ranking, int g, int columns,
+                            int column, struct dpe_text *out, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int r = 1; r <= columns && status == DPE_OK; r++) {
+        int c = cell_of_rank(ranking, g, r);
+        char length[24] = "-";
+        char value[64] = "";
+        if (c >= 0) {
+            dpe_detect_short_length(grid->params.lengths[c % ranking->n_lengths], length);
+            interval_text(ranking->criterion, ranking->mean[c], ranking->low[c], ranking->high[c],
+                          true, value, sizeof value);
+        }
+        status = put(out, err, "  %5s %-*s", length, r == columns ? 0 : column - 8, value);
+    }
+    return status;
+}
+
+/* Group, pairs and p-value, then the ranks; without room for these, the best length alone. */
+static dpe_status put_group(const struct dpe_detect_grid *grid,
+                            const struct dpe_detect_ranking *ranking, int g, int columns,
+                            int column, struct dpe_text *out, struct dpe_error *err)
+{
+    char p[16] = "-";
+    if (isfinite(ranking->p_value[g])) {
+        snprintf(p, sizeof p, ranking->p_value[g] < 0.001 ? "<.001" : "%.3f", ranking->p_value[g]);
+    }
+    const char *mark = ranking->informative[g] ? " " : "?";
+    if (columns > 0) {
+        char pairs[32];
+        snprintf(pairs, sizeof pairs, "%d-%d", grid->edges[g], grid->edges[g + 1] - 1);
+        dpe_status status = put(out, err, "%-5d %-7s %5s%s", g, pairs, p, mark);
+        if (status == DPE_OK) {
+            status = put_ranks(grid, ranking, g, columns, column, out, err);
+        }
+        return status == DPE_OK ? put(out, err, "\n") : status;
+    }
+    char length[24] = "-";
+    if (ranking->effective[g] > 0) {
+        dpe_detect_short_length(ranking->effective[g], length);
+    }
+    return put(out, err, "%-5d %-6s %5s%s\n", g, length, p, mark);
+}
+
+dpe_status dpe_detect_rank_table(const struct dpe_detect_grid *grid,
+                                 const struct dpe_detect_ranking *ranking, int width,
+                                 struct dpe_text *out, struct dpe_error *err)
+{
+    enum { FIXED = 20, MOST = 4 };
+    int column = rank_column(ranking);
+    int columns = width < FIXED ? 0 : (width - FIXED) / column;
+    columns = columns > MOST ? MOST : columns;
+    columns = columns < ranking->n_lengths ? columns : ranking->n_lengths;
+    dpe_status status = put(out, err, columns > 0 ? "group pairs       p " : "group best       p");
+    for (int r = 1; r <= columns && status == DPE_OK; r++) {
+        status = put(out, err, "  rank %-*d", r == columns ? 0 : column - 7, r);
+    }
+    if (status == DPE_OK) {
+        status = put(out, err, "\n");
+    }
+    for (int g = 0; g < ranking->n_groups && status == DPE_OK; g++) {
+        status = put_group(grid, ranking, g, columns, column, out, err);
+    }
+    return status;
+}
+
+static dpe_status put_difference(const char *name, const struct dpe_interval *d, double p,
+                                 int width, struct dpe_text *out, struct dpe_error *err)
+{
+    if (d->n == 0) {
+        return put(out, err, "%s: no valid pair\n", name);
+    }
+    char value[24], bounds[48] = "";
+    bool wide = width >= 60;
+    snprintf(value, sizeof value, p < 0.001 ? "p < 0.001" : "p = %.3f", p);
+    if (isfinite(d->low) && isfinite(d->high)) {
+        snprintf(bounds, sizeof bounds, wide ? " [%+.3f, %+.3f]" : "\n [%+.3f,%+.3f]", d->low,
+                 d->high);
+    }
+    return put(out, err, wide ? "%-13s %+.3f%s  %s, %lld pairs\n" : "%s\n %+.3f%s\n %s, %lld\n",
+               name, d->mean, bounds, value, (long long)d->n);
+}
+
+dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation, int width,
+                                       struct dpe_text *out, struct dpe_error *err)
+{
+    static const char *const meaning[DPE_DETECT_N_VALIDATED] = {
+        "the model as it is", "every group at half the trained length",
+        "every group at the length chosen for it"};
+    static const char *const verdicts[] = {
+        [DPE_DETECT_BETTER] = "The joint plan is better than the base.",
+        [DPE_DETECT_NOT_BETTER] = "The joint plan is NOT better than the base beyond noise.",
+        [DPE_DETECT_WORSE] = "The joint plan is WORSE than the base: prefer the base, or more "
+                             "samples.",
+        [DPE_DETECT_UNKNOWN] = "The joint plan could not be compared with the base."};
+    bool recall = validation->criterion == DPE_DETECT_RECALL;
+    dpe_status status = DPE_OK;
+    for (int v = 0; v < DPE_DETECT_N_VALIDATED && status == DPE_OK; v++) {
+        char value[64];
+        const struct dpe_interval *one = &validation->value[v];
+        interval_text(validation->criterion, one->mean, one->low, one->high, width >= 34, value,
+                      sizeof value);
+        status = put(out, err, width >= 80 ? "%-6s %-24s %s\n" : "%-6s %s\n",
+                     dpe_detect_validated_names[v], value, meaning[v]);
+    }
+    if (status == DPE_OK) {
+        status = put_difference("joint - base", &validation->minus_base, validation->p_base, width,
+                                out, err);
+    }
+    if (status == DPE_OK) {
+        status = put_difference("joint - rope", &validation->minus_rope, validation->p_rope, width,
+                                out, err);
+    }
+    if (status == DPE_OK && !recall) {
+        status = put(out, err, "(differences in nats per token: less is better)\n");
+    }
+    return status == DPE_OK ? put(out, err, "%s\n", verdicts[validation->verdict]) : status;
+}
+
+/* --------------------------------------------------------------------------------------- live line
+ */
+
+static void time_text(double seconds, char text[24])
+{
+    if (!(seconds >= 0.0) || seconds > 1e9) {
+        snprintf(text, 24, "?");
+        return;
+    }
+    long long whole = (long long)(seconds + 0.5);
+    if (whole >= 360000) {
+        snprintf(text, 24, "%lldd %lldh", whole / 86400, whole % 86400 / 3600);
+    } else if (whole >= 3600) {
+        snprintf(text, 24, "%lld:%02lld:%02lld", whole / 3600, whole % 3600 / 60, whole % 60);
+    } else {
+        snprintf(text, 24, "%lld:%02lld", whole / 60, whole % 60);
+    }
+}
+
+static void append(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void append(char *text, size_t size, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, size - used, format, args);
+    va_end(args);
+}
+
+/* Level 0 is everything in words; each further level says less. */
+static void line_at(const struct dpe_detect_progress *p, int detail, char *text, size_t size)
+{
+    char left[24];
+    time_text(p->seconds_left, left);
+    text[0] = '\0';
+    if (detail <= 3) {
+        append(text, size, "%s ", p->stage);
+    }
+    if (detail == 0) {
+        append(text, size, "round %lld/%lld, ", (long long)p->round, (long long)p->rounds);
+        append(text, size, "%lld/%lld configurations, %lld/%lld samples", (long long)p->plans_done,
+               (long long)p->plans, (long long)p->rows_done, (long long)p->rows);
+    } else if (detail <= 4) {
+        if (detail <= 2) {
+            append(text, size, "%lld/%lld ", (long long)p->round, (long long)p->rounds);
+        }
+        append(text, size, "%lld/%lld cfg %lld/%lld", (long long)p->plans_done, (long long)p->plans,
+               (long long)p->rows_done, (long long)p->rows);
+    } else {
+        append(text, size, "%lld/%lld", (long long)p->rows_done, (long long)p->rows);
+    }
+    if (detail <= 2 && p->rate > 0.0) {
+        append(text, size, p->rate < 100.0 ? "%s%.3g%s" : "%s%.0f%s", detail == 0 ? ", " : " ",
+               p->rate, detail == 0 ? " samples/s" : "/s");
+    }
+    append(text, size, detail == 0 ? ", %s left" : detail <= 4 ? " %s left" : " %s", left);
+    if (p->best == NULL || detail >= 3) {
+        return;
+    }
+    append(text, size, detail == 0 ? ", best" : " best");
+    for (int g = 0; g < p->n_best; g++) {
+        char length[24] = "-";
+        if (p->best[g] > 0) {
+            dpe_detect_short_length(p->best[g], length);
+        }
+        append(text, size, "%c%s", detail <= 1 || g == 0 ? ' ' : '/', length);
+    }
+}
+
+void dpe_detect_live_line(const struct dpe_detect_progress *progress, int width, char *text,
+                          size_t size)
+{
+    for (int detail = 0; detail <= 5; detail++) {
+        line_at(progress, detail, text, size);
+        if ((int)strlen(text) <= width) {
+            return;
+        }
+    }
+    if (width >= 0 && (size_t)width < size) {
+        text[width] = '\0';
+    }
+}

@@ -1,0 +1,313 @@
+/* Opening what a sweep needs, with every check that can be made before any work. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "detect/tool/detect_tool.h"
+
+enum { MOST_BATCH = 64, LEAST_ROUND = 4 };
+
+/* The validation draws from another stream of the same seed. */
+static uint64_t seed_of_validation(uint64_t seed)
+{
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, seed, 1);
+    uint64_t high = dpe_rng_u32(&rng) >> 1;
+    return high << 32 | dpe_rng_u32(&rng);
+}
+
+static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    const struct detect_arguments *args = inputs->args;
+    const struct dpe_config *config = dpe_model_config(inputs->job.model);
+    inputs->context = dpe_job_context(&inputs->job, args->job.length);
+    if (args->groups > config->head_dim / 2) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--groups: expected 1 to %lld (the model's pairs), found "
+                        "%lld",
+                        (long long)config->head_dim / 2, (long long)args->groups);
+    }
+    struct dpe_detect_params params = {
+        .length = args->job.length,
+        .trained_length = inputs->job.trained_length,
+        .window =
+            args->window > 0 ? args->window : dpe_detect_default_window(inputs->job.trained_length),
+        .n_groups = (int)args->groups,
+        .mask = inputs->mask,
+    };
+    dpe_status status =
+        dpe_detect_parse_lengths(args->lengths, &params, &inputs->skipped_lengths, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (args->rule != DPE_DETECT_PAPER && dpe_detect_base_length(&params) < 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--select %s: expected half the trained length (%g) among the lengths, "
+                        "which is what others are compared with; add it to --lengths",
+                        dpe_detect_rule_names[args->rule], 0.5 * (double)params.trained_length);
+    }
+    return dpe_detect_grid_make(&params, &inputs->context, &inputs->grid, err);
+}
+
+/* One NIAH task; `validate` draws from the other stream. */
+static dpe_status open_niah(struct detect_inputs *inputs, bool validate, struct dpe_task *task,
+                            struct dpe_error *err)
+{
+    struct dpe_niah *niah = NULL;
+    dpe_status status =
+        dpe_niah_open(&inputs->niah, inputs->args->job.length, inputs->job.corpus,
+                      inputs->job.tokenizer, inputs->args->job.chat_template,
+                      validate ? inputs->validation_seed : inputs->args->job.seed, &niah, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    memcpy(inputs->niah_template, dpe_niah_template_hash(niah), sizeof inputs->niah_template);
+    return dpe_task_niah(validate ? "validate-niah" : "niah", niah, inputs->job.tokenizer, task,
+                         err);
+}
+
+static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    dpe_niah_defaults(&inputs->niah);
+    dpe_status status = DPE_OK;
+    if (inputs->args->niah != NULL) {
+        status = dpe_niah_parse(inputs->args->niah, &inputs->niah, err);
+    }
+    if (status == DPE_OK && inputs->args->shared > 0) {
+        inputs->niah.shared = (int)inputs->args->shared;
+    }
+    if (status == DPE_OK && inputs->args->keys_per_context > 0) {
+        inputs->niah.asked = (int)inputs->args->keys_per_context;
+        inputs->niah.keys =
+            inputs->niah.keys > inputs->niah.asked ? inputs->niah.keys : inputs->niah.asked;
+    }
+    if (status != DPE_OK || !inputs->args->use_niah) {
+        return status;
+    }
+    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
+    int at = inputs->n_tasks;
+    status = open_niah(inputs, false, &inputs->tasks[at], err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    inputs->n_tasks++;
+    inputs->n_samples[at] = inputs->args->job.samples;
+    inputs->n_validated[at] = inputs->args->job.samples;
+    status = open_niah(inputs, true, &inputs->validate_tasks[at], err);
+    inputs->own_validate_task[at] = status == DPE_OK;
+    return status;
+}
+
+/* Books that the sweep does not use validate it; where all are used, the same ones do. */
+static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    if (!inputs->args->use_ppl) {
+        return DPE_OK;
+    }
+    int at = inputs->n_tasks;
+    struct dpe_task *task = &inputs->tasks[at];
+    dpe_status status =
+        dpe_task_ppl("ppl", inputs->job.corpus, inputs->job.tokenizer, inputs->args->job.length,
+                     inputs->niah.special, task, &inputs->short_books, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    inputs->n_tasks++;
+    int64_t used =
+        task->n_samples < inputs->args->job.samples ? task->n_samples : inputs->args->job.samples;
+    int64_t left = task->n_samples - used;
+    inputs->books = dpe_alloc((size_t)used, sizeof *inputs->books);
+    if (inputs->books == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld books", (long long)used);
+    }
+    for (int64_t i = 0; i < used; i++) {
+        inputs->books[i] = dpe_corpus_book(inputs->job.corpus, dpe_task_ppl_book(task, i))->id;
+    }
+    inputs->n_samples[at] = used;
+    inputs->validate_tasks[at] = *task;
+    inputs->n_validated[at] = used;
+    if (left > 0) {
+        inputs->first_validated[at] = used;
+        inputs->n_validated[at] = left < used ? left : used;
+        snprintf(inputs->validate_tasks[at].name, sizeof inputs->validate_tasks[at].name,
+                 "validate-ppl");
+    }
+    return DPE_OK;
+}
+
+dpe_status inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
+                       struct dpe_error *err)
+{
+    *inputs =
+        (struct detect_inputs){.args = args, .validation_seed = seed_of_validation(args->job.seed)};
+    dpe_status status = dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err);
+    if (status == DPE_OK) {
+        status = inputs_key_pairs(inputs, err);
+    }
+    if (status == DPE_OK) {
+        status = make_grid(inputs, err);
+    }
+    if (status == DPE_OK) {
+        status = add_niah(inputs, err);
+    }
+    return status == DPE_OK ? add_ppl(inputs, err) : status;
+}
+
+dpe_status inputs_close(struct detect_inputs *inputs, dpe_status status, struct dpe_error *err)
+{
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        dpe_task_close(&inputs->tasks[i]);
+        if (inputs->own_validate_task[i]) {
+            dpe_task_close(&inputs->validate_tasks[i]);
+        }
+    }
+    free(inputs->books);
+    dpe_detect_grid_free(&inputs->grid);
+    free(inputs->mask);
+    return dpe_job_close(&inputs->job, status, err);
+}
+
+dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    const struct detect_arguments *args = inputs->args;
+    static const char *const specials[] = {"error", "literal", "parse"};
+    const char *const fields[][2] = {
+        {"task", args->use_niah && args->use_ppl ? "both"
+                 : args->use_niah                ? "niah"
+                                                 : "ppl"},
+        {"niah", inputs->niah_spec},
+        {"niah_template", inputs->niah_template},
+        {"special_in_text", specials[inputs->niah.special]},
+        {"key_pairs", inputs->key_pairs},
+    };
+    const struct dpe_job_identity own = {.kind = "detect",
+                                         .own = fields,
+                                         .n_own = sizeof fields / sizeof fields[0],
+                                         .length_name = "length",
+                                         .length = args->job.length};
+    const struct dpe_plan *plan = &inputs->grid.configs[0].plan;
+    dpe_status status = inputs_fit_batch(inputs, err);
+    return status == DPE_OK ? dpe_job_start(&inputs->job, &own, plan, args->job.length, err)
+                            : status;
+}
+
+static int64_t round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+int64_t inputs_together(const struct detect_inputs *inputs)
+{
+    return inputs->args->use_niah ? dpe_niah_together(&inputs->niah) : 1;
+}
+
+/* Contexts that share something stay in one round. */
+static int64_t least_round(const struct detect_inputs *inputs)
+{
+    return round_up(LEAST_ROUND, inputs_together(inputs));
+}
+
+int64_t inputs_batch(const struct detect_inputs *inputs)
+{
+    enum { USUAL = 4 };
+    int64_t together = inputs_together(inputs);
+    int64_t batch = together > USUAL ? together : USUAL;
+    batch = batch < MOST_BATCH ? batch : MOST_BATCH;
+    batch = inputs->args->batch > 0 ? inputs->args->batch : batch;
+    int64_t most = inputs->args->job.samples;
+    if (inputs->args->race && least_round(inputs) < most) {
+        most = least_round(inputs);
+    }
+    /* Perplexities are computed one by one. */
+    return !inputs->args->use_niah ? 1 : batch < most ? batch : most;
+}
+
+dpe_status inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    const struct detect_arguments *args = inputs->args;
+    int64_t batch = inputs_batch(inputs);
+    if (args->batch > batch && !args->use_niah) {
+        dpe_log_info("--batch %lld: perplexities are computed one by one", (long long)args->batch);
+    } else if (args->batch > batch && args->race && batch < args->job.samples) {
+        dpe_log_info("--batch %lld: a race looks at its rows after every %lld samples, which are "
+                     "all that are decoded together",
+                     (long long)args->batch, (long long)batch);
+    }
+    if (args->race && inputs_race_needs(inputs) >= args->job.samples) {
+        dpe_log_warning("--race drops nothing: at level %g no test says anything before %lld "
+                        "samples%s, and --samples is %lld",
+                        args->race_level, (long long)inputs_race_needs(inputs),
+                        inputs_together(inputs) > 1 ? " (those that share a context are one)" : "",
+                        (long long)args->job.samples);
+    }
+    return dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan, args->job.length, batch,
+                             err);
+}
+
+int64_t inputs_per_round(const struct detect_inputs *inputs)
+{
+    int64_t together = inputs_together(inputs);
+    int64_t batch = inputs_batch(inputs);
+    if (inputs->args->race) {
+        return least_round(inputs);
+    }
+    /* Whole batches, where contexts allow it. */
+    return together == 1      ? round_up(LEAST_ROUND, batch)
+           : batch > together ? round_up(batch, together)
+                              : least_round(inputs);
+}
+
+int64_t inputs_race_needs(const struct detect_inputs *inputs)
+{
+    int64_t contexts = 1; /* that all speak against a length: p = 2^-contexts */
+    while (contexts < 60 && 1.0 / (double)((int64_t)1 << contexts) >= inputs->args->race_level) {
+        contexts++;
+    }
+    return round_up(contexts * inputs_together(inputs), inputs_per_round(inputs));
+}
+
+/* The first step's configurations are the sweep's, and each step has one that an earlier one had.
+ */
+int64_t inputs_steps(const struct detect_inputs *inputs)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    int64_t rounds = inputs->args->rounds > 0 ? inputs->args->rounds : 1;
+    return inputs->args->rule == DPE_DETECT_SEQUENTIAL
+               ? (rounds * params->n_groups - 1) * (params->n_lengths - 1)
+               : 0;
+}
+
+void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
+{
+    *report = (struct dpe_detect_report){
+        .grid = &inputs->grid,
+        .context = &inputs->context,
+        .rule = inputs->args->rule,
+        .rounds = inputs->args->rounds > 0 ? (int)inputs->args->rounds : 1,
+        .racing = inputs->args->race,
+        .race.options = {.per_round = inputs_per_round(inputs),
+                         .level = inputs->args->race_level,
+                         .indifference = inputs->args->race_indifference},
+        .seed = inputs->args->job.seed,
+        .validation_seed = inputs->validation_seed,
+        .model = inputs->job.model,
+        .tokenizer = inputs->job.tokenizer,
+        .corpus = inputs->job.corpus,
+        .niah_spec = inputs->args->use_niah ? inputs->niah_spec : NULL,
+        .niah_template = inputs->args->use_niah ? inputs->niah_template : NULL,
+    };
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        bool niah = strcmp(inputs->tasks[i].name, "niah") == 0;
+        report->results[niah ? 0 : 1] = (struct dpe_detect_result){
+            .used = true,
+            .criterion = niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
+            .task = inputs->tasks[i].name,
+            .validate_task = inputs->validate_tasks[i].name,
+            .together = inputs->tasks[i].together,
+            .n_samples = inputs->n_samples[i],
+            .first_validated = inputs->first_validated[i],
+            .n_validated = inputs->n_validated[i],
+            .fresh = niah || inputs->first_validated[i] > 0,
+            .books = niah ? NULL : inputs->books,
+        };
+    }
+}

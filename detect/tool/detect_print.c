@@ -1,0 +1,458 @@
+/* What dpe-detect prints: the plan of work before, the result behind. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "detect/tool/detect_tool.h"
+
+static const char *base_name(const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') {
+        n--;
+    }
+    size_t begin = n;
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    return path + begin;
+}
+
+static void list_lengths(const struct dpe_detect_params *params, char *text, size_t size)
+{
+    text[0] = '\0';
+    for (int t = 0; t < params->n_lengths; t++) {
+        size_t used = strlen(text);
+        snprintf(text + used, size - used, "%s%lld", t > 0 ? " " : "",
+                 (long long)params->lengths[t]);
+    }
+}
+
+void detect_announce(const struct detect_inputs *inputs)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    char lengths[1024];
+    list_lengths(params, lengths, sizeof lengths);
+    dpe_log_info("trained length %lld (%s), evaluated length %lld, window %lld",
+                 (long long)params->trained_length,
+                 inputs->args->job.trained_length > 0 ? "--trained-length"
+                                                      : "max_position_embeddings",
+                 (long long)params->length, (long long)params->window);
+    if (params->length <= params->trained_length) {
+        dpe_log_warning("--length %lld is not beyond the trained length %lld",
+                        (long long)params->length, (long long)params->trained_length);
+    }
+    dpe_log_info("detecting lengths %s%s", lengths,
+                 inputs->skipped_lengths > 0 ? " (shorter ones lie inside the window)" : "");
+    dpe_log_info("%d configurations for %d groups x %d lengths", inputs->grid.n_configs,
+                 params->n_groups, params->n_lengths);
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
+        dpe_log_info("%s: %lld %s per configuration", inputs->tasks[i].name,
+                     (long long)inputs->n_samples[i], ppl ? "books" : "samples");
+        if (ppl && inputs->short_books > 0) {
+            dpe_log_warning("%lld books have fewer than %lld tokens and are left out",
+                            (long long)inputs->short_books, (long long)params->length);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- dry run
+ */
+
+/* What one row of a task needs. */
+struct row_cost {
+    const char *name;
+    int64_t prompt, room, rows;
+    double read, pairs;         /* shares of the prompt that are read, and of its attention */
+    double products, attention; /* of what is read and of generation */
+};
+
+static dpe_status cost_of(const struct detect_inputs *inputs, int task, const struct dpe_niah *niah,
+                          const struct dpe_answering *answering, struct row_cost *cost,
+                          struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(inputs->job.model);
+    *cost = (struct row_cost){
+        .name = inputs->tasks[task].name,
+        .prompt = inputs->args->job.length,
+        .rows = inputs->n_samples[task] * inputs->grid.n_configs +
+                inputs->n_validated[task] * DPE_DETECT_N_VALIDATED,
+        .read = 1.0,
+        .pairs = 1.0,
+    };
+    cost->rows += task == 0 ? inputs_steps(inputs) * inputs->n_samples[0] : 0;
+    bool asks = strcmp(cost->name, "niah") == 0;
+    double generated[2] = {0.0, 0.0};
+    if (asks) {
+        struct dpe_sample sample = {0};
+        dpe_status status = dpe_niah_sample(niah, 0, &sample, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+        cost->prompt = (int64_t)sample.prompt.n;
+        cost->room = sample.max_new;
+        double prompt = (double)answering->prompts / (double)answering->samples;
+        cost->read = (double)answering->read / (double)answering->prompts;
+        cost->pairs =
+            fmin(1.0, answering->pairs / (0.5 * prompt * prompt * (double)answering->samples));
+        dpe_config_flops(config, cost->prompt, cost->room, cost->room, &generated[0],
+                         &generated[1]);
+        dpe_sample_free(&sample);
+    }
+    dpe_config_flops(config, 0, cost->prompt, asks ? 1 : cost->prompt, &cost->products,
+                     &cost->attention);
+    cost->products = cost->products * cost->read + generated[0];
+    cost->attention = cost->attention * cost->pairs + generated[1];
+    return DPE_OK;
+}
+
+/* A short prefill in a small session; the weights are mapped, and read as far as they are used. */
+static dpe_status measure(const struct detect_inputs *inputs, struct dpe_detect_speed *speed,
+                          struct dpe_error *err)
+{
+    enum { MOST = 4096 };
+    struct dpe_model *model = NULL;
+    struct dpe_session *session = NULL;
+    int64_t capacity = inputs->args->job.length < MOST ? inputs->args->job.length : MOST;
+    struct dpe_session_options options = dpe_job_session_options(&inputs->job, capacity);
+    dpe_status status = dpe_model_open(inputs->args->job.model, NULL, &model, err);
+    if (status == DPE_OK) {
+        status = dpe_session_create(model, &inputs->grid.configs[0].plan, &options, &session, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_detect_measure(session, dpe_model_config(model), capacity, 1.0, dpe_clock,
+                                    speed, err);
+    }
+    dpe_session_destroy(session);
+    dpe_model_close(model);
+    return status;
+}
+
+static double seconds_of(const struct row_cost *cost, const struct dpe_config *config,
+                         const struct dpe_detect_speed *speed)
+{
+    double products = 0.0;
+    double attention = 0.0;
+    dpe_config_flops(config, 0, cost->prompt, cost->room > 0 ? 1 : cost->prompt, &products,
+                     &attention);
+    return products * cost->read * speed->per_product +
+           attention * cost->pairs * speed->per_attention +
+           (double)cost->room * speed->per_new_token;
+}
+
+/* Physical memory, to tell whether weights can be read without pushing everything else out. */
+static uint64_t physical_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+static void print_time(const struct detect_inputs *inputs, const struct row_cost *costs,
+                       uint64_t weights)
+{
+    char buffer[32];
+    if (weights > physical_memory() / 2) {
+        printf("time             not measured: the weights would fill this machine's memory\n");
+        return;
+    }
+    if (inputs->job.peers.size > 1) {
+        printf("time             not measured: one process alone cannot run a shared model\n");
+        return;
+    }
+    struct dpe_detect_speed speed = {0};
+    struct dpe_error err = {0};
+    if (measure(inputs, &speed, &err) != DPE_OK) {
+        printf("time             not measured: %s\n", err.text);
+        return;
+    }
+    const struct dpe_config *config = dpe_model_config(inputs->job.model);
+    double total = 0.0;
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        total += (double)costs[i].rows * seconds_of(&costs[i], config, &speed);
+    }
+    printf("time             at most about %s", dpe_format_seconds(total, buffer));
+    printf(" (%lld tokens were read in %.3f s, a new one takes %.4f s)\n", (long long)speed.tokens,
+           speed.seconds, speed.per_new_token);
+}
+
+static void print_grid(const struct detect_inputs *inputs)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    char lengths[1024];
+    list_lengths(params, lengths, sizeof lengths);
+    printf("model            %s\n", inputs->args->job.model);
+    printf("trained length   %lld (%s)\n", (long long)params->trained_length,
+           inputs->args->job.trained_length > 0 ? "--trained-length" : "max_position_embeddings");
+    printf("length           %lld, window %lld\n", (long long)params->length,
+           (long long)params->window);
+    printf("lengths          %s%s\n", lengths,
+           inputs->skipped_lengths > 0 ? " (shorter ones lie inside the window)" : "");
+    printf("configurations   %d distinct of %d x %d cells\n", inputs->grid.n_configs,
+           params->n_groups, params->n_lengths);
+}
+
+static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *niah,
+                          struct dpe_error *err)
+{
+    struct row_cost costs[2] = {{0}};
+    struct dpe_answering answering = {0};
+    double products = 0.0;
+    double attention = 0.0;
+    dpe_status status = niah != NULL ? detect_answering(inputs, niah, &answering, err) : DPE_OK;
+    uint64_t bytes = 0;
+    uint64_t weights = 0;
+    struct dpe_session_options options =
+        dpe_job_session_options(&inputs->job, inputs->args->job.length);
+    for (int i = 0; i < inputs->n_tasks && status == DPE_OK; i++) {
+        status = cost_of(inputs, i, niah, &answering, &costs[i], err);
+        products += (double)costs[i].rows * costs[i].products;
+        attention += (double)costs[i].rows * costs[i].attention;
+    }
+    if (status == DPE_OK) {
+        status =
+            dpe_session_estimate(dpe_model_config(inputs->job.model), &inputs->grid.configs[0].plan,
+                                 &options, &bytes, &weights, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    print_grid(inputs);
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        printf("%-16s %lld samples of %lld tokens", costs[i].name, (long long)costs[i].rows,
+               (long long)costs[i].prompt);
+        if (costs[i].room > 0) {
+            printf(" and at most %lld generated", (long long)costs[i].room);
+        }
+        printf(", validation ");
+        if (i == 0 && inputs_steps(inputs) > 0) {
+            printf("and at most %lld configurations of --select ", (long long)inputs_steps(inputs));
+        }
+        printf("included\n");
+    }
+    double tokens = 0.0;
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        tokens += (double)costs[i].rows *
+                  ((double)costs[i].prompt * costs[i].read + (double)costs[i].room);
+    }
+    printf("tokens           %.4g\n", tokens);
+    printf("operations       %.3g (matrix products %.3g, attention %.3g)\n", products + attention,
+           products, attention);
+    char memory[200];
+    printf("memory           %s\n", dpe_job_memory_text(&inputs->job, bytes, weights, memory));
+    if (niah != NULL) {
+        detect_print_savings(inputs, &answering);
+    }
+    fflush(stdout);
+    print_time(inputs, costs, weights);
+    return DPE_OK;
+}
+
+dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    struct dpe_niah *niah = NULL;
+    dpe_status status = inputs_fit_batch(inputs, err);
+    if (status == DPE_OK && inputs->args->use_niah) {
+        status = dpe_niah_open(&inputs->niah, inputs->args->job.length, inputs->job.corpus,
+                               inputs->job.tokenizer, inputs->args->job.chat_template,
+                               inputs->args->job.seed, &niah, err);
+    }
+    if (status == DPE_OK) {
+        status = dry_run(inputs, niah, err);
+    }
+    dpe_niah_close(niah);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------- result
+ */
+
+static void warn_uninformative(const struct dpe_detect_ranking *ranking)
+{
+    char groups[256] = "";
+    int n = 0;
+    for (int g = 0; g < ranking->n_groups; g++) {
+        if (ranking->effective[g] > 0 && !ranking->informative[g]) {
+            size_t used = strlen(groups);
+            snprintf(groups + used, sizeof groups - used, "%s%d", n > 0 ? ", " : "", g);
+            n++;
+        }
+        if (ranking->effective[g] < 1) {
+            dpe_log_warning("group %d has no valid sample and so no rank; it keeps the scale it "
+                            "had during detection",
+                            g);
+        }
+    }
+    if (n > 0) {
+        dpe_log_warning("%s %s: the lengths do not differ beyond noise, the first rank says "
+                        "nothing there (more --samples may help)",
+                        n > 1 ? "groups" : "group", groups);
+    }
+}
+
+/* "samples", "samples (4 in a row share a context and count as one)", "books" */
+static const char *name_samples(const struct dpe_detect_result *result, char *words, size_t size)
+{
+    if (result->criterion == DPE_DETECT_RECALL && result->together > 1) {
+        snprintf(words, size, "samples (%lld in a row share a context and count as one)",
+                 (long long)result->together);
+    } else {
+        snprintf(words, size, "%s", result->criterion == DPE_DETECT_RECALL ? "samples" : "books");
+    }
+    return words;
+}
+
+static dpe_status append_text(struct dpe_text *text, const char *words, struct dpe_error *err)
+{
+    return dpe_text_append(text, words, strlen(words), err);
+}
+
+static dpe_status render_result(const struct detect_inputs *inputs,
+                                const struct dpe_detect_result *result, bool decides, int width,
+                                enum dpe_detect_colour colour, struct dpe_text *text,
+                                struct dpe_error *err)
+{
+    bool recall = result->criterion == DPE_DETECT_RECALL;
+    char title[256], samples[96];
+    snprintf(title, sizeof title, "%s%s, %lld %s, 95 %% intervals%s\n\n", text->n > 0 ? "\n" : "",
+             recall ? "Recall of needles" : "Perplexity", (long long)result->n_samples,
+             name_samples(result, samples, sizeof samples), decides ? "" : " (does not decide)");
+    dpe_status status = append_text(text, title, err);
+    if (status == DPE_OK) {
+        status = dpe_detect_heatmap(&inputs->grid, &result->ranking, width, colour, text, err);
+    }
+    if (status == DPE_OK) {
+        status = append_text(text, "\n", err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_detect_rank_table(&inputs->grid, &result->ranking, width, text, err);
+    }
+    return status;
+}
+
+static dpe_status render_validation(const struct dpe_detect_result *result, int width,
+                                    struct dpe_text *text, struct dpe_error *err)
+{
+    char title[256], samples[96];
+    bool recall = result->criterion == DPE_DETECT_RECALL;
+    snprintf(title, sizeof title, "\nValidation, %s on %lld %s %s\n\n",
+             recall ? "recall" : "perplexity", (long long)result->n_validated,
+             result->fresh ? "other" : "of the same",
+             name_samples(result, samples, sizeof samples));
+    dpe_status status = append_text(text, title, err);
+    return status == DPE_OK ? dpe_detect_validation_table(&result->validation, width, text, err)
+                            : status;
+}
+
+static dpe_status append_lengths(const char *title, const int64_t *lengths, int n,
+                                 struct dpe_text *text, struct dpe_error *err)
+{
+    dpe_status status = append_text(text, title, err);
+    for (int g = 0; g < n && status == DPE_OK; g++) {
+        char number[32] = " -";
+        if (lengths[g] > 0) {
+            snprintf(number, sizeof number, " %lld", (long long)lengths[g]);
+        }
+        status = append_text(text, number, err);
+    }
+    return status;
+}
+
+/* Means of dropped lengths are of other samples than their neighbours'. */
+static dpe_status render_race(const struct dpe_detect_report *report, struct dpe_text *text,
+                              struct dpe_error *err)
+{
+    const struct dpe_detect_race *race = &report->race;
+    int64_t first = INT64_MAX;
+    int64_t last = 0;
+    for (int i = 0; i < race->n_drops; i++) {
+        first = race->drops[i].samples < first ? race->drops[i].samples : first;
+        last = race->drops[i].samples > last ? race->drops[i].samples : last;
+    }
+    char line[160] = "";
+    char range[64];
+    snprintf(range, sizeof range, "%lld", (long long)first);
+    if (first < last) {
+        snprintf(range, sizeof range, "%lld to %lld", (long long)first, (long long)last);
+    }
+    if (race->n_drops > 0) {
+        snprintf(line, sizeof line,
+                 "race: %d of %d cells were dropped after %s samples, their means are of those\n",
+                 race->n_drops, race->n_groups * race->n_lengths, range);
+    } else if (report->racing) {
+        snprintf(line, sizeof line, "race: no length was dropped before the end\n");
+    }
+    return append_text(text, line, err);
+}
+
+static dpe_status render_joint(const struct detect_inputs *inputs,
+                               const struct dpe_detect_report *report, struct dpe_text *text,
+                               struct dpe_error *err)
+{
+    dpe_status status =
+        append_lengths("\neffective lengths", dpe_detect_deciding(report)->ranking.effective,
+                       inputs->grid.params.n_groups, text, err);
+    if (status == DPE_OK && report->rule != DPE_DETECT_PAPER) {
+        char title[64];
+        snprintf(title, sizeof title, "\n%-17s", dpe_detect_rule_names[report->rule]);
+        status = append_lengths(title, report->selected, inputs->grid.params.n_groups, text, err);
+    }
+    if (status == DPE_OK) {
+        status = append_text(text, "\nscales           ", err);
+    }
+    for (int g = 0; g < inputs->grid.params.n_groups && status == DPE_OK; g++) {
+        char number[32];
+        snprintf(number, sizeof number, " %.10g", report->scale[g]);
+        status = append_text(text, number, err);
+    }
+    return status == DPE_OK ? append_text(text, "\n", err) : status;
+}
+
+dpe_status detect_print(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
+                        struct dpe_error *err)
+{
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    int width = dpe_terminal_width(stdout);
+    width = width < 20 ? 20 : width;
+    enum dpe_detect_colour colour = dpe_detect_colour_of(
+        dpe_terminal_color(stdout), getenv("NO_COLOR"), getenv("TERM"), getenv("COLORTERM"));
+    struct dpe_text text = {0};
+    char title[512];
+    snprintf(title, sizeof title, "Effective lengths of %s at %lld tokens (trained length %lld)\n",
+             base_name(inputs->args->job.model), (long long)inputs->grid.params.length,
+             (long long)inputs->grid.params.trained_length);
+    dpe_status status = append_text(&text, title, err);
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        if (report->results[i].used) {
+            status = render_result(inputs, &report->results[i], &report->results[i] == deciding,
+                                   width, colour, &text, err);
+        }
+    }
+    if (status == DPE_OK) {
+        status = append_text(&text,
+                             width < 60 ? "\n* best of its group\n? no difference\n"
+                                        : "\n* best of its group   ? lengths do not differ beyond "
+                                          "noise\n",
+                             err);
+    }
+    if (status == DPE_OK) {
+        status = render_race(report, &text, err);
+    }
+    if (status == DPE_OK) {
+        status = render_joint(inputs, report, &text, err);
+    }
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        if (report->results[i].used && report->results[i].validated) {
+            status = render_validation(&report->results[i], width, &text, err);
+        }
+    }
+    if (status == DPE_OK) {
+        fwrite(text.bytes, 1, text.n, stdout);
+        printf("\ntable: %s\n", inputs->args->job.output);
+        warn_uninformative(&deciding->ranking);
+    }
+    dpe_text_free(&text);
+    return status;
+}

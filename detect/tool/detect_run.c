@@ -1,0 +1,440 @@
+/* A sweep from the first row to the finished table: its two lists of rows and its live line. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "detect/tool/detect_tool.h"
+
+static const double nonfinite_limit = 0.05;
+
+struct sweep {
+    struct detect_inputs *inputs;
+    struct dpe_detect_report *report;
+    struct dpe_plan validated[DPE_DETECT_N_VALIDATED];
+    const int64_t *first;         /* samples of the list at work, per task */
+    int64_t planned[2];           /* rows of the whole sweep, per task */
+    double cost[2];               /* operations of a row */
+    const struct dpe_task *tasks; /* of the list at work */
+    double *sum, *weight;         /* [configs] of the deciding task: what the live line ranks */
+    int64_t *best;                /* [groups] */
+    bool sweeping, complete;
+    const struct dpe_work *work; /* at work */
+};
+
+/* A list of rows: every plan on these samples. */
+struct stage {
+    const char *name;
+    int n_tasks;
+    const struct dpe_task *tasks;
+    const int64_t *first, *n_samples; /* per task */
+    int n_plans;
+    const struct dpe_plan *const *plans;
+    const char *const *keys;
+    const unsigned char *live; /* [n_plans] 0 = left out; NULL: none is */
+    const int64_t *later;      /* rows behind it, per task */
+};
+
+/* ---------------------------------------------------------------------------------------- progress
+ */
+
+/* Best length per group by the means so far: what the final ranking does, without its intervals. */
+static void update_best(struct sweep *sweep)
+{
+    const struct dpe_detect_grid *grid = &sweep->inputs->grid;
+    bool lower = dpe_detect_deciding(sweep->report)->criterion == DPE_DETECT_PERPLEXITY;
+    for (int g = 0; g < grid->params.n_groups; g++) {
+        double best = -INFINITY;
+        sweep->best[g] = -1;
+        for (int t = 0; t < grid->params.n_lengths; t++) {
+            int c = grid->cell[g * grid->params.n_lengths + t];
+            if (!(sweep->weight[c] > 0.0)) {
+                continue;
+            }
+            double mean = sweep->sum[c] / sweep->weight[c];
+            double value = lower ? -mean : round(mean * 1e9);
+            if (value >= best) { /* lengths ascend: a tie goes to the larger */
+                best = value;
+                sweep->best[g] = grid->params.lengths[t];
+            }
+        }
+    }
+}
+
+static void live_line(void *user, const struct dpe_work_progress *work, int width, char *text,
+                      size_t size)
+{
+    struct sweep *sweep = user;
+    const struct dpe_item *last = work->last;
+    int64_t most = 0;
+    for (size_t i = 0; i < work->work->n_items; i++) {
+        const struct dpe_item *item = &work->work->items[i];
+        int64_t samples = item->sample - sweep->first[item->task] + 1;
+        most = samples > most ? samples : most;
+    }
+    int64_t per_round = inputs_per_round(sweep->inputs);
+    int64_t round = last != NULL ? (last->sample - sweep->first[last->task]) / per_round : 0;
+    const struct dpe_detect_progress progress = {
+        .stage = work->work->name,
+        .round = round + 1,
+        .rounds = (most + per_round - 1) / per_round,
+        .plans_done = work->rows_done == work->rows ? work->work->n_plans
+                      : last != NULL                ? last->plan
+                                                    : 0,
+        .plans = work->work->n_plans,
+        .rows_done = work->rows_done,
+        .rows = work->rows,
+        .rate = work->rate,
+        .seconds_left = work->seconds_left,
+        .best = sweep->sweeping ? sweep->best : NULL,
+        .n_best = sweep->inputs->grid.params.n_groups,
+    };
+    update_best(sweep);
+    dpe_detect_live_line(&progress, width, text, size);
+}
+
+static void add_to_best(void *user, const struct dpe_item *item, const struct dpe_row *row)
+{
+    struct sweep *sweep = user;
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(sweep->report);
+    if (!sweep->sweeping || row->status != DPE_ROW_OK || strcmp(row->task, deciding->task) != 0) {
+        return;
+    }
+    bool recall = deciding->criterion == DPE_DETECT_RECALL;
+    sweep->sum[item->plan] += recall ? row->score : row->nll_sum;
+    sweep->weight[item->plan] += recall ? 1.0 : (double)row->n_tokens;
+}
+
+/* ------------------------------------------------------------------------------------------ stages
+ */
+
+static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    struct sweep *sweep = user;
+    const struct dpe_run *run = sweep->inputs->job.run;
+    sweep->report->work = dpe_job_work(&sweep->inputs->job);
+    dpe_status status = dpe_detect_report_sweep(sweep->report, run, err);
+    if (status == DPE_OK && sweep->report->keys[DPE_DETECT_JOINT][0] != '\0') {
+        status = dpe_detect_report_validation(sweep->report, run, err);
+    }
+    return status == DPE_OK ? dpe_detect_write(sweep->report, sweep->complete, table, err) : status;
+}
+
+static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
+                            struct dpe_session *session, struct dpe_row *rows,
+                            struct dpe_error *err)
+{
+    const struct sweep *sweep = user;
+    int64_t *samples = dpe_alloc((size_t)n, sizeof *samples);
+    if (samples == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        samples[i] = items[i].sample;
+    }
+    dpe_status status = dpe_task_rows(&sweep->tasks[items->task], session,
+                                      sweep->work->keys[items->plan], samples, n, rows, err);
+    free(samples);
+    return status;
+}
+
+/* Rounds of a few samples over all tasks and plans: a sweep that stops early has seen every plan
+ * about equally. */
+static size_t fill_items(const struct stage *stage, int64_t per_round, struct dpe_item *items)
+{
+    struct dpe_detect_cursor cursor = {
+        .per_round = per_round, .n_tasks = stage->n_tasks, .n_plans = stage->n_plans};
+    for (int i = 0; i < cursor.n_tasks; i++) {
+        cursor.n_samples[i] = stage->n_samples[i];
+    }
+    size_t n = 0;
+    struct dpe_item item;
+    while (dpe_detect_next(&cursor, &item.task, &item.plan, &item.sample)) {
+        item.sample += stage->first[item.task];
+        if (stage->live == NULL || stage->live[item.plan] != 0) {
+            items[n++] = item;
+        }
+    }
+    return n;
+}
+
+static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, struct dpe_error *err)
+{
+    const char *names[2] = {NULL, NULL};
+    int64_t rows = 0;
+    for (int i = 0; i < stage->n_tasks; i++) {
+        names[i] = stage->tasks[i].name;
+        rows += stage->n_samples[i] * stage->n_plans;
+    }
+    struct dpe_item *items = dpe_alloc((size_t)rows, sizeof *items);
+    if (items == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)rows);
+    }
+    const struct dpe_work work = {
+        .name = stage->name,
+        .n_tasks = stage->n_tasks,
+        .tasks = names,
+        .n_plans = stage->n_plans,
+        .plans = stage->plans,
+        .keys = stage->keys,
+        .items = items,
+        .n_items = fill_items(stage, inputs_per_round(sweep->inputs), items),
+        .capacity = sweep->inputs->args->job.length,
+        .user = sweep,
+        .rows = make_rows,
+        .seen = add_to_best,
+        .line = live_line,
+        .fill = fill_table,
+        .cost = sweep->cost,
+        .planned = sweep->planned,
+        .later = stage->later,
+        .nonfinite_limit = nonfinite_limit,
+    };
+    sweep->first = stage->first;
+    sweep->tasks = stage->tasks;
+    sweep->work = &work;
+    dpe_status status = dpe_job_rows(&sweep->inputs->job, &work, err);
+    free(items);
+    return status;
+}
+
+/* Configurations of the lengths that a race has left. */
+static int find_live(const struct sweep *sweep, unsigned char *live)
+{
+    const struct dpe_detect_grid *grid = &sweep->inputs->grid;
+    int n = 0;
+    memset(live, 0, (size_t)grid->n_configs);
+    for (int c = 0; c < grid->params.n_groups * grid->params.n_lengths; c++) {
+        if (sweep->report->race.dropped[c] < 0) {
+            n += live[grid->cell[c]] == 0;
+            live[grid->cell[c]] = 1;
+        }
+    }
+    return n;
+}
+
+/* Round after round, each on the lengths that are left. */
+static dpe_status race_rounds(struct sweep *sweep, struct stage *stage, unsigned char *live,
+                              struct dpe_error *err)
+{
+    const int64_t samples = stage->n_samples[0];
+    const int64_t behind = stage->later[0];
+    const int64_t per_round = inputs_per_round(sweep->inputs);
+    const struct dpe_run *run = sweep->inputs->job.run;
+    const struct dpe_detect_race *race = &sweep->report->race;
+    dpe_status status = dpe_detect_report_race(sweep->report, run, err);
+    while (status == DPE_OK && !race->complete) {
+        int64_t first = race->samples;
+        int64_t n = samples - first < per_round ? samples - first : per_round;
+        int64_t later = behind + (samples - first - n) * find_live(sweep, live);
+        stage->first = &first;
+        stage->n_samples = &n;
+        stage->later = &later;
+        stage->live = live;
+        status = run_stage(sweep, stage, err);
+        if (status == DPE_OK) {
+            status = dpe_detect_report_race(sweep->report, run, err);
+        }
+    }
+    return status;
+}
+
+static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
+{
+    struct detect_inputs *inputs = sweep->inputs;
+    const struct dpe_detect_grid *grid = &inputs->grid;
+    static const int64_t first[2] = {0, 0};
+    size_t n = (size_t)grid->n_configs;
+    const struct dpe_plan **plans = dpe_alloc(n, sizeof(void *));
+    const char **keys = dpe_alloc(n, sizeof *keys);
+    unsigned char *live = dpe_alloc(n, 1);
+    dpe_status status = DPE_OK;
+    if (plans == NULL || keys == NULL || live == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu configurations", n);
+        goto done;
+    }
+    for (size_t c = 0; c < n; c++) {
+        plans[c] = &grid->configs[c].plan;
+        keys[c] = grid->configs[c].key;
+    }
+    int64_t later[2] = {0, 0};
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        later[i] = DPE_DETECT_N_VALIDATED * inputs->n_validated[i];
+    }
+    later[0] += inputs_steps(inputs) * inputs->n_samples[0];
+    struct stage stage = {.name = inputs->args->race ? "race" : "sweep",
+                          .n_tasks = inputs->n_tasks,
+                          .tasks = inputs->tasks,
+                          .first = first,
+                          .n_samples = inputs->n_samples,
+                          .n_plans = grid->n_configs,
+                          .plans = plans,
+                          .keys = keys,
+                          .later = later};
+    sweep->sweeping = true;
+    status =
+        inputs->args->race ? race_rounds(sweep, &stage, live, err) : run_stage(sweep, &stage, err);
+    sweep->sweeping = false;
+done:
+    free(plans);
+    free(keys);
+    free(live);
+    return status;
+}
+
+/* One step of the sequential rule, on the deciding task alone: it is the first. */
+static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
+{
+    struct detect_inputs *inputs = sweep->inputs;
+    const struct dpe_detect_selection *selection = &sweep->report->selection;
+    int n = inputs->grid.params.n_lengths;
+    static const int64_t first[2] = {0, 0};
+    struct dpe_plan plans[DPE_DETECT_MAX_LENGTHS];
+    char names[DPE_DETECT_MAX_LENGTHS][33];
+    const struct dpe_plan *borrowed[DPE_DETECT_MAX_LENGTHS];
+    const char *keys[DPE_DETECT_MAX_LENGTHS];
+    dpe_status status =
+        dpe_detect_step_plans(&inputs->grid, &inputs->context, selection->at,
+                              dpe_detect_pending_group(selection), plans, names, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    int64_t later[2] = {0, 0};
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        later[i] = DPE_DETECT_N_VALIDATED * inputs->n_validated[i];
+    }
+    later[0] += (inputs_steps(inputs) - selection->n_choices * (n - 1)) * inputs->n_samples[0];
+    for (int t = 0; t < n; t++) {
+        borrowed[t] = &plans[t];
+        keys[t] = names[t];
+    }
+    const struct stage stage = {.name = "select",
+                                .n_tasks = 1,
+                                .tasks = inputs->tasks,
+                                .first = first,
+                                .n_samples = inputs->n_samples,
+                                .n_plans = n,
+                                .plans = borrowed,
+                                .keys = keys,
+                                .later = later};
+    status = run_stage(sweep, &stage, err);
+    for (int t = 0; t < n; t++) {
+        dpe_plan_free(&plans[t]);
+    }
+    return status;
+}
+
+/* Rope, base and joint plan; the joint one needs the ranks. */
+static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
+{
+    const struct detect_inputs *inputs = sweep->inputs;
+    struct dpe_plan *plans = sweep->validated;
+    dpe_status status = dpe_plan_make("rope", &inputs->context, &plans[DPE_DETECT_ROPE], err);
+    if (status == DPE_OK) {
+        status =
+            dpe_detect_base_plan(&inputs->grid, &inputs->context, &plans[DPE_DETECT_BASE], err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_detect_joint_plan(&inputs->grid, &inputs->context, sweep->report->scale,
+                                       &plans[DPE_DETECT_JOINT], err);
+    }
+    for (int v = 0; v < DPE_DETECT_N_VALIDATED && status == DPE_OK; v++) {
+        status = dpe_plan_key(&plans[v], sweep->report->keys[v], err);
+    }
+    return status;
+}
+
+static dpe_status validate_stage(struct sweep *sweep, struct dpe_error *err)
+{
+    struct detect_inputs *inputs = sweep->inputs;
+    dpe_status status = make_validated(sweep, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_plan *plans[DPE_DETECT_N_VALIDATED];
+    const char *keys[DPE_DETECT_N_VALIDATED];
+    for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
+        plans[v] = &sweep->validated[v];
+        keys[v] = sweep->report->keys[v];
+    }
+    const struct stage stage = {.name = "validate",
+                                .n_tasks = inputs->n_tasks,
+                                .tasks = inputs->validate_tasks,
+                                .first = inputs->first_validated,
+                                .n_samples = inputs->n_validated,
+                                .n_plans = DPE_DETECT_N_VALIDATED,
+                                .plans = plans,
+                                .keys = keys};
+    return run_stage(sweep, &stage, err);
+}
+
+/* --------------------------------------------------------------------------------------- the whole
+ */
+
+static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
+{
+    const struct detect_inputs *inputs = sweep->inputs;
+    const struct dpe_detect_grid *grid = &inputs->grid;
+    size_t n_configs = (size_t)grid->n_configs;
+    sweep->sum = dpe_alloc_zero(n_configs, sizeof *sweep->sum);
+    sweep->weight = dpe_alloc_zero(n_configs, sizeof *sweep->weight);
+    sweep->best = dpe_alloc_zero((size_t)grid->params.n_groups, sizeof *sweep->best);
+    if (sweep->sum == NULL || sweep->weight == NULL || sweep->best == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu configurations", n_configs);
+    }
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        bool niah = strcmp(inputs->tasks[i].name, "niah") == 0;
+        double products = 0.0;
+        double attention = 0.0;
+        dpe_config_flops(dpe_model_config(inputs->job.model), 0, inputs->args->job.length,
+                         niah ? 1 : inputs->args->job.length, &products, &attention);
+        sweep->cost[i] = products + attention;
+        sweep->planned[i] = inputs->n_samples[i] * grid->n_configs +
+                            inputs->n_validated[i] * DPE_DETECT_N_VALIDATED;
+    }
+    sweep->planned[0] += inputs_steps(inputs) * inputs->n_samples[0];
+    return DPE_OK;
+}
+
+static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
+{
+    dpe_status status = sweep_stage(sweep, err);
+    if (status == DPE_OK) {
+        status = dpe_detect_report_sweep(sweep->report, sweep->inputs->job.run, err);
+    }
+    while (status == DPE_OK && !sweep->report->selection.complete) {
+        status = step_stage(sweep, err);
+        if (status == DPE_OK) {
+            status = dpe_detect_report_sweep(sweep->report, sweep->inputs->job.run, err);
+        }
+    }
+    if (status == DPE_OK) {
+        status = validate_stage(sweep, err);
+    }
+    sweep->complete = status == DPE_OK;
+    return status;
+}
+
+dpe_status detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
+                      struct dpe_error *err)
+{
+    struct sweep sweep = {.inputs = inputs, .report = report};
+    inputs_report(inputs, report);
+    dpe_status status = sweep_prepare(&sweep, err);
+    if (status == DPE_OK) {
+        status = inputs_start(inputs, err);
+    }
+    if (status == DPE_OK) {
+        status = run_stages(&sweep, err);
+        status = dpe_job_finish(&inputs->job, status, fill_table, &sweep, err);
+        dpe_log_info("%lld tokens were read, %lld decoded in %lld steps",
+                     (long long)report->work.fed, (long long)report->work.decoded,
+                     (long long)report->work.steps);
+    }
+    for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
+        dpe_plan_free(&sweep.validated[v]);
+    }
+    free(sweep.sum);
+    free(sweep.weight);
+    free(sweep.best);
+    return status;
+}

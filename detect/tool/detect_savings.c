@@ -1,0 +1,98 @@
+/* What each saving spares, before anything runs (--dry-run). */
+#include <stdlib.h>
+
+#include "detect/tool/detect_tool.h"
+
+dpe_status detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
+                            struct dpe_answering *answering, struct dpe_error *err)
+{
+    enum { MOST = 64 };
+    int64_t batch = inputs->job.batch > 1 ? inputs->job.batch : 1;
+    int64_t n = inputs_per_round(inputs) < MOST ? inputs_per_round(inputs) : MOST;
+    n = n < inputs->n_samples[0] ? n : inputs->n_samples[0];
+    struct dpe_sample samples[MOST] = {{0}};
+    const struct dpe_session_limits limits = {.capacity = inputs->args->job.length * batch,
+                                              .positions = inputs->args->job.length,
+                                              .branches = batch};
+    dpe_status status = DPE_OK;
+    *answering = (struct dpe_answering){0};
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        status = dpe_niah_sample(niah, i, &samples[i], err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_answering_cost(samples, n, batch, &limits, answering, err);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        dpe_sample_free(&samples[i]);
+    }
+    return status;
+}
+
+static void line(const char *what, double tokens, double before)
+{
+    printf("  %-38s %10.4g tokens", what, tokens);
+    if (before > 0.0) {
+        printf("  1 / %.2f", before / tokens);
+    }
+    printf("\n");
+}
+
+/* The fewest rows a race can end with: every length but each group's best and L0/2 goes as soon as
+ * a test on whole rounds can say so. */
+static double least_rows(const struct detect_inputs *inputs, int64_t samples)
+{
+    const struct dpe_detect_grid *grid = &inputs->grid;
+    int64_t needed = inputs_race_needs(inputs);
+    needed = needed < samples ? needed : samples;
+    int64_t left = grid->params.n_groups + 1;
+    left = left < grid->n_configs ? left : grid->n_configs;
+    return (double)(grid->n_configs * needed + left * (samples - needed));
+}
+
+static void print_sharing(const struct detect_inputs *inputs, double read, double naive,
+                          double share)
+{
+    if (inputs_together(inputs) == 1) {
+        printf("  %-38s not given: --keys-per-context M reads about 1/M, --haystack shared=N "
+               "(N+1)/2N\n",
+               "shared contexts");
+    } else if (share < 1.0) {
+        line("shared contexts read once", read, naive);
+    } else {
+        printf("  %-38s read anew for each sample: %s\n", "shared contexts",
+               inputs->args->batch == 1    ? "--batch 1 (but for whole prefill chunks)"
+               : inputs->n_samples[0] == 1 ? "there is one"
+                                           : "memory holds one at a time");
+    }
+}
+
+void detect_print_savings(const struct detect_inputs *inputs, const struct dpe_answering *answering)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    double samples = (double)inputs->n_samples[0];
+    double times = samples / (double)answering->samples; /* of one configuration */
+    double configs = (double)inputs->grid.n_configs;
+    double prompts = (double)answering->prompts * times;
+    double share = (double)answering->read / (double)answering->prompts;
+    double naive = (double)(params->n_groups * params->n_lengths) * prompts;
+    double steps = (double)inputs_steps(inputs) * prompts;
+    printf("prompts to read in the sweep\n");
+    line("every cell, sample by sample", naive, 0.0);
+    line("distinct configurations (always)", configs * prompts, naive);
+    print_sharing(inputs, configs * prompts * share, naive, share);
+    if (inputs->args->race) {
+        line("--race, at best",
+             least_rows(inputs, inputs->n_samples[0]) / samples * prompts * share, naive);
+    } else {
+        printf("  %-38s not given: --race drops lengths as the rows allow\n", "racing");
+    }
+    if (steps > 0.0) {
+        line("--select sequential adds at most", steps * share, 0.0);
+        configs += (double)inputs_steps(inputs);
+    }
+    printf("tokens to generate in the sweep\n");
+    printf("  %-38s %10.4g tokens\n", "at most, less where answers end early",
+           configs * (double)answering->decoded * times);
+    printf("  %-38s %10.4g steps\n", inputs->job.batch > 1 ? "decoded together" : "one by one",
+           configs * (double)answering->steps * times);
+}

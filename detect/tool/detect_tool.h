@@ -1,0 +1,93 @@
+/**
+ * @file detect_tool.h
+ * Inside of dpe-detect: what its files share. No library.
+ */
+#ifndef DPE_DETECT_TOOL_H
+#define DPE_DETECT_TOOL_H
+
+#include "detect/sweep/detect.h"
+#include "outputs/job/job.h"
+
+/** The command line. Zero means "not given" where a default is computed. */
+struct detect_arguments {
+    struct dpe_job_options job;
+    const char *niah, *lengths;
+    const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
+    double top_k;            /**< count, or a share below 1; 0 = not given */
+    bool use_niah, use_ppl;
+    int64_t window, groups;
+    enum dpe_detect_rule rule;
+    int64_t rounds;                   /**< of the sequential rule, 0 = not given */
+    int64_t batch;                    /**< samples decoded together, 0 = not given */
+    int64_t shared, keys_per_context; /**< 0 = not given */
+    bool race, race_settings;         /**< given; given level or indifference */
+    double race_level, race_indifference;
+};
+
+/** What is needed to run a sweep, in the order in which it is opened. */
+struct detect_inputs {
+    const struct detect_arguments *args;
+    struct dpe_job job;
+    struct dpe_plan_context context;
+    struct dpe_detect_grid grid;
+    int skipped_lengths;
+    uint8_t *mask;       /**< key pairs that move, NULL = all pairs */
+    char key_pairs[160]; /**< what decides the mask, for the identity */
+    struct dpe_niah_params niah;
+    char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
+    const char **books;                     /**< [ppl samples] ids, borrowed from the corpus */
+    int64_t short_books;                    /**< books with fewer than L tokens */
+    /** Tasks of the sweep and of the validation, in the same order; n_tasks is 1 or 2. */
+    int n_tasks;
+    struct dpe_task tasks[2], validate_tasks[2];
+    bool own_validate_task[2]; /**< it is no copy of another task */
+    int64_t n_samples[2], first_validated[2], n_validated[2];
+    uint64_t validation_seed;
+};
+/** Open the job and its tasks and make the grid. A dry run leaves the weights alone. What was
+ *  opened is closed by inputs_close, also after an error; it returns what dpe_job_close does. */
+dpe_status inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
+                       struct dpe_error *err);
+dpe_status inputs_close(struct detect_inputs *inputs, dpe_status status, struct dpe_error *err);
+/** Read --scale-pairs: the mask of the top-k pairs of each head; DPE_BAD_DATA when the profile is
+ * of another model. Without that option all pairs move. */
+dpe_status inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err);
+/** Open or continue the run: everything that decides a result is its identity. */
+dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
+/** Samples that share something: those of a context, or of the contexts with one first half. */
+int64_t inputs_together(const struct detect_inputs *inputs);
+/** Samples decoded together: what was asked for, else 4, or as many as share something; never more
+ *  than there are, nor than a race's round has. */
+int64_t inputs_batch(const struct detect_inputs *inputs);
+/** Set the job's batch to that, or to what fits into memory; says why it is less than asked for. */
+dpe_status inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err);
+/** Samples of a plan before the next plan's turn. What a race decides depends on them, so those of
+ * a race do not depend on the batch. */
+int64_t inputs_per_round(const struct detect_inputs *inputs);
+/** Samples that a race must have seen before it can drop anything. */
+int64_t inputs_race_needs(const struct detect_inputs *inputs);
+/** Configurations that the sequential rule's steps add at most; 0 for other rules. */
+int64_t inputs_steps(const struct detect_inputs *inputs);
+/** Empty report of these inputs. */
+void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report);
+
+/** Sweep, validate, write the table; fills `report`. */
+dpe_status detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
+                      struct dpe_error *err);
+
+/** What answering the first round of a needle sweep (of a long one its first samples) under one
+ *  configuration computes at most, in the sweep's batches; after dpe_job_fit_batch. */
+dpe_status detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
+                            struct dpe_answering *answering, struct dpe_error *err);
+/** Print what each saving spares of the sweep. */
+void detect_print_savings(const struct detect_inputs *inputs,
+                          const struct dpe_answering *answering);
+/** Print what a sweep would cost. */
+dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err);
+/** What the tool says before it works. */
+void detect_announce(const struct detect_inputs *inputs);
+/** Print the result. */
+dpe_status detect_print(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
+                        struct dpe_error *err);
+
+#endif

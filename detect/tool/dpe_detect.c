@@ -1,0 +1,341 @@
+/* dpe-detect: a model folder goes in, a table of effective lengths comes out. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "detect/tool/detect_tool.h"
+
+enum option_key {
+    KEY_TASK = 0x2000,
+    KEY_NIAH,
+    KEY_GROUPS,
+    KEY_LENGTHS,
+    KEY_WINDOW,
+    KEY_SCALE_PAIRS,
+    KEY_TOP_K,
+    KEY_DRY_RUN,
+    KEY_SELECT,
+    KEY_ROUNDS,
+    KEY_BATCH,
+    KEY_HAYSTACK,
+    KEY_KEYS,
+    KEY_RACE,
+    KEY_RACE_LEVEL,
+    KEY_RACE_INDIFFERENCE,
+};
+
+static const struct argp_option options_table[] = {
+    {NULL, 0, NULL, 0, "What to sweep:", 1},
+    {"dry-run", KEY_DRY_RUN, NULL, 0,
+     "Print configurations, tokens, operations, memory and time, and run nothing", 1},
+    {NULL, 0, NULL, 0, "Task:", 2},
+    {"task", KEY_TASK, "TASK", 0,
+     "niah (default): needles in a haystack; ppl: perplexity of books; both: niah decides", 2},
+    {"niah", KEY_NIAH, "K=V,...", 0,
+     "keys=1, values=4, queries=1, digits=7, depth=, template=FILE, repeat=0, special=error|literal"
+     "|parse",
+     2},
+    {NULL, 0, NULL, 0, "Grid:", 3},
+    {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8)", 3},
+    {"lengths", KEY_LENGTHS, "LIST", 0,
+     "Detecting lengths a,b,... or auto (default): L/128 ... L by powers of two, none shorter than "
+     "the window",
+     3},
+    {"window", KEY_WINDOW, "W", 0,
+     "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 3},
+    {"scale-pairs", KEY_SCALE_PAIRS, "NORMS.h5", 0,
+     "Move only the key pairs of a profile by dpe-norms (default: all pairs, as the paper)", 3},
+    {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share such as 0.75", 3},
+    {NULL, 0, NULL, 0, "Choice of the joint plan's lengths:", 4},
+    {"select", KEY_SELECT, "RULE", 0,
+     "paper (default): the best length of each group; guarded: L0/2 unless a paired test says that "
+     "another is better; sequential: group after group, the others at their chosen lengths",
+     4},
+    {"rounds", KEY_ROUNDS, "R", 0,
+     "sequential: go over all groups so often, or until nothing changes (default 1)", 4},
+    {NULL, 0, NULL, 0, "Savings:", 5},
+    {"batch", KEY_BATCH, "N", 0,
+     "Samples decoded together, what their prompts share being read once (default 4, or as many as "
+     "share a context; 1: one by one; --race: at most those between two looks); the same answers",
+     5},
+    {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
+     "shared: N samples in a row (default 4) share the first half of their context, which is read "
+     "once for those that are decoded together; they are less different from each other",
+     5},
+    {"keys-per-context", KEY_KEYS, "M", 0,
+     "M keys in each context, each asked separately: reading is shared by M samples. For models "
+     "that look values up by key",
+     5},
+    {"race", KEY_RACE, NULL, 0,
+     "Drop a detecting length once a paired test, every 4 samples or as many as share a context, "
+     "says that it can no longer be rank 1",
+     5},
+    {"race-level", KEY_RACE_LEVEL, "P", 0, "Level of that test, one-sided (default 0.05)", 5},
+    {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
+     "Drop it already when it is not better by D (recall, or nats per token; default 0)", 5},
+    {0},
+};
+
+static void parse_task(struct argp_state *state, const char *text, struct detect_arguments *args)
+{
+    bool both = strcmp(text, "both") == 0;
+    args->use_niah = both || strcmp(text, "niah") == 0;
+    args->use_ppl = both || strcmp(text, "ppl") == 0;
+    if (!args->use_niah && !args->use_ppl) {
+        argp_error(state, "--task: expected niah, ppl or both, found '%s'", text);
+    }
+}
+
+static void parse_rule(struct argp_state *state, const char *text, enum dpe_detect_rule *rule)
+{
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, dpe_detect_rule_names[i]) == 0) {
+            *rule = (enum dpe_detect_rule)i;
+            return;
+        }
+    }
+    argp_error(state, "--select: expected paper, guarded or sequential, found '%s'", text);
+}
+
+static double parse_level(struct argp_state *state, const char *text)
+{
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value > 0.0 && value < 0.5)) {
+        argp_error(state, "--race-level: expected a number above 0 and below 0.5, found '%s'",
+                   text);
+    }
+    return value;
+}
+
+static double parse_indifference(struct argp_state *state, const char *text)
+{
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= 0.0 && value < 100.0)) {
+        argp_error(state, "--race-indifference: expected a number from 0 to below 100, found '%s'",
+                   text);
+    }
+    return value;
+}
+
+static void parse_top_k(struct argp_state *state, const char *text, double *top_k)
+{
+    char *end = NULL;
+    *top_k = strtod(text, &end);
+    if (end == text || *end != '\0' || !(*top_k > 0.0) || *top_k > 65536.0 ||
+        (*top_k >= 1.0 && *top_k != floor(*top_k))) {
+        argp_error(state, "--top-k: expected a count or a share below 1, found '%s'", text);
+    }
+}
+
+static int64_t number_up_to(struct argp_state *state, const char *option, const char *text,
+                            int64_t most)
+{
+    int64_t number = dpe_job_number(state, option, text, 1);
+    if (number > most) {
+        argp_error(state, "%s: expected at most %lld, found '%s'", option, (long long)most, text);
+    }
+    return number;
+}
+
+static int64_t parse_haystack(struct argp_state *state, const char *text)
+{
+    if (strcmp(text, "own") == 0) {
+        return 1;
+    }
+    if (strcmp(text, "shared") == 0) {
+        return 4;
+    }
+    if (strncmp(text, "shared=", 7) != 0) {
+        argp_error(state, "--haystack: expected own, shared or shared=N up to 256, found '%s'",
+                   text);
+    }
+    return number_up_to(state, "--haystack shared", text + 7, 256);
+}
+
+/* Options that spare GPU-hours. */
+static error_t parse_saving(int key, char *arg, struct argp_state *state)
+{
+    struct detect_arguments *args = state->input;
+    switch (key) {
+    case KEY_HAYSTACK:
+        args->shared = parse_haystack(state, arg);
+        return 0;
+    case KEY_KEYS:
+        args->keys_per_context = number_up_to(state, "--keys-per-context", arg, 256);
+        return 0;
+    case KEY_RACE:
+        args->race = true;
+        return 0;
+    case KEY_RACE_LEVEL:
+        args->race_level = parse_level(state, arg);
+        args->race_settings = true;
+        return 0;
+    case KEY_RACE_INDIFFERENCE:
+        args->race_indifference = parse_indifference(state, arg);
+        args->race_settings = true;
+        return 0;
+    case KEY_BATCH:
+        args->batch = number_up_to(state, "--batch", arg, 256);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* What --niah says besides options that say the same. */
+static void check_niah(struct argp_state *state, const struct detect_arguments *args)
+{
+    static const char *const keys[] = {"keys",  "values", "queries", "digits",  "depth",
+                                       "asked", "shared", "repeat",  "template"};
+    const char *niah = args->niah != NULL ? args->niah : "";
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !args->use_niah; i++) {
+        if (dpe_niah_find(niah, keys[i], &n) != NULL) {
+            argp_error(state, "--niah %s= is for needles: --task niah or both", keys[i]);
+        }
+    }
+    if (args->shared > 0 && dpe_niah_find(niah, "shared", &n) != NULL) {
+        argp_error(state, "--haystack and --niah shared= exclude each other");
+    }
+    if (args->keys_per_context > 0 && dpe_niah_find(niah, "asked", &n) != NULL) {
+        argp_error(state, "--keys-per-context and --niah asked= exclude each other");
+    }
+    const char *own = dpe_niah_find(niah, "keys", &n);
+    if (own != NULL && args->keys_per_context > 1 &&
+        strtoll(own, NULL, 10) < args->keys_per_context) {
+        argp_error(state, "--keys-per-context %lld needs as many keys, found --niah keys=%.*s",
+                   (long long)args->keys_per_context, (int)n, own);
+    }
+}
+
+static void check_together(struct argp_state *state, const struct detect_arguments *args)
+{
+    check_niah(state, args);
+    dpe_job_require(state, &args->job, true, "--output OUT.h5");
+    if ((args->scale_pairs != NULL) != (args->top_k > 0.0)) {
+        argp_error(state, "--scale-pairs NORMS.h5 and --top-k K go together");
+    }
+    if (args->race && args->use_niah && args->use_ppl) {
+        argp_error(state, "--race goes with one task, which decides");
+    }
+    if (args->race_settings && !args->race) {
+        argp_error(state, "--race-level and --race-indifference are for --race");
+    }
+    if ((args->shared > 1 || args->keys_per_context > 1) && !args->use_niah) {
+        argp_error(state, "--haystack shared and --keys-per-context are for needles: --task niah "
+                          "or both");
+    }
+    if (args->job.chat_template != NULL && !args->use_niah) {
+        argp_error(state, "--chat-template is for needles: --task niah or both");
+    }
+    if (args->race && args->rule == DPE_DETECT_SEQUENTIAL) {
+        argp_error(state, "--select sequential compares all lengths on all samples; leave "
+                          "--race out");
+    }
+    if (args->rounds > 0 && args->rule != DPE_DETECT_SEQUENTIAL) {
+        argp_error(state, "--rounds is for --select sequential");
+    }
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct detect_arguments *args = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        for (int i = 0; i < 3; i++) {
+            state->child_inputs[i] = &args->job;
+        }
+        return 0;
+    case KEY_TASK:
+        parse_task(state, arg, args);
+        return 0;
+    case KEY_NIAH:
+        args->niah = arg;
+        return 0;
+    case KEY_DRY_RUN:
+        args->job.dry_run = true;
+        return 0;
+    case KEY_GROUPS:
+        args->groups = dpe_job_number(state, "--groups", arg, 1);
+        return 0;
+    case KEY_LENGTHS:
+        args->lengths = arg;
+        return 0;
+    case KEY_WINDOW:
+        args->window = dpe_job_number(state, "--window", arg, 1);
+        return 0;
+    case KEY_SCALE_PAIRS:
+        args->scale_pairs = arg;
+        return 0;
+    case KEY_TOP_K:
+        parse_top_k(state, arg, &args->top_k);
+        return 0;
+    case KEY_SELECT:
+        parse_rule(state, arg, &args->rule);
+        return 0;
+    case KEY_ROUNDS:
+        args->rounds = number_up_to(state, "--rounds", arg, 100);
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+        return 0;
+    case ARGP_KEY_END:
+        check_together(state, args);
+        return 0;
+    default:
+        return parse_saving(key, arg, state);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp_child children[] = {{&dpe_job_argp, 0, NULL, 0},
+                                                 {&dpe_job_prompt_argp, 0, NULL, 0},
+                                                 {&dpe_job_rows_argp, 0, NULL, 0},
+                                                 {0}};
+    static const struct argp argp = {
+        .options = options_table,
+        .parser = parse_option,
+        .doc = "Find the effective length of every frequency group of a RoPE language model.\v"
+               "One group of frequency pairs at a time is given each detecting length, all others "
+               "stay at half the trained length; what the model then still finds in L tokens ranks "
+               "the lengths. The result goes to standard output and, with everything needed to "
+               "know how it was made, into OUT.h5.\n\n"
+               "Every finished sample is safe at once: after a kill, a signal or a full disk the "
+               "same command continues. SIGUSR1 ends after the sample in flight, SIGTERM and "
+               "SIGINT without it.\n\n"
+               "Exit status: 0 complete, 64 usage, 65 bad data, 66 missing input, 69 no such "
+               "device, 70 non-finite logits or our mistake, 71 memory, 73 cannot create, 74 "
+               "input or output, 75 stopped and resumable, 77 permission, 78 another run's table."
+               "\n\nExample:\n"
+               "  dpe-detect -m DIR -l 131072 --corpus pg19 -o effective.h5",
+        .children = children,
+    };
+    dpe_tool_start(argv[0]);
+    struct detect_arguments args = {
+        .job = {.samples = 100, .knobs = {.branches = "--batch"}, .argc = argc, .argv = argv},
+        .lengths = "auto",
+        .groups = 8,
+        .race_level = 0.05,
+        .use_niah = true};
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_configure(&args.job.tool);
+    dpe_signals_install();
+    struct dpe_error err = {0};
+    struct detect_inputs inputs = {0};
+    struct dpe_detect_report report = {0};
+    dpe_status status = inputs_open(&inputs, &args, &err);
+    if (status == DPE_OK && args.job.dry_run) {
+        status = detect_dry_run(&inputs, &err);
+    } else if (status == DPE_OK) {
+        detect_announce(&inputs);
+        status = detect_run(&inputs, &report, &err);
+        if (status == DPE_OK) {
+            status = detect_print(&inputs, &report, &err);
+        }
+    }
+    dpe_detect_report_free(&report);
+    return dpe_tool_end(inputs_close(&inputs, status, &err), &err);
+}

@@ -1,0 +1,312 @@
+/* Small things everything stands on: lists, files, hashes, random numbers. */
+#include "engine/engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <openssl/evp.h>
+
+#include "engine/base/support.h"
+
+/* Room for n more elements of `size` bytes, doubling; the old block stays valid on failure. */
+static dpe_status grow(void **block, size_t used, size_t *capacity, size_t n, size_t size,
+                       struct dpe_error *err)
+{
+    size_t need = 0;
+    if (__builtin_add_overflow(used, n, &need)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "a list of %zu + %zu elements overflows", used, n);
+    }
+    if (need <= *capacity) {
+        return DPE_OK;
+    }
+    size_t wanted = *capacity < SIZE_MAX / 2 ? *capacity * 2 : need;
+    wanted = wanted < need ? need : wanted;
+    wanted = wanted < 64 ? 64 : wanted;
+    size_t bytes = 0;
+    void *grown = NULL;
+    if (!__builtin_mul_overflow(wanted, size, &bytes)) {
+        grown = realloc(*block, bytes);
+    }
+    if (grown == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a list of %zu elements", wanted);
+    }
+    *block = grown;
+    *capacity = wanted;
+    return DPE_OK;
+}
+
+dpe_status dpe_tokens_append(struct dpe_tokens *tokens, const int32_t *ids, size_t n,
+                             struct dpe_error *err)
+{
+    void *block = tokens->ids;
+    dpe_status status = grow(&block, tokens->n, &tokens->capacity, n, sizeof *tokens->ids, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    tokens->ids = block;
+    if (n > 0) {
+        memcpy(tokens->ids + tokens->n, ids, n * sizeof *ids);
+    }
+    tokens->n += n;
+    return DPE_OK;
+}
+
+void dpe_tokens_free(struct dpe_tokens *tokens)
+{
+    free(tokens->ids);
+    *tokens = (struct dpe_tokens){0};
+}
+
+dpe_status dpe_text_append(struct dpe_text *text, const char *bytes, size_t n,
+                           struct dpe_error *err)
+{
+    size_t room = 0;
+    if (__builtin_add_overflow(n, (size_t)1, &room)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "a text of %zu bytes overflows", n);
+    }
+    void *block = text->bytes;
+    dpe_status status = grow(&block, text->n, &text->capacity, room, 1, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    text->bytes = block;
+    if (n > 0) {
+        memcpy(text->bytes + text->n, bytes, n);
+    }
+    text->n += n;
+    text->bytes[text->n] = '\0';
+    return DPE_OK;
+}
+
+void dpe_text_free(struct dpe_text *text)
+{
+    free(text->bytes);
+    *text = (struct dpe_text){0};
+}
+
+/* A file may be there where it is the process or the disk that cannot open it. */
+static dpe_status status_of_open(int code)
+{
+    switch (code) {
+    case EACCES:
+    case EPERM:
+        return DPE_PERMISSION;
+    case ENOMEM:
+        return DPE_NO_MEMORY;
+    case EMFILE:
+    case ENFILE:
+    case EIO:
+    case ESTALE:
+    case EINTR:
+        return DPE_IO;
+    default:
+        return DPE_NO_INPUT;
+    }
+}
+
+/* Opened without blocking, so that a FIFO in place of a file is refused instead of waited for. */
+dpe_status dpe_open_regular(const char *path, int *fd, uint64_t *size, struct dpe_error *err)
+{
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0) {
+        return dpe_fail(err, status_of_open(errno), "%s: cannot be opened: %s",
+                        path[0] != '\0' ? path : "\"\"", strerror(errno));
+    }
+    struct stat info;
+    if (fstat(*fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        close(*fd);
+        return dpe_fail(err, DPE_NO_INPUT, "%s: expected a regular file, found something else",
+                        path);
+    }
+    *size = (uint64_t)info.st_size;
+    return DPE_OK;
+}
+
+static dpe_status read_all(int fd, const char *path, char *bytes, size_t want, size_t *got,
+                           struct dpe_error *err)
+{
+    size_t have = 0;
+    while (have < want) {
+        ssize_t n = read(fd, bytes + have, want - have);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return dpe_fail(err, DPE_IO, "%s: read failed: %s", path, strerror(errno));
+        }
+        if (n == 0) {
+            break;
+        }
+        have += (size_t)n;
+    }
+    *got = have;
+    return DPE_OK;
+}
+
+dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, size_t *n,
+                         struct dpe_error *err)
+{
+    int fd = -1;
+    uint64_t size = 0;
+    dpe_status status = dpe_open_regular(path, &fd, &size, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    char *buffer = NULL;
+    size_t got = 0;
+    if (size > max_bytes) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: %llu bytes, expected at most %llu", path,
+                          (unsigned long long)size, (unsigned long long)max_bytes);
+        goto done;
+    }
+    buffer = malloc((size_t)size + 1);
+    if (buffer == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its %llu bytes", path,
+                          (unsigned long long)size);
+        goto done;
+    }
+    status = read_all(fd, path, buffer, (size_t)size, &got, err);
+    if (status == DPE_OK && got < size) {
+        status = dpe_fail(err, DPE_IO, "%s: shrank from %llu to %zu bytes while it was read", path,
+                          (unsigned long long)size, got);
+    }
+done:
+    close(fd);
+    if (status != DPE_OK) {
+        free(buffer);
+        return status;
+    }
+    buffer[got] = '\0';
+    *bytes = buffer;
+    *n = got;
+    return DPE_OK;
+}
+
+/* Length of the valid UTF-8 sequence at s (at most `left` bytes), 0 when it is not valid. */
+static size_t utf8_sequence(const unsigned char *s, size_t left)
+{
+    if (s[0] < 0x80) {
+        return 1;
+    }
+    size_t length = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+    if (s[0] < 0xc2 || s[0] > 0xf4 || left < length) {
+        return 0;
+    }
+    /* The second byte carries the bounds against overlong forms, surrogates and > U+10FFFF. */
+    unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned char high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+    if (s[1] < low || s[1] > high) {
+        return 0;
+    }
+    for (size_t i = 2; i < length; i++) {
+        if ((s[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    return length;
+}
+
+size_t dpe_utf8_check(const char *bytes, size_t n)
+{
+    size_t at = 0;
+    while (at < n) {
+        size_t length = utf8_sequence((const unsigned char *)bytes + at, n - at);
+        if (length == 0) {
+            return at;
+        }
+        at += length;
+    }
+    return n;
+}
+
+struct dpe_sha256 {
+    EVP_MD_CTX *context;
+};
+
+struct dpe_sha256 *dpe_sha256_new(void)
+{
+    struct dpe_sha256 *hash = malloc(sizeof *hash);
+    if (hash == NULL) {
+        return NULL;
+    }
+    hash->context = EVP_MD_CTX_new();
+    if (hash->context == NULL || EVP_DigestInit_ex(hash->context, EVP_sha256(), NULL) != 1) {
+        EVP_MD_CTX_free(hash->context);
+        free(hash);
+        return NULL;
+    }
+    return hash;
+}
+
+void dpe_sha256_add(struct dpe_sha256 *hash, const void *bytes, size_t n)
+{
+    EVP_DigestUpdate(hash->context, bytes, n);
+}
+
+void dpe_sha256_finish(struct dpe_sha256 *hash, char hex[65])
+{
+    unsigned char digest[EVP_MAX_MD_SIZE] = {0};
+    unsigned int n = 0;
+    EVP_DigestFinal_ex(hash->context, digest, &n);
+    for (size_t i = 0; i < 32; i++) {
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    }
+    EVP_MD_CTX_free(hash->context);
+    free(hash);
+}
+
+static uint64_t splitmix64(uint64_t *state)
+{
+    *state += 0x9e3779b97f4a7c15u;
+    uint64_t z = *state;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+void dpe_rng_seed(struct dpe_rng *rng, uint64_t seed, uint64_t stream)
+{
+    uint64_t mix = seed;
+    rng->state = splitmix64(&mix);
+    mix ^= stream * 0xd1342543de82ef95u;
+    rng->state ^= splitmix64(&mix);
+    rng->increment = splitmix64(&mix) | 1u;
+    dpe_rng_u32(rng);
+}
+
+uint32_t dpe_rng_u32(struct dpe_rng *rng)
+{
+    uint64_t old = rng->state;
+    rng->state = old * 6364136223846793005u + rng->increment;
+    uint32_t shifted = (uint32_t)(((old >> 18) ^ old) >> 27);
+    uint32_t turn = (uint32_t)(old >> 59);
+    return (shifted >> turn) | (shifted << ((32 - turn) & 31));
+}
+
+uint32_t dpe_rng_below(struct dpe_rng *rng, uint32_t n)
+{
+    /* Values below 2^32 mod n would make small results likelier. */
+    uint32_t reject = (uint32_t)(-n) % n;
+    uint32_t draw = dpe_rng_u32(rng);
+    while (draw < reject) {
+        draw = dpe_rng_u32(rng);
+    }
+    return draw % n;
+}
+
+double dpe_rng_unit(struct dpe_rng *rng)
+{
+    uint64_t high = dpe_rng_u32(rng);
+    uint64_t bits = (high << 32 | dpe_rng_u32(rng)) >> 11;
+    return (double)bits * 0x1p-53;
+}
+
+const char *dpe_version(void)
+{
+    return "dpe " DPE_VERSION " (git " DPE_GIT ")";
+}

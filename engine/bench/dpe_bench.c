@@ -1,0 +1,664 @@
+/* dpe-bench: what a shape costs on a device, under any method: prefill, attention alone, decoding,
+ * beside what the device can do, measured in the same run. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/ops/module.h"
+#include "engine/device/ops_module.h"
+#include "engine/model/random_model.h"
+#include "engine/session/session_internal.h"
+#include "engine/tool/tool.h"
+
+enum { MOST_LENGTHS = 16, MOST_METHODS = 16, MOST_REPEATS = 25 };
+
+struct arguments {
+    struct dpe_tool_options tool;
+    const char *shape, *json, *csv;
+    int64_t lengths[MOST_LENGTHS];
+    const char *methods[MOST_METHODS];
+    int n_lengths, n_methods;
+    int64_t repeats, new_tokens, layers, chunk, branches, trained_length;
+    double deadline; /* dpe_clock() */
+};
+
+enum {
+    KEY_SHAPE = 256,
+    KEY_METHOD,
+    KEY_REPEATS,
+    KEY_NEW,
+    KEY_LAYERS,
+    KEY_CHUNK,
+    KEY_JSON,
+    KEY_CSV,
+    KEY_BRANCHES,
+    KEY_TRAINED
+};
+
+static const struct argp_option options_table[] = {
+    {0, 0, 0, 0, "What to measure:", 1},
+    {"shape", KEY_SHAPE, "SHAPE", 0,
+     "llama3-8b, llama3-70b-layer, mistral-7b, qwen2.5-7b (random weights, made on the device), or "
+     "a model folder",
+     1},
+    {"length", 'l', "TOKENS", 0,
+     "Length of a prompt, e.g. 8192 or 8K; may be repeated (default 8K)", 1},
+    {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
+     "Position method; may be repeated (default: rope, and dpe with 48 of 64 pairs in its masks)",
+     1},
+    {"new", KEY_NEW, "N", 0, "Tokens to decode behind a prompt (default 16)", 1},
+    {"branches", KEY_BRANCHES, "B", 0, "Decode so many branches as one batch (default 1)", 1},
+    {"repeats", KEY_REPEATS, "N", 0, "Runs of which the median counts (default 3)", 1},
+    {"layers", KEY_LAYERS, "N", 0, "Only so many layers of the shape", 1},
+    {"chunk", KEY_CHUNK, "N", 0, "Tokens of a prefill chunk", 1},
+    {"trained-length", KEY_TRAINED, "L0", 0, "Trained length (default: of the shape)", 1},
+    {0, 0, 0, 0, "Where results go besides stdout:", 2},
+    {"json", KEY_JSON, "FILE", 0, "One JSON object a line", 2},
+    {"csv", KEY_CSV, "FILE", 0, "A table with a header line", 2},
+    {0},
+};
+
+static bool parse_length(const char *text, int64_t *length)
+{
+    uint64_t bytes = 0;
+    bool good = dpe_parse_bytes(text, &bytes) && bytes >= 1 && bytes <= (uint64_t)1 << 30;
+    *length = good ? (int64_t)bytes : 0;
+    return good;
+}
+
+static error_t parse_number(struct argp_state *state, const char *name, const char *text,
+                            int64_t most, int64_t *value)
+{
+    if (!dpe_parse_int(text, 1, most, value)) {
+        argp_error(state, "%s: expected a whole number from 1 to %lld, found '%s'", name,
+                   (long long)most, text);
+    }
+    return 0;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *a = state->input;
+    struct dpe_config known;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &a->tool;
+        return 0;
+    case KEY_SHAPE:
+        a->shape = arg;
+        return 0;
+    case 'l':
+        if (a->n_lengths == MOST_LENGTHS || !parse_length(arg, &a->lengths[a->n_lengths++])) {
+            argp_error(state, "--length: '%s' is no length of 1 to 2^30 tokens, or one too many",
+                       arg);
+        }
+        return 0;
+    case KEY_METHOD:
+        if (a->n_methods == MOST_METHODS) {
+            argp_error(state, "--method: at most %d", MOST_METHODS);
+        }
+        a->methods[a->n_methods++] = arg;
+        return 0;
+    case KEY_REPEATS:
+        return parse_number(state, "--repeats", arg, MOST_REPEATS, &a->repeats);
+    case KEY_NEW:
+        return parse_number(state, "--new", arg, 1 << 20, &a->new_tokens);
+    case KEY_LAYERS:
+        return parse_number(state, "--layers", arg, 1 << 20, &a->layers);
+    case KEY_CHUNK:
+        return parse_number(state, "--chunk", arg, 1 << 30, &a->chunk);
+    case KEY_BRANCHES:
+        return parse_number(state, "--branches", arg, DPE_MAX_BRANCHES, &a->branches);
+    case KEY_TRAINED:
+        return parse_number(state, "--trained-length", arg, 1 << 30, &a->trained_length);
+    case KEY_JSON:
+        a->json = arg;
+        return 0;
+    case KEY_CSV:
+        a->csv = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s'", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (a->shape == NULL) {
+            argp_error(state, "--shape is missing");
+        }
+        if (a->layers > 0 && !dpe_known_shape(a->shape, &known)) {
+            argp_error(state, "--layers is for a shape by name, found --shape %s", a->shape);
+        }
+        if (a->json != NULL && a->csv != NULL && strcmp(a->json, a->csv) == 0) {
+            argp_error(state, "--json and --csv name the same file %s", a->json);
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* --------------------------------------------------------------------------------------- results
+ */
+
+struct result {
+    const char *method;
+    int64_t length;
+    double prefill, attention, token;      /* seconds; attention of all layers, a token a branch */
+    double product_flops, attention_flops; /* of a prefill */
+    double token_bytes;                    /* that a step of decoding has to read */
+    uint64_t memory;
+};
+
+struct outputs {
+    FILE *json, *csv;
+    bool json_made, csv_made; /* were not there before */
+    bool begun;               /* a result is there: what the files held is gone */
+    struct dpe_device_rates rates;
+};
+
+/* The least time that the rates measured in this run allow. */
+static double prefill_floor(const struct outputs *out, const struct result *r)
+{
+    return (r->product_flops + r->attention_flops) / out->rates.product;
+}
+
+static double token_floor(const struct outputs *out, const struct result *r)
+{
+    return r->token_bytes / out->rates.copy;
+}
+
+/* An old file is worth more than none until there is a first result. */
+static void begin_outputs(struct outputs *out)
+{
+    FILE *files[] = {out->json, out->csv};
+    struct stat info;
+    for (int i = 0; i < 2 && !out->begun; i++) {
+        if (files[i] != NULL && fstat(fileno(files[i]), &info) == 0 && S_ISREG(info.st_mode) &&
+            ftruncate(fileno(files[i]), 0) != 0) {
+            dpe_log_warning("results go behind what is in a file: %s", strerror(errno));
+        }
+    }
+    if (out->csv != NULL && !out->begun) {
+        fprintf(out->csv, "method,length,branches,prefill_s,prefill_flops_per_s,prefill_floor_s,"
+                          "attention_s,attention_flops_per_s,token_s,token_floor_s,memory_bytes\n");
+    }
+    out->begun = true;
+}
+
+static void print_result(const struct outputs *out, const struct arguments *a,
+                         const struct result *r)
+{
+    double rate = (r->product_flops + r->attention_flops) / r->prefill;
+    printf(
+        "%-12.12s %8" PRId64 "  prefill %10.1f ms %7.1f TFLOP/s %5.1f %% of the floor   attention "
+        "%10.1f ms %7.1f TFLOP/s   token %8.3f ms %7.1f GB/s %5.1f %%   %6.1f GiB\n",
+        r->method, r->length, 1e3 * r->prefill, 1e-12 * rate,
+        100.0 * prefill_floor(out, r) / r->prefill, 1e3 * r->attention,
+        1e-12 * r->attention_flops / r->attention, 1e3 * r->token, 1e-9 * r->token_bytes / r->token,
+        100.0 * token_floor(out, r) / r->token, (double)r->memory / 0x1p30);
+    fflush(stdout);
+    if (out->json != NULL) {
+        fprintf(out->json,
+                "{\"shape\": \"%s\", \"device\": \"%s\", \"method\": \"%s\", \"length\": %" PRId64
+                ", \"branches\": %" PRId64 ", \"prefill_s\": %.6g, \"prefill_flops\": %.6g, "
+                "\"prefill_floor_s\": %.6g, \"attention_s\": %.6g, \"attention_flops\": %.6g, "
+                "\"token_s\": %.6g, \"token_bytes\": %.6g, \"token_floor_s\": %.6g, "
+                "\"memory_bytes\": %" PRIu64 ", \"copy_bytes_per_s\": %.6g, "
+                "\"product_flops_per_s\": %.6g}\n",
+                a->shape, out->rates.name, r->method, r->length, a->branches, r->prefill,
+                r->product_flops + r->attention_flops, prefill_floor(out, r), r->attention,
+                r->attention_flops, r->token, r->token_bytes, token_floor(out, r), r->memory,
+                out->rates.copy, out->rates.product);
+        fflush(out->json); /* what is killed later has told what it knew */
+    }
+    if (out->csv != NULL) {
+        fprintf(out->csv,
+                "%s,%" PRId64 ",%" PRId64 ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%" PRIu64 "\n",
+                r->method, r->length, a->branches, r->prefill, rate, prefill_floor(out, r),
+                r->attention, r->attention_flops / r->attention, r->token, token_floor(out, r),
+                r->memory);
+        fflush(out->csv);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- measuring
+ */
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int64_t n)
+{
+    qsort(values, (size_t)n, sizeof *values, by_size);
+    return values[n / 2];
+}
+
+/* Products of the CPU backend at a size that shows its rate. */
+static dpe_status measure_products(const struct arguments *a, double *rate, struct dpe_error *err)
+{
+    enum { ROWS = 512, HIDDEN = 1024, WIDE = 4096 };
+    struct dpe_config config;
+    (void)dpe_known_shape("llama3-70b-layer", &config);
+    config.hidden = HIDDEN;
+    config.intermediate = WIDE;
+    config.n_heads = config.n_kv_heads = 1;
+    config.vocab = 16;
+    struct dpe_model *model = NULL;
+    struct dpe_session *s = NULL;
+    struct dpe_plan plan = {0};
+    const struct dpe_plan_context context = {
+        .config = &config, .trained_length = ROWS, .length = ROWS};
+    const struct dpe_session_options options = {
+        .device = a->tool.device, .n_threads = a->tool.threads, .capacity = ROWS};
+    dpe_status status = dpe_random_model(&config, true, 1, &model, err);
+    status = status == DPE_OK ? dpe_plan_make("rope", &context, &plan, err) : status;
+    status = status == DPE_OK ? dpe_session_create(model, &plan, &options, &s, err) : status;
+    status = status == DPE_OK ? s->ops->begin_layer(s->backend, 0, ROWS, err) : status;
+    if (status == DPE_OK) {
+        memset(s->normed, 0, ROWS * HIDDEN * s->element);
+    }
+    for (int i = 0; i < 5 && status == DPE_OK; i++) {
+        double start = dpe_clock();
+        s->ops->linear(s->backend, 0, DPE_WEIGHT_GATE, s->normed, ROWS, s->gate, false);
+        *rate = fmax(*rate, 2.0 * ROWS * HIDDEN * WIDE / (dpe_clock() - start));
+    }
+    dpe_session_destroy(s);
+    dpe_plan_free(&plan);
+    dpe_model_close(model);
+    return status;
+}
+
+static dpe_status measure_host(const struct arguments *a, struct outputs *out,
+                               struct dpe_error *err)
+{
+    const size_t bytes = (size_t)256 << 20;
+    char *memory = dpe_alloc_zero(bytes, 2);
+    if (memory == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a copy of %zu bytes", bytes);
+    }
+    for (int i = 0; i < 4; i++) {
+        double start = dpe_clock();
+        memcpy(memory + bytes, memory, bytes);
+        out->rates.copy = fmax(out->rates.copy, 2.0 * (double)bytes / (dpe_clock() - start));
+    }
+    free(memory);
+    snprintf(out->rates.name, sizeof out->rates.name, "%s", a->tool.device);
+    dpe_status status = measure_products(a, &out->rates.product, err);
+    if (status == DPE_OK) {
+        printf("# %s: copies of one thread %.1f GB/s, products %.3f TFLOP/s (512 x 1024 x 4096)\n",
+               out->rates.name, 1e-9 * out->rates.copy, 1e-12 * out->rates.product);
+    }
+    return status;
+}
+
+/* A dpe_poll; its user is the deadline. */
+static dpe_status poll(void *user, struct dpe_error *err)
+{
+    double deadline = *(const double *)user;
+    return dpe_clock() <= deadline ? dpe_signals_poll(NULL, err)
+                                   : dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up");
+}
+
+/* Attention of a whole prefill as often as there are layers, over what the last one left in the
+ * cache; turning queries and keys is part of it. */
+static dpe_status measure_attention(struct dpe_session *s, int64_t length, double *seconds,
+                                    struct dpe_error *err)
+{
+    const struct dpe_config *c = s->config;
+    int64_t chunk = s->options.prefill_chunk;
+    int64_t layer = c->n_layers - 1;
+    int64_t ignored_layer = -1;
+    int64_t ignored_row = -1;
+    dpe_status status = s->ops->finish(s->backend, &ignored_layer, &ignored_row, err);
+    double start = dpe_clock();
+    for (int64_t at = 0; at < length && status == DPE_OK; at += chunk) {
+        const struct dpe_attention args = {
+            .plan = &s->plan,
+            .rotation = &s->rotation,
+            .layer = layer,
+            .start = at,
+            .rows = length - at < chunk ? length - at : chunk,
+            .n_heads = c->n_heads,
+            .n_kv_heads = c->n_kv_heads,
+            .head_dim = c->head_dim,
+            .capacity = s->options.capacity,
+            .q = s->q,
+            .k = s->cache_k[layer],
+            .v = s->cache_v[layer],
+            .out = s->attended,
+            .workspace = s->workspace,
+            .n_threads = s->options.n_threads,
+        };
+        s->ops->attention(s->backend, &args);
+        status = s->poll(s->poll_user, err);
+    }
+    if (status == DPE_OK) {
+        status = s->ops->finish(s->backend, &ignored_layer, &ignored_row, err);
+    }
+    *seconds = (dpe_clock() - start) * (double)c->n_layers;
+    return status;
+}
+
+/* Steps of all branches as generation makes them; seconds of one. */
+static dpe_status measure_tokens(struct dpe_session *s, int64_t branches, int64_t n,
+                                 double *seconds, struct dpe_error *err)
+{
+    int64_t which[DPE_MAX_BRANCHES];
+    int32_t tokens[DPE_MAX_BRANCHES];
+    int32_t best[DPE_MAX_BRANCHES];
+    size_t room = (size_t)(branches * s->config->vocab);
+    float *logits = dpe_alloc(room, sizeof *logits);
+    if (logits == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for logits");
+    }
+    dpe_status status = dpe_session_branch(s, branches, n + 1, err);
+    double start = 0.0;
+    for (int64_t i = 0; i <= n && status == DPE_OK; i++) {
+        for (int64_t b = 0; b < branches; b++) {
+            which[b] = b;
+            tokens[b] = (int32_t)((i * 7 + b) % s->config->vocab);
+        }
+        /* The first is not counted: it finds everything cold. */
+        start = i == 1 ? dpe_clock() : start;
+        status = s->ops->best != NULL ? dpe_session_step_best(s, branches, which, tokens, best, err)
+                                      : dpe_session_step(s, branches, which, tokens, logits, err);
+    }
+    *seconds = (dpe_clock() - start) / (double)n;
+    free(logits);
+    return status;
+}
+
+static dpe_status measure(struct dpe_session *s, const struct arguments *a, int64_t length,
+                          struct result *r, struct dpe_error *err)
+{
+    double prefill[MOST_REPEATS];
+    double attention[MOST_REPEATS];
+    double token[MOST_REPEATS];
+    int32_t *tokens = dpe_alloc((size_t)length, sizeof *tokens);
+    float *logits = dpe_alloc((size_t)s->config->vocab, sizeof *logits);
+    dpe_status status = DPE_OK;
+    if (tokens == NULL || logits == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %" PRId64 " tokens", length);
+    }
+    for (int64_t i = 0; i < length && status == DPE_OK; i++) {
+        tokens[i] = (int32_t)((uint64_t)i * 2654435761U >> 7) & 0x7fffffff;
+        tokens[i] = (int32_t)(tokens[i] % s->config->vocab);
+    }
+    /* Round −1 warms up. */
+    for (int64_t i = -1; i < a->repeats && status == DPE_OK; i++) {
+        int64_t at = i < 0 ? 0 : i;
+        status = dpe_session_cut(s, 0, err);
+        double start = dpe_clock();
+        status = status == DPE_OK ? dpe_session_feed(s, tokens, length, logits, err) : status;
+        prefill[at] = dpe_clock() - start;
+        status = status == DPE_OK ? measure_attention(s, length, &attention[at], err) : status;
+        status = status == DPE_OK ? measure_tokens(s, a->branches, a->new_tokens, &token[at], err)
+                                  : status;
+    }
+    free(tokens);
+    free(logits);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_config *c = s->config;
+    double e = (double)s->element;
+    double cache = 2.0 * (double)(c->n_layers * c->n_kv_heads * c->head_dim) * e;
+    double own = (double)(a->branches * a->new_tokens) / 2.0;
+    r->prefill = median(prefill, a->repeats);
+    r->attention = median(attention, a->repeats);
+    r->token = median(token, a->repeats);
+    dpe_config_flops(c, 0, length, 1, &r->product_flops, &r->attention_flops);
+    /* Every weight but the embedding's table once, every cached key and value once. */
+    r->token_bytes = ((double)dpe_config_parameters(c) -
+                      (c->tied_embeddings ? 0.0 : (double)(c->vocab * c->hidden))) *
+                         (c->dtype == DPE_F32 ? 4.0 : 2.0) +
+                     cache * ((double)length + own);
+    r->memory = s->bytes.total;
+    return DPE_OK;
+}
+
+/* ----------------------------------------------------------------------------------------- plans
+ */
+
+/* dpe as a profile would have it: 8 groups, three quarters of all pairs in the masks. */
+static dpe_status masked_dpe(const struct dpe_plan_context *context, struct dpe_plan *plan,
+                             struct dpe_error *err)
+{
+    const struct dpe_config *c = context->config;
+    int64_t n_pairs = c->head_dim / 2;
+    int n_groups = n_pairs < 8 ? 1 : 8;
+    int32_t edges[9];
+    const double scale[8] = {2, 8, 2, 8, 32, 32, 16, 4};
+    size_t n = (size_t)(c->n_layers * c->n_heads * n_pairs);
+    uint8_t *mask = dpe_alloc(n, 1);
+    if (mask == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a mask");
+    }
+    for (size_t i = 0; i < n; i++) {
+        mask[i] = (i * 2654435761U >> 7) % 4 != 0;
+    }
+    dpe_status status = dpe_plan_group_edges(n_pairs, n_groups, edges, err);
+    if (status == DPE_OK) {
+        int64_t window = context->length / 8 < 1024 ? context->length / 8 + 1 : 1024;
+        const struct dpe_dpe_params params = {window, n_groups, edges, scale, mask, false};
+        status = dpe_plan_make_dpe(&params, context, plan, err);
+    }
+    free(mask);
+    return status;
+}
+
+static struct dpe_session_options session_options(const struct arguments *a, int64_t length)
+{
+    return (struct dpe_session_options){
+        .device = a->tool.device,
+        .n_threads = a->tool.threads,
+        .capacity = length + a->branches * (a->new_tokens + 1),
+        .positions = length + a->new_tokens + 1,
+        .branches = a->branches,
+        .prefill_chunk = a->chunk,
+        .max_memory = a->tool.max_memory,
+        .knobs = {.length = "--length, --new",
+                  .chunk = "--chunk",
+                  .branches = "--branches",
+                  .max_memory = "--max-memory"},
+    };
+}
+
+static dpe_status one(const struct dpe_model *model, const struct arguments *a, const char *method,
+                      int64_t length, struct outputs *out, struct dpe_error *err)
+{
+    const struct dpe_config *c = dpe_model_config(model);
+    const struct dpe_plan_context context = {
+        .config = c,
+        .trained_length = a->trained_length > 0 ? a->trained_length : c->max_position,
+        .length = length + a->new_tokens + 1,
+        .official = true};
+    struct dpe_plan plan;
+    dpe_status status = strcmp(method, "dpe") == 0 ? masked_dpe(&context, &plan, err)
+                                                   : dpe_plan_make(method, &context, &plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_session_options options = session_options(a, length);
+    uint64_t before = dpe_device_memory(a->tool.device);
+    struct dpe_session *session = NULL;
+    struct result result = {.method = method, .length = length};
+    status = dpe_session_create(model, &plan, &options, &session, err);
+    if (status == DPE_OK) {
+        int64_t told = 0;
+        dpe_log_chunk(session, &told);
+        double deadline = a->deadline;
+        dpe_session_set_poll(session, poll, &deadline);
+        status = measure(session, a, length, &result, err);
+    }
+    if (status == DPE_OK) {
+        uint64_t after = dpe_device_memory(a->tool.device);
+        if (dpe_cuda_is_name(a->tool.device) && after < before) {
+            result.memory = before - after; /* what was taken, not what was reckoned */
+        }
+        begin_outputs(out);
+        print_result(out, a, &result);
+    }
+    dpe_session_destroy(session);
+    dpe_plan_free(&plan);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ main
+ */
+
+/* Before minutes of drawing weights: whether they and the shortest session fit. */
+static dpe_status check_room(const struct arguments *a, const struct dpe_config *config,
+                             struct dpe_error *err)
+{
+    int64_t length = a->lengths[0];
+    for (int i = 1; i < a->n_lengths; i++) {
+        length = a->lengths[i] < length ? a->lengths[i] : length;
+    }
+    struct dpe_plan plan;
+    const struct dpe_plan_context context = {
+        .config = config, .trained_length = config->max_position, .length = length};
+    const struct dpe_session_options options = session_options(a, length);
+    uint64_t session = 0;
+    uint64_t weights = 0;
+    dpe_status status = dpe_plan_make("rope", &context, &plan, err);
+    if (status == DPE_OK) {
+        status = dpe_session_estimate(config, &plan, &options, &session, &weights, err);
+        dpe_plan_free(&plan);
+    }
+    uint64_t available = dpe_memory_available();
+    if (status == DPE_OK && (weights > available || session > available - weights)) {
+        return dpe_fail(
+            err, DPE_NO_MEMORY,
+            "--shape %s: random weights of %.1f GiB and a session of %.1f GiB (%lld "
+            "tokens) do not fit into the %.1f GiB that are free; fewer --layers or a smaller "
+            "--length need less",
+            a->shape, (double)weights / 0x1p30, (double)session / 0x1p30, (long long)length,
+            (double)available / 0x1p30);
+    }
+    return status;
+}
+
+static dpe_status open_model(const struct arguments *a, bool cuda, struct dpe_model **model,
+                             struct dpe_error *err)
+{
+    struct dpe_config config;
+    if (dpe_known_shape(a->shape, &config)) {
+        config.n_layers = a->layers > 0 ? a->layers : config.n_layers;
+        dpe_status status = cuda ? DPE_OK : check_room(a, &config, err);
+        return status == DPE_OK ? dpe_random_model(&config, !cuda, 1, model, err) : status;
+    }
+    struct stat info;
+    if (stat(a->shape, &info) != 0) {
+        return dpe_fail(err, DPE_NO_INPUT,
+                        "--shape %s: neither a folder nor one of llama3-8b, llama3-70b-layer, "
+                        "mistral-7b, qwen2.5-7b",
+                        a->shape);
+    }
+    return dpe_model_open(a->shape, NULL, model, err);
+}
+
+static dpe_status open_output(const char *path, const char *shape, FILE **file, bool *made,
+                              struct dpe_error *err)
+{
+    if (path == NULL) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_tool_check_output(path, &shape, 1, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    *file = fopen(path, "wxe");
+    *made = *file != NULL;
+    if (!*made && (*file = fopen(path, "ae")) == NULL) {
+        status = dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", path, strerror(errno));
+    }
+    return status;
+}
+
+static dpe_status close_output(const char *path, FILE *file, bool unused, struct dpe_error *err)
+{
+    if (unused) {
+        (void)unlink(path);
+    }
+    if (file != NULL && (fflush(file) != 0 || ferror(file) != 0 || fclose(file) != 0)) {
+        return dpe_fail(err, DPE_IO, "%s: cannot be written", path);
+    }
+    return DPE_OK;
+}
+
+static dpe_status measure_card(const struct arguments *a, struct outputs *out,
+                               struct dpe_error *err)
+{
+    const struct dpe_cuda_module *module = NULL;
+    dpe_status status = dpe_cuda_load(&module, err);
+    if (status == DPE_OK) {
+        status = module->measure(a->tool.device, &out->rates, err);
+    }
+    if (status == DPE_OK) {
+        printf("# %s, compute capability %d.%d, %d multiprocessors, %.1f GiB: copies %.0f GB/s, "
+               "products %.0f TFLOP/s (8192^3, bfloat16)\n",
+               out->rates.name, out->rates.major, out->rates.minor, out->rates.processors,
+               (double)out->rates.memory / 0x1p30, 1e-9 * out->rates.copy,
+               1e-12 * out->rates.product);
+    }
+    return status;
+}
+
+static dpe_status run(const struct arguments *a, struct dpe_error *err)
+{
+    struct outputs out = {0};
+    struct dpe_model *model = NULL;
+    bool cuda = dpe_cuda_is_name(a->tool.device);
+    dpe_status status = open_output(a->json, a->shape, &out.json, &out.json_made, err);
+    if (status == DPE_OK) {
+        status = open_output(a->csv, a->shape, &out.csv, &out.csv_made, err);
+    }
+    status = status == DPE_OK ? open_model(a, cuda, &model, err) : status;
+    if (status == DPE_OK) {
+        status = cuda ? measure_card(a, &out, err) : measure_host(a, &out, err);
+    }
+    for (int l = 0; l < a->n_lengths && status == DPE_OK; l++) {
+        for (int m = 0; m < a->n_methods && status == DPE_OK; m++) {
+            status = one(model, a, a->methods[m], a->lengths[l], &out, err);
+        }
+    }
+    dpe_model_close(model);
+    dpe_status closed =
+        close_output(a->json, out.json, out.json_made && !out.begun, status == DPE_OK ? err : NULL);
+    status = status == DPE_OK ? closed : status;
+    closed =
+        close_output(a->csv, out.csv, out.csv_made && !out.begun, status == DPE_OK ? err : NULL);
+    return status == DPE_OK ? closed : status;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp_child children[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
+    const struct argp argp = {.options = options_table,
+                              .parser = parse_option,
+                              .doc = "Measure prefill, attention and decoding of a model's shape.",
+                              .children = children};
+    struct arguments a = {.repeats = 3, .new_tokens = 16, .branches = 1};
+    struct dpe_error err = {0};
+    dpe_tool_start(argv[0]);
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    dpe_tool_configure(&a.tool);
+    dpe_signals_install();
+    a.deadline = a.tool.time_budget > 0.0 ? dpe_clock() + a.tool.time_budget : HUGE_VAL;
+    if (a.n_lengths == 0) {
+        a.lengths[a.n_lengths++] = 8192;
+    }
+    if (a.n_methods == 0) {
+        a.methods[a.n_methods++] = "rope";
+        a.methods[a.n_methods++] = "dpe";
+    }
+    return dpe_tool_end(run(&a, &err), &err);
+}

@@ -1,0 +1,339 @@
+/* Attention for few rows (token-by-token decoding): nothing is packed. The keys of a query are cut
+ * into fixed splits, every (query, KV head, split) is one item: it rotates its keys a few at a time
+ * into a buffer in the first cache level, takes the products with all query heads of the KV head,
+ * and keeps softmax state and sums of its own; at the end the splits are put together in order. */
+#include <math.h>
+#include <string.h>
+
+#include <omp.h>
+
+#include "engine/cpu/attention_cpu_plan.h"
+
+enum {
+    SPLIT = 4 * DPE_CPU_BLOCK, /* keys of an item */
+    TURNED = 32,               /* keys rotated at a time */
+    HEADS = 4,                 /* heads at a time: what the kernel `dots` takes */
+    ALIGN = 16,                /* floats */
+    SMALL_WORK = 1 << 21,      /* multiplications for which no second thread is woken */
+};
+
+#define LOG2_E 1.4426950408889634
+
+/* Workspace, in floats. */
+struct layout {
+    int64_t group, splits;
+    uint64_t part_floats; /* of one item: reference [group], sum [group], o [group][head_dim] */
+    uint64_t part_at, thread_at, turned_at, select_at, thread_floats, total;
+};
+
+struct call {
+    const struct dpe_cpu_kernels *kernels;
+    const struct dpe_attention *args;
+    struct dpe_copies q_copies, k_copies;
+    struct layout layout;
+    float *q; /* [rows][n_heads][copies][head_dim], rotated */
+    float *parts, *threads;
+};
+
+struct item {
+    const struct call *call;
+    int64_t m, offset, kv_head;
+    const float *q; /* first head of the group */
+    float factor;
+    float *reference, *sum, *o, *s, *turned;
+    uint32_t *select;
+    struct dpe_reach reach[DPE_MAX_BANDS];
+};
+
+static uint64_t aligned(uint64_t floats)
+{
+    return dpe_bytes_plus(floats, ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* What the layout depends on. */
+struct extent {
+    int64_t n_heads, n_kv_heads, head_dim, rows, keys;
+    int q_copies, n_threads;
+};
+
+static struct layout lay_out(const struct extent *extent)
+{
+    struct layout layout = {.group = extent->n_heads / extent->n_kv_heads,
+                            .splits = (extent->keys + SPLIT - 1) / SPLIT};
+    uint64_t d = (uint64_t)extent->head_dim;
+    uint64_t group = (uint64_t)layout.group;
+    uint64_t heads = (uint64_t)(extent->n_heads * extent->rows);
+    layout.part_floats = aligned(group * (2 + d));
+    layout.part_at = aligned(dpe_bytes_times(heads * (uint64_t)extent->q_copies, d));
+    uint64_t parts = (uint64_t)(extent->rows * extent->n_kv_heads * layout.splits);
+    layout.thread_at = dpe_bytes_plus(layout.part_at, dpe_bytes_times(parts, layout.part_floats));
+    layout.turned_at = group * DPE_CPU_BLOCK;
+    layout.select_at = layout.turned_at + TURNED * d;
+    layout.thread_floats = aligned(layout.select_at + d / 2);
+    uint64_t threads = dpe_bytes_times(layout.thread_floats, (uint64_t)extent->n_threads);
+    layout.total = dpe_bytes_plus(layout.thread_at, threads);
+    return layout;
+}
+
+uint64_t dpe_cpu_decode_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
+                                  int64_t keys, int n_threads)
+{
+    const struct extent most = {
+        .n_heads = config->n_heads,
+        .n_kv_heads = config->n_kv_heads,
+        .head_dim = config->head_dim,
+        .rows = DPE_CPU_DECODE_ROWS,
+        .keys = keys,
+        .q_copies = dpe_copies_most(plan).n,
+        .n_threads = n_threads,
+    };
+    return dpe_bytes_times(lay_out(&most).total, sizeof(float));
+}
+
+static void rotate_queries(const struct call *call, uint32_t *select)
+{
+    const struct dpe_attention *args = call->args;
+    int64_t d = args->head_dim;
+    for (int64_t i = 0; i < args->rows * args->n_heads; i++) {
+        dpe_copy_select(args, i % args->n_heads, select);
+        for (int c = 0; c < call->q_copies.n; c++) {
+            struct dpe_cpu_rotation rotation =
+                dpe_copy_rotation(args, &call->q_copies.copies[c], args->rotation->q_table[0],
+                                  dpe_attention_position(args, i / args->n_heads), select);
+            call->kernels->rotate(&rotation, args->q + i * d, d, 1,
+                                  call->q + (i * call->q_copies.n + c) * d);
+        }
+    }
+}
+
+/* Band of key n (−1: masked) and the first key after n where that may change. */
+static int band_run(const struct item *item, int64_t n, int64_t *end)
+{
+    *end = INT64_MAX;
+    for (int b = 0; b < item->call->args->plan->n_bands; b++) {
+        const struct dpe_reach *reach = &item->reach[b];
+        if (n < reach->any_lo) {
+            *end = reach->any_lo < *end ? reach->any_lo : *end;
+        } else if (n < reach->any_hi) {
+            *end = reach->any_hi < *end ? reach->any_hi : *end;
+            return b;
+        }
+    }
+    return -1;
+}
+
+/* Raw logits of keys n … n+count−1 that start at `keys`, count ≤ TURNED, all in band b, into
+ * s [group][DPE_CPU_BLOCK]. */
+static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, const float *keys,
+                     float *s)
+{
+    const struct call *call = item->call;
+    const struct dpe_attention *args = call->args;
+    int64_t d = args->head_dim;
+    int64_t group = call->layout.group;
+    int64_t ldq = call->q_copies.n * d;
+    const float *q = item->q + call->q_copies.of_band[b] * d;
+    const struct dpe_copy *copy = &call->k_copies.copies[call->k_copies.of_band[b]];
+    struct dpe_cpu_rotation rotation =
+        dpe_copy_rotation(args, copy, args->rotation->k_table[0], n, item->select);
+    int64_t together = copy->masked ? 1 : HEADS;
+    for (int64_t g = 0; g < group; g += together) {
+        int64_t heads = group - g < together ? group - g : together;
+        if (copy->masked) {
+            dpe_copy_select(args, item->kv_head * group + g, item->select);
+        }
+        if (copy->masked || g == 0) {
+            call->kernels->rotate(&rotation, keys, d, count, item->turned);
+        }
+        struct dpe_cpu_dots dots = {
+            .w = item->turned,
+            .ldw = d,
+            .dtype = DPE_F32,
+            .n = count,
+            .k = d,
+            .rows = heads,
+            .x = q + g * ldq,
+            .ldx = ldq,
+            .out = s + g * DPE_CPU_BLOCK,
+            .ldo = DPE_CPU_BLOCK,
+        };
+        call->kernels->dots(&dots);
+    }
+}
+
+/* The keys n0 … end−1, at most a block, in cache rows from `row` on. */
+static void attend(const struct item *item, int64_t n0, int64_t end, int64_t row)
+{
+    const struct call *call = item->call;
+    int64_t at = (item->kv_head * call->args->capacity + row) * call->args->head_dim;
+    int64_t group = call->layout.group;
+    int64_t d = call->args->head_dim;
+    int64_t panel = call->kernels->panel;
+    int64_t columns = (end - n0 + panel - 1) / panel * panel;
+    for (int64_t g = 0; g < group; g++) {
+        for (int64_t i = 0; i < columns; i++) {
+            item->s[g * DPE_CPU_BLOCK + i] = -INFINITY;
+        }
+    }
+    bool visible = false;
+    for (int64_t n = n0; n < end;) {
+        int64_t run = 0;
+        int b = band_run(item, n, &run);
+        run = run < end ? run : end;
+        if (b >= 0) {
+            visible = true;
+            run = run - n < TURNED ? run : n + TURNED;
+            dot_keys(item, b, n, run - n, call->args->k + at + (n - n0) * d, item->s + n - n0);
+        }
+        n = run;
+    }
+    const float *v = call->args->v + at;
+    for (int64_t g = 0; g < group && visible; g += HEADS) {
+        int64_t heads = group - g < HEADS ? group - g : HEADS;
+        float factor[HEADS];
+        float alpha[HEADS];
+        for (int64_t i = 0; i < heads; i++) {
+            factor[i] = item->factor;
+        }
+        struct dpe_cpu_softmax state = {factor, item->reference + g, item->sum + g, alpha};
+        float *s = item->s + g * DPE_CPU_BLOCK;
+        call->kernels->softmax(&state, heads, columns, s);
+        struct dpe_cpu_few few = {heads, end - n0, d, s, v, alpha};
+        call->kernels->accumulate_few(&few, item->o + g * d);
+    }
+}
+
+static float *part(const struct call *call, int64_t row, int64_t kv_head, int64_t split)
+{
+    int64_t index = (row * call->args->n_kv_heads + kv_head) * call->layout.splits + split;
+    return call->parts + (uint64_t)index * call->layout.part_floats;
+}
+
+static void run_item(const struct call *call, int64_t index)
+{
+    const struct dpe_attention *args = call->args;
+    const struct layout *layout = &call->layout;
+    int64_t group = layout->group;
+    /* KV heads innermost: they share the rows of the tables. */
+    int64_t split = index / args->n_kv_heads % layout->splits;
+    int64_t row = index / args->n_kv_heads / layout->splits;
+    float *thread = call->threads + (uint64_t)omp_get_thread_num() * layout->thread_floats;
+    struct item item = {
+        .call = call,
+        .m = dpe_attention_position(args, row),
+        .offset = dpe_attention_offset(args, row),
+        .kv_head = index % args->n_kv_heads,
+        .s = thread,
+        .turned = thread + layout->turned_at,
+        .select = (uint32_t *)(void *)(thread + layout->select_at),
+    };
+    item.q =
+        call->q + (row * args->n_heads + item.kv_head * group) * call->q_copies.n * args->head_dim;
+    item.factor = (float)(dpe_plan_query_scale(args->plan, item.m) * LOG2_E);
+    item.reference = part(call, row, item.kv_head, split);
+    item.sum = item.reference + group;
+    item.o = item.sum + group;
+    for (int64_t g = 0; g < group; g++) {
+        item.reference[g] = -INFINITY;
+        item.sum[g] = 0.0F;
+    }
+    memset(item.o, 0, (size_t)(group * args->head_dim) * sizeof *item.o);
+    for (int b = 0; b < args->plan->n_bands; b++) {
+        item.reach[b] = dpe_band_reach(args->plan, b, item.m, item.m);
+    }
+    int64_t end = (split + 1) * SPLIT < item.m + 1 ? (split + 1) * SPLIT : item.m + 1;
+    int64_t next = 0;
+    for (int64_t n0 = split * SPLIT; n0 < end; n0 = next) {
+        int64_t cache_row = dpe_cache_row(args, item.offset, n0, &next);
+        next = next - n0 < DPE_CPU_BLOCK ? next : n0 + DPE_CPU_BLOCK;
+        next = next < end ? next : end;
+        attend(&item, n0, next, cache_row);
+    }
+}
+
+/* Splits of one query and head, in order. */
+static void combine(const struct call *call, int64_t row, int64_t head)
+{
+    const struct dpe_attention *args = call->args;
+    int64_t group = call->layout.group;
+    int64_t g = head % group;
+    int64_t d = args->head_dim;
+    float *out = args->out + (row * args->n_heads + head) * d;
+    float largest = -INFINITY;
+    for (int64_t i = 0; i < call->layout.splits; i++) {
+        float reference = part(call, row, head / group, i)[g];
+        largest = reference > largest ? reference : largest;
+    }
+    double total = 0.0;
+    memset(out, 0, (size_t)d * sizeof *out);
+    for (int64_t i = 0; i < call->layout.splits; i++) {
+        const float *from = part(call, row, head / group, i);
+        /* A split without a visible key has no part in the sum; NaN has. */
+        if (from[group + g] == 0.0F) {
+            continue;
+        }
+        double weight = exp2((double)from[g] - (double)largest);
+        total += weight * (double)from[group + g];
+        for (int64_t j = 0; j < d; j++) {
+            out[j] += (float)weight * from[2 * group + g * d + j];
+        }
+    }
+    float inverse = total == 0.0 ? 0.0F : (float)(1.0 / total);
+    for (int64_t j = 0; j < d; j++) {
+        out[j] *= inverse;
+    }
+    if (args->lse != NULL) {
+        args->lse[row * args->n_heads + head] =
+            total == 0.0 ? -INFINITY : (float)((double)largest / LOG2_E + log(total));
+    }
+}
+
+static void decode(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args)
+{
+    struct call call = {
+        .kernels = kernels,
+        .args = args,
+        .q_copies = dpe_copies_find(args->plan, args->rotation->q_table),
+        .k_copies = dpe_copies_find(args->plan, args->rotation->k_table),
+    };
+    const struct extent extent = {
+        .n_heads = args->n_heads,
+        .n_kv_heads = args->n_kv_heads,
+        .head_dim = args->head_dim,
+        .rows = args->rows,
+        .keys = dpe_attention_keys(args),
+        .q_copies = call.q_copies.n,
+        .n_threads = args->n_threads,
+    };
+    call.layout = lay_out(&extent);
+    call.q = args->workspace;
+    call.parts = call.q + call.layout.part_at;
+    call.threads = call.q + call.layout.thread_at;
+    rotate_queries(&call, (uint32_t *)(void *)(call.threads + call.layout.select_at));
+    int64_t items = args->rows * args->n_kv_heads * call.layout.splits;
+    int64_t work = args->rows * extent.keys * args->n_heads * args->head_dim;
+#pragma omp parallel for num_threads(args->n_threads) schedule(dynamic, 1) if (work > SMALL_WORK)
+    for (int64_t i = 0; i < items; i++) {
+        run_item(&call, i);
+    }
+    for (int64_t i = 0; i < args->rows * args->n_heads; i++) {
+        combine(&call, i / args->n_heads, i % args->n_heads);
+    }
+}
+
+void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
+                              const struct dpe_attention *args)
+{
+    int64_t width = args->n_heads * args->head_dim;
+    for (int64_t r = 0; r < args->rows; r += DPE_CPU_DECODE_ROWS) {
+        struct dpe_attention part = *args;
+        part.rows = args->rows - r < DPE_CPU_DECODE_ROWS ? args->rows - r : DPE_CPU_DECODE_ROWS;
+        part.start += r;
+        part.positions = args->positions != NULL ? args->positions + r : NULL;
+        part.offsets = args->offsets != NULL ? args->offsets + r : NULL;
+        part.q += r * width;
+        part.out += r * width;
+        part.lse = args->lse != NULL ? args->lse + r * args->n_heads : NULL;
+        decode(kernels, &part);
+    }
+}

@@ -1,0 +1,213 @@
+/* The fast CPU backend: the reference's slots, overridden by vectorised ones that use all threads.
+ * Which instruction set is decided once, at run time. */
+#include <stdlib.h>
+#include <string.h>
+#include <threads.h>
+
+#include "engine/cpu/ops_cpu_kernels.h"
+#include "engine/ops/ops_host.h"
+
+enum { SMALL_WORK = 1 << 14 /* elements for which no second thread is woken */ };
+
+struct dpe_cpu_state {
+    const struct dpe_cpu_kernels *kernels;
+    struct dpe_cpu_products products;
+    float *norm; /* [hidden] a norm's weight as float */
+};
+
+const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void)
+{
+    const char *cap = getenv("DPE_CPU");
+    bool wide = cap == NULL || strcmp(cap, "avx512") == 0;
+    bool middle = wide || strcmp(cap, "avx2") == 0;
+    const struct dpe_cpu_kernels *found = NULL;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (wide && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+        found = dpe_cpu_kernels_avx512();
+    }
+    /* Every processor with AVX2 converts halves (F16C) too. */
+    if (found == NULL && middle && __builtin_cpu_supports("avx2") &&
+        __builtin_cpu_supports("fma")) {
+        found = dpe_cpu_kernels_avx2();
+    }
+#else
+    (void)middle;
+#endif
+    return found != NULL ? found : dpe_cpu_kernels_portable();
+}
+
+static void cpu_close(struct dpe_backend *backend)
+{
+    if (backend != NULL && backend->cpu != NULL) {
+        dpe_cpu_products_free(&backend->cpu->products);
+        free(backend->cpu->norm);
+        free(backend->cpu);
+    }
+    dpe_ops_reference()->close(backend);
+}
+
+static dpe_status cpu_open(const struct dpe_model *model, const struct dpe_session_options *options,
+                           struct dpe_backend **backend, struct dpe_error *err)
+{
+    struct dpe_backend *made = NULL;
+    dpe_status status = dpe_ops_reference()->open(model, options, &made, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    made->cpu = dpe_alloc_zero(1, sizeof *made->cpu);
+    if (made->cpu != NULL) {
+        made->cpu->kernels = dpe_cpu_kernels_choose();
+        made->cpu->norm = dpe_alloc((size_t)made->config->hidden, sizeof(float));
+    }
+    if (made->cpu == NULL || made->cpu->norm == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "cpu backend: out of memory");
+    } else {
+        status = dpe_cpu_products_make(made->cpu->kernels, made->config, options->n_threads,
+                                       &made->cpu->products, err);
+    }
+    if (status != DPE_OK) {
+        cpu_close(made);
+        return status;
+    }
+    *backend = made;
+    return DPE_OK;
+}
+
+static dpe_status cpu_supports(const struct dpe_config *config, const struct dpe_plan *plan,
+                               struct dpe_error *err)
+{
+    (void)config;
+    if (plan->exact) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cpu computes the separable form of a plan, found the exact one "
+                        "(%s); use --device reference, or leave exact out",
+                        plan->name);
+    }
+    return DPE_OK;
+}
+
+static uint64_t cpu_state_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                                const struct dpe_session_options *options)
+{
+    (void)plan;
+    uint64_t own = sizeof(struct dpe_backend) + sizeof(struct dpe_cpu_state);
+    own += (uint64_t)config->hidden * sizeof(float);
+    uint64_t products =
+        dpe_cpu_products_bytes(dpe_cpu_kernels_choose(), config, options->n_threads);
+    return products > UINT64_MAX - own ? UINT64_MAX : products + own;
+}
+
+static void cpu_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x)
+{
+    const struct dpe_tensor *embedding = &backend->weights->embedding;
+    int64_t width = embedding->cols;
+    int64_t size = embedding->dtype == DPE_F32 ? 4 : 2;
+    const char *table = embedding->data;
+    for (int64_t r = 0; r < batch->rows; r++) {
+        backend->cpu->kernels->widen(table + batch->tokens[r] * width * size, embedding->dtype,
+                                     width, (float *)x + r * width);
+    }
+}
+
+static void cpu_rmsnorm(struct dpe_backend *backend, const struct dpe_tensor *weight, dpe_mem x,
+                        int64_t rows, dpe_mem out)
+{
+    const struct dpe_cpu_state *cpu = backend->cpu;
+    int64_t width = weight->cols;
+    float eps = (float)backend->config->rms_eps;
+    cpu->kernels->widen(weight->data, weight->dtype, width, cpu->norm);
+#pragma omp parallel for num_threads(backend->n_threads)                                           \
+    schedule(static) if (rows * width > SMALL_WORK)
+    for (int64_t r = 0; r < rows; r++) {
+        cpu->kernels->rmsnorm((const float *)x + r * width, cpu->norm, width, eps,
+                              (float *)out + r * width);
+    }
+}
+
+static void cpu_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
+                       int64_t rows, dpe_mem out, bool accumulate)
+{
+    struct dpe_tensor weight = dpe_layer_matrix(&backend->weights->layers[layer], which);
+    struct dpe_tensor bias = dpe_layer_bias(&backend->weights->layers[layer], which);
+    struct dpe_cpu_product product = {&weight, &bias, x, rows, out, accumulate};
+    dpe_cpu_product(&backend->cpu->products, &product);
+}
+
+static void cpu_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits)
+{
+    struct dpe_cpu_product product = {&backend->weights->lm_head, NULL, x, rows, logits, false};
+    dpe_cpu_product(&backend->cpu->products, &product);
+}
+
+static void cpu_swiglu(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows)
+{
+    int64_t width = backend->config->intermediate;
+#pragma omp parallel for num_threads(backend->n_threads)                                           \
+    schedule(static) if (rows * width > SMALL_WORK)
+    for (int64_t r = 0; r < rows; r++) {
+        backend->cpu->kernels->swiglu((float *)gate + r * width, (const float *)up + r * width,
+                                      width);
+    }
+}
+
+static uint64_t cpu_attention_workspace(const struct dpe_config *config,
+                                        const struct dpe_plan *plan, int64_t keys, int64_t rows,
+                                        int n_threads)
+{
+    return dpe_cpu_attention_workspace(dpe_cpu_kernels_choose(), config, plan, keys, rows,
+                                       n_threads);
+}
+
+static void cpu_attention(struct dpe_backend *backend, const struct dpe_attention *args)
+{
+    dpe_cpu_attention(backend->cpu->kernels, args);
+}
+
+static int64_t cpu_first_nonfinite(struct dpe_backend *backend, int64_t layer, dpe_mem x,
+                                   int64_t rows, int64_t width)
+{
+    (void)backend;
+    (void)layer;
+    for (int64_t r = 0; r < rows; r++) {
+        const char *row = (const char *)((const float *)x + r * width);
+        uint32_t bad = 0;
+        for (int64_t i = 0; i < width; i++) {
+            uint32_t bits = 0;
+            memcpy(&bits, row + i * (int64_t)sizeof bits, sizeof bits);
+            bad |= (bits & 0x7f800000U) == 0x7f800000U;
+        }
+        if (bad != 0) {
+            return r;
+        }
+    }
+    return -1;
+}
+
+static struct dpe_ops cpu_ops;
+
+static void fill_ops(void)
+{
+    cpu_ops = *dpe_ops_reference();
+    cpu_ops.name = "cpu";
+    cpu_ops.open = cpu_open;
+    cpu_ops.close = cpu_close;
+    cpu_ops.supports = cpu_supports;
+    cpu_ops.state_bytes = cpu_state_bytes;
+    cpu_ops.embed = cpu_embed;
+    cpu_ops.rmsnorm = cpu_rmsnorm;
+    cpu_ops.linear = cpu_linear;
+    cpu_ops.attention_workspace = cpu_attention_workspace;
+    cpu_ops.attention = cpu_attention;
+    cpu_ops.swiglu = cpu_swiglu;
+    cpu_ops.logits = cpu_logits;
+    cpu_ops.first_nonfinite = cpu_first_nonfinite;
+}
+
+const struct dpe_ops *dpe_ops_cpu(void)
+{
+    static once_flag once = ONCE_FLAG_INIT;
+    call_once(&once, fill_ops);
+    return &cpu_ops;
+}

@@ -1,0 +1,308 @@
+/* Matrix products of the CPU backend. Many rows: activations are packed once, weights are widened
+ * to fp32 and packed by the thread that multiplies them, a few columns at a time, so that no fp32
+ * copy of a layer is ever needed. Few rows: weights are read once in their own type. */
+#include <stdlib.h>
+
+#include <cblas.h>
+#include <omp.h>
+
+#include "engine/cpu/ops_cpu_kernels.h"
+
+enum {
+    FEW_ROWS = 8,     /* up to so many rows, packing costs more than it saves */
+    DOT_COLUMNS = 64, /* weight rows of one item of few rows */
+    ROWS = 768,       /* rows of x packed at a time: a multiple of every mr */
+    COLUMNS = 64,     /* weight rows of an item: a multiple of every panel */
+    DEPTH = 256,      /* of a packed panel, multiplied at a time: stays in the first cache level */
+    PART_ROWS = 96,   /* least rows of an item: a multiple of every mr */
+    BLAS_ROWS = 192,  /* rows of a call of OpenBLAS, fixed, so that bits do not depend on threads */
+    SMALL_WORK = 1 << 20 /* multiplications for which no second thread is woken */
+};
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    uint64_t product = 0;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Floats of one row pack of k columns. */
+static int64_t pack_floats(const struct dpe_cpu_kernels *kernels, int64_t k)
+{
+    return (k * kernels->mr + kernels->lanes + 15) / 16 * 16;
+}
+
+/* Floats of a thread: a packed column block, a tile of C (or BLAS' C), a piece of W widened. */
+static int64_t thread_floats(const struct dpe_cpu_kernels *kernels, int64_t k)
+{
+    return COLUMNS * k + BLAS_ROWS * COLUMNS + kernels->panel * DEPTH;
+}
+
+static void sizes(const struct dpe_cpu_kernels *kernels, const struct dpe_config *config,
+                  int n_threads, struct dpe_cpu_products *products)
+{
+    int64_t heads = config->n_heads * config->head_dim;
+    products->kernels = kernels;
+    products->n_threads = n_threads;
+    products->most_columns = most(most(config->hidden, heads), config->intermediate);
+    products->most_rows = most(products->most_columns, config->vocab);
+    products->blas = kernels == dpe_cpu_kernels_portable();
+}
+
+static uint64_t floats_x(const struct dpe_cpu_products *p)
+{
+    uint64_t packs = (uint64_t)(ROWS / p->kernels->mr);
+    return times(packs, (uint64_t)pack_floats(p->kernels, p->most_columns));
+}
+
+static uint64_t floats_threads(const struct dpe_cpu_products *p)
+{
+    return times((uint64_t)p->n_threads, (uint64_t)thread_floats(p->kernels, p->most_columns));
+}
+
+uint64_t dpe_cpu_products_bytes(const struct dpe_cpu_kernels *kernels,
+                                const struct dpe_config *config, int n_threads)
+{
+    struct dpe_cpu_products p = {0};
+    sizes(kernels, config, n_threads, &p);
+    uint64_t total = times(floats_x(&p), sizeof(float));
+    uint64_t threads = times(floats_threads(&p), sizeof(float));
+    if (__builtin_add_overflow(total, threads, &total) ||
+        __builtin_add_overflow(total, (uint64_t)p.most_rows * sizeof(float), &total)) {
+        return UINT64_MAX;
+    }
+    return total;
+}
+
+dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
+                                 const struct dpe_config *config, int n_threads,
+                                 struct dpe_cpu_products *products, struct dpe_error *err)
+{
+    sizes(kernels, config, n_threads, products);
+    products->bias = dpe_alloc((size_t)products->most_rows, sizeof(float));
+    products->packed_x = dpe_alloc(floats_x(products), sizeof(float));
+    products->threads = dpe_alloc(floats_threads(products), sizeof(float));
+    if (products->bias == NULL || products->packed_x == NULL || products->threads == NULL) {
+        dpe_cpu_products_free(products);
+        return dpe_fail(err, DPE_NO_MEMORY, "cpu backend: out of memory for matrix products");
+    }
+    if (products->blas) {
+        /* We call it from our own threads; its own would change sums with their number. */
+        openblas_set_num_threads(1);
+    }
+    return DPE_OK;
+}
+
+void dpe_cpu_products_free(struct dpe_cpu_products *products)
+{
+    free(products->bias);
+    free(products->packed_x);
+    free(products->threads);
+    *products = (struct dpe_cpu_products){0};
+}
+
+/* A product with its bias widened. */
+struct job {
+    const struct dpe_cpu_products *all;
+    const struct dpe_cpu_product *product;
+    int64_t n, k, ldw; /* weight rows and columns, elements from a row to the next */
+    const float *bias; /* [n] or NULL */
+};
+
+static const char *weight_at(const struct job *job, int64_t row, int64_t column)
+{
+    const struct dpe_tensor *w = job->product->weight;
+    int64_t size = w->dtype == DPE_F32 ? 4 : 2;
+    return (const char *)w->data + (row * job->ldw + column) * size;
+}
+
+static void few_rows(const struct job *job)
+{
+    const struct dpe_cpu_product *p = job->product;
+    const struct dpe_cpu_kernels *kernels = job->all->kernels;
+    int64_t items = (job->n + DOT_COLUMNS - 1) / DOT_COLUMNS;
+#pragma omp parallel for num_threads(job->all->n_threads)                                          \
+    schedule(static) if (job->n * job->k > SMALL_WORK)
+    for (int64_t i = 0; i < items; i++) {
+        int64_t c = i * DOT_COLUMNS;
+        int64_t n = least(DOT_COLUMNS, job->n - c);
+        for (int64_t r = 0; r < p->rows; r += 4) {
+            float sums[4 * DOT_COLUMNS];
+            int64_t rows = least(4, p->rows - r);
+            struct dpe_cpu_dots dots = {
+                .w = weight_at(job, c, 0),
+                .ldw = job->ldw,
+                .dtype = p->weight->dtype,
+                .n = n,
+                .k = job->k,
+                .rows = rows,
+                .x = p->x + r * job->k,
+                .ldx = job->k,
+                .out = sums,
+                .ldo = DOT_COLUMNS,
+            };
+            kernels->dots(&dots);
+            for (int64_t row = 0; row < rows; row++) {
+                float *out = p->out + (r + row) * job->n + c;
+                for (int64_t j = 0; j < n; j++) {
+                    float sum = sums[row * DOT_COLUMNS + j] + (job->bias ? job->bias[c + j] : 0.0F);
+                    out[j] = p->accumulate ? out[j] + sum : sum;
+                }
+            }
+        }
+    }
+}
+
+/* Columns (weight rows) c … c+n−1, widened and packed into panels of the whole depth. */
+static void pack_weights(const struct job *job, int64_t c, int64_t n, float *widened, float *packed)
+{
+    const struct dpe_cpu_kernels *kernels = job->all->kernels;
+    enum dpe_dtype dtype = job->product->weight->dtype;
+    for (int64_t j = 0; j < n; j += kernels->panel) {
+        int64_t columns = least(kernels->panel, n - j);
+        for (int64_t d = 0; d < job->k; d += DEPTH) {
+            int64_t depth = least(DEPTH, job->k - d);
+            for (int64_t i = 0; i < columns; i++) {
+                kernels->widen(weight_at(job, c + j + i, d), dtype, depth, widened + i * DEPTH);
+            }
+            kernels->pack_panel(widened, DEPTH, columns, depth,
+                                packed + j * job->k + d * kernels->panel);
+        }
+    }
+}
+
+/* Rows base + first … base + end − 1 of x, which are packed from first … on; columns (weight rows)
+ * c … c+n−1, which are packed too. */
+struct part {
+    int64_t base, first, end, c, n;
+};
+
+static void multiply(const struct job *job, const struct part *part, const float *packed,
+                     float *sums)
+{
+    const struct dpe_cpu_kernels *kernels = job->all->kernels;
+    int64_t stride = pack_floats(kernels, job->k);
+    for (int64_t d = 0; d < job->k; d += DEPTH) {
+        int64_t depth = least(DEPTH, job->k - d);
+        for (int64_t j = 0; j < part->n; j += kernels->panel) {
+            const float *panel = packed + j * job->k + d * kernels->panel;
+            int64_t c = part->c + j;
+            struct dpe_cpu_tile tile = {
+                .sums = sums,
+                .columns = least(kernels->panel, part->n - j),
+                .bias = d == 0 && job->bias != NULL ? job->bias + c : NULL,
+                .keep = d > 0 || job->product->accumulate,
+            };
+            for (int64_t r = part->first; r < part->end; r += kernels->mr) {
+                const float *rows = job->all->packed_x + r / kernels->mr * stride + d * kernels->mr;
+                kernels->tile(rows, panel, depth, sums, kernels->panel);
+                tile.rows = least(kernels->mr, part->end - r);
+                kernels->write_tile(&tile, job->product->out + (part->base + r) * job->n + c,
+                                    job->n);
+            }
+        }
+    }
+}
+
+/* Rows base … base+rows−1 with our own tiles. */
+static void many_rows(const struct job *job, int64_t base, int64_t rows)
+{
+    const struct dpe_cpu_products *all = job->all;
+    const struct dpe_cpu_kernels *kernels = all->kernels;
+    int64_t blocks = (job->n + COLUMNS - 1) / COLUMNS;
+    int64_t parts = least((2 * all->n_threads + blocks - 1) / blocks, rows / PART_ROWS + 1);
+    int64_t part_rows = (rows + parts * PART_ROWS - 1) / (parts * PART_ROWS) * PART_ROWS;
+#pragma omp parallel num_threads(all->n_threads)
+    {
+        float *packed =
+            all->threads + omp_get_thread_num() * thread_floats(kernels, all->most_columns);
+        float *sums = packed + COLUMNS * all->most_columns;
+        float *widened = sums + BLAS_ROWS * COLUMNS;
+#pragma omp for schedule(static)
+        for (int64_t r = 0; r < rows; r += kernels->mr) {
+            kernels->pack_rows(job->product->x + (base + r) * job->k, job->k,
+                               least(kernels->mr, rows - r), job->k,
+                               all->packed_x + r / kernels->mr * pack_floats(kernels, job->k));
+        }
+#pragma omp for schedule(dynamic, 1) nowait
+        for (int64_t i = 0; i < blocks * parts; i++) {
+            struct part part = {
+                .base = base, .first = i % parts * part_rows, .c = i / parts * COLUMNS};
+            part.end = least(part.first + part_rows, rows);
+            part.n = least(COLUMNS, job->n - part.c);
+            if (part.first < rows) {
+                pack_weights(job, part.c, part.n, widened, packed);
+                multiply(job, &part, packed, sums);
+            }
+        }
+    }
+}
+
+/* All rows with OpenBLAS, on fixed blocks. */
+static void many_rows_blas(const struct job *job)
+{
+    const struct dpe_cpu_products *all = job->all;
+    const struct dpe_cpu_product *p = job->product;
+    int64_t blocks = (job->n + COLUMNS - 1) / COLUMNS;
+#pragma omp parallel for num_threads(all->n_threads) schedule(dynamic, 1)
+    for (int64_t i = 0; i < blocks; i++) {
+        float *w =
+            all->threads + omp_get_thread_num() * thread_floats(all->kernels, all->most_columns);
+        float *c = w + COLUMNS * all->most_columns;
+        int64_t first = i * COLUMNS;
+        int64_t n = least(COLUMNS, job->n - first);
+        for (int64_t row = 0; row < n; row++) {
+            all->kernels->widen(weight_at(job, first + row, 0), p->weight->dtype, job->k,
+                                w + row * job->k);
+        }
+        for (int64_t r = 0; r < p->rows; r += BLAS_ROWS) {
+            int64_t rows = least(BLAS_ROWS, p->rows - r);
+            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)n, (int)job->k,
+                        1.0F, p->x + r * job->k, (int)job->k, w, (int)job->k, 0.0F, c, COLUMNS);
+            for (int64_t j = 0; j < n; j += all->kernels->panel) {
+                struct dpe_cpu_tile tile = {
+                    .rows = 1,
+                    .columns = least(all->kernels->panel, n - j),
+                    .bias = job->bias != NULL ? job->bias + first + j : NULL,
+                    .keep = p->accumulate,
+                };
+                for (int64_t row = 0; row < rows; row++) {
+                    tile.sums = c + row * COLUMNS + j;
+                    all->kernels->write_tile(&tile, p->out + (r + row) * job->n + first + j,
+                                             job->n);
+                }
+            }
+        }
+    }
+}
+
+void dpe_cpu_product(const struct dpe_cpu_products *products, const struct dpe_cpu_product *product)
+{
+    struct job job = {.all = products,
+                      .product = product,
+                      .n = product->weight->rows,
+                      .k = product->weight->cols,
+                      .ldw = dpe_tensor_stride(product->weight)};
+    if (product->bias != NULL && product->bias->data != NULL) {
+        products->kernels->widen(product->bias->data, product->bias->dtype, job.n, products->bias);
+        job.bias = products->bias;
+    }
+    if (product->rows <= FEW_ROWS) {
+        few_rows(&job);
+    } else if (products->blas) {
+        many_rows_blas(&job);
+    } else {
+        for (int64_t base = 0; base < product->rows; base += ROWS) {
+            many_rows(&job, base, least(ROWS, product->rows - base));
+        }
+    }
+}

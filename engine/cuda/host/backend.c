@@ -1,0 +1,380 @@
+/* The CUDA backend: its life, its memory, its table of slots. */
+#include "engine/cuda/host/backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/halves.h"
+#include "engine/model/model_internal.h"
+#include "engine/cuda/kernels/attention_plain.h"
+#include "engine/ops/module.h"
+
+/* What cuBLAS and the kernels themselves take. */
+static const uint64_t DRIVER_BYTES = 192ULL << 20;
+/* Room for what NCCL takes for its channels: not measured yet. */
+static const uint64_t PEER_BYTES = 512ULL << 20;
+
+/* ----------------------------------------------------------------------------------------- life */
+
+/* "cuda" and "auto" are device 0. */
+int dpe_cuda_device_index(const char *name)
+{
+    const char *number = name == NULL ? NULL : strchr(name, ':');
+    return number == NULL ? 0 : atoi(number + 1);
+}
+
+dpe_status dpe_cuda_available(const char *device, struct dpe_error *err)
+{
+    int driver = 0;
+    int runtime = 0;
+    int n = 0;
+    int code = dpe_rt_versions(&driver, &runtime);
+    if (code != 0 || driver == 0) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda: this machine has no NVIDIA driver (or it does not answer); "
+                        "use --device cpu");
+    }
+    if (driver / 1000 < runtime / 1000) {
+        return dpe_fail(
+            err, DPE_NO_DEVICE,
+            "device cuda: the driver is for CUDA %d.%d, expected at least %d.0; install "
+            "a newer driver, or use --device cpu",
+            driver / 1000, driver % 1000 / 10, runtime / 1000);
+    }
+    code = dpe_rt_count(&n);
+    if (code != 0 || n == 0) {
+        return dpe_fail(
+            err, DPE_NO_DEVICE,
+            "device cuda: there is a driver but no device (%s); is CUDA_VISIBLE_DEVICES "
+            "set? Else use --device cpu",
+            code != 0 ? dpe_rt_text(code) : "none found");
+    }
+    int index = dpe_cuda_device_index(device);
+    struct dpe_cuda_info info = {0};
+    if (index < 0 || index >= n) {
+        return dpe_fail(err, DPE_NO_DEVICE, "device cuda:%d: there are %d, counted from 0", index,
+                        n);
+    }
+    code = dpe_rt_info(index, &info);
+    if (code != 0) {
+        return dpe_fail(err, DPE_NO_DEVICE, "device cuda:%d: %s", index, dpe_rt_text(code));
+    }
+    if (info.major < 8) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda:%d: %s has compute capability %d.%d, expected at least 8.0",
+                        index, info.name, info.major, info.minor);
+    }
+    return DPE_OK;
+}
+
+static void cuda_close(struct dpe_backend *b)
+{
+    if (b == NULL) {
+        return;
+    }
+    /* On a device that failed these fail as well; the process is about to end. */
+    (void)dpe_rt_use(b->index);
+    (void)dpe_rt_wait();
+    for (size_t i = 0; i < b->n_owned; i++) {
+        (void)dpe_rt_release(b->owned[i]);
+    }
+    (void)dpe_rt_release(b->tables);
+    (void)dpe_rt_release(b->mask);
+    (void)dpe_rt_release(b->walk.memory);
+    (void)dpe_rt_release(b->units.memory);
+    (void)dpe_rt_release(b->differences);
+    dpe_rt_blas_close(b->blas);
+    dpe_cuda_leave(b);
+    free(b->norms_host);
+    free(b->owned);
+    free(b->layers);
+    free(b);
+}
+
+static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_options *options,
+                              struct dpe_error *err)
+{
+    int64_t rows = options->prefill_chunk;
+    rows = rows < options->branches ? options->branches : rows;
+    b->batch_room = rows;
+    struct {
+        void **memory;
+        uint64_t bytes;
+    } buffers[] = {
+        {(void **)&b->tokens, (uint64_t)rows * sizeof *b->tokens},
+        {(void **)&b->positions, (uint64_t)rows * sizeof *b->positions},
+        {(void **)&b->offsets, (uint64_t)rows * sizeof *b->offsets},
+        {(void **)&b->nonfinite, sizeof *b->nonfinite},
+        {(void **)&b->logits, (uint64_t)b->config->vocab * DPE_CUDA_LOGIT_ROWS * sizeof *b->logits},
+        {(void **)&b->counters, 2 * sizeof *b->counters},
+    };
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0] && status == DPE_OK; i++) {
+        status = dpe_cuda_own(b, buffers[i].bytes, buffers[i].memory, err);
+    }
+    DPE_CUDA_TRY(b, dpe_rt_fill(b->counters, 0, 2 * sizeof *b->counters));
+    DPE_CUDA_TRY(b, dpe_rt_fill(b->nonfinite, 0xff, sizeof *b->nonfinite));
+    return status != DPE_OK ? status : dpe_cuda_status(b, err);
+}
+
+static dpe_status cuda_open(const struct dpe_model *model,
+                            const struct dpe_session_options *options, struct dpe_backend **backend,
+                            struct dpe_error *err)
+{
+    dpe_status status = dpe_cuda_available(options->device, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_backend *b = dpe_alloc_zero(1, sizeof *b);
+    if (b == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
+    }
+    b->index = dpe_cuda_device_index(options->device);
+    b->peers = options->peers;
+    b->config = &model->config;
+    b->weights = &model->weights;
+    b->dtype = b->config->dtype;
+    b->element = b->dtype == DPE_F32 ? 4 : 2;
+    b->patience = options->patience;
+    /* Failures are the named device's. */
+    int code = dpe_rt_info(b->index, &b->info);
+    dpe_cuda_use(b);
+    DPE_CUDA_NOTE(b, code, "dpe_rt_info");
+    b->kernel = dpe_cuda_choose(&b->info, b->dtype, b->config->head_dim);
+    b->dealing = dpe_decode_deal(b->config->n_kv_heads, b->config->head_dim, b->info.shared);
+    b->decodes = b->dealing.heads > 0 && b->kernel != DPE_KERNEL_PLAIN &&
+                 dpe_decode_supports(b->dtype, b->config->head_dim, b->config->n_heads,
+                                     b->config->n_kv_heads);
+    status = dpe_cuda_status(b, err);
+    if (status == DPE_OK) {
+        status = dpe_rt_blas_open(&b->blas, err);
+    }
+    if (status == DPE_OK) {
+        status = own_buffers(b, options, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_cuda_upload(b, err);
+    }
+    if (status != DPE_OK) {
+        cuda_close(b);
+        return status;
+    }
+    *backend = b;
+    return DPE_OK;
+}
+
+static dpe_status cuda_supports(const struct dpe_config *config, const struct dpe_plan *plan,
+                                struct dpe_error *err)
+{
+    if (plan->exact) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda computes the separable form of a plan, found the exact one "
+                        "(%s); use --device reference, or leave exact out",
+                        plan->name);
+    }
+    if (dpe_attention_plain_shape(config->head_dim).rows == 0) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda has no attention for heads of %lld; use --device cpu",
+                        (long long)config->head_dim);
+    }
+    return DPE_OK;
+}
+
+static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                                 const struct dpe_session_options *options)
+{
+    uint64_t rows = (uint64_t)options->prefill_chunk + (uint64_t)options->branches;
+    uint64_t logits = 0;
+    if (__builtin_mul_overflow((uint64_t)config->vocab, DPE_CUDA_LOGIT_ROWS * sizeof(float),
+                               &logits)) {
+        return UINT64_MAX;
+    }
+    const uint64_t parts[] = {
+        DRIVER_BYTES,
+        dpe_cuda_weight_bytes(config),
+        dpe_rotation_bytes(plan, options->positions),
+        (uint64_t)(config->n_layers * config->n_heads) * (uint64_t)plan->n_pairs,
+        (uint64_t)(plan->n_bands - 1) * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 4,
+        dpe_cuda_norm_bytes(config),
+        rows * 32, /* tokens, positions, offsets, and the walk of a block of 16 rows */
+        logits,
+        options->peers->size > 1 ? PEER_BYTES : 0,
+    };
+    uint64_t all = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (__builtin_add_overflow(all, parts[i], &all)) {
+            return UINT64_MAX;
+        }
+    }
+    return all;
+}
+
+static uint64_t cuda_element_bytes(const struct dpe_config *config)
+{
+    return config->dtype == DPE_F32 ? 4 : 2;
+}
+
+static uint64_t cuda_memory_available(const struct dpe_session_options *options)
+{
+    uint64_t available = 0;
+    uint64_t total = 0;
+    /* Without a device `open` tells what is wrong. */
+    bool good = dpe_cuda_available(options->device, NULL) == DPE_OK &&
+                dpe_rt_use(dpe_cuda_device_index(options->device)) == 0 &&
+                dpe_rt_memory(&available, &total) == 0;
+    return good ? available : UINT64_MAX;
+}
+
+static dpe_mem cuda_allocate(struct dpe_backend *b, uint64_t bytes)
+{
+    void *memory = NULL;
+    dpe_cuda_use(b);
+    int code = b->failed ? 1 : dpe_rt_allocate(&memory, bytes > 0 ? bytes : 1);
+    if (code != 0 && !dpe_rt_is_memory(code)) {
+        DPE_CUDA_NOTE(b, code, "dpe_rt_allocate");
+    }
+    return memory;
+}
+
+static void cuda_release(struct dpe_backend *b, dpe_mem memory)
+{
+    (void)dpe_rt_use(b->index);
+    int code = dpe_rt_release(memory); /* tried on a device that failed too */
+    DPE_CUDA_NOTE(b, code, "dpe_rt_release");
+}
+
+static const float *cuda_read(struct dpe_backend *b, dpe_mem from, int64_t n, float *to)
+{
+    /* Halves come into the upper part and are widened from the front, behind what is unread. */
+    char *at = (char *)to + (b->element == 4 ? 0 : (size_t)n * 2);
+    DPE_CUDA_TRY(b, dpe_rt_down(at, from, (uint64_t)n * b->element));
+    if (b->failed || b->element == 4) {
+        return to;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t half = 0;
+        memcpy(&half, at + 2 * i, sizeof half);
+        to[i] = b->dtype == DPE_F16 ? dpe_from_f16(half) : dpe_from_bf16(half);
+    }
+    return to;
+}
+
+/* ----------------------------------------------------------------------------------------- plan */
+
+static dpe_status cuda_set_plan(struct dpe_backend *b, const struct dpe_plan *plan,
+                                const struct dpe_rotation *rotation, struct dpe_error *err)
+{
+    uint64_t table = (uint64_t)(rotation->capacity * rotation->n_pairs) * sizeof(float);
+    uint64_t mask = (uint64_t)(plan->n_layers * plan->n_heads * plan->n_pairs);
+    cuda_release(b, b->tables);
+    cuda_release(b, b->mask);
+    cuda_release(b, b->differences);
+    b->differences = NULL;
+    b->units.rows = 0;
+    b->tables = NULL;
+    b->mask = NULL;
+    b->plan = NULL;
+    b->walk.rows = 0;
+    b->tables = cuda_allocate(b, 2 * table * (uint64_t)rotation->n_tables);
+    b->mask = plan->mask == NULL ? NULL : cuda_allocate(b, mask);
+    if (!b->failed && (b->tables == NULL || (plan->mask != NULL && b->mask == NULL))) {
+        return dpe_fail(err, DPE_NO_MEMORY,
+                        "device memory is out: the tables of plan %s need %.1f MiB; a smaller "
+                        "length needs less",
+                        plan->name, (double)(2 * table * (uint64_t)rotation->n_tables) / 0x1p20);
+    }
+    for (int t = 0; t < rotation->n_tables && !b->failed; t++) {
+        b->cos[t] = b->tables + 2 * t * rotation->capacity * rotation->n_pairs;
+        b->sin[t] = b->cos[t] + rotation->capacity * rotation->n_pairs;
+        DPE_CUDA_TRY(b, dpe_rt_up(b->cos[t], rotation->cos[t], table));
+        DPE_CUDA_TRY(b, dpe_rt_up(b->sin[t], rotation->sin[t], table));
+    }
+    if (plan->mask != NULL) {
+        DPE_CUDA_TRY(b, dpe_rt_up(b->mask, plan->mask, mask));
+    }
+    b->q_copies = dpe_turned_find(plan, rotation, false);
+    b->k_copies = dpe_turned_find(plan, rotation, true);
+    b->n_tables = rotation->n_tables;
+    b->plan = plan;
+    return dpe_cuda_make_differences(b, rotation->capacity, err);
+}
+
+/* ---------------------------------------------------------------------------------------- slots */
+
+static void cuda_begin_batch(struct dpe_backend *b, const struct dpe_batch *batch)
+{
+    uint64_t rows = (uint64_t)batch->rows;
+    /* The device is the thread's, and a session may go on in another one. */
+    dpe_cuda_use(b);
+    b->units.rows = 0; /* positions differ */
+    DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, batch->tokens, rows * sizeof *b->tokens));
+    if (batch->positions != NULL) {
+        DPE_CUDA_TRY(b, dpe_rt_up(b->positions, batch->positions, rows * sizeof *b->positions));
+        DPE_CUDA_TRY(b, dpe_rt_up(b->offsets, batch->offsets, rows * sizeof *b->offsets));
+    }
+    DPE_CUDA_TRY(b, dpe_rt_fill(b->nonfinite, 0xff, sizeof *b->nonfinite));
+}
+
+static dpe_status cuda_begin_layer(struct dpe_backend *b, int64_t layer, int64_t rows,
+                                   struct dpe_error *err)
+{
+    (void)layer;
+    (void)rows;
+    return dpe_cuda_status(b, err);
+}
+
+static int64_t cuda_first_nonfinite(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows,
+                                    int64_t width)
+{
+    DPE_CUDA_TRY(b, dpe_kernel_nonfinite(x, rows, width, layer, b->nonfinite));
+    return -1;
+}
+
+static dpe_status cuda_finish(struct dpe_backend *b, int64_t *layer, int64_t *row,
+                              struct dpe_error *err)
+{
+    unsigned long long first = ~0ULL;
+    DPE_CUDA_TRY(b, dpe_rt_down(&first, b->nonfinite, sizeof first));
+    bool none = b->failed || first == ~0ULL;
+    *layer = none ? -1 : (int64_t)(first >> 40);
+    *row = none ? -1 : (int64_t)(first & ((1ULL << 40) - 1));
+    return dpe_cuda_status(b, err);
+}
+
+const struct dpe_ops *dpe_cuda_ops(void)
+{
+    static const struct dpe_ops ops = {
+        .name = "cuda",
+        /* Far keys are turned anew for every chunk; the buffers of a chunk take memory. */
+        .default_chunk = 32768,
+        .smallest_chunk = 512,
+        .self_test_tokens = 1200,
+        .element_bytes = cuda_element_bytes,
+        .memory_available = cuda_memory_available,
+        .open = cuda_open,
+        .close = cuda_close,
+        .supports = cuda_supports,
+        .state_bytes = cuda_state_bytes,
+        .allocate = cuda_allocate,
+        .release = cuda_release,
+        .read = cuda_read,
+        .set_plan = cuda_set_plan,
+        .begin_batch = cuda_begin_batch,
+        .begin_layer = cuda_begin_layer,
+        .embed = dpe_cuda_embed,
+        .rmsnorm = dpe_cuda_rmsnorm,
+        .linear = dpe_cuda_linear,
+        .store_kv = dpe_cuda_store_kv,
+        .attention_workspace = dpe_cuda_attention_workspace,
+        .attention = dpe_cuda_attention,
+        .swiglu = dpe_cuda_swiglu,
+        .sum_norms = dpe_cuda_sum_norms,
+        .all_reduce = dpe_cuda_all_reduce,
+        .logits = dpe_cuda_logits,
+        .best = dpe_cuda_best,
+        .likelihood = dpe_cuda_likelihood,
+        .first_nonfinite = cuda_first_nonfinite,
+        .finish = cuda_finish,
+    };
+    return &ops;
+}

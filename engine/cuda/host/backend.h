@@ -1,0 +1,182 @@
+/**
+ * @file backend.h
+ * The CUDA backend from inside: what an opened one holds, and the pieces that its slots are made
+ * of.
+ *
+ * Failures. Slots that return nothing note the first code that is not 0 in `failure` and do nothing
+ * from then on; `finish` tells it as DPE_INCOMPLETE: what was finished before is good. Nothing is
+ * retried on a device that failed.
+ *
+ * What the cache holds. Keys turned by the table of the plan's first band at their position, so
+ * that near keys are read as they are and frequency methods need no copy at all; far bands turn
+ * them on by the difference of two tables. Values as they are. [n_kv_heads][capacity][head_dim].
+ */
+#ifndef DPE_CUDA_BACKEND_H
+#define DPE_CUDA_BACKEND_H
+
+#include "engine/cuda/kernels/attention.h"
+#include "engine/cuda/kernels/attention_decode.h"
+#include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/runtime/runtime.h"
+#include "engine/plan/segments.h"
+
+/** Which attention kernel. The fastest that the card, dtype and head dimension have is taken;
+ *  DPE_CUDA_ATTENTION=plain, mma or wgmma in the environment asks for one (tests, comparisons), and
+ *  is heeded where that one can run. */
+enum dpe_cuda_kernel { DPE_KERNEL_PLAIN, DPE_KERNEL_MMA, DPE_KERNEL_WGMMA };
+enum dpe_cuda_kernel dpe_cuda_choose(const struct dpe_cuda_info *info, enum dpe_dtype dtype,
+                                     int64_t head_dim);
+
+/** Device copies of the weights of a layer. */
+struct dpe_cuda_layer {
+    void *matrix[DPE_WEIGHTS_PER_LAYER];
+    float *bias[DPE_WEIGHTS_PER_LAYER]; /**< NULL: none */
+    float *attention_norm, *mlp_norm;
+};
+
+/** A walk on the device, and what it was made for. */
+struct dpe_cuda_walk {
+    int64_t start, rows; /**< rows 0: none yet */
+    int32_t parts;       /**< of a block: more than 1 for few rows over many keys */
+    int64_t n_blocks;
+    int64_t k_first[DPE_MAX_BANDS], k_end[DPE_MAX_BANDS];
+    void *memory;
+    uint64_t bytes;
+    struct dpe_query_block *blocks;
+    struct dpe_segment *segments;
+};
+
+/** What few rows are decoded by, and for which rows it was made. */
+struct dpe_cuda_units {
+    int64_t first, rows, start; /**< rows 0: none yet */
+    int64_t n;
+    void *memory;
+    uint64_t bytes;
+    struct dpe_decode_unit *units;
+    struct dpe_decode_parts *parts;
+};
+
+struct dpe_backend {
+    const struct dpe_config *config;
+    const struct dpe_weights *weights; /**< host */
+    int index;                         /**< of the device */
+    double patience;                   /**< as dpe_rt_patience */
+    const struct dpe_peers *peers;
+    bool joined;  /**< it is settled how sums over peers are made */
+    void *sums;   /**< NCCL's, or NULL: through the host */
+    float *stage; /**< host, [batch_room][hidden] for the latter, or NULL */
+    struct dpe_cuda_info info;
+    enum dpe_cuda_kernel kernel; /**< of attention over many rows */
+    enum dpe_dtype dtype;        /**< of weights, activations and cache */
+    uint64_t element;
+    struct dpe_rt_blas *blas;
+
+    bool failed;
+    struct dpe_error failure;
+
+    void **owned; /**< device memory of weights and small buffers */
+    size_t n_owned, owned_room;
+    struct dpe_cuda_layer *layers; /**< [n_layers] */
+    void *embedding, *lm_head;
+    float *final_norm;
+
+    const struct dpe_plan *plan;
+    int n_tables;
+    float *tables; /**< cos and sin of table t: [positions][n_pairs] each, one after the other */
+    float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS];
+    uint8_t *mask; /**< [n_layers][n_heads][n_pairs] or NULL */
+    struct dpe_turned_copies q_copies, k_copies;
+    struct dpe_cuda_walk walk;
+    struct dpe_decode_dealing dealing;
+    bool decodes; /**< few rows have a kernel of their own */
+    struct dpe_cuda_units units;
+    void *differences; /**< dpe_decode_band.table of key copy c, NULL where the cache will do */
+    uint32_t *difference[DPE_MAX_BANDS];
+
+    int64_t batch_room; /**< rows that the next three hold */
+    int32_t *tokens;
+    int64_t *positions, *offsets;
+    unsigned long long *nonfinite; /**< layer << 40 | row of the first, all ones: none */
+    float *logits;                 /**< [DPE_CUDA_LOGIT_ROWS][vocab] */
+    int32_t *counters;             /**< of the Hopper kernel */
+    double *norms, *norms_host;    /**< NULL before they are first asked for */
+};
+
+enum {
+    DPE_CUDA_LOGIT_ROWS = 256,
+    DPE_CUDA_DECODE_ROWS = 256, /**< of a step, at once; more are taken in turns */
+    DPE_CUDA_FEW_ROWS = 4,      /**< of one branch: more go the way of a prefill */
+    DPE_CUDA_MOST_UNITS = 256,  /**< that units aim at */
+    DPE_CUDA_PROCESSORS = 160,  /**< for which a split walk has room in the workspace */
+};
+
+/** Note a code that is not 0 as the backend's failure, once. */
+void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, const char *file,
+                   int line);
+/** Turn this thread to the backend's device. */
+void dpe_cuda_use(struct dpe_backend *backend);
+/** Make a call unless the backend has failed, and note what it says. */
+#define DPE_CUDA_TRY(backend, call)                                                                \
+    do {                                                                                           \
+        if (!(backend)->failed) {                                                                  \
+            dpe_cuda_note(backend, call, #call, __FILE__, __LINE__);                               \
+        }                                                                                          \
+    } while (0)
+/** Note what a call said that was made already. */
+#define DPE_CUDA_NOTE(backend, code, call) dpe_cuda_note(backend, code, call, __FILE__, __LINE__)
+/** What to tell the caller: DPE_OK, or the failure. */
+dpe_status dpe_cuda_status(const struct dpe_backend *backend, struct dpe_error *err);
+
+/** Device memory that lives as long as the backend. DPE_NO_MEMORY, or the failure. */
+dpe_status dpe_cuda_own(struct dpe_backend *backend, uint64_t bytes, void **memory,
+                        struct dpe_error *err);
+
+/** The slots of a layer and of the head. */
+void dpe_cuda_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
+void dpe_cuda_rmsnorm(struct dpe_backend *backend, const struct dpe_tensor *weight, dpe_mem x,
+                      int64_t rows, dpe_mem out);
+void dpe_cuda_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
+                     int64_t rows, dpe_mem out, bool accumulate);
+void dpe_cuda_swiglu(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+void dpe_cuda_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
+void dpe_cuda_best(struct dpe_backend *backend, dpe_mem x, int64_t rows, int32_t *tokens);
+void dpe_cuda_likelihood(struct dpe_backend *backend, dpe_mem x, int64_t rows,
+                         const int32_t *targets, double *nll);
+
+/** Bytes of the weights on the device. */
+uint64_t dpe_cuda_weight_bytes(const struct dpe_config *config);
+/** Upload all weights; a tensor without data becomes random numbers (dpe-bench). */
+dpe_status dpe_cuda_upload(struct dpe_backend *backend, struct dpe_error *err);
+
+/** Bytes of attention's workspace, as dpe_ops.attention_workspace. */
+uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
+                                      int64_t keys, int64_t rows, int n_threads);
+void dpe_cuda_attention(struct dpe_backend *backend, const struct dpe_attention *args);
+void dpe_cuda_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
+                       const struct dpe_store *args);
+/** The slot, and the device memory that it takes when it is first used. */
+void dpe_cuda_sum_norms(struct dpe_backend *backend, dpe_mem q, dpe_mem k, int64_t rows,
+                        bool products, double *sum_q, double *sum_k);
+uint64_t dpe_cuda_norm_bytes(const struct dpe_config *config);
+/** The slot. */
+dpe_status dpe_cuda_all_reduce(struct dpe_backend *backend, dpe_mem x, int64_t n,
+                               struct dpe_error *err);
+/** Give back what sums over peers took. */
+void dpe_cuda_leave(struct dpe_backend *backend);
+/** N of "cuda:N"; 0 for "cuda", "auto" and NULL. */
+int dpe_cuda_device_index(const char *name);
+/** Units of rows r0 … r0+rows−1 of a call, made unless they are there already; false on failure. */
+bool dpe_cuda_use_units(struct dpe_backend *backend, const struct dpe_attention *args, int64_t r0,
+                        int64_t rows);
+/** Tables that turn the cache's keys on, of the plan in force. */
+dpe_status dpe_cuda_make_differences(struct dpe_backend *backend, int64_t capacity,
+                                     struct dpe_error *err);
+/** Bytes of the parts of so many rows. */
+uint64_t dpe_cuda_partial_bytes(const struct dpe_config *config, int64_t rows);
+/** All of a decode call but q, rows, partial and out. */
+void dpe_cuda_decode_call(const struct dpe_backend *backend, const struct dpe_attention *args,
+                          struct dpe_decode *call);
+/** The slots. */
+const struct dpe_ops *dpe_cuda_ops(void);
+
+#endif

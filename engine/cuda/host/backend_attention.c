@@ -1,0 +1,456 @@
+/* Keys and values into the cache, and attention over it: turned copies in a workspace, the walk of
+ * a plan, the kernel for this card. */
+#include "engine/cuda/host/backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/cuda/kernels/attention_plain.h"
+#include "engine/cuda/prefill/attention_wgmma.h"
+
+/* ---------------------------------------------------------------------------------------- cache */
+
+/* What turns the keys of the cache: the table of the first band. */
+static struct dpe_turn base_turn(const struct dpe_backend *b)
+{
+    const struct dpe_turn turn = {.cos = b->cos[b->k_copies.base_table],
+                                  .sin = b->sin[b->k_copies.base_table]};
+    return turn;
+}
+
+void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
+                       const struct dpe_store *args)
+{
+    const struct dpe_config *c = b->config;
+    const struct dpe_turn turn = base_turn(b);
+    struct dpe_turn_rows rows = {
+        .dtype = b->dtype,
+        .from = args->k,
+        .from_row = c->n_kv_heads * c->head_dim,
+        .from_head = c->head_dim,
+        .to = args->cache_k,
+        .to_row = c->head_dim,
+        .to_head = args->capacity * c->head_dim,
+        .rows = batch->rows,
+        .head_dim = c->head_dim,
+        .n_heads = c->n_kv_heads,
+        .group = 1,
+        .first = batch->start,
+        .to_first = batch->start + batch->offset,
+    };
+    if (batch->positions != NULL) {
+        rows.positions = b->positions;
+        rows.to_offsets = b->offsets;
+    }
+    DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, &turn, 1));
+    rows.from = args->v;
+    rows.to = args->cache_v;
+    DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, NULL, 0));
+}
+
+/* ------------------------------------------------------------------------------------ workspace */
+
+/* Room in the workspace is taken piece after piece; `used` alone when there is no memory yet. */
+struct room {
+    char *memory;
+    uint64_t used;
+};
+
+static void *take(struct room *room, int64_t a, int64_t b, int64_t c, uint64_t size)
+{
+    uint64_t bytes = (uint64_t)a;
+    bool over = __builtin_mul_overflow(bytes, (uint64_t)b, &bytes) ||
+                __builtin_mul_overflow(bytes, (uint64_t)c, &bytes) ||
+                __builtin_mul_overflow(bytes, size, &bytes) || bytes > UINT64_MAX - 255 ||
+                __builtin_add_overflow((bytes + 255) / 256 * 256, room->used, &bytes);
+    void *taken = room->memory == NULL ? NULL : room->memory + room->used;
+    room->used = over ? UINT64_MAX : bytes;
+    return taken;
+}
+
+/* Room for the parts of a split walk. */
+static uint64_t split_bytes(const struct dpe_config *config)
+{
+    int64_t rows = config->dtype == DPE_F32 ? 0 : dpe_attention_mma_shape(config->head_dim).rows;
+    return (uint64_t)(2 * DPE_CUDA_PROCESSORS * rows * (config->head_dim + 1)) * sizeof(float);
+}
+
+uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
+                                      int64_t keys, int64_t rows, int n_threads)
+{
+    (void)n_threads;
+    struct room room = {0};
+    struct room few = {0};
+    uint64_t e = config->dtype == DPE_F32 ? 4 : 2;
+    for (int band = 0; band < plan->n_bands; band++) {
+        bool per_head = plan->bands[band].per_head && plan->mask != NULL;
+        (void)take(&room, config->n_heads, rows, config->head_dim, e);
+        (void)take(&few, config->n_heads, rows, config->head_dim, e);
+        if (band > 0) {
+            (void)take(&room, per_head ? config->n_heads : config->n_kv_heads, keys,
+                       config->head_dim, e);
+        }
+    }
+    /* A branch's keys and values in one piece. */
+    (void)take(&room, 2 * config->n_kv_heads, keys, config->head_dim, e);
+    (void)take(&room, 1, 1, 1, split_bytes(config));
+    if (dpe_decode_supports(config->dtype, config->head_dim, config->n_heads, config->n_kv_heads)) {
+        (void)take(&few, 1, 1, 1, dpe_cuda_partial_bytes(config, rows));
+    }
+    return room.used > few.used ? room.used : few.used;
+}
+
+/* --------------------------------------------------------------------------------------- kernel */
+
+enum dpe_cuda_kernel dpe_cuda_choose(const struct dpe_cuda_info *info, enum dpe_dtype dtype,
+                                     int64_t head_dim)
+{
+    const char *asked = getenv("DPE_CUDA_ATTENTION");
+    bool half = dtype != DPE_F32;
+    bool wgmma = half && info->major == 9 && dpe_attention_wgmma_shape(head_dim, 0).rows > 0;
+    bool mma = half && dpe_attention_mma_shape(head_dim).rows > 0;
+    if (asked != NULL && strcmp(asked, "plain") == 0) {
+        return DPE_KERNEL_PLAIN;
+    }
+    if (mma && (!wgmma || (asked != NULL && strcmp(asked, "mma") == 0))) {
+        return DPE_KERNEL_MMA;
+    }
+    return wgmma ? DPE_KERNEL_WGMMA : DPE_KERNEL_PLAIN;
+}
+
+/* Into how many parts to split the walk of few rows over many keys, so that they fill the card. The
+ * kernel that can do so is that of mma.sync, at about half the rate of wgmma: on Hopper it is worth
+ * it when rows would fill less than half of the card. */
+static int32_t parts_of(const struct dpe_backend *b, int64_t start, int64_t rows)
+{
+    if (b->kernel == DPE_KERNEL_PLAIN) {
+        return 1;
+    }
+    const struct dpe_config *c = b->config;
+    struct dpe_tile_shape shape = dpe_attention_mma_shape(c->head_dim);
+    int processors =
+        b->info.processors < DPE_CUDA_PROCESSORS ? b->info.processors : DPE_CUDA_PROCESSORS;
+    int64_t blocks = (rows + shape.rows - 1) / shape.rows;
+    int64_t tiles = (start + rows + shape.keys - 1) / shape.keys;
+    int32_t parts = dpe_attention_mma_parts(blocks, tiles, c->n_heads, processors);
+    return parts >= (b->kernel == DPE_KERNEL_WGMMA ? 4 : 2) ? parts : 1;
+}
+
+static struct dpe_tile_shape shape_of(const struct dpe_backend *b, int32_t parts)
+{
+    switch (parts > 1 ? DPE_KERNEL_MMA : b->kernel) {
+    case DPE_KERNEL_WGMMA:
+        return dpe_attention_wgmma_shape(b->config->head_dim, 0);
+    case DPE_KERNEL_MMA:
+        return dpe_attention_mma_shape(b->config->head_dim);
+    case DPE_KERNEL_PLAIN:
+        break;
+    }
+    return dpe_attention_plain_shape(b->config->head_dim);
+}
+
+static int launch(const struct dpe_backend *b, const struct dpe_flash *call)
+{
+    switch (call->parts > 1 ? DPE_KERNEL_MMA : b->kernel) {
+    case DPE_KERNEL_WGMMA:
+        return dpe_attention_wgmma(call, 0, b->counters, NULL);
+    case DPE_KERNEL_MMA:
+        return dpe_attention_mma(call, NULL);
+    case DPE_KERNEL_PLAIN:
+        break;
+    }
+    return dpe_attention_plain(call, NULL);
+}
+
+/* ----------------------------------------------------------------------------------------- walk */
+
+static bool use_walk(struct dpe_backend *b, int64_t start, int64_t rows)
+{
+    struct dpe_cuda_walk *on_device = &b->walk;
+    int32_t parts = parts_of(b, start, rows);
+    if (on_device->rows == rows && on_device->start == start) {
+        return !b->failed;
+    }
+    struct dpe_walk walk = {0};
+    struct dpe_tile_shape shape = shape_of(b, parts);
+    dpe_status status =
+        dpe_walk_make(b->plan, &b->q_copies, &b->k_copies, shape, start, rows, &walk, &b->failure);
+    if (status == DPE_OK && parts > 1) {
+        status = dpe_walk_split(&walk, rows, shape.keys, parts, &b->failure);
+    }
+    if (status != DPE_OK) {
+        dpe_walk_free(&walk);
+        b->failed = true; /* out of host memory: the message is in `failure` */
+        return false;
+    }
+    uint64_t blocks = (uint64_t)walk.n_blocks * sizeof *walk.blocks;
+    uint64_t segments = (uint64_t)walk.n_segments * sizeof *walk.segments;
+    blocks = (blocks + 255) / 256 * 256;
+    if (blocks + segments > on_device->bytes) {
+        DPE_CUDA_TRY(b, dpe_rt_release(on_device->memory));
+        on_device->memory = NULL;
+        on_device->bytes = 0;
+        DPE_CUDA_TRY(b, dpe_rt_allocate(&on_device->memory, blocks + segments));
+        on_device->bytes = b->failed ? 0 : blocks + segments;
+    }
+    on_device->blocks = on_device->memory;
+    on_device->segments = (void *)((char *)on_device->memory + (b->failed ? 0 : blocks));
+    DPE_CUDA_TRY(b, dpe_rt_up(on_device->blocks, walk.blocks,
+                              (uint64_t)walk.n_blocks * sizeof *walk.blocks));
+    if (segments > 0) { /* a plan may leave a call's queries without any key */
+        DPE_CUDA_TRY(b, dpe_rt_up(on_device->segments, walk.segments, segments));
+    }
+    on_device->start = start;
+    on_device->rows = rows;
+    on_device->parts = parts;
+    on_device->n_blocks = walk.n_blocks;
+    memcpy(on_device->k_first, walk.k_first, sizeof on_device->k_first);
+    memcpy(on_device->k_end, walk.k_end, sizeof on_device->k_end);
+    dpe_walk_free(&walk);
+    return !b->failed;
+}
+
+/* ------------------------------------------------------------------------------------ attention */
+
+/* Consecutive queries of one branch: positions start … of one call. */
+struct run {
+    const struct dpe_attention *args;
+    int64_t start, rows, offset;
+    const int64_t *positions; /* device, of a step's rows; else NULL */
+    const char *q;
+    char *out;
+    float *lse;
+};
+
+/* A table of one side of a plan with its mask. */
+static struct dpe_turn turn_of(const struct dpe_backend *b, const struct dpe_turned_copies *copies,
+                               int copy, int64_t layer)
+{
+    const struct dpe_turned *turned = &copies->copies[copy];
+    struct dpe_turn turn = {.cos = b->cos[turned->table], .sin = b->sin[turned->table]};
+    if (turned->per_head && b->mask != NULL) {
+        turn.base_cos = b->cos[copies->base_table];
+        turn.base_sin = b->sin[copies->base_table];
+        turn.mask = b->mask + layer * b->plan->n_heads * b->plan->n_pairs;
+    }
+    return turn;
+}
+
+/* The copies go to q [DPE_MAX_BANDS], head after head; all are made in one pass. */
+static void turn_queries(struct dpe_backend *b, const struct run *run, struct room *room,
+                         const void **q)
+{
+    const struct dpe_attention *args = run->args;
+    struct dpe_turn turns[DPE_MAX_BANDS];
+    char *to[DPE_MAX_BANDS];
+    for (int c = 0; c < b->q_copies.n; c++) {
+        turns[c] = turn_of(b, &b->q_copies, c, args->layer);
+        to[c] = take(room, args->n_heads, run->rows, args->head_dim, b->element);
+        q[c] = to[c];
+    }
+    const struct dpe_turn_rows rows = {
+        .dtype = b->dtype,
+        .from = run->q,
+        .from_row = args->n_heads * args->head_dim,
+        .from_head = args->head_dim,
+        .to = to[0],
+        .to_row = args->head_dim,
+        .to_head = run->rows * args->head_dim,
+        .to_copy = b->q_copies.n > 1 ? (to[1] - to[0]) / (int64_t)b->element : 0,
+        .rows = run->rows,
+        .head_dim = args->head_dim,
+        .n_heads = args->n_heads,
+        .group = 1,
+        .first = run->start,
+        .positions = run->positions,
+    };
+    DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, turns, b->q_copies.n));
+}
+
+/* Where a run's keys and values lie, key n at row n: the cache itself, unless a branch's own keys
+ * lie behind those of others; then the two parts are brought together. */
+struct found {
+    const char *k, *v;
+    int64_t head_stride;
+};
+
+static struct found find_keys(struct dpe_backend *b, const struct run *run, struct room *room)
+{
+    const struct dpe_attention *args = run->args;
+    struct found found = {.k = (const char *)args->k,
+                          .v = (const char *)args->v,
+                          .head_stride = args->capacity * args->head_dim};
+    int64_t keys = run->start + run->rows;
+    if (run->offset == 0 || keys <= args->prefix) {
+        return found;
+    }
+    char *to[2];
+    const char *from[2] = {found.k, found.v};
+    for (int side = 0; side < 2; side++) {
+        to[side] = take(room, args->n_kv_heads, keys, args->head_dim, b->element);
+        for (int part = 0; part < 2; part++) {
+            int64_t first = part == 0 ? 0 : args->prefix;
+            int64_t from_row = part == 0 ? 0 : args->prefix + run->offset;
+            struct dpe_turn_rows rows = {
+                .dtype = b->dtype,
+                .from = from[side] + from_row * args->head_dim * (int64_t)b->element,
+                .from_row = args->head_dim,
+                .from_head = found.head_stride,
+                .to = to[side],
+                .to_row = args->head_dim,
+                .to_head = keys * args->head_dim,
+                .rows = (part == 0 ? args->prefix : keys) - first,
+                .head_dim = args->head_dim,
+                .n_heads = args->n_kv_heads,
+                .group = 1,
+                .to_first = first,
+            };
+            if (rows.rows > 0) {
+                DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, NULL, 0));
+            }
+        }
+    }
+    found.k = to[0];
+    found.v = to[1];
+    found.head_stride = keys * args->head_dim;
+    return found;
+}
+
+static void turn_keys(struct dpe_backend *b, const struct run *run, const struct found *found,
+                      struct room *room, struct dpe_flash *call)
+{
+    const struct dpe_attention *args = run->args;
+    const struct dpe_turned_copies *copies = &b->k_copies;
+    int64_t group = args->n_heads / args->n_kv_heads;
+    int64_t keys = run->start + run->rows;
+    /* A segment's last tile reaches so far below it: what is loaded there counts for nothing, but a
+     * sanitizer tells of memory that nobody has written. */
+    int64_t below = shape_of(b, b->walk.parts).keys - 1;
+    for (int c = 0; c < copies->n; c++) {
+        call->k[c] = found->k;
+        call->k_head_stride[c] = found->head_stride;
+        if (copies->copies[c].table == copies->base_table) {
+            continue;
+        }
+        struct dpe_turn turn = turn_of(b, copies, c, args->layer);
+        bool per_head = turn.mask != NULL;
+        int64_t heads = per_head ? args->n_heads : args->n_kv_heads;
+        char *to = take(room, heads, keys, args->head_dim, b->element);
+        int64_t first = b->walk.k_first[c] > below ? b->walk.k_first[c] - below : 0;
+        int64_t at = first * args->head_dim * (int64_t)b->element;
+        const struct dpe_turn base = base_turn(b);
+        turn.undo_cos = base.cos;
+        turn.undo_sin = base.sin;
+        const struct dpe_turn_rows rows = {
+            .dtype = b->dtype,
+            .from = found->k + at,
+            .from_row = args->head_dim,
+            .from_head = found->head_stride,
+            .to = to,
+            .to_row = args->head_dim,
+            .to_head = keys * args->head_dim,
+            .rows = b->walk.k_end[c] - first,
+            .head_dim = args->head_dim,
+            .n_heads = heads,
+            .group = per_head ? group : 1,
+            .first = first,
+            .to_first = first,
+        };
+        if (rows.rows > 0) {
+            DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, &turn, 1));
+        }
+        call->k[c] = to;
+        call->k_head_stride[c] = keys * args->head_dim;
+        call->k_per_head[c] = per_head;
+    }
+}
+
+static void attend_run(struct dpe_backend *b, const struct run *run)
+{
+    const struct dpe_attention *args = run->args;
+    const struct dpe_plan *plan = b->plan;
+    struct room room = {.memory = args->workspace};
+    if (b->failed || !use_walk(b, run->start, run->rows)) {
+        return;
+    }
+    struct dpe_flash call = {
+        .dtype = b->dtype,
+        .n_heads = args->n_heads,
+        .n_kv_heads = args->n_kv_heads,
+        .head_dim = args->head_dim,
+        .rows = run->rows,
+        .out = run->out,
+        .lse = run->lse,
+        .blocks = b->walk.blocks,
+        .segments = b->walk.segments,
+        .n_blocks = b->walk.n_blocks,
+        /* At query 0 the part that depends on the query is 1. */
+        .scale = (float)dpe_plan_query_scale(plan, 0),
+        .log_n_length = (float)plan->log_n_length,
+    };
+    turn_queries(b, run, &room, call.q);
+    call.q_head_stride = run->rows * args->head_dim;
+    const struct found found = find_keys(b, run, &room);
+    call.v = found.v;
+    call.v_head_stride = found.head_stride;
+    turn_keys(b, run, &found, &room, &call);
+    call.parts = b->walk.parts;
+    call.partial = call.parts > 1 ? take(&room, 1, 1, 1, split_bytes(b->config)) : NULL;
+    DPE_CUDA_TRY(b, launch(b, &call));
+}
+
+/* Few rows over many keys; `r0` is the run's first row among those of the call. */
+static void decode_run(struct dpe_backend *b, const struct run *run, int64_t r0)
+{
+    const struct dpe_attention *args = run->args;
+    struct room room = {.memory = args->workspace};
+    struct dpe_decode call = {0};
+    if (b->failed || !dpe_cuda_use_units(b, args, r0, run->rows)) {
+        return;
+    }
+    dpe_cuda_decode_call(b, args, &call);
+    turn_queries(b, run, &room, call.q);
+    call.q_head_stride = run->rows * args->head_dim;
+    call.rows = run->rows;
+    call.out = run->out;
+    call.lse = run->lse;
+    call.partial = room.memory + room.used;
+    DPE_CUDA_TRY(b, dpe_attention_decode(&call, NULL));
+}
+
+void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)
+{
+    int64_t row = args->n_heads * args->head_dim * (int64_t)b->element;
+    struct run run = {
+        .args = args,
+        .start = args->start,
+        .rows = args->rows,
+        .offset = args->offset,
+        .q = (const char *)args->q,
+        .out = (char *)args->out,
+        .lse = args->lse,
+    };
+    if (args->positions == NULL) {
+        if (b->decodes && args->rows <= DPE_CUDA_FEW_ROWS) {
+            decode_run(b, &run, 0);
+        } else {
+            attend_run(b, &run);
+        }
+        return;
+    }
+    int64_t at_once = b->decodes ? DPE_CUDA_DECODE_ROWS : 1;
+    for (int64_t r = 0; r < args->rows; r += at_once) {
+        run.rows = args->rows - r < at_once ? args->rows - r : at_once;
+        run.q = (const char *)args->q + r * row;
+        run.out = (char *)args->out + r * row;
+        run.lse = args->lse == NULL ? NULL : args->lse + r * args->n_heads;
+        if (b->decodes) {
+            run.positions = b->positions + r;
+            decode_run(b, &run, r);
+        } else {
+            run.start = args->positions[r];
+            run.offset = args->offsets[r];
+            attend_run(b, &run);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+/* The device under the slots: what it failed in, which one a thread works on, memory that it keeps.
+ */
+#include "engine/cuda/host/backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, const char *file,
+                   int line)
+{
+    if (backend->failed) {
+        return;
+    }
+    /* A kernel's first launch loads it, and may wait for those before it for ever. This wait does
+     * not, and tells which call failed. */
+    if (code == 0 && backend->patience > 0.0) {
+        code = dpe_rt_wait();
+    }
+    if (code == 0) {
+        return;
+    }
+    const char *name = strrchr(file, '/');
+    backend->failed = true;
+    dpe_fail(&backend->failure, DPE_INCOMPLETE, "the device (%s) failed in %.*s, %s:%d: %s",
+             backend->info.name, (int)strcspn(call, "("), call, name != NULL ? name + 1 : file,
+             line, dpe_rt_text(code));
+}
+
+dpe_status dpe_cuda_status(const struct dpe_backend *backend, struct dpe_error *err)
+{
+    if (!backend->failed) {
+        return DPE_OK;
+    }
+    if (err != NULL) {
+        *err = backend->failure;
+    }
+    return backend->failure.status;
+}
+
+dpe_status dpe_cuda_own(struct dpe_backend *b, uint64_t bytes, void **memory, struct dpe_error *err)
+{
+    *memory = NULL;
+    if (b->n_owned == b->owned_room) {
+        size_t room = b->owned_room == 0 ? 64 : 2 * b->owned_room;
+        void **grown = realloc(b->owned, room * sizeof *grown);
+        if (grown == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
+        }
+        b->owned = grown;
+        b->owned_room = room;
+    }
+    int code = b->failed ? 0 : dpe_rt_allocate(memory, bytes > 0 ? bytes : 1);
+    if (code != 0 && dpe_rt_is_memory(code)) {
+        uint64_t available = 0;
+        uint64_t total = 0;
+        (void)dpe_rt_memory(&available, &total);
+        return dpe_fail(err, DPE_NO_MEMORY,
+                        "device memory is out: %.1f MiB were asked for, %.1f of %.1f MiB are free",
+                        (double)bytes / 0x1p20, (double)available / 0x1p20, (double)total / 0x1p20);
+    }
+    DPE_CUDA_NOTE(b, code, "dpe_rt_allocate");
+    if (*memory != NULL) {
+        b->owned[b->n_owned++] = *memory;
+    }
+    return dpe_cuda_status(b, err);
+}
+
+void dpe_cuda_use(struct dpe_backend *b)
+{
+    dpe_rt_patience(b->patience);
+    DPE_CUDA_TRY(b, dpe_rt_use(b->index));
+}

@@ -1,0 +1,121 @@
+/* The slots that compute, but for attention: embedding, norms, products, the head. */
+#include "engine/cuda/host/backend.h"
+
+#include "engine/model/model_internal.h"
+
+void dpe_cuda_embed(struct dpe_backend *b, const struct dpe_batch *batch, dpe_mem x)
+{
+    DPE_CUDA_TRY(
+        b, dpe_kernel_embed(b->dtype, b->embedding, b->tokens, batch->rows, b->config->hidden, x));
+}
+
+/* The device's copy of a norm, told by where the host's lies. */
+static const float *norm_of(const struct dpe_backend *b, const struct dpe_tensor *weight)
+{
+    if (weight == &b->weights->final_norm) {
+        return b->final_norm;
+    }
+    int64_t layer = ((const char *)weight - (const char *)b->weights->layers) /
+                    (int64_t)sizeof *b->weights->layers;
+    bool attention = weight == &b->weights->layers[layer].attention_norm;
+    return attention ? b->layers[layer].attention_norm : b->layers[layer].mlp_norm;
+}
+
+void dpe_cuda_rmsnorm(struct dpe_backend *b, const struct dpe_tensor *weight, dpe_mem x,
+                      int64_t rows, dpe_mem out)
+{
+    if (rows > 0) {
+        DPE_CUDA_TRY(b, dpe_kernel_rmsnorm(b->dtype, x, norm_of(b, weight), rows, b->config->hidden,
+                                           (float)b->config->rms_eps, out));
+    }
+}
+
+static void product(struct dpe_backend *b, const struct dpe_rt_product *p)
+{
+    if (p->rows <= DPE_FEW_ROWS) {
+        DPE_CUDA_TRY(b, dpe_kernel_product_few(p->dtype, p->w, p->x, p->rows, p->n, p->k, p->out,
+                                               p->out_float, p->accumulate));
+    } else {
+        DPE_CUDA_TRY(b, dpe_rt_product(b->blas, p));
+    }
+}
+
+void dpe_cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which, dpe_mem x,
+                     int64_t rows, dpe_mem out, bool accumulate)
+{
+    struct dpe_tensor weight = dpe_layer_matrix(&b->weights->layers[layer], which);
+    bool residual = which == DPE_WEIGHT_O || which == DPE_WEIGHT_DOWN;
+    const struct dpe_rt_product p = {
+        .dtype = b->dtype,
+        .out_float = residual,
+        .accumulate = accumulate,
+        .w = b->layers[layer].matrix[which],
+        .x = x,
+        .out = out,
+        .rows = rows,
+        .n = weight.rows,
+        .k = weight.cols,
+    };
+    product(b, &p);
+    if (b->layers[layer].bias[which] != NULL) {
+        DPE_CUDA_TRY(b, dpe_kernel_bias(residual ? DPE_F32 : b->dtype, out,
+                                        b->layers[layer].bias[which], rows, weight.rows));
+    }
+}
+
+void dpe_cuda_swiglu(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t rows)
+{
+    DPE_CUDA_TRY(b, dpe_kernel_swiglu(b->dtype, gate, up, rows * b->config->intermediate));
+}
+
+/* Logits of at most DPE_CUDA_LOGIT_ROWS rows from `first` on, on the device. */
+static int64_t lm_head(struct dpe_backend *b, dpe_mem x, int64_t first, int64_t rows)
+{
+    int64_t some = rows - first < DPE_CUDA_LOGIT_ROWS ? rows - first : DPE_CUDA_LOGIT_ROWS;
+    const struct dpe_rt_product p = {
+        .dtype = b->dtype,
+        .out_float = true,
+        .w = b->lm_head,
+        .x = (const char *)x + first * b->config->hidden * (int64_t)b->element,
+        .out = b->logits,
+        .rows = some,
+        .n = b->config->vocab,
+        .k = b->config->hidden,
+    };
+    product(b, &p);
+    return some;
+}
+
+void dpe_cuda_logits(struct dpe_backend *b, dpe_mem x, int64_t rows, float *logits)
+{
+    int64_t vocab = b->config->vocab;
+    for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
+        int64_t some = lm_head(b, x, r, rows);
+        DPE_CUDA_TRY(b, dpe_rt_down(logits + r * vocab, b->logits,
+                                    (uint64_t)(some * vocab) * sizeof *logits));
+    }
+}
+
+void dpe_cuda_best(struct dpe_backend *b, dpe_mem x, int64_t rows, int32_t *tokens)
+{
+    /* The batch's own tokens are no longer needed. */
+    for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
+        int64_t some = lm_head(b, x, r, rows);
+        DPE_CUDA_TRY(b, dpe_kernel_argmax(b->logits, some, b->config->vocab, b->tokens + r));
+    }
+    DPE_CUDA_TRY(b, dpe_rt_down(tokens, b->tokens, (uint64_t)rows * sizeof *tokens));
+}
+
+void dpe_cuda_likelihood(struct dpe_backend *b, dpe_mem x, int64_t rows, const int32_t *targets,
+                         double *nll)
+{
+    _Static_assert(sizeof *nll == sizeof *b->positions, "likelihoods go where positions were");
+    double *on_device = (double *)(void *)b->positions;
+    DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, targets, (uint64_t)rows * sizeof *targets));
+    for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
+        int64_t some = lm_head(b, x, r, rows);
+        DPE_CUDA_TRY(
+            b, dpe_kernel_nll(b->logits, b->tokens + r, some, b->config->vocab, on_device + r));
+    }
+    DPE_CUDA_TRY(b, dpe_rt_down(nll, on_device, (uint64_t)rows * sizeof *nll));
+}

@@ -1,0 +1,186 @@
+/* Weights on their way to the device. */
+#include "engine/cuda/host/backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/halves.h"
+
+enum { BLOCK = 4 << 20 /* bytes */ };
+
+static uint64_t element_of(const struct dpe_config *config)
+{
+    return config->dtype == DPE_F32 ? 4 : 2;
+}
+
+static int64_t matrix_rows(const struct dpe_config *c, enum dpe_weight which)
+{
+    switch (which) {
+    case DPE_WEIGHT_Q:
+        return c->n_heads * c->head_dim;
+    case DPE_WEIGHT_K:
+    case DPE_WEIGHT_V:
+        return c->n_kv_heads * c->head_dim;
+    case DPE_WEIGHT_GATE:
+    case DPE_WEIGHT_UP:
+        return c->intermediate;
+    default:
+        return c->hidden;
+    }
+}
+
+static int64_t matrix_cols(const struct dpe_config *c, enum dpe_weight which)
+{
+    return which == DPE_WEIGHT_O      ? c->n_heads * c->head_dim
+           : which == DPE_WEIGHT_DOWN ? c->intermediate
+                                      : c->hidden;
+}
+
+static uint64_t times(int64_t a, int64_t b, uint64_t c)
+{
+    uint64_t product = (uint64_t)a;
+    bool over = __builtin_mul_overflow(product, (uint64_t)b, &product) ||
+                __builtin_mul_overflow(product, c, &product);
+    return over ? UINT64_MAX : product;
+}
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+uint64_t dpe_cuda_weight_bytes(const struct dpe_config *c)
+{
+    uint64_t e = element_of(c);
+    uint64_t layer = times(2, c->hidden, sizeof(float));
+    for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+        int64_t rows = matrix_rows(c, (enum dpe_weight)which);
+        layer = plus(layer, times(rows, matrix_cols(c, (enum dpe_weight)which), e));
+        layer = plus(layer, times(rows, 1, sizeof(float)));
+    }
+    uint64_t all = times(c->n_layers, 1, layer);
+    all = plus(all, times(c->vocab, c->hidden, c->tied_embeddings ? e : 2 * e));
+    return plus(all, times(c->hidden, 1, sizeof(float)));
+}
+
+static void read_floats(const struct dpe_tensor *tensor, int64_t first, int64_t n, float *out)
+{
+    if (tensor->dtype == DPE_F32) {
+        memcpy(out, (const float *)tensor->data + first, (size_t)n * sizeof *out);
+        return;
+    }
+    const uint16_t *half = (const uint16_t *)tensor->data + first;
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = tensor->dtype == DPE_F16 ? dpe_from_f16(half[i]) : dpe_from_bf16(half[i]);
+    }
+}
+
+/* Rows first … first+n−1 of a tensor, one behind the other, as `dtype`. */
+static void gather_rows(const struct dpe_tensor *tensor, int64_t first, int64_t n,
+                        enum dpe_dtype dtype, char *out)
+{
+    int64_t size = tensor->dtype == DPE_F32 ? 4 : 2;
+    for (int64_t r = 0; r < n; r++) {
+        int64_t at = (first + r) * dpe_tensor_stride(tensor);
+        if (tensor->dtype == dtype) {
+            memcpy(out + r * tensor->cols * size, (const char *)tensor->data + at * size,
+                   (size_t)(tensor->cols * size));
+        } else {
+            read_floats(tensor, at, tensor->cols, (float *)(void *)out + r * tensor->cols);
+        }
+    }
+}
+
+/* A tensor that is not on disk as it is to be on the device, some rows at a time. */
+static dpe_status upload_rows(struct dpe_backend *b, const struct dpe_tensor *tensor,
+                              enum dpe_dtype dtype, char *to, struct dpe_error *err)
+{
+    int64_t row = tensor->cols * (dtype == DPE_F32 ? 4 : 2);
+    int64_t rows = row < BLOCK ? BLOCK / row : 1;
+    rows = rows < tensor->rows ? rows : tensor->rows;
+    char *block = dpe_alloc((size_t)rows, (size_t)row);
+    if (block == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory while weights are uploaded");
+    }
+    for (int64_t r = 0; r < tensor->rows; r += rows) {
+        int64_t some = tensor->rows - r < rows ? tensor->rows - r : rows;
+        gather_rows(tensor, r, some, dtype, block);
+        DPE_CUDA_TRY(b, dpe_rt_up(to + r * row, block, (uint64_t)(some * row)));
+    }
+    free(block);
+    return dpe_cuda_status(b, err);
+}
+
+/* One tensor; `dtype` is what it is to be on the device. */
+static dpe_status upload(struct dpe_backend *b, const struct dpe_tensor *tensor,
+                         enum dpe_dtype dtype, void **memory, struct dpe_error *err)
+{
+    int64_t n = tensor->rows * tensor->cols;
+    uint64_t size = dtype == DPE_F32 ? 4 : 2;
+    dpe_status status = dpe_cuda_own(b, (uint64_t)n * size, memory, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (tensor->data == NULL) {
+        /* Norms near 1 and matrices that keep the size of what they multiply. */
+        float deviation = tensor->rows == 1 ? 1.0f : 0.02f;
+        DPE_CUDA_TRY(b, dpe_kernel_random(dtype, *memory, n, deviation, b->n_owned));
+        return dpe_cuda_status(b, err);
+    }
+    /* The model's dtype is the widest of all: what differs from it becomes float. */
+    if (tensor->dtype != dtype || dpe_tensor_stride(tensor) != tensor->cols) {
+        return upload_rows(b, tensor, dtype, *memory, err);
+    }
+    DPE_CUDA_TRY(b, dpe_rt_up(*memory, tensor->data, (uint64_t)n * size));
+    return dpe_cuda_status(b, err);
+}
+
+static dpe_status upload_vector(struct dpe_backend *b, const struct dpe_tensor *tensor, float **to,
+                                struct dpe_error *err)
+{
+    void *memory = NULL;
+    dpe_status status = upload(b, tensor, DPE_F32, &memory, err);
+    *to = memory;
+    return status;
+}
+
+static dpe_status upload_layer(struct dpe_backend *b, const struct dpe_layer_weights *from,
+                               struct dpe_cuda_layer *to, struct dpe_error *err)
+{
+    dpe_status status = upload_vector(b, &from->attention_norm, &to->attention_norm, err);
+    if (status == DPE_OK) {
+        status = upload_vector(b, &from->mlp_norm, &to->mlp_norm, err);
+    }
+    for (int i = 0; i < DPE_WEIGHTS_PER_LAYER && status == DPE_OK; i++) {
+        struct dpe_tensor matrix = dpe_layer_matrix(from, (enum dpe_weight)i);
+        struct dpe_tensor bias = dpe_layer_bias(from, (enum dpe_weight)i);
+        status = upload(b, &matrix, b->dtype, &to->matrix[i], err);
+        if (status == DPE_OK && bias.cols > 0) {
+            status = upload_vector(b, &bias, &to->bias[i], err);
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_cuda_upload(struct dpe_backend *b, struct dpe_error *err)
+{
+    const struct dpe_weights *w = b->weights;
+    b->layers = dpe_alloc_zero((size_t)b->config->n_layers, sizeof *b->layers);
+    if (b->layers == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
+    }
+    dpe_status status = upload(b, &w->embedding, b->dtype, &b->embedding, err);
+    for (int64_t i = 0; i < b->config->n_layers && status == DPE_OK; i++) {
+        status = upload_layer(b, &w->layers[i], &b->layers[i], err);
+    }
+    if (status == DPE_OK) {
+        status = upload_vector(b, &w->final_norm, &b->final_norm, err);
+    }
+    b->lm_head = b->embedding;
+    if (status == DPE_OK && !b->config->tied_embeddings) {
+        status = upload(b, &w->lm_head, b->dtype, &b->lm_head, err);
+    }
+    /* Uploads overlap; a failure of one may show only now. */
+    DPE_CUDA_TRY(b, dpe_rt_wait());
+    return status != DPE_OK ? status : dpe_cuda_status(b, err);
+}

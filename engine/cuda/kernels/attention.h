@@ -1,0 +1,68 @@
+/**
+ * @file attention.h
+ * What the attention kernels of the CUDA backend are called with: rotated copies of queries and
+ * keys (segments.h says which), the walk of segments.h on the device, and where results go. Every
+ * kernel here computes, for query row r of head h at position m = start + r,
+ *
+ *     out[r][h] = Σ_n p_n v_n,   p = softmax over the visible keys n of
+ *                                scale · f(m) · ⟨q_c[h][r], k_c[n]⟩,   c = copies of n's segment,
+ *
+ * f(m) = max(1, ln(m+1)/ln(log_n_length)), or 1 when log_n_length is 0.
+ */
+#ifndef DPE_ATTENTION_H
+#define DPE_ATTENTION_H
+
+#include "engine/plan/segments.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** One call. Pointers are device memory, 16-byte aligned; strides count elements and are multiples
+ *  of 8. q, k, v, out share one dtype. */
+struct dpe_flash {
+    enum dpe_dtype dtype; /**< DPE_BF16 or DPE_F16 */
+    int64_t n_heads, n_kv_heads, head_dim;
+    int64_t rows; /**< queries of the call */
+    /** Copy c of the queries: [n_heads][rows][head_dim]; rows with stride head_dim. */
+    const void *q[DPE_MAX_BANDS];
+    int64_t q_head_stride;
+    /** Copy c of the keys: [n_kv_heads or n_heads][keys][head_dim], key n of a head at row n.
+     * Memory from key 0 on must be readable; what lies outside dpe_walk.k_first … k_end may be
+     * anything. */
+    const void *k[DPE_MAX_BANDS];
+    int64_t k_head_stride[DPE_MAX_BANDS];
+    bool k_per_head[DPE_MAX_BANDS]; /**< one per query head, not per KV head */
+    const void *v;                  /**< [n_kv_heads][keys][head_dim], finite in all visible rows */
+    int64_t v_head_stride;
+    void *out; /**< [rows][n_heads][head_dim]; rows without a visible key become 0 */
+    float *lse; /**< [rows][n_heads] natural log-sum-exp of the logits (−∞ without a visible key),
+                     or NULL */
+    const struct dpe_query_block *blocks; /**< dpe_walk.blocks and segments */
+    const struct dpe_segment *segments;
+    int64_t n_blocks;
+    /** dpe_attention_mma only: parts of a split walk (0 or 1: it is not split), and room for their
+     *  results, parts · rows · n_heads · (head_dim + 1) floats. */
+    int32_t parts;
+    float *partial;
+    float scale;        /**< logit_factor / √head_dim, > 0 */
+    float log_n_length; /**< 0: off */
+};
+
+/** Tiles of the mma.sync kernel for a head dimension; rows 0 when it has no kernel for that one
+ *  (64, 96, 128 and 256 have). */
+struct dpe_tile_shape dpe_attention_mma_shape(int64_t head_dim);
+/** In how many parts to split a walk of `n_blocks` blocks, the longest of `longest` tiles, so that
+ *  the device is busy: 1 when it is anyway. With it `partial` is never larger than about
+ *  2 · multiprocessors · 128 · (head_dim + 1) floats. */
+int32_t dpe_attention_mma_parts(int64_t n_blocks, int64_t longest, int64_t n_heads,
+                                int multiprocessors);
+/** mma.sync with fp32 accumulators, sm_80 and later. The walk was made for the shape above.
+ *  Asynchronous on `stream` (a cudaStream_t); the CUDA error code of the launch, 0 = launched,
+ *  cudaErrorInvalidValue when there is no kernel for that dtype and head_dim. */
+int dpe_attention_mma(const struct dpe_flash *call, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,432 @@
+/* Decoding by mma.sync. A thread block has one unit and up to eight KV heads, a warp each, so that
+ * a tile of the table that turns keys on is read once for all of them; where there are fewer KV
+ * heads, several warps share one and take turns with the keys. A warp's 16 rows are the query heads
+ * of its KV head times the rows of the unit.
+ *
+ *     S = Q K^T     B: the keys of the cache as they are, and, for bands that need it, the same
+ *                   registers turned: the two halves of a pair lie in the same lane
+ *     O += P V      P from the accumulators of S
+ *
+ * With a mask some pairs of a query head meet the key as it is and the others the turned one: Q is
+ * split in two that are zero where the other is not, and two products are added. Positions are
+ * below 2^30 here.
+ *
+ * Tiles of 16 keys go through a ring of three stages (cp.async). Rows in shared memory have 16
+ * bytes to spare, so that eight of them touch all banks. */
+#include "engine/cuda/kernels/attention_decode_tile.cuh"
+
+namespace
+{
+
+template <class T, int D> struct state {
+    queries<D> q;
+    float out[D / 8][4];
+    float top[2], sum[2];
+    float factor[2];
+};
+
+/* The unit's row that half h of a lane's results is about. */
+__device__ inline int row_of_lane(const dpe_decode_unit &unit, const place &at, int h)
+{
+    int row = (at.lane / 4 + 8 * h) / at.group;
+    return row < unit.n_rows ? row : unit.n_rows - 1;
+}
+
+/* Bit e: whether result e of the lane lies in band b; not run often. */
+__device__ __forceinline__ uint32_t in_band(const dpe_decode &call, const dpe_decode_unit &unit,
+                                            const place &at, int b, int n0)
+{
+    int last = n0 + KEYS < at.end ? n0 + KEYS : at.end;
+    uint32_t wanted = 0;
+#pragma unroll 1
+    for (int h = 0; h < 2; h++) {
+        int m = static_cast<int>(call.parts[unit.row_first + row_of_lane(unit, at, h)].position);
+#pragma unroll 1
+        for (int e = 0; e < 4; e++) {
+            int n = n0 + at.lane % 4 * 2 + e / 2 * 8 + e % 2;
+            bool here = n < last && band_of(call, m, n) == b;
+            wanted |= here ? 1U << (e / 2 * 4 + 2 * h + e % 2) : 0U;
+        }
+    }
+    return wanted;
+}
+
+/* Scores of a tile: of the one band that all of it has, or of each band where it holds. */
+template <class T, int D>
+__device__ __forceinline__ void tile_scores(const dpe_decode &call, const dpe_decode_unit &unit,
+                                            const place &at, state<T, D> &st, int band,
+                                            uint32_t keys, const unsigned char *staged,
+                                            int staged_band, int n0, float (&s)[2][4])
+{
+    bool mixed = band == MIXED;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        s[j][0] = s[j][1] = s[j][2] = s[j][3] = -INFINITY;
+    }
+#pragma unroll 1
+    for (int b = mixed ? 0 : band; b < (mixed ? call.n_bands : band + 1); b++) {
+        uint32_t wanted = mixed ? in_band(call, unit, at, b, n0) : 0xffU;
+        if (__any_sync(0xffffffffU, wanted != 0) == 0) {
+            continue;
+        }
+        load_queries<T, D>(call, unit, at, b, st.q);
+        bool from_stage = b == staged_band;
+        const unsigned char *global = reinterpret_cast<const unsigned char *>(
+            call.bands[b].table == NULL
+                ? NULL
+                : call.bands[b].table + static_cast<int64_t>(n0) * sizes<D>::pairs);
+        float of_band[2][4];
+        scores<T, D>(st.q, keys, from_stage ? staged : global,
+                     from_stage ? sizes<D>::table_row : 4 * sizes<D>::pairs,
+                     min(KEYS - 1, at.end - 1 - n0), at.lane, of_band);
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            s[e / 4][e % 4] = (wanted >> e & 1U) != 0 ? of_band[e / 4][e % 4] : s[e / 4][e % 4];
+        }
+    }
+}
+
+/* Weights of a tile's scores, and its values added. */
+template <class T, int D>
+__device__ void take_tile(state<T, D> &st, float (&s)[2][4], uint32_t values, int lane)
+{
+    using size = sizes<D>;
+    bool rescale = false;
+    float scale[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float most =
+            fmaxf(fmaxf(s[0][2 * h], s[0][2 * h + 1]), fmaxf(s[1][2 * h], s[1][2 * h + 1]));
+        most *= st.factor[h];
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, 2));
+        /* Exponents up to 8 above the old maximum do no harm. */
+        bool higher = most > st.top[h] + 8.0F || (st.top[h] == -INFINITY && most > -INFINITY);
+        scale[h] = higher ? dpe_exp2(st.top[h] - most) : 1.0F;
+        st.top[h] = higher ? most : st.top[h];
+        rescale = rescale || higher;
+    }
+    if (__any_sync(0xffffffffU, rescale) != 0) {
+#pragma unroll
+        for (int i = 0; i < D / 8; i++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                st.out[i][e] *= scale[e / 2];
+            }
+        }
+        st.sum[0] *= scale[0];
+        st.sum[1] *= scale[1];
+    }
+    uint32_t p[4];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float weights[2];
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float x = s[j][2 * h + e];
+                weights[e] = x == -INFINITY ? 0.0F : dpe_exp2(x * st.factor[h] - st.top[h]);
+            }
+            st.sum[h] += weights[0] + weights[1];
+            p[2 * j + h] = dpe_pack(weights[0], weights[1], T{});
+        }
+    }
+    uint32_t row =
+        values + static_cast<uint32_t>((lane / 8 % 2 * 8 + lane % 8) * size::row + lane / 16 * 16);
+#pragma unroll
+    for (int i = 0; i < D / 16; i++) {
+        uint32_t b[4];
+        dpe_ldmatrix_transposed(b, row + 32U * i);
+        dpe_mma(T{}, st.out[2 * i], p, b[0], b[1]);
+        dpe_mma(T{}, st.out[2 * i + 1], p, b[2], b[3]);
+    }
+}
+
+/* Positions and base-2 factors of a lane's two rows. */
+template <class T, int D>
+__device__ void begin_rows(const dpe_decode &call, const dpe_decode_unit &unit, const place &at,
+                           state<T, D> &st)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int row = row_of_lane(unit, at, h);
+        float factor = call.scale * 1.4426950408889634F;
+        if (call.log_n_length > 0.0F) {
+            float m = static_cast<float>(call.parts[unit.row_first + row].position);
+            factor *= fmaxf(1.0F, logf(m + 1.0F) / logf(call.log_n_length));
+        }
+        st.factor[h] = factor;
+        st.top[h] = -INFINITY;
+        st.sum[h] = 0.0F;
+    }
+    st.q.band = NOTHING;
+    st.q.has_plain = st.q.has_turned = false;
+#pragma unroll
+    for (int i = 0; i < D / 8; i++) {
+        st.out[i][0] = st.out[i][1] = st.out[i][2] = st.out[i][3] = 0.0F;
+    }
+}
+
+template <class T, int D>
+__device__ void store_part(const dpe_decode_unit &unit, const place &at, state<T, D> &st,
+                           part<D> *to)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        st.sum[h] += __shfl_xor_sync(0xffffffffU, st.sum[h], 1);
+        st.sum[h] += __shfl_xor_sync(0xffffffffU, st.sum[h], 2);
+        int row = at.lane / 4 + 8 * h;
+        if (row >= at.group * unit.n_rows) {
+            continue;
+        }
+        if (at.lane % 4 == 0) {
+            /* A sum that is no number has to count, also where no logit was one. */
+            to->top[row] = st.sum[h] == st.sum[h] ? st.top[h] : 0.0F;
+            to->sum[row] = st.sum[h];
+        }
+#pragma unroll
+        for (int i = 0; i < D / 8; i++) {
+            *reinterpret_cast<float2 *>(&to->out[row][8 * i + at.lane % 4 * 2]) =
+                make_float2(st.out[i][2 * h], st.out[i][2 * h + 1]);
+        }
+    }
+}
+
+template <class T, int D>
+__global__ void __launch_bounds__(32 * WARPS, 1)
+    decode(const __grid_constant__ dpe_decode call, const uint64_t policy)
+{
+    using size = sizes<D>;
+    DPE_SHARED(unsigned char, memory);
+    const dpe_decode_dealing dealt = call.dealing;
+    const dpe_decode_unit &unit = call.units[blockIdx.x];
+    int warp = static_cast<int>(threadIdx.x) / 32;
+    place at;
+    at.lane = static_cast<int>(threadIdx.x) % 32;
+    at.head = static_cast<int>(blockIdx.y) * dealt.heads + warp % dealt.heads;
+    at.turn = warp / dealt.heads;
+    at.group = static_cast<int>(call.n_heads / call.n_kv_heads);
+    const int tables = dealt.heads * dealt.turns * STAGES * 2 * size::tile;
+    at.stages = dpe_shared_address(memory) + static_cast<uint32_t>(warp * STAGES * 2 * size::tile);
+    at.tables = dpe_shared_address(memory) + static_cast<uint32_t>(tables);
+    at.source = at.head * call.head_stride + (unit.shift + at.lane / size::lanes) * D +
+                at.lane % size::lanes * 8;
+    at.to = static_cast<uint32_t>(at.lane / size::lanes * size::row + at.lane % size::lanes * 16);
+    at.first = static_cast<int>(unit.first);
+    at.end = static_cast<int>(unit.end);
+    at.lowest = at.highest = static_cast<int>(call.parts[unit.row_first].position);
+    for (int r = 1; r < unit.n_rows; r++) {
+        int m = static_cast<int>(call.parts[unit.row_first + r].position);
+        at.lowest = m < at.lowest ? m : at.lowest;
+        at.highest = m > at.highest ? m : at.highest;
+    }
+    state<T, D> st;
+    begin_rows<T, D>(call, unit, at, st);
+    const int step = KEYS * dealt.turns;
+    static_assert(STAGES == 3, "two tiles are ahead of the one at hand");
+    int next_band = NOTHING;
+    int later_band = NOTHING;
+#pragma unroll 1
+    for (int i = 0; i < STAGES - 1; i++) {
+        next_band = later_band;
+        if (at.first + i * step < at.end) {
+            later_band = copy_tile<T, D>(call, at, at.first + i * step, i, policy);
+        }
+        dpe_copy_async_commit();
+    }
+    int stage = 0;
+#pragma unroll 1
+    for (int super = at.first; super < at.end; super += step) {
+        dpe_copy_async_wait<STAGES - 2>();
+        __syncthreads();
+        int next = stage == 0 ? STAGES - 1 : stage - 1;
+        int super_band = next_band;
+        next_band = later_band;
+        if (super + (STAGES - 1) * step < at.end) {
+            later_band = copy_tile<T, D>(call, at, super + (STAGES - 1) * step, next, policy);
+        }
+        dpe_copy_async_commit();
+        int n0 = super + at.turn * KEYS;
+        int staged = table_of_tile(call, super_band);
+        int band = MIXED;
+        if (n0 + KEYS <= at.end) {
+            /* What the whole tile has its parts have too. */
+            band = super_band != MIXED ? super_band : band_of_tile(call, at, n0, n0 + KEYS);
+        }
+        uint32_t keys = at.stages + static_cast<uint32_t>(2 * stage * size::tile);
+        const unsigned char *table =
+            memory + tables + (stage * dealt.turns + at.turn) * size::table;
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+        if (band == NOTHING || n0 >= at.end) {
+            continue;
+        }
+        float s[2][4];
+        tile_scores<T, D>(call, unit, at, st, band, keys, table, staged, n0, s);
+        take_tile<T, D>(st, s, keys + size::tile, at.lane);
+    }
+    dpe_copy_async_wait<0>();
+    part<D> *parts = static_cast<part<D> *>(call.partial);
+    int64_t slot = static_cast<int64_t>(blockIdx.x) * dealt.turns + at.turn;
+    store_part<T, D>(unit, at, st, parts + slot * call.n_kv_heads + at.head);
+}
+
+/* A block a row and head, a thread an element. */
+template <class T, int D>
+__global__ void __launch_bounds__(D) combine(const __grid_constant__ dpe_decode call)
+{
+    int64_t r = blockIdx.x;
+    int64_t head = blockIdx.y;
+    int group = static_cast<int>(call.n_heads / call.n_kv_heads);
+    const dpe_decode_dealing dealt = call.dealing;
+    const dpe_decode_parts mine = call.parts[r];
+    const part<D> *parts = static_cast<const part<D> *>(call.partial) + head / group;
+    float top = -INFINITY;
+    float sum = 0.0F;
+    float out = 0.0F;
+    for (int side = 0; side < 2; side++) {
+        int64_t first = static_cast<int64_t>(side == 0 ? mine.a_first : mine.b_first) * dealt.turns;
+        int64_t end = static_cast<int64_t>(side == 0 ? mine.a_end : mine.b_end) * dealt.turns;
+        int row = (side == 0 ? mine.a_row : mine.b_row) * group + static_cast<int>(head % group);
+        for (int64_t i = first; i < end; i++) {
+            const part<D> *from = parts + i * call.n_kv_heads;
+            float most = fmaxf(top, from->top[row]);
+            if (most == -INFINITY) {
+                continue;
+            }
+            float old = dpe_exp2(top - most);
+            float fresh = dpe_exp2(from->top[row] - most);
+            sum = sum * old + from->sum[row] * fresh;
+            out = out * old + from->out[row][threadIdx.x] * fresh;
+            top = most;
+        }
+    }
+    int64_t at = r * call.n_heads + head;
+    static_cast<T *>(call.out)[at * D + threadIdx.x] = dpe_round<T>(sum == 0.0F ? 0.0F : out / sum);
+    if (call.lse != NULL && threadIdx.x == 0) {
+        call.lse[at] = (top + log2f(sum)) * 0.6931471805599453F;
+    }
+}
+
+__global__ void fill_table(const float *cosine, const float *sine, const float *undo_cos,
+                           const float *undo_sin, int64_t n, uint32_t *table)
+{
+    int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+         i += stride) {
+        float c = cosine[i] * undo_cos[i] + sine[i] * undo_sin[i];
+        float s = sine[i] * undo_cos[i] - cosine[i] * undo_sin[i];
+        /* The device contracts: what rounds off would be left of a difference of nothing. */
+        bool same = cosine[i] == undo_cos[i] && sine[i] == undo_sin[i];
+        table[i] = same ? dpe_pack_half(1.0F, 0.0F) : dpe_pack_half(c, s);
+    }
+}
+
+template <class T, int D> int launch(const dpe_decode *call, void *stream)
+{
+    using size = sizes<D>;
+    const dpe_decode_dealing dealt = call->dealing;
+    int warps = dealt.heads * dealt.turns;
+    size_t shared = static_cast<size_t>(STAGES) * (static_cast<size_t>(warps) * 2 * size::tile +
+                                                   static_cast<size_t>(dealt.turns) * size::table);
+    dim3 grid(static_cast<unsigned>(call->n_units),
+              static_cast<unsigned>(call->n_kv_heads / dealt.heads));
+    /* Rows that fit into one unit have their keys to themselves; of more, several units read the
+     * same prefix at about the same time. */
+    bool alone = call->rows <= dpe_decode_rows(call->n_heads, call->n_kv_heads);
+    int error = dpe_launch(decode<T, D>, grid, static_cast<unsigned>(32 * warps), shared, stream,
+                           *call, alone ? DPE_L2_READ_ONCE : DPE_L2_AS_ANY);
+    if (error != 0) {
+        return error;
+    }
+    dim3 outs(static_cast<unsigned>(call->rows), static_cast<unsigned>(call->n_heads));
+    return dpe_launch(combine<T, D>, outs, D, 0, stream, *call);
+}
+
+template <class T> int launch_of(const dpe_decode *call, void *stream)
+{
+    switch (call->head_dim) {
+    case 64:
+        return launch<T, 64>(call, stream);
+    case 96:
+        return launch<T, 96>(call, stream);
+    case 128:
+        return launch<T, 128>(call, stream);
+    default:
+        return 1;
+    }
+}
+
+} // namespace
+
+bool dpe_decode_supports(enum dpe_dtype dtype, int64_t head_dim, int64_t n_heads,
+                         int64_t n_kv_heads)
+{
+    bool head = head_dim == 64 || head_dim == 96 || head_dim == 128;
+    return dtype != DPE_F32 && head && n_heads / n_kv_heads <= ROWS;
+}
+
+int64_t dpe_decode_rows(int64_t n_heads, int64_t n_kv_heads)
+{
+    return ROWS / (n_heads / n_kv_heads);
+}
+
+struct dpe_decode_dealing dpe_decode_deal(int64_t n_kv_heads, int64_t head_dim, uint64_t shared)
+{
+    uint64_t row = static_cast<uint64_t>(2 * head_dim + 16);
+    uint64_t warp = STAGES * 2 * KEYS * row;
+    uint64_t table = STAGES * KEYS * static_cast<uint64_t>(2 * head_dim + 32);
+    struct dpe_decode_dealing best = {0, 0};
+    for (int heads = 1; heads <= WARPS && heads <= n_kv_heads; heads++) {
+        for (int turns = 1; heads * turns <= WARPS && n_kv_heads % heads == 0; turns++) {
+            bool fits = static_cast<uint64_t>(heads * turns) * warp +
+                            static_cast<uint64_t>(turns) * table <=
+                        shared;
+            /* As many warps as fit; of those, as many heads, which share a table. */
+            if (fits && heads * turns >= best.heads * best.turns) {
+                best = {heads, turns};
+            }
+        }
+    }
+    return best;
+}
+
+int64_t dpe_decode_step(struct dpe_decode_dealing dealing)
+{
+    return KEYS * dealing.turns;
+}
+
+uint64_t dpe_decode_partial_bytes(int64_t n_kv_heads, int64_t head_dim, int64_t n_units)
+{
+    /* What blocks can get on cards of 8.0, 9.0 and others. */
+    const uint64_t limits[] = {163U << 10, 227U << 10, 99U << 10};
+    int64_t turns = 1;
+    for (uint64_t limit : limits) {
+        int64_t some = dpe_decode_deal(n_kv_heads, head_dim, limit).turns;
+        turns = some > turns ? some : turns;
+    }
+    uint64_t part = static_cast<uint64_t>(ROWS) * (static_cast<uint64_t>(head_dim) + 2) * 4;
+    return part * static_cast<uint64_t>(n_units * turns * n_kv_heads);
+}
+
+int dpe_attention_decode(const struct dpe_decode *call, void *stream)
+{
+    switch (call->dtype) {
+    case DPE_F16:
+        return launch_of<dpe_f16>(call, stream);
+    case DPE_BF16:
+        return launch_of<dpe_bf16>(call, stream);
+    case DPE_F32:
+        break;
+    }
+    return 1;
+}
+
+int dpe_decode_table(const float *cos, const float *sin, const float *undo_cos,
+                     const float *undo_sin, int64_t n, uint32_t *table)
+{
+    int64_t blocks = (n + 255) / 256;
+    blocks = blocks > 65536 ? 65536 : blocks;
+    return dpe_launch(fill_table, static_cast<unsigned>(blocks), 256, 0, NULL, cos, sin, undo_cos,
+                      undo_sin, n, table);
+}

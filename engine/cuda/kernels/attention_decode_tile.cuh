@@ -1,0 +1,305 @@
+/**
+ * @file attention_decode_tile.cuh
+ * Of the decoding kernel: what lies where, which band a tile has, the copies of its keys, values
+ * and tables, and its scores (attention_decode.cu has the picture).
+ */
+#ifndef DPE_ATTENTION_DECODE_TILE_CUH
+#define DPE_ATTENTION_DECODE_TILE_CUH
+
+#include "engine/cuda/kernels/attention_decode.h"
+
+#include "engine/cuda/ptx/vector.cuh"
+
+namespace
+{
+
+enum { KEYS = 16, STAGES = 3, WARPS = 8, ROWS = 16, MIXED = -2, NOTHING = -1 };
+
+template <int D> struct sizes {
+    static constexpr int row = 2 * D + 16;  /* bytes of a key in shared memory */
+    static constexpr int tile = KEYS * row; /* K or V of a warp */
+    static constexpr int pairs = D / 2;
+    static constexpr int table_row = 4 * pairs + 32; /* bytes */
+    static constexpr int table = KEYS * table_row;   /* of a warp's keys */
+    static constexpr int steps = D / 16;
+    /* Copies: lanes beside each other along a row, chunks of 16 bytes of each, rows of one pass. */
+    static constexpr int lanes = D == 96 ? 4 : D / 8;
+    static constexpr int chunks = D / 8 / lanes;
+    static constexpr int pass = 32 / lanes;
+};
+
+/* A part's place: O of one KV head in one unit's turn. */
+template <int D> struct part {
+    float out[ROWS][D];
+    float top[ROWS], sum[ROWS]; /* base 2 */
+};
+
+struct place {
+    int lane, head, turn, group; /* KV head, which of its warps, query heads of a KV head */
+    int64_t source;              /* this lane's first chunk of position 0 in K and V, in elements */
+    uint32_t to;                 /* and of a tile's first row in shared memory, in bytes */
+    uint32_t stages;             /* shared address of the warp's STAGES × (K, V) */
+    uint32_t tables;             /* and of the block's STAGES × turns tables */
+    int lowest, highest;         /* positions of the unit's rows */
+    int first, end;              /* its keys */
+};
+
+__device__ inline bool has_band(const dpe_decode_band &band, int x)
+{
+    return band.lo <= x && x < band.hi;
+}
+
+__device__ int band_of(const dpe_decode &call, int m, int n)
+{
+    if (n > m) {
+        return NOTHING;
+    }
+    int chunk = static_cast<int>(call.chunk);
+    for (int b = 0; b < call.n_bands; b++) {
+        const dpe_decode_band &band = call.bands[b];
+        int x = band.kind == DPE_BAND_DISTANCE ? m - n
+                : band.kind == DPE_BAND_KEY    ? n
+                                               : m / chunk - n / chunk;
+        if (has_band(band, x)) {
+            return b;
+        }
+    }
+    return NOTHING;
+}
+
+/* The band that all rows have for all keys n0 … n1−1; MIXED when they differ. What a band goes by
+ * grows with m and falls or grows with n, so its corners bound it. */
+__device__ int band_of_tile(const dpe_decode &call, const place &at, int n0, int n1)
+{
+    if (n1 - 1 > at.lowest) {
+        return n0 > at.highest ? NOTHING : MIXED;
+    }
+    int chunk = static_cast<int>(call.chunk);
+    for (int b = 0; b < call.n_bands; b++) {
+        const dpe_decode_band &band = call.bands[b];
+        int least = n0;
+        int most = n1 - 1;
+        if (band.kind == DPE_BAND_DISTANCE) {
+            least = at.lowest - (n1 - 1);
+            most = at.highest - n0;
+        } else if (band.kind == DPE_BAND_CHUNK) {
+            least = at.lowest / chunk - (n1 - 1) / chunk;
+            most = at.highest / chunk - n0 / chunk;
+        }
+        if (has_band(band, least) && has_band(band, most)) {
+            return b;
+        }
+        if (most >= band.lo && least < band.hi) {
+            return MIXED;
+        }
+    }
+    return NOTHING;
+}
+
+/* The table that a tile of the block needs first; −1: none. */
+__device__ int table_of_tile(const dpe_decode &call, int band)
+{
+    if (band == NOTHING) {
+        return -1;
+    }
+    for (int b = band == MIXED ? 0 : band; b < (band == MIXED ? call.n_bands : band + 1); b++) {
+        if (call.bands[b].table != NULL) {
+            return b;
+        }
+    }
+    return -1;
+}
+
+/* Start copying rows first … first+15 of K or V under a policy of level 2; what is not the unit's
+ * becomes zeros. */
+template <class T, int D>
+__device__ __forceinline__ void copy_rows(const void *tensor, const place &at, int first,
+                                          uint32_t to, uint64_t policy)
+{
+    using size = sizes<D>;
+    const T *from = static_cast<const T *>(tensor) + at.source + static_cast<int64_t>(first) * D;
+    if (first + KEYS <= at.end) {
+#pragma unroll
+        for (int i = 0; i < KEYS / size::pass * size::chunks; i++) {
+            int row = i / size::chunks * size::pass;
+            int chunk = i % size::chunks;
+            dpe_copy_async_under(to + static_cast<uint32_t>(row * size::row + 64 * chunk),
+                                 from + row * D + 32 * chunk, policy);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < KEYS / size::pass * size::chunks; i++) {
+        int row = i / size::chunks * size::pass;
+        int chunk = i % size::chunks;
+        bool real = first + at.lane / size::lanes + row < at.end;
+        dpe_copy_async_or_zero(to + static_cast<uint32_t>(row * size::row + 64 * chunk),
+                               real ? from + row * D + 32 * chunk : tensor, real);
+    }
+}
+
+/* Start copying the warp's keys and values and its part of the tables; the band that the whole
+ * block's tile has. */
+template <class T, int D>
+__device__ int copy_tile(const dpe_decode &call, const place &at, int super, int stage,
+                         uint64_t policy)
+{
+    using size = sizes<D>;
+    int first = super + at.turn * KEYS;
+    uint32_t to = at.stages + static_cast<uint32_t>(2 * stage * size::tile) + at.to;
+    copy_rows<T, D>(call.k, at, first, to, policy);
+    copy_rows<T, D>(call.v, at, first, to + static_cast<uint32_t>(size::tile), policy);
+    int turns = call.dealing.turns;
+    int last = super + turns * KEYS;
+    int band = band_of_tile(call, at, super, last < at.end ? last : at.end);
+    int which = table_of_tile(call, band);
+    if (which < 0) {
+        return band;
+    }
+    constexpr int words = size::pairs / 4; /* 16-byte pieces of a row */
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < turns * KEYS * words;
+         i += static_cast<int>(blockDim.x)) {
+        int n = super + i / words;
+        bool real = n < at.end;
+        const uint32_t *from = call.bands[which].table +
+                               static_cast<int64_t>(real ? n : at.first) * size::pairs +
+                               i % words * 4;
+        int place = stage * turns * size::table + i / words * size::table_row + i % words * 16;
+        dpe_copy_async_or_zero(at.tables + static_cast<uint32_t>(place), from, real);
+    }
+    return band;
+}
+
+/* Q of a band as A operands. Which columns of a word meet turned keys is said by the signs of two
+ * bytes, those of four words by two words of bytes; the upper half of a head repeats the lower. */
+template <int D> struct queries {
+    uint32_t word[sizes<D>::steps][4];
+    uint32_t turned[sizes<D>::steps / 2][2];
+    int band;
+    bool has_plain, has_turned;
+};
+
+template <class T, int D>
+__device__ void load_queries(const dpe_decode &call, const dpe_decode_unit &unit, const place &at,
+                             int b, queries<D> &q)
+{
+    if (q.band == b) {
+        return;
+    }
+    const dpe_decode_band &band = call.bands[b];
+    q.band = b;
+    q.has_turned = band.table != NULL;
+    q.has_plain = !q.has_turned || band.per_head;
+    const T *from = static_cast<const T *>(call.q[band.q_copy]);
+#pragma unroll
+    for (int i = 0; i < sizes<D>::steps; i++) {
+        q.turned[i / 2][i % 2] = q.has_plain ? 0 : 0x80808080U;
+    }
+#pragma unroll
+    for (int i = 0; i < sizes<D>::steps; i++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int row = at.lane / 4 + (e % 2) * 8;
+            int column = 16 * i + at.lane % 4 * 2 + e / 2 * 8;
+            bool real = row < at.group * unit.n_rows;
+            int64_t head = static_cast<int64_t>(at.head) * at.group + row % at.group;
+            q.word[i][e] = 0;
+            if (!real) {
+                continue;
+            }
+            int64_t r = unit.row_first + row / at.group;
+            q.word[i][e] = *reinterpret_cast<const uint32_t *>(from + head * call.q_head_stride +
+                                                               r * D + column);
+            if (q.has_plain && q.has_turned && i < D / 32) {
+                const uint8_t *mask = call.mask + head * sizes<D>::pairs + column;
+                uint32_t signs = (mask[0] != 0 ? 0x80U : 0U) | (mask[1] != 0 ? 0x8000U : 0U);
+                q.turned[i % (D / 32)][e / 2] |= signs << 16 * (e % 2);
+            }
+        }
+    }
+    /* Lanes without a real row were elsewhere: matrix instructions want all of them together. */
+    __syncwarp();
+}
+
+/* Which bits of word e of step i, of either half of a head, meet turned keys. */
+template <int D> __device__ __forceinline__ uint32_t turned_bits(const queries<D> &q, int i, int e)
+{
+    uint32_t bytes = q.turned[i][e / 2];
+    return e % 2 == 0 ? dpe_spread_signs<0>(bytes) : dpe_spread_signs<1>(bytes);
+}
+
+/* Turn the pairs (x, y) of two neighbouring columns each. */
+template <class T> __device__ __forceinline__ void turn_pairs(uint32_t &x, uint32_t &y, uint2 table)
+{
+    float xs[2];
+    float ys[2];
+    float cs[2];
+    float sn[2];
+    xs[0] = dpe_float(T{static_cast<uint16_t>(x & 0xffffU)});
+    xs[1] = dpe_float(T{static_cast<uint16_t>(x >> 16)});
+    ys[0] = dpe_float(T{static_cast<uint16_t>(y & 0xffffU)});
+    ys[1] = dpe_float(T{static_cast<uint16_t>(y >> 16)});
+    cs[0] = dpe_half_float(static_cast<uint16_t>(table.x & 0xffffU));
+    sn[0] = dpe_half_float(static_cast<uint16_t>(table.x >> 16));
+    cs[1] = dpe_half_float(static_cast<uint16_t>(table.y & 0xffffU));
+    sn[1] = dpe_half_float(static_cast<uint16_t>(table.y >> 16));
+    x = dpe_pack(xs[0] * cs[0] - ys[0] * sn[0], xs[1] * cs[1] - ys[1] * sn[1], T{});
+    y = dpe_pack(xs[0] * sn[0] + ys[0] * cs[0], xs[1] * sn[1] + ys[1] * cs[1], T{});
+}
+
+/* Scores of the 16 rows and 16 keys of a stage under the band that `q` holds. `table` is the row of
+ * the tile's first key, `table_row` bytes apart, of which there are last_row + 1. Products go pair
+ * after pair of 16 columns, j in the lower and the upper half of a head. */
+template <class T, int D>
+__device__ __forceinline__ void scores(const queries<D> &q, uint32_t keys,
+                                       const unsigned char *table, int table_row, int last_row,
+                                       int lane, float (&s)[2][4])
+{
+    using size = sizes<D>;
+    constexpr int half = D / 32; /* steps of a half */
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        s[j][0] = s[j][1] = s[j][2] = s[j][3] = 0.0F;
+        /* Matrices: chunks 2i, 2i + 1 of 8 columns, and the same of the upper half. */
+        uint32_t from = keys + static_cast<uint32_t>((8 * j + lane % 8) * size::row +
+                                                     lane / 8 % 2 * 16 + lane / 16 * D);
+        const unsigned char *row =
+            table + min(8 * j + lane / 4, last_row) * table_row + lane % 4 * 8;
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+            uint32_t b[4];
+            uint32_t some[4];
+            dpe_ldmatrix(b, from + 32U * i);
+            if (!q.has_turned) {
+                dpe_mma(T{}, s[j], q.word[i], b[0], b[1]);
+                dpe_mma(T{}, s[j], q.word[i + half], b[2], b[3]);
+                continue;
+            }
+            if (q.has_plain) {
+#pragma unroll
+                for (int upper = 0; upper < 2; upper++) {
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        some[e] = q.word[i + half * upper][e] & ~turned_bits<D>(q, i, e);
+                    }
+                    dpe_mma(T{}, s[j], some, b[2 * upper], b[2 * upper + 1]);
+                }
+            }
+            turn_pairs<T>(b[0], b[2], *reinterpret_cast<const uint2 *>(row + 64 * i));
+            turn_pairs<T>(b[1], b[3], *reinterpret_cast<const uint2 *>(row + 64 * i + 32));
+#pragma unroll
+            for (int upper = 0; upper < 2; upper++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    some[e] = q.word[i + half * upper][e] & turned_bits<D>(q, i, e);
+                }
+                dpe_mma(T{}, s[j], some, b[2 * upper], b[2 * upper + 1]);
+            }
+        }
+    }
+}
+
+} // namespace
+
+#endif

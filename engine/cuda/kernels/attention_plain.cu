@@ -1,0 +1,185 @@
+/* One block takes one query block of one head: 16 rows against tiles of 32 keys, all of it float in
+ * shared memory. Obvious loops; speed is not its task. */
+#include "engine/cuda/kernels/attention_plain.h"
+#include "engine/cuda/ptx/device.cuh"
+
+namespace
+{
+
+enum { ROWS = 16, KEYS = 32, THREADS = 128 };
+
+/* What a block has in shared memory, in floats. */
+__host__ __device__ inline int64_t shared_floats(int64_t d)
+{
+    return ROWS * d /* q */ + ROWS * d /* out */ + KEYS * (d + 1) /* k */ + KEYS * d /* v */ +
+           ROWS * KEYS /* p */ + 3 * ROWS /* maximum, sum, rescale */;
+}
+
+struct tile {
+    float *q, *out, *k, *v, *p, *largest, *sum, *rescale;
+};
+
+template <class T>
+__device__ void load_keys(const struct dpe_flash &call, const struct dpe_segment &segment,
+                          int64_t head, int64_t lowest, const struct tile &tile)
+{
+    int64_t d = call.head_dim;
+    int64_t kv_head = head / (call.n_heads / call.n_kv_heads);
+    int64_t k_head = call.k_per_head[segment.k_copy] ? head : kv_head;
+    const T *k = static_cast<const T *>(call.k[segment.k_copy]) +
+                 k_head * call.k_head_stride[segment.k_copy];
+    const T *v = static_cast<const T *>(call.v) + kv_head * call.v_head_stride;
+    for (int64_t i = threadIdx.x; i < KEYS * d; i += THREADS) {
+        int64_t key = i / d;
+        int64_t n = lowest + key;
+        bool inside = n >= segment.first && n < segment.end;
+        tile.k[key * (d + 1) + i % d] = inside ? dpe_float(k[n * d + i % d]) : 0.0f;
+        tile.v[i] = inside ? dpe_float(v[n * d + i % d]) : 0.0f;
+    }
+}
+
+__device__ void logits(const struct dpe_flash &call, const struct dpe_query_block &block,
+                       const struct dpe_segment &segment, int64_t lowest, const struct tile &tile)
+{
+    int64_t d = call.head_dim;
+    for (int i = static_cast<int>(threadIdx.x); i < ROWS * KEYS; i += THREADS) {
+        int r = i / KEYS;
+        int64_t n = lowest + i % KEYS;
+        int64_t lo = 0;
+        int64_t hi = 0;
+        dpe_segment_keys(&block, &segment, r, &lo, &hi);
+        float logit = -INFINITY;
+        if (r < block.rows && n >= lo && n < hi) {
+            float m = static_cast<float>(block.query + r);
+            float factor = call.scale;
+            if (call.log_n_length > 0.0f) {
+                factor *= fmaxf(1.0f, logf(m + 1.0f) / logf(call.log_n_length));
+            }
+            logit = 0.0f;
+            for (int64_t e = 0; e < d; e++) {
+                logit = fmaf(tile.q[r * d + e], tile.k[i % KEYS * (d + 1) + e], logit);
+            }
+            logit *= factor;
+        }
+        tile.p[i] = logit;
+    }
+}
+
+/* Maxima, weights and sums of the rows; what is there already is to be scaled by `rescale`. */
+__device__ void weigh(const struct tile &tile)
+{
+    if (threadIdx.x < ROWS) {
+        float *p = tile.p + threadIdx.x * KEYS;
+        float before = tile.largest[threadIdx.x];
+        float largest = before;
+        for (int i = 0; i < KEYS; i++) {
+            largest = fmaxf(largest, p[i]);
+        }
+        bool none = largest == -INFINITY;
+        float scale = none ? 1.0f : expf(before - largest);
+        float sum = tile.sum[threadIdx.x] * scale;
+        for (int i = 0; i < KEYS; i++) {
+            /* −∞ − −∞ is no number, what is none already shall stay so. */
+            p[i] = none && p[i] == -INFINITY ? 0.0f : expf(p[i] - largest);
+            sum += p[i];
+        }
+        tile.largest[threadIdx.x] = largest;
+        tile.sum[threadIdx.x] = sum;
+        tile.rescale[threadIdx.x] = scale;
+    }
+}
+
+__device__ void add_values(int64_t d, const struct tile &tile)
+{
+    for (int64_t i = threadIdx.x; i < ROWS * d; i += THREADS) {
+        int64_t r = i / d;
+        float sum = tile.out[i] * tile.rescale[r];
+        for (int key = 0; key < KEYS; key++) {
+            sum = fmaf(tile.p[r * KEYS + key], tile.v[key * d + i % d], sum);
+        }
+        tile.out[i] = sum;
+    }
+}
+
+template <class T> __global__ void __launch_bounds__(THREADS) plain(const struct dpe_flash call)
+{
+    DPE_SHARED(float, memory);
+    int64_t d = call.head_dim;
+    struct tile tile;
+    tile.q = memory;
+    tile.out = tile.q + ROWS * d;
+    tile.k = tile.out + ROWS * d;
+    tile.v = tile.k + KEYS * (d + 1);
+    tile.p = tile.v + KEYS * d;
+    tile.largest = tile.p + ROWS * KEYS;
+    tile.sum = tile.largest + ROWS;
+    tile.rescale = tile.sum + ROWS;
+    const struct dpe_query_block block = call.blocks[blockIdx.x];
+    int64_t head = blockIdx.y;
+    for (int64_t i = threadIdx.x; i < ROWS * d; i += THREADS) {
+        tile.out[i] = 0.0f;
+    }
+    if (threadIdx.x < ROWS) {
+        tile.largest[threadIdx.x] = -INFINITY;
+        tile.sum[threadIdx.x] = 0.0f;
+    }
+    for (int s = 0; s < block.n_segments; s++) {
+        const struct dpe_segment segment = call.segments[block.first_segment + s];
+        const T *q = static_cast<const T *>(call.q[segment.q_copy]) + head * call.q_head_stride;
+        __syncthreads();
+        for (int64_t i = threadIdx.x; i < ROWS * d; i += THREADS) {
+            tile.q[i] = i / d < block.rows ? dpe_float(q[block.row * d + i]) : 0.0f;
+        }
+        for (int t = 0; t < segment.n_tiles; t++) {
+            int64_t lowest = segment.end - static_cast<int64_t>(t + 1) * KEYS;
+            __syncthreads();
+            load_keys<T>(call, segment, head, lowest, tile);
+            __syncthreads();
+            logits(call, block, segment, lowest, tile);
+            __syncthreads();
+            weigh(tile);
+            __syncthreads();
+            add_values(d, tile);
+        }
+    }
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < block.rows * d; i += THREADS) {
+        float sum = tile.sum[i / d];
+        int64_t at = ((block.row + i / d) * call.n_heads + head) * d + i % d;
+        static_cast<T *>(call.out)[at] = dpe_round<T>(sum == 0.0f ? 0.0f : tile.out[i] / sum);
+    }
+    if (call.lse != NULL && static_cast<int>(threadIdx.x) < block.rows) {
+        call.lse[(block.row + threadIdx.x) * call.n_heads + head] =
+            tile.largest[threadIdx.x] + logf(tile.sum[threadIdx.x]);
+    }
+}
+
+template <class T> int launch(const struct dpe_flash *call, void *stream)
+{
+    dim3 grid(static_cast<unsigned>(call->n_blocks), static_cast<unsigned>(call->n_heads));
+    size_t shared = static_cast<size_t>(shared_floats(call->head_dim)) * sizeof(float);
+    return dpe_launch(plain<T>, grid, THREADS, shared, stream, *call);
+}
+
+} // namespace
+
+struct dpe_tile_shape dpe_attention_plain_shape(int64_t head_dim)
+{
+    struct dpe_tile_shape shape = {ROWS, KEYS};
+    bool fits = shared_floats(head_dim) * static_cast<int64_t>(sizeof(float)) <= 160 * 1024;
+    shape.rows = fits ? ROWS : 0;
+    return shape;
+}
+
+int dpe_attention_plain(const struct dpe_flash *call, void *stream)
+{
+    switch (call->dtype) {
+    case DPE_F32:
+        return launch<float>(call, stream);
+    case DPE_F16:
+        return launch<dpe_f16>(call, stream);
+    case DPE_BF16:
+        return launch<dpe_bf16>(call, stream);
+    }
+    return 1;
+}

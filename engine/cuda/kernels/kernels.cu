@@ -1,0 +1,447 @@
+/* The small kernels: embedding, norm, bias, activation, checks, likelihood. Threads walk over their
+ * rows with the stride of the grid, so any grid gives the same numbers. */
+#include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/ptx/vector.cuh"
+
+namespace
+{
+
+enum { THREADS = 256, MANY_THREADS = 1024 };
+const int64_t MOST_BLOCKS = 1 << 16;
+
+unsigned blocks_for(int64_t items)
+{
+    return static_cast<unsigned>(items < 1 ? 1 : (items > MOST_BLOCKS ? MOST_BLOCKS : items));
+}
+
+/* Whether rows of `width` elements can be walked eight at a time. */
+template <class T> bool by_eight(int64_t width, const void *a, const void *b)
+{
+    return width % 8 == 0 &&
+           (reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b)) % 16 == 0;
+}
+
+__device__ inline int64_t this_thread(void)
+{
+    return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+__device__ inline int64_t all_threads(void)
+{
+    return static_cast<int64_t>(gridDim.x) * blockDim.x;
+}
+
+template <class T, int N>
+__global__ void embed(const T *table, const int32_t *tokens, int64_t rows, int64_t width, float *x)
+{
+    int64_t steps = width / N;
+    for (int64_t i = this_thread(); i < rows * steps; i += all_threads()) {
+        float some[N];
+        int64_t at = i % steps * N;
+        dpe_some<T, N>::load(table + tokens[i / steps] * width + at, some);
+        dpe_some<float, N>::store(x + i / steps * width + at, some);
+    }
+}
+
+/* A block a row. */
+template <class T, int N>
+__global__ void rmsnorm(const float *x, const float *weight, int64_t rows, int64_t width, float eps,
+                        T *out)
+{
+    for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+        const float *row = x + r * width;
+        float squares = 0.0f;
+        for (int64_t i = threadIdx.x * N; i < width; i += blockDim.x * N) {
+            float some[N];
+            dpe_some<float, N>::load(row + i, some);
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                squares += some[k] * some[k];
+            }
+        }
+        float scale = 1.0f / sqrtf(dpe_block_sum(squares) / static_cast<float>(width) + eps);
+        for (int64_t i = threadIdx.x * N; i < width; i += blockDim.x * N) {
+            float some[N];
+            float by[N];
+            dpe_some<float, N>::load(row + i, some);
+            dpe_some<float, N>::load(weight + i, by);
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                some[k] *= scale * by[k];
+            }
+            dpe_some<T, N>::store(out + r * width + i, some);
+        }
+    }
+}
+
+/* A block a row. */
+template <class T, int N>
+__global__ void add_bias(T *out, const float *bias, int64_t rows, int64_t width)
+{
+    for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+        for (int64_t i = threadIdx.x * N; i < width; i += blockDim.x * N) {
+            float some[N];
+            float by[N];
+            dpe_some<T, N>::load(out + r * width + i, some);
+            dpe_some<float, N>::load(bias + i, by);
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                some[k] += by[k];
+            }
+            dpe_some<T, N>::store(out + r * width + i, some);
+        }
+    }
+}
+
+template <class T, int N> __global__ void swiglu(T *gate, const T *up, int64_t n)
+{
+    for (int64_t i = this_thread() * N; i < n; i += all_threads() * N) {
+        float g[N];
+        float u[N];
+        dpe_some<T, N>::load(gate + i, g);
+        dpe_some<T, N>::load(up + i, u);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            g[k] = g[k] / (1.0f + expf(-g[k])) * u[k];
+        }
+        dpe_some<T, N>::store(gate + i, g);
+    }
+}
+
+__global__ void nonfinite(const float *x, int64_t n, int64_t width, unsigned long long layer,
+                          unsigned long long *first)
+{
+    for (int64_t i = this_thread(); i < n; i += all_threads()) {
+        if ((__float_as_uint(x[i]) & 0x7f800000U) == 0x7f800000U) {
+            atomicMin(first, layer << 40 | static_cast<unsigned long long>(i / width));
+        }
+    }
+}
+
+/* A warp an output column; R rows of x at once. The weights come under a policy of level 2. */
+template <class T, class O, int R, int N>
+__global__ void product_few(const T *w, const T *x, int64_t n, int64_t k, O *out, bool accumulate,
+                            uint64_t policy)
+{
+    int64_t column = this_thread() / 32;
+    if (column >= n) {
+        return;
+    }
+    float sums[R] = {};
+    const T *row = w + column * k;
+    for (int64_t i = threadIdx.x % 32 * N; i < k; i += 32 * N) {
+        float a[N];
+        dpe_some<T, N>::load_under(row + i, policy, a);
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            float b[N];
+            dpe_some<T, N>::load(x + r * k + i, b);
+#pragma unroll
+            for (int e = 0; e < N; e++) {
+                sums[r] = fmaf(a[e], b[e], sums[r]);
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        for (int by = 16; by > 0; by /= 2) {
+            sums[r] += __shfl_xor_sync(0xffffffffU, sums[r], by);
+        }
+        if (threadIdx.x % 32 == 0) {
+            O *to = out + r * n + column;
+            *to = dpe_round<O>(accumulate ? dpe_float(*to) + sums[r] : sums[r]);
+        }
+    }
+}
+
+__device__ inline uint64_t mix(uint64_t z)
+{
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebU;
+    return z ^ z >> 31;
+}
+
+/* The sum of four uniform numbers has the variance of one third. */
+template <class T> __global__ void random_numbers(T *out, int64_t n, float deviation, uint64_t seed)
+{
+    for (int64_t i = this_thread(); i < n; i += all_threads()) {
+        uint64_t bits = mix(seed + 0x9e3779b97f4a7c15U * static_cast<uint64_t>(i + 1));
+        float sum = 0.0f;
+        for (int part = 0; part < 4; part++) {
+            sum += static_cast<float>(bits >> (16 * part) & 0xffffU) * 0x1p-16f - 0.5f;
+        }
+        out[i] = dpe_round<T>(sum * 1.7320508f * deviation);
+    }
+}
+
+enum { AT_ONCE = 4 };
+
+/* Elements i, i + blockDim.x … of a row: reads that are under way at once. Behind the end the first
+ * of them again. */
+__device__ __forceinline__ void read_some(const float *row, int64_t i, int64_t n,
+                                          float (&some)[AT_ONCE])
+{
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+        int64_t at = i + k * static_cast<int64_t>(blockDim.x);
+        some[k] = row[at < n ? at : i];
+    }
+}
+
+/* The better of this lane's number and that of the lane `by` away: the larger, of equal ones the
+ * first. */
+__device__ inline void take_better(float &value, int &index, int by)
+{
+    float other = __shfl_xor_sync(0xffffffffU, value, by);
+    int at = __shfl_xor_sync(0xffffffffU, index, by);
+    bool better = other > value || (other == value && at < index);
+    value = better ? other : value;
+    index = better ? at : index;
+}
+
+/* A block a row, several reads at once: a step of decoding waits for one row alone. NaN compares
+ * false with everything, so it is looked for apart. */
+__global__ void __launch_bounds__(MANY_THREADS)
+    argmax(const float *logits, int64_t vocab, int32_t *tokens)
+{
+    __shared__ float best_value[32];
+    __shared__ int best_index[32];
+    const float *row = logits + blockIdx.x * vocab;
+    const int64_t threads = blockDim.x;
+    int warp = static_cast<int>(threadIdx.x) / 32;
+    float value = -INFINITY;
+    int index = INT32_MAX;
+    int bad = 0;
+    for (int64_t i = threadIdx.x; i < vocab; i += AT_ONCE * threads) {
+        float some[AT_ONCE];
+        read_some(row, i, vocab, some);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            bad |= (__float_as_uint(some[k]) & 0x7f800000U) == 0x7f800000U;
+            index = some[k] > value ? static_cast<int>(i + k * threads) : index;
+            value = some[k] > value ? some[k] : value;
+        }
+    }
+    for (int by = 16; by > 0; by /= 2) {
+        take_better(value, index, by);
+    }
+    if (threadIdx.x % 32 == 0) {
+        best_value[warp] = value;
+        best_index[warp] = index;
+    }
+    bad = __syncthreads_or(bad);
+    if (warp == 0) {
+        bool real = threadIdx.x < blockDim.x / 32;
+        value = real ? best_value[threadIdx.x] : -INFINITY;
+        index = real ? best_index[threadIdx.x] : INT32_MAX;
+        for (int by = 16; by > 0; by /= 2) {
+            take_better(value, index, by);
+        }
+        if (threadIdx.x == 0) {
+            tokens[blockIdx.x] = bad ? -1 : index;
+        }
+    }
+}
+
+__global__ void likelihood(const float *logits, const int32_t *targets, int64_t vocab, double *nll)
+{
+    __shared__ float largest[THREADS];
+    const float *row = logits + blockIdx.x * vocab;
+    const int64_t threads = blockDim.x;
+    float most = -INFINITY;
+    int bad = 0;
+    for (int64_t i = threadIdx.x; i < vocab; i += AT_ONCE * threads) {
+        float some[AT_ONCE];
+        read_some(row, i, vocab, some);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            bad |= (__float_as_uint(some[k]) & 0x7f800000U) == 0x7f800000U;
+            most = fmaxf(most, some[k]);
+        }
+    }
+    largest[threadIdx.x] = most;
+    bad = __syncthreads_or(bad);
+    for (unsigned t = 0; t < blockDim.x; t++) {
+        most = fmaxf(most, largest[t]);
+    }
+    double sum = 0.0;
+    for (int64_t i = threadIdx.x; i < vocab; i += AT_ONCE * threads) {
+        float some[AT_ONCE];
+        read_some(row, i, vocab, some);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            /* A difference of floats is rounded once, by at most 2^-24 of its size. */
+            float term = i + k * threads < vocab ? expf(some[k] - most) : 0.0f;
+            sum += static_cast<double>(term);
+        }
+    }
+    sum = dpe_block_sum(sum);
+    if (threadIdx.x == 0) {
+        double of_target = static_cast<double>(row[targets[blockIdx.x]]);
+        nll[blockIdx.x] =
+            bad ? static_cast<double>(NAN) : log(sum) + static_cast<double>(most) - of_target;
+    }
+}
+
+/* Weights are not read again in this pass, but for rows that another launch takes: what they push
+ * out of level 2 is what other layers read too, the tables of decoding. */
+template <class T, class O, int N>
+int few(const void *w, const void *x, int64_t rows, int64_t n, int64_t k, void *out,
+        bool accumulate)
+{
+    const T *tw = static_cast<const T *>(w);
+    const T *tx = static_cast<const T *>(x);
+    O *to = static_cast<O *>(out);
+    unsigned blocks = static_cast<unsigned>((n + THREADS / 32 - 1) / (THREADS / 32));
+    const uint64_t once = DPE_L2_READ_ONCE;
+    switch (rows) {
+    case 1:
+        return dpe_launch(product_few<T, O, 1, N>, blocks, THREADS, 0, NULL, tw, tx, n, k, to,
+                          accumulate, once);
+    case 2:
+        return dpe_launch(product_few<T, O, 2, N>, blocks, THREADS, 0, NULL, tw, tx, n, k, to,
+                          accumulate, once);
+    default:
+        break;
+    }
+    int error = 0;
+    int64_t r = 0;
+    for (; r + 4 <= rows && error == 0; r += 4) {
+        error = dpe_launch(product_few<T, O, 4, N>, blocks, THREADS, 0, NULL, tw, tx + r * k, n, k,
+                           to + r * n, accumulate, r + 4 == rows ? once : DPE_L2_AS_ANY);
+    }
+    for (; r < rows && error == 0; r++) {
+        error = dpe_launch(product_few<T, O, 1, N>, blocks, THREADS, 0, NULL, tw, tx + r * k, n, k,
+                           to + r * n, accumulate, r + 1 == rows ? once : DPE_L2_AS_ANY);
+    }
+    return error;
+}
+
+template <class T>
+int few_of(const void *w, const void *x, int64_t rows, int64_t n, int64_t k, void *out,
+           bool out_float, bool accumulate)
+{
+    if (by_eight<T>(k, w, x)) {
+        return out_float ? few<T, float, 8>(w, x, rows, n, k, out, accumulate)
+                         : few<T, T, 8>(w, x, rows, n, k, out, accumulate);
+    }
+    return out_float ? few<T, float, 1>(w, x, rows, n, k, out, accumulate)
+                     : few<T, T, 1>(w, x, rows, n, k, out, accumulate);
+}
+
+template <class T>
+int embed_of(const void *table, const int32_t *tokens, int64_t rows, int64_t width, float *x)
+{
+    const T *from = static_cast<const T *>(table);
+    if (by_eight<T>(width, table, x)) {
+        return dpe_launch(embed<T, 8>, blocks_for(rows * width / 8 / THREADS + 1), THREADS, 0, NULL,
+                          from, tokens, rows, width, x);
+    }
+    return dpe_launch(embed<T, 1>, blocks_for(rows * width / THREADS + 1), THREADS, 0, NULL, from,
+                      tokens, rows, width, x);
+}
+
+template <class T>
+int rmsnorm_of(const float *x, const float *weight, int64_t rows, int64_t width, float eps,
+               void *out)
+{
+    T *to = static_cast<T *>(out);
+    if (by_eight<T>(width, x, out) && reinterpret_cast<uintptr_t>(weight) % 16 == 0) {
+        return dpe_launch(rmsnorm<T, 8>, blocks_for(rows), THREADS, 0, NULL, x, weight, rows, width,
+                          eps, to);
+    }
+    return dpe_launch(rmsnorm<T, 1>, blocks_for(rows), THREADS, 0, NULL, x, weight, rows, width,
+                      eps, to);
+}
+
+template <class T> int bias_of(void *out, const float *bias, int64_t rows, int64_t width)
+{
+    T *to = static_cast<T *>(out);
+    auto kernel = by_eight<T>(width, out, bias) ? add_bias<T, 8> : add_bias<T, 1>;
+    return dpe_launch(kernel, blocks_for(rows), THREADS, 0, NULL, to, bias, rows, width);
+}
+
+template <class T> int swiglu_of(void *gate, const void *up, int64_t n)
+{
+    T *g = static_cast<T *>(gate);
+    const T *u = static_cast<const T *>(up);
+    if (by_eight<T>(n, gate, up)) {
+        return dpe_launch(swiglu<T, 8>, blocks_for(n / 8 / THREADS + 1), THREADS, 0, NULL, g, u, n);
+    }
+    return dpe_launch(swiglu<T, 1>, blocks_for(n / THREADS + 1), THREADS, 0, NULL, g, u, n);
+}
+
+/* One call for each dtype of a template over it. */
+#define FOR_DTYPE(dtype, call)                                                                     \
+    switch (dtype) {                                                                               \
+    case DPE_F32: {                                                                                \
+        using T = float;                                                                           \
+        return call;                                                                               \
+    }                                                                                              \
+    case DPE_F16: {                                                                                \
+        using T = dpe_f16;                                                                         \
+        return call;                                                                               \
+    }                                                                                              \
+    case DPE_BF16: {                                                                               \
+        using T = dpe_bf16;                                                                        \
+        return call;                                                                               \
+    }                                                                                              \
+    }                                                                                              \
+    return 1
+
+} // namespace
+
+int dpe_kernel_embed(enum dpe_dtype dtype, const void *table, const int32_t *tokens, int64_t rows,
+                     int64_t width, float *x)
+{
+    FOR_DTYPE(dtype, embed_of<T>(table, tokens, rows, width, x));
+}
+
+int dpe_kernel_rmsnorm(enum dpe_dtype dtype, const float *x, const float *weight, int64_t rows,
+                       int64_t width, float eps, void *out)
+{
+    FOR_DTYPE(dtype, rmsnorm_of<T>(x, weight, rows, width, eps, out));
+}
+
+int dpe_kernel_bias(enum dpe_dtype dtype, void *out, const float *bias, int64_t rows, int64_t width)
+{
+    FOR_DTYPE(dtype, bias_of<T>(out, bias, rows, width));
+}
+
+int dpe_kernel_swiglu(enum dpe_dtype dtype, void *gate, const void *up, int64_t n)
+{
+    FOR_DTYPE(dtype, swiglu_of<T>(gate, up, n));
+}
+
+int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t layer,
+                         unsigned long long *first)
+{
+    int64_t n = rows * width;
+    return dpe_launch(nonfinite, blocks_for(n / THREADS + 1), THREADS, 0, NULL, x, n, width,
+                      static_cast<unsigned long long>(layer), first);
+}
+
+int dpe_kernel_product_few(enum dpe_dtype dtype, const void *w, const void *x, int64_t rows,
+                           int64_t n, int64_t k, void *out, bool out_float, bool accumulate)
+{
+    FOR_DTYPE(dtype, few_of<T>(w, x, rows, n, k, out, out_float, accumulate));
+}
+
+int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviation, uint64_t seed)
+{
+    FOR_DTYPE(dtype, dpe_launch(random_numbers<T>, blocks_for(n / THREADS + 1), THREADS, 0, NULL,
+                                static_cast<T *>(out), n, deviation, seed));
+}
+
+int dpe_kernel_argmax(const float *logits, int64_t rows, int64_t vocab, int32_t *tokens)
+{
+    const unsigned threads = vocab < 8192 ? THREADS : MANY_THREADS;
+    return dpe_launch(argmax, static_cast<unsigned>(rows), threads, 0, NULL, logits, vocab, tokens);
+}
+
+int dpe_kernel_nll(const float *logits, const int32_t *targets, int64_t rows, int64_t vocab,
+                   double *nll)
+{
+    return dpe_launch(likelihood, static_cast<unsigned>(rows), THREADS, 0, NULL, logits, targets,
+                      vocab, nll);
+}

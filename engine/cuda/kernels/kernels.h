@@ -1,0 +1,93 @@
+/**
+ * @file kernels.h
+ * The kernels of the CUDA backend but for attention, as host calls. Pointers are device memory
+ * unless said otherwise; `dtype` is that of activations and weights of the model (struct
+ * dpe_backend.dtype), x the residual stream in float. Every call is asynchronous on the default
+ * stream and returns the CUDA error code of its launch, 0 = launched. Sizes ≥ 1, 64-bit; nothing
+ * needs alignment beyond that of its elements, multiples of 8 elements on 16 bytes go faster.
+ * Results do not depend on the grid: every sum has a fixed order.
+ */
+#ifndef DPE_KERNELS_H
+#define DPE_KERNELS_H
+
+#include "engine/ops/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** x [rows][width] = rows `tokens` of table [vocab][width]. */
+int dpe_kernel_embed(enum dpe_dtype dtype, const void *table, const int32_t *tokens, int64_t rows,
+                     int64_t width, float *x);
+/** out [rows][width] = x / sqrt(mean(x²) + eps) * weight [width]. */
+int dpe_kernel_rmsnorm(enum dpe_dtype dtype, const float *x, const float *weight, int64_t rows,
+                       int64_t width, float eps, void *out);
+/** out [rows][width] += bias [width]. `dtype` is that of out. */
+int dpe_kernel_bias(enum dpe_dtype dtype, void *out, const float *bias, int64_t rows,
+                    int64_t width);
+/** gate [n] = silu(gate) * up. */
+int dpe_kernel_swiglu(enum dpe_dtype dtype, void *gate, const void *up, int64_t n);
+/** *first = min(*first, layer << 40 | row) over the rows of x [rows][width] with a NaN or infinity;
+ *  rows < 2^40. */
+int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t layer,
+                         unsigned long long *first);
+/** out [rows][n] = x [rows][k] · w [n][k]ᵀ, or added to it; out is float when out_float. For few
+ *  rows: one warp a column reads its row of w once for all rows. rows ≤ DPE_FEW_ROWS. */
+int dpe_kernel_product_few(enum dpe_dtype dtype, const void *w, const void *x, int64_t rows,
+                           int64_t n, int64_t k, void *out, bool out_float, bool accumulate);
+enum { DPE_FEW_ROWS = 8 };
+/** Numbers of about the normal distribution times `deviation`, a function of (seed, index). */
+int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviation, uint64_t seed);
+/** tokens[r] = index of the largest of logits [rows][vocab] (ties to the lower), −1 when one of
+ *  them is not finite. */
+int dpe_kernel_argmax(const float *logits, int64_t rows, int64_t vocab, int32_t *tokens);
+/** nll[r] = ln Σ exp(logits[r]) − logits[r][targets[r]], sums in double; NaN when a logit is not
+ *  finite. */
+int dpe_kernel_nll(const float *logits, const int32_t *targets, int64_t rows, int64_t vocab,
+                   double *nll);
+
+/** Sums of norms: over rows of q [rows][n_heads][2 · n_pairs] and k [rows][n_kv_heads][…]. */
+struct dpe_norm_shape {
+    int64_t rows, n_heads, n_kv_heads, n_pairs;
+    bool products; /**< of ‖q^(j)‖·‖k^(j)‖, else of ‖q^(j)‖ and, behind them, of ‖k^(j)‖ */
+};
+enum { DPE_NORM_PARTS = 64 }; /**< ranges of rows that are added up side by side */
+/** sums [n_heads (+ n_kv_heads)][n_pairs], norms in float, added in double in an order that depends
+ *  on the number of rows alone; room for DPE_NORM_PARTS as many behind them. */
+int dpe_kernel_norms(enum dpe_dtype dtype, const void *q, const void *k,
+                     const struct dpe_norm_shape *shape, double *sums);
+
+/** How rows of [head][row][head_dim] are turned: by table `table` (pairs outside the head's mask by
+ *  `base`), and back by table `undo` where cos is not NULL (what is read was turned by that).
+ * Tables are [positions][n_pairs]. */
+struct dpe_turn {
+    const float *cos, *sin;
+    const float *base_cos, *base_sin; /**< with a mask */
+    const float *undo_cos, *undo_sin; /**< or NULL */
+    const uint8_t *mask;              /**< [n_heads][n_pairs] of the layer, or NULL */
+};
+/** Where query or key rows lie, at which positions they stand, where turned ones go. */
+struct dpe_turn_rows {
+    enum dpe_dtype dtype;
+    const void *from;
+    int64_t from_row, from_head; /**< strides in elements */
+    void *to;
+    int64_t to_row, to_head;
+    int64_t to_copy; /**< from one turn's rows to the next one's */
+    int64_t rows, head_dim;
+    int64_t n_heads;          /**< heads of `to` */
+    int64_t group;            /**< head h reads head h / group of `from` */
+    int64_t first;            /**< position of row 0 … */
+    const int64_t *positions; /**< … or of every row */
+    /** Rows of `to` are those of `from` plus to_offset[r] + positions[r], or row r + to_first. */
+    const int64_t *to_offsets;
+    int64_t to_first;
+};
+/** to[c][h][r] = R(turn c at the row's position) from[h / group][r], c = 0 … n−1, n at most
+ *  DPE_MAX_BANDS; n = 0: copied. */
+int dpe_kernel_turn(const struct dpe_turn_rows *rows, const struct dpe_turn *turns, int n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,172 @@
+/* Turning rows of queries and keys by the tables of a plan: copies for attention, and what goes
+ * into the cache. */
+#include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/ptx/vector.cuh"
+
+namespace
+{
+
+enum { THREADS = 256, AT_ONCE = 4 * THREADS };
+const int64_t MOST_BLOCKS = 1 << 20;
+
+/* Whether each of the N pairs from `mask` on is in it. */
+template <int N> __device__ __forceinline__ void load_mask(const uint8_t *mask, bool *in)
+{
+    if constexpr (N == 1) {
+        in[0] = mask[0] != 0;
+    } else {
+        uint2 bytes = *reinterpret_cast<const uint2 *>(mask);
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            in[e] = ((e < 4 ? bytes.x : bytes.y) >> e % 4 * 8 & 0xffU) != 0;
+        }
+    }
+}
+
+/* By what N pairs are turned; `at`: their place in the tables, `mask`: theirs, or NULL. */
+template <int N>
+__device__ __forceinline__ void load_turn(const struct dpe_turn &turn, int64_t at,
+                                          const uint8_t *mask, float *c, float *s)
+{
+    float other_c[N];
+    float other_s[N];
+    dpe_some<float, N>::load(turn.cos + at, c);
+    dpe_some<float, N>::load(turn.sin + at, s);
+    if (mask != NULL) {
+        bool in[N];
+        load_mask<N>(mask, in);
+        dpe_some<float, N>::load(turn.base_cos + at, other_c);
+        dpe_some<float, N>::load(turn.base_sin + at, other_s);
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            c[e] = in[e] ? c[e] : other_c[e];
+            s[e] = in[e] ? s[e] : other_s[e];
+        }
+    }
+    if (turn.undo_cos != NULL) {
+        dpe_some<float, N>::load(turn.undo_cos + at, other_c);
+        dpe_some<float, N>::load(turn.undo_sin + at, other_s);
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            /* A pair that is turned as it already was stays as it is, to the bit. */
+            bool same = other_c[e] == c[e] && other_s[e] == s[e];
+            float by_c = c[e] * other_c[e] + s[e] * other_s[e];
+            float by_s = s[e] * other_c[e] - c[e] * other_s[e];
+            c[e] = same ? 1.0f : by_c;
+            s[e] = same ? 0.0f : by_s;
+        }
+    }
+}
+
+struct turns {
+    struct dpe_turn of[DPE_MAX_BANDS];
+    int n;
+};
+
+/* N pairs of a head and row as they are, or under every turn. */
+template <class T, int N, bool TURNED>
+__device__ __forceinline__ void turn_some(const struct dpe_turn_rows &a, const struct turns &turns,
+                                          int64_t r, int h, int j)
+{
+    const int64_t n_pairs = a.head_dim / 2;
+    int64_t position = a.positions != NULL ? a.positions[r] : a.first + r;
+    int64_t to_row = a.to_offsets != NULL ? a.to_offsets[r] + position : a.to_first + r;
+    int from_head = h / static_cast<int>(a.group);
+    const T *from = static_cast<const T *>(a.from) + from_head * a.from_head + r * a.from_row + j;
+    T *to = static_cast<T *>(a.to) + h * a.to_head + to_row * a.to_row + j;
+    float x[N];
+    float y[N];
+    dpe_some<T, N>::load(from, x);
+    dpe_some<T, N>::load(from + n_pairs, y);
+    if (!TURNED) {
+        dpe_some<T, N>::store(to, x);
+        dpe_some<T, N>::store(to + n_pairs, y);
+    }
+#pragma unroll 1
+    for (int copy = 0; TURNED && copy < turns.n; copy++, to += a.to_copy) {
+        const struct dpe_turn &turn = turns.of[copy];
+        float c[N];
+        float s[N];
+        float low[N];
+        float high[N];
+        load_turn<N>(turn, position * n_pairs + j,
+                     turn.mask == NULL ? NULL : turn.mask + h * n_pairs + j, c, s);
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            low[e] = x[e] * c[e] - y[e] * s[e];
+            high[e] = x[e] * s[e] + y[e] * c[e];
+        }
+        dpe_some<T, N>::store(to, low);
+        dpe_some<T, N>::store(to + n_pairs, high);
+    }
+}
+
+/* A block takes `together` rows at a time, a thread N pairs of a head. What a thread looks for is
+ * so found by divisions of 32 bits; heads of a row follow each other, they share the tables. */
+template <class T, int N, bool TURNED>
+__global__ void __launch_bounds__(THREADS)
+    turn_rows(const __grid_constant__ struct dpe_turn_rows a,
+              const __grid_constant__ struct turns turns, int together)
+{
+    int steps = static_cast<int>(a.head_dim / 2) / N;
+    int of_row = static_cast<int>(a.n_heads) * steps;
+    for (int64_t first = static_cast<int64_t>(blockIdx.x) * together; first < a.rows;
+         first += static_cast<int64_t>(gridDim.x) * together) {
+        for (int i = static_cast<int>(threadIdx.x); i < together * of_row; i += THREADS) {
+            int64_t r = first + i / of_row;
+            int item = i % of_row;
+            if (r < a.rows) {
+                turn_some<T, N, TURNED>(a, turns, r, item / steps, item % steps * N);
+            }
+        }
+    }
+}
+
+template <class T, int N> int launch(const struct dpe_turn_rows *rows, const struct turns &turns)
+{
+    const int64_t of_row = rows->n_heads * (rows->head_dim / 2 / N);
+    /* Few rows are dealt to as many blocks as there can be. */
+    const int64_t together = rows->rows < 1024 || of_row > AT_ONCE ? 1 : AT_ONCE / of_row;
+    int64_t blocks = (rows->rows + together - 1) / together;
+    blocks = blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks;
+    return dpe_launch(turns.n == 0 ? turn_rows<T, N, false> : turn_rows<T, N, true>,
+                      static_cast<unsigned>(blocks), THREADS, 0, NULL, *rows, turns,
+                      static_cast<int>(together));
+}
+
+template <class T> int launch_of(const struct dpe_turn_rows *rows, const struct turns &turns)
+{
+    int64_t strides = rows->from_row | rows->from_head | rows->to_row | rows->to_head;
+    uintptr_t addresses =
+        reinterpret_cast<uintptr_t>(rows->from) | reinterpret_cast<uintptr_t>(rows->to);
+    uintptr_t masks = 0;
+    for (int i = 0; i < turns.n; i++) {
+        masks |= reinterpret_cast<uintptr_t>(turns.of[i].mask);
+    }
+    strides |= turns.n > 1 ? rows->to_copy : 0;
+    bool eight =
+        rows->head_dim % 16 == 0 && strides % 8 == 0 && addresses % 16 == 0 && masks % 8 == 0;
+    return eight ? launch<T, 8>(rows, turns) : launch<T, 1>(rows, turns);
+}
+
+} // namespace
+
+int dpe_kernel_turn(const struct dpe_turn_rows *rows, const struct dpe_turn *turns, int n)
+{
+    struct turns all = {};
+    if (n > DPE_MAX_BANDS) {
+        return 1;
+    }
+    for (all.n = 0; all.n < n; all.n++) {
+        all.of[all.n] = turns[all.n];
+    }
+    switch (rows->dtype) {
+    case DPE_F32:
+        return launch_of<float>(rows, all);
+    case DPE_F16:
+        return launch_of<dpe_f16>(rows, all);
+    case DPE_BF16:
+        return launch_of<dpe_bf16>(rows, all);
+    }
+    return 1;
+}

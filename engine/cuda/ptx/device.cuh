@@ -1,0 +1,106 @@
+/**
+ * @file device.cuh
+ * What every kernel source includes first. The same source is compiled twice: by nvcc for the
+ * device, and with DPE_EMULATE by a plain C++17 compiler, where tests/emulate runs every thread of
+ * a block as a fiber. So a kernel uses the language of CUDA C (threadIdx, __shared__,
+ * __syncthreads, shuffles, votes, atomics) and, for everything that has no name in it, the wrappers
+ * of ptx.cuh, which have a twin each in tests/emulate/emulate_ptx.h. No #ifdef in kernels.
+ *
+ * Half types are structs of their bits; the conversions here round to nearest even and keep NaN
+ * and infinities on both sides.
+ */
+#ifndef DPE_DEVICE_CUH
+#define DPE_DEVICE_CUH
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef DPE_EMULATE
+#include "tests/emulate/emulate.h"
+#else
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#endif
+
+/** bfloat16 and IEEE half as they lie in memory. */
+struct dpe_bf16 {
+    uint16_t bits;
+};
+struct dpe_f16 {
+    uint16_t bits;
+};
+
+/** What level 2 is asked to do with a line that a read brings in: keep it as any other, or give it
+ * up before others, because nobody reads it again. A hint, which changes no result. The words are
+ * those of libcu++ (cuda::access_property) and CUTLASS; createpolicy computes the same. A kernel
+ * takes them as an argument: several releases of ptxas from 13.1 on lose what createpolicy wrote
+ * for cp.async, and the copy is then an illegal instruction. */
+static const uint64_t DPE_L2_AS_ANY = 0x10f0000000000000U;
+static const uint64_t DPE_L2_READ_ONCE = 0x12f0000000000000U;
+
+#ifdef DPE_EMULATE
+#include "tests/emulate/emulate_mma.h"
+#include "tests/emulate/emulate_ptx.h"
+#else
+#include "engine/cuda/ptx/ptx.cuh"
+#include "engine/cuda/ptx/ptx_mma.cuh"
+
+/** `type *name` = the block's dynamic shared memory, 1024-byte aligned. */
+#define DPE_SHARED(type, name)                                                                     \
+    extern __shared__ __align__(1024) unsigned char dpe_dynamic_shared[];                          \
+    type *name = reinterpret_cast<type *>(dpe_dynamic_shared)
+
+/** Launch a kernel (name a template instance through a variable or in parentheses); the CUDA error
+ *  code, 0 = launched. Raises the block's limit of dynamic shared memory where needed. */
+template <class... P, class... A>
+static inline int dpe_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                             void *stream, A... args)
+{
+    if (shared > 48 * 1024) {
+        cudaError_t error = cudaFuncSetAttribute(
+            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+        if (error == cudaSuccess) {
+            /* All of the unified memory, so that as many blocks as fit do live side by side. */
+            error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                         cudaSharedmemCarveoutMaxShared);
+        }
+        if (error != cudaSuccess) {
+            return static_cast<int>(error);
+        }
+    }
+    kernel<<<grid, block, shared, static_cast<cudaStream_t>(stream)>>>(args...);
+    return static_cast<int>(cudaGetLastError());
+}
+#endif
+
+/** @name Between float and what lies in memory; exact to float, nearest even from it. */
+/**@{*/
+__device__ static inline float dpe_float(float value)
+{
+    return value;
+}
+__device__ static inline float dpe_float(dpe_bf16 value)
+{
+    return __uint_as_float(static_cast<uint32_t>(value.bits) << 16);
+}
+__device__ static inline float dpe_float(dpe_f16 value)
+{
+    return dpe_half_float(value.bits);
+}
+template <class T> __device__ static inline T dpe_round(float value);
+template <> __device__ inline float dpe_round<float>(float value)
+{
+    return value;
+}
+template <> __device__ inline dpe_bf16 dpe_round<dpe_bf16>(float value)
+{
+    return dpe_bf16{dpe_bf16_bits(value)};
+}
+template <> __device__ inline dpe_f16 dpe_round<dpe_f16>(float value)
+{
+    return dpe_f16{dpe_half_bits(value)};
+}
+/**@}*/
+
+#endif

@@ -1,0 +1,304 @@
+/* The real CUDA runtime and cuBLAS. cuBLAS is loaded when it is first needed, so that the module
+ * itself needs nothing but a driver. */
+#include "engine/cuda/runtime/runtime.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <threads.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+
+#include "engine/cuda/runtime/nccl_module.h"
+
+int dpe_rt_versions(int *driver, int *runtime)
+{
+    *driver = 0;
+    *runtime = CUDART_VERSION;
+    return (int)cudaDriverGetVersion(driver);
+}
+
+int dpe_rt_count(int *n)
+{
+    *n = 0;
+    cudaError_t code = cudaGetDeviceCount(n);
+    if (code != cudaSuccess) {
+        (void)cudaGetLastError();
+        *n = 0;
+    }
+    return (int)code;
+}
+
+int dpe_rt_info(int device, struct dpe_cuda_info *info)
+{
+    struct cudaDeviceProp properties;
+    cudaError_t code = cudaGetDeviceProperties(&properties, device);
+    if (code == cudaSuccess) {
+        snprintf(info->name, sizeof info->name, "%s", properties.name);
+        for (size_t i = 0; i < sizeof properties.uuid.bytes; i++) {
+            snprintf(info->id + 2 * i, 3, "%02x", (unsigned char)properties.uuid.bytes[i]);
+        }
+        info->major = properties.major;
+        info->minor = properties.minor;
+        info->processors = properties.multiProcessorCount;
+        info->memory = properties.totalGlobalMem;
+        info->shared = properties.sharedMemPerBlockOptin;
+    }
+    return (int)code;
+}
+
+static _Thread_local double patience;
+static atomic_bool hangs;
+
+void dpe_rt_patience(double seconds)
+{
+    patience = seconds;
+}
+
+/* The process ends without what the driver would do at its end: that waits for the device. */
+static void leave(int status, void *nothing)
+{
+    (void)nothing;
+    (void)fflush(NULL);
+    _exit(status);
+}
+
+static double now(void)
+{
+    struct timespec at;
+    (void)clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
+}
+
+/* Whether what was launched does not come to its end; when not, it has come there. */
+static bool is_hanging(void)
+{
+    const struct timespec nap = {.tv_nsec = 100000};
+    const double begin = patience > 0.0 ? now() : 0.0;
+    bool late = false;
+    while (patience > 0.0 && !atomic_load(&hangs) && cudaStreamQuery(NULL) == cudaErrorNotReady) {
+        /* The guide says that launches do not find this code; programs that relied on it did. */
+        (void)cudaGetLastError();
+        if (late) {
+            atomic_store(&hangs, true);
+            (void)on_exit(leave, NULL);
+            break;
+        }
+        (void)thrd_sleep(&nap, NULL);
+        /* Asked once more behind this: the time may be that of a process that was stopped. */
+        late = now() - begin > patience;
+    }
+    return atomic_load(&hangs);
+}
+
+int dpe_rt_use(int device)
+{
+    return atomic_load(&hangs) ? DPE_RT_HANGS : (int)cudaSetDevice(device);
+}
+
+int dpe_rt_memory(uint64_t *available, uint64_t *total)
+{
+    size_t left = 0;
+    size_t all = 0;
+    cudaError_t code = cudaMemGetInfo(&left, &all);
+    *available = left;
+    *total = all;
+    return (int)code;
+}
+
+int dpe_rt_allocate(void **memory, uint64_t bytes)
+{
+    *memory = NULL;
+    if (atomic_load(&hangs)) {
+        return DPE_RT_HANGS;
+    }
+    cudaError_t code = cudaMalloc(memory, (size_t)bytes);
+    if (code == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError(); /* else the next launch would report it again */
+        *memory = NULL;
+    }
+    return (int)code;
+}
+
+int dpe_rt_release(void *memory)
+{
+    return is_hanging() ? DPE_RT_HANGS : (int)cudaFree(memory);
+}
+
+int dpe_rt_up(void *to, const void *from, uint64_t bytes)
+{
+    /* Not the asynchronous call: only of this one CUDA says that pageable memory has been read when
+     * it returns, and callers free theirs at once. */
+    return is_hanging() ? DPE_RT_HANGS
+                        : (int)cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyHostToDevice);
+}
+
+int dpe_rt_down(void *to, const void *from, uint64_t bytes)
+{
+    return is_hanging() ? DPE_RT_HANGS
+                        : (int)cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyDeviceToHost);
+}
+
+int dpe_rt_copy(void *to, const void *from, uint64_t bytes)
+{
+    return (int)cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, NULL);
+}
+
+int dpe_rt_fill(void *at, int byte, uint64_t bytes)
+{
+    return (int)cudaMemsetAsync(at, byte, (size_t)bytes, NULL);
+}
+
+int dpe_rt_wait(void)
+{
+    return is_hanging() ? DPE_RT_HANGS : (int)cudaDeviceSynchronize();
+}
+
+bool dpe_rt_is_memory(int code)
+{
+    return code == (int)cudaErrorMemoryAllocation ||
+           code == DPE_RT_BLAS + (int)CUBLAS_STATUS_ALLOC_FAILED;
+}
+
+/* -------------------------------------------------------------------------------------- cuBLAS */
+
+typedef cublasStatus_t (*create_function)(cublasHandle_t *);
+typedef cublasStatus_t (*destroy_function)(cublasHandle_t);
+typedef cublasStatus_t (*mode_function)(cublasHandle_t, cublasMath_t);
+typedef cublasStatus_t (*gemm_function)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int,
+                                        int, int, const void *, const void *, cudaDataType, int,
+                                        const void *, cudaDataType, int, const void *, void *,
+                                        cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
+typedef const char *(*text_function)(cublasStatus_t);
+
+struct dpe_rt_blas {
+    void *library;
+    cublasHandle_t handle;
+    destroy_function destroy;
+    gemm_function gemm;
+};
+
+/* Of the library that was opened last; the texts are its own. */
+static text_function blas_text;
+
+/* POSIX lets an object pointer of dlsym be read as a function pointer, C does not. */
+#define FIND(function, library, name) *(void **)(&(function)) = dlsym(library, name)
+
+const char *dpe_rt_text(int code)
+{
+    static _Thread_local char text[256];
+    if (code == DPE_RT_HANGS) {
+        return "no answer in time";
+    }
+    if (code >= DPE_RT_NCCL) {
+        const struct dpe_nccl_module *nccl = dpe_rt_nccl();
+        snprintf(text, sizeof text, "NCCL: %s",
+                 nccl != NULL ? nccl->text(code - DPE_RT_NCCL) : "failed");
+    } else if (code >= DPE_RT_BLAS) {
+        snprintf(text, sizeof text, "cuBLAS: %s",
+                 blas_text != NULL ? blas_text((cublasStatus_t)(code - DPE_RT_BLAS)) : "failed");
+    } else {
+        snprintf(text, sizeof text, "%s: %s", cudaGetErrorName((cudaError_t)code),
+                 cudaGetErrorString((cudaError_t)code));
+    }
+    return text;
+}
+
+dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err)
+{
+    char name[32];
+    snprintf(name, sizeof name, "libcublas.so.%d", CUBLAS_VER_MAJOR);
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda needs %s (%s); install cuBLAS of CUDA %d, or set "
+                        "LD_LIBRARY_PATH to the folder that has it",
+                        name, dlerror(), CUDART_VERSION / 1000);
+    }
+    create_function create = NULL;
+    mode_function set_mode = NULL;
+    struct dpe_rt_blas *made = dpe_alloc_zero(1, sizeof *made);
+    if (made == NULL) {
+        dlclose(library);
+        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of memory");
+    }
+    made->library = library;
+    FIND(create, library, "cublasCreate_v2");
+    FIND(set_mode, library, "cublasSetMathMode");
+    FIND(made->destroy, library, "cublasDestroy_v2");
+    FIND(made->gemm, library, "cublasGemmEx");
+    FIND(blas_text, library, "cublasGetStatusString");
+    cublasStatus_t code = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (create != NULL && set_mode != NULL && made->destroy != NULL && made->gemm != NULL) {
+        code = create(&made->handle);
+    }
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        /* Else what is split along k may be added up in the dtype of the result. */
+        code = set_mode(made->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    }
+    if (code != CUBLAS_STATUS_SUCCESS) {
+        dpe_rt_blas_close(made);
+        return dpe_fail(err, DPE_NO_DEVICE, "device cuda: %s cannot start (%s)", name,
+                        dpe_rt_text(DPE_RT_BLAS + (int)code));
+    }
+    *blas = made;
+    return DPE_OK;
+}
+
+void dpe_rt_blas_close(struct dpe_rt_blas *blas)
+{
+    if (blas == NULL) {
+        return;
+    }
+    if (blas->handle != NULL && !atomic_load(&hangs)) {
+        (void)blas->destroy(blas->handle);
+    }
+    /* The library stays: its threads and the driver's hooks do not like to be unloaded. */
+    free(blas);
+}
+
+static cudaDataType type_of(enum dpe_dtype dtype)
+{
+    return dtype == DPE_F32 ? CUDA_R_32F : (dtype == DPE_F16 ? CUDA_R_16F : CUDA_R_16BF);
+}
+
+int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
+{
+    const float one = 1.0f;
+    const float beta = p->accumulate ? 1.0f : 0.0f;
+    cudaDataType in = type_of(p->dtype);
+    /* Row-major out = x·Wᵀ is column-major outᵀ = W·xᵀ. */
+    cublasStatus_t code = blas->gemm(blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, (int)p->n,
+                                     (int)p->rows, (int)p->k, &one, p->w, in, (int)p->k, p->x, in,
+                                     (int)p->k, &beta, p->out, p->out_float ? CUDA_R_32F : in,
+                                     (int)p->n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    return code == CUBLAS_STATUS_SUCCESS ? 0 : DPE_RT_BLAS + (int)code;
+}
+
+/* ---------------------------------------------------------------------------------------- NCCL */
+
+static const struct dpe_nccl_module *nccl_module;
+
+static void load_nccl(void)
+{
+    /* Beside this module, or where the loader looks. */
+    void *library = dlopen("libdpe_nccl.so", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        return;
+    }
+    const struct dpe_nccl_module *(*get)(void) = NULL;
+    FIND(get, library, DPE_NCCL_SYMBOL);
+    const struct dpe_nccl_module *found = get == NULL ? NULL : get();
+    nccl_module = found != NULL && found->version == DPE_NCCL_VERSION ? found : NULL;
+}
+
+const struct dpe_nccl_module *dpe_rt_nccl(void)
+{
+    static once_flag once = ONCE_FLAG_INIT;
+    call_once(&once, load_nccl);
+    return nccl_module;
+}

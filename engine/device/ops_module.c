@@ -1,0 +1,158 @@
+/* Finding the CUDA module: the file that DPE_CUDA_MODULE names, a shared library beside the tool or
+ * in the folder of its libraries, or where the loader looks. */
+#include "engine/device/ops_module.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <threads.h>
+#include <unistd.h>
+
+#include "engine/ops/module.h"
+
+enum { PATH_ROOM = 4096 };
+
+static const struct dpe_cuda_module *module;
+static char reason[512];
+
+/* The folder of the running program, with the slash. */
+static bool own_folder(char *folder, size_t n)
+{
+    ssize_t got = readlink("/proc/self/exe", folder, n - 1);
+    if (got <= 0) {
+        return false;
+    }
+    folder[got] = '\0';
+    char *slash = strrchr(folder, '/');
+    if (slash == NULL) {
+        return false;
+    }
+    slash[1] = '\0';
+    return true;
+}
+
+static void *open_library(void)
+{
+    static const char *const places[] = {"", "../lib/", "../" DPE_LIBDIR "/", "../lib/dpe/"};
+    char folder[PATH_ROOM];
+    char path[PATH_ROOM + 64];
+    const char *named = getenv("DPE_CUDA_MODULE");
+    void *library = NULL;
+    if (named != NULL && named[0] != '\0') {
+        library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+        if (library == NULL) {
+            snprintf(reason, sizeof reason, "DPE_CUDA_MODULE: %s", dlerror());
+        }
+        return library;
+    }
+    if (own_folder(folder, sizeof folder)) {
+        for (size_t i = 0; i < sizeof places / sizeof places[0] && library == NULL; i++) {
+            snprintf(path, sizeof path, "%s%slibdpe_cuda.so", folder, places[i]);
+            if (access(path, F_OK) == 0) {
+                library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+                if (library == NULL) {
+                    /* A module that is there and does not load is told, not passed over. */
+                    snprintf(reason, sizeof reason, "%s", dlerror());
+                    return NULL;
+                }
+            }
+        }
+    }
+    if (library == NULL) {
+        library = dlopen("libdpe_cuda.so", RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == NULL) {
+        snprintf(
+            reason, sizeof reason,
+            "libdpe_cuda.so is neither beside the tool nor in its library folder; this dpe was "
+            "built without nvcc");
+    }
+    return library;
+}
+
+static void load(void)
+{
+    void *library = open_library();
+    if (library == NULL) {
+        return;
+    }
+    const struct dpe_cuda_module *(*get)(void) = NULL;
+    *(void **)(&get) = dlsym(library, DPE_CUDA_MODULE_SYMBOL);
+    const struct dpe_cuda_module *found = get == NULL ? NULL : get();
+    if (found == NULL || found->version != DPE_CUDA_MODULE_VERSION) {
+        snprintf(reason, sizeof reason, "libdpe_cuda.so belongs to another version of dpe");
+        dlclose(library);
+        return;
+    }
+    module = found;
+}
+
+dpe_status dpe_cuda_load(const struct dpe_cuda_module **found, struct dpe_error *err)
+{
+    static once_flag once = ONCE_FLAG_INIT;
+    call_once(&once, load);
+    if (module == NULL) {
+        return dpe_fail(err, DPE_NO_DEVICE, "device cuda: %s; use --device cpu", reason);
+    }
+    *found = module;
+    return DPE_OK;
+}
+
+bool dpe_cuda_is_name(const char *device)
+{
+    return device != NULL && (strcmp(device, "cuda") == 0 || strncmp(device, "cuda:", 5) == 0);
+}
+
+dpe_status dpe_device_resolve(const char *device, const char **resolved, struct dpe_error *err)
+{
+    const struct dpe_cuda_module *found = NULL;
+    if (device != NULL && strcmp(device, "auto") == 0) {
+        bool there =
+            dpe_cuda_load(&found, NULL) == DPE_OK && found->available("cuda", NULL) == DPE_OK;
+        *resolved = there ? "cuda" : "cpu";
+        return DPE_OK;
+    }
+    *resolved = device == NULL ? "cpu" : device;
+    if (!dpe_cuda_is_name(device)) {
+        return DPE_OK;
+    }
+    const char *number = device + strlen("cuda");
+    size_t digits = *number == ':' ? strspn(number + 1, "0123456789") : 0;
+    if (*number == ':' && (digits < 1 || digits > 4 || number[1 + digits] != '\0')) {
+        return dpe_fail(err, DPE_USAGE, "device %.64s: expected cuda or cuda:N", device);
+    }
+    dpe_status status = dpe_cuda_load(&found, err);
+    return status != DPE_OK ? status : found->available(device, err);
+}
+
+dpe_status dpe_device_describe(const char *device, struct dpe_device_info *info,
+                               struct dpe_error *err)
+{
+    const char *name = NULL;
+    const struct dpe_cuda_module *found = NULL;
+    dpe_status status = dpe_device_resolve(device, &name, err);
+    if (status == DPE_OK && dpe_cuda_is_name(name)) {
+        status = dpe_cuda_load(&found, err);
+        return status != DPE_OK ? status : found->describe(name, info, err);
+    }
+    *info = (struct dpe_device_info){.count = 1};
+    if (status == DPE_OK) {
+        snprintf(info->kind, sizeof info->kind, "%s", name);
+        snprintf(info->id, sizeof info->id, "%s", name);
+    }
+    return status;
+}
+
+uint64_t dpe_device_memory(const char *device)
+{
+    const struct dpe_ops *ops = NULL;
+    const struct dpe_session_options options = {.device = device};
+    return dpe_ops_find(device, &ops, NULL) == DPE_OK ? ops->memory_available(&options)
+                                                      : UINT64_MAX;
+}
+
+enum dpe_dtype dpe_device_dtype(const char *device, const struct dpe_config *config)
+{
+    return dpe_cuda_is_name(device) ? config->dtype : DPE_F32;
+}

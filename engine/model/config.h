@@ -1,0 +1,23 @@
+/**
+ * @file config.h
+ * config.json and generation_config.json → struct dpe_config (inside the engine).
+ */
+#ifndef DPE_CONFIG_H
+#define DPE_CONFIG_H
+
+#include "engine/base/json_strict.h"
+
+/** Fill *config from the text of config.json and, when not NULL, of generation_config.json.
+ * `folder` is for messages. On success the lists of config->rope are owned by the caller
+ *  (dpe_config_release). config->dtype is what the file says (F32 when it does not).
+ *  Errors: DPE_BAD_DATA (file, key, expected, found), DPE_NO_MEMORY. */
+dpe_status dpe_config_parse(const char *folder, const char *json, size_t n, const char *generation,
+                            size_t n_generation, struct dpe_config *config, struct dpe_error *err);
+/** Free what dpe_config_parse allocated. */
+void dpe_config_release(struct dpe_config *config);
+
+/** The rotation part: legacy rope_scaling with top-level rope_theta, or rope_parameters. Needs
+ *  config->head_dim and config->max_position. */
+void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *config);
+
+#endif

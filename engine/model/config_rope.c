@@ -1,0 +1,192 @@
+/* What config.json says about rotation, in either of its two schemas. */
+#include "engine/model/config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    enum dpe_rope_type type;
+} rope_types[] = {
+    {"default", DPE_ROPE_DEFAULT}, {"linear", DPE_ROPE_LINEAR},     {"dynamic", DPE_ROPE_DYNAMIC},
+    {"yarn", DPE_ROPE_YARN},       {"longrope", DPE_ROPE_LONGROPE}, {"llama3", DPE_ROPE_LLAMA3},
+};
+
+/* "rope_type", or "type" as it was called before; both may be there and then have to agree. */
+static enum dpe_rope_type read_type(struct dpe_json_reader *rope)
+{
+    const char *old = dpe_json_string(rope, "type", NULL);
+    const char *name = dpe_json_string(rope, "rope_type", old == NULL ? "default" : old);
+    if (rope->status != DPE_OK) {
+        return DPE_ROPE_DEFAULT;
+    }
+    if (old != NULL && strcmp(old, name) != 0) {
+        dpe_json_expected(rope, "type", "the same as rope_type");
+        return DPE_ROPE_DEFAULT;
+    }
+    for (size_t i = 0; i < sizeof rope_types / sizeof rope_types[0]; i++) {
+        if (strcmp(rope_types[i].name, name) == 0) {
+            return rope_types[i].type;
+        }
+    }
+    dpe_json_expected(rope, dpe_json_member(rope, "rope_type") != NULL ? "rope_type" : "type",
+                      "one of default, linear, dynamic, yarn, longrope, llama3");
+    return DPE_ROPE_DEFAULT;
+}
+
+/* One factor per pair, [n]. */
+static double *read_list(struct dpe_json_reader *rope, const char *key, int64_t n)
+{
+    const json_t *list = dpe_json_member(rope, key);
+    if (rope->status != DPE_OK) {
+        return NULL;
+    }
+    if (!json_is_array(list) || json_array_size(list) != (size_t)n) {
+        char what[64];
+        snprintf(what, sizeof what, "a list of head_dim/2 = %lld numbers", (long long)n);
+        dpe_json_expected(rope, key, what);
+        return NULL;
+    }
+    double *numbers = dpe_alloc((size_t)n, sizeof *numbers);
+    if (numbers == NULL) {
+        rope->status = dpe_fail(rope->err, DPE_NO_MEMORY, "%s: out of memory", rope->file);
+        return NULL;
+    }
+    for (size_t i = 0; i < (size_t)n; i++) {
+        const json_t *value = json_array_get(list, i);
+        numbers[i] = json_number_value(value);
+        if (!json_is_number(value) || !isfinite(numbers[i]) || !(numbers[i] > 0.0)) {
+            dpe_json_expected(rope, key, "numbers > 0");
+            free(numbers);
+            return NULL;
+        }
+    }
+    return numbers;
+}
+
+/* For the types that have it, a top-level original_max_position_embeddings wins (as Phi-3 has it):
+ * the reference does the same. */
+static double read_original(struct dpe_json_reader *top, struct dpe_json_reader *rope,
+                            bool required)
+{
+    const struct dpe_json_bound positive = {0.0, false, false};
+    const char *key = "original_max_position_embeddings";
+    double outer = dpe_json_number(top, key, positive, (double)NAN);
+    if (!isnan(outer)) {
+        return outer;
+    }
+    struct dpe_json_bound bound = {0.0, false, required};
+    return dpe_json_number(rope, key, bound, (double)NAN);
+}
+
+static void read_yarn(struct dpe_json_reader *rope, struct dpe_rope_config *out)
+{
+    const struct dpe_json_bound positive = {0.0, false, false};
+    const struct dpe_json_bound not_negative = {0.0, true, false};
+    out->beta_fast = dpe_json_number(rope, "beta_fast", positive, 32.0);
+    out->beta_slow = dpe_json_number(rope, "beta_slow", positive, 1.0);
+    out->attention_factor = dpe_json_number(rope, "attention_factor", positive, (double)NAN);
+    /* 0 means "not given" in the reference. */
+    out->mscale = dpe_json_number(rope, "mscale", not_negative, (double)NAN);
+    out->mscale_all_dim = dpe_json_number(rope, "mscale_all_dim", not_negative, (double)NAN);
+    out->mscale = out->mscale == 0.0 ? (double)NAN : out->mscale;
+    out->mscale_all_dim = out->mscale_all_dim == 0.0 ? (double)NAN : out->mscale_all_dim;
+    out->truncate = dpe_json_bool(rope, "truncate", true);
+}
+
+static void read_llama3(struct dpe_json_reader *rope, struct dpe_rope_config *out)
+{
+    const struct dpe_json_bound required = {0.0, false, true};
+    out->low_freq_factor = dpe_json_number(rope, "low_freq_factor", required, (double)NAN);
+    out->high_freq_factor = dpe_json_number(rope, "high_freq_factor", required, (double)NAN);
+    if (rope->status == DPE_OK && !(out->high_freq_factor > out->low_freq_factor)) {
+        dpe_json_expected(rope, "high_freq_factor", "more than low_freq_factor");
+    }
+}
+
+static void read_longrope(struct dpe_json_reader *rope, int64_t n_pairs,
+                          struct dpe_rope_config *out)
+{
+    const struct dpe_json_bound positive = {0.0, false, false};
+    out->attention_factor = dpe_json_number(rope, "attention_factor", positive, (double)NAN);
+    out->short_factor = read_list(rope, "short_factor", n_pairs);
+    out->long_factor = read_list(rope, "long_factor", n_pairs);
+    if (rope->status == DPE_OK && isnan(out->factor) && isnan(out->original_max_position)) {
+        dpe_json_expected(rope, "factor",
+                          "a number, or original_max_position_embeddings to derive it from");
+    }
+}
+
+/* The object that describes the rotation. Both schemas in one file are common (a converter kept the
+ * old key): rope_scaling wins, as in the reference, and must not contradict. */
+static struct dpe_json_reader choose_object(struct dpe_json_reader *top)
+{
+    struct dpe_json_reader rope = *top;
+    json_t *old = dpe_json_object(top, "rope_scaling");
+    json_t *new = dpe_json_object(top, "rope_parameters");
+    rope.status = top->status;
+    rope.from = old != NULL ? old : new;
+    rope.object = old != NULL ? "rope_scaling." : "rope_parameters.";
+    if (rope.status == DPE_OK && old != NULL && new != NULL && !json_equal(old, new)) {
+        dpe_json_expected(top, "rope_scaling", "the same as rope_parameters when both are there");
+        rope.status = top->status;
+    }
+    const char *key = NULL;
+    json_t *value = NULL;
+    json_object_foreach(rope.from, key, value)
+    {
+        if (json_is_object(value)) {
+            dpe_json_expected(&rope, key, "one rotation for all layers");
+        }
+    }
+    return rope;
+}
+
+void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    struct dpe_rope_config *out = &config->rope;
+    const double nan = (double)NAN;
+    *out = (struct dpe_rope_config){.factor = nan,
+                                    .original_max_position = nan,
+                                    .attention_factor = nan,
+                                    .beta_fast = nan,
+                                    .beta_slow = nan,
+                                    .mscale = nan,
+                                    .mscale_all_dim = nan,
+                                    .truncate = true,
+                                    .low_freq_factor = nan,
+                                    .high_freq_factor = nan};
+    struct dpe_json_reader rope = choose_object(top);
+    const struct dpe_json_bound above_one = {1.0, false, false};
+    const struct dpe_json_bound positive = {0.0, false, false};
+    out->theta = dpe_json_number(top, "rope_theta", above_one, 10000.0);
+    out->theta = dpe_json_number(&rope, "rope_theta", above_one, out->theta);
+    out->partial_rotary_factor = dpe_json_number(top, "partial_rotary_factor", positive, 1.0);
+    out->partial_rotary_factor =
+        dpe_json_number(&rope, "partial_rotary_factor", positive, out->partial_rotary_factor);
+    if (rope.status == DPE_OK && out->partial_rotary_factor != 1.0) {
+        bool inner = dpe_json_member(&rope, "partial_rotary_factor") != NULL;
+        dpe_json_expected(inner ? &rope : top, "partial_rotary_factor",
+                          "1 (rotation of a part of the head is not supported)");
+    }
+    out->type = read_type(&rope);
+    /* The ratio of the two lengths stands in for a missing factor where both are known. */
+    bool needs_original = out->type == DPE_ROPE_YARN || out->type == DPE_ROPE_LONGROPE ||
+                          out->type == DPE_ROPE_LLAMA3;
+    if (needs_original) {
+        out->original_max_position = read_original(top, &rope, out->type == DPE_ROPE_LLAMA3);
+    }
+    if (out->type != DPE_ROPE_DEFAULT) {
+        const struct dpe_json_bound factor = {1.0, true, out->type != DPE_ROPE_LONGROPE};
+        out->factor = dpe_json_number(&rope, "factor", factor, nan);
+    }
+    if (out->type == DPE_ROPE_YARN) {
+        read_yarn(&rope, out);
+    } else if (out->type == DPE_ROPE_LLAMA3) {
+        read_llama3(&rope, out);
+    } else if (out->type == DPE_ROPE_LONGROPE) {
+        read_longrope(&rope, config->head_dim / 2, out);
+    }
+    top->status = top->status == DPE_OK ? rope.status : top->status;
+}

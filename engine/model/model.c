@@ -1,0 +1,207 @@
+/* Opening a Hugging Face folder as it is. */
+#include "engine/model/model_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "engine/model/config.h"
+
+/* Large enough for any real one, small enough that a tree of it is no danger. */
+static const uint64_t max_config = 4 << 20;
+
+static char *join(const char *folder, const char *name)
+{
+    size_t n = strlen(folder) + strlen(name) + 2;
+    char *path = dpe_alloc(n, 1);
+    if (path != NULL) {
+        snprintf(path, n, "%s/%s", folder, name);
+    }
+    return path;
+}
+
+/* *text stays NULL when the file is optional and not there. */
+static dpe_status read_json_file(const char *folder, const char *name, bool optional, char **text,
+                                 size_t *n, struct dpe_error *err)
+{
+    char *path = join(folder, name);
+    struct stat info;
+    dpe_status status = DPE_OK;
+    if (path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
+    }
+    if (!optional || lstat(path, &info) == 0 || errno != ENOENT) {
+        status = dpe_read_file(path, max_config, text, n, err);
+    }
+    free(path);
+    return status;
+}
+
+static dpe_status open_config(struct dpe_model *model, struct dpe_sha256 *hash,
+                              struct dpe_error *err)
+{
+    char *generation = NULL;
+    size_t n = 0;
+    size_t n_generation = 0;
+    dpe_status status =
+        read_json_file(model->folder, "config.json", false, &model->config_json, &n, err);
+    if (status == DPE_OK) {
+        status = read_json_file(model->folder, "generation_config.json", true, &generation,
+                                &n_generation, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_config_parse(model->folder, model->config_json, n, generation, n_generation,
+                                  &model->config, err);
+    }
+    if (status == DPE_OK) {
+        dpe_sha256_add(hash, model->config_json, n);
+    }
+    free(generation);
+    return status;
+}
+
+/* Data bytes, shard after shard: all of them, or FAST_BLOCKS evenly spaced small blocks, which is
+ * what tells a model from its fine-tuned twin without reading all of it. Through read and not
+ * through the mapping, so that a file that shrinks meanwhile is an error. */
+static dpe_status hash_data(const struct dpe_model *model, enum dpe_fingerprint_kind kind,
+                            struct dpe_sha256 *hash, struct dpe_error *err)
+{
+    enum { FULL_BLOCK = 1 << 20, FAST_BLOCK = 4096, FAST_BLOCKS = 256 };
+    uint64_t block = kind == DPE_FINGERPRINT_FULL ? FULL_BLOCK : FAST_BLOCK;
+    unsigned char *bytes = dpe_alloc(block, 1);
+    if (bytes == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", model->folder);
+    }
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < model->n_shards; i++) {
+        const struct dpe_shard *shard = model->shards + i;
+        uint64_t stride = (shard->size - shard->data) / FAST_BLOCKS;
+        stride = kind == DPE_FINGERPRINT_FULL || stride < block ? block : stride;
+        for (uint64_t at = shard->data; at < shard->size && status == DPE_OK; at += stride) {
+            uint64_t end = shard->size - at < block ? shard->size : at + block;
+            status = dpe_shard_read(shard, at, end, bytes, err);
+            if (status == DPE_OK) {
+                dpe_sha256_add(hash, bytes, (size_t)(end - at));
+            }
+        }
+    }
+    free(bytes);
+    return status;
+}
+
+static dpe_status open_weights(struct dpe_model *model, enum dpe_fingerprint_kind kind,
+                               struct dpe_sha256 *hash, struct dpe_error *err)
+{
+    struct dpe_shard_table table = {0};
+    dpe_status status = dpe_model_open_shards(model, &table, hash, err);
+    if (status == DPE_OK) {
+        status = dpe_model_bind(model, &table, err);
+    }
+    free(table.tensors);
+    if (status == DPE_OK) {
+        status = hash_data(model, kind, hash, err);
+    }
+    return status;
+}
+
+dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *options,
+                          struct dpe_model **model, struct dpe_error *err)
+{
+    static const struct dpe_model_options defaults = {0};
+    options = options == NULL ? &defaults : options;
+    if (folder == NULL || model == NULL) {
+        return dpe_fail(err, DPE_USAGE, "a model needs a folder");
+    }
+    if (folder[0] == '\0') {
+        /* Its files would be looked for in the root. */
+        return dpe_fail(err, DPE_NO_INPUT, "\"\": expected the folder of a model");
+    }
+    struct dpe_model *opened = dpe_alloc_zero(1, sizeof *opened);
+    if (opened == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
+    }
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    opened->folder = strdup(folder);
+    dpe_status status = DPE_OK;
+    if (hash == NULL || opened->folder == NULL) {
+        dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
+        status = DPE_NO_MEMORY;
+    }
+    if (status == DPE_OK) {
+        status = open_config(opened, hash, err);
+    }
+    if (status == DPE_OK && !options->config_only) {
+        status = open_weights(opened, options->fingerprint, hash, err);
+    }
+    if (hash != NULL) {
+        char hex[65];
+        dpe_sha256_finish(hash, hex);
+        if (status == DPE_OK) {
+            memcpy(opened->fingerprint, hex, sizeof hex);
+        }
+    }
+    if (status != DPE_OK) {
+        dpe_model_close(opened);
+        return status;
+    }
+    *model = opened;
+    return DPE_OK;
+}
+
+void dpe_model_close(struct dpe_model *model)
+{
+    if (model == NULL) {
+        return;
+    }
+    for (int i = 0; i < model->n_shards; i++) {
+        dpe_shard_close(model->shards + i);
+    }
+    for (size_t i = 0; i < model->n_copies; i++) {
+        free(model->copies[i]);
+    }
+    free(model->copies);
+    free(model->shards);
+    free(model->weights.layers);
+    dpe_config_release(&model->config);
+    free(model->folder);
+    free(model->config_json);
+    free(model);
+}
+
+const struct dpe_config *dpe_model_config(const struct dpe_model *model)
+{
+    return &model->config;
+}
+
+const struct dpe_weights *dpe_model_weights(const struct dpe_model *model)
+{
+    return model->weights.layers == NULL ? NULL : &model->weights;
+}
+
+const char *dpe_model_folder(const struct dpe_model *model)
+{
+    return model->folder;
+}
+
+const char *dpe_model_config_json(const struct dpe_model *model)
+{
+    return model->config_json;
+}
+
+const char *dpe_model_fingerprint(const struct dpe_model *model)
+{
+    return model->fingerprint;
+}
+
+dpe_status dpe_model_verify(const struct dpe_model *model, struct dpe_error *err)
+{
+    for (int i = 0; i < model->n_shards; i++) {
+        dpe_status status = dpe_shard_verify(model->shards + i, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+    }
+    return DPE_OK;
+}

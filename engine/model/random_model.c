@@ -1,0 +1,189 @@
+/* Models of a shape with random weights. */
+#include "engine/model/random_model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/model/model_internal.h"
+#include "engine/ops/ops.h"
+
+/* Shapes as their config.json files say. */
+static const struct {
+    const char *name;
+    int64_t n_layers, hidden, intermediate, n_heads, n_kv_heads, vocab, max_position;
+    double theta;
+    bool qkv_bias;
+} shapes[] = {
+    {"llama3-8b", 32, 4096, 14336, 32, 8, 128256, 8192, 5e5, false},
+    {"llama3-70b-layer", 1, 8192, 28672, 64, 8, 128256, 8192, 5e5, false},
+    {"mistral-7b", 32, 4096, 14336, 32, 8, 32768, 32768, 1e6, false},
+    {"qwen2.5-7b", 28, 3584, 18944, 28, 4, 152064, 32768, 1e6, true},
+};
+enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
+
+const char *dpe_known_shape_name(size_t i)
+{
+    return i < N_SHAPES ? shapes[i].name : NULL;
+}
+
+bool dpe_known_shape(const char *name, struct dpe_config *config)
+{
+    size_t i = 0;
+    while (i < N_SHAPES && strcmp(shapes[i].name, name) != 0) {
+        i++;
+    }
+    if (i == N_SHAPES) {
+        return false;
+    }
+    *config = (struct dpe_config){
+        .model_type = "llama",
+        .n_layers = shapes[i].n_layers,
+        .hidden = shapes[i].hidden,
+        .intermediate = shapes[i].intermediate,
+        .n_heads = shapes[i].n_heads,
+        .n_kv_heads = shapes[i].n_kv_heads,
+        .head_dim = 128,
+        .vocab = shapes[i].vocab,
+        .max_position = shapes[i].max_position,
+        .rms_eps = 1e-5,
+        .qkv_bias = shapes[i].qkv_bias,
+        .bos_id = -1,
+        .dtype = DPE_BF16,
+        .rope = {.type = DPE_ROPE_DEFAULT,
+                 .theta = shapes[i].theta,
+                 .factor = (double)NAN,
+                 .original_max_position = (double)NAN,
+                 .attention_factor = (double)NAN,
+                 .partial_rotary_factor = 1.0},
+    };
+    return true;
+}
+
+struct maker {
+    struct dpe_model *model;
+    struct dpe_rng rng;
+    bool on_host;
+    struct dpe_error *err;
+};
+
+static uint16_t to_half(float value, enum dpe_dtype dtype)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, &value, sizeof bits);
+    if (dtype == DPE_BF16) {
+        return (uint16_t)(bits >> 16);
+    }
+    /* Of normal halves; what is smaller becomes 0. */
+    uint32_t size = bits & 0x7fffffffU;
+    uint32_t half = size < 0x38800000U ? 0 : (size - 0x38000000U) >> 13;
+    return (uint16_t)((bits >> 16 & 0x8000U) | half);
+}
+
+/* Three uniform numbers have the variance of a quarter. */
+static void fill(struct maker *maker, struct dpe_tensor *tensor, void *data, float mean,
+                 float deviation)
+{
+    int64_t n = tensor->rows * tensor->cols;
+    for (int64_t i = 0; i < n; i++) {
+        double sum =
+            dpe_rng_unit(&maker->rng) + dpe_rng_unit(&maker->rng) + dpe_rng_unit(&maker->rng) - 1.5;
+        float value = mean + (float)(2.0 * sum) * deviation;
+        if (tensor->dtype == DPE_F32) {
+            ((float *)data)[i] = value;
+        } else {
+            ((uint16_t *)data)[i] = to_half(value, tensor->dtype);
+        }
+    }
+}
+
+static dpe_status make(struct maker *maker, int64_t rows, int64_t cols, struct dpe_tensor *tensor)
+{
+    struct dpe_model *model = maker->model;
+    *tensor = (struct dpe_tensor){.dtype = model->config.dtype, .rows = rows, .cols = cols};
+    if (!maker->on_host) {
+        return DPE_OK;
+    }
+    void *data = dpe_alloc((size_t)(rows * cols), tensor->dtype == DPE_F32 ? 4 : 2);
+    void **grown =
+        data == NULL ? NULL : realloc(model->copies, (model->n_copies + 1) * sizeof *model->copies);
+    if (grown == NULL) {
+        free(data);
+        return dpe_fail(maker->err, DPE_NO_MEMORY, "random weights: out of memory");
+    }
+    model->copies = grown;
+    model->copies[model->n_copies++] = data;
+    bool vector = rows == 1;
+    fill(maker, tensor, data, vector ? 1.0F : 0.0F,
+         vector ? 0.1F : (float)(1.0 / sqrt((double)cols)));
+    tensor->data = data;
+    return DPE_OK;
+}
+
+static dpe_status make_layer(struct maker *maker, struct dpe_layer_weights *layer)
+{
+    const struct dpe_config *c = &maker->model->config;
+    int64_t q = c->n_heads * c->head_dim;
+    int64_t kv = c->n_kv_heads * c->head_dim;
+    const struct {
+        struct dpe_tensor *tensor;
+        int64_t rows, cols;
+        bool there;
+    } all[] = {
+        {&layer->attention_norm, 1, c->hidden, true},
+        {&layer->q, q, c->hidden, true},
+        {&layer->k, kv, c->hidden, true},
+        {&layer->v, kv, c->hidden, true},
+        {&layer->o, c->hidden, q, true},
+        {&layer->mlp_norm, 1, c->hidden, true},
+        {&layer->gate, c->intermediate, c->hidden, true},
+        {&layer->up, c->intermediate, c->hidden, true},
+        {&layer->down, c->hidden, c->intermediate, true},
+        {&layer->q_bias, 1, q, c->qkv_bias},
+        {&layer->k_bias, 1, kv, c->qkv_bias},
+        {&layer->v_bias, 1, kv, c->qkv_bias},
+    };
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof all / sizeof all[0] && status == DPE_OK; i++) {
+        if (all[i].there) {
+            status = make(maker, all[i].rows, all[i].cols, all[i].tensor);
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_random_model(const struct dpe_config *config, bool on_host, uint64_t seed,
+                            struct dpe_model **model, struct dpe_error *err)
+{
+    struct dpe_model *made = dpe_alloc_zero(1, sizeof *made);
+    if (made == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "random weights: out of memory");
+    }
+    made->config = *config;
+    made->config.rope.short_factor = NULL;
+    made->config.rope.long_factor = NULL;
+    struct dpe_weights *w = &made->weights;
+    struct maker maker = {.model = made, .on_host = on_host, .err = err};
+    dpe_rng_seed(&maker.rng, seed, 1);
+    w->layers = dpe_alloc_zero((size_t)config->n_layers, sizeof *w->layers);
+    made->folder = strdup("random weights");
+    dpe_status status = w->layers != NULL && made->folder != NULL
+                            ? make(&maker, config->vocab, config->hidden, &w->embedding)
+                            : dpe_fail(err, DPE_NO_MEMORY, "random weights: out of memory");
+    for (int64_t i = 0; i < config->n_layers && status == DPE_OK; i++) {
+        status = make_layer(&maker, &w->layers[i]);
+    }
+    if (status == DPE_OK) {
+        status = make(&maker, 1, config->hidden, &w->final_norm);
+    }
+    w->lm_head = w->embedding;
+    if (status == DPE_OK && !config->tied_embeddings) {
+        status = make(&maker, config->vocab, config->hidden, &w->lm_head);
+    }
+    if (status != DPE_OK) {
+        dpe_model_close(made);
+        return status;
+    }
+    *model = made;
+    return DPE_OK;
+}

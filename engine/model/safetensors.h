@@ -1,0 +1,68 @@
+/**
+ * @file safetensors.h
+ * Reading safetensors files of strangers (inside the engine).
+ *
+ * A file is: 8 bytes little endian = N, N bytes of JSON {"name": {"dtype", "shape",
+ * "data_offsets": [begin, end)}, …, "__metadata__": {string: string}}, then the data, to which the
+ * offsets are relative. Accepted and rejected is what the format's reference implementation accepts
+ * and rejects (docs of the fault rows in tests/engine/model/test_safetensors.c), and besides names with NUL and
+ * ranks above 8 are rejected. All reading before mapping is by pread, so that a short file is an
+ * error and never a SIGBUS.
+ */
+#ifndef DPE_SAFETENSORS_H
+#define DPE_SAFETENSORS_H
+
+#include "engine/engine.h"
+
+enum { DPE_SAFETENSORS_RANK = 8 };
+
+/** A mapped file, kept open so that dpe_shard_verify can ask its size. */
+struct dpe_shard {
+    char *name; /**< basename, NUL-terminated, owned */
+    char *path; /**< for messages and opening, owned */
+    int fd;     /**< −1 when not open */
+    uint64_t size;
+    uint64_t data;      /**< file offset where the data begins */
+    unsigned char *map; /**< [size] read only, NULL when not mapped */
+    char *header;       /**< the header as scanned: holds the names of its tensors, owned */
+};
+
+/** One entry of a header. */
+struct dpe_shard_tensor {
+    const char *name;  /**< without NUL inside; in the shard's header */
+    const char *dtype; /**< as written, e.g. "BF16"; in the shard's header */
+    int shard;         /**< whose: index given to dpe_shard_open */
+    int rank;
+    int64_t shape[DPE_SAFETENSORS_RANK];
+    uint64_t begin, end; /**< bytes of the file, absolute */
+};
+
+/** All tensors of a model; zero-initialise, free tensors with free(), before the shards close. */
+struct dpe_shard_table {
+    struct dpe_shard_tensor *tensors;
+    size_t n, capacity;
+};
+
+/** Open `folder`/`name`, check it, map it, append its tensors to *table as those of shard `index`,
+ *  and add its name, size and header bytes to *hash. *shard must be zeroed with fd −1; release it
+ *  with dpe_shard_close on failure as well.
+ *  Errors: DPE_NO_INPUT, DPE_PERMISSION, DPE_BAD_DATA, DPE_NO_MEMORY, DPE_IO; each names the file
+ *  and, where one is meant, the tensor. */
+dpe_status dpe_shard_open(const char *folder, const char *name, int index, struct dpe_shard *shard,
+                          struct dpe_shard_table *table, struct dpe_sha256 *hash,
+                          struct dpe_error *err);
+void dpe_shard_close(struct dpe_shard *shard);
+/** DPE_IO when the file is shorter than it was at open. */
+dpe_status dpe_shard_verify(const struct dpe_shard *shard, struct dpe_error *err);
+/** Read [begin, end) of the file into `to`, which has that size. */
+dpe_status dpe_shard_read(const struct dpe_shard *shard, uint64_t begin, uint64_t end, void *to,
+                          struct dpe_error *err);
+
+/** Sort by name; a name that occurs twice (only across shards possible) is DPE_BAD_DATA. */
+dpe_status dpe_shard_table_sort(struct dpe_shard_table *table, const struct dpe_shard *shards,
+                                struct dpe_error *err);
+/** By name in a sorted table, NULL when there is none. */
+const struct dpe_shard_tensor *dpe_shard_table_find(const struct dpe_shard_table *table,
+                                                    const char *name);
+
+#endif

@@ -1,0 +1,265 @@
+/* Which files hold the weights of a folder: one safetensors file, or an index and its shards. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "engine/base/json_scan.h"
+#include "engine/base/json_strict.h"
+#include "engine/model/model_internal.h"
+
+static const uint64_t max_index = 100000000;
+enum { MAX_SHARDS = 4096 };
+static const char single_file[] = "model.safetensors";
+static const char index_file[] = "model.safetensors.index.json";
+
+/* One line of a weight_map; both strings live in the index's text. */
+struct placed {
+    const char *tensor, *shard;
+};
+
+struct index {
+    char path[4096];
+    char *text;
+    struct placed *map; /* [n] */
+    size_t n, capacity;
+    const char **shards; /* [n_shards], different, in name order, or {model.safetensors} */
+    size_t n_shards;
+    struct dpe_error *err;
+};
+
+static dpe_status add_placed(struct index *index, struct placed placed)
+{
+    if (index->n == index->capacity) {
+        size_t wanted = index->capacity < 256 ? 256 : index->capacity * 2;
+        void *grown = realloc(index->map, wanted * sizeof *index->map);
+        if (grown == NULL) {
+            return dpe_fail(index->err, DPE_NO_MEMORY, "%s: out of memory", index->path);
+        }
+        index->map = grown;
+        index->capacity = wanted;
+    }
+    index->map[index->n++] = placed;
+    return DPE_OK;
+}
+
+/* A shard is a file of this folder and nothing else: no path leads out of it. */
+static bool plain_basename(struct dpe_json_scan_text name)
+{
+    return name.n > 0 && name.n <= 255 && strlen(name.bytes) == name.n &&
+           strchr(name.bytes, '/') == NULL && strchr(name.bytes, '\\') == NULL &&
+           strcmp(name.bytes, ".") != 0 && strcmp(name.bytes, "..") != 0;
+}
+
+static dpe_status read_map(struct index *index, struct dpe_json_scan *scan)
+{
+    bool first = true;
+    struct dpe_json_scan_text tensor;
+    struct dpe_json_scan_text shard;
+    dpe_status status = DPE_OK;
+    char quoted[96];
+    dpe_json_scan_open(scan, '{');
+    while (status == DPE_OK && dpe_json_scan_key(scan, &first, &tensor)) {
+        if (!dpe_json_scan_string(scan, &shard)) {
+            break;
+        }
+        if (strlen(tensor.bytes) != tensor.n) {
+            return dpe_fail(index->err, DPE_BAD_DATA,
+                            "%s: weight_map: tensor %s: its name goes on after a NUL character",
+                            index->path, dpe_json_quote(quoted, tensor.bytes, tensor.n));
+        }
+        if (!plain_basename(shard)) {
+            return dpe_fail(index->err, DPE_BAD_DATA,
+                            "%s: weight_map: expected the name of a file in the same folder, found "
+                            "\"%s\"",
+                            index->path, dpe_json_quote(quoted, shard.bytes, shard.n));
+        }
+        status = add_placed(index, (struct placed){tensor.bytes, shard.bytes});
+    }
+    return status;
+}
+
+static dpe_status parse_index(struct index *index, size_t n)
+{
+    struct dpe_json_scan scan = {.text = index->text, .n = n};
+    struct dpe_json_scan_text key;
+    bool first = true;
+    bool seen = false;
+    dpe_status status = DPE_OK;
+    size_t good = dpe_utf8_check(index->text, n);
+    if (good < n) {
+        return dpe_fail(index->err, DPE_BAD_DATA,
+                        "%s: expected UTF-8, found an invalid byte at %zu", index->path, good);
+    }
+    dpe_json_scan_open(&scan, '{');
+    while (status == DPE_OK && dpe_json_scan_key(&scan, &first, &key)) {
+        if (strcmp(key.bytes, "weight_map") != 0) {
+            dpe_json_scan_skip(&scan);
+        } else if (seen) {
+            return dpe_fail(index->err, DPE_BAD_DATA, "%s: weight_map occurs twice", index->path);
+        } else {
+            seen = true;
+            status = read_map(index, &scan);
+        }
+    }
+    if (status == DPE_OK && !dpe_json_scan_end(&scan)) {
+        return dpe_fail(index->err, DPE_BAD_DATA, "%s: at byte %zu: %s", index->path, scan.at,
+                        scan.problem);
+    }
+    if (status == DPE_OK && index->n == 0) {
+        return dpe_fail(index->err, DPE_BAD_DATA,
+                        "%s: expected a weight_map that names tensors, found none", index->path);
+    }
+    return status;
+}
+
+static int by_tensor(const void *a, const void *b)
+{
+    const struct placed *x = a;
+    const struct placed *y = b;
+    return strcmp(x->tensor, y->tensor);
+}
+
+static int by_shard(const void *a, const void *b)
+{
+    const struct placed *x = a;
+    const struct placed *y = b;
+    return strcmp(x->shard, y->shard);
+}
+
+/* The different shard names in order; leaves the map sorted by tensor. */
+static dpe_status collect_shards(struct index *index)
+{
+    index->shards = dpe_alloc(index->n, sizeof *index->shards);
+    if (index->shards == NULL) {
+        dpe_fail(index->err, DPE_NO_MEMORY, "%s: out of memory", index->path);
+        return DPE_NO_MEMORY;
+    }
+    qsort(index->map, index->n, sizeof *index->map, by_shard);
+    for (size_t i = 0; i < index->n; i++) {
+        if (i == 0 || strcmp(index->map[i].shard, index->map[i - 1].shard) != 0) {
+            index->shards[index->n_shards++] = index->map[i].shard;
+        }
+    }
+    if (index->n_shards > MAX_SHARDS) {
+        return dpe_fail(index->err, DPE_BAD_DATA, "%s: expected at most %d shards, found %zu",
+                        index->path, MAX_SHARDS, index->n_shards);
+    }
+    qsort(index->map, index->n, sizeof *index->map, by_tensor);
+    for (size_t i = 1; i < index->n; i++) {
+        if (strcmp(index->map[i].tensor, index->map[i - 1].tensor) == 0) {
+            char quoted[96];
+            const char *name = index->map[i].tensor;
+            return dpe_fail(index->err, DPE_BAD_DATA, "%s: weight_map: tensor %s occurs twice",
+                            index->path, dpe_json_quote(quoted, name, strlen(name)));
+        }
+    }
+    return DPE_OK;
+}
+
+/* Whether the folder has an entry of that name, be it a link to nowhere. */
+static bool exists(const char *folder, const char *name)
+{
+    char path[4096];
+    struct stat info;
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return n > 0 && (size_t)n < sizeof path && lstat(path, &info) == 0;
+}
+
+/* All shards that are not there are told at once: they are gigabytes to fetch. */
+static dpe_status check_present(const struct index *index, const char *folder)
+{
+    struct dpe_name_list missing = {0};
+    for (size_t i = 0; i < index->n_shards; i++) {
+        if (!exists(folder, index->shards[i])) {
+            dpe_name_list_add(&missing, index->shards[i]);
+        }
+    }
+    if (missing.n == 0) {
+        return DPE_OK;
+    }
+    return dpe_fail(index->err, DPE_NO_INPUT, "%s: %zu shards are missing: %s", index->path,
+                    missing.n, dpe_name_list_text(&missing));
+}
+
+static dpe_status find_files(struct index *index, const char *folder)
+{
+    if (exists(folder, single_file)) {
+        index->shards = dpe_alloc(1, sizeof *index->shards);
+        if (index->shards == NULL) {
+            dpe_fail(index->err, DPE_NO_MEMORY, "%s: out of memory", folder);
+            return DPE_NO_MEMORY;
+        }
+        index->shards[0] = single_file;
+        index->n_shards = 1;
+        return DPE_OK;
+    }
+    if (!exists(folder, index_file)) {
+        bool pickled =
+            exists(folder, "pytorch_model.bin") || exists(folder, "pytorch_model.bin.index.json");
+        return dpe_fail(index->err, DPE_NO_INPUT, "%s: expected %s or %s, found neither%s", folder,
+                        single_file, index_file,
+                        pickled ? " but pytorch_model.bin, which is not read: save it again as "
+                                  "safetensors"
+                                : "");
+    }
+    snprintf(index->path, sizeof index->path, "%s/%s", folder, index_file);
+    size_t n = 0;
+    dpe_status status = dpe_read_file(index->path, max_index, &index->text, &n, index->err);
+    if (status == DPE_OK) {
+        status = parse_index(index, n);
+    }
+    if (status == DPE_OK) {
+        status = collect_shards(index);
+    }
+    return status == DPE_OK ? check_present(index, folder) : status;
+}
+
+static dpe_status check_placed(const struct index *index, const struct dpe_model *model,
+                               const struct dpe_shard_table *table)
+{
+    struct dpe_name_list lacking = {0};
+    for (size_t i = 0; i < index->n; i++) {
+        const struct dpe_shard_tensor *found = dpe_shard_table_find(table, index->map[i].tensor);
+        if (found == NULL || strcmp(model->shards[found->shard].name, index->map[i].shard) != 0) {
+            dpe_name_list_add(&lacking, index->map[i].tensor);
+        }
+    }
+    if (lacking.n == 0) {
+        return DPE_OK;
+    }
+    return dpe_fail(index->err, DPE_BAD_DATA,
+                    "%s: %zu tensors are not in the shard that weight_map names: %s", index->path,
+                    lacking.n, dpe_name_list_text(&lacking));
+}
+
+dpe_status dpe_model_open_shards(struct dpe_model *model, struct dpe_shard_table *table,
+                                 struct dpe_sha256 *hash, struct dpe_error *err)
+{
+    struct index index = {.err = err};
+    dpe_status status = find_files(&index, model->folder);
+    if (status == DPE_OK) {
+        model->shards = dpe_alloc_zero(index.n_shards, sizeof *model->shards);
+        if (model->shards == NULL) {
+            dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", model->folder);
+            status = DPE_NO_MEMORY;
+        }
+    }
+    for (size_t i = 0; i < index.n_shards && status == DPE_OK; i++) {
+        model->shards[i].fd = -1;
+        model->n_shards++;
+        status = dpe_shard_open(model->folder, index.shards[i], (int)i, model->shards + i, table,
+                                hash, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_shard_table_sort(table, model->shards, err);
+    }
+    if (status == DPE_OK) {
+        status = check_placed(&index, model, table);
+    }
+    free(index.shards);
+    free(index.map);
+    free(index.text);
+    return status;
+}

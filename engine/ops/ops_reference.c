@@ -1,0 +1,470 @@
+/* The plain reference of every operation: obvious loops, sums in double, one rounding to float at
+ * the end of each operation. What faster backends are tested against. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <omp.h>
+
+#include "engine/ops/ops_host.h"
+
+enum { BLOCK = 128 };
+
+void dpe_tensor_read(const struct dpe_tensor *tensor, int64_t first, int64_t n, float *out)
+{
+    const uint16_t *half = (const uint16_t *)tensor->data + first;
+    switch (tensor->dtype) {
+    case DPE_F32:
+        memcpy(out, (const float *)tensor->data + first, (size_t)n * sizeof *out);
+        break;
+    case DPE_F16:
+        for (int64_t i = 0; i < n; i++) {
+            out[i] = dpe_from_f16(half[i]);
+        }
+        break;
+    case DPE_BF16:
+        for (int64_t i = 0; i < n; i++) {
+            out[i] = dpe_from_bf16(half[i]);
+        }
+        break;
+    }
+}
+
+static dpe_status reference_open(const struct dpe_model *model,
+                                 const struct dpe_session_options *options,
+                                 struct dpe_backend **backend, struct dpe_error *err)
+{
+    struct dpe_backend *made = dpe_alloc_zero(1, sizeof *made);
+    if (made == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "reference backend: out of memory");
+    }
+    made->config = dpe_model_config(model);
+    made->weights = dpe_model_weights(model);
+    made->peers = options->peers;
+    made->n_threads = options->n_threads;
+    *backend = made;
+    return DPE_OK;
+}
+
+static void reference_close(struct dpe_backend *backend)
+{
+    free(backend);
+}
+
+static dpe_status reference_supports(const struct dpe_config *config, const struct dpe_plan *plan,
+                                     struct dpe_error *err)
+{
+    (void)config;
+    (void)plan;
+    (void)err;
+    return DPE_OK;
+}
+
+static uint64_t reference_state_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                                      const struct dpe_session_options *options)
+{
+    (void)config;
+    (void)plan;
+    (void)options;
+    return sizeof(struct dpe_backend);
+}
+
+static dpe_mem reference_allocate(struct dpe_backend *backend, uint64_t bytes)
+{
+    (void)backend;
+    return dpe_alloc(bytes, 1);
+}
+
+static void reference_release(struct dpe_backend *backend, dpe_mem memory)
+{
+    (void)backend;
+    free(memory);
+}
+
+static uint64_t reference_element_bytes(const struct dpe_config *config)
+{
+    (void)config;
+    return sizeof(float);
+}
+
+static uint64_t reference_memory_available(const struct dpe_session_options *options)
+{
+    (void)options;
+    return dpe_memory_available();
+}
+
+static const float *reference_read(struct dpe_backend *backend, dpe_mem from, int64_t n,
+                                   float *room)
+{
+    (void)backend, (void)n, (void)room;
+    return from;
+}
+
+static dpe_status reference_set_plan(struct dpe_backend *backend, const struct dpe_plan *plan,
+                                     const struct dpe_rotation *rotation, struct dpe_error *err)
+{
+    (void)backend;
+    (void)plan;
+    (void)rotation;
+    (void)err;
+    return DPE_OK;
+}
+
+static void reference_begin_batch(struct dpe_backend *backend, const struct dpe_batch *batch)
+{
+    (void)backend;
+    (void)batch;
+}
+
+static dpe_status reference_begin_layer(struct dpe_backend *backend, int64_t layer, int64_t rows,
+                                        struct dpe_error *err)
+{
+    (void)backend;
+    (void)layer;
+    (void)rows;
+    (void)err;
+    return DPE_OK;
+}
+
+static void reference_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x)
+{
+    const struct dpe_tensor *embedding = &backend->weights->embedding;
+    int64_t width = embedding->cols;
+    for (int64_t r = 0; r < batch->rows; r++) {
+        dpe_tensor_read(embedding, batch->tokens[r] * width, width, (float *)x + r * width);
+    }
+}
+
+static void reference_rmsnorm(struct dpe_backend *backend, const struct dpe_tensor *weight,
+                              dpe_mem x, int64_t rows, dpe_mem out)
+{
+    int64_t width = weight->cols;
+    for (int64_t r = 0; r < rows; r++) {
+        const float *from = (const float *)x + r * width;
+        float *to = (float *)out + r * width;
+        double squares = 0.0;
+        for (int64_t i = 0; i < width; i++) {
+            squares += (double)from[i] * (double)from[i];
+        }
+        double scale = 1.0 / sqrt(squares / (double)width + backend->config->rms_eps);
+        for (int64_t i = 0; i < width; i++) {
+            float w = 0.0f;
+            dpe_tensor_read(weight, i, 1, &w);
+            to[i] = (float)((double)from[i] * scale * (double)w);
+        }
+    }
+}
+
+/* Row `row` of a weight times x. */
+static double dot_row(const struct dpe_tensor *weight, int64_t row, const float *x)
+{
+    float block[BLOCK];
+    double sum = 0.0;
+    for (int64_t i = 0; i < weight->cols; i += BLOCK) {
+        int64_t n = weight->cols - i < BLOCK ? weight->cols - i : BLOCK;
+        dpe_tensor_read(weight, row * dpe_tensor_stride(weight) + i, n, block);
+        for (int64_t c = 0; c < n; c++) {
+            sum += (double)block[c] * (double)x[i + c];
+        }
+    }
+    return sum;
+}
+
+static void reference_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which,
+                             dpe_mem x, int64_t rows, dpe_mem out, bool accumulate)
+{
+    struct dpe_tensor weight = dpe_layer_matrix(&backend->weights->layers[layer], which);
+    struct dpe_tensor bias = dpe_layer_bias(&backend->weights->layers[layer], which);
+#pragma omp parallel for num_threads(                                                              \
+    dpe_threads_for(backend->n_threads, rows *weight.rows *weight.cols)) schedule(static)
+    for (int64_t o = 0; o < weight.rows; o++) {
+        float b = 0.0f;
+        if (bias.data != NULL) {
+            dpe_tensor_read(&bias, o, 1, &b);
+        }
+        for (int64_t r = 0; r < rows; r++) {
+            float *to = (float *)out + r * weight.rows + o;
+            double sum = dot_row(&weight, o, (const float *)x + r * weight.cols) + (double)b;
+            *to = (float)(accumulate ? (double)*to + sum : sum);
+        }
+    }
+}
+
+static void reference_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
+                               const struct dpe_store *args)
+{
+    int64_t n_kv_heads = backend->config->n_kv_heads;
+    int64_t head_dim = backend->config->head_dim;
+    size_t bytes = (size_t)head_dim * sizeof(float);
+    for (int64_t r = 0; r < batch->rows; r++) {
+        int64_t row = batch->positions != NULL ? batch->positions[r] + batch->offsets[r]
+                                               : batch->start + r + batch->offset;
+        for (int64_t h = 0; h < n_kv_heads; h++) {
+            int64_t from = (r * n_kv_heads + h) * head_dim;
+            int64_t to = (h * args->capacity + row) * head_dim;
+            memcpy((float *)args->cache_k + to, (const float *)args->k + from, bytes);
+            memcpy((float *)args->cache_v + to, (const float *)args->v + from, bytes);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------- attention */
+
+/* What one thread needs: a logit per key, the query rotated for every band, the output row. */
+static uint64_t thread_doubles(int64_t keys, int64_t head_dim)
+{
+    return (uint64_t)keys + (DPE_MAX_BANDS + 1) * (uint64_t)head_dim;
+}
+
+static uint64_t reference_attention_workspace(const struct dpe_config *config,
+                                              const struct dpe_plan *plan, int64_t keys,
+                                              int64_t rows, int n_threads)
+{
+    (void)plan;
+    (void)rows;
+    return (uint64_t)n_threads * thread_doubles(keys, config->head_dim) * sizeof(double);
+}
+
+/* The band whose maps a pair of a query head uses inside band b. */
+static int map_band(const struct dpe_attention *args, int64_t head, int64_t pair, int b)
+{
+    const struct dpe_plan *plan = args->plan;
+    int64_t at = (args->layer * plan->n_heads + head) * plan->n_pairs + pair;
+    bool outside = plan->bands[b].per_head && plan->mask != NULL && plan->mask[at] == 0;
+    return outside ? 0 : b;
+}
+
+static void rotate_query(const struct dpe_attention *args, int64_t head, int64_t m, int b,
+                         const float *q, double *out)
+{
+    int64_t n_pairs = args->plan->n_pairs;
+    for (int64_t j = 0; j < n_pairs; j++) {
+        int table = args->rotation->q_table[map_band(args, head, j, b)];
+        double c = (double)args->rotation->cos[table][m * n_pairs + j];
+        double s = (double)args->rotation->sin[table][m * n_pairs + j];
+        double x = (double)q[j];
+        double y = (double)q[j + n_pairs];
+        out[j] = x * c - y * s;
+        out[j + n_pairs] = x * s + y * c;
+    }
+}
+
+/* Σ over pairs of ⟨rotated q, R(θ pk(n)) k⟩. */
+static double separable_dot(const struct dpe_attention *args, int64_t head, int64_t n, int b,
+                            const double *q, const float *k)
+{
+    int64_t n_pairs = args->plan->n_pairs;
+    double sum = 0.0;
+    for (int64_t j = 0; j < n_pairs; j++) {
+        int table = args->rotation->k_table[map_band(args, head, j, b)];
+        double c = (double)args->rotation->cos[table][n * n_pairs + j];
+        double s = (double)args->rotation->sin[table][n * n_pairs + j];
+        double x = (double)k[j];
+        double y = (double)k[j + n_pairs];
+        sum += q[j] * (x * c - y * s) + q[j + n_pairs] * (x * s + y * c);
+    }
+    return sum;
+}
+
+/* Σ over pairs of ⟨R(θ rel) q, k⟩; the one table of an exact plan is indexed by whole rel. */
+static double exact_dot(const struct dpe_attention *args, int64_t head, int64_t m, int64_t n,
+                        const float *q, const float *k)
+{
+    int64_t n_pairs = args->plan->n_pairs;
+    double sum = 0.0;
+    for (int64_t j = 0; j < n_pairs; j++) {
+        struct dpe_rel rel = dpe_plan_position(args->plan, args->layer, head, j, m, n);
+        int64_t at = (int64_t)rel.rel * n_pairs + j;
+        double c = (double)args->rotation->cos[0][at];
+        double s = (double)args->rotation->sin[0][at];
+        double x = (double)q[j];
+        double y = (double)q[j + n_pairs];
+        sum += (x * c - y * s) * (double)k[j] + (x * s + y * c) * (double)k[j + n_pairs];
+    }
+    return sum;
+}
+
+/* One query row and head. */
+struct query {
+    const struct dpe_attention *args;
+    int64_t head, m, offset;
+    const float *q;
+};
+
+/* The key at position n, or its value, in a cache of one layer. */
+static const float *cache_row(const struct query *query, const float *cache, int64_t n)
+{
+    const struct dpe_attention *args = query->args;
+    int64_t kv_head = query->head / (args->n_heads / args->n_kv_heads);
+    int64_t row = n < args->prefix ? n : n + query->offset;
+    return cache + (kv_head * args->capacity + row) * args->head_dim;
+}
+
+/* Logits over the keys 0 … m; −INFINITY where masked. */
+static void query_logits(const struct query *query, double *rotated, double *logits)
+{
+    const struct dpe_attention *args = query->args;
+    const struct dpe_plan *plan = args->plan;
+    const float *q = query->q;
+    int64_t head = query->head;
+    int64_t m = query->m;
+    int64_t d = args->head_dim;
+    double scale = dpe_plan_query_scale(plan, m);
+    for (int b = 0; b < plan->n_bands && !plan->exact; b++) {
+        rotate_query(args, head, m, b, q, rotated + b * d);
+    }
+    for (int64_t n = 0; n <= m; n++) {
+        int b = dpe_plan_band(plan, m, n);
+        if (b < 0) {
+            logits[n] = -INFINITY;
+        } else if (plan->exact) {
+            logits[n] = scale * exact_dot(args, head, m, n, q, cache_row(query, args->k, n));
+        } else {
+            logits[n] = scale * separable_dot(args, head, n, b, rotated + b * d,
+                                              cache_row(query, args->k, n));
+        }
+    }
+}
+
+/* softmax(logits) · v into out [head_dim] and the log-sum-exp; a row that sees no key is 0, −∞. */
+static double weigh_values(const struct query *query, const double *logits, double *sums,
+                           float *out)
+{
+    int64_t d = query->args->head_dim;
+    double largest = -INFINITY;
+    for (int64_t n = 0; n <= query->m; n++) {
+        largest = logits[n] > largest ? logits[n] : largest;
+    }
+    double total = 0.0;
+    memset(sums, 0, (size_t)d * sizeof *sums);
+    for (int64_t n = 0; n <= query->m; n++) {
+        if (logits[n] == (double)-INFINITY) {
+            continue;
+        }
+        double p = exp(logits[n] - largest);
+        total += p;
+        const float *v = cache_row(query, query->args->v, n);
+        for (int64_t i = 0; i < d; i++) {
+            sums[i] += p * (double)v[i];
+        }
+    }
+    for (int64_t i = 0; i < d; i++) {
+        out[i] = total == 0.0 ? 0.0f : (float)(sums[i] / total);
+    }
+    return largest + log(total);
+}
+
+static void reference_attention(struct dpe_backend *backend, const struct dpe_attention *args)
+{
+    (void)backend;
+    int64_t d = args->head_dim;
+    int64_t keys = dpe_attention_keys(args);
+    int64_t stride = (int64_t)thread_doubles(keys, d);
+    int64_t items = args->rows * args->n_heads;
+#pragma omp parallel for num_threads(dpe_threads_for(args->n_threads, items *d *keys))             \
+    schedule(static)
+    for (int64_t item = 0; item < items; item++) {
+        double *logits = (double *)args->workspace + omp_get_thread_num() * stride;
+        double *rotated = logits + keys;
+        double *sums = rotated + DPE_MAX_BANDS * d;
+        int64_t row = item / args->n_heads;
+        const struct query query = {
+            .args = args,
+            .head = item % args->n_heads,
+            .m = dpe_attention_position(args, row),
+            .offset = dpe_attention_offset(args, row),
+            .q = args->q + item * d,
+        };
+        query_logits(&query, rotated, logits);
+        double lse = weigh_values(&query, logits, sums, args->out + item * d);
+        if (args->lse != NULL) {
+            args->lse[item] = (float)lse;
+        }
+    }
+}
+
+/* --------------------------------------------------------------------------- after attention */
+
+static void reference_swiglu(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows)
+{
+    int64_t n = rows * backend->config->intermediate;
+    float *g = gate;
+    const float *u = up;
+    for (int64_t i = 0; i < n; i++) {
+        double x = (double)g[i];
+        g[i] = (float)(x / (1.0 + exp(-x)) * (double)u[i]);
+    }
+}
+
+static dpe_status reference_all_reduce(struct dpe_backend *backend, dpe_mem x, int64_t n,
+                                       struct dpe_error *err)
+{
+    return backend->peers->meet(backend->peers->user, x, n, DPE_OK, err);
+}
+
+static void reference_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits)
+{
+    const struct dpe_tensor *head = &backend->weights->lm_head;
+#pragma omp parallel for num_threads(                                                              \
+    dpe_threads_for(backend->n_threads, rows * head->rows * head->cols)) schedule(static)
+    for (int64_t o = 0; o < head->rows; o++) {
+        for (int64_t r = 0; r < rows; r++) {
+            logits[r * head->rows + o] = (float)dot_row(head, o, (const float *)x + r * head->cols);
+        }
+    }
+}
+
+static int64_t reference_first_nonfinite(struct dpe_backend *backend, int64_t layer, dpe_mem x,
+                                         int64_t rows, int64_t width)
+{
+    (void)backend;
+    (void)layer;
+    for (int64_t i = 0; i < rows * width; i++) {
+        if (!isfinite(((const float *)x)[i])) {
+            return i / width;
+        }
+    }
+    return -1;
+}
+
+static dpe_status reference_finish(struct dpe_backend *backend, int64_t *layer, int64_t *row,
+                                   struct dpe_error *err)
+{
+    (void)backend;
+    (void)err;
+    *layer = -1;
+    *row = -1;
+    return DPE_OK;
+}
+
+const struct dpe_ops *dpe_ops_reference(void)
+{
+    static const struct dpe_ops ops = {
+        .name = "reference",
+        .default_chunk = 2048, /* of the cpu backend: keys are packed anew for every chunk */
+        .element_bytes = reference_element_bytes,
+        .memory_available = reference_memory_available,
+        .open = reference_open,
+        .close = reference_close,
+        .supports = reference_supports,
+        .state_bytes = reference_state_bytes,
+        .allocate = reference_allocate,
+        .release = reference_release,
+        .read = reference_read,
+        .set_plan = reference_set_plan,
+        .begin_batch = reference_begin_batch,
+        .begin_layer = reference_begin_layer,
+        .embed = reference_embed,
+        .rmsnorm = reference_rmsnorm,
+        .linear = reference_linear,
+        .store_kv = reference_store_kv,
+        .attention_workspace = reference_attention_workspace,
+        .attention = reference_attention,
+        .swiglu = reference_swiglu,
+        .all_reduce = reference_all_reduce,
+        .logits = reference_logits,
+        .first_nonfinite = reference_first_nonfinite,
+        .finish = reference_finish,
+    };
+    return &ops;
+}

@@ -1,0 +1,349 @@
+/* The plan as data: making room, copying, checking, hashing. */
+#include "engine/plan/plan_internal.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_PLAN_SIDE = 1 << 20 };
+
+/* Offsets and caps beyond this are no positions; it also keeps every sum exact in double. */
+static const double MAX_OFFSET = 0x1p40;
+
+dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layers, int64_t n_heads,
+                         struct dpe_error *err)
+{
+    memset(plan, 0, sizeof *plan);
+    if (n_pairs < 1 || n_layers < 1 || n_heads < 1 || n_pairs > MAX_PLAN_SIDE ||
+        n_layers > MAX_PLAN_SIDE || n_heads > MAX_PLAN_SIDE) {
+        return dpe_fail(err, DPE_USAGE,
+                        "plan: expected 1 to %d pairs, layers and heads, found %" PRId64
+                        ", %" PRId64 ", %" PRId64,
+                        MAX_PLAN_SIDE, n_pairs, n_layers, n_heads);
+    }
+    size_t n = (size_t)n_pairs;
+    double *block = dpe_alloc_zero(n * (1 + 4 * DPE_MAX_BANDS), sizeof *block);
+    if (block == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "plan: out of memory for %zu pairs", n);
+    }
+    plan->n_pairs = n_pairs;
+    plan->n_layers = n_layers;
+    plan->n_heads = n_heads;
+    plan->logit_factor = 1.0;
+    plan->inv_freq = block;
+    double *next = block + n;
+    for (int b = 0; b < DPE_MAX_BANDS; b++) {
+        struct dpe_position_map *sides[2] = {&plan->bands[b].q, &plan->bands[b].k};
+        for (int side = 0; side < 2; side++) {
+            *sides[side] = (struct dpe_position_map){
+                .period = INFINITY, .cap = INFINITY, .scale = next, .offset = next + n};
+            for (size_t j = 0; j < n; j++) {
+                next[j] = 1.0;
+            }
+            next += 2 * n;
+        }
+    }
+    return DPE_OK;
+}
+
+static void copy_map(struct dpe_position_map *to, const struct dpe_position_map *from, size_t n)
+{
+    memcpy(to->scale, from->scale, n * sizeof *to->scale);
+    memcpy(to->offset, from->offset, n * sizeof *to->offset);
+    to->floored = from->floored;
+    to->period = from->period;
+    to->cap = from->cap;
+}
+
+dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struct dpe_error *err)
+{
+    struct dpe_plan copy;
+    dpe_status status = dpe_plan_init(&copy, from->n_pairs, from->n_layers, from->n_heads, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    size_t n = (size_t)from->n_pairs;
+    memcpy(copy.name, from->name, sizeof copy.name);
+    memcpy(copy.inv_freq, from->inv_freq, n * sizeof *copy.inv_freq);
+    copy.logit_factor = from->logit_factor;
+    copy.log_n_length = from->log_n_length;
+    copy.chunk = from->chunk;
+    copy.n_bands = from->n_bands;
+    copy.exact = from->exact;
+    copy.angle = from->angle;
+    for (int b = 0; b < from->n_bands && b < DPE_MAX_BANDS; b++) {
+        const struct dpe_band *band = &from->bands[b];
+        copy.bands[b].kind = band->kind;
+        copy.bands[b].lo = band->lo;
+        copy.bands[b].hi = band->hi;
+        copy.bands[b].per_head = band->per_head;
+        copy_map(&copy.bands[b].q, &band->q, n);
+        copy_map(&copy.bands[b].k, &band->k, n);
+    }
+    if (from->mask != NULL) {
+        status = dpe_plan_set_mask(&copy, from->mask, err);
+    }
+    if (status != DPE_OK) {
+        dpe_plan_free(&copy);
+        return status;
+    }
+    *to = copy;
+    return DPE_OK;
+}
+
+dpe_status dpe_plan_set_mask(struct dpe_plan *plan, const uint8_t *mask, struct dpe_error *err)
+{
+    /* Three sides of at most 2^20 each: the product fits. */
+    size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
+    uint8_t *own = dpe_alloc(n, sizeof *own);
+    if (own == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "plan: out of memory for a mask of %zu bytes", n);
+    }
+    memcpy(own, mask, n);
+    free(plan->mask);
+    plan->mask = own;
+    return DPE_OK;
+}
+
+void dpe_plan_free(struct dpe_plan *plan)
+{
+    if (plan != NULL) {
+        free(plan->inv_freq);
+        free(plan->mask);
+        memset(plan, 0, sizeof *plan);
+    }
+}
+
+static dpe_status check_map(const struct dpe_plan *plan, int band, const char *side,
+                            const struct dpe_position_map *map, struct dpe_error *err)
+{
+    bool whole =
+        isinf(map->period) || (map->period == floor(map->period) && map->period <= MAX_OFFSET);
+    if (!(map->period >= 1.0) || !whole) {
+        return dpe_fail(err, DPE_USAGE,
+                        "plan: band %d, %s: expected a period that is a whole number of tokens or "
+                        "infinite, found %g",
+                        band, side, map->period);
+    }
+    if (isnan(map->cap) || map->cap < -MAX_OFFSET ||
+        (isfinite(map->cap) && map->cap > MAX_OFFSET)) {
+        return dpe_fail(err, DPE_USAGE, "plan: band %d, %s: %g is no cap of a position", band, side,
+                        map->cap);
+    }
+    for (int64_t j = 0; j < plan->n_pairs; j++) {
+        if (!(map->scale[j] >= 1.0)) {
+            return dpe_fail(err, DPE_USAGE,
+                            "plan: band %d, %s, pair %" PRId64
+                            ": expected a scale of at least 1, found %g",
+                            band, side, j, map->scale[j]);
+        }
+        if (!(fabs(map->offset[j]) <= MAX_OFFSET)) {
+            return dpe_fail(err, DPE_USAGE,
+                            "plan: band %d, %s, pair %" PRId64 ": %g is no offset of a position",
+                            band, side, j, map->offset[j]);
+        }
+    }
+    return DPE_OK;
+}
+
+/* The exact form is ⌊(Δ − lo)/s⌋ + lo; a band whose separable maps mean something else has none. */
+static bool has_exact_form(const struct dpe_plan *plan, const struct dpe_band *band)
+{
+    if (band->kind != DPE_BAND_DISTANCE || isfinite(band->q.period) || isfinite(band->k.period) ||
+        isfinite(band->q.cap) || isfinite(band->k.cap)) {
+        return false;
+    }
+    double lo = (double)band->lo;
+    for (int64_t j = 0; j < plan->n_pairs; j++) {
+        double s = band->q.scale[j];
+        bool whole = s == 1.0 || isinf(s) || (band->q.floored && band->k.floored);
+        if (!whole || band->k.scale[j] != s || band->k.offset[j] != 0.0 ||
+            band->q.offset[j] != lo - floor(lo / s)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static dpe_status check_band(const struct dpe_plan *plan, int b, struct dpe_error *err)
+{
+    const struct dpe_band *band = &plan->bands[b];
+    if (band->kind != DPE_BAND_DISTANCE && band->kind != DPE_BAND_CHUNK &&
+        band->kind != DPE_BAND_KEY) {
+        return dpe_fail(err, DPE_USAGE, "plan: band %d: unknown kind %d", b, (int)band->kind);
+    }
+    if (band->lo < 0 || band->lo >= band->hi) {
+        return dpe_fail(err, DPE_USAGE,
+                        "plan: band %d: expected 0 ≤ lo < hi, found lo %" PRId64 ", hi %" PRId64, b,
+                        band->lo, band->hi);
+    }
+    if (band->kind == DPE_BAND_CHUNK && plan->chunk < 1) {
+        return dpe_fail(err, DPE_USAGE,
+                        "plan: band %d goes by chunks: expected a chunk of at least 1, found "
+                        "%" PRId64,
+                        b, plan->chunk);
+    }
+    if (b == 0 && band->per_head) {
+        return dpe_fail(err, DPE_USAGE,
+                        "plan: band 0 cannot be per head: pairs outside the mask use its maps");
+    }
+    if (plan->exact && !has_exact_form(plan, band)) {
+        return dpe_fail(err, DPE_USAGE,
+                        "plan: band %d has no exact form: that needs a band by distance with maps "
+                        "⌊m/s⌋ + w − ⌊w/s⌋ and ⌊n/s⌋",
+                        b);
+    }
+    dpe_status status = check_map(plan, b, "queries", &band->q, err);
+    return status != DPE_OK ? status : check_map(plan, b, "keys", &band->k, err);
+}
+
+static dpe_status check_mask(const struct dpe_plan *plan, struct dpe_error *err)
+{
+    size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
+    for (size_t i = 0; plan->mask != NULL && i < n; i++) {
+        if (plan->mask[i] > 1) {
+            return dpe_fail(err, DPE_USAGE, "plan: mask element %zu: expected 0 or 1, found %d", i,
+                            plan->mask[i]);
+        }
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
+{
+    if (plan->inv_freq == NULL || plan->n_pairs < 1 || plan->n_pairs > MAX_PLAN_SIDE ||
+        plan->n_layers < 1 || plan->n_layers > MAX_PLAN_SIDE || plan->n_heads < 1 ||
+        plan->n_heads > MAX_PLAN_SIDE || plan->n_bands < 1 || plan->n_bands > DPE_MAX_BANDS) {
+        return dpe_fail(
+            err, DPE_USAGE,
+            "plan: expected pairs, layers and heads (up to %d) and 1 to %d bands, found "
+            "%" PRId64 ", %" PRId64 ", %" PRId64 " and %d",
+            MAX_PLAN_SIDE, DPE_MAX_BANDS, plan->n_pairs, plan->n_layers, plan->n_heads,
+            plan->n_bands);
+    }
+    for (int64_t j = 0; j < plan->n_pairs; j++) {
+        if (!(plan->inv_freq[j] > 0.0) || isinf(plan->inv_freq[j])) {
+            return dpe_fail(err, DPE_USAGE,
+                            "plan: pair %" PRId64 ": expected a positive frequency, found %g", j,
+                            plan->inv_freq[j]);
+        }
+    }
+    if (!(plan->logit_factor > 0.0) || isinf(plan->logit_factor)) {
+        return dpe_fail(err, DPE_USAGE, "plan: expected a positive logit factor, found %g",
+                        plan->logit_factor);
+    }
+    if (plan->log_n_length != 0.0 && (!(plan->log_n_length > 1.0) || isinf(plan->log_n_length))) {
+        return dpe_fail(err, DPE_USAGE, "plan: expected a log-n length of 0 or above 1, found %g",
+                        plan->log_n_length);
+    }
+    if (plan->angle != DPE_ANGLE_F32 && plan->angle != DPE_ANGLE_F64) {
+        return dpe_fail(err, DPE_USAGE, "plan: unknown angle precision %d", (int)plan->angle);
+    }
+    for (int b = 0; b < plan->n_bands; b++) {
+        dpe_status status = check_band(plan, b, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+    }
+    return check_mask(plan, err);
+}
+
+static void hash_u64(struct dpe_sha256 *hash, uint64_t value)
+{
+    uint8_t bytes[8];
+    for (int i = 0; i < 8; i++) {
+        bytes[i] = (uint8_t)(value >> (8 * i));
+    }
+    dpe_sha256_add(hash, bytes, sizeof bytes);
+}
+
+static void hash_f64(struct dpe_sha256 *hash, double value)
+{
+    uint64_t bits = 0;
+    value = value == 0.0 ? 0.0 : value; /* −0 means what 0 means */
+    memcpy(&bits, &value, sizeof bits);
+    hash_u64(hash, bits);
+}
+
+static void hash_map(struct dpe_sha256 *hash, const struct dpe_position_map *map, int64_t n_pairs)
+{
+    hash_u64(hash, map->floored);
+    hash_f64(hash, map->period);
+    hash_f64(hash, map->cap);
+    for (int64_t j = 0; j < n_pairs; j++) {
+        hash_f64(hash, map->scale[j]);
+        hash_f64(hash, map->offset[j]);
+    }
+}
+
+/* A mask that no band asks about, or that holds only ones, says what no mask says. */
+static bool mask_matters(const struct dpe_plan *plan)
+{
+    bool asked = false;
+    for (int b = 0; b < plan->n_bands; b++) {
+        asked = asked || plan->bands[b].per_head;
+    }
+    if (!asked || plan->mask == NULL) {
+        return false;
+    }
+    size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
+    return memchr(plan->mask, 0, n) != NULL;
+}
+
+dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], struct dpe_error *err)
+{
+    static const char version[] = "dpe plan 1";
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "plan: out of memory for its digest");
+    }
+    dpe_sha256_add(hash, version, sizeof version);
+    hash_u64(hash, (uint64_t)plan->n_pairs);
+    hash_u64(hash, (uint64_t)plan->n_layers);
+    hash_u64(hash, (uint64_t)plan->n_heads);
+    bool masked = mask_matters(plan);
+    bool chunked = false;
+    for (int64_t j = 0; j < plan->n_pairs; j++) {
+        hash_f64(hash, plan->inv_freq[j]);
+    }
+    hash_f64(hash, plan->logit_factor);
+    hash_f64(hash, plan->log_n_length);
+    hash_u64(hash, plan->exact);
+    hash_u64(hash, (uint64_t)plan->angle);
+    hash_u64(hash, (uint64_t)plan->n_bands);
+    for (int b = 0; b < plan->n_bands; b++) {
+        const struct dpe_band *band = &plan->bands[b];
+        chunked = chunked || band->kind == DPE_BAND_CHUNK;
+        hash_u64(hash, (uint64_t)band->kind);
+        hash_u64(hash, (uint64_t)band->lo);
+        hash_u64(hash, (uint64_t)band->hi);
+        hash_u64(hash, masked && band->per_head);
+        hash_map(hash, &band->q, plan->n_pairs);
+        hash_map(hash, &band->k, plan->n_pairs);
+    }
+    hash_u64(hash, chunked ? (uint64_t)plan->chunk : 0);
+    if (masked) {
+        size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
+        dpe_sha256_add(hash, plan->mask, n);
+    }
+    char hex[65];
+    dpe_sha256_finish(hash, hex);
+    for (int i = 0; i < 32; i++) {
+        char byte[3] = {hex[2 * i], hex[2 * i + 1], 0};
+        digest[i] = (uint8_t)strtoul(byte, NULL, 16);
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_plan_key(const struct dpe_plan *plan, char key[33], struct dpe_error *err)
+{
+    uint8_t digest[32] = {0};
+    dpe_status status = dpe_plan_digest(plan, digest, err);
+    for (int i = 0; status == DPE_OK && i < 16; i++) {
+        snprintf(key + 2 * i, 3, "%02x", digest[i]);
+    }
+    return status;
+}

@@ -1,0 +1,64 @@
+/**
+ * @file plan_internal.h
+ * What the plan files of the engine share.
+ */
+#ifndef DPE_PLAN_INTERNAL_H
+#define DPE_PLAN_INTERNAL_H
+
+#include "engine/ops/ops.h"
+
+/** Position of token x for one pair under one map: min(f((x mod period)/scale) + offset, cap). */
+double dpe_map_position(const struct dpe_position_map *map, int64_t pair, int64_t x);
+
+/** Give the plan its own copy of `mask` [n_layers][n_heads][n_pairs]. */
+dpe_status dpe_plan_set_mask(struct dpe_plan *plan, const uint8_t *mask, struct dpe_error *err);
+
+/** Frequencies [head_dim/2] and attention factor of a rope configuration. `max_position` is what
+ *  `dynamic` grows from, and what takes the place of an absent original_max_position.
+ *  DPE_BAD_DATA names a parameter that is missing or makes no sense. */
+dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim,
+                            int64_t max_position, int64_t length, double *inv_freq,
+                            double *attention_factor, struct dpe_error *err);
+
+/** The numbers of a context make sense: DPE_USAGE else. */
+dpe_status dpe_plan_context_check(const struct dpe_plan_context *context, struct dpe_error *err);
+
+enum { DPE_SPEC_MAX_KEYS = 16 };
+
+/** A method spec, taken apart. The first failure sticks in `status`; getters then return their
+ *  default, so that a builder asks for all it needs and looks once. Every getter appends the value
+ *  it gave to `name`, which so becomes the canonical spec. */
+struct dpe_spec {
+    const struct dpe_plan_context *context;
+    struct dpe_error *err;
+    dpe_status status;
+    const char *method;
+    int n;
+    const char *keys[DPE_SPEC_MAX_KEYS], *values[DPE_SPEC_MAX_KEYS];
+    char name[sizeof((struct dpe_plan *)0)->name];
+};
+
+/** A number in [lo, hi]. */
+double dpe_spec_number(struct dpe_spec *spec, const char *key, double fallback, double lo,
+                       double hi);
+/** A whole number in [lo, hi]. */
+int64_t dpe_spec_whole(struct dpe_spec *spec, const char *key, int64_t fallback, int64_t lo,
+                       int64_t hi);
+/** 0 or 1. */
+bool dpe_spec_flag(struct dpe_spec *spec, const char *key, bool fallback);
+/** Numbers in [lo, hi] separated by '/', at most `most`; their count. When the key is absent: the
+ * one number `fallback`, or none when that is NaN. */
+int dpe_spec_list(struct dpe_spec *spec, const char *key, double fallback, double lo, double hi,
+                  double *values, int most);
+
+/** The methods in one table: documentation, keys and builder. */
+struct dpe_method {
+    /** "name<TAB>key=default key=default …<TAB>what it does and its source" */
+    const char *line;
+    /** Fill a plan that dpe_plan_init made; failures go to spec->status. */
+    void (*build)(struct dpe_spec *spec, struct dpe_plan *plan);
+};
+extern const struct dpe_method dpe_methods[];
+extern const size_t dpe_n_methods;
+
+#endif

@@ -1,0 +1,260 @@
+/* "name:key=value,key=value" → plan: taking specs apart, and the way from one to a plan. */
+#include "engine/plan/plan_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void note(struct dpe_spec *spec, const char *text)
+{
+    size_t used = strlen(spec->name);
+    snprintf(spec->name + used, sizeof spec->name - used, "%s", text);
+}
+
+static void note_key(struct dpe_spec *spec, const char *key)
+{
+    note(spec, strchr(spec->name, ':') == NULL ? ":" : ",");
+    note(spec, key);
+    note(spec, "=");
+}
+
+static void note_number(struct dpe_spec *spec, double value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.15g", value);
+    if (strtod(text, NULL) != value) {
+        snprintf(text, sizeof text, "%.17g", value);
+    }
+    note(spec, text);
+}
+
+static const char *find(const struct dpe_spec *spec, const char *key)
+{
+    for (int i = 0; i < spec->n; i++) {
+        if (strcmp(spec->keys[i], key) == 0) {
+            return spec->values[i];
+        }
+    }
+    return NULL;
+}
+
+/* One number at *text, which must end there or at `separator`; moves *text behind it. */
+static bool read_number(const char **text, char separator, double *value)
+{
+    char *end = NULL;
+    *value = strtod(*text, &end);
+    if (end == *text || !isfinite(*value) || (*end != 0 && *end != separator)) {
+        return false;
+    }
+    *text = end;
+    return true;
+}
+
+static void refuse(struct dpe_spec *spec, const char *key, const char *expected, double lo,
+                   double hi)
+{
+    if (spec->status == DPE_OK) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method %s: %s: expected %s from %.15g to %.15g, found \"%s\"",
+                                spec->method, key, expected, lo, hi, find(spec, key));
+    }
+}
+
+static double number(struct dpe_spec *spec, const char *key, double fallback, double lo, double hi,
+                     bool whole)
+{
+    const char *text = find(spec, key);
+    double value = fallback;
+    if (text != NULL) {
+        const char *end = text;
+        bool good = read_number(&end, 0, &value) && value >= lo && value <= hi;
+        if (!good || (whole && value != floor(value))) {
+            refuse(spec, key, whole ? "a whole number" : "a number", lo, hi);
+            value = fallback;
+        }
+    }
+    note_key(spec, key);
+    note_number(spec, value);
+    return value;
+}
+
+double dpe_spec_number(struct dpe_spec *spec, const char *key, double fallback, double lo,
+                       double hi)
+{
+    return number(spec, key, fallback, lo, hi, false);
+}
+
+int64_t dpe_spec_whole(struct dpe_spec *spec, const char *key, int64_t fallback, int64_t lo,
+                       int64_t hi)
+{
+    return (int64_t)number(spec, key, (double)fallback, (double)lo, (double)hi, true);
+}
+
+bool dpe_spec_flag(struct dpe_spec *spec, const char *key, bool fallback)
+{
+    return number(spec, key, fallback ? 1.0 : 0.0, 0.0, 1.0, true) != 0.0;
+}
+
+int dpe_spec_list(struct dpe_spec *spec, const char *key, double fallback, double lo, double hi,
+                  double *values, int most)
+{
+    const char *text = find(spec, key);
+    int n = 0;
+    if (text == NULL && isnan(fallback)) {
+        return 0;
+    }
+    if (text == NULL) {
+        values[n++] = fallback;
+    }
+    for (bool more = text != NULL; more; text++) {
+        double value = 0.0;
+        if (n == most || !read_number(&text, '/', &value) || value < lo || value > hi) {
+            refuse(spec, key, "numbers separated by '/', each", lo, hi);
+            return 0;
+        }
+        values[n++] = value;
+        more = *text == '/';
+    }
+    note_key(spec, key);
+    for (int i = 0; i < n; i++) {
+        note(spec, i == 0 ? "" : "/");
+        note_number(spec, values[i]);
+    }
+    return n;
+}
+
+static bool method_is(const struct dpe_method *method, const char *name)
+{
+    size_t n = strlen(name);
+    return strncmp(method->line, name, n) == 0 && method->line[n] == '\t';
+}
+
+/* Whether the key stands in the middle field of the method's line. */
+static bool method_has_key(const struct dpe_method *method, const char *key)
+{
+    const char *at = strchr(method->line, '\t') + 1;
+    const char *end = strchr(at, '\t');
+    size_t n = strlen(key);
+    while (at < end) {
+        if (strncmp(at, key, n) == 0 && at[n] == '=') {
+            return true;
+        }
+        while (at < end && *at != ' ') {
+            at++;
+        }
+        at++;
+    }
+    return false;
+}
+
+static const struct dpe_method *find_method(const char *name, struct dpe_error *err)
+{
+    char known[512] = "";
+    for (size_t i = 0; i < dpe_n_methods; i++) {
+        if (method_is(&dpe_methods[i], name)) {
+            return &dpe_methods[i];
+        }
+        const char *line = dpe_methods[i].line;
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%.*s", i == 0 ? "" : ", ",
+                 (int)strcspn(line, "\t"), line);
+    }
+    dpe_fail(err, DPE_USAGE, "unknown method \"%.64s\"; there are %s", name, known);
+    return NULL;
+}
+
+static dpe_status add_key(struct dpe_spec *spec, const struct dpe_method *method, char *item)
+{
+    char *equals = strchr(item, '=');
+    if (equals == NULL || equals == item || spec->n == DPE_SPEC_MAX_KEYS) {
+        return dpe_fail(spec->err, DPE_USAGE, "method %s: expected key=value, found \"%.64s\"",
+                        spec->method, item);
+    }
+    *equals = 0;
+    if (!method_has_key(method, item)) {
+        const char *keys = strchr(method->line, '\t') + 1;
+        return dpe_fail(spec->err, DPE_USAGE,
+                        "method %s: unknown key \"%.64s\"; keys and defaults are %.*s",
+                        spec->method, item, (int)strcspn(keys, "\t"), keys);
+    }
+    if (find(spec, item) != NULL) {
+        return dpe_fail(spec->err, DPE_USAGE, "method %s: %s is given twice", spec->method, item);
+    }
+    spec->keys[spec->n] = item;
+    spec->values[spec->n++] = equals + 1;
+    return DPE_OK;
+}
+
+static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
+                        struct dpe_plan *plan)
+{
+    const struct dpe_config *config = spec->context->config;
+    struct dpe_plan made;
+    dpe_status status =
+        dpe_plan_init(&made, config->head_dim / 2, config->n_layers, config->n_heads, spec->err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    made.angle = spec->context->angle;
+    method->build(spec, &made);
+    status = spec->status;
+    if (status == DPE_OK) {
+        status = dpe_plan_check(&made, spec->err);
+    }
+    if (status != DPE_OK) {
+        dpe_plan_free(&made);
+        return status;
+    }
+    memcpy(made.name, spec->name, sizeof made.name);
+    *plan = made;
+    return DPE_OK;
+}
+
+dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *context,
+                         struct dpe_plan *plan, struct dpe_error *err)
+{
+    dpe_status status = dpe_plan_context_check(context, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    size_t n = strlen(text);
+    char *own = dpe_alloc(n + 1, 1);
+    if (own == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "method: out of memory for a spec of %zu bytes", n);
+    }
+    memcpy(own, text, n + 1);
+    char *rest = strchr(own, ':');
+    if (rest != NULL) {
+        *rest++ = 0;
+    }
+    struct dpe_spec spec = {.context = context, .err = err, .method = own};
+    const struct dpe_method *method = find_method(own, err);
+    if (method == NULL) {
+        status = DPE_USAGE;
+        goto done;
+    }
+    note(&spec, own);
+    while (rest != NULL) {
+        char *item = rest;
+        rest = strchr(rest, ',');
+        if (rest != NULL) {
+            *rest++ = 0;
+        }
+        status = add_key(&spec, method, item);
+        if (status != DPE_OK) {
+            goto done;
+        }
+    }
+    status = build(&spec, method, plan);
+done:
+    free(own);
+    return status;
+}
+
+const char *dpe_plan_method(size_t i)
+{
+    return i < dpe_n_methods ? dpe_methods[i].line : NULL;
+}

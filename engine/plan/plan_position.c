@@ -1,0 +1,172 @@
+/* The evaluator of plans, the oracle of everything that computes positions; and the tables of
+ * cosines and sines made from the same maps. */
+#include "engine/plan/plan_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int dpe_plan_band(const struct dpe_plan *plan, int64_t m, int64_t n)
+{
+    if (n > m || n < 0) {
+        return -1;
+    }
+    for (int b = 0; b < plan->n_bands; b++) {
+        const struct dpe_band *band = &plan->bands[b];
+        int64_t x = m - n;
+        if (band->kind == DPE_BAND_CHUNK) {
+            x = m / plan->chunk - n / plan->chunk;
+        } else if (band->kind == DPE_BAND_KEY) {
+            x = n;
+        }
+        if (band->lo <= x && x < band->hi) {
+            return b;
+        }
+    }
+    return -1;
+}
+
+double dpe_map_position(const struct dpe_position_map *map, int64_t pair, int64_t x)
+{
+    double folded = isinf(map->period) ? (double)x : (double)(x % (int64_t)map->period);
+    double scaled = folded / map->scale[pair];
+    scaled = map->floored ? floor(scaled) : scaled;
+    return fmin(scaled + map->offset[pair], map->cap);
+}
+
+struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int64_t head,
+                                 int64_t pair, int64_t m, int64_t n)
+{
+    struct dpe_rel rel = {.band = dpe_plan_band(plan, m, n)};
+    if (rel.band < 0) {
+        return rel;
+    }
+    const struct dpe_band *band = &plan->bands[rel.band];
+    if (band->per_head && plan->mask != NULL &&
+        plan->mask[(layer * plan->n_heads + head) * plan->n_pairs + pair] == 0) {
+        band = &plan->bands[0];
+    }
+    rel.pq = dpe_map_position(&band->q, pair, m);
+    rel.pk = dpe_map_position(&band->k, pair, n);
+    rel.rel = rel.pq - rel.pk;
+    if (plan->exact) {
+        double lo = (double)band->lo;
+        rel.rel = floor(((double)(m - n) - lo) / band->q.scale[pair]) + lo;
+    }
+    return rel;
+}
+
+double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t m)
+{
+    double factor = plan->logit_factor / sqrt(2.0 * (double)plan->n_pairs);
+    if (plan->log_n_length > 0.0) {
+        factor *= fmax(1.0, log((double)m + 1.0) / log(plan->log_n_length));
+    }
+    return factor;
+}
+
+static bool same_map(const struct dpe_position_map *a, const struct dpe_position_map *b,
+                     int64_t n_pairs)
+{
+    if (a->period != b->period || a->cap != b->cap) {
+        return false;
+    }
+    for (int64_t j = 0; j < n_pairs; j++) {
+        /* Rounding down changes nothing where whole numbers stay whole. */
+        bool same_floor = a->floored == b->floored || a->scale[j] == 1.0 || isinf(a->scale[j]);
+        if (a->scale[j] != b->scale[j] || a->offset[j] != b->offset[j] || !same_floor) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The distinct maps of a plan in the order bands name them. The exact form turns queries by whole
+ * relative positions, for which the one table of an identity map is enough. */
+static int distinct_maps(const struct dpe_plan *plan, const struct dpe_position_map **maps,
+                         int *q_table, int *k_table)
+{
+    int n = 0;
+    for (int side = 0; side < 2 * plan->n_bands; side++) {
+        const struct dpe_band *band = &plan->bands[side / 2];
+        const struct dpe_position_map *map = side % 2 == 0 ? &band->q : &band->k;
+        int found = 0;
+        while (found < n && !plan->exact && !same_map(maps[found], map, plan->n_pairs)) {
+            found++;
+        }
+        if (found == n) {
+            maps[n++] = map;
+        }
+        *(side % 2 == 0 ? &q_table[side / 2] : &k_table[side / 2]) = found;
+    }
+    return n;
+}
+
+static void fill_table(const struct dpe_plan *plan, const struct dpe_position_map *map,
+                       int64_t capacity, int n_threads, float *cosine, float *sine)
+{
+    int64_t n_pairs = plan->n_pairs;
+#pragma omp parallel for num_threads(n_threads) schedule(static) if (capacity * n_pairs > (1 << 14))
+    for (int64_t x = 0; x < capacity; x++) {
+        for (int64_t j = 0; j < n_pairs; j++) {
+            double position = plan->exact ? (double)x : dpe_map_position(map, j, x);
+            double angle = position * plan->inv_freq[j];
+            if (plan->angle == DPE_ANGLE_F32) {
+                angle = (double)((float)position * (float)plan->inv_freq[j]);
+            }
+            cosine[x * n_pairs + j] = (float)cos(angle);
+            sine[x * n_pairs + j] = (float)sin(angle);
+        }
+    }
+}
+
+uint64_t dpe_rotation_bytes(const struct dpe_plan *plan, int64_t capacity)
+{
+    const struct dpe_position_map *maps[2 * DPE_MAX_BANDS];
+    int q_table[DPE_MAX_BANDS] = {0};
+    int k_table[DPE_MAX_BANDS] = {0};
+    uint64_t bytes = 2 * sizeof(float) * (uint64_t)distinct_maps(plan, maps, q_table, k_table);
+    if (__builtin_mul_overflow(bytes, (uint64_t)capacity, &bytes) ||
+        __builtin_mul_overflow(bytes, (uint64_t)plan->n_pairs, &bytes)) {
+        return UINT64_MAX;
+    }
+    return bytes;
+}
+
+dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int n_threads,
+                             struct dpe_rotation *rotation, struct dpe_error *err)
+{
+    memset(rotation, 0, sizeof *rotation);
+    uint64_t bytes = dpe_rotation_bytes(plan, capacity);
+    if (capacity < 1 || bytes > SIZE_MAX / 2) {
+        return dpe_fail(err, DPE_NO_MEMORY, "rotation tables: %lld tokens are too many or too few",
+                        (long long)capacity);
+    }
+    const struct dpe_position_map *maps[2 * DPE_MAX_BANDS];
+    rotation->capacity = capacity;
+    rotation->n_pairs = plan->n_pairs;
+    rotation->n_tables = distinct_maps(plan, maps, rotation->q_table, rotation->k_table);
+    for (int t = 0; t < rotation->n_tables; t++) {
+        size_t n = (size_t)capacity * (size_t)plan->n_pairs;
+        rotation->cos[t] = dpe_alloc(n, sizeof(float));
+        rotation->sin[t] = dpe_alloc(n, sizeof(float));
+        if (rotation->cos[t] == NULL || rotation->sin[t] == NULL) {
+            dpe_rotation_free(rotation);
+            return dpe_fail(err, DPE_NO_MEMORY,
+                            "rotation tables: out of memory for %llu bytes; a smaller capacity "
+                            "needs less",
+                            (unsigned long long)bytes);
+        }
+        fill_table(plan, maps[t], capacity, n_threads, rotation->cos[t], rotation->sin[t]);
+    }
+    return DPE_OK;
+}
+
+void dpe_rotation_free(struct dpe_rotation *rotation)
+{
+    for (int t = 0; t < 2 * DPE_MAX_BANDS; t++) {
+        free(rotation->cos[t]);
+        free(rotation->sin[t]);
+    }
+    memset(rotation, 0, sizeof *rotation);
+}

@@ -1,0 +1,198 @@
+/* Frequencies of the rope types that checkpoints name in config.json. Each formula is the one of
+ * transformers' modeling_rope_utils, in double. */
+#include "engine/plan/plan_internal.h"
+
+#include <math.h>
+
+static const double PI = 3.14159265358979323846;
+
+static void rope_base(double base, int64_t head_dim, double *inv_freq)
+{
+    for (int64_t j = 0; j < head_dim / 2; j++) {
+        inv_freq[j] = pow(base, -2.0 * (double)j / (double)head_dim);
+    }
+}
+
+static dpe_status need(bool good, const char *what, double found, struct dpe_error *err)
+{
+    if (good) {
+        return DPE_OK;
+    }
+    return dpe_fail(err, DPE_BAD_DATA, "rope scaling: %s, found %g", what, found);
+}
+
+/* yarn and longrope default to how much longer the model is than it was. */
+static double factor_or_ratio(const struct dpe_rope_config *rope, double original,
+                              int64_t max_position)
+{
+    return isnan(rope->factor) ? (double)max_position / original : rope->factor;
+}
+
+/* Pair index (real) that turns `rotations` times over `original` tokens. */
+static double correction_pair(double rotations, double head_dim, double base, double original)
+{
+    return head_dim * log(original / (rotations * 2.0 * PI)) / (2.0 * log(base));
+}
+
+static double yarn_mscale(double factor, double mscale)
+{
+    return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
+}
+
+static dpe_status yarn(const struct dpe_rope_config *rope, int64_t head_dim, double original,
+                       int64_t max_position, double *inv_freq, double *attention_factor,
+                       struct dpe_error *err)
+{
+    double factor = factor_or_ratio(rope, original, max_position);
+    double fast = isnan(rope->beta_fast) ? 32.0 : rope->beta_fast;
+    double slow = isnan(rope->beta_slow) ? 1.0 : rope->beta_slow;
+    dpe_status status =
+        need(factor > 0.0 && isfinite(factor), "yarn expects a positive factor", factor, err);
+    if (status == DPE_OK) {
+        status = need(fast > 0.0 && slow > 0.0 && isfinite(fast) && isfinite(slow),
+                      "yarn expects positive betas", fast > 0.0 ? slow : fast, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    double d = (double)head_dim;
+    double low = correction_pair(fast, d, rope->theta, original);
+    double high = correction_pair(slow, d, rope->theta, original);
+    if (rope->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0.0);
+    high = fmin(high, d - 1.0);
+    if (low == high) {
+        high += 0.001; /* the reference's guard against dividing by zero */
+    }
+    for (int64_t j = 0; j < head_dim / 2; j++) {
+        double ramp = fmin(fmax(((double)j - low) / (high - low), 0.0), 1.0);
+        inv_freq[j] = inv_freq[j] / factor * ramp + inv_freq[j] * (1.0 - ramp);
+    }
+    if (!isnan(rope->attention_factor)) {
+        *attention_factor = rope->attention_factor;
+    } else if (rope->mscale > 0.0 && rope->mscale_all_dim > 0.0) {
+        *attention_factor =
+            yarn_mscale(factor, rope->mscale) / yarn_mscale(factor, rope->mscale_all_dim);
+    } else {
+        *attention_factor = yarn_mscale(factor, 1.0);
+    }
+    return DPE_OK;
+}
+
+static dpe_status longrope(const struct dpe_rope_config *rope, int64_t head_dim, double original,
+                           int64_t max_position, int64_t length, double *inv_freq,
+                           double *attention_factor, struct dpe_error *err)
+{
+    const double *divide = (double)length > original ? rope->long_factor : rope->short_factor;
+    if (divide == NULL) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "rope scaling: longrope expects short_factor and long_factor");
+    }
+    double factor = factor_or_ratio(rope, original, max_position);
+    for (int64_t j = 0; j < head_dim / 2; j++) {
+        dpe_status status = need(divide[j] > 0.0 && isfinite(divide[j]),
+                                 "longrope expects positive factors", divide[j], err);
+        if (status != DPE_OK) {
+            return status;
+        }
+        inv_freq[j] /= divide[j];
+    }
+    *attention_factor = 1.0;
+    if (!isnan(rope->attention_factor)) {
+        *attention_factor = rope->attention_factor;
+    } else if (factor > 1.0) {
+        *attention_factor = sqrt(1.0 + log(factor) / log(original));
+    }
+    return need(isfinite(*attention_factor) && *attention_factor > 0.0,
+                "longrope expects a positive attention factor", *attention_factor, err);
+}
+
+static dpe_status llama3(const struct dpe_rope_config *rope, int64_t head_dim, double original,
+                         double *inv_freq, struct dpe_error *err)
+{
+    double low = rope->low_freq_factor;
+    double high = rope->high_freq_factor;
+    if (!(low > 0.0 && high > low && isfinite(high))) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "rope scaling: llama3 expects 0 < low_freq_factor < high_freq_factor, "
+                        "found %g and %g",
+                        low, high);
+    }
+    for (int64_t j = 0; j < head_dim / 2; j++) {
+        double turns = original * inv_freq[j] / (2.0 * PI);
+        double smooth = fmin(fmax((turns - low) / (high - low), 0.0), 1.0);
+        inv_freq[j] = (1.0 - smooth) * inv_freq[j] / rope->factor + smooth * inv_freq[j];
+    }
+    return DPE_OK;
+}
+
+static dpe_status dynamic(const struct dpe_rope_config *rope, int64_t head_dim,
+                          int64_t max_position, int64_t length, double *inv_freq,
+                          struct dpe_error *err)
+{
+    if (head_dim <= 2) {
+        return dpe_fail(err, DPE_BAD_DATA, "rope scaling: dynamic expects head_dim above 2");
+    }
+    double d = (double)head_dim;
+    double original = (double)max_position;
+    double longest = fmax((double)length, original);
+    double grown = rope->factor * longest / original - (rope->factor - 1.0);
+    rope_base(rope->theta * pow(grown, d / (d - 2.0)), head_dim, inv_freq);
+    return DPE_OK;
+}
+
+dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim,
+                            int64_t max_position, int64_t length, double *inv_freq,
+                            double *attention_factor, struct dpe_error *err)
+{
+    *attention_factor = 1.0;
+    double original =
+        isnan(rope->original_max_position) ? (double)max_position : rope->original_max_position;
+    dpe_status status = need(rope->theta > 1.0 && isfinite(rope->theta), "expected a base above 1",
+                             rope->theta, err);
+    bool needs_factor = rope->type == DPE_ROPE_LINEAR || rope->type == DPE_ROPE_DYNAMIC ||
+                        rope->type == DPE_ROPE_LLAMA3;
+    bool needs_original = rope->type == DPE_ROPE_YARN || rope->type == DPE_ROPE_LONGROPE ||
+                          rope->type == DPE_ROPE_LLAMA3;
+    if (status == DPE_OK && needs_original) {
+        status = need(original > 1.0 && isfinite(original), "expected an original length above 1",
+                      original, err);
+    }
+    if (status == DPE_OK && needs_factor) {
+        status = need(rope->factor >= 1.0 && isfinite(rope->factor),
+                      "expected a factor of at least 1", rope->factor, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    rope_base(rope->theta, head_dim, inv_freq);
+    switch (rope->type) {
+    case DPE_ROPE_DEFAULT:
+        return DPE_OK;
+    case DPE_ROPE_LINEAR:
+        for (int64_t j = 0; j < head_dim / 2; j++) {
+            inv_freq[j] /= rope->factor;
+        }
+        return DPE_OK;
+    case DPE_ROPE_DYNAMIC:
+        return dynamic(rope, head_dim, max_position, length, inv_freq, err);
+    case DPE_ROPE_YARN:
+        return yarn(rope, head_dim, original, max_position, inv_freq, attention_factor, err);
+    case DPE_ROPE_LONGROPE:
+        return longrope(rope, head_dim, original, max_position, length, inv_freq, attention_factor,
+                        err);
+    case DPE_ROPE_LLAMA3:
+        return llama3(rope, head_dim, original, inv_freq, err);
+    }
+    return dpe_fail(err, DPE_BAD_DATA, "rope scaling: unknown type %d", (int)rope->type);
+}
+
+dpe_status dpe_rope_native(const struct dpe_config *config, int64_t length, double *inv_freq,
+                           double *attention_factor, struct dpe_error *err)
+{
+    return dpe_rope_compute(&config->rope, config->head_dim, config->max_position, length, inv_freq,
+                            attention_factor, err);
+}

@@ -1,0 +1,274 @@
+/* The forward pass. Activations are handles that only operations dereference; the cache holds keys
+ * as they come out of the projection, attention turns them as the plan says. */
+#include "engine/session/session_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Row `row` of x, and of any other buffer of `width` elements a row. */
+static dpe_mem row_of_x(const struct dpe_session *s, int64_t row)
+{
+    return (float *)s->x + row * s->config->hidden;
+}
+
+static dpe_mem row_of(const struct dpe_session *s, dpe_mem memory, int64_t row, int64_t width)
+{
+    return (char *)memory + row * width * (int64_t)s->element;
+}
+
+static int64_t position_of(const struct dpe_batch *batch, int64_t row)
+{
+    return batch->positions != NULL ? batch->positions[row] : batch->start + row;
+}
+
+/* Rows that stand at consecutive positions of one branch. */
+static int64_t rows_of_run(const struct dpe_batch *batch)
+{
+    return batch->positions != NULL ? 1 : batch->rows;
+}
+
+static dpe_status tell_nonfinite(const struct dpe_session *s, int64_t layer, int64_t position,
+                                 struct dpe_error *err)
+{
+    dpe_fail(err, DPE_NONFINITE,
+             "NaN or infinity behind layer %" PRId64 " at position %" PRId64
+             "; the weights or the position plan (%s) produce it",
+             layer, position, s->plan.name);
+    if (err != NULL) {
+        err->layer = (int)layer;
+        err->position = position;
+    }
+    return DPE_NONFINITE;
+}
+
+/* `rows` rows of this process's heads come to their places in a buffer for rows of all heads, whose
+ * end they may be, and zeros to those of the others. */
+static void spread_heads(const struct dpe_peers *peers, const float *from, int64_t rows,
+                         int64_t width, float *buffer)
+{
+    int64_t whole = width * peers->size;
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = buffer + r * whole;
+        float *own = row + peers->index * width;
+        memmove(own, from + r * width, (size_t)width * sizeof *own);
+        memset(row, 0, (size_t)(own - row) * sizeof *own);
+        memset(own + width, 0, (size_t)(row + whole - (own + width)) * sizeof *own);
+    }
+}
+
+/* q and k of all heads of a run, on the host: the peers' come from them, as each adds its own to
+ * zeros. */
+static dpe_status read_heads(struct dpe_session *s, const struct dpe_batch *batch, int64_t row,
+                             int64_t rows, const float **q, const float **k, struct dpe_error *err)
+{
+    const struct dpe_peers *peers = s->options.peers;
+    int64_t q_width = s->config->n_heads * s->config->head_dim;
+    int64_t k_width = s->config->n_kv_heads * s->config->head_dim;
+    int64_t others = rows * (peers->size - 1);
+    int64_t bad_layer = -1;
+    int64_t bad_row = -1;
+    *q = s->ops->read(s->backend, row_of(s, s->q, row, q_width), rows * q_width,
+                      s->tap_q + others * q_width);
+    *k = s->ops->read(s->backend, row_of(s, s->k, row, k_width), rows * k_width,
+                      s->tap_k + others * k_width);
+    dpe_status status = s->ops->finish(s->backend, &bad_layer, &bad_row, err);
+    if (status == DPE_OK && bad_layer >= 0) {
+        status = tell_nonfinite(s, bad_layer, position_of(batch, bad_row), err);
+    }
+    if (peers->size == 1) {
+        return status;
+    }
+    if (status == DPE_OK) {
+        spread_heads(peers, *q, rows, q_width, s->tap_q);
+        spread_heads(peers, *k, rows, k_width, s->tap_k);
+    }
+    *q = s->tap_q;
+    *k = s->tap_k;
+    int64_t n = rows * peers->size;
+    status = peers->meet(peers->user, s->tap_q, n * q_width, status, err);
+    return status == DPE_OK ? peers->meet(peers->user, s->tap_k, n * k_width, DPE_OK, err) : status;
+}
+
+static void add_norms(struct dpe_session *s, int64_t layer, int64_t rows)
+{
+    const struct dpe_config *c = s->config;
+    int64_t pairs = c->head_dim / 2;
+    double *k = s->sums.k == NULL ? NULL : s->sums.k + layer * c->n_kv_heads * pairs;
+    s->ops->sum_norms(s->backend, s->q, s->k, rows, s->sums.products,
+                      s->sums.q + layer * c->n_heads * pairs, k);
+    s->sums.rows[layer] += rows;
+}
+
+static dpe_status give_tap(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
+                           struct dpe_error *err)
+{
+    int64_t run = rows_of_run(batch);
+    dpe_status status = DPE_OK;
+    for (int64_t r = 0; status == DPE_OK && r < batch->rows; r += run) {
+        const float *q = NULL;
+        const float *k = NULL;
+        status = read_heads(s, batch, r, run, &q, &k, err);
+        if (status == DPE_OK) {
+            status = s->tap(s->tap_user, layer, position_of(batch, r), run, q, k, err);
+            status = status == DPE_OK ? DPE_OK : dpe_session_agree(s, status, err);
+        }
+    }
+    return status;
+}
+
+static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
+                   int64_t first)
+{
+    const struct dpe_config *c = s->config;
+    int64_t width = c->n_heads * c->head_dim;
+    const struct dpe_attention args = {
+        .plan = &s->plan,
+        .rotation = &s->rotation,
+        .layer = layer,
+        .start = batch->start + first,
+        .rows = batch->rows - first,
+        .prefix = s->prefix,
+        .offset = batch->offset,
+        .positions = batch->positions,
+        .offsets = batch->offsets,
+        .n_heads = c->n_heads,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .capacity = s->options.capacity,
+        .q = row_of(s, s->q, first, width),
+        .k = s->cache_k[layer],
+        .v = s->cache_v[layer],
+        .out = row_of(s, s->attended, first, width),
+        .workspace = s->workspace,
+        .n_threads = s->options.n_threads,
+    };
+    s->ops->attention(s->backend, &args);
+}
+
+static dpe_status check_finite(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
+                               int64_t first, struct dpe_error *err)
+{
+    int64_t bad = s->ops->first_nonfinite(s->backend, layer, row_of_x(s, first),
+                                          batch->rows - first, s->config->hidden);
+    return bad < 0 ? DPE_OK : tell_nonfinite(s, layer, position_of(batch, first + bad), err);
+}
+
+/* What a device tells only at the end. Rows count from the first that the layer looked at. */
+static dpe_status finish(struct dpe_session *s, const struct dpe_batch *batch,
+                         struct dpe_error *err)
+{
+    int64_t layer = -1;
+    int64_t row = -1;
+    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
+    if (status != DPE_OK || layer < 0) {
+        return status;
+    }
+    int64_t first = layer == s->config->n_layers - 1 ? batch->rows - batch->wanted : 0;
+    return tell_nonfinite(s, layer, position_of(batch, first + row), err);
+}
+
+/* A layer's share of x is here; all of it afterwards. */
+static dpe_status gather(struct dpe_session *s, dpe_mem x, int64_t rows, struct dpe_error *err)
+{
+    return s->ops->all_reduce(s->backend, x, rows * s->config->hidden, err);
+}
+
+/* Of the peers the first alone adds its share to x: the sum of all has x once. */
+static bool adds(const struct dpe_session *s)
+{
+    return s->options.peers->index == 0;
+}
+
+/* x += O · attention(Q x', K x', V x'),  x' = rmsnorm(x), for the rows from `first` on; keys and
+ * values are stored for all. */
+static dpe_status add_attention(struct dpe_session *s, const struct dpe_batch *batch, int64_t layer,
+                                int64_t first, struct dpe_error *err)
+{
+    int64_t rows = batch->rows;
+    const struct dpe_ops *ops = s->ops;
+    const struct dpe_config *c = s->config;
+    struct dpe_backend *b = s->backend;
+    int64_t width = c->n_heads * c->head_dim;
+    int64_t first_q = s->tap != NULL || s->sums.q != NULL ? 0 : first;
+    ops->rmsnorm(b, &s->weights->layers[layer].attention_norm, s->x, rows, s->normed);
+    ops->linear(b, layer, DPE_WEIGHT_K, s->normed, rows, s->k, false);
+    ops->linear(b, layer, DPE_WEIGHT_V, s->normed, rows, s->v, false);
+    if (first_q < rows) {
+        ops->linear(b, layer, DPE_WEIGHT_Q, row_of(s, s->normed, first_q, c->hidden),
+                    rows - first_q, row_of(s, s->q, first_q, width), false);
+    }
+    if (s->sums.q != NULL) {
+        add_norms(s, layer, rows);
+    }
+    dpe_status status = s->tap != NULL ? give_tap(s, layer, batch, err) : DPE_OK;
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_store store = {.k = s->k,
+                                    .v = s->v,
+                                    .cache_k = s->cache_k[layer],
+                                    .cache_v = s->cache_v[layer],
+                                    .capacity = s->options.capacity};
+    ops->store_kv(b, batch, &store);
+    if (first == rows) {
+        return DPE_OK;
+    }
+    attend(s, layer, batch, first);
+    dpe_mem x = row_of_x(s, first);
+    ops->linear(b, layer, DPE_WEIGHT_O, row_of(s, s->attended, first, width), rows - first, x,
+                adds(s));
+    return gather(s, x, rows - first, err);
+}
+
+/* x += Down · (silu(Gate x') ⊙ Up x'),  x' = rmsnorm(x). */
+static dpe_status add_mlp(struct dpe_session *s, const struct dpe_batch *batch, int64_t layer,
+                          int64_t first, struct dpe_error *err)
+{
+    int64_t rows = batch->rows - first;
+    const struct dpe_ops *ops = s->ops;
+    struct dpe_backend *b = s->backend;
+    dpe_mem x = row_of_x(s, first);
+    ops->rmsnorm(b, &s->weights->layers[layer].mlp_norm, x, rows, s->normed);
+    ops->linear(b, layer, DPE_WEIGHT_GATE, s->normed, rows, s->gate, false);
+    ops->linear(b, layer, DPE_WEIGHT_UP, s->normed, rows, s->up, false);
+    ops->swiglu(b, s->gate, s->up, rows);
+    ops->linear(b, layer, DPE_WEIGHT_DOWN, s->gate, rows, x, adds(s));
+    return gather(s, x, rows, err);
+}
+
+dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, struct dpe_error *err)
+{
+    int64_t rows = batch->rows;
+    int64_t wanted = batch->wanted;
+    const struct dpe_ops *ops = s->ops;
+    int64_t n_layers = s->config->n_layers;
+    ops->begin_batch(s->backend, batch);
+    ops->embed(s->backend, batch, s->x);
+    for (int64_t layer = 0; layer < n_layers; layer++) {
+        /* Behind the last layer's keys and values only the wanted rows matter. */
+        int64_t first = layer == n_layers - 1 ? rows - wanted : 0;
+        dpe_status status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
+        if (status == DPE_OK) {
+            status = ops->begin_layer(s->backend, layer, rows, err);
+        }
+        if (status != DPE_OK) {
+            return dpe_session_agree(s, status, err);
+        }
+        status = add_attention(s, batch, layer, first, err);
+        if (status == DPE_OK && first < rows) {
+            status = add_mlp(s, batch, layer, first, err);
+        }
+        if (status != DPE_OK) {
+            return status;
+        }
+        status = first < rows ? check_finite(s, layer, batch, first, err) : DPE_OK;
+        if (status != DPE_OK) {
+            return dpe_session_agree(s, status, err);
+        }
+    }
+    if (wanted > 0) {
+        ops->rmsnorm(s->backend, &s->weights->final_norm, row_of_x(s, rows - wanted), wanted,
+                     s->normed);
+    }
+    return dpe_session_agree(s, finish(s, batch, err), err);
+}

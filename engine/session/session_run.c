@@ -1,0 +1,539 @@
+/* Running tokens through a session: feed, likelihood, greedy generation. */
+#include "engine/session/session_internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is done with a piece whose rows are in the cache and whose wanted hidden states are in
+ * `normed`: tokens[done … done+rows−1] of the call. */
+struct run {
+    int64_t branch;
+    const int32_t *tokens;
+    int64_t n;
+    float *logits; /* feed: of the last token, or NULL */
+    double *nll;   /* nll: [n − 1], or NULL */
+};
+
+dpe_status dpe_session_cut(struct dpe_session *s, int64_t keep, struct dpe_error *err)
+{
+    int64_t most = s->n_branches == 1 ? s->length[0] : s->prefix;
+    if (keep < 0 || keep > most) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: cannot keep %" PRId64 " tokens of a cache of %" PRId64 "%s", keep,
+                        most, s->n_branches == 1 ? "" : " that its branches share");
+    }
+    dpe_session_join(s, keep);
+    return DPE_OK;
+}
+
+dpe_status dpe_session_branch(struct dpe_session *s, int64_t n, int64_t room, struct dpe_error *err)
+{
+    int64_t prefix = s->length[0];
+    int64_t all = 0;
+    if (s->n_branches != 1 || n < 1 || n > s->options.branches || room < 1 ||
+        room > s->options.positions - prefix || __builtin_mul_overflow(n, room, &all) ||
+        all > s->options.capacity - prefix) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: %" PRId64 " branches of %" PRId64 " tokens behind %" PRId64
+                        " do not fit; it has %" PRId64 " now and takes %" PRId64 " of %" PRId64
+                        " positions in a cache of %" PRId64,
+                        n, room, prefix, s->n_branches, s->options.branches, s->options.positions,
+                        s->options.capacity);
+    }
+    s->prefix = prefix;
+    s->room = room;
+    s->n_branches = n;
+    for (int64_t b = 0; b < n; b++) {
+        s->length[b] = prefix;
+    }
+    return DPE_OK;
+}
+
+int64_t dpe_session_common(const struct dpe_session *s, const int32_t *tokens, int64_t n)
+{
+    int64_t most = s->n_branches == 1 ? s->length[0] : s->prefix;
+    most = n < most ? n : most;
+    int64_t common = 0;
+    while (common < most && s->tokens[common] == tokens[common]) {
+        common++;
+    }
+    return common;
+}
+
+struct dpe_session_limits dpe_session_limits(const struct dpe_session *s)
+{
+    return (struct dpe_session_limits){s->options.capacity, s->options.positions,
+                                       s->options.branches, s->options.prefill_chunk};
+}
+
+struct dpe_session_work dpe_session_work(const struct dpe_session *session)
+{
+    return session->work;
+}
+
+int64_t dpe_session_branches(const struct dpe_session *session)
+{
+    return session->n_branches;
+}
+
+int64_t dpe_session_branch_length(const struct dpe_session *session, int64_t branch)
+{
+    return session->length[branch];
+}
+
+/* Tokens that still fit into a branch. */
+static int64_t room_of(const struct dpe_session *s, int64_t branch)
+{
+    int64_t end =
+        s->room < s->options.positions - s->prefix ? s->prefix + s->room : s->options.positions;
+    return end - s->length[branch];
+}
+
+static dpe_status check_branch(const struct dpe_session *s, int64_t branch, int64_t n,
+                               struct dpe_error *err)
+{
+    if (!s->has_plan) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: it has no plan since dpe_session_set_plan failed");
+    }
+    if (branch < 0 || branch >= s->n_branches) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: expected a branch from 0 to %" PRId64 ", found %" PRId64,
+                        s->n_branches - 1, branch);
+    }
+    if (n < 0 || n > room_of(s, branch)) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: %" PRId64 " tokens do not fit behind %" PRId64
+                        " in a cache of %" PRId64,
+                        n, s->length[branch], s->length[branch] + room_of(s, branch));
+    }
+    return DPE_OK;
+}
+
+static dpe_status check_tokens(const struct dpe_session *s, const int32_t *tokens, int64_t n,
+                               struct dpe_error *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= s->config->vocab) {
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "token %" PRId64 ": expected an id from 0 to %" PRId64 ", found %d; "
+                            "the tokenizer belongs to another model",
+                            i, s->config->vocab - 1, tokens[i]);
+        }
+    }
+    return dpe_model_verify(s->model, err);
+}
+
+static dpe_status logits_nonfinite(const struct dpe_session *s, int64_t position,
+                                   struct dpe_error *err)
+{
+    dpe_fail(err, DPE_NONFINITE,
+             "NaN or infinity in the logits at position %" PRId64 " (behind the last layer)",
+             position);
+    if (err != NULL) {
+        err->layer = (int)s->config->n_layers;
+        err->position = position;
+    }
+    return DPE_NONFINITE;
+}
+
+/* −ln softmax(logits)[target] in double; NaN when a logit is not finite. */
+static double row_nll(const float *logits, int64_t vocab, int32_t target)
+{
+    float largest = -INFINITY;
+    for (int64_t i = 0; i < vocab; i++) {
+        largest = logits[i] > largest ? logits[i] : largest;
+    }
+    double total = 0.0;
+    for (int64_t i = 0; i < vocab; i++) {
+        /* −∞ would vanish in the sum; infinity and NaN make it NaN by themselves. */
+        total += isfinite(logits[i]) ? exp((double)logits[i] - (double)largest) : (double)NAN;
+    }
+    return (double)largest + log(total) - (double)logits[target];
+}
+
+/* Host logits of rows first … first+rows−1 of `normed`. */
+static dpe_status lm_head(struct dpe_session *s, int64_t first, int64_t rows, float *logits,
+                          struct dpe_error *err)
+{
+    int64_t layer = -1;
+    int64_t row = -1;
+    int64_t at = first * s->config->hidden * (int64_t)s->element;
+    s->ops->logits(s->backend, (char *)s->normed + at, rows, logits);
+    return s->ops->finish(s->backend, &layer, &row, err);
+}
+
+/* Likelihoods of the tokens that follow those of a piece, a block of LM-head rows at a time. */
+/* The same where the backend computes them itself. */
+static dpe_status device_nll(struct dpe_session *s, const struct run *run, int64_t done,
+                             int64_t with_next, struct dpe_error *err)
+{
+    int64_t layer = -1;
+    int64_t row = -1;
+    s->ops->likelihood(s->backend, s->normed, with_next, run->tokens + done + 1, run->nll + done);
+    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
+    for (int64_t i = 0; i < with_next && status == DPE_OK; i++) {
+        if (!isfinite(run->nll[done + i])) {
+            status = logits_nonfinite(s, s->length[run->branch] + i, err);
+        }
+    }
+    return status;
+}
+
+static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_t done,
+                            int64_t rows, struct dpe_error *err)
+{
+    int64_t vocab = s->config->vocab;
+    /* The call's last token has no successor. */
+    int64_t with_next = done + rows == run->n ? rows - 1 : rows;
+    if (s->ops->likelihood != NULL) {
+        return with_next == 0 ? DPE_OK : device_nll(s, run, done, with_next, err);
+    }
+    for (int64_t r = 0; r < with_next; r += s->bytes.logit_rows) {
+        int64_t n = with_next - r < s->bytes.logit_rows ? with_next - r : s->bytes.logit_rows;
+        dpe_status status = lm_head(s, r, n, s->logits, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+#pragma omp parallel for num_threads(s->options.n_threads)                                         \
+    schedule(static) if (n * vocab > (1 << 16))
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = done + r + i;
+            run->nll[at] = row_nll(s->logits + i * vocab, vocab, run->tokens[at + 1]);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            if (!isfinite(run->nll[done + r + i])) {
+                return logits_nonfinite(s, s->length[run->branch] + r + i, err);
+            }
+        }
+    }
+    return DPE_OK;
+}
+
+/* Logits of the rows in `normed`; positions NULL: one row at `position`. */
+static dpe_status row_logits(struct dpe_session *s, int64_t rows, const int64_t *positions,
+                             int64_t position, float *logits, struct dpe_error *err)
+{
+    dpe_status status = lm_head(s, 0, rows, logits, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    int64_t vocab = s->config->vocab;
+    for (int64_t i = 0; i < rows * vocab; i++) {
+        if (!isfinite(logits[i])) {
+            return logits_nonfinite(s, positions != NULL ? positions[i / vocab] : position, err);
+        }
+    }
+    return DPE_OK;
+}
+
+/* Tokens go through in pieces that end at the lines of a grid from position 0, so that what a
+ * position's key and value come from does not depend on how the calls were cut there. */
+static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struct dpe_error *err)
+{
+    dpe_status status = check_branch(s, run->branch, run->n, err);
+    if (status == DPE_OK) {
+        status = check_tokens(s, run->tokens, run->n, err);
+    }
+    if (status != DPE_OK) {
+        return dpe_session_agree(s, status, err);
+    }
+    int64_t *length = &s->length[run->branch];
+    int64_t before = *length;
+    int64_t chunk = s->options.prefill_chunk;
+    struct dpe_batch batch = {.offset = run->branch * s->room};
+    if (run->n > 0) {
+        memcpy(s->tokens + before + batch.offset, run->tokens, (size_t)run->n * sizeof *s->tokens);
+    }
+    for (int64_t done = 0; status == DPE_OK && done < run->n; done += batch.rows) {
+        int64_t to_line = chunk - *length % chunk;
+        batch.rows = run->n - done < to_line ? run->n - done : to_line;
+        bool last = done + batch.rows == run->n;
+        batch.tokens = run->tokens + done;
+        batch.wanted = run->nll != NULL ? batch.rows : (run->logits != NULL && last ? 1 : 0);
+        batch.start = *length;
+        status = dpe_forward(s, &batch, err);
+        if (status == DPE_OK && run->nll != NULL) {
+            status = piece_nll(s, run, done, batch.rows, err);
+        } else if (status == DPE_OK && batch.wanted == 1) {
+            status = row_logits(s, 1, NULL, *length + batch.rows - 1, run->logits, err);
+        }
+        *length += batch.rows;
+        s->work.fed += batch.rows;
+    }
+    if (status != DPE_OK) {
+        *length = before;
+    }
+    return status;
+}
+
+dpe_status dpe_session_branch_feed(struct dpe_session *session, int64_t branch,
+                                   const int32_t *tokens, int64_t n, float *logits,
+                                   struct dpe_error *err)
+{
+    if (n == 0 && logits != NULL) {
+        return dpe_fail(err, DPE_USAGE, "session: logits of no token were asked for");
+    }
+    const struct run run = {.branch = branch, .tokens = tokens, .n = n, .logits = logits};
+    return run_tokens(session, &run, err);
+}
+
+dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, int64_t n,
+                            float *logits, struct dpe_error *err)
+{
+    return dpe_session_branch_feed(session, 0, tokens, n, logits, err);
+}
+
+/* A step's branches are different ones with room for a token each. */
+static dpe_status check_step(const struct dpe_session *s, int64_t n, const int64_t *branches,
+                             struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    if (n < 1 || n > s->n_branches) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: expected a step of 1 to %" PRId64 " branches, found %" PRId64,
+                        s->n_branches, n);
+    }
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        status = check_branch(s, branches[i], 1, err);
+        for (int64_t j = 0; j < i && status == DPE_OK; j++) {
+            if (branches[j] == branches[i]) {
+                status = dpe_fail(err, DPE_USAGE, "session: a step holds branch %" PRId64 " twice",
+                                  branches[i]);
+            }
+        }
+    }
+    return status;
+}
+
+/* The likeliest tokens behind a step, where the backend finds them itself. */
+static dpe_status best_tokens(struct dpe_session *s, int64_t n, int32_t *best,
+                              struct dpe_error *err)
+{
+    int64_t layer = -1;
+    int64_t row = -1;
+    s->ops->best(s->backend, s->normed, n, best);
+    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        if (best[i] < 0) {
+            status = logits_nonfinite(s, s->positions[i], err);
+        }
+    }
+    return status;
+}
+
+/* A step; `best` [n] not NULL: the likeliest next tokens instead of logits. */
+static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches,
+                       const int32_t *tokens, float *logits, int32_t *best, struct dpe_error *err)
+{
+    dpe_status status = check_step(s, n, branches, err);
+    if (status == DPE_OK) {
+        status = check_tokens(s, tokens, n, err);
+    }
+    if (status != DPE_OK) {
+        return dpe_session_agree(s, status, err);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        s->positions[i] = s->length[branches[i]];
+        s->offsets[i] = branches[i] * s->room;
+    }
+    const struct dpe_batch batch = {
+        .tokens = tokens,
+        .rows = n,
+        .wanted = logits != NULL || best != NULL ? n : 0,
+        .positions = s->positions,
+        .offsets = s->offsets,
+    };
+    status = dpe_forward(s, &batch, err);
+    if (status == DPE_OK && logits != NULL) {
+        status = row_logits(s, n, s->positions, 0, logits, err);
+    } else if (status == DPE_OK && best != NULL) {
+        status = best_tokens(s, n, best, err);
+    }
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        s->tokens[s->positions[i] + s->offsets[i]] = tokens[i];
+        s->length[branches[i]]++;
+    }
+    s->work.decoded += n;
+    s->work.steps++;
+    return status;
+}
+
+dpe_status dpe_session_step(struct dpe_session *s, int64_t n, const int64_t *branches,
+                            const int32_t *tokens, float *logits, struct dpe_error *err)
+{
+    return step(s, n, branches, tokens, logits, NULL, err);
+}
+
+dpe_status dpe_session_step_best(struct dpe_session *s, int64_t n, const int64_t *branches,
+                                 const int32_t *tokens, int32_t *best, struct dpe_error *err)
+{
+    return step(s, n, branches, tokens, NULL, best, err);
+}
+
+dpe_status dpe_session_nll(struct dpe_session *session, const int32_t *tokens, int64_t n,
+                           double *nll, struct dpe_error *err)
+{
+    if (n < 2) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: a likelihood needs at least 2 tokens, found %" PRId64, n);
+    }
+    const struct run run = {.tokens = tokens, .n = n, .nll = nll};
+    return run_tokens(session, &run, err);
+}
+
+static int32_t argmax(const float *logits, int64_t vocab)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < vocab; i++) {
+        best = logits[i] > logits[best] ? i : best;
+    }
+    return (int32_t)best;
+}
+
+static bool ends_sequence(const struct dpe_config *config, int32_t token)
+{
+    bool end = false;
+    for (int i = 0; i < config->n_eos; i++) {
+        end = end || config->eos_ids[i] == token;
+    }
+    return end;
+}
+
+/* A continuation on its way. */
+struct growing {
+    const struct dpe_continuation *item;
+    size_t first; /* new tokens begin here in its output */
+};
+
+static dpe_status check_continuation(const struct dpe_session *s, int64_t branch,
+                                     const struct dpe_continuation *item, struct dpe_error *err)
+{
+    int64_t room = room_of(s, branch);
+    int64_t max_new = item->options.max_new;
+    /* The last new token is not fed. */
+    if (item->n < 1 || max_new < 0 || item->n > room || max_new - 1 > room - item->n) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: a prompt of %" PRId64 " tokens (expected at least 1) and "
+                        "%" PRId64 " new ones do not fit behind %" PRId64 " in a cache of %" PRId64,
+                        item->n, max_new, s->length[branch], s->length[branch] + room);
+    }
+    return DPE_OK;
+}
+
+/* Take the largest logit as the next token; *next < 0 when the continuation has ended. */
+static dpe_status grow(const struct dpe_session *s, struct growing *growing, int32_t token,
+                       int32_t *next, struct dpe_error *err)
+{
+    const struct dpe_generate_options *options = &growing->item->options;
+    struct dpe_tokens *out = growing->item->out;
+    *next = -1;
+    if (!options->ignore_eos && ends_sequence(s->config, token)) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_tokens_append(out, &token, 1, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    size_t made = out->n - growing->first;
+    bool stop =
+        options->stop != NULL && options->stop(options->user, out->ids + growing->first, made);
+    *next = stop || (int64_t)made >= options->max_new ? -1 : token;
+    return DPE_OK;
+}
+
+/* What the continuations have between two steps: the branches that go on, and their last tokens. */
+struct front {
+    struct growing *all;
+    int64_t *branches;
+    int32_t *tokens, *best; /* best: what follows them */
+    int64_t n;
+};
+
+static dpe_status feed_prompts(struct dpe_session *s, const struct dpe_continuation *items,
+                               int64_t n, struct front *front, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int64_t b = 0; b < n && status == DPE_OK; b++) {
+        front->all[b] = (struct growing){.item = &items[b], .first = items[b].out->n};
+        bool more = items[b].options.max_new > 0;
+        int32_t next = -1;
+        status = dpe_session_branch_feed(s, b, items[b].prompt, items[b].n, more ? s->logits : NULL,
+                                         err);
+        if (status == DPE_OK && more) {
+            status = grow(s, &front->all[b], argmax(s->logits, s->config->vocab), &next, err);
+        }
+        if (next >= 0) {
+            front->branches[front->n] = b;
+            front->tokens[front->n++] = next;
+        }
+    }
+    return status;
+}
+
+static dpe_status step_front(struct dpe_session *s, struct front *front, struct dpe_error *err)
+{
+    int64_t n = front->n;
+    bool on_device = s->ops->best != NULL;
+    dpe_status status = step(s, n, front->branches, front->tokens, on_device ? NULL : s->logits,
+                             on_device ? front->best : NULL, err);
+    front->n = 0;
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        int64_t b = front->branches[i];
+        int32_t next = -1;
+        int32_t token =
+            on_device ? front->best[i] : argmax(s->logits + i * s->config->vocab, s->config->vocab);
+        status = grow(s, &front->all[b], token, &next, err);
+        if (next >= 0) {
+            front->branches[front->n] = b;
+            front->tokens[front->n++] = next;
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_session_generate_branches(struct dpe_session *s,
+                                         const struct dpe_continuation *items, int64_t n,
+                                         struct dpe_error *err)
+{
+    if (n != s->n_branches) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: %" PRId64 " continuations for %" PRId64 " branches", n,
+                        s->n_branches);
+    }
+    dpe_status status = DPE_OK;
+    for (int64_t b = 0; b < n && status == DPE_OK; b++) {
+        status = check_continuation(s, b, &items[b], err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct front front = {
+        .all = dpe_alloc((size_t)n, sizeof *front.all),
+        .branches = dpe_alloc((size_t)n, sizeof *front.branches),
+        .tokens = dpe_alloc((size_t)(2 * n), sizeof *front.tokens),
+    };
+    if (front.all == NULL || front.branches == NULL || front.tokens == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " branches", n);
+    } else {
+        front.best = front.tokens + n;
+        status = feed_prompts(s, items, n, &front, err);
+    }
+    while (status == DPE_OK && front.n > 0) {
+        status = step_front(s, &front, err);
+    }
+    free(front.all);
+    free(front.branches);
+    free(front.tokens);
+    return status;
+}
+
+dpe_status dpe_session_generate(struct dpe_session *session, const int32_t *prompt, int64_t n,
+                                const struct dpe_generate_options *options, struct dpe_tokens *out,
+                                struct dpe_error *err)
+{
+    const struct dpe_continuation item = {prompt, n, *options, out};
+    return dpe_session_generate_branches(session, &item, 1, err);
+}

@@ -1,0 +1,116 @@
+/* A process's part of a model, as views. */
+#include "engine/session/slice.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/ops/ops.h"
+
+dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,
+                           struct dpe_error *err)
+{
+    if (size < 1 || index < 0 || index >= size) {
+        return dpe_fail(err, DPE_USAGE, "session: there is no process %d of %d", index, size);
+    }
+    if (config->n_kv_heads % size == 0 && config->intermediate % size == 0) {
+        return DPE_OK;
+    }
+    int most = 1;
+    for (int n = 2; n < size; n++) {
+        most = config->n_kv_heads % n == 0 && config->intermediate % n == 0 ? n : most;
+    }
+    return dpe_fail(err, DPE_USAGE,
+                    "tensor parallel: %d processes cannot share the model evenly: it has %" PRId64
+                    " key-value heads and %" PRId64 " columns in its MLP; expected a number that "
+                    "divides both (the next smaller one is %d)",
+                    size, config->n_kv_heads, config->intermediate, most);
+}
+
+struct dpe_config dpe_slice_config(const struct dpe_config *config, int size)
+{
+    struct dpe_config slice = *config;
+    slice.n_heads /= size;
+    slice.n_kv_heads /= size;
+    slice.intermediate /= size;
+    return slice;
+}
+
+static const void *element_at(const struct dpe_tensor *tensor, int64_t index)
+{
+    int64_t size = tensor->dtype == DPE_F32 ? 4 : 2;
+    /* Tensors of a benchmark's model have a shape and no data. */
+    return tensor->data == NULL ? NULL : (const char *)tensor->data + index * size;
+}
+
+/* Rows of a matrix, columns of a bias: of a bias its `cols` are the matrix's rows. */
+static void cut_rows(struct dpe_tensor *matrix, struct dpe_tensor *bias, int index, int size)
+{
+    matrix->rows /= size;
+    matrix->data = element_at(matrix, index * matrix->rows * dpe_tensor_stride(matrix));
+    bias->cols /= size;
+    bias->data = element_at(bias, index * bias->cols);
+}
+
+static void cut_columns(struct dpe_tensor *matrix, struct dpe_tensor *bias, int index, int size)
+{
+    matrix->stride = dpe_tensor_stride(matrix);
+    matrix->cols /= size;
+    matrix->data = element_at(matrix, index * matrix->cols);
+    if (index > 0) {
+        *bias = (struct dpe_tensor){0};
+    }
+}
+
+dpe_status dpe_slice_make(const struct dpe_model *model, int index, int size,
+                          struct dpe_model *slice, struct dpe_error *err)
+{
+    size_t n_layers = (size_t)model->config.n_layers;
+    *slice = (struct dpe_model){.config = dpe_slice_config(&model->config, size),
+                                .weights = model->weights};
+    slice->weights.layers = dpe_alloc(n_layers, sizeof *slice->weights.layers);
+    if (slice->weights.layers == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %zu layers", n_layers);
+    }
+    memcpy(slice->weights.layers, model->weights.layers, n_layers * sizeof *slice->weights.layers);
+    for (size_t i = 0; i < n_layers; i++) {
+        struct dpe_layer_weights *w = &slice->weights.layers[i];
+        cut_rows(&w->q, &w->q_bias, index, size);
+        cut_rows(&w->k, &w->k_bias, index, size);
+        cut_rows(&w->v, &w->v_bias, index, size);
+        cut_rows(&w->gate, &w->gate_bias, index, size);
+        cut_rows(&w->up, &w->up_bias, index, size);
+        cut_columns(&w->o, &w->o_bias, index, size);
+        cut_columns(&w->down, &w->down_bias, index, size);
+    }
+    return DPE_OK;
+}
+
+void dpe_slice_free(struct dpe_model *slice)
+{
+    free(slice->weights.layers);
+    *slice = (struct dpe_model){0};
+}
+
+dpe_status dpe_slice_plan(const struct dpe_plan *plan, int index, int size, struct dpe_plan *slice,
+                          struct dpe_error *err)
+{
+    struct dpe_plan whole = *plan;
+    whole.n_heads /= size;
+    whole.mask = NULL;
+    dpe_status status = dpe_plan_copy(slice, &whole, err);
+    if (status != DPE_OK || plan->mask == NULL) {
+        return status;
+    }
+    size_t from = (size_t)(plan->n_heads * plan->n_pairs);
+    size_t to = (size_t)(slice->n_heads * plan->n_pairs);
+    slice->mask = dpe_alloc((size_t)plan->n_layers, to);
+    if (slice->mask == NULL) {
+        dpe_plan_free(slice);
+        return dpe_fail(err, DPE_NO_MEMORY, "plan: out of memory for a mask");
+    }
+    for (size_t layer = 0; layer < (size_t)plan->n_layers; layer++) {
+        memcpy(slice->mask + layer * to, plan->mask + layer * from + (size_t)index * to, to);
+    }
+    return DPE_OK;
+}

@@ -1,0 +1,138 @@
+/* Opening and closing a tokenizer; what can be asked of it without encoding. */
+#include "engine/tokenizer/tokenizer_load.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Ten times the largest file in use. */
+enum { MAX_FILE = 1 << 28 };
+
+dpe_status dpe_tokenizer_load(struct dpe_tokenizer *t, const char *bytes, size_t n,
+                              struct dpe_error *err)
+{
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a hash");
+    }
+    dpe_sha256_add(hash, bytes, n);
+    dpe_sha256_finish(hash, t->fingerprint);
+    json_t *root = NULL;
+    dpe_status status = dpe_json_parse("content", bytes, n, &root, err);
+    json_t *model = json_object_get(root, "model");
+    if (status == DPE_OK && !json_is_object(model)) {
+        status = dpe_fail(err, DPE_BAD_DATA, "expected an object \"model\", found none");
+    }
+    /* ByteLevel among the pre-tokenizers decides how the vocabulary is read, normalisers how its
+     * added tokens are. */
+    if (status == DPE_OK) {
+        status = dpe_load_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_load_normalizer(t, json_object_get(root, "normalizer"), 0, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_load_model(t, model, json_object_get(root, "added_tokens"), err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_load_decoder(t, json_object_get(root, "decoder"), 0, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_load_post_processor(t, json_object_get(root, "post_processor"), 0, err);
+    }
+    json_decref(root);
+    return status;
+}
+
+dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer,
+                              struct dpe_error *err)
+{
+    struct stat info;
+    struct dpe_text file = {0};
+    char *bytes = NULL;
+    size_t n = 0;
+    struct dpe_tokenizer *made = NULL;
+    dpe_status status = dpe_text_append(&file, path, strlen(path), err);
+    if (status == DPE_OK && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        status = dpe_text_append(&file, "/tokenizer.json", 15, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_read_file(file.bytes, MAX_FILE, &bytes, &n, err);
+    }
+    if (status != DPE_OK) {
+        goto done;
+    }
+    made = dpe_alloc_zero(1, sizeof *made);
+    if (made == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory", file.bytes);
+        goto done;
+    }
+    status = dpe_tokenizer_load(made, bytes, n, err);
+    if (status != DPE_OK) {
+        dpe_fail_prefix(err, "%s", file.bytes);
+        goto done;
+    }
+    made->path = file;
+    file = (struct dpe_text){0};
+    *tokenizer = made;
+    made = NULL;
+done:
+    dpe_tokenizer_close(made);
+    dpe_text_free(&file);
+    free(bytes);
+    return status;
+}
+
+void dpe_tokenizer_close(struct dpe_tokenizer *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    dpe_text_free(&t->path);
+    for (size_t i = 0; i < t->n_added; i++) {
+        dpe_text_free(&t->added[i].content);
+    }
+    free(t->added);
+    free(t->added_by_id);
+    free(t->raw.tokens);
+    free(t->normalized.tokens);
+    for (size_t i = 0; i < DPE_MAX_STEPS; i++) {
+        dpe_text_free(&t->normalizers[i].pattern);
+        dpe_text_free(&t->normalizers[i].content);
+        dpe_text_free(&t->decoders[i].pattern);
+        dpe_text_free(&t->decoders[i].content);
+        dpe_text_free(&t->steps[i].spaces.pattern);
+        dpe_text_free(&t->steps[i].spaces.content);
+        dpe_pattern_free(&t->steps[i].pattern);
+    }
+    dpe_tokens_free(&t->prefix);
+    dpe_tokens_free(&t->suffix);
+    dpe_vocab_free(&t->vocab);
+    free(t);
+}
+
+int64_t dpe_tokenizer_size(const struct dpe_tokenizer *t)
+{
+    return t->vocab.n_ids;
+}
+
+int32_t dpe_tokenizer_id(const struct dpe_tokenizer *t, const char *token)
+{
+    return dpe_vocab_id(&t->vocab, token, strlen(token));
+}
+
+int dpe_tokenizer_prefix_size(const struct dpe_tokenizer *t)
+{
+    return (int)t->prefix.n;
+}
+
+const char *dpe_tokenizer_path(const struct dpe_tokenizer *t)
+{
+    return t->path.bytes;
+}
+
+const char *dpe_tokenizer_fingerprint(const struct dpe_tokenizer *t)
+{
+    return t->fingerprint;
+}

@@ -1,0 +1,370 @@
+/* Byte-pair encoding of one pre-token. The order of merges is that of the reference: lowest rank
+ * first, leftmost first among equals. Short words are scanned, long ones keep a heap. */
+#include "engine/base/json_strict.h"
+#include "engine/tokenizer/tokenizer_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHORT_WORD = 40, CACHED_BYTES = 31, CACHED_IDS = 7, MAX_CACHE = 1 << 15 };
+
+static const char WORD_MARK[] = "\xe2\x96\x81";
+
+/* One cache line: a short word and its ids. */
+struct dpe_bpe_entry {
+    unsigned char key[CACHED_BYTES + 1]; /* length, bytes, zeros; length 0: empty */
+    int32_t ids[CACHED_IDS];
+    int32_t n;
+};
+
+dpe_status dpe_bpe_init(struct dpe_bpe *bpe, const struct dpe_vocab *vocab, size_t n,
+                        struct dpe_error *err)
+{
+    *bpe = (struct dpe_bpe){.vocab = vocab};
+    size_t entries = 64;
+    while (entries < MAX_CACHE && entries < n / 8) {
+        entries *= 2;
+    }
+    bpe->cache = dpe_alloc_zero(entries, sizeof *bpe->cache);
+    if (bpe->cache == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for the tokenizer's cache");
+    }
+    bpe->cache_mask = entries - 1;
+    return DPE_OK;
+}
+
+void dpe_bpe_free(struct dpe_bpe *bpe)
+{
+    free(bpe->cache);
+    dpe_tokens_free(&bpe->symbols);
+    free(bpe->links);
+    free(bpe->heap);
+    *bpe = (struct dpe_bpe){0};
+}
+
+/* ------------------------------------------------------------------------- characters to symbols
+ */
+
+/* *pending: an unknown token that is not written yet; the reference holds it back so that it can
+ * fuse, and writes it before the next known character (not before a fallback byte). */
+static dpe_status unknown_symbol(struct dpe_bpe *bpe, const char *symbol, size_t n, bool *pending,
+                                 struct dpe_error *err)
+{
+    const struct dpe_vocab *vocab = bpe->vocab;
+    if (vocab->byte_fallback) {
+        int32_t ids[4];
+        bool all = true;
+        for (size_t i = 0; i < n; i++) {
+            ids[i] = vocab->fallback_id[(unsigned char)symbol[i]];
+            all = all && ids[i] >= 0;
+        }
+        if (all) {
+            return dpe_tokens_append(&bpe->symbols, ids, n, err);
+        }
+    }
+    if (!vocab->has_unk) {
+        return DPE_OK;
+    }
+    if (vocab->unk_id < 0) {
+        char quoted[96];
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "\"%s\" is not in the vocabulary, and neither is its unk_token",
+                        dpe_json_quote(quoted, symbol, n));
+    }
+    if (*pending && !vocab->fuse_unk) {
+        return dpe_tokens_append(&bpe->symbols, &vocab->unk_id, 1, err);
+    }
+    *pending = true;
+    return DPE_OK;
+}
+
+/* The length of the symbol at `piece` and its id (−1: unknown); `name` is its text in the file. */
+static size_t next_symbol(const struct dpe_vocab *vocab, const char *piece, int32_t *id,
+                          char name[4], size_t *n_name)
+{
+    if (vocab->byte_level) {
+        unsigned char byte = (unsigned char)piece[0];
+        *id = vocab->byte_id[byte];
+        if (*id < 0) {
+            *n_name = dpe_utf8_put(vocab->char_of_byte[byte], name);
+        }
+        return 1;
+    }
+    size_t length = 0;
+    dpe_utf8_next(piece, &length);
+    *id = dpe_vocab_match(vocab, piece, length);
+    memcpy(name, piece, length);
+    *n_name = length;
+    return length;
+}
+
+static dpe_status to_symbols(struct dpe_bpe *bpe, const char *piece, size_t n,
+                             struct dpe_error *err)
+{
+    const struct dpe_vocab *vocab = bpe->vocab;
+    bool pending = false;
+    dpe_status status = DPE_OK;
+    bpe->symbols.n = 0;
+    for (size_t at = 0; at < n && status == DPE_OK;) {
+        int32_t id = -1;
+        char name[4];
+        size_t n_name = 0;
+        at += next_symbol(vocab, piece + at, &id, name, &n_name);
+        if (id < 0) {
+            status = unknown_symbol(bpe, name, n_name, &pending, err);
+            continue;
+        }
+        if (pending) {
+            pending = false;
+            status = dpe_tokens_append(&bpe->symbols, &vocab->unk_id, 1, err);
+        }
+        if (status == DPE_OK) {
+            status = dpe_tokens_append(&bpe->symbols, &id, 1, err);
+        }
+    }
+    if (status == DPE_OK && pending) {
+        status = dpe_tokens_append(&bpe->symbols, &vocab->unk_id, 1, err);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------- merging
+ */
+
+static void merge_short(struct dpe_bpe *bpe)
+{
+    int32_t *id = bpe->symbols.ids;
+    size_t n = bpe->symbols.n;
+    const struct dpe_merge_slot *pair[SHORT_WORD];
+    for (size_t i = 0; i + 1 < n; i++) {
+        pair[i] = dpe_vocab_pair(bpe->vocab, id[i], id[i + 1]);
+    }
+    for (;;) {
+        const struct dpe_merge_slot *best = NULL;
+        size_t at = 0;
+        for (size_t i = 0; i + 1 < n; i++) {
+            if (pair[i] != NULL && (best == NULL || pair[i]->rank < best->rank)) {
+                best = pair[i];
+                at = i;
+            }
+        }
+        if (best == NULL) {
+            break;
+        }
+        id[at] = best->id;
+        n--;
+        memmove(id + at + 1, id + at + 2, (n - at - 1) * sizeof *id);
+        if (at + 1 < n) {
+            memmove(pair + at + 1, pair + at + 2, (n - at - 1) * sizeof *pair);
+            pair[at] = dpe_vocab_pair(bpe->vocab, id[at], id[at + 1]);
+        }
+        if (at > 0) {
+            pair[at - 1] = dpe_vocab_pair(bpe->vocab, id[at - 1], id[at]);
+        }
+    }
+    bpe->symbols.n = n;
+}
+
+static dpe_status reserve_long(struct dpe_bpe *bpe, size_t n, struct dpe_error *err)
+{
+    if (n > UINT32_MAX - 2) {
+        return dpe_fail(err, DPE_BAD_DATA, "a word of %zu symbols is too long", n);
+    }
+    if (n > bpe->link_capacity) {
+        free(bpe->links);
+        free(bpe->heap);
+        /* Every symbol starts one pair, and every merge, at most n − 1, adds at most two. */
+        bpe->links = dpe_alloc(n, 2 * sizeof *bpe->links);
+        bpe->heap = dpe_alloc(n, 3 * sizeof *bpe->heap);
+        bpe->link_capacity = bpe->links == NULL || bpe->heap == NULL ? 0 : n;
+        if (bpe->link_capacity == 0) {
+            return dpe_fail(err, DPE_NO_MEMORY, "no memory for a word of %zu symbols", n);
+        }
+    }
+    return DPE_OK;
+}
+
+static void heap_push(struct dpe_bpe *bpe, uint64_t entry)
+{
+    uint64_t *heap = bpe->heap;
+    size_t at = bpe->heap_n++;
+    while (at > 0 && heap[(at - 1) / 4] > entry) {
+        heap[at] = heap[(at - 1) / 4];
+        at = (at - 1) / 4;
+    }
+    heap[at] = entry;
+}
+
+static uint64_t heap_pop(struct dpe_bpe *bpe)
+{
+    uint64_t *heap = bpe->heap;
+    uint64_t top = heap[0];
+    uint64_t last = heap[--bpe->heap_n];
+    size_t n = bpe->heap_n, at = 0;
+    for (size_t child = 1; child < n; child = 4 * at + 1) {
+        size_t end = child + 4 < n ? child + 4 : n;
+        size_t least = child;
+        for (size_t c = child + 1; c < end; c++) {
+            least = heap[c] < heap[least] ? c : least;
+        }
+        if (heap[least] >= last) {
+            break;
+        }
+        heap[at] = heap[least];
+        at = least;
+    }
+    heap[at] = last;
+    return top;
+}
+
+static void push_pair(struct dpe_bpe *bpe, uint32_t at, uint32_t next)
+{
+    const int32_t *id = bpe->symbols.ids;
+    const struct dpe_merge_slot *pair = dpe_vocab_pair(bpe->vocab, id[at], id[next]);
+    if (pair != NULL) {
+        heap_push(bpe, (uint64_t)pair->rank << 32 | at);
+    }
+}
+
+static dpe_status merge_long(struct dpe_bpe *bpe, struct dpe_error *err)
+{
+    dpe_status status = reserve_long(bpe, bpe->symbols.n, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    int32_t *id = bpe->symbols.ids;
+    const uint32_t n = (uint32_t)bpe->symbols.n;
+    uint32_t *next = bpe->links, *previous = bpe->links + bpe->link_capacity;
+    bpe->heap_n = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        next[i] = i + 1;
+        previous[i] = i == 0 ? n : i - 1;
+        if (i + 1 < n) {
+            push_pair(bpe, i, i + 1);
+        }
+    }
+    while (bpe->heap_n > 0) {
+        uint64_t top = heap_pop(bpe);
+        uint32_t at = (uint32_t)top;
+        if (id[at] < 0 || next[at] == n) {
+            continue;
+        }
+        uint32_t right = next[at];
+        const struct dpe_merge_slot *pair = dpe_vocab_pair(bpe->vocab, id[at], id[right]);
+        /* One of the two grew since this entry was pushed; the new pair has its own entry. */
+        if (pair == NULL || pair->rank != top >> 32) {
+            continue;
+        }
+        id[at] = pair->id;
+        id[right] = -1;
+        next[at] = next[right];
+        if (next[at] < n) {
+            previous[next[at]] = at;
+            push_pair(bpe, at, next[at]);
+        }
+        if (previous[at] < n) {
+            push_pair(bpe, previous[at], at);
+        }
+    }
+    size_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (id[i] >= 0) {
+            id[kept++] = id[i];
+        }
+    }
+    bpe->symbols.n = kept;
+    return DPE_OK;
+}
+
+/* ----------------------------------------------------------------------------------------- words
+ */
+
+/* Ids of one word into bpe->symbols. */
+static dpe_status encode_word(struct dpe_bpe *bpe, const char *word, size_t n, bool whole,
+                              struct dpe_error *err)
+{
+    if (whole && bpe->vocab->ignore_merges) {
+        int32_t id = dpe_vocab_match(bpe->vocab, word, n);
+        if (id >= 0) {
+            bpe->symbols.n = 0;
+            return dpe_tokens_append(&bpe->symbols, &id, 1, err);
+        }
+    }
+    dpe_status status = to_symbols(bpe, word, n, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (bpe->symbols.n <= SHORT_WORD) {
+        merge_short(bpe);
+        return DPE_OK;
+    }
+    return merge_long(bpe, err);
+}
+
+static dpe_status encode_cached(struct dpe_bpe *bpe, const char *word, size_t n, bool whole,
+                                struct dpe_tokens *out, struct dpe_error *err)
+{
+    if (n > CACHED_BYTES) {
+        dpe_status status = encode_word(bpe, word, n, whole, err);
+        return status != DPE_OK ? status
+                                : dpe_tokens_append(out, bpe->symbols.ids, bpe->symbols.n, err);
+    }
+    unsigned char key[CACHED_BYTES + 1] = {0};
+    key[0] = (unsigned char)n;
+    memcpy(key + 1, word, n);
+    size_t at = (size_t)dpe_vocab_hash((const char *)key, sizeof key) & bpe->cache_mask;
+    struct dpe_bpe_entry *entry = bpe->cache + at;
+    if (memcmp(entry->key, key, sizeof key) == 0) {
+        return dpe_tokens_append(out, entry->ids, (size_t)entry->n, err);
+    }
+    dpe_status status = encode_word(bpe, word, n, whole, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (bpe->symbols.n <= CACHED_IDS) {
+        memcpy(entry->key, key, sizeof key);
+        memcpy(entry->ids, bpe->symbols.ids, bpe->symbols.n * sizeof entry->ids[0]);
+        entry->n = (int32_t)bpe->symbols.n;
+    }
+    return dpe_tokens_append(out, bpe->symbols.ids, bpe->symbols.n, err);
+}
+
+/* End of the word that starts at `from`: before the next word mark that follows something else. */
+static size_t word_end(const char *piece, size_t n, size_t from)
+{
+    bool marks_only = true;
+    size_t at = from;
+    while (at < n) {
+        bool mark = n - at >= 3 && memcmp(piece + at, WORD_MARK, 3) == 0;
+        if (mark && !marks_only) {
+            return at;
+        }
+        marks_only = marks_only && mark;
+        at += mark ? 3 : 1;
+    }
+    return n;
+}
+
+dpe_status dpe_bpe_encode(struct dpe_bpe *bpe, const char *piece, size_t n, struct dpe_tokens *out,
+                          struct dpe_error *err)
+{
+    const struct dpe_vocab *vocab = bpe->vocab;
+    if (!vocab->words_apart) {
+        return encode_cached(bpe, piece, n, true, out, err);
+    }
+    /* SentencePiece-style files give whole texts as one pre-token; where no merge joins two words
+     * each can be merged alone, with the same result and no heap over the whole text. */
+    if (vocab->ignore_merges) {
+        int32_t id = dpe_vocab_match(vocab, piece, n);
+        if (id >= 0) {
+            return dpe_tokens_append(out, &id, 1, err);
+        }
+    }
+    dpe_status status = DPE_OK;
+    for (size_t at = 0; at < n && status == DPE_OK;) {
+        size_t end = word_end(piece, n, at);
+        status = encode_cached(bpe, piece + at, end - at, false, out, err);
+        at = end;
+    }
+    return status;
+}

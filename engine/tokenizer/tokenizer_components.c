@@ -1,0 +1,416 @@
+/* Normaliser, pre-tokenizer, post-processor and decoder of a tokenizer file, each a component or a
+ * sequence of them. What is not known is refused by name: a component that is skipped would give
+ * other tokens without a word. */
+#include "engine/tokenizer/tokenizer_load.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DEPTH = 8 };
+
+/* The expression that ByteLevel brings along, GPT-2's. */
+static const char GPT2_PATTERN[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+static dpe_status unknown(const struct dpe_json_reader *r, const char *what, const char *name)
+{
+    char quoted[96];
+    return dpe_fail(r->err, DPE_BAD_DATA, "%s: %s \"%s\" is not supported", r->file, what,
+                    dpe_json_quote(quoted, name, strlen(name)));
+}
+
+typedef dpe_status (*load_component)(struct dpe_tokenizer *, json_t *, int, struct dpe_error *);
+
+static dpe_status load_sequence(struct dpe_tokenizer *t, struct dpe_json_reader *r, const char *key,
+                                load_component load, int depth)
+{
+    const json_t *list = dpe_tokenizer_need_list(r, key);
+    if (r->status == DPE_OK && depth >= MAX_DEPTH) {
+        return dpe_fail(r->err, DPE_BAD_DATA, "%s: sequences nested deeper than %d", r->file,
+                        MAX_DEPTH);
+    }
+    for (size_t i = 0; r->status == DPE_OK && i < json_array_size(list); i++) {
+        json_t *item = json_array_get(list, i);
+        if (!json_is_object(item)) {
+            dpe_json_expected(r, key, "a list of objects");
+        } else {
+            r->status = load(t, item, depth + 1, r->err);
+        }
+    }
+    return r->status;
+}
+
+static dpe_status too_many(const struct dpe_json_reader *r)
+{
+    return dpe_fail(r->err, DPE_BAD_DATA, "%s: more than %d components", r->file, DPE_MAX_STEPS);
+}
+
+/* A string member as text of our own. */
+static dpe_status copy_string(struct dpe_json_reader *r, const char *key, struct dpe_text *text)
+{
+    const char *bytes = dpe_tokenizer_need_string(r, key);
+    if (r->status == DPE_OK) {
+        r->status = dpe_text_append(text, bytes, strlen(bytes), r->err);
+    }
+    return r->status;
+}
+
+/* A string member that must be one character. */
+static dpe_status copy_character(struct dpe_json_reader *r, const char *key, struct dpe_text *text)
+{
+    size_t length = 0;
+    if (copy_string(r, key, text) == DPE_OK) {
+        dpe_utf8_next(text->bytes, &length);
+        if (text->n == 0 || length != text->n) {
+            dpe_json_expected(r, key, "one character");
+        }
+    }
+    return r->status;
+}
+
+/* What Replace components have: {"pattern": {"String": what}, "content": by what}. */
+static dpe_status load_replace(struct dpe_json_reader *r, struct dpe_text *pattern,
+                               struct dpe_text *content)
+{
+    struct dpe_json_reader inner = *r;
+    inner.from = dpe_tokenizer_need_object(r, "pattern");
+    inner.object = "pattern.";
+    if (r->status == DPE_OK && dpe_json_member(&inner, "Regex") != NULL) {
+        return dpe_fail(r->err, DPE_BAD_DATA, "%s: Replace with a Regex is not supported", r->file);
+    }
+    if (r->status == DPE_OK) {
+        r->status = copy_string(&inner, "String", pattern);
+    }
+    if (r->status == DPE_OK && pattern->n == 0) {
+        return dpe_fail(r->err, DPE_BAD_DATA, "%s: Replace of an empty String", r->file);
+    }
+    return r->status == DPE_OK ? copy_string(r, "content", content) : r->status;
+}
+
+/* ------------------------------------------------------------------------------------- normaliser
+ */
+
+dpe_status dpe_load_normalizer(struct dpe_tokenizer *t, json_t *component, int depth,
+                               struct dpe_error *err)
+{
+    if (component == NULL || json_is_null(component)) {
+        return DPE_OK;
+    }
+    struct dpe_json_reader r = {"normalizer", "", component, err, DPE_OK};
+    const char *type = dpe_tokenizer_need_string(&r, "type");
+    if (strcmp(type, "Sequence") == 0) {
+        return load_sequence(t, &r, "normalizers", dpe_load_normalizer, depth);
+    }
+    if (r.status != DPE_OK || t->n_normalizers == DPE_MAX_STEPS) {
+        return r.status != DPE_OK ? r.status : too_many(&r);
+    }
+    struct dpe_normalizer *normalizer = t->normalizers + t->n_normalizers++;
+    if (strcmp(type, "NFC") == 0) {
+        normalizer->kind = DPE_NORMALIZE_NFC;
+        return DPE_OK;
+    }
+    if (strcmp(type, "Prepend") == 0) {
+        normalizer->kind = DPE_NORMALIZE_PREPEND;
+        return copy_string(&r, "prepend", &normalizer->content);
+    }
+    if (strcmp(type, "Replace") == 0) {
+        normalizer->kind = DPE_NORMALIZE_REPLACE;
+        return load_replace(&r, &normalizer->pattern, &normalizer->content);
+    }
+    return unknown(&r, "type", type);
+}
+
+/* ---------------------------------------------------------------------------------- pre-tokenizer
+ */
+
+static struct dpe_step *next_step(struct dpe_tokenizer *t, struct dpe_json_reader *r,
+                                  enum dpe_step_kind kind)
+{
+    if (t->n_steps == DPE_MAX_STEPS) {
+        r->status = too_many(r);
+        return NULL;
+    }
+    struct dpe_step *step = t->steps + t->n_steps++;
+    step->kind = kind;
+    return step;
+}
+
+static dpe_status load_split(struct dpe_tokenizer *t, struct dpe_json_reader *r)
+{
+    static const char *const behaviors[] = {"Isolated", "Removed", "MergedWithPrevious",
+                                            "MergedWithNext", "Contiguous"};
+    struct dpe_step *step = next_step(t, r, DPE_STEP_PATTERN);
+    struct dpe_json_reader pattern = *r;
+    pattern.from = dpe_tokenizer_need_object(r, "pattern");
+    pattern.object = "pattern.";
+    const char *behavior = dpe_tokenizer_need_string(r, "behavior");
+    bool invert = dpe_tokenizer_need_bool(r, "invert");
+    if (r->status != DPE_OK) {
+        return r->status;
+    }
+    size_t found = 0;
+    while (found < 5 && strcmp(behavior, behaviors[found]) != 0) {
+        found++;
+    }
+    if (found == 5) {
+        return unknown(r, "Split behavior", behavior);
+    }
+    step->behavior = (enum dpe_split_behavior)found;
+    step->invert = invert;
+    bool literal = dpe_json_member(&pattern, "String") != NULL;
+    const char *text = dpe_tokenizer_need_string(&pattern, literal ? "String" : "Regex");
+    if (pattern.status != DPE_OK) {
+        return pattern.status;
+    }
+    r->status = literal ? dpe_pattern_literal(&step->pattern, text, strlen(text), r->err)
+                        : dpe_pattern_compile(&step->pattern, text, strlen(text), r->err);
+    if (r->status != DPE_OK) {
+        dpe_fail_prefix(r->err, "%s: Split", r->file);
+    }
+    return r->status;
+}
+
+static dpe_status load_digits(struct dpe_tokenizer *t, struct dpe_json_reader *r)
+{
+    struct dpe_step *step = next_step(t, r, DPE_STEP_DIGITS);
+    bool individual = dpe_tokenizer_need_bool(r, "individual_digits");
+    if (r->status == DPE_OK) {
+        step->behavior = individual ? DPE_SPLIT_ISOLATED : DPE_SPLIT_CONTIGUOUS;
+    }
+    return r->status;
+}
+
+static dpe_status load_byte_level(struct dpe_tokenizer *t, struct dpe_json_reader *r)
+{
+    bool prefix = dpe_tokenizer_need_bool(r, "add_prefix_space");
+    bool regex = dpe_json_bool(r, "use_regex", true);
+    t->vocab.byte_level = true;
+    if (r->status == DPE_OK && prefix) {
+        next_step(t, r, DPE_STEP_PREFIX_SPACE);
+    }
+    if (r->status == DPE_OK && regex) {
+        struct dpe_step *step = next_step(t, r, DPE_STEP_PATTERN);
+        return step == NULL ? r->status
+                            : dpe_pattern_compile(&step->pattern, GPT2_PATTERN,
+                                                  sizeof GPT2_PATTERN - 1, r->err);
+    }
+    return r->status;
+}
+
+/* Older files say add_prefix_space instead of prepend_scheme; false means never. */
+static dpe_status read_prepend(struct dpe_json_reader *r, enum dpe_prepend *prepend)
+{
+    const char *scheme = dpe_json_string(r, "prepend_scheme", NULL);
+    bool prefix = dpe_json_bool(r, "add_prefix_space", true);
+    if (r->status != DPE_OK) {
+        return r->status;
+    }
+    if (!prefix && scheme != NULL && strcmp(scheme, "never") != 0) {
+        return dpe_fail(r->err, DPE_BAD_DATA,
+                        "%s: Metaspace: add_prefix_space contradicts prepend_scheme", r->file);
+    }
+    if (!prefix || (scheme != NULL && strcmp(scheme, "never") == 0)) {
+        *prepend = DPE_PREPEND_NEVER;
+    } else if (scheme == NULL || strcmp(scheme, "always") == 0) {
+        *prepend = DPE_PREPEND_ALWAYS;
+    } else if (strcmp(scheme, "first") == 0) {
+        *prepend = DPE_PREPEND_FIRST;
+    } else {
+        return unknown(r, "prepend_scheme", scheme);
+    }
+    return DPE_OK;
+}
+
+static dpe_status load_metaspace(struct dpe_tokenizer *t, struct dpe_json_reader *r)
+{
+    struct dpe_step *step = next_step(t, r, DPE_STEP_METASPACE);
+    bool split = dpe_json_bool(r, "split", true);
+    if (step == NULL || copy_character(r, "replacement", &step->spaces.content) != DPE_OK ||
+        (r->status = dpe_text_append(&step->spaces.pattern, " ", 1, r->err)) != DPE_OK ||
+        (r->status = read_prepend(r, &step->prepend)) != DPE_OK || !split) {
+        return r->status;
+    }
+    const struct dpe_text *mark = &step->spaces.content;
+    step = next_step(t, r, DPE_STEP_PATTERN);
+    if (step == NULL) {
+        return r->status;
+    }
+    step->behavior = DPE_SPLIT_MERGED_WITH_NEXT;
+    return dpe_pattern_literal(&step->pattern, mark->bytes, mark->n, r->err);
+}
+
+dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, int depth,
+                                  struct dpe_error *err)
+{
+    if (component == NULL || json_is_null(component)) {
+        return DPE_OK;
+    }
+    struct dpe_json_reader r = {"pre_tokenizer", "", component, err, DPE_OK};
+    const char *type = dpe_tokenizer_need_string(&r, "type");
+    if (r.status != DPE_OK) {
+        return r.status;
+    }
+    if (strcmp(type, "Sequence") == 0) {
+        return load_sequence(t, &r, "pretokenizers", dpe_load_pre_tokenizer, depth);
+    }
+    if (t->vocab.byte_level) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "pre_tokenizer: a component after ByteLevel is not "
+                        "supported");
+    }
+    if (strcmp(type, "Split") == 0) {
+        return load_split(t, &r);
+    }
+    if (strcmp(type, "Digits") == 0) {
+        return load_digits(t, &r);
+    }
+    if (strcmp(type, "ByteLevel") == 0) {
+        return load_byte_level(t, &r);
+    }
+    if (strcmp(type, "Metaspace") == 0) {
+        return load_metaspace(t, &r);
+    }
+    return unknown(&r, "type", type);
+}
+
+/* ---------------------------------------------------------------------------------------- decoder
+ */
+
+static dpe_status load_one_decoder(struct dpe_json_reader *r, const char *type,
+                                   struct dpe_decoder *decoder)
+{
+    if (strcmp(type, "ByteLevel") == 0) {
+        decoder->kind = DPE_DECODE_BYTE_LEVEL;
+        return DPE_OK;
+    }
+    if (strcmp(type, "ByteFallback") == 0) {
+        decoder->kind = DPE_DECODE_BYTE_FALLBACK;
+        return DPE_OK;
+    }
+    if (strcmp(type, "Fuse") == 0) {
+        decoder->kind = DPE_DECODE_FUSE;
+        return DPE_OK;
+    }
+    if (strcmp(type, "Replace") == 0) {
+        decoder->kind = DPE_DECODE_REPLACE;
+        return load_replace(r, &decoder->pattern, &decoder->content);
+    }
+    if (strcmp(type, "Strip") == 0) {
+        decoder->kind = DPE_DECODE_STRIP;
+        decoder->start = (size_t)dpe_json_integer(r, "start", 0, INT32_MAX, -1);
+        decoder->stop = (size_t)dpe_json_integer(r, "stop", 0, INT32_MAX, -1);
+        return copy_character(r, "content", &decoder->content);
+    }
+    if (strcmp(type, "Metaspace") == 0) {
+        enum dpe_prepend prepend = DPE_PREPEND_NEVER;
+        decoder->kind = DPE_DECODE_METASPACE;
+        if (copy_character(r, "replacement", &decoder->content) == DPE_OK) {
+            r->status = read_prepend(r, &prepend);
+        }
+        decoder->drop_first = prepend != DPE_PREPEND_NEVER;
+        return r->status;
+    }
+    return unknown(r, "type", type);
+}
+
+dpe_status dpe_load_decoder(struct dpe_tokenizer *t, json_t *component, int depth,
+                            struct dpe_error *err)
+{
+    if (component == NULL || json_is_null(component)) {
+        return DPE_OK;
+    }
+    t->has_decoder = true;
+    struct dpe_json_reader r = {"decoder", "", component, err, DPE_OK};
+    const char *type = dpe_tokenizer_need_string(&r, "type");
+    if (strcmp(type, "Sequence") == 0) {
+        return load_sequence(t, &r, "decoders", dpe_load_decoder, depth);
+    }
+    if (r.status != DPE_OK || t->n_decoders == DPE_MAX_STEPS) {
+        return r.status != DPE_OK ? r.status : too_many(&r);
+    }
+    return load_one_decoder(&r, type, t->decoders + t->n_decoders++);
+}
+
+/* --------------------------------------------------------------------------------- post-processor
+ */
+
+static dpe_status append_special(struct dpe_tokenizer *t, struct dpe_json_reader *specials,
+                                 const char *name, struct dpe_tokens *to)
+{
+    struct dpe_json_reader special = *specials;
+    special.from = dpe_tokenizer_need_object(specials, name);
+    special.object = "special token ";
+    const json_t *ids =
+        specials->status == DPE_OK ? dpe_tokenizer_need_list(&special, "ids") : NULL;
+    dpe_status status = specials->status == DPE_OK ? special.status : specials->status;
+    for (size_t i = 0; status == DPE_OK && i < json_array_size(ids); i++) {
+        int32_t id = -1;
+        status =
+            dpe_tokenizer_read_id(json_array_get(ids, i), special.file, name, &id, special.err);
+        if (status == DPE_OK && (id >= t->vocab.n_ids || !t->vocab.known[id])) {
+            char quoted[96];
+            return dpe_fail(special.err, DPE_BAD_DATA, "%s: \"%s\" has id %d, which is no token",
+                            special.file, dpe_json_quote(quoted, name, strlen(name)), (int)id);
+        }
+        status = status == DPE_OK ? dpe_tokens_append(to, &id, 1, special.err) : status;
+    }
+    return status;
+}
+
+/* "single": what stands before and after the one sequence. */
+static dpe_status load_template(struct dpe_tokenizer *t, struct dpe_json_reader *r)
+{
+    const json_t *single = dpe_tokenizer_need_list(r, "single");
+    struct dpe_json_reader specials = *r;
+    specials.from = dpe_tokenizer_need_object(r, "special_tokens");
+    specials.object = "special_tokens.";
+    int n_sequences = 0;
+    for (size_t i = 0; r->status == DPE_OK && i < json_array_size(single); i++) {
+        json_t *piece = json_array_get(single, i);
+        json_t *sequence = json_object_get(piece, "Sequence");
+        struct dpe_json_reader inner = *r;
+        inner.from = sequence != NULL ? sequence : json_object_get(piece, "SpecialToken");
+        inner.object = "single.";
+        const char *id = dpe_tokenizer_need_string(&inner, "id");
+        r->status = inner.status;
+        if (sequence != NULL) {
+            n_sequences += strcmp(id, "A") == 0 ? 1 : 2;
+        } else if (r->status == DPE_OK) {
+            r->status =
+                append_special(t, &specials, id, n_sequences == 0 ? &t->prefix : &t->suffix);
+        }
+    }
+    if (r->status == DPE_OK && n_sequences != 1) {
+        dpe_json_expected(r, "single", "sequence A once");
+    }
+    return r->status;
+}
+
+dpe_status dpe_load_post_processor(struct dpe_tokenizer *t, json_t *component, int depth,
+                                   struct dpe_error *err)
+{
+    if (component == NULL || json_is_null(component)) {
+        return DPE_OK;
+    }
+    struct dpe_json_reader r = {"post_processor", "", component, err, DPE_OK};
+    const char *type = dpe_tokenizer_need_string(&r, "type");
+    if (r.status != DPE_OK) {
+        return r.status;
+    }
+    if (strcmp(type, "Sequence") == 0) {
+        return load_sequence(t, &r, "processors", dpe_load_post_processor, depth);
+    }
+    if (strcmp(type, "ByteLevel") == 0) { /* moves offsets only */
+        return DPE_OK;
+    }
+    if (strcmp(type, "TemplateProcessing") != 0) {
+        return unknown(&r, "type", type);
+    }
+    /* Two would put BOS twice; the reference takes the first one's output for a pair of texts. */
+    if (t->has_template) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "post_processor: a second TemplateProcessing is not supported");
+    }
+    t->has_template = true;
+    return load_template(t, &r);
+}

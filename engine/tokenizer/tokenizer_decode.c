@@ -1,0 +1,291 @@
+/* Ids to text. As in the reference a decoder maps a list of strings, one per token at first, to
+ * another such list; the last list is joined. */
+#include "engine/tokenizer/tokenizer_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Strings back to back; string i ends at ends[i]. */
+struct strings {
+    struct dpe_text bytes;
+    size_t *ends;
+    size_t n, capacity;
+};
+
+static void strings_free(struct strings *strings)
+{
+    dpe_text_free(&strings->bytes);
+    free(strings->ends);
+    *strings = (struct strings){0};
+}
+
+static const char *string_at(const struct strings *strings, size_t i, size_t *n)
+{
+    size_t start = i == 0 ? 0 : strings->ends[i - 1];
+    *n = strings->ends[i] - start;
+    return strings->bytes.bytes != NULL ? strings->bytes.bytes + start : "";
+}
+
+/* Ends the string that was being appended to strings->bytes. */
+static dpe_status end_string(struct strings *strings, struct dpe_error *err)
+{
+    if (strings->n == strings->capacity) {
+        size_t capacity = strings->capacity == 0 ? 64 : 2 * strings->capacity;
+        size_t *grown = realloc(strings->ends, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "no memory for decoding %zu tokens", strings->n);
+        }
+        strings->ends = grown;
+        strings->capacity = capacity;
+    }
+    strings->ends[strings->n++] = strings->bytes.n;
+    return DPE_OK;
+}
+
+static dpe_status add_string(struct strings *strings, const char *bytes, size_t n,
+                             struct dpe_error *err)
+{
+    dpe_status status = dpe_text_append(&strings->bytes, bytes, n, err);
+    return status == DPE_OK ? end_string(strings, err) : status;
+}
+
+/* Each token whose characters are all of the alphabet gives bytes, others their own UTF-8. */
+static dpe_status decode_byte_level(const struct dpe_vocab *vocab, const struct strings *in,
+                                    struct strings *out, struct dpe_error *err)
+{
+    struct dpe_text bytes = {0};
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < in->n && status == DPE_OK; i++) {
+        size_t n = 0, before = bytes.n;
+        const char *token = string_at(in, i, &n);
+        bool mapped = true;
+        for (size_t at = 0, length = 0; at < n && mapped && status == DPE_OK; at += length) {
+            uint32_t point = dpe_utf8_next(token + at, &length);
+            mapped = point < 324 && vocab->byte_of_char[point] >= 0;
+            char byte = (char)(mapped ? vocab->byte_of_char[point] : 0);
+            status = mapped ? dpe_text_append(&bytes, &byte, 1, err) : DPE_OK;
+        }
+        if (!mapped && status == DPE_OK) {
+            bytes.n = before;
+            status = dpe_text_append(&bytes, token, n, err);
+        }
+    }
+    if (status == DPE_OK) {
+        status = dpe_utf8_repair(bytes.bytes, bytes.n, &out->bytes, err);
+    }
+    dpe_text_free(&bytes);
+    return status == DPE_OK ? end_string(out, err) : status;
+}
+
+static int hex_value(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* The byte that "<0x1F>" stands for, −1 for any other token. The reference reads the two digits as
+ * Rust reads a number, which may have a plus sign. */
+static int fallback_byte(const char *token, size_t n)
+{
+    if (n != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>') {
+        return -1;
+    }
+    int high = token[3] == '+' ? 0 : hex_value(token[3]), low = hex_value(token[4]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+/* Bytes that are no UTF-8 together become as many U+FFFD. */
+static dpe_status end_bytes(struct dpe_text *bytes, struct strings *out, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    if (bytes->n > 0 && dpe_utf8_check(bytes->bytes, bytes->n) == bytes->n) {
+        status = add_string(out, bytes->bytes, bytes->n, err);
+    } else {
+        for (size_t i = 0; i < bytes->n && status == DPE_OK; i++) {
+            status = add_string(out, "\xef\xbf\xbd", 3, err);
+        }
+    }
+    bytes->n = 0;
+    return status;
+}
+
+static dpe_status decode_byte_fallback(const struct strings *in, struct strings *out,
+                                       struct dpe_error *err)
+{
+    struct dpe_text bytes = {0};
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < in->n && status == DPE_OK; i++) {
+        size_t n = 0;
+        const char *token = string_at(in, i, &n);
+        int value = fallback_byte(token, n);
+        if (value >= 0) {
+            char byte = (char)value;
+            status = dpe_text_append(&bytes, &byte, 1, err);
+            continue;
+        }
+        status = end_bytes(&bytes, out, err);
+        status = status == DPE_OK ? add_string(out, token, n, err) : status;
+    }
+    status = status == DPE_OK ? end_bytes(&bytes, out, err) : status;
+    dpe_text_free(&bytes);
+    return status;
+}
+
+static dpe_status decode_replace(const struct dpe_decoder *decoder, const char *token, size_t n,
+                                 struct dpe_text *out, struct dpe_error *err)
+{
+    const struct dpe_text *pattern = &decoder->pattern;
+    dpe_status status = DPE_OK;
+    for (size_t at = 0; at < n && status == DPE_OK;) {
+        if (n - at >= pattern->n && memcmp(token + at, pattern->bytes, pattern->n) == 0) {
+            status = dpe_text_append(out, decoder->content.bytes, decoder->content.n, err);
+            at += pattern->n;
+        } else {
+            status = dpe_text_append(out, token + at, 1, err);
+            at++;
+        }
+    }
+    return status;
+}
+
+static bool has_character(const struct dpe_text *character, const char *at, size_t left)
+{
+    return left >= character->n && memcmp(at, character->bytes, character->n) == 0;
+}
+
+static dpe_status decode_strip(const struct dpe_decoder *decoder, const char *token, size_t n,
+                               struct dpe_text *out, struct dpe_error *err)
+{
+    const size_t step = decoder->content.n;
+    size_t start = 0, end = n;
+    for (size_t i = 0; i < decoder->start; i++) {
+        if (!has_character(&decoder->content, token + start, end - start)) {
+            break;
+        }
+        start += step;
+    }
+    for (size_t i = 0; i < decoder->stop && end - start >= step; i++) {
+        if (!has_character(&decoder->content, token + end - step, step)) {
+            break;
+        }
+        end -= step;
+    }
+    return dpe_text_append(out, token + start, end - start, err);
+}
+
+static dpe_status decode_metaspace(const struct dpe_decoder *decoder, const char *token, size_t n,
+                                   bool drop, struct dpe_text *out, struct dpe_error *err)
+{
+    const struct dpe_text *mark = &decoder->content;
+    dpe_status status = DPE_OK;
+    for (size_t at = 0; at < n && status == DPE_OK;) {
+        bool hit = has_character(mark, token + at, n - at);
+        if (!hit) {
+            status = dpe_text_append(out, token + at, 1, err);
+        } else if (!drop) {
+            status = dpe_text_append(out, " ", 1, err);
+        }
+        at += hit ? mark->n : 1;
+    }
+    return status;
+}
+
+static dpe_status decode_each(const struct dpe_decoder *decoder, const struct strings *in,
+                              struct strings *out, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < in->n && status == DPE_OK; i++) {
+        size_t n = 0;
+        const char *token = string_at(in, i, &n);
+        struct dpe_text *bytes = &out->bytes;
+        switch (decoder->kind) {
+        case DPE_DECODE_REPLACE:
+            status = decode_replace(decoder, token, n, bytes, err);
+            break;
+        case DPE_DECODE_STRIP:
+            status = decode_strip(decoder, token, n, bytes, err);
+            break;
+        case DPE_DECODE_METASPACE:
+            status = decode_metaspace(decoder, token, n, decoder->drop_first && i == 0, bytes, err);
+            break;
+        default:
+            return dpe_fail(err, DPE_INTERNAL, "decoder %d", (int)decoder->kind);
+        }
+        status = status == DPE_OK ? end_string(out, err) : status;
+    }
+    return status;
+}
+
+static dpe_status run_decoder(const struct dpe_vocab *vocab, const struct dpe_decoder *decoder,
+                              const struct strings *in, struct strings *out, struct dpe_error *err)
+{
+    switch (decoder->kind) {
+    case DPE_DECODE_BYTE_LEVEL:
+        return decode_byte_level(vocab, in, out, err);
+    case DPE_DECODE_BYTE_FALLBACK:
+        return decode_byte_fallback(in, out, err);
+    case DPE_DECODE_FUSE:
+        return add_string(out, in->bytes.bytes, in->bytes.n, err);
+    default:
+        return decode_each(decoder, in, out, err);
+    }
+}
+
+static dpe_status collect(const struct dpe_tokenizer *t, const int32_t *ids, size_t n,
+                          bool skip_special, struct strings *out, struct dpe_error *err)
+{
+    const struct dpe_vocab *vocab = &t->vocab;
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+        if (ids[i] < 0 || ids[i] >= vocab->n_ids || !vocab->known[ids[i]]) {
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "token %zu has id %d, which is not in the vocabulary", i, (int)ids[i]);
+        }
+        const struct dpe_added_token *added = t->added_by_id[ids[i]];
+        if (added != NULL) {
+            status = added->hide && skip_special
+                         ? DPE_OK
+                         : add_string(out, added->content.bytes, added->content.n, err);
+            continue;
+        }
+        struct dpe_span span = vocab->text[ids[i]];
+        status = add_string(out, vocab->arena + span.offset, span.n, err);
+    }
+    return status;
+}
+
+dpe_status dpe_tokenizer_decode(const struct dpe_tokenizer *tokenizer, const int32_t *ids, size_t n,
+                                bool skip_special, struct dpe_text *out, struct dpe_error *err)
+{
+    struct strings lists[2] = {{{0}, NULL, 0, 0}, {{0}, NULL, 0, 0}};
+    struct strings *from = lists, *to = lists + 1;
+    size_t n_before = out->n;
+    dpe_status status = collect(tokenizer, ids, n, skip_special, from, err);
+    for (size_t i = 0; i < tokenizer->n_decoders && status == DPE_OK; i++) {
+        to->n = 0;
+        to->bytes.n = 0;
+        status = run_decoder(&tokenizer->vocab, tokenizer->decoders + i, from, to, err);
+        struct strings *swap = from;
+        from = to;
+        to = swap;
+    }
+    /* The terminating NUL is there even when nothing was decoded. */
+    status = status == DPE_OK ? dpe_text_append(out, "", 0, err) : status;
+    for (size_t i = 0; i < from->n && status == DPE_OK; i++) {
+        size_t length = 0;
+        const char *bytes = string_at(from, i, &length);
+        if (!tokenizer->has_decoder && i > 0) {
+            status = dpe_text_append(out, " ", 1, err);
+        }
+        status = status == DPE_OK ? dpe_text_append(out, bytes, length, err) : status;
+    }
+    if (status != DPE_OK && out->bytes != NULL) {
+        out->n = n_before;
+        out->bytes[n_before] = '\0';
+    }
+    strings_free(lists);
+    strings_free(lists + 1);
+    return status;
+}

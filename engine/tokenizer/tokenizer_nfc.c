@@ -1,0 +1,169 @@
+/* NFC as the reference has it. utf8proc knows a younger Unicode, so it is only shown characters
+ * that the reference's tables touch; everything else is a wall through which nothing composes or
+ * moves. */
+#include "engine/tokenizer/tokenizer_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <utf8proc.h>
+
+/* The first character that NFC may touch is U+0300, CC 80 in UTF-8. */
+enum { FIRST_ACTIVE_BYTE = 0xcc };
+
+bool dpe_nfc_is_plain(const char *text, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        if ((unsigned char)text[at] < FIRST_ACTIVE_BYTE) {
+            at++;
+            continue;
+        }
+        size_t length = 0;
+        if (dpe_unicode_has(&dpe_unicode_nfc_active, dpe_utf8_next(text + at, &length))) {
+            return false;
+        }
+        at += length;
+    }
+    return true;
+}
+
+struct points {
+    int32_t *at;
+    size_t n, capacity;
+};
+
+static dpe_status add_decomposed(struct points *points, uint32_t point, struct dpe_error *err)
+{
+    enum { LONGEST = 18 }; /* no canonical decomposition is longer than 4 */
+    if (points->capacity - points->n < LONGEST) {
+        size_t capacity = points->capacity == 0 ? 64 : 2 * points->capacity;
+        int32_t *grown = realloc(points->at, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "no memory for normalising");
+        }
+        points->at = grown;
+        points->capacity = capacity;
+    }
+    int last_class = 0;
+    utf8proc_ssize_t n =
+        utf8proc_decompose_char((utf8proc_int32_t)point, points->at + points->n, LONGEST,
+                                UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &last_class);
+    if (n < 0) {
+        return dpe_fail(err, DPE_INTERNAL, "normalising failed: %s", utf8proc_errmsg(n));
+    }
+    points->n += (size_t)n;
+    return DPE_OK;
+}
+
+static unsigned combining_class(int32_t point)
+{
+    return (unsigned)utf8proc_get_property(point)->combining_class & 0xffu;
+}
+
+/* Stable by combining class; a run may be the whole text, so it is counted, not compared. */
+static dpe_status sort_run(int32_t *run, size_t n, struct dpe_error *err)
+{
+    size_t count[257] = {0};
+    bool sorted = true;
+    for (size_t i = 0; i < n; i++) {
+        count[combining_class(run[i]) + 1]++;
+        sorted = sorted && (i == 0 || combining_class(run[i - 1]) <= combining_class(run[i]));
+    }
+    if (sorted) {
+        return DPE_OK;
+    }
+    int32_t *copy = dpe_alloc(n, sizeof *copy);
+    if (copy == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for normalising");
+    }
+    memcpy(copy, run, n * sizeof *run);
+    for (size_t c = 1; c < 257; c++) {
+        count[c] += count[c - 1];
+    }
+    for (size_t i = 0; i < n; i++) {
+        run[count[combining_class(copy[i])]++] = copy[i];
+    }
+    free(copy);
+    return DPE_OK;
+}
+
+static dpe_status sort_marks(struct points *points, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    size_t start = 0;
+    while (start < points->n && status == DPE_OK) {
+        size_t end = start;
+        while (end < points->n && combining_class(points->at[end]) != 0) {
+            end++;
+        }
+        if (end - start > 1) {
+            status = sort_run(points->at + start, end - start, err);
+        }
+        start = end + 1;
+    }
+    return status;
+}
+
+/* One character that may begin a composition and the active ones behind it. */
+static dpe_status compose(const char *text, size_t n, struct points *points, struct dpe_text *out,
+                          struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    points->n = 0;
+    for (size_t at = 0, length = 0; at < n && status == DPE_OK; at += length) {
+        status = add_decomposed(points, dpe_utf8_next(text + at, &length), err);
+    }
+    status = status == DPE_OK ? sort_marks(points, err) : status;
+    if (status != DPE_OK) {
+        return status;
+    }
+    utf8proc_ssize_t composed = utf8proc_normalize_utf32(points->at, (utf8proc_ssize_t)points->n,
+                                                         UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    for (utf8proc_ssize_t i = 0; i < composed && status == DPE_OK; i++) {
+        char bytes[4];
+        size_t length = dpe_utf8_put((uint32_t)points->at[i], bytes);
+        status = dpe_text_append(out, bytes, length, err);
+    }
+    return status;
+}
+
+dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_error *err)
+{
+    struct points points = {0};
+    dpe_status status = DPE_OK;
+    size_t done = 0, before = 0;
+    bool any_before = false;
+    for (size_t at = 0, length = 0; at < n && status == DPE_OK; at += length) {
+        uint32_t point = dpe_utf8_next(text + at, &length);
+        if (point < 0x300 || !dpe_unicode_has(&dpe_unicode_nfc_active, point)) {
+            before = at;
+            any_before = true;
+            continue;
+        }
+        size_t end = at + length;
+        while (end < n) {
+            size_t next = 0;
+            if (!dpe_unicode_has(&dpe_unicode_nfc_active, dpe_utf8_next(text + end, &next))) {
+                break;
+            }
+            end += next;
+        }
+        size_t start = at, ignored = 0;
+        if (any_before &&
+            dpe_unicode_has(&dpe_unicode_nfc_first, dpe_utf8_next(text + before, &ignored))) {
+            start = before;
+        }
+        status = dpe_text_append(out, text + done, start - done, err);
+        if (status == DPE_OK) {
+            status = compose(text + start, end - start, &points, out, err);
+        }
+        done = end;
+        length = end - at;
+        any_before = false;
+    }
+    if (status == DPE_OK) {
+        status = dpe_text_append(out, text + done, n - done, err);
+    }
+    free(points.at);
+    return status;
+}

@@ -1,0 +1,286 @@
+/* The vocabulary: tokens by text, by what they match and by id; merges by pair. */
+#include "engine/base/json_strict.h"
+#include "engine/tokenizer/tokenizer_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char WORD_MARK[] = "\xe2\x96\x81";
+
+uint64_t dpe_vocab_hash(const char *bytes, size_t n)
+{
+    const uint64_t k = 0x9fb21c651e98df25u;
+    uint64_t h = (uint64_t)n * k;
+    while (n >= 8) {
+        uint64_t word = 0;
+        memcpy(&word, bytes, 8);
+        h = (h ^ word) * k;
+        h ^= h >> 29;
+        bytes += 8;
+        n -= 8;
+    }
+    if (n > 0) {
+        uint64_t word = 0;
+        memcpy(&word, bytes, n);
+        h = (h ^ word) * k;
+        h ^= h >> 29;
+    }
+    h *= 0xd6e8feb86659fd93u;
+    return h ^ h >> 32;
+}
+
+/* Printable characters of Latin-1 stand for themselves, the other bytes, in order, for U+0100 and
+ * on. */
+static void make_alphabet(struct dpe_vocab *vocab)
+{
+    for (size_t i = 0; i < 324; i++) {
+        vocab->byte_of_char[i] = -1;
+    }
+    uint16_t next = 256;
+    for (uint16_t b = 0; b < 256; b++) {
+        bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+        vocab->char_of_byte[b] = printable ? b : next;
+        next = (uint16_t)(next + !printable);
+        vocab->byte_of_char[vocab->char_of_byte[b]] = (int16_t)b;
+    }
+}
+
+static size_t table_size(size_t n)
+{
+    size_t size = 64;
+    while (size < 2 * n) {
+        size *= 2;
+    }
+    return size;
+}
+
+dpe_status dpe_vocab_init(struct dpe_vocab *vocab, int64_t n_ids, size_t n_tokens, size_t n_bytes,
+                          size_t n_merges, struct dpe_error *err)
+{
+    vocab->n_ids = n_ids;
+    vocab->unk_id = -1;
+    vocab->words_apart = true;
+    size_t n = (size_t)n_ids;
+    size_t slots = table_size(n_tokens), merge_slots = table_size(n_merges);
+    /* Text and match form of each token: the match form is never longer. */
+    vocab->arena_capacity = 2 * n_bytes;
+    vocab->arena = dpe_alloc(vocab->arena_capacity, 1);
+    vocab->text = dpe_alloc_zero(n, sizeof *vocab->text);
+    vocab->match = dpe_alloc_zero(n, sizeof *vocab->match);
+    vocab->known = dpe_alloc_zero(n, 1);
+    vocab->by_text = dpe_alloc(slots, sizeof *vocab->by_text);
+    vocab->by_match = dpe_alloc(slots, sizeof *vocab->by_match);
+    vocab->merges = dpe_alloc(merge_slots, sizeof *vocab->merges);
+    if (vocab->arena == NULL || vocab->text == NULL || vocab->match == NULL ||
+        vocab->known == NULL || vocab->by_text == NULL || vocab->by_match == NULL ||
+        vocab->merges == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a vocabulary of %zu tokens", n_tokens);
+    }
+    vocab->slot_mask = slots - 1;
+    vocab->merge_mask = merge_slots - 1;
+    for (size_t i = 0; i < slots; i++) {
+        vocab->by_text[i].id = -1;
+        vocab->by_match[i].id = -1;
+    }
+    for (size_t i = 0; i < merge_slots; i++) {
+        vocab->merges[i].pair = UINT64_MAX;
+    }
+    make_alphabet(vocab);
+    return DPE_OK;
+}
+
+void dpe_vocab_free(struct dpe_vocab *vocab)
+{
+    free(vocab->arena);
+    free(vocab->text);
+    free(vocab->match);
+    free(vocab->known);
+    free(vocab->by_text);
+    free(vocab->by_match);
+    free(vocab->merges);
+    *vocab = (struct dpe_vocab){0};
+}
+
+/* Slot of a string in a table: that of the string, or the empty one where it would go. */
+static struct dpe_id_slot *find_slot(const struct dpe_vocab *vocab, struct dpe_id_slot *table,
+                                     const struct dpe_span *spans, const char *bytes, size_t n,
+                                     uint32_t hash)
+{
+    size_t at = hash & vocab->slot_mask;
+    while (table[at].id >= 0) {
+        const struct dpe_span *span = spans + table[at].id;
+        if (table[at].hash == hash && span->n == n &&
+            memcmp(vocab->arena + span->offset, bytes, n) == 0) {
+            break;
+        }
+        at = (at + 1) & vocab->slot_mask;
+    }
+    return table + at;
+}
+
+int32_t dpe_vocab_id(const struct dpe_vocab *vocab, const char *text, size_t n)
+{
+    uint32_t hash = (uint32_t)dpe_vocab_hash(text, n);
+    return find_slot(vocab, vocab->by_text, vocab->text, text, n, hash)->id;
+}
+
+int32_t dpe_vocab_match(const struct dpe_vocab *vocab, const char *bytes, size_t n)
+{
+    uint32_t hash = (uint32_t)dpe_vocab_hash(bytes, n);
+    return find_slot(vocab, vocab->by_match, vocab->match, bytes, n, hash)->id;
+}
+
+/* The bytes that a byte-level token stands for, behind the arena's end; false when a character is
+ * not of the alphabet, then it stands for its own UTF-8 and BPE cannot make it. */
+static bool to_bytes(const struct dpe_vocab *vocab, const char *text, size_t n, char *out,
+                     size_t *n_out)
+{
+    size_t have = 0;
+    for (size_t at = 0; at < n;) {
+        size_t length = 0;
+        uint32_t point = dpe_utf8_next(text + at, &length);
+        if (point >= 324 || vocab->byte_of_char[point] < 0) {
+            return false;
+        }
+        out[have++] = (char)vocab->byte_of_char[point];
+        at += length;
+    }
+    *n_out = have;
+    return true;
+}
+
+dpe_status dpe_vocab_add(struct dpe_vocab *vocab, int32_t id, const char *text, size_t n,
+                         bool in_model, struct dpe_error *err)
+{
+    char quoted[96];
+    if (vocab->known[id]) {
+        char other[96];
+        struct dpe_span span = vocab->text[id];
+        return dpe_fail(err, DPE_BAD_DATA, "id %d is given to two tokens, \"%s\" and \"%s\"",
+                        (int)id, dpe_json_quote(other, vocab->arena + span.offset, span.n),
+                        dpe_json_quote(quoted, text, n));
+    }
+    uint32_t hash = (uint32_t)dpe_vocab_hash(text, n);
+    struct dpe_id_slot *slot = find_slot(vocab, vocab->by_text, vocab->text, text, n, hash);
+    if (slot->id >= 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "token \"%s\" is listed twice, with ids %d and %d",
+                        dpe_json_quote(quoted, text, n), (int)slot->id, (int)id);
+    }
+    vocab->known[id] = 1;
+    vocab->text[id] = (struct dpe_span){(uint32_t)vocab->arena_n, (uint32_t)n};
+    memcpy(vocab->arena + vocab->arena_n, text, n);
+    vocab->arena_n += n;
+    *slot = (struct dpe_id_slot){hash, id};
+    vocab->match[id] = vocab->text[id];
+    if (vocab->byte_level) {
+        size_t length = 0;
+        if (!to_bytes(vocab, text, n, vocab->arena + vocab->arena_n, &length)) {
+            return DPE_OK;
+        }
+        vocab->match[id] = (struct dpe_span){(uint32_t)vocab->arena_n, (uint32_t)length};
+        vocab->arena_n += length;
+    }
+    if (in_model) {
+        struct dpe_span span = vocab->match[id];
+        const char *bytes = vocab->arena + span.offset;
+        hash = (uint32_t)dpe_vocab_hash(bytes, span.n);
+        *find_slot(vocab, vocab->by_match, vocab->match, bytes, span.n, hash) =
+            (struct dpe_id_slot){hash, id};
+    }
+    return DPE_OK;
+}
+
+static size_t pair_start(const struct dpe_vocab *vocab, uint64_t pair)
+{
+    uint64_t h = pair * 0x9fb21c651e98df25u;
+    return (size_t)(h ^ h >> 32) & vocab->merge_mask;
+}
+
+const struct dpe_merge_slot *dpe_vocab_pair(const struct dpe_vocab *vocab, int32_t left,
+                                            int32_t right)
+{
+    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    size_t at = pair_start(vocab, pair);
+    while (vocab->merges[at].pair != pair) {
+        if (vocab->merges[at].pair == UINT64_MAX) {
+            return NULL;
+        }
+        at = (at + 1) & vocab->merge_mask;
+    }
+    return vocab->merges + at;
+}
+
+/* A merge may glue a word mark behind another character: then words are not independent. */
+static bool crosses_words(const char *text, size_t n)
+{
+    for (size_t i = 1; i + 3 <= n; i++) {
+        if (memcmp(text + i, WORD_MARK, 3) == 0 &&
+            !(i >= 3 && memcmp(text + i - 3, WORD_MARK, 3) == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static dpe_status not_in_vocabulary(const char *text, size_t n, uint32_t rank,
+                                    struct dpe_error *err)
+{
+    char quoted[96];
+    return dpe_fail(err, DPE_BAD_DATA, "model.merges: merge %u: \"%s\" is not in model.vocab", rank,
+                    dpe_json_quote(quoted, text, n));
+}
+
+dpe_status dpe_vocab_merge(struct dpe_vocab *vocab, const char *left, size_t n_left,
+                           const char *right, size_t n_right, uint32_t rank, struct dpe_error *err)
+{
+    char few[256];
+    char *joined = few;
+    size_t n = n_left + n_right;
+    if (n > sizeof few) {
+        joined = malloc(n);
+        if (joined == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "no memory for a merge of %zu bytes", n);
+        }
+    }
+    memcpy(joined, left, n_left);
+    memcpy(joined + n_left, right, n_right);
+    int32_t a = dpe_vocab_id(vocab, left, n_left), b = dpe_vocab_id(vocab, right, n_right);
+    int32_t id = dpe_vocab_id(vocab, joined, n);
+    dpe_status status = DPE_OK;
+    if (a < 0 || b < 0 || id < 0) {
+        status = a < 0   ? not_in_vocabulary(left, n_left, rank, err)
+                 : b < 0 ? not_in_vocabulary(right, n_right, rank, err)
+                         : not_in_vocabulary(joined, n, rank, err);
+    } else if (n_left == 0 || n_right == 0) {
+        status = dpe_fail(err, DPE_BAD_DATA, "model.merges: merge %u joins an empty token", rank);
+    } else {
+        uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
+        size_t at = pair_start(vocab, pair);
+        while (vocab->merges[at].pair != UINT64_MAX && vocab->merges[at].pair != pair) {
+            at = (at + 1) & vocab->merge_mask;
+        }
+        vocab->merges[at] = (struct dpe_merge_slot){pair, rank, id};
+        vocab->words_apart = vocab->words_apart && !crosses_words(joined, n);
+    }
+    if (joined != few) {
+        free(joined);
+    }
+    return status;
+}
+
+void dpe_vocab_finish(struct dpe_vocab *vocab, const char *unk, size_t n_unk)
+{
+    for (int b = 0; b < 256; b++) {
+        char byte = (char)b, name[8];
+        snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);
+        vocab->byte_id[b] = vocab->byte_level ? dpe_vocab_match(vocab, &byte, 1) : -1;
+        vocab->fallback_id[b] = dpe_vocab_id(vocab, name, 6);
+    }
+    vocab->has_unk = unk != NULL;
+    vocab->unk_id = unk == NULL ? -1 : dpe_vocab_id(vocab, unk, n_unk);
+    /* An unknown character may stand for itself in no merge, but its token's text may. */
+    bool unk_ends_in_mark = unk != NULL && n_unk >= 3 && memcmp(unk + n_unk - 3, WORD_MARK, 3) == 0;
+    vocab->words_apart = vocab->words_apart && !vocab->byte_level && !unk_ends_in_mark &&
+                         dpe_vocab_match(vocab, WORD_MARK, 3) >= 0;
+}

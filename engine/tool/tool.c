@@ -1,0 +1,454 @@
+/* Options, exit codes, and the terminal, shared by all tools. */
+#include "engine/tool/tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <locale.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "engine/tool/tool_load.h"
+
+enum option_key {
+    KEY_DEVICE = 0x1000,
+    KEY_THREADS,
+    KEY_DTYPE,
+    KEY_MAX_MEMORY,
+    KEY_TIME_BUDGET,
+    KEY_LOG_FORMAT,
+    KEY_QUIET,
+    KEY_FORCE,
+    KEY_SALVAGE,
+    KEY_KEEP_JOURNAL,
+    KEY_FORCE_UNLOCK,
+};
+
+static const struct argp_option options_table[] = {
+    {NULL, 0, NULL, 0, "Running:", 50},
+    {"device", KEY_DEVICE, "NAME", 0,
+     "auto (default: cuda if there is one, else cpu), cpu, cuda, cuda:N, or reference (slow, the "
+     "oracle)",
+     50},
+    {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 50},
+    {"dtype", KEY_DTYPE, "TYPE", 0, "Precision of the arithmetic: f32 (what CPU backends have)",
+     50},
+    {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
+     "Most memory to use, e.g. 8G (default: what is free)", 50},
+    {"time-budget", KEY_TIME_BUDGET, "TIME", 0,
+     "Stop after this long, e.g. 90, 30m, 2h; ends with 75 (a tool with a table goes on with the "
+     "same command)",
+     50},
+    {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "text or json: lines on stderr", 50},
+    {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 50},
+    {0},
+};
+
+static const struct argp_option output_table[] = {
+    {NULL, 0, NULL, 0, "Output:", 60},
+    {"force", KEY_FORCE, NULL, 0, "Replace an output that another run made", 60},
+    {"salvage", KEY_SALVAGE, NULL, 0, "Go on past a damaged journal record, saying what is lost",
+     60},
+    {"keep-journal", KEY_KEEP_JOURNAL, NULL, 0, "Keep the journal beside the finished table", 60},
+    {"force-unlock", KEY_FORCE_UNLOCK, NULL, 0, "Take over a lock that another host left", 60},
+    {0},
+};
+
+/* Quiet and JSON hold for the whole process, as stderr does. */
+static struct {
+    const char *name; /* of the tool, before warnings and errors */
+    char ranked[64];  /* the same with the rank */
+    int rank;
+    bool quiet, json;
+    bool live;        /* a live line stands on the terminal */
+    double last_time; /* of the last progress print */
+    double last_share;
+    bool printed;
+    bool ended; /* dpe_tool_end has told how */
+} talk;
+
+static error_t parse_talk(int key, const char *arg, struct argp_state *state,
+                          struct dpe_tool_options *options)
+{
+    switch (key) {
+    case KEY_LOG_FORMAT:
+        if (strcmp(arg, "json") != 0 && strcmp(arg, "text") != 0) {
+            argp_error(state, "--log-format: expected text or json, found '%s'", arg);
+        }
+        options->json = strcmp(arg, "json") == 0;
+        return 0;
+    case KEY_QUIET:
+        options->quiet = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_output(int key, char *arg, struct argp_state *state)
+{
+    struct dpe_tool_options *options = state->input;
+    (void)arg;
+    switch (key) {
+    case KEY_FORCE:
+        options->force = true;
+        return 0;
+    case KEY_SALVAGE:
+        options->salvage = true;
+        return 0;
+    case KEY_KEEP_JOURNAL:
+        options->keep_journal = true;
+        return 0;
+    case KEY_FORCE_UNLOCK:
+        options->force_unlock = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_common(int key, char *arg, struct argp_state *state)
+{
+    struct dpe_tool_options *options = state->input;
+    int64_t threads = 0;
+    switch (key) {
+    case KEY_DEVICE:
+        options->device = arg;
+        return 0;
+    case ARGP_KEY_END:
+        /* What is recorded with results is the device that made them. */
+        if (options->device == NULL || strcmp(options->device, "auto") == 0) {
+            dpe_device_resolve("auto", &options->device, NULL);
+        }
+        return 0;
+    case KEY_THREADS:
+        if (!dpe_parse_int(arg, 1, 4096, &threads)) {
+            argp_error(state, "--threads: expected a number from 1 to 4096, found '%s'", arg);
+        }
+        options->threads = (int)threads;
+        return 0;
+    case KEY_DTYPE:
+        if (strcmp(arg, "f32") != 0) {
+            argp_error(state, "--dtype: expected f32, found '%s'", arg);
+        }
+        return 0;
+    case KEY_MAX_MEMORY:
+        if (!dpe_parse_bytes(arg, &options->max_memory)) {
+            argp_error(state, "--max-memory: expected bytes such as 8G, found '%s'", arg);
+        }
+        return 0;
+    case KEY_TIME_BUDGET:
+        if (!dpe_parse_seconds(arg, &options->time_budget)) {
+            argp_error(state, "--time-budget: expected a time such as 90, 30m or 2h, found '%s'",
+                       arg);
+        }
+        return 0;
+    default:
+        return parse_talk(key, arg, state, options);
+    }
+}
+
+const struct argp dpe_tool_argp = {.options = options_table, .parser = parse_common};
+const struct argp dpe_tool_output_argp = {.options = output_table, .parser = parse_output};
+
+/* The arguments of this process, NUL-terminated each, or 0 bytes. */
+static size_t read_arguments(char *bytes, size_t size)
+{
+    FILE *file = fopen("/proc/self/cmdline", "rb");
+    size_t n = file != NULL ? fread(bytes, 1, size, file) : 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    return n < size ? n : 0;
+}
+
+/* A thread that spins at a barrier while another process has its core makes a run on a shared
+ * machine hundreds of times slower. libgomp reads its policy when it is loaded, before main, so the
+ * process starts once more with the policy in its environment. Where that cannot be, all stays as
+ * it is. */
+static void wait_passively(void)
+{
+    enum { MOST_BYTES = 1 << 17, MOST_ARGUMENTS = 4096 };
+    static char bytes[MOST_BYTES];
+    static char path[4096];
+    static char *arguments[MOST_ARGUMENTS + 1];
+    if (getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL) {
+        return;
+    }
+    size_t n = read_arguments(bytes, sizeof bytes);
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    size_t count = 0;
+    for (size_t at = 0; at < n && count < MOST_ARGUMENTS; at += strlen(bytes + at) + 1) {
+        arguments[count++] = bytes + at;
+    }
+    if (count == 0 || count == MOST_ARGUMENTS || length <= 0 ||
+        setenv("OMP_WAIT_POLICY", "passive", 1) != 0) {
+        return;
+    }
+    execv(path, arguments);
+}
+
+/* A file opened in the place of a closed standard stream would get what is meant for that. */
+static void open_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) {
+            _exit(DPE_IO);
+        }
+    }
+}
+
+/* Whether the reader of standard output has gone, which is no failure of ours. What the failed
+ * write said is long forgotten when the end looks at the stream. */
+static bool reader_left(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+/* What standard output still holds is written. False when something of it was lost, which is then
+ * told: not when its reader has gone. */
+static bool finish_output(void)
+{
+    errno = 0;
+    bool failed = fflush(stdout) != 0 || ferror(stdout) != 0;
+    if (!failed || errno == EPIPE || reader_left()) {
+        return true;
+    }
+    dpe_log_error("writing to standard output failed%s%s", errno != 0 ? ": " : "",
+                  errno != 0 ? strerror(errno) : "");
+    return false;
+}
+
+/* argp ends the process itself behind --help, --usage and --version. */
+static void end_of_argp(void)
+{
+    if (!talk.ended && !finish_output()) {
+        _exit(DPE_IO);
+    }
+}
+
+void dpe_tool_start(const char *name)
+{
+    dpe_tool_loaded();
+    open_standard_streams();
+    wait_passively();
+    const char *slash = strrchr(name, '/');
+    talk.name = slash != NULL ? slash + 1 : name;
+    argp_err_exit_status = DPE_USAGE;
+    argp_program_version = dpe_version();
+    /* Numbers in files and messages are the same everywhere; text may be any language's. */
+    setlocale(LC_CTYPE, "");
+    setlocale(LC_NUMERIC, "C");
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    atexit(end_of_argp);
+}
+
+void dpe_tool_refuse(const struct argp *argp, const char *why)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s", talk.name);
+    fprintf(stderr, "%s: %s\n", name, why);
+    argp_help(argp, stderr, ARGP_HELP_SEE, name);
+    exit(DPE_USAGE);
+}
+
+void dpe_tool_configure(const struct dpe_tool_options *options)
+{
+    talk.quiet = options->quiet;
+    talk.json = options->json;
+}
+
+void dpe_tool_set_rank(int rank)
+{
+    talk.rank = rank;
+    if (rank > 0) {
+        talk.quiet = true;
+        snprintf(talk.ranked, sizeof talk.ranked, "%s[%d]", talk.name, rank);
+        talk.name = talk.ranked;
+        if (freopen("/dev/null", "w", stdout) == NULL) {
+            dpe_log_warning("standard output cannot be silenced: %s", strerror(errno));
+        }
+    }
+}
+
+int dpe_tool_end(dpe_status status, const struct dpe_error *err)
+{
+    dpe_progress_clear();
+    talk.ended = true;
+    if (talk.rank > 0) {
+        /* mpirun kills a job at its first exit code, before rank 0 has said why perhaps. */
+        return 0;
+    }
+    if (status != DPE_OK) {
+        fflush(stdout);
+        dpe_log_error("%s", err != NULL && err->text[0] != '\0' ? err->text : "failed");
+        return dpe_exit_code(status);
+    }
+    return finish_output() ? dpe_exit_code(DPE_OK) : DPE_IO;
+}
+
+/* --------------------------------------------------------------------------------------- talking
+ */
+
+double dpe_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static bool is_terminal(FILE *file)
+{
+    const char *term = getenv("TERM");
+    return isatty(fileno(file)) && (term == NULL || strcmp(term, "dumb") != 0);
+}
+
+bool dpe_terminal_color(FILE *file)
+{
+    const char *no_color = getenv("NO_COLOR");
+    return is_terminal(file) && (no_color == NULL || no_color[0] == '\0');
+}
+
+int dpe_terminal_width(FILE *file)
+{
+    struct winsize size;
+    if (ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+        return size.ws_col;
+    }
+    return 80;
+}
+
+/* One object a line; jansson escapes, and refuses text that is no UTF-8, which is then shown as
+ * such. */
+static void print_json(const char *level, const char *text)
+{
+    char stamp[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    json_t *line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message", text);
+    if (line == NULL) {
+        line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message",
+                         "(a message that is not UTF-8)");
+    }
+    char *dumped = line != NULL ? json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    if (dumped != NULL) {
+        fprintf(stderr, "%s\n", dumped);
+    }
+    free(dumped);
+    json_decref(line);
+}
+
+static void print_line(const char *level, const char *format, va_list args)
+{
+    char text[2048];
+    vsnprintf(text, sizeof text, format, args);
+    dpe_progress_clear();
+    if (talk.json) {
+        print_json(level, text);
+    } else if (strcmp(level, "info") == 0) {
+        fprintf(stderr, "%s\n", text);
+    } else {
+        fprintf(stderr, "%s: %s: %s\n", talk.name, level, text);
+    }
+}
+
+void dpe_log_info(const char *format, ...)
+{
+    if (talk.quiet) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    print_line("info", format, args);
+    va_end(args);
+}
+
+void dpe_log_chunk(const struct dpe_session *session, int64_t *told)
+{
+    int64_t chunk = dpe_session_chunk(session);
+    if (chunk < dpe_session_full_chunk(session) && chunk != *told) {
+        dpe_log_rank("device memory is short: prefill chunks of %lld tokens instead of %lld",
+                     (long long)chunk, (long long)dpe_session_full_chunk(session));
+        *told = chunk;
+    }
+}
+
+void dpe_log_warning(const char *format, ...)
+{
+    if (talk.rank > 0) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    print_line("warning", format, args);
+    va_end(args);
+}
+
+void dpe_log_rank(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    print_line("warning", format, args);
+    va_end(args);
+}
+
+void dpe_log_error(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    print_line("error", format, args);
+    va_end(args);
+}
+
+bool dpe_progress_due(double done, double total)
+{
+    if (talk.quiet) {
+        return false;
+    }
+    double now = dpe_clock();
+    bool last = done >= total;
+    if (is_terminal(stderr) && !talk.json) {
+        return last || now - talk.last_time >= 0.25;
+    }
+    double share = total > 0.0 ? done / total : 1.0;
+    return !talk.printed || last ||
+           (now - talk.last_time >= 30.0 && share - talk.last_share >= 0.01);
+}
+
+void dpe_progress(double done, double total, const char *text)
+{
+    if (!dpe_progress_due(done, total)) {
+        return;
+    }
+    talk.last_time = dpe_clock();
+    talk.last_share = total > 0.0 ? done / total : 1.0;
+    talk.printed = true;
+    if (talk.json) {
+        print_json("progress", text);
+    } else if (is_terminal(stderr)) {
+        int width = dpe_terminal_width(stderr) - 1;
+        fprintf(stderr, "\r%.*s\033[K", width > 0 ? width : 1, text);
+        talk.live = true;
+    } else {
+        fprintf(stderr, "%s\n", text);
+    }
+}
+
+void dpe_progress_clear(void)
+{
+    if (talk.live) {
+        fputs("\r\033[K", stderr);
+        talk.live = false;
+    }
+}

@@ -1,0 +1,80 @@
+/* An output is never one of the inputs. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "engine/tool/tool.h"
+
+/* Whether `path` is `input` or lies below it; both resolved. */
+static bool lies_in(const char *path, const char *input)
+{
+    size_t n = strlen(input);
+    return strncmp(path, input, n) == 0 && (path[n] == '\0' || path[n] == '/' || n == 1);
+}
+
+dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, size_t n,
+                                 struct dpe_error *err)
+{
+    char *path = realpath(output, NULL);
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < n && path != NULL && status == DPE_OK; i++) {
+        char *input = inputs[i] != NULL ? realpath(inputs[i], NULL) : NULL;
+        if (input != NULL && lies_in(path, input)) {
+            status = dpe_fail(err, DPE_CANNOT_CREATE,
+                              "%s is one of the files of %s, which is never replaced; choose "
+                              "another output",
+                              output, inputs[i]);
+        }
+        free(input);
+    }
+    free(path);
+    return status;
+}
+
+/* Whether the piece of text names the file that `info` is of. */
+static bool names_file(const char *text, size_t n, const struct stat *info)
+{
+    char path[4096];
+    struct stat other;
+    if (n == 0 || n >= sizeof path) {
+        return false;
+    }
+    memcpy(path, text, n);
+    path[n] = '\0';
+    return stat(path, &other) == 0 && other.st_dev == info->st_dev && other.st_ino == info->st_ino;
+}
+
+/* Files are named alone, behind an option's '=', and in lists such as keys=2,template=FILE. */
+static bool word_names_file(const char *word, const struct stat *info)
+{
+    if (names_file(word, strlen(word), info)) {
+        return true;
+    }
+    for (const char *at = strpbrk(word, "=,"); at != NULL; at = strpbrk(at + 1, "=,")) {
+        if (names_file(at + 1, strcspn(at + 1, ","), info)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+dpe_status dpe_tool_check_words(const char *output, int argc, char *const *argv,
+                                struct dpe_error *err)
+{
+    struct stat info;
+    if (stat(output, &info) != 0) {
+        return DPE_OK;
+    }
+    for (int i = 1; i < argc; i++) {
+        bool output_long = strncmp(argv[i], "--out", 5) == 0;
+        if (output_long || strncmp(argv[i], "-o", 2) == 0) {
+            i += output_long ? strchr(argv[i], '=') == NULL : argv[i][2] == '\0';
+        } else if (word_names_file(argv[i], &info)) {
+            return dpe_fail(err, DPE_CANNOT_CREATE,
+                            "%s is an input ('%s'), which is never replaced; choose another "
+                            "output",
+                            output, argv[i]);
+        }
+    }
+    return DPE_OK;
+}

@@ -1,0 +1,446 @@
+/* The needle task: opened, and its samples cut to length. */
+#include "eval/niah/niah_parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/prompt/haystack.h"
+
+/* Prompt + room lies in [L − SLACK, L]. */
+enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256, MAX_LENGTH = 100000000 };
+
+void dpe_sample_free(struct dpe_sample *sample)
+{
+    dpe_tokens_free(&sample->prompt);
+    for (size_t i = 0; i < sample->n_references; i++) {
+        free(sample->references[i]);
+    }
+    free(sample->references);
+    *sample = (struct dpe_sample){0};
+}
+
+/* ------------------------------------------------------------------------------------- opening */
+
+dpe_status dpe_niah_words_open(const char *file, struct dpe_phrases *words, struct dpe_error *err)
+{
+    static const struct dpe_phrase_field fields[NIAH_PHRASES] = {
+        [NIAH_INTRO] = {"intro", "", "keys", "", false},
+        [NIAH_NEEDLE] = {"needle", "key value", "", NULL, false},
+        [NIAH_QUESTION] = {"question", "keys", "", NULL, false},
+        [NIAH_ANSWER_PREFIX] = {"answer_prefix", "", "key keys", "", false},
+        [NIAH_ANSWER] = {"answer", "value", "key", NULL, false},
+        [NIAH_KEYS_SEPARATOR] = {"keys_separator", "", "", ", ", false},
+        [NIAH_ADJECTIVES] = {"adjectives", "", "", NULL, true},
+        [NIAH_NOUNS] = {"nouns", "", "", NULL, true},
+    };
+    return dpe_phrases_open(file, &dpe_builtin_niah, fields, NIAH_PHRASES, words, err);
+}
+
+static dpe_status read_chat(struct dpe_niah *niah, const char *file, struct dpe_error *err)
+{
+    if (file != NULL && niah->params.special == DPE_SPECIAL_LITERAL) {
+        return dpe_fail(err, DPE_USAGE,
+                        "niah: a chat template holds special tokens, special=literal would spell "
+                        "them out; leave one of the two");
+    }
+    return dpe_chat_read(file, &niah->chat_before, &niah->chat_after, err);
+}
+
+/* Every book is tokenized once: special-token text is met before any work, and the ratio of bytes
+ * to tokens saves tokenizations later. */
+static dpe_status check_corpus(struct dpe_niah *niah, struct dpe_error *err)
+{
+    const struct dpe_encode_options options = {.special = niah->params.special};
+    struct dpe_tokens tokens = {0};
+    double bytes = 0.0;
+    double n_tokens = 0.0;
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < dpe_corpus_size(niah->corpus) && status == DPE_OK; i++) {
+        const struct dpe_book *book = dpe_corpus_book(niah->corpus, i);
+        tokens.n = 0;
+        status = dpe_tokenizer_encode(niah->tokenizer, book->text, book->n, &options, &tokens, err);
+        if (status != DPE_OK) {
+            dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(niah->corpus), book->id);
+        }
+        bytes += (double)book->n;
+        n_tokens += (double)tokens.n;
+    }
+    niah->bytes_per_token = n_tokens > 0.0 ? bytes / n_tokens : 1.0;
+    dpe_tokens_free(&tokens);
+    return status;
+}
+
+static dpe_status hash_words(struct dpe_niah *niah, struct dpe_error *err)
+{
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for a hash");
+    }
+    dpe_sha256_add(hash, niah->words.hash, sizeof niah->words.hash);
+    dpe_sha256_add(hash, niah->chat_before, strlen(niah->chat_before) + 1);
+    dpe_sha256_add(hash, niah->chat_after, strlen(niah->chat_after) + 1);
+    dpe_sha256_finish(hash, niah->hash);
+    return DPE_OK;
+}
+
+static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, struct dpe_error *err)
+{
+    if (niah->length < 1 || niah->length > MAX_LENGTH) {
+        return dpe_fail(err, DPE_USAGE, "niah: expected a length in 1 … %d, found %lld", MAX_LENGTH,
+                        (long long)niah->length);
+    }
+    dpe_status status = dpe_niah_check(&niah->params, err);
+    if (status == DPE_OK) {
+        status = dpe_niah_words_open(niah->params.template_file, &niah->words, err);
+    }
+    if (status == DPE_OK) {
+        const struct dpe_phrase_list *lists = niah->words.lists;
+        size_t most = lists[NIAH_ADJECTIVES].n * lists[NIAH_NOUNS].n;
+        if (most < (size_t)niah->params.keys) {
+            status =
+                dpe_fail(err, DPE_USAGE, "niah: %d keys asked for, the template's words make %zu",
+                         niah->params.keys, most);
+        }
+    }
+    if (status == DPE_OK) {
+        status = read_chat(niah, chat_template, err);
+    }
+    if (status == DPE_OK) {
+        status = hash_words(niah, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_phrases_check_digits(niah->tokenizer, err);
+    }
+    if (status == DPE_OK) {
+        status = check_corpus(niah, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_sample trial = {0};
+    status = dpe_niah_sample(niah, 0, &trial, err);
+    dpe_sample_free(&trial);
+    return status;
+}
+
+dpe_status dpe_niah_open(const struct dpe_niah_params *params, int64_t length,
+                         const struct dpe_corpus *corpus, const struct dpe_tokenizer *tokenizer,
+                         const char *chat_template, uint64_t seed, struct dpe_niah **niah,
+                         struct dpe_error *err)
+{
+    struct dpe_niah *opened = dpe_alloc_zero(1, sizeof *opened);
+    if (opened == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for the task");
+    }
+    opened->params = *params;
+    opened->length = length;
+    opened->corpus = corpus;
+    opened->tokenizer = tokenizer;
+    opened->seed = seed;
+    dpe_status status = prepare(opened, chat_template, err);
+    if (status != DPE_OK) {
+        dpe_niah_close(opened);
+        return status;
+    }
+    *niah = opened;
+    return DPE_OK;
+}
+
+void dpe_niah_close(struct dpe_niah *niah)
+{
+    if (niah == NULL) {
+        return;
+    }
+    dpe_phrases_free(&niah->words);
+    free(niah->chat_before);
+    free(niah->chat_after);
+    free(niah);
+}
+
+const char *dpe_niah_template_hash(const struct dpe_niah *niah)
+{
+    return niah->hash;
+}
+
+/* -------------------------------------------------------------------------------------- sizing */
+
+/* One search for the haystack's size: what is known so far. */
+struct fit {
+    const struct dpe_niah *niah;
+    const struct dpe_niah_draw *draw;
+    const struct dpe_text *haystack;
+    bool whole;           /* the haystack is all there is */
+    int64_t min, max;     /* wanted tokens */
+    size_t low, high;     /* bytes: too few tokens at low, too many at high */
+    int64_t at_low;       /* tokens at low */
+    int64_t at_high;      /* tokens at high, −1 when nothing was too long yet */
+    struct dpe_text text; /* the prompt tried last */
+    struct dpe_tokens tokens;
+    size_t size; /* bytes tried last */
+    bool more;   /* ended because the haystack's reserve is too short */
+};
+
+static dpe_status encode_prompt(struct fit *fit, struct dpe_error *err)
+{
+    const struct dpe_niah *niah = fit->niah;
+    bool chat = niah->chat_before[0] != '\0' || niah->chat_after[0] != '\0';
+    const struct dpe_encode_options options = {
+        .add_special = true, .special = chat ? DPE_SPECIAL_PARSE : niah->params.special};
+    fit->tokens.n = 0;
+    dpe_status status = dpe_tokenizer_encode(niah->tokenizer, fit->text.bytes, fit->text.n,
+                                             &options, &fit->tokens, err);
+    if (status != DPE_OK) {
+        dpe_fail_prefix(err, "niah: prompt");
+        return status;
+    }
+    /* A chat template that begins with the BOS itself must not get a second one. */
+    size_t prefix = (size_t)dpe_tokenizer_prefix_size(niah->tokenizer);
+    int32_t *ids = fit->tokens.ids;
+    if (chat && prefix > 0 && fit->tokens.n >= 2 * prefix &&
+        memcmp(ids, ids + prefix, prefix * sizeof *ids) == 0) {
+        fit->tokens.n -= prefix;
+        memmove(ids, ids + prefix, fit->tokens.n * sizeof *ids);
+    }
+    return DPE_OK;
+}
+
+/* Try the first n bytes; *fits when the prompt has the wanted size. */
+static dpe_status probe(struct fit *fit, size_t n, bool *fits, struct dpe_error *err)
+{
+    fit->size = n;
+    dpe_status status =
+        dpe_niah_assemble(fit->niah, fit->draw, fit->haystack->bytes, n, &fit->text, err);
+    if (status == DPE_OK) {
+        status = encode_prompt(fit, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    int64_t tokens = (int64_t)fit->tokens.n;
+    *fits = tokens >= fit->min && tokens <= fit->max;
+    if (tokens < fit->min) {
+        fit->low = n;
+        fit->at_low = tokens;
+    } else if (tokens > fit->max) {
+        fit->high = n;
+        fit->at_high = tokens;
+    }
+    return DPE_OK;
+}
+
+/* Where the wanted size should be: on the line through what is known, or half-way. */
+static double guess(const struct fit *fit, int tries)
+{
+    double target = (double)(fit->min + fit->max) / 2.0 - (double)fit->at_low;
+    if (fit->at_high < 0) {
+        return (double)fit->low + target * fit->niah->bytes_per_token;
+    }
+    double gap = (double)(fit->high - fit->low);
+    double share = tries % 4 == 3 ? 0.5 : target / (double)(fit->at_high - fit->at_low);
+    return (double)fit->low + share * gap;
+}
+
+/* The next size to try in (low, high): a word end near the guess, else a character; 0 for none. */
+static size_t next_size(const struct fit *fit, int tries)
+{
+    const char *text = fit->haystack->bytes;
+    size_t n = fit->haystack->n;
+    size_t high = fit->at_high < 0 ? n + 1 : fit->high;
+    double wanted = guess(fit, tries);
+    size_t at = wanted < (double)n ? (size_t)wanted : n;
+    at = at <= fit->low ? fit->low + 1 : at;
+    at = at >= high ? high - 1 : at;
+    size_t size = dpe_haystack_word_end(text, n, fit->low, at);
+    /* The next word's end may be far away in a text without spaces. */
+    for (size_t i = at + 1; size == fit->low && i < high && i < at + LONG_WORD; i++) {
+        size = dpe_haystack_word_end(text, n, i - 1, i);
+        size = size == i ? i : fit->low;
+    }
+    if (size == fit->low) {
+        size = dpe_haystack_character(text, n, at);
+    }
+    for (size_t i = at + 1; size <= fit->low && i < high; i++) {
+        size = dpe_haystack_character(text, n, i);
+    }
+    return size > fit->low && size < high ? size : 0;
+}
+
+static dpe_status too_short(const struct fit *fit, struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_BAD_DATA,
+                    "%s: the texts are too short for length %lld: %lld tokens are missing; add "
+                    "texts, shorten the length or repeat the haystack",
+                    dpe_corpus_path(fit->niah->corpus), (long long)fit->niah->length,
+                    (long long)(fit->min - fit->at_low));
+}
+
+static dpe_status find_size(struct fit *fit, struct dpe_error *err)
+{
+    bool fits = false;
+    dpe_status status = probe(fit, 0, &fits, err);
+    if (status == DPE_OK && !fits && fit->at_high >= 0) {
+        int64_t need = fit->at_high + fit->draw->room;
+        return dpe_fail(err, DPE_USAGE,
+                        "niah: length %lld is too short: needles, question and %lld tokens to "
+                        "answer need %lld",
+                        (long long)fit->niah->length, (long long)fit->draw->room, (long long)need);
+    }
+    for (int tries = 0; status == DPE_OK && !fits && tries < MAX_PROBES; tries++) {
+        bool beyond = fit->at_high < 0 && guess(fit, tries) >= (double)fit->haystack->n;
+        if (beyond && !fit->whole) {
+            fit->more = true;
+            return DPE_OK;
+        }
+        size_t n = next_size(fit, tries);
+        if (n == 0 && fit->at_high < 0) {
+            return too_short(fit, err);
+        }
+        if (n == 0) {
+            break;
+        }
+        status = probe(fit, n, &fits, err);
+    }
+    if (status == DPE_OK && !fits) {
+        status = dpe_fail(
+            err, DPE_BAD_DATA, "%s: no cut of the text makes a prompt of %lld to %lld tokens",
+            dpe_corpus_path(fit->niah->corpus), (long long)fit->min, (long long)fit->max);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------- samples */
+
+static dpe_status take_references(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
+                                  struct dpe_sample *sample, struct dpe_error *err)
+{
+    size_t n = (size_t)niah->params.queries * (size_t)niah->params.values;
+    sample->references = dpe_alloc_zero(n, sizeof *sample->references);
+    for (size_t i = 0; sample->references != NULL && i < n; i++) {
+        size_t value = (size_t)draw->first * (size_t)niah->params.values + i;
+        sample->references[i] = strdup(draw->values[value]);
+        if (sample->references[i] == NULL) {
+            break;
+        }
+        sample->n_references = i + 1;
+    }
+    return sample->n_references == n
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for the references");
+}
+
+/* Which context a sample is about, and the first of those it shares its first half with. */
+struct place {
+    int64_t context, leader;
+    int key; /* asked alone, −1 = as the parameters say */
+};
+
+static struct place place_of(const struct dpe_niah *niah, int64_t index)
+{
+    int64_t asked = niah->params.asked;
+    int64_t context = index / asked;
+    return (struct place){.context = context,
+                          .leader = context - context % niah->params.shared,
+                          .key = asked > 1 ? (int)(index % asked) : -1};
+}
+
+/* Contexts that share something are cut by their leader, with room for what differs. */
+enum { SPARE = 6 };
+
+/* Turn the leader's prompt into the sample's own: its half, its question. */
+static dpe_status make_own(struct fit *fit, struct dpe_niah_draw *draw, const struct place *place,
+                           struct dpe_error *err)
+{
+    const struct dpe_niah *niah = fit->niah;
+    dpe_status status = DPE_OK;
+    if (place->context != place->leader) {
+        struct dpe_rng rng;
+        dpe_rng_seed(&rng, niah->seed, (uint64_t)place->context);
+        status = dpe_niah_draw_half(niah, fit->haystack, &rng, draw, err);
+    }
+    if (status == DPE_OK && place->key >= 0) {
+        status = dpe_niah_ask(draw, place->key, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_niah_assemble(niah, draw, fit->haystack->bytes, fit->size, &fit->text, err);
+    }
+    if (status == DPE_OK) {
+        status = encode_prompt(fit, err);
+    }
+    int64_t n = (int64_t)fit->tokens.n;
+    int64_t most = niah->length - draw->room;
+    if (status == DPE_OK && (n > most || n < most - SLACK)) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "niah: prompts that share a context differ by too many tokens: expected "
+                          "%lld to %lld, found %lld; use keys of more even length",
+                          (long long)(most - SLACK), (long long)most, (long long)n);
+    }
+    return status;
+}
+
+/* One attempt with a haystack of at most `reserve` bytes; *more when they did not suffice. */
+static dpe_status attempt(const struct dpe_niah *niah, int64_t index, size_t reserve,
+                          struct dpe_sample *sample, bool *more, struct dpe_error *err)
+{
+    const struct place place = place_of(niah, index);
+    bool alone = niah->params.asked == 1 && niah->params.shared == 1;
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, niah->seed, (uint64_t)place.leader);
+    struct dpe_text haystack = {0};
+    struct dpe_niah_draw draw = {0};
+    struct fit fit = {
+        .niah = niah, .draw = &draw, .haystack = &haystack, .high = SIZE_MAX, .at_high = -1};
+    dpe_status status = dpe_haystack_make(niah->corpus, &rng, niah->params.repeat_haystack, reserve,
+                                          &haystack, &fit.whole, err);
+    if (status == DPE_OK) {
+        status = dpe_niah_draw_words(niah, &rng, &draw, err);
+    }
+    /* Values last: how many draws they take depends on the haystack. */
+    if (status == DPE_OK) {
+        status = dpe_niah_draw_values(niah, &haystack, &rng, &draw, err);
+    }
+    if (status == DPE_OK) {
+        fit.max = niah->length - draw.room - (alone ? 0 : SPARE);
+        fit.min = fit.max - (alone ? SLACK : SLACK - 2 * SPARE);
+        status = find_size(&fit, err);
+    }
+    if (status == DPE_OK && !fit.more && !alone) {
+        status = make_own(&fit, &draw, &place, err);
+    }
+    *more = fit.more;
+    if (status == DPE_OK && !fit.more) {
+        status = take_references(niah, &draw, sample, err);
+        sample->prompt = fit.tokens;
+        fit.tokens = (struct dpe_tokens){0};
+        sample->max_new = draw.room;
+    }
+    dpe_tokens_free(&fit.tokens);
+    dpe_text_free(&fit.text);
+    dpe_text_free(&haystack);
+    dpe_niah_draw_free(&draw);
+    return status;
+}
+
+dpe_status dpe_niah_sample(const struct dpe_niah *niah, int64_t index, struct dpe_sample *sample,
+                           struct dpe_error *err)
+{
+    struct dpe_sample made = {.index = index, .seed = niah->seed};
+    dpe_status status = DPE_OK;
+    bool more = true;
+    double reserve = 1.25 * niah->bytes_per_token * (double)niah->length + 4096.0;
+    while (more && status == DPE_OK) {
+        if (!(reserve < 1e15)) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "niah: a prompt of %lld tokens is too long",
+                              (long long)niah->length);
+            break;
+        }
+        status = attempt(niah, index, (size_t)reserve, &made, &more, err);
+        reserve *= 2.0;
+    }
+    if (status != DPE_OK) {
+        dpe_sample_free(&made);
+        return status;
+    }
+    *sample = made;
+    return DPE_OK;
+}

@@ -1,0 +1,283 @@
+/* One sample of the needle task in words: what is drawn, and the finished text. */
+#include "eval/niah/niah_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/prompt/haystack.h"
+
+enum { PAPER_LENGTH = 4096, PAPER_ROOM = 128, SPARE_TOKENS = 8, MAX_TRIES = 1000 };
+
+static dpe_status no_memory(struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for a sample");
+}
+
+static void draw_keys(const struct dpe_niah *niah, struct dpe_rng *rng, struct dpe_niah_draw *draw)
+{
+    const struct dpe_phrase_list *adjectives = &niah->words.lists[NIAH_ADJECTIVES];
+    const struct dpe_phrase_list *nouns = &niah->words.lists[NIAH_NOUNS];
+    for (int i = 0; i < niah->params.keys; i++) {
+        bool fresh = false;
+        while (!fresh) {
+            const char *adjective = adjectives->words[dpe_rng_below(rng, (uint32_t)adjectives->n)];
+            const char *noun = nouns->words[dpe_rng_below(rng, (uint32_t)nouns->n)];
+            snprintf(draw->keys[i], sizeof draw->keys[i], "%s-%s", adjective, noun);
+            fresh = true;
+            for (int j = 0; j < i; j++) {
+                fresh = fresh && strcmp(draw->keys[i], draw->keys[j]) != 0;
+            }
+        }
+    }
+}
+
+static dpe_status join_asked(const struct dpe_niah *niah, struct dpe_niah_draw *draw,
+                             struct dpe_error *err)
+{
+    struct dpe_text asked = {0};
+    dpe_status status = DPE_OK;
+    draw->first = 0;
+    for (int i = 0; i < niah->params.queries && status == DPE_OK; i++) {
+        const char *separator = i == 0 ? "" : niah->words.text[NIAH_KEYS_SEPARATOR];
+        status = dpe_text_append(&asked, separator, strlen(separator), err);
+        if (status == DPE_OK) {
+            status = dpe_text_append(&asked, draw->keys[i], strlen(draw->keys[i]), err);
+        }
+    }
+    draw->asked = asked.bytes;
+    return status;
+}
+
+dpe_status dpe_niah_ask(struct dpe_niah_draw *draw, int key, struct dpe_error *err)
+{
+    char *asked = strdup(draw->keys[key]);
+    if (asked == NULL) {
+        return no_memory(err);
+    }
+    free(draw->asked);
+    draw->asked = asked;
+    draw->first = key;
+    return DPE_OK;
+}
+
+dpe_status dpe_niah_draw_words(const struct dpe_niah *niah, struct dpe_rng *rng,
+                               struct dpe_niah_draw *draw, struct dpe_error *err)
+{
+    size_t n = (size_t)niah->params.keys * (size_t)niah->params.values;
+    *draw = (struct dpe_niah_draw){.n = (int)n};
+    draw->keys = dpe_alloc_zero((size_t)niah->params.keys, sizeof *draw->keys);
+    draw->values = dpe_alloc_zero(n, sizeof *draw->values);
+    draw->needle = dpe_alloc(n, sizeof *draw->needle);
+    draw->depth = dpe_alloc(n, sizeof *draw->depth);
+    if (draw->keys == NULL || draw->values == NULL || draw->needle == NULL || draw->depth == NULL) {
+        return no_memory(err);
+    }
+    draw_keys(niah, rng, draw);
+    for (int i = 0; i < draw->n; i++) {
+        int j = (int)dpe_rng_below(rng, (uint32_t)i + 1);
+        draw->needle[i] = draw->needle[j];
+        draw->needle[j] = i;
+    }
+    for (int i = 0; i < draw->n; i++) {
+        double drawn = dpe_rng_unit(rng);
+        draw->depth[i] = isnan(niah->params.depth) ? drawn : niah->params.depth;
+    }
+    return join_asked(niah, draw, err);
+}
+
+static bool occurs(const char *text, size_t n, const char *word)
+{
+    size_t size = strlen(word);
+    const char *end = text + n;
+    for (const char *at = text; (size_t)(end - at) >= size; at++) {
+        at = memchr(at, word[0], (size_t)(end - at) - size + 1);
+        if (at == NULL) {
+            return false;
+        }
+        if (memcmp(at, word, size) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool fresh_value(const struct dpe_niah_draw *draw, int i, const struct dpe_text *haystack)
+{
+    for (int j = 0; j < draw->n; j++) {
+        if (j != i && strcmp(draw->values[i], draw->values[j]) == 0) {
+            return false;
+        }
+    }
+    return !occurs(haystack->bytes, haystack->n, draw->values[i]);
+}
+
+/* The answers as the template expects them after the prompt's last word. */
+static dpe_status expected_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
+                                  struct dpe_text *text, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    int n = niah->params.queries * niah->params.values;
+    for (int i = 0; i < n && status == DPE_OK; i++) {
+        int value = draw->first * niah->params.values + i;
+        const struct dpe_phrase_value values[] = {{"key", draw->keys[value / niah->params.values]},
+                                                  {"value", draw->values[value]},
+                                                  {"keys", draw->asked},
+                                                  {NULL, NULL}};
+        if (i > 0) {
+            status = dpe_phrases_fill(&niah->words, NIAH_ANSWER_PREFIX, values, text, err);
+        }
+        if (status == DPE_OK) {
+            status = dpe_phrases_fill(&niah->words, NIAH_ANSWER, values, text, err);
+        }
+    }
+    return status;
+}
+
+static dpe_status compute_room(const struct dpe_niah *niah, struct dpe_niah_draw *draw,
+                               struct dpe_error *err)
+{
+    if (niah->length >= PAPER_LENGTH) {
+        draw->room = PAPER_ROOM;
+        return DPE_OK;
+    }
+    struct dpe_text text = {0};
+    struct dpe_tokens tokens = {0};
+    const struct dpe_encode_options options = {.special = DPE_SPECIAL_LITERAL};
+    dpe_status status = expected_answer(niah, draw, &text, err);
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_encode(niah->tokenizer, text.bytes, text.n, &options, &tokens, err);
+    }
+    int64_t need = (int64_t)tokens.n + SPARE_TOKENS;
+    draw->room = need < PAPER_ROOM ? need : PAPER_ROOM;
+    dpe_tokens_free(&tokens);
+    dpe_text_free(&text);
+    return status;
+}
+
+static dpe_status draw_value(const struct dpe_niah *niah, const struct dpe_text *haystack, int i,
+                             struct dpe_rng *rng, struct dpe_niah_draw *draw, struct dpe_error *err)
+{
+    int tries = 0;
+    do {
+        if (tries++ == MAX_TRIES) {
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "niah: %d tries found no number of %d digits that is not in the "
+                            "haystack already; use more digits",
+                            MAX_TRIES, niah->params.digits);
+        }
+        draw->values[i][0] = (char)('1' + (int)dpe_rng_below(rng, 9));
+        for (int d = 1; d < niah->params.digits; d++) {
+            draw->values[i][d] = (char)('0' + (int)dpe_rng_below(rng, 10));
+        }
+    } while (!fresh_value(draw, i, haystack));
+    return DPE_OK;
+}
+
+dpe_status dpe_niah_draw_values(const struct dpe_niah *niah, const struct dpe_text *haystack,
+                                struct dpe_rng *rng, struct dpe_niah_draw *draw,
+                                struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < draw->n && status == DPE_OK; i++) {
+        status = draw_value(niah, haystack, i, rng, draw, err);
+    }
+    return status == DPE_OK ? compute_room(niah, draw, err) : status;
+}
+
+dpe_status dpe_niah_draw_half(const struct dpe_niah *niah, const struct dpe_text *haystack,
+                              struct dpe_rng *rng, struct dpe_niah_draw *draw,
+                              struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int i = (draw->n + 1) / 2; i < draw->n && status == DPE_OK; i++) {
+        draw->depth[i] = dpe_rng_unit(rng);
+        status = draw_value(niah, haystack, draw->needle[i], rng, draw, err);
+    }
+    return status;
+}
+
+void dpe_niah_draw_free(struct dpe_niah_draw *draw)
+{
+    free(draw->keys);
+    free(draw->values);
+    free(draw->needle);
+    free(draw->depth);
+    free(draw->asked);
+    *draw = (struct dpe_niah_draw){0};
+}
+
+/* Bytes in front of needle i in a haystack of n. */
+static size_t needle_place(const struct dpe_niah *niah, const struct dpe_niah_draw *draw, int i,
+                           const char *haystack, size_t n)
+{
+    size_t low = 0;
+    size_t high = n;
+    if (isnan(niah->params.depth)) {
+        low = (size_t)((double)n * i / draw->n);
+        high = (size_t)((double)n * (i + 1) / draw->n);
+    }
+    size_t want = low + (size_t)(draw->depth[i] * (double)(high - low));
+    return dpe_haystack_place(haystack, n, low, high, want);
+}
+
+/* Haystack with needles, without white space in front. */
+static dpe_status append_body(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
+                              const char *haystack, size_t n, struct dpe_text *text,
+                              struct dpe_error *err)
+{
+    struct dpe_text body = {0};
+    dpe_status status = DPE_OK;
+    size_t at = 0;
+    for (int i = 0; i < draw->n && status == DPE_OK; i++) {
+        size_t place = needle_place(niah, draw, i, haystack, n);
+        place = place > at ? place : at;
+        status = dpe_text_append(&body, haystack + at, place - at, err);
+        at = place;
+        if (status == DPE_OK) {
+            int needle = draw->needle[i];
+            const struct dpe_phrase_value values[] = {
+                {"key", draw->keys[needle / niah->params.values]},
+                {"value", draw->values[needle]},
+                {NULL, NULL}};
+            status = dpe_phrases_fill(&niah->words, NIAH_NEEDLE, values, &body, err);
+        }
+    }
+    if (status == DPE_OK) {
+        status = dpe_text_append(&body, haystack + at, n - at, err);
+    }
+    if (status == DPE_OK) {
+        size_t spaces = strspn(body.bytes, " \t\n\v\f\r");
+        status = dpe_text_append(text, body.bytes + spaces, body.n - spaces, err);
+    }
+    dpe_text_free(&body);
+    return status;
+}
+
+dpe_status dpe_niah_assemble(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
+                             const char *haystack, size_t n, struct dpe_text *text,
+                             struct dpe_error *err)
+{
+    const struct dpe_phrases *words = &niah->words;
+    const struct dpe_phrase_value values[] = {
+        {"key", draw->keys[draw->first]}, {"keys", draw->asked}, {NULL, NULL}};
+    text->n = 0;
+    dpe_status status = dpe_text_append(text, niah->chat_before, strlen(niah->chat_before), err);
+    if (status == DPE_OK) {
+        status = dpe_phrases_fill(words, NIAH_INTRO, values, text, err);
+    }
+    if (status == DPE_OK) {
+        status = append_body(niah, draw, haystack, n, text, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_phrases_fill(words, NIAH_QUESTION, values, text, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_text_append(text, niah->chat_after, strlen(niah->chat_after), err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_phrases_fill(words, NIAH_ANSWER_PREFIX, values, text, err);
+    }
+    return status;
+}

@@ -1,0 +1,202 @@
+/* Haystacks: books in drawn order, word and sentence ends. */
+#include "eval/prompt/haystack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A sentence boundary this near is better than a cut inside a sentence. */
+enum { NEAR_BYTES = 512 };
+
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static bool ends_with(const char *text, size_t n, const char *tail)
+{
+    size_t size = strlen(tail);
+    return n >= size && memcmp(text + n - size, tail, size) == 0;
+}
+
+/* Bytes of the longest of `tails` (NULL-ended) that ends text[0..n), 0 for none. */
+static size_t one_of(const char *text, size_t n, const char *const *tails)
+{
+    for (; *tails != NULL; tails++) {
+        if (ends_with(text, n, *tails)) {
+            return strlen(*tails);
+        }
+    }
+    return 0;
+}
+
+bool dpe_haystack_sentence_end(const char *text, size_t n, size_t i)
+{
+    static const char *const ideographic[] = {"\xe3\x80\x82", "\xef\xbc\x81", "\xef\xbc\x9f", NULL};
+    static const char *const closing[] = {"\"",           "'",        ")", "]", "\xe2\x80\x9d",
+                                          "\xe2\x80\x99", "\xc2\xbb", NULL};
+    static const char *const full_stop[] = {".", "!", "?", "\xe2\x80\xa6", NULL};
+    if (one_of(text, i, ideographic) > 0) {
+        return true;
+    }
+    if (i < n && !is_space(text[i])) {
+        return false;
+    }
+    size_t at = i;
+    for (size_t bytes = one_of(text, at, closing); bytes > 0; bytes = one_of(text, at, closing)) {
+        at -= bytes;
+    }
+    return one_of(text, at, full_stop) > 0;
+}
+
+static bool word_end(const char *text, size_t n, size_t i)
+{
+    return i > 0 && !is_space(text[i - 1]) && (i == n || is_space(text[i]));
+}
+
+size_t dpe_haystack_word_end(const char *text, size_t n, size_t low, size_t at)
+{
+    size_t i = at < n ? at : n;
+    while (i > low && !word_end(text, n, i)) {
+        i--;
+    }
+    return i;
+}
+
+size_t dpe_haystack_character(const char *text, size_t n, size_t at)
+{
+    size_t i = at < n ? at : n;
+    while (i > 0 && i < n && ((unsigned char)text[i] & 0xc0) == 0x80) {
+        i--;
+    }
+    return i;
+}
+
+/* The boundary nearest to `want` in [low, high], the lower one when two are as near; SIZE_MAX when
+ * there is none. */
+static size_t nearest(const char *text, size_t n, size_t low, size_t high, size_t want,
+                      bool (*boundary)(const char *, size_t, size_t))
+{
+    for (size_t d = 0; d <= want - low || d <= high - want; d++) {
+        if (d <= want - low && boundary(text, n, want - d)) {
+            return want - d;
+        }
+        if (d <= high - want && boundary(text, n, want + d)) {
+            return want + d;
+        }
+    }
+    return SIZE_MAX;
+}
+
+static bool sentence_boundary(const char *text, size_t n, size_t i)
+{
+    return i == 0 || dpe_haystack_sentence_end(text, n, i);
+}
+
+size_t dpe_haystack_place(const char *text, size_t n, size_t low, size_t high, size_t want)
+{
+    size_t found = nearest(text, n, low, high, want, sentence_boundary);
+    if (found == SIZE_MAX) {
+        size_t from = want > NEAR_BYTES ? want - NEAR_BYTES : 0;
+        size_t to = n - want > NEAR_BYTES ? want + NEAR_BYTES : n;
+        found = nearest(text, n, from, to, want, sentence_boundary);
+    }
+    if (found == SIZE_MAX) {
+        found = nearest(text, n, low, high, want, word_end);
+    }
+    return found == SIZE_MAX ? dpe_haystack_character(text, n, want) : found;
+}
+
+/* Append, but not beyond `reserve` bytes in all. */
+static dpe_status append(struct dpe_text *out, const char *bytes, size_t n, size_t reserve,
+                         struct dpe_error *err)
+{
+    size_t room = out->n < reserve ? reserve - out->n : 0;
+    return dpe_text_append(out, bytes, dpe_haystack_character(bytes, n, room), err);
+}
+
+static dpe_status shuffle(const struct dpe_corpus *corpus, struct dpe_rng *rng, size_t **order,
+                          struct dpe_error *err)
+{
+    size_t n = dpe_corpus_size(corpus);
+    *order = dpe_alloc(n, sizeof **order);
+    if (*order == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for the order of %zu books", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t j = dpe_rng_below(rng, (uint32_t)i + 1);
+        (*order)[i] = (*order)[j];
+        (*order)[j] = i;
+    }
+    return DPE_OK;
+}
+
+/* Turn a drawn byte of all books in `order` into a book (its place in order) and the next sentence
+ * start in it. */
+static size_t find_start(const struct dpe_corpus *corpus, const size_t *order, double share,
+                         size_t *start)
+{
+    size_t n = dpe_corpus_size(corpus);
+    size_t total = 0;
+    for (size_t i = 0; i < n; i++) {
+        total += dpe_corpus_book(corpus, i)->n;
+    }
+    size_t at = (size_t)(share * (double)total);
+    size_t k = 0;
+    while (k + 1 < n && at >= dpe_corpus_book(corpus, order[k])->n) {
+        at -= dpe_corpus_book(corpus, order[k])->n;
+        k++;
+    }
+    const struct dpe_book *book = dpe_corpus_book(corpus, order[k]);
+    at = at < book->n ? at : book->n;
+    while (at > 0 && at < book->n && !dpe_haystack_sentence_end(book->text, book->n, at)) {
+        at++;
+    }
+    *start = at;
+    return k;
+}
+
+/* Once around, from `start` in book order[first] to the same place. */
+static dpe_status around(const struct dpe_corpus *corpus, const size_t *order, size_t first,
+                         size_t start, size_t reserve, struct dpe_text *out, struct dpe_error *err)
+{
+    size_t n = dpe_corpus_size(corpus);
+    const struct dpe_book *own = dpe_corpus_book(corpus, order[first]);
+    dpe_status status = DPE_OK;
+    if (start == 0) {
+        status = append(out, "\n\n", 2, reserve, err);
+    }
+    if (status == DPE_OK) {
+        status = append(out, own->text + start, own->n - start, reserve, err);
+    }
+    for (size_t i = 1; i <= n && status == DPE_OK && out->n < reserve; i++) {
+        const struct dpe_book *book = dpe_corpus_book(corpus, order[(first + i) % n]);
+        status = append(out, "\n\n", 2, reserve, err);
+        if (status == DPE_OK) {
+            status = append(out, book->text, i < n ? book->n : start, reserve, err);
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_haystack_make(const struct dpe_corpus *corpus, struct dpe_rng *rng, bool repeat,
+                             size_t reserve, struct dpe_text *out, bool *whole,
+                             struct dpe_error *err)
+{
+    size_t *order = NULL;
+    dpe_status status = shuffle(corpus, rng, &order, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    size_t start = 0;
+    size_t first = find_start(corpus, order, dpe_rng_unit(rng), &start);
+    size_t before = 0;
+    /* A round that adds nothing has met a character that does not fit: the reserve is full. */
+    do {
+        before = out->n;
+        status = around(corpus, order, first, start, reserve, out, err);
+    } while (repeat && status == DPE_OK && out->n > before && out->n < reserve);
+    /* Cut between characters, a full haystack may be up to three bytes short of its reserve. */
+    *whole = !repeat && out->n + 3 < reserve;
+    free(order);
+    return status;
+}

@@ -1,0 +1,280 @@
+/* Template files: read, checked, filled. */
+#include "eval/prompt/phrases.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/json_strict.h"
+
+static const uint64_t max_file_bytes = (uint64_t)1 << 20;
+enum { MAX_WORDS = 10000, LONGEST_WORD = 64 };
+
+/* Whether a name of n bytes is one of the space-separated names. */
+static bool listed(const char *names, const char *name, size_t n)
+{
+    while (*names != '\0') {
+        size_t size = strcspn(names, " ");
+        if (size == n && memcmp(names, name, n) == 0) {
+            return true;
+        }
+        names += size + (names[size] == ' ');
+    }
+    return false;
+}
+
+/* Length of the name in "{name}" at s, 0 when that does not look like a placeholder at all. */
+static size_t placeholder(const char *s)
+{
+    size_t n = strspn(s + 1, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+    return *s == '{' && n > 0 && s[n + 1] == '}' ? n : 0;
+}
+
+static bool holds(const char *text, const char *name, size_t n)
+{
+    for (const char *s = strchr(text, '{'); s != NULL; s = strchr(s + 1, '{')) {
+        if (placeholder(s) == n && memcmp(s + 1, name, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static dpe_status check_field(const char *file, const struct dpe_phrase_field *field,
+                              const char *text, struct dpe_error *err)
+{
+    for (const char *s = strchr(text, '{'); s != NULL; s = strchr(s + 1, '{')) {
+        size_t n = placeholder(s);
+        if (n > 0 && !listed(field->needed, s + 1, n) && !listed(field->allowed, s + 1, n)) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": placeholder %.*s has no meaning there",
+                            file, field->name, (int)(n < 60 ? n + 2 : 60), s);
+        }
+    }
+    for (const char *name = field->needed; *name != '\0';) {
+        size_t n = strcspn(name, " ");
+        if (!holds(text, name, n)) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": placeholder {%.*s} is missing", file,
+                            field->name, (int)n, name);
+        }
+        name += n + (name[n] == ' ');
+    }
+    return DPE_OK;
+}
+
+/* The string without NULs that `value` is, NULL when it is something else. */
+static const char *plain_string(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return text != NULL && strlen(text) == json_string_length(value) ? text : NULL;
+}
+
+static dpe_status read_string(const char *file, json_t *root, const struct dpe_phrase_field *field,
+                              char **text, struct dpe_error *err)
+{
+    json_t *value = json_object_get(root, field->name);
+    const char *string = value == NULL ? field->fallback : plain_string(value);
+    if (string == NULL) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": expected a string, found %s", file,
+                        field->name, value == NULL ? "nothing" : "something else");
+    }
+    dpe_status status = check_field(file, field, string, err);
+    if (status == DPE_OK) {
+        *text = strdup(string);
+        if (*text == NULL) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for the template", file);
+        }
+    }
+    return status;
+}
+
+static dpe_status read_list(const char *file, json_t *root, const char *name,
+                            struct dpe_phrase_list *list, struct dpe_error *err)
+{
+    json_t *value = json_object_get(root, name);
+    size_t size = json_array_size(value);
+    if (size == 0 || size > MAX_WORDS) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": expected a list of 1 to %d words", file,
+                        name, MAX_WORDS);
+    }
+    list->words = dpe_alloc_zero(size, sizeof *list->words);
+    for (size_t i = 0; list->words != NULL && i < size; i++) {
+        const char *word = plain_string(json_array_get(value, i));
+        if (word == NULL || word[0] == '\0' || strlen(word) > LONGEST_WORD) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": entry %zu: expected a word", file, name,
+                            i + 1);
+        }
+        for (size_t j = 0; j < i; j++) {
+            if (strcmp(list->words[j], word) == 0) {
+                return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": \"%s\" is there twice", file, name,
+                                word);
+            }
+        }
+        list->words[i] = strdup(word);
+        if (list->words[i] == NULL) {
+            break;
+        }
+        list->n = i + 1;
+    }
+    return list->n == size ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for words", file);
+}
+
+static dpe_status refuse_unknown(const char *file, json_t *root, const struct dpe_phrases *phrases,
+                                 struct dpe_error *err)
+{
+    const char *name = NULL;
+    json_t *value = NULL;
+    json_object_foreach(root, name, value)
+    {
+        bool known = false;
+        for (size_t i = 0; i < phrases->n; i++) {
+            known = known || strcmp(name, phrases->fields[i].name) == 0;
+        }
+        if (!known) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: \"%.60s\" is no field of this template", file,
+                            name);
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status parse(const char *file, const char *bytes, size_t n, struct dpe_phrases *phrases,
+                        struct dpe_error *err)
+{
+    json_t *root = NULL;
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a hash", file);
+    }
+    dpe_sha256_add(hash, bytes, n);
+    dpe_sha256_finish(hash, phrases->hash);
+    dpe_status status = dpe_json_parse(file, bytes, n, &root, err);
+    if (status == DPE_OK) {
+        status = refuse_unknown(file, root, phrases, err);
+    }
+    for (size_t i = 0; i < phrases->n && status == DPE_OK; i++) {
+        const struct dpe_phrase_field *field = &phrases->fields[i];
+        status = field->list ? read_list(file, root, field->name, &phrases->lists[i], err)
+                             : read_string(file, root, field, &phrases->text[i], err);
+    }
+    json_decref(root);
+    return status;
+}
+
+dpe_status dpe_phrases_open(const char *file, const struct dpe_builtin *builtin,
+                            const struct dpe_phrase_field *fields, size_t n,
+                            struct dpe_phrases *phrases, struct dpe_error *err)
+{
+    bool own = file == NULL || file[0] == '\0';
+    char *bytes = NULL;
+    size_t size = builtin->n;
+    *phrases = (struct dpe_phrases){.fields = fields,
+                                    .n = n,
+                                    .text = dpe_alloc_zero(n, sizeof *phrases->text),
+                                    .lists = dpe_alloc_zero(n, sizeof *phrases->lists)};
+    dpe_status status = phrases->text != NULL && phrases->lists != NULL
+                            ? DPE_OK
+                            : dpe_fail(err, DPE_NO_MEMORY, "no memory for a template");
+    if (status == DPE_OK && !own) {
+        status = dpe_read_file(file, max_file_bytes, &bytes, &size, err);
+    }
+    if (status == DPE_OK) {
+        status = parse(own ? builtin->name : file, own ? (const char *)builtin->bytes : bytes, size,
+                       phrases, err);
+    }
+    free(bytes);
+    if (status != DPE_OK) {
+        dpe_phrases_free(phrases);
+    }
+    return status;
+}
+
+void dpe_phrases_free(struct dpe_phrases *phrases)
+{
+    for (size_t i = 0; phrases->text != NULL && i < phrases->n; i++) {
+        free(phrases->text[i]);
+    }
+    for (size_t i = 0; phrases->lists != NULL && i < phrases->n; i++) {
+        for (size_t w = 0; w < phrases->lists[i].n; w++) {
+            free(phrases->lists[i].words[w]);
+        }
+        free(phrases->lists[i].words);
+    }
+    free(phrases->text);
+    free(phrases->lists);
+    *phrases = (struct dpe_phrases){0};
+}
+
+dpe_status dpe_phrases_fill(const struct dpe_phrases *phrases, size_t field,
+                            const struct dpe_phrase_value *values, struct dpe_text *out,
+                            struct dpe_error *err)
+{
+    const char *s = phrases->text[field];
+    dpe_status status = DPE_OK;
+    while (*s != '\0' && status == DPE_OK) {
+        size_t n = placeholder(s);
+        const struct dpe_phrase_value *value = values;
+        while (n > 0 && value->name != NULL &&
+               (strlen(value->name) != n || memcmp(value->name, s + 1, n) != 0)) {
+            value++;
+        }
+        if (n > 0 && value->name != NULL) {
+            status = dpe_text_append(out, value->text, strlen(value->text), err);
+            s += n + 2;
+        } else {
+            size_t plain = 1 + strcspn(s + 1, "{");
+            status = dpe_text_append(out, s, plain, err);
+            s += plain;
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_chat_read(const char *file, char **before, char **after, struct dpe_error *err)
+{
+    static const char mark[] = "{prompt}";
+    char *bytes = NULL;
+    size_t n = 0;
+    dpe_status status =
+        file == NULL ? DPE_OK : dpe_read_file(file, max_file_bytes, &bytes, &n, err);
+    const char *middle = bytes == NULL ? NULL : strstr(bytes, mark);
+    if (status == DPE_OK && bytes != NULL &&
+        (strlen(bytes) != n || dpe_utf8_check(bytes, n) != n)) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8 text", file);
+    } else if (status == DPE_OK && bytes != NULL &&
+               (middle == NULL || strstr(middle + 1, mark) != NULL)) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected {prompt} once in a chat template", file);
+    }
+    if (status == DPE_OK) {
+        *before = middle == NULL ? strdup("") : strndup(bytes, (size_t)(middle - bytes));
+        *after = strdup(middle == NULL ? "" : middle + sizeof mark - 1);
+        if (*before == NULL || *after == NULL) {
+            free(*before);
+            free(*after);
+            *before = *after = NULL;
+            status = dpe_fail(err, DPE_NO_MEMORY, "no memory for a chat template");
+        }
+    }
+    free(bytes);
+    return status;
+}
+
+/* A vocabulary that loses a digit would make every answer wrong without a word. */
+dpe_status dpe_phrases_check_digits(const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
+{
+    static const char digits[] = "0 1 2 3 4 5 6 7 8 9";
+    struct dpe_tokens tokens = {0};
+    struct dpe_text text = {0};
+    dpe_status status =
+        dpe_tokenizer_encode(tokenizer, digits, sizeof digits - 1, NULL, &tokens, err);
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_decode(tokenizer, tokens.ids, tokens.n, true, &text, err);
+    }
+    if (status == DPE_OK && (text.n == 0 || strstr(text.bytes, digits) == NULL)) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected a vocabulary that can write digits, \"%s\" "
+                          "comes back as \"%.60s\"; what is asked for are numbers",
+                          dpe_tokenizer_path(tokenizer), digits, text.n == 0 ? "" : text.bytes);
+    }
+    dpe_tokens_free(&tokens);
+    dpe_text_free(&text);
+    return status;
+}

@@ -1,0 +1,355 @@
+/* RULER: its tasks, and how large a sample becomes. */
+#include "eval/ruler/ruler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/score/score.h"
+
+enum { SPARE_TOKENS = 8, OFFICIAL_LENGTH = 4096, MAX_TRIES = 64 };
+
+#define NEEDLES(task, room_keys, room_values, room_queries, where, by_uuid, to_uuid)               \
+    {                                                                                              \
+        .name = task, .category = "NIAH", .room = 128, .score = dpe_score_all, .growing = true,    \
+        .keys = room_keys, .values = room_values, .queries = room_queries, .haystack = where,      \
+        .uuid_keys = by_uuid, .uuid_values = to_uuid, .draw = dpe_ruler_niah_draw,                 \
+        .cost = dpe_ruler_niah_cost, .compose = dpe_ruler_niah_compose                             \
+    }
+#define QUESTIONS(task, number)                                                                    \
+    {                                                                                              \
+        .name = task, .category = "QA", .room = 32, .score = dpe_score_part, .growing = true,      \
+        .dataset = number, .draw = dpe_ruler_qa_draw, .cost = dpe_ruler_listed_cost,               \
+        .compose = dpe_ruler_qa_compose                                                            \
+    }
+
+static const struct dpe_ruler_kind kinds[] = {
+    NEEDLES("niah_single_1", 1, 1, 1, RULER_LINES, false, false),
+    NEEDLES("niah_single_2", 1, 1, 1, RULER_ESSAY, false, false),
+    NEEDLES("niah_single_3", 1, 1, 1, RULER_ESSAY, false, true),
+    NEEDLES("niah_multikey_1", 4, 1, 1, RULER_ESSAY, false, false),
+    NEEDLES("niah_multikey_2", 1, 1, 1, RULER_NEEDLES, false, false),
+    NEEDLES("niah_multikey_3", 1, 1, 1, RULER_NEEDLES, true, true),
+    NEEDLES("niah_multivalue", 1, 4, 1, RULER_ESSAY, false, false),
+    NEEDLES("niah_multiquery", 4, 1, 4, RULER_ESSAY, false, false),
+    {.name = "vt",
+     .category = "VT",
+     .room = 30,
+     .score = dpe_score_all,
+     .growing = true,
+     .haystack = RULER_LINES,
+     .draw = dpe_ruler_vt_draw,
+     .cost = dpe_ruler_niah_cost,
+     .compose = dpe_ruler_vt_compose},
+    {.name = "cwe",
+     .category = "Aggregation",
+     .room = 120,
+     .score = dpe_score_all,
+     .growing = true,
+     .draw = dpe_ruler_cwe_draw,
+     .cost = dpe_ruler_cwe_cost,
+     .compose = dpe_ruler_cwe_compose},
+    {.name = "fwe",
+     .category = "Aggregation",
+     .room = 50,
+     .score = dpe_score_all,
+     .growing = true,
+     .draw = dpe_ruler_fwe_draw,
+     .cost = dpe_ruler_fwe_cost,
+     .compose = dpe_ruler_fwe_compose},
+    QUESTIONS("qa_1", 0),
+    QUESTIONS("qa_2", 1),
+};
+enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
+
+const struct dpe_ruler_kind *dpe_ruler_kind(size_t i)
+{
+    return i < N_KINDS ? kinds + i : NULL;
+}
+
+/* --------------------------------------------------------------------------------- one sample */
+
+static void free_draw(struct dpe_ruler_draw *draw)
+{
+    for (size_t i = 0; i < draw->n_references; i++) {
+        free(draw->references[i]);
+    }
+    for (size_t i = 0; i < sizeof draw->needle / sizeof draw->needle[0]; i++) {
+        dpe_text_free(draw->needle + i);
+    }
+    free(draw->references);
+    dpe_text_free(&draw->scratch);
+    free(draw->unit);
+    free(draw->cost);
+    free(draw->pick);
+}
+
+/* Specials of a finished prompt; a chat template that begins with the BOS must not get two. */
+static dpe_status encode_prompt(const struct dpe_ruler *ruler, const struct dpe_text *text,
+                                struct dpe_tokens *tokens, struct dpe_error *err)
+{
+    bool chat = ruler->before[0] != '\0' || ruler->after[0] != '\0';
+    const struct dpe_encode_options options = {
+        .add_special = true, .special = chat ? DPE_SPECIAL_PARSE : ruler->special};
+    tokens->n = 0;
+    dpe_status status =
+        dpe_tokenizer_encode(ruler->tokenizer, text->bytes, text->n, &options, tokens, err);
+    size_t prefix = (size_t)dpe_tokenizer_prefix_size(ruler->tokenizer);
+    int32_t *ids = tokens->ids;
+    if (status == DPE_OK && chat && prefix > 0 && tokens->n >= 2 * prefix &&
+        memcmp(ids, ids + prefix, prefix * sizeof *ids) == 0) {
+        tokens->n -= prefix;
+        memmove(ids, ids + prefix, tokens->n * sizeof *ids);
+    }
+    return status;
+}
+
+/* A composed prompt. */
+struct prompt {
+    struct dpe_text text;
+    struct dpe_tokens tokens;
+    int64_t n; /* units */
+};
+
+static dpe_status compose(struct dpe_ruler_draw *draw, int64_t n, struct prompt *prompt,
+                          struct dpe_error *err)
+{
+    const struct dpe_ruler *ruler = draw->ruler;
+    struct dpe_text answer = {0};
+    prompt->text.n = 0;
+    prompt->n = n;
+    dpe_status status = dpe_ruler_append(&prompt->text, ruler->before, err);
+    if (status == DPE_OK) {
+        status = draw->kind->compose(draw, n, &prompt->text, &answer, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_ruler_append(&prompt->text, ruler->after, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_text_append(&prompt->text, answer.bytes, answer.n, err);
+    }
+    if (status == DPE_OK) {
+        status = encode_prompt(ruler, &prompt->text, &prompt->tokens, err);
+        if (status != DPE_OK) {
+            dpe_fail_prefix(err, "%s%s%s: prompt of sample %lld",
+                            draw->file != NULL ? draw->file : "", draw->file != NULL ? ": " : "",
+                            draw->kind->name, (long long)draw->index);
+        }
+    }
+    dpe_text_free(&answer);
+    return status;
+}
+
+/* The most units in [low, high] whose cost is at most `most`; low when none is. */
+static int64_t most_units(const struct dpe_ruler_draw *draw, int64_t low, int64_t high, double most)
+{
+    while (low < high) {
+        int64_t middle = low + (high - low + 1) / 2;
+        if (draw->kind->cost(draw, middle) <= most) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+static void swap(struct prompt *a, struct prompt *b)
+{
+    struct prompt moved = *a;
+    *a = *b;
+    *b = moved;
+}
+
+/* How many units come next when `best` fits and `fail` does not: as the costs have it from the
+ * tokens of a prompt of n units; half-way when they led nowhere for long. */
+static int64_t next_units(const struct dpe_ruler_draw *draw, int64_t best, int64_t fail, int64_t n,
+                          double spare, int tries)
+{
+    if (tries > 8) {
+        return best + (fail - best) / 2;
+    }
+    return most_units(draw, best, fail - 1, draw->kind->cost(draw, n) + spare);
+}
+
+/* The largest prompt of at most `max` tokens: *best. */
+static dpe_status fit(struct dpe_ruler_draw *draw, int64_t max, struct prompt *best,
+                      struct dpe_error *err)
+{
+    struct prompt tried = {0};
+    dpe_status status = compose(draw, draw->min_units, best, err);
+    if (status == DPE_OK && (int64_t)best->tokens.n > max) {
+        status = dpe_fail(err, DPE_USAGE,
+                          "ruler: length %lld is too short for %s: its smallest sample needs %lld",
+                          (long long)draw->length, draw->kind->name,
+                          (long long)(draw->length - max + (int64_t)best->tokens.n));
+    }
+    int64_t fail = draw->max_units + 1;
+    int64_t n = draw->min_units;
+    double spare = (double)(max - (int64_t)best->tokens.n);
+    for (int tries = 0; status == DPE_OK && tries < MAX_TRIES; tries++) {
+        n = next_units(draw, best->n, fail, n, spare, tries);
+        if (n == best->n) {
+            break;
+        }
+        status = compose(draw, n, &tried, err);
+        spare = (double)(max - (int64_t)tried.tokens.n);
+        if (status == DPE_OK && spare >= 0.0) {
+            swap(best, &tried);
+        } else {
+            fail = n;
+        }
+    }
+    dpe_text_free(&tried.text);
+    dpe_tokens_free(&tried.tokens);
+    if (status == DPE_OK && best->n == draw->max_units && draw->file != NULL &&
+        max - (int64_t)best->tokens.n > draw->length / 16) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: too few documents for a length of %lld: %lld tokens are missing; "
+                          "give a larger file or shorten the length",
+                          draw->file, (long long)draw->length,
+                          (long long)(max - (int64_t)best->tokens.n));
+    }
+    return status;
+}
+
+/* Tokens of an answer behind other text. */
+static dpe_status count_answer(const struct dpe_tokenizer *tokenizer, const char *reference,
+                               int64_t *count, struct dpe_error *err)
+{
+    const struct dpe_encode_options options = {.special = DPE_SPECIAL_LITERAL};
+    struct dpe_text text = {0};
+    struct dpe_tokens tokens = {0};
+    dpe_status status = dpe_ruler_append(&text, ". ", err);
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_encode(tokenizer, text.bytes, 1, &options, &tokens, err);
+    }
+    *count = -(int64_t)tokens.n;
+    tokens.n = 0;
+    if (status == DPE_OK) {
+        status = dpe_ruler_append(&text, reference, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_encode(tokenizer, text.bytes, text.n, &options, &tokens, err);
+    }
+    *count += (int64_t)tokens.n;
+    dpe_tokens_free(&tokens);
+    dpe_text_free(&text);
+    return status;
+}
+
+dpe_status dpe_ruler_room(const struct dpe_tokenizer *tokenizer, const struct dpe_ruler_kind *kind,
+                          char *const *references, size_t n, int64_t length, int64_t *room,
+                          struct dpe_error *err)
+{
+    int64_t sum = 0;
+    *room = kind->room;
+    for (size_t i = 0; i < n && length < OFFICIAL_LENGTH; i++) {
+        int64_t count = 0;
+        dpe_status status = count_answer(tokenizer, references[i], &count, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+        /* With what stands between two answers. Of questions the longest answer is enough. */
+        sum = kind->score == dpe_score_all ? sum + count + 2 : count > sum ? count : sum;
+    }
+    if (length < OFFICIAL_LENGTH && sum + SPARE_TOKENS < *room) {
+        *room = sum + SPARE_TOKENS;
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_ruler_sample(const struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,
+                            int64_t length, int64_t index, struct dpe_sample *sample,
+                            struct dpe_text *text, struct dpe_error *err)
+{
+    struct dpe_ruler_draw draw = {.ruler = ruler,
+                                  .kind = kind,
+                                  .length = length,
+                                  .index = index,
+                                  .stream = (uint64_t)index << 8 | (uint64_t)(kind - kinds)};
+    struct prompt best = {0};
+    int64_t room = 0;
+    dpe_rng_seed(&draw.rng, ruler->seed, draw.stream);
+    dpe_rng_seed(&draw.units, ~ruler->seed, draw.stream);
+    dpe_status status = kind->draw(&draw, err);
+    if (status == DPE_OK) {
+        status = dpe_ruler_room(ruler->tokenizer, kind, draw.references, draw.n_references, length,
+                                &room, err);
+    }
+    if (status == DPE_OK) {
+        status = fit(&draw, length - room, &best, err);
+    }
+    if (status == DPE_OK) {
+        *sample = (struct dpe_sample){.index = index,
+                                      .seed = ruler->seed,
+                                      .prompt = best.tokens,
+                                      .references = draw.references,
+                                      .n_references = draw.n_references,
+                                      .max_new = room};
+        best.tokens = (struct dpe_tokens){0};
+        draw.references = NULL;
+        draw.n_references = 0;
+    }
+    if (status == DPE_OK && text != NULL) {
+        text->n = 0;
+        status = dpe_text_append(text, best.text.bytes, best.text.n, err);
+        if (status != DPE_OK) {
+            dpe_sample_free(sample);
+        }
+    }
+    dpe_tokens_free(&best.tokens);
+    dpe_text_free(&best.text);
+    free_draw(&draw);
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------- source */
+
+struct state {
+    struct dpe_ruler *ruler;
+    const struct dpe_ruler_kind *kind;
+    int64_t length;
+};
+
+static dpe_status sample_source(void *state, int64_t index, struct dpe_sample *sample,
+                                struct dpe_error *err)
+{
+    const struct state *own = state;
+    return dpe_ruler_sample(own->ruler, own->kind, own->length, index, sample, NULL, err);
+}
+
+static void close_source(void *state)
+{
+    struct state *own = state;
+    dpe_ruler_close(own->ruler);
+    free(own);
+}
+
+dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,
+                            int64_t length, struct dpe_source *source, struct dpe_error *err)
+{
+    struct dpe_sample trial = {0};
+    dpe_status status = dpe_ruler_sample(ruler, kind, length, 0, &trial, NULL, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    dpe_sample_free(&trial);
+    struct state *state = dpe_alloc(1, sizeof *state);
+    if (state == NULL) {
+        return dpe_ruler_no_memory(err);
+    }
+    *state = (struct state){ruler, kind, length};
+    ruler->users++;
+    bool questions = kind->draw == dpe_ruler_qa_draw;
+    *source = (struct dpe_source){
+        .n_samples = questions ? (int64_t)ruler->qa[kind->dataset].n_questions : INT64_MAX,
+        .state = state,
+        .sample = sample_source,
+        .score = kind->score,
+        .growing = kind->growing,
+        .close = close_source,
+    };
+    size_t n = strlen(kind->name);
+    memcpy(source->name, kind->name, n + 1);
+    return DPE_OK;
+}

@@ -1,0 +1,193 @@
+/**
+ * @file ruler.h
+ * RULER's 13 tasks, generated. Used inside eval/ only.
+ *
+ * One dpe_ruler holds what all tasks of all lengths share: template, words, essay, questions. A
+ * sample is drawn (keys, values, places: all that does not depend on its size), then composed with
+ * as many units (sentences, lines, words, documents) as fit. How many is found by bisection over
+ * costs that were counted once per unit, since tokens add up where a unit begins with a space or
+ * stands on its own line; the finished text is then tokenized as a whole, so that the prompt is
+ * exactly what the tokenizer makes of it.
+ */
+#ifndef DPE_RULER_H
+#define DPE_RULER_H
+
+#include "eval/eval.h"
+#include "eval/prompt/lexicon.h"
+#include "eval/prompt/phrases.h"
+#include "eval/ruler/ruler_qa.h"
+
+enum { DPE_RULER_DIGITS = 8 };
+
+/** Fields of templates/ruler.json. */
+enum dpe_ruler_phrase {
+    RULER_NUMBER_ONE,
+    RULER_NUMBER_MANY,
+    RULER_UUID_ONE,
+    RULER_UUID_MANY,
+    RULER_KEYS_SEPARATOR,
+    RULER_KEYS_LAST,
+    RULER_NOISE,
+    RULER_NIAH_INTRO,
+    RULER_NIAH_NEEDLE,
+    RULER_NIAH_QUESTION_ONE,
+    RULER_NIAH_QUESTION_MANY,
+    RULER_NIAH_ANSWER_ONE,
+    RULER_NIAH_ANSWER_MANY,
+    RULER_VT_INTRO,
+    RULER_VT_FIRST,
+    RULER_VT_NEXT,
+    RULER_VT_QUESTION,
+    RULER_VT_ANSWER,
+    RULER_CWE_INTRO,
+    RULER_CWE_QUESTION,
+    RULER_CWE_ANSWER,
+    RULER_FWE_INTRO,
+    RULER_FWE_QUESTION,
+    RULER_FWE_ANSWER,
+    RULER_QA_INTRO,
+    RULER_QA_DOCUMENT,
+    RULER_QA_QUESTION,
+    RULER_QA_ANSWER,
+    RULER_PHRASES,
+};
+
+/** Sentences of the corpus with single spaces. */
+struct dpe_ruler_essay {
+    struct dpe_text text;
+    size_t *at;   /**< [n + 1] byte offsets; sentence i has no white space around it but the space
+                       that ends it */
+    double *cost; /**< [n + 1] tokens of the sentences before i */
+    size_t n;
+};
+
+struct dpe_ruler {
+    const struct dpe_tokenizer *tokenizer;
+    uint64_t seed;
+    enum dpe_special_policy special;
+    char *before, *after; /**< chat template, "" without */
+    struct dpe_phrases words;
+    char hash[65]; /**< of template and chat template */
+    struct dpe_lexicon lexicon;
+    double
+        word_cost; /**< tokens of a word of the lexicon and the space before it, on the average */
+    double number_cost[DPE_RULER_DIGITS]; /**< of " 1.", " 12.", … by digits */
+    struct dpe_ruler_essay essay;
+    struct dpe_qa qa[2]; /**< SQuAD, HotpotQA; empty without files */
+    int users;           /**< sources that hold it */
+};
+
+/** What a sample hides and asks, before its size is known. Zeroed, with ruler, kind, length,
+ *  stream and rngs set, when a kind's `draw` begins. */
+struct dpe_ruler_draw {
+    const struct dpe_ruler *ruler;
+    const struct dpe_ruler_kind *kind;
+    int64_t length, index;
+    uint64_t stream;      /**< of random numbers: one for every task and index */
+    struct dpe_rng rng;   /**< what is hidden */
+    struct dpe_rng units; /**< what it is hidden in */
+    char **references;    /**< [n_references] owned */
+    size_t n_references;
+    int64_t min_units, max_units;
+    const char *file;          /**< of documents that are used up by max_units, else NULL */
+    struct dpe_text scratch;   /**< of units, or of all text before them */
+    size_t *unit;              /**< a kind's own, [max_units] or so */
+    double *cost;              /**< tokens of the first n units, [max_units + 1], or NULL */
+    size_t *pick;              /**< a kind's own */
+    double place[8];           /**< where needles lie, ascending shares of the units */
+    struct dpe_text needle[8]; /**< sentences to hide */
+    size_t n_needles;
+    size_t first, sentences; /**< essay: first sentence, and how many go around */
+    const char *question;    /**< qa: what is asked */
+    char asked[256];
+};
+
+/** A task. */
+struct dpe_ruler_kind {
+    const char *name, *category;
+    int64_t room; /**< tokens to generate */
+    dpe_scorer score;
+    bool growing;              /**< score of a source */
+    int keys, values, queries; /**< niah */
+    enum { RULER_ESSAY, RULER_LINES, RULER_NEEDLES } haystack;
+    bool uuid_keys, uuid_values;
+    int dataset; /**< qa: 0 SQuAD, 1 HotpotQA */
+    dpe_status (*draw)(struct dpe_ruler_draw *draw, struct dpe_error *err);
+    /** Tokens of n units, about. */
+    double (*cost)(const struct dpe_ruler_draw *draw, int64_t n);
+    /** The prompt with n units: context (chat template's beginning included) and question go to
+     *  `text`, how the answer begins to `answer`. */
+    dpe_status (*compose)(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                          struct dpe_text *answer, struct dpe_error *err);
+};
+/** Task i of the 13, NULL behind the last. */
+const struct dpe_ruler_kind *dpe_ruler_kind(size_t i);
+
+/* Kinds. */
+dpe_status dpe_ruler_niah_draw(struct dpe_ruler_draw *draw, struct dpe_error *err);
+dpe_status dpe_ruler_niah_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                                  struct dpe_text *answer, struct dpe_error *err);
+dpe_status dpe_ruler_vt_draw(struct dpe_ruler_draw *draw, struct dpe_error *err);
+dpe_status dpe_ruler_vt_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                                struct dpe_text *answer, struct dpe_error *err);
+dpe_status dpe_ruler_cwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err);
+dpe_status dpe_ruler_cwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                                 struct dpe_text *answer, struct dpe_error *err);
+dpe_status dpe_ruler_fwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err);
+dpe_status dpe_ruler_fwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                                 struct dpe_text *answer, struct dpe_error *err);
+dpe_status dpe_ruler_qa_draw(struct dpe_ruler_draw *draw, struct dpe_error *err);
+dpe_status dpe_ruler_qa_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                                struct dpe_text *answer, struct dpe_error *err);
+/** draw->cost[n]. */
+double dpe_ruler_listed_cost(const struct dpe_ruler_draw *draw, int64_t n);
+double dpe_ruler_niah_cost(const struct dpe_ruler_draw *draw, int64_t n);
+double dpe_ruler_cwe_cost(const struct dpe_ruler_draw *draw, int64_t n);
+double dpe_ruler_fwe_cost(const struct dpe_ruler_draw *draw, int64_t n);
+
+/* What kinds share. */
+/** Tokens of a text behind other text, where tokens add up. */
+dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size_t n, double *count,
+                           struct dpe_error *err);
+/** A reference more; DPE_NO_MEMORY. */
+dpe_status dpe_ruler_refer(struct dpe_ruler_draw *draw, const char *text, struct dpe_error *err);
+dpe_status dpe_ruler_append(struct dpe_text *text, const char *string, struct dpe_error *err);
+/** Sentences of the essay, bytes of them, and words of the lexicon that samples of a length may
+ * use: the same whatever other lengths were prepared for. */
+size_t dpe_ruler_sentences(const struct dpe_ruler *ruler, int64_t length);
+size_t dpe_ruler_words(int64_t length);
+/** Shuffle n indices; a function of the draw's seed and n alone. */
+void dpe_ruler_shuffle(const struct dpe_ruler_draw *draw, size_t *list, size_t n);
+/** Ascending shares in [0, 1) for the needles. */
+void dpe_ruler_places(struct dpe_ruler_draw *draw);
+dpe_status dpe_ruler_no_memory(struct dpe_error *err);
+
+/** Tokens to generate: the official number; below a length of 4096 what the answers need and 8
+ *  more, where that is less, since the official room would leave none for a text. */
+dpe_status dpe_ruler_room(const struct dpe_tokenizer *tokenizer, const struct dpe_ruler_kind *kind,
+                          char *const *references, size_t n, int64_t length, int64_t *room,
+                          struct dpe_error *err);
+
+/* Making and using it. */
+struct dpe_ruler_options {
+    const struct dpe_tokenizer *tokenizer;
+    const struct dpe_corpus *corpus;
+    const char *chat_template, *template_file, *squad, *hotpotqa; /**< files or NULL */
+    enum dpe_special_policy special;
+    uint64_t seed;
+    int64_t max_length;
+};
+/** The caller closes it; sources keep it for as long as they live. */
+dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ruler **ruler,
+                          struct dpe_error *err);
+void dpe_ruler_close(struct dpe_ruler *ruler);
+/** Sample `index` of a task; `text` (may be NULL) gets the prompt's text. Thread-safe. DPE_USAGE:
+ *  the length is too short for the task; DPE_BAD_DATA: a file has too few documents. */
+dpe_status dpe_ruler_sample(const struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,
+                            int64_t length, int64_t index, struct dpe_sample *sample,
+                            struct dpe_text *text, struct dpe_error *err);
+/** A task of a length as a source. Sample 0 is made, so that what cannot work fails here. */
+dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,
+                            int64_t length, struct dpe_source *source, struct dpe_error *err);
+
+#endif

@@ -1,0 +1,463 @@
+/* RULER's needles and variables: sentences hidden in an essay, in noise, or among their like. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/score/pytext.h"
+#include "eval/ruler/ruler.h"
+
+enum { KEY_WORDS = 4096, MAX_KEYS = 8, WORD = 64, MAX_TRIES = 1000, DISTRACTORS_AT_ONCE = 16 };
+enum { VT_HOPS = 4, VT_LETTERS = 5, VT_EXAMPLE_LETTERS = 3, VT_EXAMPLE_NOISE = 5 };
+
+/* ---------------------------------------------------------------------------- keys and values */
+
+static void draw_uuid(struct dpe_rng *rng, char text[WORD])
+{
+    uint32_t r[4];
+    for (int i = 0; i < 4; i++) {
+        r[i] = dpe_rng_u32(rng);
+    }
+    snprintf(text, WORD, "%08x-%04x-4%03x-%04x-%04x%08x", (unsigned)r[0], (unsigned)(r[1] >> 16),
+             (unsigned)(r[1] & 0xfff), (unsigned)(0x8000 | (r[2] >> 16 & 0x3fff)),
+             (unsigned)(r[2] & 0xffff), (unsigned)r[3]);
+}
+
+static void draw_number(struct dpe_rng *rng, char text[WORD])
+{
+    snprintf(text, WORD, "%u", (unsigned)(1000000 + dpe_rng_below(rng, 9000000)));
+}
+
+static void draw_key(const struct dpe_ruler_draw *draw, struct dpe_rng *rng, char text[WORD])
+{
+    if (draw->kind->uuid_keys) {
+        draw_uuid(rng, text);
+        return;
+    }
+    const struct dpe_lexicon *lexicon = &draw->ruler->lexicon;
+    uint32_t n = lexicon->n < KEY_WORDS ? (uint32_t)lexicon->n : KEY_WORDS;
+    const char *first = dpe_lexicon_word(lexicon, dpe_rng_below(rng, n));
+    const char *second = dpe_lexicon_word(lexicon, dpe_rng_below(rng, n));
+    snprintf(text, WORD, "%.20s-%.20s", first, second);
+}
+
+static void draw_value(const struct dpe_ruler_draw *draw, struct dpe_rng *rng, char text[WORD])
+{
+    if (draw->kind->uuid_values) {
+        draw_uuid(rng, text);
+    } else {
+        draw_number(rng, text);
+    }
+}
+
+static bool among(const char *word, char words[][WORD], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool in_essay(const struct dpe_ruler_draw *draw, const char *value)
+{
+    const struct dpe_ruler_essay *essay = &draw->ruler->essay;
+    if (draw->kind->haystack != RULER_ESSAY || essay->n == 0) {
+        return false;
+    }
+    size_t n = essay->at[dpe_ruler_sentences(draw->ruler, draw->length)];
+    return dpe_span_find((struct dpe_span){essay->text.bytes, n}, dpe_span_of(value)) != SIZE_MAX;
+}
+
+/* The words for "number" in this task. */
+static const char *phrase(const struct dpe_ruler_draw *draw, bool many)
+{
+    int field = draw->kind->uuid_values ? RULER_UUID_ONE : RULER_NUMBER_ONE;
+    return draw->ruler->words.text[field + many];
+}
+
+static dpe_status append_needle(const struct dpe_ruler_draw *draw, const char *key,
+                                const char *value, struct dpe_text *text, struct dpe_error *err)
+{
+    const struct dpe_phrase_value values[] = {
+        {"key", key}, {"value", value}, {"one", phrase(draw, false)}, {NULL, NULL}};
+    return dpe_phrases_fill(&draw->ruler->words, RULER_NIAH_NEEDLE, values, text, err);
+}
+
+/* ------------------------------------------------------------------------------------- drawing */
+
+/* Everything that is said of one sample's keys. */
+struct secrets {
+    char keys[MAX_KEYS][WORD], values[MAX_KEYS][WORD];
+};
+
+static dpe_status draw_secrets(struct dpe_ruler_draw *draw, struct secrets *secrets,
+                               struct dpe_error *err)
+{
+    const struct dpe_ruler_kind *kind = draw->kind;
+    size_t n = (size_t)kind->keys * (size_t)kind->values;
+    for (size_t k = 0; k < (size_t)kind->keys; k++) {
+        do {
+            draw_key(draw, &draw->rng, secrets->keys[k]);
+        } while (among(secrets->keys[k], secrets->keys, k));
+    }
+    for (size_t v = 0; v < n; v++) {
+        int tries = 0;
+        do {
+            if (tries++ == MAX_TRIES) {
+                return dpe_fail(err, DPE_BAD_DATA,
+                                "ruler: the texts hold every number that was drawn");
+            }
+            draw_value(draw, &draw->rng, secrets->values[v]);
+        } while (among(secrets->values[v], secrets->values, v) ||
+                 in_essay(draw, secrets->values[v]));
+    }
+    return DPE_OK;
+}
+
+/* Which keys are asked for, in which order: the first after a shuffle. */
+static dpe_status ask(struct dpe_ruler_draw *draw, struct secrets *secrets, struct dpe_error *err)
+{
+    const struct dpe_ruler_kind *kind = draw->kind;
+    size_t order[MAX_KEYS];
+    for (size_t i = 0; i < (size_t)kind->keys; i++) {
+        size_t j = dpe_rng_below(&draw->rng, (uint32_t)i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    dpe_status status = DPE_OK;
+    size_t at = 0;
+    for (size_t q = 0; q < (size_t)kind->queries && status == DPE_OK; q++) {
+        bool last = q > 0 && q + 1 == (size_t)kind->queries;
+        const char *separator = q == 0 ? ""
+                                : last ? draw->ruler->words.text[RULER_KEYS_LAST]
+                                       : draw->ruler->words.text[RULER_KEYS_SEPARATOR];
+        int n = snprintf(draw->asked + at, sizeof draw->asked - at, "%.8s%s", separator,
+                         secrets->keys[order[q]]);
+        at += (size_t)n;
+        for (size_t v = 0; v < (size_t)kind->values && status == DPE_OK; v++) {
+            status =
+                dpe_ruler_refer(draw, secrets->values[order[q] * (size_t)kind->values + v], err);
+        }
+    }
+    return status;
+}
+
+/* The needles' sentences in a drawn order. */
+static dpe_status write_needles(struct dpe_ruler_draw *draw, struct secrets *secrets,
+                                struct dpe_error *err)
+{
+    size_t values = (size_t)draw->kind->values;
+    size_t order[MAX_KEYS];
+    draw->n_needles = (size_t)draw->kind->keys * values;
+    for (size_t i = 0; i < draw->n_needles; i++) {
+        size_t j = dpe_rng_below(&draw->rng, (uint32_t)i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < draw->n_needles && status == DPE_OK; i++) {
+        status = append_needle(draw, secrets->keys[order[i] / values], secrets->values[order[i]],
+                               draw->needle + i, err);
+    }
+    return status;
+}
+
+/* Distractor lines until they are longer than the prompt may be: unit[i] is where line i begins. */
+static dpe_status draw_distractors(struct dpe_ruler_draw *draw, struct secrets *secrets,
+                                   struct dpe_error *err)
+{
+    size_t most = (size_t)draw->length / 4 + DISTRACTORS_AT_ONCE;
+    size_t n = 0;
+    draw->unit = dpe_alloc(most + 1, sizeof *draw->unit);
+    draw->cost = dpe_alloc(most + 1, sizeof *draw->cost);
+    if (draw->unit == NULL || draw->cost == NULL) {
+        return dpe_ruler_no_memory(err);
+    }
+    dpe_status status = DPE_OK;
+    draw->cost[0] = 0.0;
+    draw->unit[0] = 0;
+    while (status == DPE_OK && draw->cost[n] < (double)draw->length &&
+           n + DISTRACTORS_AT_ONCE <= most) {
+        size_t start = draw->scratch.n;
+        for (size_t i = 1; i <= DISTRACTORS_AT_ONCE && status == DPE_OK; i++) {
+            char key[WORD], value[WORD];
+            do {
+                draw_key(draw, &draw->units, key);
+                draw_value(draw, &draw->units, value);
+            } while (among(key, secrets->keys, 1) || among(value, secrets->values, 1));
+            status = append_needle(draw, key, value, &draw->scratch, err);
+            if (status == DPE_OK) {
+                status = dpe_ruler_append(&draw->scratch, "\n", err);
+            }
+            draw->unit[n + i] = draw->scratch.n;
+        }
+        double count = 0.0;
+        if (status == DPE_OK) {
+            status = dpe_ruler_count(draw->ruler, draw->scratch.bytes + start,
+                                     draw->scratch.n - start, &count, err);
+        }
+        for (size_t i = 1; i <= DISTRACTORS_AT_ONCE; i++) {
+            draw->cost[n + i] = draw->cost[n] + count * (double)i / DISTRACTORS_AT_ONCE;
+        }
+        n += DISTRACTORS_AT_ONCE;
+    }
+    draw->max_units = (int64_t)n;
+    return status;
+}
+
+static dpe_status draw_lines(struct dpe_ruler_draw *draw, struct dpe_error *err)
+{
+    struct dpe_text line = {0};
+    draw->cost = dpe_alloc(1, sizeof *draw->cost);
+    dpe_status status = draw->cost == NULL ? dpe_ruler_no_memory(err) : DPE_OK;
+    if (status == DPE_OK) {
+        status = dpe_ruler_append(&line, draw->ruler->words.text[RULER_NOISE], err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_ruler_append(&line, "\n", err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_ruler_count(draw->ruler, line.bytes, line.n, draw->cost, err);
+    }
+    draw->max_units = draw->length;
+    dpe_text_free(&line);
+    return status;
+}
+
+static dpe_status draw_essay(struct dpe_ruler_draw *draw, struct dpe_error *err)
+{
+    const struct dpe_ruler_essay *essay = &draw->ruler->essay;
+    size_t n = dpe_ruler_sentences(draw->ruler, draw->length);
+    if (n == 0) {
+        return dpe_fail(err, DPE_USAGE, "ruler: %s hides its needles in texts: give --corpus",
+                        draw->kind->name);
+    }
+    draw->sentences = n;
+    draw->first = dpe_rng_below(&draw->units, (uint32_t)n);
+    double rounds = (double)draw->length / (essay->cost[n] + 1.0);
+    draw->max_units = ((int64_t)rounds + 2) * (int64_t)n;
+    return DPE_OK;
+}
+
+static dpe_status draw_haystack(struct dpe_ruler_draw *draw, struct secrets *secrets,
+                                struct dpe_error *err)
+{
+    switch (draw->kind->haystack) {
+    case RULER_ESSAY:
+        return draw_essay(draw, err);
+    case RULER_LINES:
+        return draw_lines(draw, err);
+    case RULER_NEEDLES:
+        return draw_distractors(draw, secrets, err);
+    }
+    return dpe_fail(err, DPE_INTERNAL, "ruler: haystack %d", (int)draw->kind->haystack);
+}
+
+dpe_status dpe_ruler_niah_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
+{
+    struct secrets secrets;
+    dpe_status status = draw_secrets(draw, &secrets, err);
+    if (status == DPE_OK) {
+        status = ask(draw, &secrets, err);
+    }
+    if (status == DPE_OK) {
+        status = write_needles(draw, &secrets, err);
+    }
+    dpe_ruler_places(draw);
+    return status == DPE_OK ? draw_haystack(draw, &secrets, err) : status;
+}
+
+double dpe_ruler_niah_cost(const struct dpe_ruler_draw *draw, int64_t n)
+{
+    if (draw->kind->haystack == RULER_LINES) {
+        return (double)n * draw->cost[0];
+    }
+    if (draw->kind->haystack == RULER_NEEDLES) {
+        return draw->cost[n];
+    }
+    const struct dpe_ruler_essay *essay = &draw->ruler->essay;
+    size_t last = draw->first + (size_t)n;
+    size_t round = draw->sentences;
+    return (double)(last / round) * essay->cost[round] + essay->cost[last % round] -
+           essay->cost[draw->first];
+}
+
+/* ----------------------------------------------------------------------------------- composing */
+
+/* Unit i with what separates it from the next. */
+static dpe_status append_unit(const struct dpe_ruler_draw *draw, size_t i, struct dpe_text *text,
+                              struct dpe_error *err)
+{
+    if (draw->kind->haystack == RULER_LINES) {
+        dpe_status status = dpe_ruler_append(text, draw->ruler->words.text[RULER_NOISE], err);
+        return status == DPE_OK ? dpe_ruler_append(text, "\n", err) : status;
+    }
+    if (draw->kind->haystack == RULER_NEEDLES) {
+        return dpe_text_append(text, draw->scratch.bytes + draw->unit[i],
+                               draw->unit[i + 1] - draw->unit[i], err);
+    }
+    const struct dpe_ruler_essay *essay = &draw->ruler->essay;
+    size_t sentence = (draw->first + i) % draw->sentences;
+    return dpe_text_append(text, essay->text.bytes + essay->at[sentence],
+                           essay->at[sentence + 1] - essay->at[sentence], err);
+}
+
+/* n units with the needles in their places; ends without white space. */
+static dpe_status append_haystack(const struct dpe_ruler_draw *draw, size_t n,
+                                  struct dpe_text *text, struct dpe_error *err)
+{
+    const char *separator = draw->kind->haystack == RULER_ESSAY ? " " : "\n";
+    size_t needle = 0;
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i <= n && status == DPE_OK; i++) {
+        while (status == DPE_OK && needle < draw->n_needles &&
+               (size_t)(draw->place[needle] * (double)(n + 1)) <= i) {
+            status = dpe_text_append(text, draw->needle[needle].bytes, draw->needle[needle].n, err);
+            if (status == DPE_OK) {
+                status = dpe_ruler_append(text, separator, err);
+            }
+            needle++;
+        }
+        if (status == DPE_OK && i < n) {
+            status = append_unit(draw, i, text, err);
+        }
+    }
+    while (text->n > 0 && (text->bytes[text->n - 1] == ' ' || text->bytes[text->n - 1] == '\n')) {
+        text->bytes[--text->n] = '\0';
+    }
+    return status;
+}
+
+dpe_status dpe_ruler_niah_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                                  struct dpe_text *answer, struct dpe_error *err)
+{
+    const struct dpe_phrases *words = &draw->ruler->words;
+    bool many = draw->n_references > 1;
+    const struct dpe_phrase_value values[] = {{"keys", draw->asked},
+                                              {"one", phrase(draw, false)},
+                                              {"many", phrase(draw, true)},
+                                              {NULL, NULL}};
+    dpe_status status = dpe_phrases_fill(words, RULER_NIAH_INTRO, values, text, err);
+    if (status == DPE_OK) {
+        status = append_haystack(draw, (size_t)n, text, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_phrases_fill(words, many ? RULER_NIAH_QUESTION_MANY : RULER_NIAH_QUESTION_ONE,
+                                  values, text, err);
+    }
+    return status == DPE_OK
+               ? dpe_phrases_fill(words, many ? RULER_NIAH_ANSWER_MANY : RULER_NIAH_ANSWER_ONE,
+                                  values, answer, err)
+               : status;
+}
+
+/* ----------------------------------------------------------------------------------- variables */
+
+/* Names of a chain and the value it begins with. */
+struct chain {
+    char names[VT_HOPS + 1][WORD];
+    char value[WORD];
+};
+
+static void draw_chain(struct dpe_rng *rng, int letters, struct chain *chain)
+{
+    for (size_t i = 0; i <= VT_HOPS; i++) {
+        do {
+            for (int j = 0; j < letters; j++) {
+                chain->names[i][j] = (char)('A' + (int)dpe_rng_below(rng, 26));
+            }
+            chain->names[i][letters] = '\0';
+        } while (among(chain->names[i], chain->names, i));
+    }
+    snprintf(chain->value, sizeof chain->value, "%u",
+             (unsigned)(10000 + dpe_rng_below(rng, 90000)));
+}
+
+/* Statement i of a chain. */
+static dpe_status append_statement(const struct dpe_ruler_draw *draw, const struct chain *chain,
+                                   size_t i, struct dpe_text *text, struct dpe_error *err)
+{
+    const struct dpe_phrase_value values[] = {{"name", chain->names[i]},
+                                              {"value", chain->value},
+                                              {"from", i == 0 ? "" : chain->names[i - 1]},
+                                              {NULL, NULL}};
+    return dpe_phrases_fill(&draw->ruler->words, i == 0 ? RULER_VT_FIRST : RULER_VT_NEXT, values,
+                            text, err);
+}
+
+static dpe_status append_question(const struct dpe_ruler_draw *draw, const char *value,
+                                  struct dpe_text *text, struct dpe_text *answer,
+                                  struct dpe_error *err)
+{
+    char count[16];
+    snprintf(count, sizeof count, "%d", VT_HOPS + 1);
+    const struct dpe_phrase_value values[] = {{"value", value}, {"count", count}, {NULL, NULL}};
+    dpe_status status = dpe_phrases_fill(&draw->ruler->words, RULER_VT_QUESTION, values, text, err);
+    return status == DPE_OK
+               ? dpe_phrases_fill(&draw->ruler->words, RULER_VT_ANSWER, values, answer, err)
+               : status;
+}
+
+/* A small chain with its answer, shown before the question proper; draw->scratch. */
+static dpe_status write_example(struct dpe_ruler_draw *draw, const struct chain *chain,
+                                struct dpe_error *err)
+{
+    const struct dpe_phrases *words = &draw->ruler->words;
+    struct dpe_text *text = &draw->scratch;
+    int64_t noise = draw->length / 1024 < VT_EXAMPLE_NOISE ? draw->length / 1024 : VT_EXAMPLE_NOISE;
+    dpe_status status = dpe_ruler_append(text, words->text[RULER_VT_INTRO], err);
+    for (size_t i = 0; i <= VT_HOPS && status == DPE_OK; i++) {
+        if ((int64_t)i < noise) {
+            status = dpe_ruler_append(text, words->text[RULER_NOISE], err);
+            status = status == DPE_OK ? dpe_ruler_append(text, "\n", err) : status;
+        }
+        if (status == DPE_OK) {
+            status = append_statement(draw, chain, i, text, err);
+        }
+        if (status == DPE_OK && i < VT_HOPS) {
+            status = dpe_ruler_append(text, "\n", err);
+        }
+    }
+    if (status == DPE_OK) {
+        status = append_question(draw, chain->value, text, text, err);
+    }
+    for (size_t i = 0; i <= VT_HOPS && status == DPE_OK; i++) {
+        status = dpe_ruler_append(text, " ", err);
+        status = status == DPE_OK ? dpe_ruler_append(text, chain->names[i], err) : status;
+    }
+    return status == DPE_OK ? dpe_ruler_append(text, "\n\n", err) : status;
+}
+
+dpe_status dpe_ruler_vt_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
+{
+    struct chain chain, example;
+    draw_chain(&draw->rng, VT_LETTERS, &chain);
+    do {
+        draw_chain(&draw->rng, VT_EXAMPLE_LETTERS, &example);
+    } while (strcmp(example.value, chain.value) == 0);
+    draw->n_needles = VT_HOPS + 1;
+    dpe_ruler_places(draw);
+    snprintf(draw->asked, sizeof draw->asked, "%s", chain.value);
+    dpe_status status = write_example(draw, &example, err);
+    for (size_t i = 0; i <= VT_HOPS && status == DPE_OK; i++) {
+        status = append_statement(draw, &chain, i, draw->needle + i, err);
+        if (status == DPE_OK) {
+            status = dpe_ruler_refer(draw, chain.names[i], err);
+        }
+    }
+    return status == DPE_OK ? draw_lines(draw, err) : status;
+}
+
+dpe_status dpe_ruler_vt_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                                struct dpe_text *answer, struct dpe_error *err)
+{
+    dpe_status status = dpe_text_append(text, draw->scratch.bytes, draw->scratch.n, err);
+    if (status == DPE_OK) {
+        status = dpe_ruler_append(text, draw->ruler->words.text[RULER_VT_INTRO], err);
+    }
+    if (status == DPE_OK) {
+        status = append_haystack(draw, (size_t)n, text, err);
+    }
+    return status == DPE_OK ? append_question(draw, draw->asked, text, answer, err) : status;
+}

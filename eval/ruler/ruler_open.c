@@ -1,0 +1,323 @@
+/* RULER opened: what all of its samples are made of. */
+#include "eval/ruler/ruler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/prompt/haystack.h"
+
+enum { MAX_LENGTH = 1 << 24 };
+/* A sample's sentences come from this many bytes of the essay per token of its length. */
+enum { ESSAY_BYTES = 32, ESSAY_MARGIN = 4096, MAX_SENTENCE = 600 };
+
+static const struct dpe_phrase_field fields[RULER_PHRASES] = {
+    [RULER_NUMBER_ONE] = {"number_one", "", "", NULL, false},
+    [RULER_NUMBER_MANY] = {"number_many", "", "", NULL, false},
+    [RULER_UUID_ONE] = {"uuid_one", "", "", NULL, false},
+    [RULER_UUID_MANY] = {"uuid_many", "", "", NULL, false},
+    [RULER_KEYS_SEPARATOR] = {"keys_separator", "", "", NULL, false},
+    [RULER_KEYS_LAST] = {"keys_last", "", "", NULL, false},
+    [RULER_NOISE] = {"noise", "", "", NULL, false},
+    [RULER_NIAH_INTRO] = {"niah_intro", "", "one many", "", false},
+    [RULER_NIAH_NEEDLE] = {"niah_needle", "key value", "one", NULL, false},
+    [RULER_NIAH_QUESTION_ONE] = {"niah_question_one", "keys", "one many", NULL, false},
+    [RULER_NIAH_QUESTION_MANY] = {"niah_question_many", "keys", "one many", NULL, false},
+    [RULER_NIAH_ANSWER_ONE] = {"niah_answer_one", "", "keys one many", "", false},
+    [RULER_NIAH_ANSWER_MANY] = {"niah_answer_many", "", "keys one many", "", false},
+    [RULER_VT_INTRO] = {"vt_intro", "", "", "", false},
+    [RULER_VT_FIRST] = {"vt_first", "name value", "", NULL, false},
+    [RULER_VT_NEXT] = {"vt_next", "name from", "", NULL, false},
+    [RULER_VT_QUESTION] = {"vt_question", "value", "count", NULL, false},
+    [RULER_VT_ANSWER] = {"vt_answer", "", "value count", "", false},
+    [RULER_CWE_INTRO] = {"cwe_intro", "", "", "", false},
+    [RULER_CWE_QUESTION] = {"cwe_question", "", "count", NULL, false},
+    [RULER_CWE_ANSWER] = {"cwe_answer", "", "count", "", false},
+    [RULER_FWE_INTRO] = {"fwe_intro", "", "", "", false},
+    [RULER_FWE_QUESTION] = {"fwe_question", "", "count", NULL, false},
+    [RULER_FWE_ANSWER] = {"fwe_answer", "", "count", "", false},
+    [RULER_QA_INTRO] = {"qa_intro", "", "", "", false},
+    [RULER_QA_DOCUMENT] = {"qa_document", "text", "number", NULL, false},
+    [RULER_QA_QUESTION] = {"qa_question", "question", "", NULL, false},
+    [RULER_QA_ANSWER] = {"qa_answer", "", "", "", false},
+};
+
+/* --------------------------------------------------------------------------------------- essay */
+
+size_t dpe_ruler_words(int64_t length)
+{
+    return (size_t)length / 6 + 4096;
+}
+
+size_t dpe_ruler_sentences(const struct dpe_ruler *ruler, int64_t length)
+{
+    const struct dpe_ruler_essay *essay = &ruler->essay;
+    size_t most = (size_t)length * ESSAY_BYTES, low = 0, high = essay->n;
+    while (low < high) {
+        size_t middle = low + (high - low + 1) / 2;
+        if (essay->at[middle] <= most) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* Append with every run of white space as one space, none in front. */
+static dpe_status append_spaced(const char *text, size_t n, struct dpe_text *out,
+                                struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < n && status == DPE_OK;) {
+        size_t start = i;
+        while (i < n && !is_space(text[i])) {
+            i++;
+        }
+        if (i > start) {
+            status = dpe_text_append(out, text + start, i - start, err);
+            if (status == DPE_OK) {
+                status = dpe_text_append(out, " ", 1, err);
+            }
+        }
+        i += i < n;
+    }
+    return status;
+}
+
+/* Ends of sentences, or of words where a sentence is too long for one unit. */
+static dpe_status cut_sentences(struct dpe_ruler_essay *essay, struct dpe_error *err)
+{
+    const char *text = essay->text.bytes;
+    size_t spaces = 0;
+    for (size_t i = 0; i < essay->text.n; i++) {
+        spaces += text[i] == ' ';
+    }
+    essay->at = dpe_alloc(spaces + 1, sizeof *essay->at);
+    essay->cost = dpe_alloc(spaces + 1, sizeof *essay->cost);
+    if (essay->at == NULL || essay->cost == NULL) {
+        return dpe_ruler_no_memory(err);
+    }
+    size_t start = 0;
+    essay->at[0] = 0;
+    for (size_t i = 0; i < essay->text.n; i++) {
+        if (text[i] == ' ' && (dpe_haystack_sentence_end(text, essay->text.n, i) ||
+                               i - start > MAX_SENTENCE || i + 1 == essay->text.n)) {
+            start = i + 1;
+            essay->at[++essay->n] = start;
+        }
+    }
+    return DPE_OK;
+}
+
+/* Sentences are tokenized with single spaces; who made an error looks for it in a book. */
+static dpe_status name_book(const struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
+                            dpe_status status, struct dpe_error *err)
+{
+    const struct dpe_encode_options options = {.special = ruler->special};
+    for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
+        const struct dpe_book *book = dpe_corpus_book(corpus, i);
+        struct dpe_tokens tokens = {0};
+        struct dpe_error own = {0};
+        dpe_status found =
+            dpe_tokenizer_encode(ruler->tokenizer, book->text, book->n, &options, &tokens, &own);
+        dpe_tokens_free(&tokens);
+        if (found == status) {
+            return dpe_fail(err, found, "%s: book %s: %s", dpe_corpus_path(corpus), book->id,
+                            own.text);
+        }
+    }
+    dpe_fail_prefix(err, "%s", dpe_corpus_path(corpus));
+    return status;
+}
+
+static dpe_status count_sentences(struct dpe_ruler *ruler, struct dpe_error *err)
+{
+    struct dpe_ruler_essay *essay = &ruler->essay;
+    struct dpe_text sentence = {0};
+    dpe_status status = DPE_OK;
+    double sum = 0.0;
+    for (size_t i = 0; i < essay->n && status == DPE_OK; i++) {
+        double count = 0.0;
+        size_t size = essay->at[i + 1] - essay->at[i];
+        /* Its space stands behind it here and before it in a prompt: the same number of tokens. */
+        sentence.n = 0;
+        status = dpe_text_append(&sentence, " ", 1, err);
+        if (status == DPE_OK) {
+            status = dpe_text_append(&sentence, essay->text.bytes + essay->at[i], size - 1, err);
+        }
+        if (status == DPE_OK) {
+            status = dpe_ruler_count(ruler, sentence.bytes, sentence.n, &count, err);
+        }
+        essay->cost[i] = sum;
+        sum += count;
+    }
+    dpe_text_free(&sentence);
+    essay->cost[essay->n] = sum;
+    return status;
+}
+
+static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
+                             int64_t max_length, struct dpe_error *err)
+{
+    struct dpe_ruler_essay *essay = &ruler->essay;
+    /* Where the text is cut off a sentence may end that does not: no sample reaches so far. */
+    size_t most = (size_t)max_length * ESSAY_BYTES + ESSAY_MARGIN;
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < dpe_corpus_size(corpus) && essay->text.n < most && status == DPE_OK;
+         i++) {
+        const struct dpe_book *book = dpe_corpus_book(corpus, i);
+        size_t n = book->n < most ? book->n : dpe_haystack_word_end(book->text, book->n, 0, most);
+        status = append_spaced(book->text, n, &essay->text, err);
+    }
+    if (status == DPE_OK && essay->text.n == 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: no words for an essay", dpe_corpus_path(corpus));
+    }
+    if (status == DPE_OK) {
+        status = cut_sentences(essay, err);
+    }
+    if (status == DPE_OK) {
+        status = count_sentences(ruler, err);
+        status = status == DPE_BAD_DATA ? name_book(ruler, corpus, status, err) : status;
+    }
+    return status;
+}
+
+static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,
+                                 struct dpe_error *err)
+{
+    const char *files[2] = {options->squad, options->hotpotqa};
+    dpe_status status = DPE_OK;
+    for (int d = 0; d < 2 && status == DPE_OK; d++) {
+        struct dpe_qa *qa = ruler->qa + d;
+        if (files[d] == NULL) {
+            continue;
+        }
+        status = d == 0 ? dpe_qa_squad(files[d], qa, err) : dpe_qa_hotpot(files[d], qa, err);
+        for (size_t i = 0; i < qa->n_documents && status == DPE_OK; i++) {
+            status = dpe_ruler_count(ruler, qa->documents[i], strlen(qa->documents[i]),
+                                     qa->cost + i, err);
+            if (status != DPE_OK) {
+                dpe_fail_prefix(err, "%s: document %zu", files[d], i + 1);
+            }
+        }
+    }
+    return status;
+}
+
+/* What a word of a list costs on the average, and its number by the number's digits. */
+static dpe_status count_words(struct dpe_ruler *ruler, struct dpe_error *err)
+{
+    enum { SAMPLE_WORDS = 1000 };
+    struct dpe_text text = {0};
+    double count = 0.0;
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < SAMPLE_WORDS && status == DPE_OK; i++) {
+        status = dpe_ruler_append(&text, " ", err);
+        if (status == DPE_OK) {
+            status = dpe_ruler_append(&text, dpe_lexicon_word(&ruler->lexicon, i), err);
+        }
+    }
+    if (status == DPE_OK) {
+        status = dpe_ruler_count(ruler, text.bytes, text.n, &count, err);
+    }
+    dpe_text_free(&text);
+    ruler->word_cost = count / SAMPLE_WORDS;
+    for (size_t digits = 1; digits < DPE_RULER_DIGITS && status == DPE_OK; digits++) {
+        static const char number[] = " 7193847.";
+        char shorter[sizeof number] = " ";
+        memcpy(shorter + 1, number + DPE_RULER_DIGITS - digits, digits + 1);
+        status = dpe_ruler_count(ruler, shorter, digits + 2, &ruler->number_cost[digits], err);
+    }
+    return status;
+}
+
+static dpe_status hash_words(struct dpe_ruler *ruler, struct dpe_error *err)
+{
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return dpe_ruler_no_memory(err);
+    }
+    dpe_sha256_add(hash, ruler->words.hash, sizeof ruler->words.hash);
+    dpe_sha256_add(hash, ruler->before, strlen(ruler->before) + 1);
+    dpe_sha256_add(hash, ruler->after, strlen(ruler->after) + 1);
+    dpe_sha256_finish(hash, ruler->hash);
+    return DPE_OK;
+}
+
+static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,
+                          struct dpe_error *err)
+{
+    if (options->max_length < 1 || options->max_length > MAX_LENGTH) {
+        return dpe_fail(err, DPE_USAGE, "ruler: expected a length in 1 … %d, found %lld",
+                        MAX_LENGTH, (long long)options->max_length);
+    }
+    if (options->chat_template != NULL && options->special == DPE_SPECIAL_LITERAL) {
+        return dpe_fail(err, DPE_USAGE,
+                        "ruler: a chat template holds special tokens, --special-in-text literal "
+                        "would spell them out; leave one of the two");
+    }
+    dpe_status status = dpe_phrases_open(options->template_file, &dpe_builtin_ruler, fields,
+                                         RULER_PHRASES, &ruler->words, err);
+    if (status == DPE_OK) {
+        status = dpe_chat_read(options->chat_template, &ruler->before, &ruler->after, err);
+    }
+    if (status == DPE_OK) {
+        status = hash_words(ruler, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_phrases_check_digits(ruler->tokenizer, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_lexicon_make(options->corpus, dpe_ruler_words(options->max_length),
+                                  &ruler->lexicon, err);
+    }
+    if (status == DPE_OK) {
+        status = count_words(ruler, err);
+    }
+    if (status == DPE_OK && options->corpus != NULL) {
+        status = open_essay(ruler, options->corpus, options->max_length, err);
+    }
+    return status == DPE_OK ? open_questions(ruler, options, err) : status;
+}
+
+dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ruler **ruler,
+                          struct dpe_error *err)
+{
+    struct dpe_ruler *opened = dpe_alloc_zero(1, sizeof *opened);
+    if (opened == NULL) {
+        return dpe_ruler_no_memory(err);
+    }
+    opened->tokenizer = options->tokenizer;
+    opened->seed = options->seed;
+    opened->special = options->special;
+    opened->users = 1;
+    dpe_status status = prepare(opened, options, err);
+    if (status != DPE_OK) {
+        dpe_ruler_close(opened);
+        return status;
+    }
+    *ruler = opened;
+    return DPE_OK;
+}
+
+void dpe_ruler_close(struct dpe_ruler *ruler)
+{
+    if (ruler == NULL || --ruler->users > 0) {
+        return;
+    }
+    dpe_phrases_free(&ruler->words);
+    free(ruler->before);
+    free(ruler->after);
+    dpe_lexicon_free(&ruler->lexicon);
+    dpe_text_free(&ruler->essay.text);
+    free(ruler->essay.at);
+    free(ruler->essay.cost);
+    dpe_qa_free(ruler->qa);
+    dpe_qa_free(ruler->qa + 1);
+    free(ruler);
+}

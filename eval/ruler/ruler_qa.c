@@ -1,0 +1,474 @@
+/* SQuAD and HotpotQA files, read member by member. */
+#include "eval/ruler/ruler_qa.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/json_scan.h"
+
+static const uint64_t max_file_bytes = (uint64_t)1 << 30;
+
+/* A file on its way in. */
+struct reading {
+    const char *path;
+    struct dpe_json_scan scan;
+    struct dpe_qa *qa;
+    size_t documents, groups, answers, gold, questions; /* capacities */
+    size_t *joined_at; /* HotpotQA: offset of each document in qa->joined */
+    size_t joined;     /* capacity */
+    const char *lacks; /* what a member lacks, NULL: nothing */
+    bool memory;       /* false: there was none */
+};
+
+/* Room for element n of a list whose pointer is at `list`. */
+static bool make_room(struct reading *reading, void *list, size_t n, size_t *capacity, size_t size)
+{
+    if (n < *capacity) {
+        return true;
+    }
+    size_t wanted = *capacity == 0 ? 64 : 2 * *capacity;
+    size_t bytes = 0;
+    void *old = NULL;
+    memcpy(&old, list, sizeof old);
+    void *grown = __builtin_mul_overflow(wanted, size, &bytes) ? NULL : realloc(old, bytes);
+    if (grown == NULL) {
+        reading->memory = false;
+        return false;
+    }
+    memcpy(list, &grown, sizeof grown);
+    *capacity = wanted;
+    return true;
+}
+
+static bool good(const struct reading *reading)
+{
+    return reading->scan.problem == NULL && reading->lacks == NULL && reading->memory;
+}
+
+static bool is(const struct dpe_json_scan_text *key, const char *name)
+{
+    return strlen(name) == key->n && memcmp(key->bytes, name, key->n) == 0;
+}
+
+/* The next element of a list, or none: false also after a failure. */
+static bool element(struct reading *reading, bool *first)
+{
+    return good(reading) && dpe_json_scan_element(&reading->scan, first);
+}
+
+static bool member(struct reading *reading, bool *first, struct dpe_json_scan_text *key)
+{
+    return good(reading) && dpe_json_scan_key(&reading->scan, first, key);
+}
+
+static const char *string(struct reading *reading)
+{
+    struct dpe_json_scan_text text = {0};
+    return dpe_json_scan_string(&reading->scan, &text) ? text.bytes : NULL;
+}
+
+static void lacks(struct reading *reading, const char *what)
+{
+    if (good(reading)) {
+        reading->lacks = what;
+    }
+}
+
+/* White space at both ends goes, in place. */
+static char *stripped(const char *text)
+{
+    char *start = (char *)(uintptr_t)(text + strspn(text, " \t\n\v\f\r"));
+    size_t n = strlen(start);
+    while (n > 0 && strchr(" \t\n\v\f\r", start[n - 1]) != NULL) {
+        start[--n] = '\0';
+    }
+    return start;
+}
+
+static void add_document(struct reading *reading, const char *text, size_t group)
+{
+    struct dpe_qa *qa = reading->qa;
+    if (good(reading) &&
+        make_room(reading, &qa->documents, qa->n_documents, &reading->documents,
+                  sizeof *qa->documents) &&
+        make_room(reading, &qa->group, qa->n_documents, &reading->groups, sizeof *qa->group)) {
+        qa->documents[qa->n_documents] = text;
+        qa->group[qa->n_documents++] = group;
+    }
+}
+
+static void add_answer(struct reading *reading, const char *text)
+{
+    struct dpe_qa *qa = reading->qa;
+    if (good(reading) && text != NULL &&
+        make_room(reading, &qa->answers, qa->n_answers, &reading->answers, sizeof *qa->answers)) {
+        qa->answers[qa->n_answers++] = text;
+    }
+}
+
+static void add_gold(struct reading *reading, size_t document)
+{
+    struct dpe_qa *qa = reading->qa;
+    if (good(reading) &&
+        make_room(reading, &qa->gold, qa->n_gold, &reading->gold, sizeof *qa->gold)) {
+        qa->gold[qa->n_gold++] = document;
+    }
+}
+
+static void add_question(struct reading *reading, struct dpe_qa_question question)
+{
+    struct dpe_qa *qa = reading->qa;
+    if (good(reading) && make_room(reading, &qa->questions, qa->n_questions, &reading->questions,
+                                   sizeof *qa->questions)) {
+        qa->questions[qa->n_questions++] = question;
+    }
+}
+
+/* --------------------------------------------------------------------------------------- SQuAD */
+
+static void read_answers(struct reading *reading)
+{
+    bool first = true;
+    dpe_json_scan_open(&reading->scan, '[');
+    while (element(reading, &first)) {
+        struct dpe_json_scan_text key;
+        bool first_key = true, found = false;
+        dpe_json_scan_open(&reading->scan, '{');
+        while (member(reading, &first_key, &key)) {
+            if (is(&key, "text")) {
+                add_answer(reading, string(reading));
+                found = true;
+            } else {
+                dpe_json_scan_skip(&reading->scan);
+            }
+        }
+        if (!found) {
+            lacks(reading, "an answer without \"text\"");
+        }
+    }
+}
+
+/* Whether the next value, a truth value, is true. */
+static bool truth(struct reading *reading)
+{
+    struct dpe_json_scan *scan = &reading->scan;
+    size_t start = scan->at;
+    return dpe_json_scan_skip(scan) && memchr(scan->text + start, 't', scan->at - start) != NULL;
+}
+
+static void read_squad_question(struct reading *reading, size_t group)
+{
+    struct dpe_qa *qa = reading->qa;
+    struct dpe_qa_question question = {.answers = qa->n_answers, .group = group};
+    struct dpe_json_scan_text key;
+    bool first = true, impossible = false;
+    dpe_json_scan_open(&reading->scan, '{');
+    while (member(reading, &first, &key)) {
+        if (is(&key, "question")) {
+            question.text = string(reading);
+        } else if (is(&key, "answers")) {
+            read_answers(reading);
+        } else if (is(&key, "is_impossible")) {
+            impossible = truth(reading);
+        } else {
+            dpe_json_scan_skip(&reading->scan);
+        }
+    }
+    question.n_answers = qa->n_answers - question.answers;
+    question.gold = qa->n_gold;
+    question.n_gold = 1;
+    if (question.text == NULL) {
+        lacks(reading, "a question without \"question\"");
+    }
+    if (good(reading) && !impossible && question.n_answers == 0) {
+        lacks(reading, "an answerable question without \"answers\"");
+    }
+    if (good(reading) && !impossible) {
+        /* Its paragraph will be the next document, once its end is read. */
+        add_gold(reading, qa->n_documents);
+        add_question(reading, question);
+    } else {
+        qa->n_answers = question.answers;
+    }
+}
+
+static void read_paragraph(struct reading *reading, size_t group)
+{
+    struct dpe_json_scan_text key;
+    const char *context = NULL;
+    bool first = true;
+    dpe_json_scan_open(&reading->scan, '{');
+    while (member(reading, &first, &key)) {
+        if (is(&key, "context")) {
+            context = string(reading);
+        } else if (is(&key, "qas")) {
+            bool first_question = true;
+            dpe_json_scan_open(&reading->scan, '[');
+            while (element(reading, &first_question)) {
+                read_squad_question(reading, group);
+            }
+        } else {
+            dpe_json_scan_skip(&reading->scan);
+        }
+    }
+    if (context == NULL) {
+        lacks(reading, "a paragraph without \"context\"");
+    } else {
+        add_document(reading, stripped(context), group);
+    }
+}
+
+static void read_articles(struct reading *reading)
+{
+    struct dpe_json_scan_text key;
+    bool first = true;
+    dpe_json_scan_open(&reading->scan, '[');
+    for (size_t group = 0; element(reading, &first); group++) {
+        bool first_key = true;
+        dpe_json_scan_open(&reading->scan, '{');
+        while (member(reading, &first_key, &key)) {
+            if (!is(&key, "paragraphs")) {
+                dpe_json_scan_skip(&reading->scan);
+                continue;
+            }
+            bool first_paragraph = true;
+            dpe_json_scan_open(&reading->scan, '[');
+            while (element(reading, &first_paragraph)) {
+                read_paragraph(reading, group);
+            }
+        }
+    }
+}
+
+static void read_squad(struct reading *reading)
+{
+    struct dpe_json_scan_text key;
+    bool first = true;
+    dpe_json_scan_open(&reading->scan, '{');
+    while (member(reading, &first, &key)) {
+        if (is(&key, "data")) {
+            read_articles(reading);
+        } else {
+            dpe_json_scan_skip(&reading->scan);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------ HotpotQA */
+
+static void join(struct reading *reading, const char *text)
+{
+    if (good(reading) && text != NULL &&
+        dpe_text_append(&reading->qa->joined, text, strlen(text), NULL) != DPE_OK) {
+        reading->memory = false;
+    }
+}
+
+/* [title, [sentence, …]] as one document. */
+static void read_titled(struct reading *reading)
+{
+    struct dpe_qa *qa = reading->qa;
+    bool first = true, first_sentence = true;
+    if (!make_room(reading, &reading->joined_at, qa->n_documents, &reading->joined,
+                   sizeof *reading->joined_at)) {
+        return;
+    }
+    reading->joined_at[qa->n_documents] = qa->joined.n;
+    dpe_json_scan_open(&reading->scan, '[');
+    if (!element(reading, &first)) {
+        lacks(reading, "a paragraph without a title");
+    }
+    join(reading, string(reading));
+    join(reading, "\n");
+    if (!element(reading, &first)) {
+        lacks(reading, "a paragraph without sentences");
+    }
+    dpe_json_scan_open(&reading->scan, '[');
+    while (element(reading, &first_sentence)) {
+        join(reading, string(reading));
+    }
+    if (element(reading, &first)) {
+        lacks(reading, "a paragraph of two parts, title and sentences");
+    }
+    if (good(reading) && dpe_text_append(&qa->joined, "", 1, NULL) != DPE_OK) {
+        reading->memory = false;
+    }
+    add_gold(reading, qa->n_documents);
+    add_document(reading, "", SIZE_MAX);
+}
+
+static void read_hotpot_question(struct reading *reading)
+{
+    struct dpe_qa *qa = reading->qa;
+    struct dpe_qa_question question = {
+        .answers = qa->n_answers, .n_answers = 1, .gold = qa->n_gold, .group = SIZE_MAX};
+    struct dpe_json_scan_text key;
+    bool first = true, first_paragraph = true;
+    dpe_json_scan_open(&reading->scan, '{');
+    while (member(reading, &first, &key)) {
+        if (is(&key, "question")) {
+            question.text = string(reading);
+        } else if (is(&key, "answer")) {
+            add_answer(reading, string(reading));
+        } else if (is(&key, "context")) {
+            dpe_json_scan_open(&reading->scan, '[');
+            while (element(reading, &first_paragraph)) {
+                read_titled(reading);
+            }
+        } else {
+            dpe_json_scan_skip(&reading->scan);
+        }
+    }
+    question.n_gold = qa->n_gold - question.gold;
+    if (question.text == NULL || qa->n_answers != question.answers + 1 || question.n_gold == 0) {
+        lacks(reading, question.text == NULL  ? "a question without \"question\""
+                       : question.n_gold == 0 ? "a question without \"context\""
+                                              : "a question without one \"answer\"");
+    }
+    add_question(reading, question);
+}
+
+static void read_hotpot(struct reading *reading)
+{
+    bool first = true;
+    dpe_json_scan_open(&reading->scan, '[');
+    while (element(reading, &first)) {
+        read_hotpot_question(reading);
+    }
+}
+
+/* -------------------------------------------------------------------------------------- either */
+
+/* Documents with the same text become the first of them. */
+struct entry {
+    const char *text;
+    size_t index;
+};
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct entry *left = a, *right = b;
+    int order = strcmp(left->text, right->text);
+    return order != 0 ? order : (left->index > right->index) - (left->index < right->index);
+}
+
+static dpe_status merge_documents(struct dpe_qa *qa, struct dpe_error *err)
+{
+    struct entry *entries = dpe_alloc(qa->n_documents, sizeof *entries);
+    size_t *same = dpe_alloc(qa->n_documents, sizeof *same);
+    qa->cost = dpe_alloc_zero(qa->n_documents, sizeof *qa->cost);
+    if (entries == NULL || same == NULL || qa->cost == NULL) {
+        free(entries);
+        free(same);
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for %zu documents", qa->n_documents);
+    }
+    for (size_t i = 0; i < qa->n_documents; i++) {
+        entries[i] = (struct entry){qa->documents[i], i};
+    }
+    qsort(entries, qa->n_documents, sizeof *entries, compare_entries);
+    for (size_t i = 0; i < qa->n_documents; i++) {
+        bool again = i > 0 && strcmp(entries[i].text, entries[i - 1].text) == 0;
+        same[entries[i].index] = again ? same[entries[i - 1].index] : entries[i].index;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < qa->n_documents; i++) {
+        if (same[i] == i) {
+            qa->documents[kept] = qa->documents[i];
+            qa->group[kept] = qa->group[i];
+            same[i] = kept++;
+        } else {
+            same[i] = same[same[i]];
+        }
+    }
+    for (size_t i = 0; i < qa->n_gold; i++) {
+        qa->gold[i] = same[qa->gold[i]];
+    }
+    qa->n_documents = kept;
+    free(entries);
+    free(same);
+    return DPE_OK;
+}
+
+static dpe_status finish(struct reading *reading, struct dpe_error *err)
+{
+    const struct dpe_json_scan *scan = &reading->scan;
+    struct dpe_qa *qa = reading->qa;
+    if (!reading->memory) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its questions", reading->path);
+    }
+    if (reading->lacks != NULL) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: byte %zu: found %s", reading->path, scan->at + 1,
+                        reading->lacks);
+    }
+    if (scan->problem != NULL) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: byte %zu: %s", reading->path, scan->at + 1,
+                        scan->problem);
+    }
+    if (qa->n_questions == 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected questions with answers, found none",
+                        reading->path);
+    }
+    for (size_t i = 0; reading->joined_at != NULL && i < qa->n_documents; i++) {
+        qa->documents[i] = stripped(qa->joined.bytes + reading->joined_at[i]);
+    }
+    return merge_documents(qa, err);
+}
+
+static dpe_status read_file(const char *path, void (*read)(struct reading *), struct dpe_qa *qa,
+                            struct dpe_error *err)
+{
+    struct reading reading = {.path = path, .qa = qa, .memory = true};
+    size_t n = 0;
+    *qa = (struct dpe_qa){0};
+    dpe_status status = dpe_read_file(path, max_file_bytes, &qa->bytes, &n, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    qa->path = strdup(path);
+    if (hash != NULL) {
+        dpe_sha256_add(hash, qa->bytes, n);
+        dpe_sha256_finish(hash, qa->hash);
+    }
+    size_t valid = dpe_utf8_check(qa->bytes, n);
+    if (valid < n) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: byte %zu: expected UTF-8", path, valid + 1);
+    } else {
+        reading.memory = qa->path != NULL && hash != NULL;
+        reading.scan = (struct dpe_json_scan){.text = qa->bytes, .n = n};
+        read(&reading);
+        if (good(&reading)) {
+            dpe_json_scan_end(&reading.scan);
+        }
+        status = finish(&reading, err);
+    }
+    free(reading.joined_at);
+    if (status != DPE_OK) {
+        dpe_qa_free(qa);
+    }
+    return status;
+}
+
+dpe_status dpe_qa_squad(const char *path, struct dpe_qa *qa, struct dpe_error *err)
+{
+    return read_file(path, read_squad, qa, err);
+}
+
+dpe_status dpe_qa_hotpot(const char *path, struct dpe_qa *qa, struct dpe_error *err)
+{
+    return read_file(path, read_hotpot, qa, err);
+}
+
+void dpe_qa_free(struct dpe_qa *qa)
+{
+    free(qa->path);
+    free(qa->bytes);
+    dpe_text_free(&qa->joined);
+    free(qa->documents);
+    free(qa->group);
+    free(qa->cost);
+    free(qa->answers);
+    free(qa->gold);
+    free(qa->questions);
+    *qa = (struct dpe_qa){0};
+}

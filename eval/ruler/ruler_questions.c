@@ -1,0 +1,143 @@
+/* RULER's questions: a gold document among others. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/ruler/ruler.h"
+
+enum { ORDER_STREAM = 0x7161 };
+
+static const struct dpe_qa *data(const struct dpe_ruler_draw *draw)
+{
+    return draw->ruler->qa + draw->kind->dataset;
+}
+
+/* The question of a sample: an order of all of them that the seed draws. */
+static const struct dpe_qa_question *question(const struct dpe_ruler_draw *draw, size_t *order)
+{
+    const struct dpe_qa *qa = data(draw);
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, draw->ruler->seed, ORDER_STREAM + (uint64_t)draw->kind->dataset);
+    for (size_t i = 0; i < qa->n_questions; i++) {
+        size_t j = dpe_rng_below(&rng, (uint32_t)i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    return qa->questions + order[(size_t)draw->index % qa->n_questions];
+}
+
+/* Gold documents, then those of the same article, then all others, each part in a drawn order; the
+ * two last parts are shuffled as far as they are needed. */
+static void order_documents(const struct dpe_ruler_draw *draw, const struct dpe_qa_question *asked,
+                            size_t *order)
+{
+    const struct dpe_qa *qa = data(draw);
+    size_t at = 0;
+    for (int part = 0; part < 3; part++) {
+        for (size_t d = 0; d < qa->n_documents; d++) {
+            bool gold = false;
+            for (size_t g = 0; g < asked->n_gold; g++) {
+                gold = gold || qa->gold[asked->gold + g] == d;
+            }
+            bool near = asked->group != SIZE_MAX && qa->group[d] == asked->group;
+            if (part == (gold ? 0 : near ? 1 : 2)) {
+                order[at++] = d;
+            }
+        }
+    }
+}
+
+/* Exchange the document at `at` with a drawn one of its part. */
+static void draw_document(struct dpe_ruler_draw *draw, const struct dpe_qa_question *asked,
+                          size_t at)
+{
+    const struct dpe_qa *qa = data(draw);
+    size_t end = qa->n_documents;
+    bool near = asked->group != SIZE_MAX && qa->group[draw->unit[at]] == asked->group;
+    if (near) {
+        end = at;
+        while (end < qa->n_documents && qa->group[draw->unit[end]] == asked->group) {
+            end++;
+        }
+    }
+    size_t other = at + dpe_rng_below(&draw->units, (uint32_t)(end - at));
+    size_t moved = draw->unit[at];
+    draw->unit[at] = draw->unit[other];
+    draw->unit[other] = moved;
+}
+
+static dpe_status append_document(const struct dpe_ruler_draw *draw, size_t number,
+                                  const char *document, struct dpe_text *text,
+                                  struct dpe_error *err)
+{
+    char digits[32];
+    snprintf(digits, sizeof digits, "%zu", number);
+    const struct dpe_phrase_value values[] = {{"number", digits}, {"text", document}, {NULL, NULL}};
+    return dpe_phrases_fill(&draw->ruler->words, RULER_QA_DOCUMENT, values, text, err);
+}
+
+static dpe_status count_frame(const struct dpe_ruler_draw *draw, double *count,
+                              struct dpe_error *err)
+{
+    struct dpe_text frame = {0};
+    dpe_status status = append_document(draw, 88, "", &frame, err);
+    if (status == DPE_OK) {
+        status = dpe_ruler_count(draw->ruler, frame.bytes, frame.n, count, err);
+    }
+    dpe_text_free(&frame);
+    return status;
+}
+
+dpe_status dpe_ruler_qa_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
+{
+    const struct dpe_qa *qa = data(draw);
+    if (qa->n_questions == 0) {
+        return dpe_fail(err, DPE_USAGE, "ruler: %s asks about documents: give %s", draw->kind->name,
+                        draw->kind->dataset == 0 ? "--squad FILE" : "--hotpotqa FILE");
+    }
+    draw->unit = dpe_alloc(qa->n_documents, sizeof *draw->unit);
+    draw->pick = dpe_alloc(qa->n_documents > qa->n_questions ? qa->n_documents : qa->n_questions,
+                           sizeof *draw->pick);
+    draw->cost = dpe_alloc(qa->n_documents + 1, sizeof *draw->cost);
+    if (draw->unit == NULL || draw->pick == NULL || draw->cost == NULL) {
+        return dpe_ruler_no_memory(err);
+    }
+    const struct dpe_qa_question *asked = question(draw, draw->pick);
+    double frame = 0.0;
+    dpe_status status = count_frame(draw, &frame, err);
+    order_documents(draw, asked, draw->unit);
+    size_t n = 0;
+    draw->cost[0] = 0.0;
+    while (n < qa->n_documents && (n < asked->n_gold || draw->cost[n] < (double)draw->length)) {
+        if (n >= asked->n_gold) {
+            draw_document(draw, asked, n);
+        }
+        draw->cost[n + 1] = draw->cost[n] + qa->cost[draw->unit[n]] + frame;
+        n++;
+    }
+    draw->min_units = (int64_t)(asked->n_gold < n ? asked->n_gold : n);
+    draw->max_units = (int64_t)n;
+    draw->file = n == qa->n_documents ? qa->path : NULL;
+    draw->question = asked->text;
+    for (size_t i = 0; i < asked->n_answers && status == DPE_OK; i++) {
+        status = dpe_ruler_refer(draw, qa->answers[asked->answers + i], err);
+    }
+    return status;
+}
+
+dpe_status dpe_ruler_qa_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                                struct dpe_text *answer, struct dpe_error *err)
+{
+    const struct dpe_phrases *words = &draw->ruler->words;
+    const struct dpe_phrase_value values[] = {{"question", draw->question}, {NULL, NULL}};
+    memcpy(draw->pick, draw->unit, (size_t)n * sizeof *draw->pick);
+    dpe_ruler_shuffle(draw, draw->pick, (size_t)n);
+    dpe_status status = dpe_ruler_append(text, words->text[RULER_QA_INTRO], err);
+    for (size_t i = 0; i < (size_t)n && status == DPE_OK; i++) {
+        status = append_document(draw, i + 1, data(draw)->documents[draw->pick[i]], text, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_phrases_fill(words, RULER_QA_QUESTION, values, text, err);
+    }
+    return status == DPE_OK ? dpe_ruler_append(answer, words->text[RULER_QA_ANSWER], err) : status;
+}

@@ -1,0 +1,274 @@
+/* RULER's word lists: common words (cwe) and frequent code words (fwe). */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/ruler/ruler.h"
+
+enum { LONG_LENGTH = 4096, COMMON = 10, FREQUENT = 3, LETTERS = 6, CODE = LETTERS + 2 };
+
+/* -------------------------------------------------------------------------------- common words */
+
+/* How often words come up; below 4096 tokens less, as in the original. */
+struct repeats {
+    size_t common, rest;  /* in the list */
+    size_t example_words; /* distinct words of the example */
+    size_t example_common, example_rest;
+};
+
+static struct repeats repeats_at(int64_t length)
+{
+    return length < LONG_LENGTH ? (struct repeats){6, 1, 20, 3, 1}
+                                : (struct repeats){30, 3, 40, 10, 3};
+}
+
+/* Words in a list of n distinct ones. */
+static size_t listed(size_t n, size_t common, size_t rest)
+{
+    return COMMON * common + (n - COMMON) * rest;
+}
+
+double dpe_ruler_cwe_cost(const struct dpe_ruler_draw *draw, int64_t n)
+{
+    struct repeats repeats = repeats_at(draw->length);
+    double words = (double)listed((size_t)n, repeats.common, repeats.rest);
+    double cost = words * draw->ruler->word_cost;
+    double below = 0.0, power = 10.0;
+    for (int digits = 1; digits < DPE_RULER_DIGITS && below < words; digits++, power *= 10.0) {
+        double here = (words < power - 1.0 ? words : power - 1.0) - below;
+        cost += here * draw->ruler->number_cost[digits];
+        below += here;
+    }
+    return cost;
+}
+
+/* "1. word 2. word …" of n distinct words from `words` on, shuffled. */
+static dpe_status append_list(const struct dpe_ruler_draw *draw, const size_t *words, size_t n,
+                              size_t common, size_t rest, struct dpe_text *text,
+                              struct dpe_error *err)
+{
+    size_t size = listed(n, common, rest), at = 0;
+    size_t *list = dpe_alloc(size, sizeof *list);
+    if (list == NULL) {
+        return dpe_ruler_no_memory(err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < (i < COMMON ? common : rest); j++) {
+            list[at++] = words[i];
+        }
+    }
+    dpe_ruler_shuffle(draw, list, size);
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < size && status == DPE_OK; i++) {
+        char number[32];
+        snprintf(number, sizeof number, "%s%zu. ", i == 0 ? "" : " ", i + 1);
+        status = dpe_ruler_append(text, number, err);
+        if (status == DPE_OK) {
+            status = dpe_ruler_append(text, dpe_lexicon_word(&draw->ruler->lexicon, list[i]), err);
+        }
+    }
+    free(list);
+    return status;
+}
+
+static dpe_status append_asking(const struct dpe_ruler_draw *draw, int question, int count,
+                                struct dpe_text *text, struct dpe_text *answer,
+                                struct dpe_error *err)
+{
+    char number[16];
+    snprintf(number, sizeof number, "%d", count);
+    const struct dpe_phrase_value values[] = {{"count", number}, {NULL, NULL}};
+    const struct dpe_phrases *words = &draw->ruler->words;
+    dpe_status status = dpe_phrases_fill(words, (size_t)question, values, text, err);
+    return status == DPE_OK ? dpe_phrases_fill(words, (size_t)question + 1, values, answer, err)
+                            : status;
+}
+
+/* A small list with its answer; draw->scratch. */
+static dpe_status write_example(struct dpe_ruler_draw *draw, struct dpe_error *err)
+{
+    struct repeats repeats = repeats_at(draw->length);
+    struct dpe_text *text = &draw->scratch;
+    dpe_status status = dpe_ruler_append(text, draw->ruler->words.text[RULER_CWE_INTRO], err);
+    if (status == DPE_OK) {
+        status = append_list(draw, draw->unit, repeats.example_words, repeats.example_common,
+                             repeats.example_rest, text, err);
+    }
+    if (status == DPE_OK) {
+        status = append_asking(draw, RULER_CWE_QUESTION, COMMON, text, text, err);
+    }
+    for (size_t i = 0; i < COMMON && status == DPE_OK; i++) {
+        char number[16];
+        snprintf(number, sizeof number, " %zu. ", i + 1);
+        status = dpe_ruler_append(text, number, err);
+        if (status == DPE_OK) {
+            const char *word = dpe_lexicon_word(&draw->ruler->lexicon, draw->unit[i]);
+            status = dpe_ruler_append(text, word, err);
+        }
+    }
+    return status == DPE_OK ? dpe_ruler_append(text, "\n\n", err) : status;
+}
+
+/* unit: the example's words, then the list's, the common ones first. */
+dpe_status dpe_ruler_cwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
+{
+    struct repeats repeats = repeats_at(draw->length);
+    size_t n = dpe_ruler_words(draw->length);
+    draw->unit = dpe_alloc(n, sizeof *draw->unit);
+    if (draw->unit == NULL) {
+        return dpe_ruler_no_memory(err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t j = dpe_rng_below(&draw->rng, (uint32_t)i + 1);
+        draw->unit[i] = draw->unit[j];
+        draw->unit[j] = i;
+    }
+    draw->min_units = COMMON + 1;
+    draw->max_units = (int64_t)(n - repeats.example_words);
+    dpe_status status = write_example(draw, err);
+    for (size_t i = 0; i < COMMON && status == DPE_OK; i++) {
+        size_t word = draw->unit[repeats.example_words + i];
+        status = dpe_ruler_refer(draw, dpe_lexicon_word(&draw->ruler->lexicon, word), err);
+    }
+    return status;
+}
+
+dpe_status dpe_ruler_cwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                                 struct dpe_text *answer, struct dpe_error *err)
+{
+    struct repeats repeats = repeats_at(draw->length);
+    dpe_status status = dpe_text_append(text, draw->scratch.bytes, draw->scratch.n, err);
+    if (status == DPE_OK) {
+        status = dpe_ruler_append(text, draw->ruler->words.text[RULER_CWE_INTRO], err);
+    }
+    if (status == DPE_OK) {
+        status = append_list(draw, draw->unit + repeats.example_words, (size_t)n, repeats.common,
+                             repeats.rest, text, err);
+    }
+    return status == DPE_OK ? append_asking(draw, RULER_CWE_QUESTION, COMMON, text, answer, err)
+                            : status;
+}
+
+/* -------------------------------------------------------------------------- frequent code words */
+
+/* Of `total` drawn words the share of rank 1, 2, … is 1/rank² over their sum. */
+static size_t times(int64_t total, size_t rank)
+{
+    static const double zeta_2 = 1.6449340668482264365;
+    double k = (double)rank;
+    return (size_t)((double)total / (k * k) / zeta_2);
+}
+
+/* Ranks 2, 3 and 4 are the answer: each must come up more often than the next. */
+static bool distinct(int64_t total)
+{
+    return times(total, 2) > times(total, 3) && times(total, 3) > times(total, 4) &&
+           times(total, 4) > times(total, 5);
+}
+
+/* The most words, at most n, whose answer is beyond doubt; 0: none. */
+static int64_t sound(int64_t n)
+{
+    while (n > 0 && !distinct(n)) {
+        n--;
+    }
+    return n;
+}
+
+static size_t n_ranks(const struct dpe_ruler_draw *draw)
+{
+    size_t most = draw->length / 50 < 5 ? 5 : (size_t)draw->length / 50;
+    size_t needed = (size_t)sqrt((double)draw->max_units) + 1;
+    return most < needed ? most : needed < 5 ? 5 : needed;
+}
+
+static const char *code_word(const struct dpe_ruler_draw *draw, size_t rank)
+{
+    return rank == 1 ? "..." : draw->scratch.bytes + (rank - 1) * CODE + 1;
+}
+
+double dpe_ruler_fwe_cost(const struct dpe_ruler_draw *draw, int64_t n)
+{
+    double cost = 0.0;
+    int64_t total = sound(n);
+    for (size_t rank = 1; rank <= n_ranks(draw) && times(total, rank) > 0; rank++) {
+        cost += (double)times(total, rank) * draw->cost[rank - 1];
+    }
+    return cost;
+}
+
+static bool fresh_code(const struct dpe_ruler_draw *draw, const char *code)
+{
+    for (size_t at = 1; at < draw->scratch.n; at += CODE) {
+        if (strcmp(draw->scratch.bytes + at, code) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* scratch: a space, the word and a NUL for every rank. */
+dpe_status dpe_ruler_fwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
+{
+    draw->max_units = draw->length;
+    while (!distinct(++draw->min_units)) {
+    }
+    draw->max_units = draw->length > draw->min_units ? draw->length : draw->min_units;
+    size_t n = n_ranks(draw);
+    draw->cost = dpe_alloc(n, sizeof *draw->cost);
+    dpe_status status = draw->cost == NULL ? dpe_ruler_no_memory(err) : DPE_OK;
+    for (size_t rank = 1; rank <= n && status == DPE_OK; rank++) {
+        char code[CODE] = " ";
+        do {
+            for (int i = 1; i <= LETTERS; i++) {
+                code[i] = (char)('a' + (int)dpe_rng_below(&draw->rng, 26));
+            }
+        } while (!fresh_code(draw, code + 1));
+        status = dpe_text_append(&draw->scratch, code, CODE, err);
+        if (status == DPE_OK) {
+            status = dpe_ruler_count(draw->ruler, rank == 1 ? " ..." : code,
+                                     rank == 1 ? 4 : LETTERS + 1, draw->cost + rank - 1, err);
+        }
+    }
+    for (size_t rank = 2; rank < 2 + FREQUENT && status == DPE_OK; rank++) {
+        status = dpe_ruler_refer(draw, code_word(draw, rank), err);
+    }
+    return status;
+}
+
+static dpe_status append_codes(const struct dpe_ruler_draw *draw, int64_t total,
+                               struct dpe_text *text, struct dpe_error *err)
+{
+    size_t *list = dpe_alloc((size_t)total, sizeof *list);
+    size_t n = 0;
+    if (list == NULL) {
+        return dpe_ruler_no_memory(err);
+    }
+    for (size_t rank = 1; rank <= n_ranks(draw); rank++) {
+        for (size_t i = 0; i < times(total, rank); i++) {
+            list[n++] = rank;
+        }
+    }
+    dpe_ruler_shuffle(draw, list, n);
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+        status = i > 0 ? dpe_ruler_append(text, " ", err) : DPE_OK;
+        if (status == DPE_OK) {
+            status = dpe_ruler_append(text, code_word(draw, list[i]), err);
+        }
+    }
+    free(list);
+    return status;
+}
+
+dpe_status dpe_ruler_fwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                                 struct dpe_text *answer, struct dpe_error *err)
+{
+    dpe_status status = dpe_ruler_append(text, draw->ruler->words.text[RULER_FWE_INTRO], err);
+    if (status == DPE_OK) {
+        status = append_codes(draw, sound(n), text, err);
+    }
+    return status == DPE_OK ? append_asking(draw, RULER_FWE_QUESTION, FREQUENT, text, answer, err)
+                            : status;
+}

@@ -1,0 +1,558 @@
+/* dpe-run: one model, one position method, one prompt. Generates, tokenizes, measures perplexity of
+ * a file, describes a model or a plan. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/run/run_tool.h"
+
+enum option_key {
+    KEY_TOKENIZE = 0x2000,
+    KEY_NLL,
+    KEY_INFO,
+    KEY_SHOW_PLAN,
+    KEY_PROMPT,
+    KEY_PROMPT_FILE,
+    KEY_METHOD,
+    KEY_TABLE,
+    KEY_OTHER_MODEL,
+    KEY_MAX_NEW,
+    KEY_CONTEXT,
+    KEY_SCORE,
+    KEY_TRAINED_LENGTH,
+    KEY_LENGTH,
+    KEY_CHUNK,
+    KEY_SPECIAL,
+    KEY_RAW,
+};
+
+static const struct argp_option options_table[] = {
+    {NULL, 0, NULL, 0, "What to run:", 1},
+    {"model", 'm', "DIR", 0, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
+    {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
+     "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1},
+    {"table", KEY_TABLE, "FILE", 0,
+     "Run under a DPE table (of dpe-detect or dpe-export) instead of --method", 1},
+    {"other-model", KEY_OTHER_MODEL, NULL, 0,
+     "Apply a table that was measured on other weights of the same shape", 1},
+    {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
+     "Trained length (default: max_position_embeddings)", 1},
+    {"length", KEY_LENGTH, "L", 0,
+     "Evaluated length that a method scales for (default: what this run needs)", 1},
+    {"chunk", KEY_CHUNK, "N", 0, "Tokens of a prefill chunk", 1},
+    {NULL, 0, NULL, 0, "What to do (default: generate from a prompt):", 2},
+    {"prompt", 'p', "TEXT", 0, "Prompt to continue", 2},
+    {"prompt-file", KEY_PROMPT_FILE, "FILE", 0, "The same from a file", 2},
+    {"max-new", 'n', "N", 0, "Most tokens to generate (default 64)", 2},
+    {"tokenize", KEY_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
+    {"nll", KEY_NLL, "FILE", 0, "Perplexity of FILE in windows of --context tokens", 2},
+    {"context", 'c', "C", 0, "Tokens of a window (default: the trained length)", 2},
+    {"score", KEY_SCORE, "WHICH", 0,
+     "Tokens of a window that are scored: second-half (default) or all", 2},
+    {"info", KEY_INFO, NULL, 0, "Describe the model", 2},
+    {"show-plan", KEY_SHOW_PLAN, NULL, 0, "Describe the method's position plan", 2},
+    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
+     "Spelling of a special token in the text: error (default), literal or parse", 2},
+    {"raw", KEY_RAW, NULL, 0, "Do not add the tokenizer's special tokens (BOS)", 2},
+    {0},
+};
+
+static void parse_number(struct argp_state *state, const char *option, const char *text,
+                         int64_t *value)
+{
+    if (!dpe_parse_int(text, 1, INT64_C(1) << 40, value)) {
+        argp_error(state, "%s: expected a positive whole number, found '%s'", option, text);
+    }
+}
+
+static void parse_choice(struct argp_state *state, const char *option, const char *text,
+                         const char *const *choices)
+{
+    for (size_t i = 0; choices[i] != NULL; i++) {
+        if (strcmp(text, choices[i]) == 0) {
+            return;
+        }
+    }
+    argp_error(state, "%s: '%s' is none of its choices (see --help)", option, text);
+}
+
+static error_t parse_values(int key, char *arg, struct argp_state *state, struct arguments *args)
+{
+    switch (key) {
+    case 'n':
+        parse_number(state, "--max-new", arg, &args->max_new);
+        return 0;
+    case 'c':
+        parse_number(state, "--context", arg, &args->context);
+        return 0;
+    case KEY_TRAINED_LENGTH:
+        parse_number(state, "--trained-length", arg, &args->trained_length);
+        return 0;
+    case KEY_LENGTH:
+        parse_number(state, "--length", arg, &args->length);
+        return 0;
+    case KEY_CHUNK:
+        parse_number(state, "--chunk", arg, &args->chunk);
+        return 0;
+    case KEY_SCORE:
+        parse_choice(state, "--score", arg, (const char *[]){"all", "second-half", NULL});
+        args->score = arg;
+        return 0;
+    case KEY_SPECIAL:
+        parse_choice(state, "--special-in-text", arg,
+                     (const char *[]){"error", "literal", "parse", NULL});
+        args->special = arg;
+        return 0;
+    case KEY_OTHER_MODEL:
+        args->other_model = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void choose_mode(struct argp_state *state, struct arguments *args, enum mode mode)
+{
+    if (args->mode != MODE_GENERATE && args->mode != mode) {
+        argp_error(state, "--tokenize, --nll, --info and --show-plan exclude each other");
+    }
+    args->mode = mode;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *args = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->tool;
+        return 0;
+    case 'm':
+        args->model = arg;
+        return 0;
+    case 'p':
+        args->prompt = arg;
+        return 0;
+    case KEY_PROMPT_FILE:
+        args->prompt_file = arg;
+        return 0;
+    case KEY_METHOD:
+        args->method = arg;
+        return 0;
+    case KEY_TABLE:
+        args->table = arg;
+        return 0;
+    case KEY_TOKENIZE:
+        choose_mode(state, args, MODE_TOKENIZE);
+        return 0;
+    case KEY_NLL:
+        choose_mode(state, args, MODE_NLL);
+        args->nll_file = arg;
+        return 0;
+    case KEY_INFO:
+        choose_mode(state, args, MODE_INFO);
+        return 0;
+    case KEY_SHOW_PLAN:
+        choose_mode(state, args, MODE_SHOW_PLAN);
+        return 0;
+    case KEY_RAW:
+        args->raw = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+        return 0;
+    default:
+        return parse_values(key, arg, state, args);
+    }
+}
+
+static dpe_status run_open(struct run *run, const struct arguments *args, struct dpe_error *err)
+{
+    run->args = args;
+    run->deadline = args->tool.time_budget > 0.0 ? dpe_clock() + args->tool.time_budget : HUGE_VAL;
+    bool weights = args->mode == MODE_GENERATE || args->mode == MODE_NLL;
+    struct dpe_model_options options = {.config_only = !weights && args->mode != MODE_INFO};
+    if (args->mode != MODE_TOKENIZE) {
+        dpe_status status = dpe_model_open(args->model, &options, &run->model, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+        run->trained_length = args->trained_length > 0 ? args->trained_length
+                                                       : dpe_model_config(run->model)->max_position;
+    }
+    if (args->mode == MODE_SHOW_PLAN || args->mode == MODE_INFO) {
+        return DPE_OK;
+    }
+    return dpe_tokenizer_open(args->model, &run->tokenizer, err);
+}
+
+static void run_close(struct run *run)
+{
+    dpe_tokenizer_close(run->tokenizer);
+    dpe_model_close(run->model);
+}
+
+/* The plan of --method or --table for a length; owned by the caller. */
+static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
+                            struct dpe_error *err)
+{
+    const struct dpe_plan_context context = {
+        .config = dpe_model_config(run->model),
+        .trained_length = run->trained_length,
+        .length = run->args->length > 0 ? run->args->length : length,
+        .official = true,
+        .angle = DPE_ANGLE_F32,
+    };
+    if (run->args->table != NULL) {
+        bool compare = !run->args->other_model && dpe_model_weights(run->model) != NULL;
+        return dpe_job_plan_of_table(run->args->table, &context,
+                                     compare ? dpe_model_fingerprint(run->model) : NULL, plan, err);
+    }
+    return dpe_plan_make(run->args->method, &context, plan, err);
+}
+
+static dpe_status make_session(const struct run *run, int64_t capacity,
+                               struct dpe_session **session, struct dpe_error *err)
+{
+    struct dpe_plan plan;
+    dpe_status status = make_plan(run, capacity, &plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_session_options options = {
+        .device = run->args->tool.device,
+        .n_threads = run->args->tool.threads,
+        .capacity = capacity,
+        .prefill_chunk = run->args->chunk,
+        .max_memory = run->args->tool.max_memory,
+        .knobs = {.length = run->args->mode == MODE_NLL ? "--context" : "prompt, --max-new",
+                  .chunk = "--chunk",
+                  .max_memory = "--max-memory"},
+    };
+    status = dpe_session_create(run->model, &plan, &options, session, err);
+    dpe_plan_free(&plan);
+    if (status == DPE_OK) {
+        int64_t told = 0;
+        dpe_log_chunk(*session, &told);
+        dpe_session_set_poll(*session, dpe_signals_poll, NULL);
+    }
+    return status;
+}
+
+/* The ids of a text given on the command line or as a file, specials added unless --raw. */
+static dpe_status encode(const struct run *run, const char *text, const char *file,
+                         struct dpe_tokens *tokens, struct dpe_error *err)
+{
+    char *bytes = NULL;
+    size_t n = text != NULL ? strlen(text) : 0;
+    if (text == NULL) {
+        dpe_status status = dpe_read_file(file, UINT64_C(1) << 34, &bytes, &n, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+        text = bytes;
+    }
+    const char *special = run->args->special;
+    const struct dpe_encode_options options = {
+        .add_special = !run->args->raw,
+        .special = special == NULL || special[0] == 'e' ? DPE_SPECIAL_ERROR
+                   : special[0] == 'l'                  ? DPE_SPECIAL_LITERAL
+                                                        : DPE_SPECIAL_PARSE,
+    };
+    dpe_status status = dpe_tokenizer_encode(run->tokenizer, text, n, &options, tokens, err);
+    if (status != DPE_OK && bytes != NULL) {
+        dpe_fail_prefix(err, "%s", file);
+    }
+    free(bytes);
+    return status;
+}
+
+static dpe_status tokenize(const struct run *run, struct dpe_error *err)
+{
+    struct dpe_tokens tokens = {0};
+    dpe_status status = encode(run, run->args->prompt, run->args->prompt_file, &tokens, err);
+    for (size_t i = 0; i < tokens.n && status == DPE_OK; i++) {
+        printf("%s%d", i == 0 ? "" : " ", tokens.ids[i]);
+    }
+    if (status == DPE_OK) {
+        printf("\n");
+    }
+    dpe_tokens_free(&tokens);
+    return status;
+}
+
+/* Streams the text as it comes; bytes of an unfinished UTF-8 sequence wait for the next token. */
+struct stream {
+    const struct dpe_tokenizer *tokenizer;
+    size_t printed; /* bytes of the decoded text so far */
+    double deadline;
+    bool late;
+};
+
+static void stream_print(struct stream *stream, const int32_t *ids, size_t n, bool last)
+{
+    struct dpe_text text = {0};
+    if (dpe_tokenizer_decode(stream->tokenizer, ids, n, true, &text, NULL) == DPE_OK) {
+        size_t end = text.n;
+        bool unfinished = end >= 3 && memcmp(text.bytes + end - 3, "\xef\xbf\xbd", 3) == 0;
+        end -= unfinished && !last ? 3 : 0;
+        if (end > stream->printed) {
+            fwrite(text.bytes + stream->printed, 1, end - stream->printed, stdout);
+            fflush(stdout);
+            stream->printed = end;
+        }
+    }
+    dpe_text_free(&text);
+}
+
+static bool on_token(void *user, const int32_t *generated, size_t n)
+{
+    struct stream *stream = user;
+    stream_print(stream, generated, n, false);
+    stream->late = dpe_clock() > stream->deadline;
+    return stream->late || dpe_signals_asked() != DPE_STOP_NONE || ferror(stdout);
+}
+
+static dpe_status generate(const struct run *run, struct dpe_error *err)
+{
+    const struct arguments *args = run->args;
+    struct dpe_tokens prompt = {0};
+    struct dpe_tokens out = {0};
+    struct dpe_session *session = NULL;
+    dpe_status status = encode(run, args->prompt, args->prompt_file, &prompt, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    if (prompt.n == 0) {
+        status = dpe_fail(err, DPE_USAGE, "the prompt is empty");
+        goto done;
+    }
+    status = make_session(run, (int64_t)prompt.n + args->max_new, &session, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    struct stream stream = {.tokenizer = run->tokenizer, .deadline = run->deadline};
+    const struct dpe_generate_options options = {
+        .max_new = args->max_new, .stop = on_token, .user = &stream};
+    double begin = dpe_clock();
+    status = dpe_session_generate(session, prompt.ids, (int64_t)prompt.n, &options, &out, err);
+    if (status == DPE_OK) {
+        stream_print(&stream, out.ids, out.n, true);
+        printf("\n");
+        fflush(stdout);
+        dpe_log_info("%zu tokens read, %zu written, %.2f s", prompt.n, out.n, dpe_clock() - begin);
+        if (dpe_signals_asked() != DPE_STOP_NONE) {
+            status = dpe_fail(err, DPE_INCOMPLETE, "stopped by a signal");
+        } else if (stream.late && (int64_t)out.n < args->max_new) {
+            status = dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up");
+        }
+    }
+done:
+    dpe_session_destroy(session);
+    dpe_tokens_free(&prompt);
+    dpe_tokens_free(&out);
+    return status;
+}
+
+/* Window i holds the tokens iC … iC+C−1 with its first replaced by BOS where the model has one, so
+ * that each window reads like a text's beginning; a last partial window is dropped. Scored are the
+ * window's indices C/2+1 … C−1 (second half) or 1 … C−1 (all). */
+static dpe_status nll_windows(const struct run *run, struct dpe_session *session,
+                              const struct dpe_tokens *tokens, int64_t context,
+                              struct dpe_error *err)
+{
+    int64_t bos = dpe_model_config(run->model)->bos_id;
+    int64_t first =
+        run->args->score != NULL && strcmp(run->args->score, "all") == 0 ? 1 : context / 2 + 1;
+    int64_t n_windows = (int64_t)tokens->n / context;
+    double sum = 0.0;
+    double *nll = dpe_alloc((size_t)context, sizeof *nll);
+    dpe_status status = nll != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    for (int64_t window = 0; window < n_windows && status == DPE_OK; window++) {
+        if (dpe_clock() > run->deadline) {
+            status = dpe_fail(err, DPE_INCOMPLETE,
+                              "the time budget is used up, %lld of %lld windows are done",
+                              (long long)window, (long long)n_windows);
+            break;
+        }
+        int32_t *ids = tokens->ids + window * context;
+        ids[0] = bos >= 0 && !run->args->raw ? (int32_t)bos : ids[0];
+        status = dpe_session_cut(session, 0, err);
+        if (status == DPE_OK) {
+            status = dpe_session_nll(session, ids, context, nll, err);
+        }
+        for (int64_t i = first; i < context && status == DPE_OK; i++) {
+            sum += nll[i - 1];
+        }
+        char line[96];
+        snprintf(line, sizeof line, "window %lld of %lld", (long long)window + 1,
+                 (long long)n_windows);
+        dpe_progress((double)(window + 1), (double)n_windows, line);
+    }
+    free(nll);
+    if (status == DPE_OK) {
+        int64_t scored = n_windows * (context - first);
+        printf("tokens %zu  windows %lld of %lld  scored %lld  nll %.6f  perplexity %.4f\n",
+               tokens->n, (long long)n_windows, (long long)context, (long long)scored,
+               sum / (double)scored, exp(sum / (double)scored));
+    }
+    return status;
+}
+
+static dpe_status nll(const struct run *run, struct dpe_error *err)
+{
+    int64_t context = run->args->context > 0 ? run->args->context : run->trained_length;
+    struct dpe_tokens tokens = {0};
+    struct dpe_session *session = NULL;
+    dpe_status status = encode(run, NULL, run->args->nll_file, &tokens, err);
+    const struct dpe_config *config = dpe_model_config(run->model);
+    if (status == DPE_OK && (context < 4 || (int64_t)tokens.n < context)) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: %zu tokens, expected at least one window of %lld; use a longer text "
+                          "or a smaller --context (4 or more)",
+                          run->args->nll_file, tokens.n, (long long)context);
+    } else if (status == DPE_OK && config->bos_id >= config->vocab && !run->args->raw) {
+        status =
+            dpe_fail(err, DPE_BAD_DATA,
+                     "%s/config.json: bos_token_id: expected an id below vocab_size %lld, found "
+                     "%lld; --raw does without",
+                     run->args->model, (long long)config->vocab, (long long)config->bos_id);
+    }
+    if (status == DPE_OK) {
+        status = make_session(run, context, &session, err);
+    }
+    if (status == DPE_OK) {
+        status = nll_windows(run, session, &tokens, context, err);
+    }
+    dpe_session_destroy(session);
+    dpe_tokens_free(&tokens);
+    return status;
+}
+
+static dpe_status show_plan(const struct run *run, struct dpe_error *err)
+{
+    struct dpe_plan plan;
+    int64_t length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
+    dpe_status status = make_plan(run, length, &plan, err);
+    if (status == DPE_OK) {
+        run_show_plan(run, &plan, length);
+        dpe_plan_free(&plan);
+    }
+    return status;
+}
+
+static void list_methods(void)
+{
+    for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
+        printf("%s\n", dpe_plan_method(i));
+    }
+}
+
+/* An option that the mode has no use for; NULL: there is none. */
+static const char *check_modes(const struct arguments *args)
+{
+    const unsigned run = 1U << MODE_GENERATE | 1U << MODE_NLL;
+    const unsigned text = run | 1U << MODE_TOKENIZE;
+    const unsigned plan = run | 1U << MODE_SHOW_PLAN;
+    const struct {
+        bool said;
+        unsigned modes;
+        const char *wrong;
+    } options[] = {
+        {args->context > 0, 1U << MODE_NLL, "--context goes with --nll"},
+        {args->score != NULL, 1U << MODE_NLL, "--score goes with --nll"},
+        {args->max_new > 0, 1U << MODE_GENERATE, "--max-new is for generating from a prompt"},
+        {args->chunk > 0, run, "--chunk is for generating and --nll"},
+        {args->raw, text, "--raw is for generating, --tokenize and --nll"},
+        {args->special != NULL, text, "--special-in-text is for generating, --tokenize and --nll"},
+        {args->method != NULL, plan, "--method is for generating, --nll and --show-plan"},
+        {args->table != NULL, plan, "--table is for generating, --nll and --show-plan"},
+        {args->length > 0, plan, "--length is for generating, --nll and --show-plan"},
+        {args->trained_length > 0, plan | 1U << MODE_INFO, "--tokenize has no trained length"},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        if (options[i].said && (options[i].modes & 1U << args->mode) == 0) {
+            return options[i].wrong;
+        }
+    }
+    return NULL;
+}
+
+static void check_usage(const struct arguments *args, const struct argp *argp)
+{
+    const char *missing = check_modes(args);
+    bool needs_prompt = args->mode == MODE_GENERATE || args->mode == MODE_TOKENIZE;
+    if (missing != NULL) {
+        /* said below */
+    } else if (args->model == NULL) {
+        missing = "--model DIR is missing";
+    } else if (needs_prompt && args->prompt == NULL && args->prompt_file == NULL) {
+        missing = "nothing to do: give --prompt, --prompt-file, --nll, --info or --show-plan";
+    } else if (args->prompt != NULL && args->prompt_file != NULL) {
+        missing = "--prompt and --prompt-file exclude each other";
+    } else if (!needs_prompt && (args->prompt != NULL || args->prompt_file != NULL)) {
+        missing = "a prompt is for generating and --tokenize";
+    } else if (args->table != NULL && args->method != NULL) {
+        missing = "--table and --method exclude each other";
+    } else if (args->table != NULL && args->trained_length > 0) {
+        missing = "--table and --trained-length exclude each other: a table has its own";
+    } else if (args->table == NULL && args->other_model) {
+        missing = "--other-model goes with --table";
+    } else if (args->context > 0 && args->context < 4) {
+        missing = "--context: expected 4 or more tokens";
+    }
+    if (missing != NULL) {
+        dpe_tool_refuse(argp, missing);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp_child children[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
+    static const struct argp argp = {
+        .options = options_table,
+        .parser = parse_option,
+        .doc = "Run a RoPE language model under a position method.\v"
+               "Examples:\n"
+               "  dpe-run -m DIR -p \"Once upon a time\" -n 32\n"
+               "  dpe-run -m DIR --nll book.txt --context 4096 --method self-extend\n"
+               "  dpe-run -m DIR --show-plan --method dpe:window=32 --length 4096\n"
+               "  dpe-run --method help",
+        .children = children,
+    };
+    dpe_tool_start(argv[0]);
+    struct arguments args = {0};
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_configure(&args.tool);
+    struct dpe_error err = {0};
+    if (args.method != NULL && strcmp(args.method, "help") == 0) {
+        list_methods();
+        return dpe_tool_end(DPE_OK, &err);
+    }
+    check_usage(&args, &argp);
+    args.method = args.method != NULL ? args.method : "rope";
+    args.max_new = args.max_new > 0 ? args.max_new : 64;
+    dpe_signals_install();
+    struct run run = {0};
+    dpe_status status = run_open(&run, &args, &err);
+    if (status == DPE_OK) {
+        switch (args.mode) {
+        case MODE_GENERATE:
+            status = generate(&run, &err);
+            break;
+        case MODE_TOKENIZE:
+            status = tokenize(&run, &err);
+            break;
+        case MODE_NLL:
+            status = nll(&run, &err);
+            break;
+        case MODE_INFO:
+            run_info(&run);
+            break;
+        case MODE_SHOW_PLAN:
+            status = show_plan(&run, &err);
+            break;
+        }
+    }
+    run_close(&run);
+    return dpe_tool_end(status, &err);
+}

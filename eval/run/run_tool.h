@@ -1,0 +1,35 @@
+/**
+ * @file run_tool.h
+ * Inside of dpe-run: what its files share. No library.
+ */
+#ifndef DPE_RUN_TOOL_H
+#define DPE_RUN_TOOL_H
+
+#include "outputs/job/job.h"
+
+enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };
+
+/** The command line; NULL or 0: not said. */
+struct arguments {
+    struct dpe_tool_options tool;
+    enum mode mode;
+    const char *model, *prompt, *prompt_file, *nll_file, *method, *table, *special, *score;
+    int64_t context, max_new, trained_length, length, chunk;
+    bool raw, other_model;
+};
+
+/** A model, its tokenizer when one is needed, and the lengths everything is computed from. */
+struct run {
+    const struct arguments *args;
+    struct dpe_model *model;
+    struct dpe_tokenizer *tokenizer;
+    int64_t trained_length;
+    double deadline;
+};
+
+/** Describe the model. */
+void run_info(const struct run *run);
+/** Describe a plan made for a length. */
+void run_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length);
+
+#endif

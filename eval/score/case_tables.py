@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Write case_tables.c: what Python's str.lower, str.upper, isalnum and int() know of characters.
+
+    python3 eval/score/case_tables.py > eval/score/case_tables.c
+
+The tables here are of Python 3.11 (Unicode 14). Scorers of benchmarks are Python programs, so their
+numbers are those of these tables.
+"""
+import sys
+import unicodedata
+
+ALL = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+
+
+def ranges(points):
+    """Inclusive ranges of an ascending list."""
+    result = []
+    for c in points:
+        if result and result[-1][1] == c - 1:
+            result[-1][1] = c
+        else:
+            result.append([c, c])
+    return result
+
+
+def runs(mapping):
+    """(first, last, step, delta): every step-th character from first to last moves by delta."""
+    result = []
+    for c, to in sorted(mapping.items()):
+        delta = to - c
+        if result and result[-1][3] == delta:
+            first, last, step, _ = result[-1]
+            if c - last == step or (first == last and c - last <= 2):
+                result[-1] = (first, c, c - last, delta)
+                continue
+        result.append((c, c, 1, delta))
+    return result
+
+
+def is_cased(c):
+    """Behind such a letter the final sigma becomes U+03C2. Always false where it looks past."""
+    return (chr(c) + "\u03a3").lower()[-1] == "\u03c2"
+
+
+def is_ignorable(c):
+    """Whether the final sigma looks past the character."""
+    return ("a" + chr(c) + "\u03a3").lower()[-1] == "\u03c2" and not is_cased(c)
+
+
+def table(kind, name, rows, form):
+    print(f"static const {kind} {name} = {{")
+    line = "   "
+    for row in rows:
+        text = " " + form(row) + ","
+        if len(line) + len(text) > 100:
+            print(line)
+            line = "   "
+        line += text
+    print(line)
+    print("};\n")
+
+
+def main():
+    lower = {c: chr(c).lower() for c in ALL if chr(c).lower() != chr(c)}
+    upper = {c: chr(c).upper() for c in ALL if chr(c).upper() != chr(c)}
+    assert [c for c in lower if len(lower[c]) > 1] == [0x130]
+    ignorable = [c for c in ALL if is_ignorable(c)]
+    cased = [c for c in ALL if is_cased(c)]
+    alnum = [c for c in ALL if chr(c).isalnum()]
+    zeros = [c for c in ALL if unicodedata.decimal(chr(c), -1) == 0]
+    for c in ALL:
+        value = unicodedata.decimal(chr(c), -1)
+        assert value < 0 or c - value in zeros
+    print(f"/* Made by case_tables.py from Python {sys.version_info[0]}.{sys.version_info[1]}"
+          f" (Unicode {unicodedata.unidata_version}). Do not edit. */")
+    print("/* clang-format off */")
+    print('#include "pytext.h"\n')
+    for name, mapping in (("lower", lower), ("upper", upper)):
+        simple = {c: ord(t) for c, t in mapping.items() if len(t) == 1}
+        table("struct dpe_case_run", f"{name}_runs[]", runs(simple),
+              lambda r: "{%#x, %#x, %d, %d}" % r)
+        print(f"const struct dpe_case_map dpe_case_{name} = {{{name}_runs, "
+              f"sizeof {name}_runs / sizeof {name}_runs[0]}};\n")
+    special = sorted((c, t) for c, t in upper.items() if len(t) > 1)
+    table("struct dpe_case_special", "special[]", special, lambda r: "{%#x, {%s}}" % (
+        r[0], ", ".join("%#x" % ord(ch) for ch in r[1])))
+    print("const struct dpe_case_specials dpe_case_upper_special = {special, "
+          "sizeof special / sizeof special[0]};\n")
+    table("uint32_t", "zeros[]", zeros, lambda c: "%#x" % c)
+    print("const struct dpe_case_zeros dpe_case_digits = {zeros, sizeof zeros / sizeof zeros[0]};\n")
+    for name, points in (("alnum", alnum), ("cased", cased), ("ignorable", ignorable)):
+        rows = ranges(points)
+        print(f"/* {len(points)} code points */")
+        table("uint32_t", f"{name}_ranges[][2]", rows, lambda r: "{%#x, %#x}" % tuple(r))
+        print(f"const struct dpe_unicode_class dpe_case_{name} = {{{name}_ranges, "
+              f"sizeof {name}_ranges / sizeof {name}_ranges[0]}};\n")
+
+
+if __name__ == "__main__":
+    main()

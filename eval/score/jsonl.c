@@ -1,0 +1,399 @@
+/* JSON lines: where they are, and the fields of one. */
+#include "eval/score/jsonl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/json_scan.h"
+#include "engine/base/support.h"
+
+enum { BLOCK = 1 << 20 };
+static const uint64_t max_line = UINT64_C(256) << 20;
+
+struct line {
+    uint64_t offset, n;
+    int64_t number;
+};
+
+struct dpe_jsonl {
+    char *path;
+    int fd;
+    struct line *lines;
+    size_t n, capacity;
+};
+
+/* ----------------------------------------------------------------------------------- the file */
+
+static dpe_status no_memory(const char *path, struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its lines", path);
+}
+
+static dpe_status add_line(struct dpe_jsonl *jsonl, struct line line, struct dpe_error *err)
+{
+    if (jsonl->n == jsonl->capacity) {
+        size_t capacity = jsonl->capacity == 0 ? 256 : 2 * jsonl->capacity;
+        size_t size = 0;
+        struct line *lines = __builtin_mul_overflow(capacity, sizeof *lines, &size)
+                                 ? NULL
+                                 : realloc(jsonl->lines, size);
+        if (lines == NULL) {
+            return no_memory(jsonl->path, err);
+        }
+        jsonl->lines = lines;
+        jsonl->capacity = capacity;
+    }
+    jsonl->lines[jsonl->n++] = line;
+    return DPE_OK;
+}
+
+/* Where the indexing of a file is. */
+struct place {
+    struct line line;
+    bool blank;
+};
+
+static bool is_blank(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] != ' ' && (s[i] < '\t' || s[i] > '\r')) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static dpe_status index_block(struct dpe_jsonl *jsonl, const char *block, size_t n,
+                              struct place *place, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    const char *at = block;
+    const char *end = block + n;
+    while (at < end && status == DPE_OK) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        size_t size = (size_t)((stop == NULL ? end : stop) - at);
+        place->blank = place->blank && is_blank(at, size);
+        place->line.n += size;
+        at += size;
+        if (stop != NULL) {
+            if (!place->blank) {
+                status = add_line(jsonl, place->line, err);
+            }
+            place->line =
+                (struct line){place->line.offset + place->line.n + 1, 0, place->line.number + 1};
+            place->blank = true;
+            at++;
+        }
+    }
+    return status;
+}
+
+static dpe_status index_file(struct dpe_jsonl *jsonl, struct dpe_error *err)
+{
+    char *block = malloc(BLOCK);
+    if (block == NULL) {
+        return no_memory(jsonl->path, err);
+    }
+    struct place place = {.line = {.number = 1}, .blank = true};
+    dpe_status status = DPE_OK;
+    bool more = true;
+    while (more && status == DPE_OK) {
+        ssize_t n = read(jsonl->fd, block, BLOCK);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            status = dpe_fail(err, DPE_IO, "%s: %s", jsonl->path, strerror(errno));
+        } else if (n > 0) {
+            status = index_block(jsonl, block, (size_t)n, &place, err);
+        }
+        more = n > 0;
+    }
+    if (status == DPE_OK && !place.blank) {
+        status = add_line(jsonl, place.line, err);
+    }
+    free(block);
+    return status;
+}
+
+dpe_status dpe_jsonl_open(const char *path, struct dpe_jsonl **jsonl, struct dpe_error *err)
+{
+    int fd = -1;
+    uint64_t size = 0;
+    dpe_status status = dpe_open_regular(path, &fd, &size, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_jsonl *opened = calloc(1, sizeof *opened);
+    char *copy = strdup(path);
+    if (opened == NULL || copy == NULL) {
+        close(fd);
+        free(copy);
+        free(opened);
+        return no_memory(path, err);
+    }
+    *opened = (struct dpe_jsonl){.path = copy, .fd = fd};
+    status = index_file(opened, err);
+    if (status != DPE_OK) {
+        dpe_jsonl_close(opened);
+        return status;
+    }
+    *jsonl = opened;
+    return DPE_OK;
+}
+
+void dpe_jsonl_close(struct dpe_jsonl *jsonl)
+{
+    if (jsonl == NULL) {
+        return;
+    }
+    close(jsonl->fd);
+    free(jsonl->lines);
+    free(jsonl->path);
+    free(jsonl);
+}
+
+int64_t dpe_jsonl_size(const struct dpe_jsonl *jsonl)
+{
+    return (int64_t)jsonl->n;
+}
+
+int64_t dpe_jsonl_number(const struct dpe_jsonl *jsonl, int64_t i)
+{
+    return jsonl->lines[i].number;
+}
+
+const char *dpe_jsonl_path(const struct dpe_jsonl *jsonl)
+{
+    return jsonl->path;
+}
+
+static dpe_status make_room(struct dpe_text *text, size_t n, const char *path,
+                            struct dpe_error *err)
+{
+    if (text->capacity <= n) {
+        char *bytes = realloc(text->bytes, n + 1);
+        if (bytes == NULL) {
+            return no_memory(path, err);
+        }
+        text->bytes = bytes;
+        text->capacity = n + 1;
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, struct dpe_text *text,
+                          struct dpe_error *err)
+{
+    const struct line *line = jsonl->lines + i;
+    if (line->n > max_line) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: line %lld: expected at most %llu bytes, found %llu",
+                        jsonl->path, (long long)line->number, (unsigned long long)max_line,
+                        (unsigned long long)line->n);
+    }
+    size_t n = (size_t)line->n;
+    dpe_status status = make_room(text, n, jsonl->path, err);
+    size_t done = 0;
+    while (status == DPE_OK && done < n) {
+        ssize_t got = pread(jsonl->fd, text->bytes + done, n - done, (off_t)(line->offset + done));
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return dpe_fail(err, DPE_IO, "%s: line %lld: %s", jsonl->path, (long long)line->number,
+                            got < 0 ? strerror(errno) : "the file was cut while it was read");
+        }
+        done += (size_t)got;
+    }
+    if (status == DPE_OK) {
+        text->n = n;
+        text->bytes[n] = '\0';
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------- a line */
+
+void dpe_json_field_free(struct dpe_json_field *field)
+{
+    free(field->items);
+    *field = (struct dpe_json_field){.name = field->name};
+}
+
+const char *dpe_json_kind_name(enum dpe_json_kind kind)
+{
+    static const char *const names[] = {"nothing",       "a string", "a whole number", "a number",
+                                        "true or false", "null",     "an object",      "a list"};
+    return names[kind];
+}
+
+static char nothing[] = "";
+
+static char *without_nul(const struct dpe_json_scan_text *text)
+{
+    char *bytes = (char *)(uintptr_t)text->bytes;
+    for (char *nul = memchr(bytes, '\0', text->n); nul != NULL;
+         nul = memchr(nul, '\0', text->n - (size_t)(nul - bytes))) {
+        *nul = '\1';
+    }
+    return bytes;
+}
+
+/* The character that the next value begins with. */
+static char next_character(struct dpe_json_scan *scan)
+{
+    while (scan->at < scan->n && strchr(" \t\r", scan->text[scan->at]) != NULL &&
+           scan->text[scan->at] != '\0') {
+        scan->at++;
+    }
+    return scan->at < scan->n ? scan->text[scan->at] : '\0';
+}
+
+/* Numbers end where a ',', ']', '}' or white space stands; they are cut off by `end` later, when
+ * the scan has passed what follows. */
+static bool read_item(struct dpe_json_scan *scan, struct dpe_json_item *item, size_t *end)
+{
+    char c = next_character(scan);
+    size_t start = scan->at;
+    *item = (struct dpe_json_item){.kind = DPE_JSON_NULL, .text = nothing};
+    *end = 0;
+    if (c == '"') {
+        struct dpe_json_scan_text text = {0};
+        item->kind = DPE_JSON_STRING;
+        if (!dpe_json_scan_string(scan, &text)) {
+            return false;
+        }
+        item->text = without_nul(&text);
+        return true;
+    }
+    bool number = c == '-' || c == 'N' || c == 'I' || (c >= '0' && c <= '9');
+    item->kind = c == '{'               ? DPE_JSON_OBJECT
+                 : c == '['             ? DPE_JSON_LIST
+                 : c == 't' || c == 'f' ? DPE_JSON_BOOL
+                                        : DPE_JSON_NULL;
+    if (!dpe_json_scan_skip(scan)) {
+        return false;
+    }
+    if (number) {
+        *end = scan->at;
+        item->text = scan->text + start;
+        item->kind = DPE_JSON_INTEGER;
+        for (size_t i = start; i < scan->at; i++) {
+            if (strchr(".eENI", scan->text[i]) != NULL) {
+                item->kind = DPE_JSON_REAL;
+            }
+        }
+    }
+    return true;
+}
+
+static bool add_item(struct dpe_json_field *field, struct dpe_json_item item)
+{
+    if (field->n == field->capacity) {
+        size_t capacity = field->capacity == 0 ? 8 : 2 * field->capacity;
+        size_t size = 0;
+        struct dpe_json_item *items = __builtin_mul_overflow(capacity, sizeof *items, &size)
+                                          ? NULL
+                                          : realloc(field->items, size);
+        if (items == NULL) {
+            return false;
+        }
+        field->items = items;
+        field->capacity = capacity;
+    }
+    field->items[field->n++] = item;
+    return true;
+}
+
+/* Numbers are C strings once their end is overwritten, which the scan must have passed by then: the
+ * ends wait here. */
+struct ends {
+    size_t last;
+};
+
+static void end_number(struct dpe_json_scan *scan, struct ends *ends, size_t next)
+{
+    if (ends->last > 0 && ends->last < scan->n) {
+        scan->text[ends->last] = '\0';
+    }
+    ends->last = next;
+}
+
+/* The value of a field; false on a problem or, with *memory false, when memory is out. */
+static bool read_field(struct dpe_json_scan *scan, struct dpe_json_field *field, struct ends *ends,
+                       bool *memory)
+{
+    size_t end = 0;
+    if (next_character(scan) != '[') {
+        bool good = read_item(scan, &field->value, &end);
+        end_number(scan, ends, end);
+        return good;
+    }
+    field->value = (struct dpe_json_item){.kind = DPE_JSON_LIST, .text = nothing};
+    dpe_json_scan_open(scan, '[');
+    bool first = true;
+    while (*memory && dpe_json_scan_element(scan, &first)) {
+        struct dpe_json_item item;
+        if (!read_item(scan, &item, &end)) {
+            return false;
+        }
+        *memory = add_item(field, item);
+        end_number(scan, ends, end);
+    }
+    return *memory && scan->problem == NULL;
+}
+
+static struct dpe_json_field *find_field(struct dpe_json_field *fields, size_t n_fields,
+                                         const struct dpe_json_scan_text *key)
+{
+    for (size_t i = 0; i < n_fields; i++) {
+        if (strlen(fields[i].name) == key->n && memcmp(fields[i].name, key->bytes, key->n) == 0) {
+            return fields + i;
+        }
+    }
+    return NULL;
+}
+
+dpe_status dpe_jsonl_object(char *line, size_t n, struct dpe_json_field *fields, size_t n_fields,
+                            enum dpe_jsonl_problem *problem, struct dpe_error *err)
+{
+    struct dpe_json_scan scan = {.text = line, .n = n, .python = true};
+    struct dpe_json_scan_text key = {0};
+    struct ends ends = {0};
+    bool first = true, memory = true;
+    *problem = DPE_JSONL_NO_OBJECT;
+    for (size_t i = 0; i < n_fields; i++) {
+        fields[i].value = (struct dpe_json_item){.kind = DPE_JSON_ABSENT, .text = nothing};
+        fields[i].n = 0;
+    }
+    size_t valid = dpe_utf8_check(line, n);
+    if (valid < n) {
+        return dpe_fail(err, DPE_BAD_DATA, "byte %zu: expected UTF-8, found 0x%02x", valid + 1,
+                        (unsigned)(unsigned char)line[valid]);
+    }
+    dpe_json_scan_open(&scan, '{');
+    while (scan.problem == NULL && memory && dpe_json_scan_key(&scan, &first, &key)) {
+        struct dpe_json_field *field = find_field(fields, n_fields, &key);
+        if (field != NULL && field->value.kind != DPE_JSON_ABSENT) {
+            *problem = DPE_JSONL_TWICE;
+            return dpe_fail(err, DPE_BAD_DATA, "\"%s\" is there twice", field->name);
+        }
+        if (field != NULL) {
+            read_field(&scan, field, &ends, &memory);
+        } else {
+            dpe_json_scan_skip(&scan);
+        }
+    }
+    if (!memory) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for the fields of a line");
+    }
+    if (!dpe_json_scan_end(&scan)) {
+        return dpe_fail(err, DPE_BAD_DATA, "expected a JSON object: byte %zu: %s", scan.at + 1,
+                        scan.problem);
+    }
+    end_number(&scan, &ends, 0);
+    *problem = DPE_JSONL_GOOD;
+    return DPE_OK;
+}

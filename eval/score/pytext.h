@@ -1,0 +1,78 @@
+/**
+ * @file pytext.h
+ * Text as Python's str methods see it, because the scorers of the benchmarks are Python programs
+ * and their numbers are wanted to the last digit. Used inside eval/ only.
+ *
+ * Texts are UTF-8 in which lone surrogates may stand (JSON can write them), NUL-terminated where n
+ * is not given. A byte that is no UTF-8 counts as a character of its own.
+ */
+#ifndef DPE_PYTEXT_H
+#define DPE_PYTEXT_H
+
+#include "engine/engine.h"
+#include "engine/unicode/unicode.h"
+
+/** A piece of a text, borrowed. */
+struct dpe_span {
+    const char *s;
+    size_t n;
+};
+
+/** Character at s (s < end) and its length in bytes. */
+uint32_t dpe_py_next(const char *s, const char *end, size_t *n);
+/** Start of the character that ends before s; start < s. */
+const char *dpe_py_before(const char *start, const char *s);
+
+/** Bytes of the white space character at s (str.isspace), 0 when it is something else. */
+size_t dpe_py_space(const char *s, const char *end);
+/** Whether `\w` of the re module matches: isalnum or '_'. */
+bool dpe_py_word(uint32_t point);
+/** Value of a decimal digit as `\d` matches and int() reads it, −1 for other characters. */
+int dpe_py_digit(uint32_t point);
+
+/** str.strip() */
+struct dpe_span dpe_py_strip(struct dpe_span text);
+/** The next of str.split(): false when there is none left. *rest starts as the text. */
+bool dpe_py_split(struct dpe_span *rest, struct dpe_span *word);
+/** Append text.lower() or text.upper(), whose contexts are within `text`. DPE_NO_MEMORY. */
+dpe_status dpe_py_lower(struct dpe_span text, struct dpe_text *out);
+dpe_status dpe_py_upper(struct dpe_span text, struct dpe_text *out);
+
+/** Offset of the first `part` in `text`, SIZE_MAX when it is not there; an empty part is at 0. */
+size_t dpe_span_find(struct dpe_span text, struct dpe_span part);
+bool dpe_span_equal(struct dpe_span a, struct dpe_span b);
+bool dpe_span_starts(struct dpe_span text, struct dpe_span with);
+struct dpe_span dpe_span_of(const char *text);
+
+/* ------------------------------------------------------------------ tables (case_tables.c) */
+
+/** Every step-th character from first to last moves by delta. */
+struct dpe_case_run {
+    uint32_t first, last, step;
+    int32_t delta;
+};
+struct dpe_case_map {
+    const struct dpe_case_run *runs;
+    size_t n;
+};
+/** One character that becomes two or three; 0 ends a list of two. */
+struct dpe_case_special {
+    uint32_t point, to[3];
+};
+struct dpe_case_specials {
+    const struct dpe_case_special *items;
+    size_t n;
+};
+/** The zeros of all decimal digits, ascending; a digit's value is its distance to its zero. */
+struct dpe_case_zeros {
+    const uint32_t *points;
+    size_t n;
+};
+extern const struct dpe_case_map dpe_case_lower, dpe_case_upper;
+extern const struct dpe_case_specials dpe_case_upper_special;
+extern const struct dpe_case_zeros dpe_case_digits;
+extern const struct dpe_unicode_class dpe_case_alnum;
+/** For the final sigma: letters that have case, and characters that it looks past. */
+extern const struct dpe_unicode_class dpe_case_cased, dpe_case_ignorable;
+
+#endif

@@ -1,0 +1,87 @@
+/**
+ * @file score.h
+ * Scoring rules of RULER, InfiniteBench and the needle task, and predictions made elsewhere. Used
+ * inside eval/ only.
+ *
+ * A rule gives one sample's score, 0 … 1, the very number that the official Python script computes
+ * (docs/benchmarks.md names the rules; eval/README.md the few inputs on which those scripts stop or
+ * mean something by accident). Texts are UTF-8 C strings. NaN: no memory.
+ */
+#ifndef DPE_SCORE_H
+#define DPE_SCORE_H
+
+#include "engine/engine.h"
+#include "eval/score/jsonl.h"
+
+typedef double (*dpe_rule)(const char *prediction, char *const *references, size_t n);
+
+/* RULER: control characters become newlines, white space at both ends goes. */
+/** Share of the references that the prediction holds, case-insensitive. n ≥ 1. */
+double dpe_score_all(const char *prediction, char *const *references, size_t n);
+/** 1 when it holds any of them. */
+double dpe_score_part(const char *prediction, char *const *references, size_t n);
+
+/* InfiniteBench, in both sets. */
+/** Best token F1 over the references, normalised as for SQuAD. */
+double dpe_score_f1(const char *prediction, char *const *references, size_t n);
+/** The first run of ASCII digits is the first reference. */
+double dpe_score_integer(const char *prediction, char *const *references, size_t n);
+/** The first reference is a word of the prediction, ASCII punctuation taken as spaces. */
+double dpe_score_word(const char *prediction, char *const *references, size_t n);
+/* The set "official". References of choice and debug are text and letter. */
+double dpe_score_choice(const char *prediction, char *const *references, size_t n);
+double dpe_score_dialogue(const char *prediction, char *const *references, size_t n);
+double dpe_score_debug(const char *prediction, char *const *references, size_t n);
+double dpe_score_number(const char *prediction, char *const *references, size_t n);
+/* The set "string", looser. */
+double dpe_score_choice_string(const char *prediction, char *const *references, size_t n);
+double dpe_score_dialogue_string(const char *prediction, char *const *references, size_t n);
+double dpe_score_debug_string(const char *prediction, char *const *references, size_t n);
+double dpe_score_number_string(const char *prediction, char *const *references, size_t n);
+
+/** What the references of a task must be. */
+enum dpe_references {
+    DPE_REFERENCES_TEXTS,  /**< strings or numbers, one or a list */
+    DPE_REFERENCES_PAIR,   /**< a list of two strings or more: text, letter */
+    DPE_REFERENCES_NUMBER, /**< a number, or a list that begins with one */
+};
+
+/** A task that can be scored. */
+struct dpe_score_task {
+    const char *suite, *name, *category; /**< category "" where the suite has none */
+    enum dpe_references references;
+    dpe_rule rule;              /**< the suite's own */
+    const char *scorer, *other; /**< names of the rule and of the looser one, "" when none */
+    dpe_rule other_rule;        /**< NULL when `other` is "" */
+};
+/** Task i of a suite in its customary order, NULL behind the last and for unknown suites. */
+const struct dpe_score_task *dpe_score_task(const char *suite, size_t i);
+/** The task whose name stands in a file's name (between characters that are neither letters nor
+ *  digits; the longest one), NULL when there is none. */
+const struct dpe_score_task *dpe_score_task_of_file(const char *suite, const char *path);
+
+struct dpe_score_options {
+    const struct dpe_score_task *task;
+    dpe_rule rule; /**< of the task, or chosen by name */
+    bool skip_bad;
+    int threads; /**< 0: OpenMP's default */
+};
+
+/** What a file's lines came to. Sums are over `scored` lines in their order. */
+struct dpe_score_sums {
+    int64_t scored;    /**< lines with a score; empty predictions are among them */
+    int64_t empty;     /**< empty predictions (score 0) */
+    int64_t no_object; /**< lines that are no JSON objects: left out */
+    int64_t bad;       /**< objects that lack a field or have one of the wrong type: left out */
+    double sum;
+    int64_t at_least_half; /**< lines with a score ≥ 0.5 */
+    char first[512];       /**< the first line that was left out or empty, in words */
+};
+
+/** Add a file's lines to `sums` (zeroed before the first file). Without skip_bad the first line
+ *  that is empty, bad or no object is DPE_BAD_DATA: file, line, reason. A file without any scored
+ *  line is DPE_BAD_DATA. */
+dpe_status dpe_score_file(const char *path, const struct dpe_score_options *options,
+                          struct dpe_score_sums *sums, struct dpe_error *err);
+
+#endif

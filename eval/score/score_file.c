@@ -1,0 +1,282 @@
+/* Predictions made elsewhere: a file's lines become sums. */
+#include "eval/score/score.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Lines are handed out in blocks, so that a thread's fields and buffer serve many. */
+enum { BLOCK = 16 };
+
+enum outcome { SCORED, EMPTY, NO_OBJECT, BAD, FAILED };
+
+/* Fields in the order in which they are preferred. */
+enum { PRED, PREDICTION, OUTPUTS, NEEDLE, GROUND_TRUTH, LABEL, ANSWER, N_FIELDS };
+static const char *const field_names[N_FIELDS] = {"pred",         "prediction", "outputs", "needle",
+                                                  "ground_truth", "label",      "answer"};
+
+/* What one thread reuses from line to line. */
+struct reader {
+    struct dpe_text line;
+    struct dpe_json_field fields[N_FIELDS];
+    char **references;
+    size_t n_references, capacity;
+};
+
+static void reader_init(struct reader *reader)
+{
+    *reader = (struct reader){0};
+    for (int i = 0; i < N_FIELDS; i++) {
+        reader->fields[i].name = field_names[i];
+    }
+}
+
+static void reader_free(struct reader *reader)
+{
+    dpe_text_free(&reader->line);
+    for (int i = 0; i < N_FIELDS; i++) {
+        dpe_json_field_free(reader->fields + i);
+    }
+    free(reader->references);
+}
+
+/* The first of the fields that is there, NULL when none is. */
+static struct dpe_json_field *first_of(struct reader *reader, const int *order, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (reader->fields[order[i]].value.kind != DPE_JSON_ABSENT) {
+            return reader->fields + order[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_number(enum dpe_json_kind kind)
+{
+    return kind == DPE_JSON_INTEGER || kind == DPE_JSON_REAL;
+}
+
+static dpe_status take_reference(struct reader *reader, char *text, struct dpe_error *err)
+{
+    if (reader->n_references == reader->capacity) {
+        size_t capacity = reader->capacity == 0 ? 16 : 2 * reader->capacity;
+        size_t size = 0;
+        char **grown = __builtin_mul_overflow(capacity, sizeof *grown, &size)
+                           ? NULL
+                           : realloc(reader->references, size);
+        if (grown == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "no memory for references");
+        }
+        reader->references = grown;
+        reader->capacity = capacity;
+    }
+    reader->references[reader->n_references++] = text;
+    return DPE_OK;
+}
+
+/* One value or a list of them as strings, of the kind that the task wants. */
+static dpe_status take_references(struct reader *reader, const struct dpe_json_field *field,
+                                  enum dpe_references wanted, struct dpe_error *err)
+{
+    bool list = field->value.kind == DPE_JSON_LIST;
+    const struct dpe_json_item *items = list ? field->items : &field->value;
+    size_t n = list ? field->n : 1;
+    reader->n_references = 0;
+    if (list && n == 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected references, found an empty list",
+                        field->name);
+    }
+    if (wanted == DPE_REFERENCES_PAIR && (!list || n < 2)) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "\"%s\": expected a list of the right option and its letter, found %s",
+                        field->name, list ? "one entry" : dpe_json_kind_name(field->value.kind));
+    }
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+        enum dpe_json_kind kind = items[i].kind;
+        bool good = wanted == DPE_REFERENCES_NUMBER ? is_number(kind)
+                                                    : kind == DPE_JSON_STRING || is_number(kind);
+        if (!good) {
+            return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected %s, found %s", field->name,
+                            wanted == DPE_REFERENCES_NUMBER ? "a number"
+                                                            : "a string or a list of strings",
+                            dpe_json_kind_name(kind));
+        }
+        status = take_reference(reader, items[i].text, err);
+    }
+    return status;
+}
+
+/* Score the line in reader->line; messages name no file. */
+static enum outcome score_line(struct reader *reader, const struct dpe_score_options *options,
+                               double *score, struct dpe_error *err)
+{
+    static const int ruler_predictions[] = {PRED, PREDICTION};
+    static const int other_predictions[] = {PREDICTION, PRED};
+    static const int ruler_references[] = {OUTPUTS, NEEDLE, GROUND_TRUTH, ANSWER, LABEL};
+    static const int other_references[] = {GROUND_TRUTH, LABEL, ANSWER, OUTPUTS, NEEDLE};
+    bool infinite = strcmp(options->task->suite, "infinitebench") == 0;
+    enum dpe_jsonl_problem problem = DPE_JSONL_GOOD;
+    dpe_status status = dpe_jsonl_object(reader->line.bytes, reader->line.n, reader->fields,
+                                         N_FIELDS, &problem, err);
+    if (status != DPE_OK) {
+        return status != DPE_BAD_DATA ? FAILED : problem == DPE_JSONL_NO_OBJECT ? NO_OBJECT : BAD;
+    }
+    const struct dpe_json_field *prediction =
+        first_of(reader, infinite ? other_predictions : ruler_predictions, 2);
+    const struct dpe_json_field *references =
+        first_of(reader, infinite ? other_references : ruler_references, 5);
+    if (prediction == NULL || references == NULL) {
+        dpe_fail(err, DPE_BAD_DATA, "expected a %s, found none",
+                 prediction == NULL ? "prediction in \"pred\" or \"prediction\""
+                                    : "reference in \"outputs\", \"needle\", \"ground_truth\", "
+                                      "\"label\" or \"answer\"");
+        return BAD;
+    }
+    if (prediction->value.kind != DPE_JSON_STRING) {
+        dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a string, found %s", prediction->name,
+                 dpe_json_kind_name(prediction->value.kind));
+        return BAD;
+    }
+    status = take_references(reader, references, options->task->references, err);
+    if (status != DPE_OK) {
+        return status == DPE_BAD_DATA ? BAD : FAILED;
+    }
+    if (prediction->value.text[strspn(prediction->value.text, " \t\n\v\f\r")] == '\0') {
+        dpe_fail(err, DPE_BAD_DATA, "\"%s\": the prediction is empty", prediction->name);
+        *score = 0.0;
+        return EMPTY;
+    }
+    *score = options->rule(prediction->value.text, reader->references, reader->n_references);
+    if (isnan(*score)) {
+        dpe_fail(err, DPE_NO_MEMORY, "no memory to score a line");
+        return FAILED;
+    }
+    return SCORED;
+}
+
+/* All lines of a file. */
+struct pass {
+    const struct dpe_jsonl *jsonl;
+    const struct dpe_score_options *options;
+    double *scores;         /* [lines] */
+    unsigned char *outcome; /* [lines] */
+    int64_t trouble;        /* first line that is not SCORED, −1: none */
+    bool failed;            /* it is the first that could not be read or had no memory */
+    struct dpe_error err;   /* its message */
+};
+
+static void note(struct pass *pass, int64_t i, bool failed, const struct dpe_error *err)
+{
+#pragma omp critical(dpe_score_note)
+    {
+        bool earlier = pass->trouble < 0 || i < pass->trouble;
+        if (failed == pass->failed ? earlier : failed) {
+            pass->trouble = i;
+            pass->failed = failed;
+            pass->err = *err;
+        }
+    }
+}
+
+static void score_one(struct pass *pass, struct reader *reader, int64_t i)
+{
+    struct dpe_error err = {0};
+    enum outcome outcome = FAILED;
+    dpe_status status = dpe_jsonl_read(pass->jsonl, i, &reader->line, &err);
+    if (status == DPE_OK) {
+        outcome = score_line(reader, pass->options, pass->scores + i, &err);
+        if (outcome != SCORED) {
+            dpe_fail_prefix(&err, "%s: line %lld", dpe_jsonl_path(pass->jsonl),
+                            (long long)dpe_jsonl_number(pass->jsonl, i));
+        }
+    } else if (status == DPE_BAD_DATA) {
+        outcome = NO_OBJECT;
+    }
+    pass->outcome[i] = (unsigned char)outcome;
+    if (outcome != SCORED) {
+        note(pass, i, outcome == FAILED, &err);
+    }
+}
+
+static void score_lines(struct pass *pass, int64_t n, int threads)
+{
+#pragma omp parallel num_threads(threads)
+    {
+        struct reader reader;
+        reader_init(&reader);
+#pragma omp for schedule(dynamic, BLOCK)
+        for (int64_t i = 0; i < n; i++) {
+            score_one(pass, &reader, i);
+        }
+        reader_free(&reader);
+    }
+}
+
+/* In the order of the lines, so that the sum has the official script's bits. */
+static void add_up(const struct pass *pass, int64_t n, struct dpe_score_sums *sums)
+{
+    for (int64_t i = 0; i < n; i++) {
+        enum outcome outcome = (enum outcome)pass->outcome[i];
+        sums->no_object += outcome == NO_OBJECT;
+        sums->bad += outcome == BAD;
+        sums->empty += outcome == EMPTY;
+        if (outcome == SCORED || outcome == EMPTY) {
+            sums->scored++;
+            sums->sum += pass->scores[i];
+            sums->at_least_half += pass->scores[i] >= 0.5;
+        }
+    }
+}
+
+static dpe_status finish(const struct pass *pass, int64_t n, struct dpe_score_sums *sums,
+                         struct dpe_error *err)
+{
+    int64_t before = sums->scored;
+    add_up(pass, n, sums);
+    if (pass->trouble >= 0 && (pass->failed || !pass->options->skip_bad)) {
+        return dpe_fail(err, pass->err.status, "%s%s", pass->err.text,
+                        !pass->failed
+                            ? "; --skip-bad leaves such lines out (an empty prediction scores 0) "
+                              "and counts them"
+                            : "");
+    }
+    if (pass->trouble >= 0 && sums->first[0] == '\0') {
+        snprintf(sums->first, sizeof sums->first, "%.500s", pass->err.text);
+    }
+    return sums->scored > before
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA, "%s: expected predictions, found none%s%s",
+                          dpe_jsonl_path(pass->jsonl), pass->trouble >= 0 ? "; first: " : "",
+                          pass->trouble >= 0 ? pass->err.text : "");
+}
+
+dpe_status dpe_score_file(const char *path, const struct dpe_score_options *options,
+                          struct dpe_score_sums *sums, struct dpe_error *err)
+{
+    struct dpe_jsonl *jsonl = NULL;
+    dpe_status status = dpe_jsonl_open(path, &jsonl, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    int64_t n = dpe_jsonl_size(jsonl);
+    struct pass pass = {
+        .jsonl = jsonl,
+        .options = options,
+        .scores = dpe_alloc((size_t)n, sizeof *pass.scores),
+        .outcome = dpe_alloc_zero((size_t)n, 1),
+        .trouble = -1,
+    };
+    if (pass.scores == NULL || pass.outcome == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for %lld scores", path, (long long)n);
+    } else {
+        score_lines(&pass, n, options->threads > 0 ? options->threads : omp_get_max_threads());
+        status = finish(&pass, n, sums, err);
+    }
+    free(pass.scores);
+    free(pass.outcome);
+    dpe_jsonl_close(jsonl);
+    return status;
+}

@@ -1,0 +1,338 @@
+/* InfiniteBench's rules of choice, dialogue, code and numbers, in both sets. */
+#include "eval/score/score.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/score/pytext.h"
+#include "eval/score/score_internal.h"
+
+/* --------------------------------------------------------------------------- choice and debugging
+ */
+
+static bool among(struct dpe_span text, char *const *references, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (dpe_span_equal(text, dpe_span_of(references[i]))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The last letter A … `last` that is a word of its own, in the first line that has one: what the
+ * looser set's expression finds. '\0': none. */
+static char last_letter(struct dpe_span text, char last)
+{
+    const char *end = text.s + text.n;
+    char found = '\0';
+    bool word_before = false;
+    size_t n = 0;
+    for (const char *s = text.s; s < end; s += n) {
+        uint32_t point = dpe_py_next(s, end, &n);
+        if (point == '\n' && found != '\0') {
+            break;
+        }
+        bool letter = point >= 'A' && point <= (uint32_t)last;
+        if (letter && !word_before) {
+            size_t next = 0;
+            bool word_behind = s + n < end && dpe_py_word(dpe_py_next(s + n, end, &next));
+            found = word_behind ? found : *s;
+        }
+        word_before = dpe_py_word(point);
+    }
+    return found;
+}
+
+/* Runs of spaces become one. In place. */
+static void collapse(struct dpe_text *text)
+{
+    size_t to = 0;
+    for (size_t i = 0; i < text->n; i++) {
+        if (text->bytes[i] != ' ' || to == 0 || text->bytes[to - 1] != ' ') {
+            text->bytes[to++] = text->bytes[i];
+        }
+    }
+    text->n = to;
+    text->bytes[to] = '\0';
+}
+
+/* After the first prefix of the list that occurs: does one of the words follow, one character
+ * behind? −1: no prefix occurs. */
+static int after_prefix(const struct dpe_text *text, const char *const *prefixes,
+                        char *const *words, size_t n)
+{
+    struct dpe_span all = {text->bytes, text->n};
+    for (; *prefixes != NULL; prefixes++) {
+        size_t at = dpe_span_find(all, dpe_span_of(*prefixes));
+        if (at == SIZE_MAX) {
+            continue;
+        }
+        const char *s = text->bytes + at + strlen(*prefixes);
+        const char *end = text->bytes + text->n;
+        size_t skip = 0;
+        if (s == end) {
+            return 0;
+        }
+        dpe_py_next(s, end, &skip);
+        for (size_t i = 0; i < n; i++) {
+            struct dpe_span rest = {s + skip, (size_t)(end - s) - skip};
+            if (dpe_span_starts(rest, dpe_span_of(words[i]))) {
+                return 1;
+            }
+        }
+        return 0;
+    }
+    return -1;
+}
+
+/* −1: no memory. */
+static int choice_behind(struct dpe_span text, char *const *references, size_t n)
+{
+    static const char *const prefixes[] = {"answer is:", "answer:", "answer is", "option is", NULL};
+    struct dpe_text plain = {0};
+    if (dpe_score_spaced(text, "\n\"'.,?!{}", &plain) != DPE_OK) {
+        dpe_text_free(&plain);
+        return -1;
+    }
+    collapse(&plain);
+    int result = after_prefix(&plain, prefixes, references, n);
+    struct dpe_span rest = {plain.bytes, plain.n}, word;
+    while (result < 0 && dpe_py_split(&rest, &word)) {
+        if (dpe_span_find(dpe_span_of("ABCD"), word) != SIZE_MAX) {
+            result = among(word, references, n);
+        }
+    }
+    dpe_text_free(&plain);
+    return result < 0 ? 0 : result;
+}
+
+static double choice(struct dpe_span text, char *const *references, size_t n)
+{
+    if (text.n == 0) {
+        return 0.0;
+    }
+    if (text.s[0] >= 'A' && text.s[0] <= 'D') {
+        return among((struct dpe_span){text.s, 1}, references, n) ? 1.0 : 0.0;
+    }
+    if (among(text, references, n)) {
+        return 1.0;
+    }
+    int result = choice_behind(text, references, n);
+    return result < 0 ? (double)NAN : (double)result;
+}
+
+double dpe_score_choice(const char *prediction, char *const *references, size_t n)
+{
+    return choice(dpe_py_strip(dpe_span_of(prediction)), references, n);
+}
+
+double dpe_score_choice_string(const char *prediction, char *const *references, size_t n)
+{
+    struct dpe_span text = dpe_py_strip(dpe_span_of(prediction));
+    char letter = last_letter(text, 'D');
+    if (letter != '\0' && among((struct dpe_span){&letter, 1}, references, n)) {
+        return 1.0;
+    }
+    return choice(text, references, n);
+}
+
+/* The prediction as the debugging rules search it: quotes, dashes, stars and "option" are spaces.
+ */
+static dpe_status debug_text(struct dpe_span text, struct dpe_text *out)
+{
+    dpe_status status = dpe_score_spaced(text, "\n`'\"-*", out);
+    for (size_t i = 0; status == DPE_OK && i + 6 <= out->n; i++) {
+        if (memcmp(out->bytes + i, "Option", 6) == 0 || memcmp(out->bytes + i, "option", 6) == 0) {
+            memset(out->bytes + i, ' ', 6);
+        }
+    }
+    if (status == DPE_OK) {
+        collapse(out);
+    }
+    return status;
+}
+
+static double debug(struct dpe_span text, char *const *references, size_t n, bool loose)
+{
+    static const char *const prefixes[] = {
+        "answer is:", "is:", "answer:", "correct option is:", NULL};
+    if (n < 2) {
+        return 0.0;
+    }
+    char *words[] = {references[1], references[0]};
+    struct dpe_text plain = {0};
+    int result = -1;
+    dpe_status status = debug_text(text, &plain);
+    for (size_t i = 0; i < 2 && status == DPE_OK && loose && result < 0; i++) {
+        struct dpe_span all = {plain.bytes, plain.n};
+        result = dpe_span_starts(all, dpe_span_of(words[i])) ? 1 : -1;
+    }
+    if (status == DPE_OK && result < 0) {
+        result = after_prefix(&plain, prefixes, words, 2);
+    }
+    dpe_text_free(&plain);
+    return status != DPE_OK ? (double)NAN : result > 0 ? 1.0 : 0.0;
+}
+
+/* Whether the first two characters are the label and a point or colon. */
+static bool opens_with(struct dpe_span text, struct dpe_span label)
+{
+    size_t n = 0, size = 0;
+    for (int i = 0; i < 2 && size < text.n; i++) {
+        dpe_py_next(text.s + size, text.s + text.n, &n);
+        size += n;
+    }
+    return size == label.n + 1 && dpe_span_starts(text, label) &&
+           (text.s[label.n] == '.' || text.s[label.n] == ':');
+}
+
+double dpe_score_debug(const char *prediction, char *const *references, size_t n)
+{
+    struct dpe_span text = dpe_py_strip(dpe_span_of(prediction));
+    if (n >= 2 && opens_with(text, dpe_span_of(references[1]))) {
+        return 1.0;
+    }
+    return debug(text, references, n, false);
+}
+
+double dpe_score_debug_string(const char *prediction, char *const *references, size_t n)
+{
+    struct dpe_span text = dpe_py_strip(dpe_span_of(prediction));
+    char letter = last_letter(text, 'J');
+    if (n >= 2 && letter != '\0' &&
+        dpe_span_equal((struct dpe_span){&letter, 1}, dpe_span_of(references[1]))) {
+        return 1.0;
+    }
+    return debug(text, references, n, true);
+}
+
+/* ------------------------------------------------------------------------------------ dialogue */
+
+double dpe_score_dialogue(const char *prediction, char *const *references, size_t n)
+{
+    struct dpe_text text = {0}, upper = {0};
+    bool found = false;
+    dpe_status status = dpe_score_spaced(dpe_span_of(prediction), DPE_SCORE_PUNCTUATION, &text);
+    struct dpe_span rest = {text.bytes, text.n}, word;
+    while (status == DPE_OK && n > 0 && !found && dpe_py_split(&rest, &word)) {
+        upper.n = 0;
+        status = dpe_py_upper(word, &upper);
+        found = status == DPE_OK &&
+                dpe_span_equal((struct dpe_span){upper.bytes, upper.n}, dpe_span_of(references[0]));
+    }
+    dpe_text_free(&text);
+    dpe_text_free(&upper);
+    return status != DPE_OK ? (double)NAN : found ? 1.0 : 0.0;
+}
+
+double dpe_score_dialogue_string(const char *prediction, char *const *references, size_t n)
+{
+    struct dpe_text text = {0}, name = {0};
+    bool found = false;
+    dpe_status status = dpe_py_upper(dpe_py_strip(dpe_span_of(prediction)), &text);
+    for (size_t i = 0; i < n && status == DPE_OK && !found; i++) {
+        name.n = 0;
+        status = dpe_py_upper(dpe_span_of(references[i]), &name);
+        found =
+            status == DPE_OK && dpe_span_find((struct dpe_span){text.bytes, text.n},
+                                              (struct dpe_span){name.bytes, name.n}) != SIZE_MAX;
+    }
+    dpe_text_free(&text);
+    dpe_text_free(&name);
+    return status != DPE_OK ? (double)NAN : found ? 1.0 : 0.0;
+}
+
+/* ------------------------------------------------------------------------------------- numbers */
+
+/* Append the decimal digits at *s as ASCII. */
+static dpe_status take_digits(const char **s, const char *end, struct dpe_text *out)
+{
+    dpe_status status = DPE_OK;
+    while (*s < end && status == DPE_OK) {
+        size_t n = 0;
+        int digit = dpe_py_digit(dpe_py_next(*s, end, &n));
+        if (digit < 0) {
+            break;
+        }
+        char c = (char)('0' + digit);
+        status = dpe_text_append(out, &c, 1, NULL);
+        *s += n;
+    }
+    return status;
+}
+
+/* The first number of the text, digits of any script, perhaps with a point and more digits. */
+static dpe_status first_number(struct dpe_span text, struct dpe_text *out)
+{
+    const char *s = text.s;
+    const char *end = s + text.n;
+    size_t n = 0;
+    dpe_status status = dpe_text_append(out, "", 0, NULL);
+    while (s < end && dpe_py_digit(dpe_py_next(s, end, &n)) < 0) {
+        s += n;
+    }
+    if (status == DPE_OK) {
+        status = take_digits(&s, end, out);
+    }
+    if (status == DPE_OK && out->n > 0 && s + 1 < end && *s == '.' &&
+        dpe_py_digit(dpe_py_next(s + 1, end, &n)) >= 0) {
+        s++;
+        status = dpe_text_append(out, ".", 1, NULL);
+        if (status == DPE_OK) {
+            status = take_digits(&s, end, out);
+        }
+    }
+    return status;
+}
+
+/* Whether two whole numbers, the first without a sign, are equal. */
+static bool same_integer(const char *a, const char *b)
+{
+    bool negative = *b == '-';
+    b += negative;
+    a += strspn(a, "0");
+    b += strspn(b, "0");
+    return strcmp(a, b) == 0 && (!negative || *a == '\0');
+}
+
+/* int(float(a)) == b; more than a double can hold is no match. */
+static bool same_truncated(const char *a, const char *b)
+{
+    double value = trunc(strtod(a, NULL));
+    if (!isfinite(value)) {
+        return false;
+    }
+    char digits[400];
+    snprintf(digits, sizeof digits, "%.0f", value);
+    return same_integer(digits, b);
+}
+
+static double number(const char *prediction, char *const *references, size_t n, bool truncate)
+{
+    struct dpe_text text = {0};
+    dpe_status status = first_number(dpe_span_of(prediction), &text);
+    bool same = false;
+    if (status == DPE_OK && text.n > 0 && n > 0) {
+        bool real = strpbrk(references[0], ".eENI") != NULL;
+        /* int() of a text with a point stops the official script; here it is no match. */
+        same = real ? strtod(text.bytes, NULL) == strtod(references[0], NULL)
+               : truncate
+                   ? same_truncated(text.bytes, references[0])
+                   : strchr(text.bytes, '.') == NULL && same_integer(text.bytes, references[0]);
+    }
+    dpe_text_free(&text);
+    return status != DPE_OK ? (double)NAN : same ? 1.0 : 0.0;
+}
+
+double dpe_score_number(const char *prediction, char *const *references, size_t n)
+{
+    return number(prediction, references, n, false);
+}
+
+double dpe_score_number_string(const char *prediction, char *const *references, size_t n)
+{
+    return number(prediction, references, n, true);
+}

@@ -1,0 +1,505 @@
+/* Official data files as sources. */
+#include "eval/suite/official.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "eval/score/jsonl.h"
+
+struct official {
+    struct dpe_official_options options;
+    struct dpe_jsonl *jsonl;
+    int64_t *lines; /* [n] good ones */
+    int64_t n;
+    bool ruler;
+};
+
+enum { INPUT, CONTEXT, CONTENT, OUTPUTS, ANSWER, OPTIONS, PREFIX, N_FIELDS };
+static const char *const names[N_FIELDS] = {"input",  "context", "content",      "outputs",
+                                            "answer", "options", "answer_prefix"};
+
+/* A line that was read. */
+struct record {
+    struct dpe_text line;
+    struct dpe_json_field fields[N_FIELDS];
+};
+
+static void record_init(struct record *record)
+{
+    *record = (struct record){0};
+    for (int i = 0; i < N_FIELDS; i++) {
+        record->fields[i].name = names[i];
+    }
+}
+
+static void record_free(struct record *record)
+{
+    dpe_text_free(&record->line);
+    for (int i = 0; i < N_FIELDS; i++) {
+        dpe_json_field_free(record->fields + i);
+    }
+}
+
+/* ------------------------------------------------------------------------------------ checking */
+
+static const struct dpe_json_field *references(const struct official *official,
+                                               const struct record *record)
+{
+    const struct dpe_json_field *fields = record->fields;
+    bool other = fields[OUTPUTS].value.kind == DPE_JSON_ABSENT &&
+                 fields[ANSWER].value.kind != DPE_JSON_ABSENT;
+    return fields + (official->ruler && !other ? OUTPUTS : ANSWER);
+}
+
+static const struct dpe_json_field *context(const struct record *record)
+{
+    bool other = record->fields[CONTEXT].value.kind == DPE_JSON_ABSENT &&
+                 record->fields[CONTENT].value.kind != DPE_JSON_ABSENT;
+    return record->fields + (other ? CONTENT : CONTEXT);
+}
+
+static dpe_status want_string(const struct dpe_json_field *field, struct dpe_error *err)
+{
+    return field->value.kind == DPE_JSON_STRING
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a string, found %s", field->name,
+                          dpe_json_kind_name(field->value.kind));
+}
+
+static bool is_list(const struct dpe_json_field *field)
+{
+    return field->value.kind == DPE_JSON_LIST;
+}
+
+static dpe_status want_texts(const struct dpe_json_field *field, size_t least,
+                             struct dpe_error *err)
+{
+    const struct dpe_json_item *items = is_list(field) ? field->items : &field->value;
+    size_t n = is_list(field) ? field->n : 1;
+    if (n < least) {
+        return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected %zu entries or more, found %zu",
+                        field->name, least, n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        enum dpe_json_kind kind = items[i].kind;
+        if (kind != DPE_JSON_STRING && kind != DPE_JSON_INTEGER && kind != DPE_JSON_REAL) {
+            return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected strings or numbers, found %s",
+                            field->name, dpe_json_kind_name(kind));
+        }
+    }
+    return DPE_OK;
+}
+
+/* Entry i of a field that may be one value. */
+static const char *entry(const struct dpe_json_field *field, size_t i)
+{
+    return is_list(field) ? field->items[i].text : field->value.text;
+}
+
+/* Letter of the right option: named beside it, or its place among the options; '\0': neither. */
+static char right_letter(const struct record *record)
+{
+    const struct dpe_json_field *answer = record->fields + ANSWER;
+    const struct dpe_json_field *options = record->fields + OPTIONS;
+    if (is_list(answer) && answer->n == 2 && strlen(entry(answer, 1)) == 1 &&
+        strchr("ABCD", entry(answer, 1)[0]) != NULL) {
+        return entry(answer, 1)[0];
+    }
+    for (size_t i = 0; i < 4; i++) {
+        if (strcmp(entry(options, i), entry(answer, 0)) == 0) {
+            return "ABCD"[i];
+        }
+    }
+    return '\0';
+}
+
+static dpe_status check_record(const struct official *official, const struct record *record,
+                               struct dpe_error *err)
+{
+    const struct dpe_json_field *fields = record->fields;
+    dpe_status status = want_string(fields + INPUT, err);
+    if (status == DPE_OK && official->ruler && fields[INPUT].value.text[0] == '\0') {
+        status = dpe_fail(err, DPE_BAD_DATA, "\"input\": expected a prompt, found \"\"");
+    }
+    if (status == DPE_OK && official->ruler && fields[PREFIX].value.kind != DPE_JSON_ABSENT) {
+        status = want_string(fields + PREFIX, err);
+    }
+    if (status == DPE_OK && !official->ruler) {
+        status = want_string(context(record), err);
+    }
+    if (status == DPE_OK) {
+        status = want_texts(references(official, record), 1, err);
+    }
+    if (status == DPE_OK && official->options.task->references == DPE_REFERENCES_NUMBER) {
+        const struct dpe_json_field *answer = fields + ANSWER;
+        enum dpe_json_kind kind = is_list(answer) ? answer->items[0].kind : answer->value.kind;
+        if (kind == DPE_JSON_STRING) {
+            status = dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected a number, found a string");
+        }
+    }
+    if (status == DPE_OK && official->options.task->references == DPE_REFERENCES_PAIR) {
+        status = is_list(fields + OPTIONS)
+                     ? want_texts(fields + OPTIONS, 4, err)
+                     : dpe_fail(err, DPE_BAD_DATA, "\"options\": expected a list, found %s",
+                                dpe_json_kind_name(fields[OPTIONS].value.kind));
+        if (status == DPE_OK && right_letter(record) == '\0') {
+            status = dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected one of the \"options\"");
+        }
+    }
+    return status;
+}
+
+/* Line `line` of the file, checked. Messages name file and line. */
+static dpe_status read_record(const struct official *official, int64_t line, struct record *record,
+                              struct dpe_error *err)
+{
+    enum dpe_jsonl_problem problem = DPE_JSONL_GOOD;
+    dpe_status status = dpe_jsonl_read(official->jsonl, line, &record->line, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = dpe_jsonl_object(record->line.bytes, record->line.n, record->fields, N_FIELDS,
+                              &problem, err);
+    if (status == DPE_OK) {
+        status = check_record(official, record, err);
+    }
+    if (status != DPE_OK) {
+        dpe_fail_prefix(err, "%s: line %lld", dpe_jsonl_path(official->jsonl),
+                        (long long)dpe_jsonl_number(official->jsonl, line));
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------- samples */
+
+static dpe_status append(struct dpe_text *text, const char *string, struct dpe_error *err)
+{
+    return dpe_text_append(text, string, strlen(string), err);
+}
+
+static dpe_status write_prompt(const struct official *official, const struct record *record,
+                               struct dpe_text *text, struct dpe_error *err)
+{
+    const struct dpe_official_options *options = &official->options;
+    const struct dpe_json_field *fields = record->fields;
+    dpe_status status = append(text, options->shared->before, err);
+    if (official->ruler) {
+        status = status == DPE_OK ? append(text, fields[INPUT].value.text, err) : status;
+        status = status == DPE_OK ? append(text, options->shared->after, err) : status;
+        return status == DPE_OK ? append(text, fields[PREFIX].value.text, err) : status;
+    }
+    bool choice = options->task->references == DPE_REFERENCES_PAIR;
+    const struct dpe_phrase_value values[] = {
+        {"context", context(record)->value.text},
+        {"input", fields[INPUT].value.text},
+        {"option_a", choice ? entry(fields + OPTIONS, 0) : ""},
+        {"option_b", choice ? entry(fields + OPTIONS, 1) : ""},
+        {"option_c", choice ? entry(fields + OPTIONS, 2) : ""},
+        {"option_d", choice ? entry(fields + OPTIONS, 3) : ""},
+        {NULL, NULL},
+    };
+    if (status == DPE_OK) {
+        status = dpe_phrases_fill(&options->shared->phrases, options->phrase, values, text, err);
+    }
+    if (status == DPE_OK) {
+        status = append(text, options->shared->after, err);
+    }
+    return status == DPE_OK
+               ? dpe_phrases_fill(&options->shared->phrases, options->phrase + 1, values, text, err)
+               : status;
+}
+
+/* The first and the last half of the tokens that fit. */
+static void keep_halves(struct dpe_tokens *tokens, int64_t most)
+{
+    size_t half = (size_t)most / 2;
+    if (tokens->n > (size_t)most) {
+        memmove(tokens->ids + half, tokens->ids + tokens->n - half, half * sizeof *tokens->ids);
+        tokens->n = 2 * half;
+    }
+}
+
+static dpe_status encode(const struct official *official, int64_t line, int64_t room,
+                         const struct dpe_text *text, struct dpe_tokens *tokens,
+                         struct dpe_error *err)
+{
+    const struct dpe_official_options *options = &official->options;
+    const struct dpe_encode_options how = {.add_special = true, .special = DPE_SPECIAL_PARSE};
+    dpe_status status =
+        dpe_tokenizer_encode(options->tokenizer, text->bytes, text->n, &how, tokens, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    size_t prefix = (size_t)dpe_tokenizer_prefix_size(options->tokenizer);
+    size_t bytes = prefix * sizeof *tokens->ids;
+    if (prefix > 0 && tokens->n >= 2 * prefix &&
+        memcmp(tokens->ids, tokens->ids + prefix, bytes) == 0) {
+        tokens->n -= prefix;
+        memmove(tokens->ids, tokens->ids + prefix, tokens->n * sizeof *tokens->ids);
+    }
+    int64_t most = options->length - room;
+    if (!official->ruler) {
+        keep_halves(tokens, most);
+    } else if ((int64_t)tokens->n > most) {
+        return dpe_fail(err, DPE_USAGE,
+                        "%s: line %lld: a prompt of %zu tokens and %lld to answer do not fit into "
+                        "a length of %lld",
+                        dpe_jsonl_path(official->jsonl),
+                        (long long)dpe_jsonl_number(official->jsonl, line), tokens->n,
+                        (long long)room, (long long)options->length);
+    }
+    return DPE_OK;
+}
+
+static dpe_status add_reference(struct dpe_sample *sample, const char *text, struct dpe_error *err)
+{
+    sample->references[sample->n_references] = strdup(text);
+    if (sample->references[sample->n_references] == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for references");
+    }
+    sample->n_references++;
+    return DPE_OK;
+}
+
+static dpe_status take_references(const struct official *official, const struct record *record,
+                                  struct dpe_sample *sample, struct dpe_error *err)
+{
+    const struct dpe_json_field *field = references(official, record);
+    bool pair = official->options.task->references == DPE_REFERENCES_PAIR;
+    size_t n = pair ? 2 : is_list(field) ? field->n : 1;
+    sample->references = dpe_alloc_zero(n, sizeof *sample->references);
+    dpe_status status = sample->references != NULL
+                            ? DPE_OK
+                            : dpe_fail(err, DPE_NO_MEMORY, "no memory for references");
+    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+        const char letter[2] = {pair ? right_letter(record) : '\0', '\0'};
+        status = add_reference(sample, pair && i == 1 ? letter : entry(field, i), err);
+    }
+    return status;
+}
+
+static dpe_status sample_official(void *state, int64_t index, struct dpe_sample *sample,
+                                  struct dpe_error *err)
+{
+    const struct official *official = state;
+    struct dpe_sample made = {.index = index, .max_new = official->options.room};
+    struct record record;
+    struct dpe_text text = {0};
+    record_init(&record);
+    dpe_status status = read_record(official, official->lines[index], &record, err);
+    if (status == DPE_OK) {
+        status = write_prompt(official, &record, &text, err);
+    }
+    if (status == DPE_OK) {
+        status = take_references(official, &record, &made, err);
+    }
+    if (status == DPE_OK && official->ruler) {
+        status =
+            dpe_ruler_room(official->options.tokenizer, official->options.kind, made.references,
+                           made.n_references, official->options.length, &made.max_new, err);
+    }
+    if (status == DPE_OK) {
+        status = encode(official, official->lines[index], made.max_new, &text, &made.prompt, err);
+    }
+    dpe_text_free(&text);
+    record_free(&record);
+    if (status != DPE_OK) {
+        dpe_sample_free(&made);
+        return status;
+    }
+    *sample = made;
+    return DPE_OK;
+}
+
+/* ------------------------------------------------------------------------------------- opening */
+
+static dpe_status hash_file(const char *path, char hash[65], struct dpe_error *err)
+{
+    enum { BLOCK = 1 << 20 };
+    char *block = malloc(BLOCK);
+    FILE *file = fopen(path, "rb");
+    struct dpe_sha256 *sha = dpe_sha256_new();
+    dpe_status status = DPE_OK;
+    if (block == NULL || sha == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a hash", path);
+    } else if (file == NULL) {
+        status = dpe_fail(err, DPE_IO, "%s: %s", path, strerror(errno));
+    }
+    for (size_t n = 1; status == DPE_OK && n > 0;) {
+        n = fread(block, 1, BLOCK, file);
+        dpe_sha256_add(sha, block, n);
+    }
+    if (status == DPE_OK && ferror(file)) {
+        status = dpe_fail(err, DPE_IO, "%s: reading failed", path);
+    }
+    if (sha != NULL) {
+        dpe_sha256_finish(sha, hash);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    free(block);
+    return status;
+}
+
+/* Where the task's lines are; owned by the caller. */
+static dpe_status find_file(const char *folder, const char *task, char **path,
+                            struct dpe_error *err)
+{
+    size_t size = strlen(folder) + strlen(task) + 32;
+    *path = malloc(size);
+    if (*path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a name", folder);
+    }
+    for (int i = 0; i < 3; i++) {
+        struct stat info;
+        int n = i == 0   ? snprintf(*path, size, "%s/%s.jsonl", folder, task)
+                : i == 1 ? snprintf(*path, size, "%s/%s/validation.jsonl", folder, task)
+                         : snprintf(*path, size, "%s/%s/test.jsonl", folder, task);
+        if (n > 0 && stat(*path, &info) == 0) {
+            return DPE_OK;
+        }
+    }
+    free(*path);
+    *path = NULL;
+    return dpe_fail(err, DPE_NO_INPUT,
+                    "%s: the task %s is not there: expected %s.jsonl, %s/validation.jsonl or "
+                    "%s/test.jsonl",
+                    folder, task, task, task, task);
+}
+
+static dpe_status check_lines(struct official *official, struct dpe_official_file *file,
+                              struct dpe_error *err)
+{
+    int64_t n = dpe_jsonl_size(official->jsonl);
+    struct record record;
+    dpe_status status = DPE_OK;
+    official->lines = dpe_alloc((size_t)n, sizeof *official->lines);
+    if (official->lines == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for lines");
+    }
+    record_init(&record);
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        struct dpe_error own = {0};
+        dpe_status found = read_record(official, i, &record, &own);
+        if (found == DPE_OK) {
+            official->lines[official->n++] = i;
+        } else if (found == DPE_BAD_DATA && official->options.skip_bad) {
+            if (file->left_out++ == 0) {
+                snprintf(file->first, sizeof file->first, "%s", own.text);
+            }
+        } else {
+            status = dpe_fail(err, found, "%s%s", own.text,
+                              found == DPE_BAD_DATA ? "; --skip-bad leaves such lines out" : "");
+        }
+    }
+    record_free(&record);
+    if (status == DPE_OK && official->n == 0) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected samples, found none%s%s",
+                          dpe_jsonl_path(official->jsonl), file->left_out > 0 ? "; first: " : "",
+                          file->first);
+    }
+    return status;
+}
+
+dpe_status dpe_official_share(const char *chat_template, const char *template_file,
+                              const struct dpe_phrase_field *fields, size_t n_fields,
+                              struct dpe_official_shared **shared, struct dpe_error *err)
+{
+    struct dpe_official_shared *made = dpe_alloc_zero(1, sizeof *made);
+    if (made == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a suite");
+    }
+    made->users = 1;
+    dpe_status status = dpe_chat_read(chat_template, &made->before, &made->after, err);
+    if (status == DPE_OK && fields != NULL) {
+        status = dpe_phrases_open(template_file, &dpe_builtin_infinitebench, fields, n_fields,
+                                  &made->phrases, err);
+    }
+    if (status != DPE_OK) {
+        dpe_official_release(made);
+        return status;
+    }
+    *shared = made;
+    return DPE_OK;
+}
+
+void dpe_official_release(struct dpe_official_shared *shared)
+{
+    if (shared != NULL && --shared->users == 0) {
+        free(shared->before);
+        free(shared->after);
+        dpe_phrases_free(&shared->phrases);
+        free(shared);
+    }
+}
+
+static bool asks_for_digits(const struct dpe_score_task *task)
+{
+    static const char *const tasks[] = {"vt", "passkey", "number_string", "math_find"};
+    for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++) {
+        if (strcmp(task->name, tasks[i]) == 0) {
+            return true;
+        }
+    }
+    return strncmp(task->name, "niah", 4) == 0;
+}
+
+static void close_official(void *state)
+{
+    struct official *official = state;
+    dpe_official_release(official->options.shared);
+    dpe_jsonl_close(official->jsonl);
+    free(official->lines);
+    free(official);
+}
+
+dpe_status dpe_official_source(const struct dpe_official_options *options,
+                               struct dpe_source *source, struct dpe_official_file *file,
+                               struct dpe_error *err)
+{
+    char *path = NULL;
+    struct official *official = dpe_alloc_zero(1, sizeof *official);
+    dpe_status status =
+        official != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "no memory for a task");
+    if (status == DPE_OK && options->kind == NULL && options->length <= options->room + 1) {
+        status =
+            dpe_fail(err, DPE_USAGE, "length %lld is too short for %s: it answers in %lld",
+                     (long long)options->length, options->task->name, (long long)options->room);
+    }
+    if (status == DPE_OK) {
+        official->options = *options;
+        options->shared->users++;
+        official->ruler = strcmp(options->task->suite, "ruler") == 0;
+        status = find_file(options->folder, options->task->name, &path, err);
+    }
+    if (status == DPE_OK && asks_for_digits(options->task)) {
+        status = dpe_phrases_check_digits(options->tokenizer, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_jsonl_open(path, &official->jsonl, err);
+    }
+    if (status == DPE_OK) {
+        status = check_lines(official, file, err);
+    }
+    if (status == DPE_OK) {
+        status = hash_file(path, file->hash, err);
+    }
+    free(path);
+    if (status != DPE_OK) {
+        if (official != NULL) {
+            close_official(official);
+        }
+        return status;
+    }
+    *source = (struct dpe_source){.n_samples = official->n,
+                                  .state = official,
+                                  .sample = sample_official,
+                                  .score = options->score,
+                                  .growing = options->growing,
+                                  .close = close_official};
+    return DPE_OK;
+}

@@ -1,0 +1,58 @@
+/**
+ * @file official.h
+ * Official data of RULER and InfiniteBench: JSON lines, as sources of questions. Used inside eval/
+ * only.
+ */
+#ifndef DPE_OFFICIAL_H
+#define DPE_OFFICIAL_H
+
+#include "eval/eval.h"
+#include "eval/prompt/phrases.h"
+#include "eval/ruler/ruler.h"
+#include "eval/score/score.h"
+
+/** What the sources of a folder share; each that is made keeps it for as long as it lives. */
+struct dpe_official_shared {
+    char *before, *after;       /**< chat template */
+    struct dpe_phrases phrases; /**< infinitebench */
+    int users;
+};
+/** `fields` NULL: no phrases. The caller releases it. */
+dpe_status dpe_official_share(const char *chat_template, const char *template_file,
+                              const struct dpe_phrase_field *fields, size_t n_fields,
+                              struct dpe_official_shared **shared, struct dpe_error *err);
+/** NULL is allowed. */
+void dpe_official_release(struct dpe_official_shared *shared);
+
+struct dpe_official_options {
+    struct dpe_official_shared *shared;
+    const char *folder; /**< holds TASK.jsonl, TASK/validation.jsonl or TASK/test.jsonl */
+    const struct dpe_score_task *task;
+    const struct dpe_tokenizer *tokenizer;
+    int64_t length;                    /**< tokens, prompt and answer together */
+    int64_t room;                      /**< infinitebench: tokens to generate */
+    const struct dpe_ruler_kind *kind; /**< ruler: says how many */
+    size_t phrase; /**< infinitebench: the task's; the next one is how its answer begins */
+    dpe_scorer score;
+    bool growing, skip_bad;
+};
+
+/** What was found out about a task's file. Zero-initialise. */
+struct dpe_official_file {
+    char hash[65];    /**< SHA-256 */
+    int64_t left_out; /**< lines that are no samples */
+    char first[1024]; /**< what is wrong with the first of them: file, line, reason */
+};
+
+/** Sample i is the i-th good line. All lines are looked at here: one that is no JSON object, lacks
+ *  a field or has it of the wrong type is DPE_BAD_DATA (file, line, reason), or with skip_bad left
+ *  out and counted in `file`; none left is DPE_BAD_DATA, a missing file DPE_NO_INPUT. A RULER
+ *  prompt (input and answer_prefix) that does not fit is an error when its sample is made; an
+ *  InfiniteBench prompt keeps the first and the last half of the tokens that fit. Specials written
+ *  in a prompt are tokens, as the official pipelines have it. A vocabulary that cannot write digits
+ *  is DPE_BAD_DATA for tasks that ask for them. */
+dpe_status dpe_official_source(const struct dpe_official_options *options,
+                               struct dpe_source *source, struct dpe_official_file *file,
+                               struct dpe_error *err);
+
+#endif

@@ -1,0 +1,105 @@
+/* InfiniteBench as a suite: the 8 tasks of the paper's table, from official data. */
+#include "eval/suite/suite_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Tokens to generate, in the order of dpe_score_task("infinitebench"). */
+static const int64_t rooms[] = {40, 40, 40, 6, 12, 50, 5, 3};
+enum { N_TASKS = sizeof rooms / sizeof rooms[0] };
+
+#define OPTIONS "option_a option_b option_c option_d"
+static const struct dpe_phrase_field fields[2 * N_TASKS] = {
+    {"longbook_qa_eng", "context input", "", NULL, false},
+    {"longbook_qa_eng_answer", "", "", "", false},
+    {"longbook_choice_eng", "context input " OPTIONS, "", NULL, false},
+    {"longbook_choice_eng_answer", "", "", "", false},
+    {"longdialogue_qa_eng", "context", "input", NULL, false},
+    {"longdialogue_qa_eng_answer", "", "", "", false},
+    {"passkey", "context input", "", NULL, false},
+    {"passkey_answer", "", "", "", false},
+    {"number_string", "context input", "", NULL, false},
+    {"number_string_answer", "", "", "", false},
+    {"kv_retrieval", "context input", "", NULL, false},
+    {"kv_retrieval_answer", "", "", "", false},
+    {"code_debug", "context " OPTIONS, "input", NULL, false},
+    {"code_debug_answer", "", "", "", false},
+    {"math_find", "context input", "", NULL, false},
+    {"math_find_answer", "", "", "", false},
+};
+
+static dpe_status add_task(const struct dpe_suite_options *options, size_t i, int64_t length,
+                           struct dpe_official_shared *shared, struct dpe_suite *suite,
+                           struct dpe_error *err)
+{
+    const struct dpe_score_task *task = dpe_score_task("infinitebench", i);
+    bool loose = options->scorer != NULL && strcmp(options->scorer, task->other) == 0;
+    struct dpe_source source = {0};
+    struct dpe_suite_task *added =
+        dpe_suite_add(suite, task->name, "", length, options->n_samples, err);
+    if (added == NULL) {
+        return err->status;
+    }
+    const struct dpe_official_options official = {.shared = shared,
+                                                  .folder = options->data,
+                                                  .task = task,
+                                                  .tokenizer = options->tokenizer,
+                                                  .length = length,
+                                                  .room = rooms[i],
+                                                  .phrase = 2 * i,
+                                                  .score = loose ? task->other_rule : task->rule,
+                                                  .skip_bad = options->skip_bad};
+    dpe_status status = dpe_suite_official(&official, suite, &source, err);
+    if (status == DPE_OK) {
+        memcpy(source.name, added->task.name, sizeof source.name);
+        status = dpe_task_questions(&source, options->tokenizer, &added->task, err);
+    }
+    if (status == DPE_OK) {
+        dpe_suite_keep(suite);
+    }
+    return status;
+}
+
+static dpe_status check(const struct dpe_suite_options *options, struct dpe_error *err)
+{
+    if (options->data == NULL) {
+        return dpe_fail(err, DPE_USAGE,
+                        "infinitebench reads the official files: give their folder by --data DIR");
+    }
+    if (options->scorer != NULL && strcmp(options->scorer, "official") != 0 &&
+        strcmp(options->scorer, "string") != 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--scorer: infinitebench has official and string, found '%.40s'",
+                        options->scorer);
+    }
+    return dpe_suite_check_tasks("infinitebench", options->tasks, err);
+}
+
+dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
+                                        struct dpe_suite *suite, struct dpe_error *err)
+{
+    struct dpe_official_shared *shared = NULL;
+    snprintf(suite->score, sizeof suite->score, "score by the %s rules",
+             options->scorer == NULL ? "official" : options->scorer);
+    dpe_status status = check(options, err);
+    if (status == DPE_OK) {
+        status = dpe_official_share(options->chat_template, options->template_file, fields,
+                                    2 * N_TASKS, &shared, err);
+    }
+    for (size_t l = 0; l < options->n_lengths && status == DPE_OK; l++) {
+        for (size_t i = 0; i < N_TASKS && status == DPE_OK; i++) {
+            if (dpe_suite_task_listed(options->tasks, dpe_score_task("infinitebench", i))) {
+                status = add_task(options, i, options->lengths[l], shared, suite, err);
+            }
+        }
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_add(&suite->parameters, "template", shared->phrases.hash, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_add(&suite->parameters, "scorer",
+                                  options->scorer == NULL ? "official" : options->scorer, err);
+    }
+    dpe_official_release(shared);
+    return status;
+}

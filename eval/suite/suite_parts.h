@@ -1,0 +1,43 @@
+/**
+ * @file suite_parts.h
+ * What the files of suites share. Used inside eval/ only.
+ */
+#ifndef DPE_SUITE_PARTS_H
+#define DPE_SUITE_PARTS_H
+
+#include "eval/eval.h"
+#include "eval/suite/official.h"
+
+/** Room for one more task: its label, category, length and n_samples are set, n_samples as asked;
+ *  the caller opens `task` under the name that is already in it and calls dpe_suite_keep. NULL when
+ *  memory is out or a name is too long (`err`, never NULL here, says which). */
+struct dpe_suite_task *dpe_suite_add(struct dpe_suite *suite, const char *label,
+                                     const char *category, int64_t length, int64_t n_samples,
+                                     struct dpe_error *err);
+/** The task of the last dpe_suite_add is open: count it, and run at most what it has. */
+void dpe_suite_keep(struct dpe_suite *suite);
+
+/* Openers: `suite` has its name and nothing else, `err` is not NULL. */
+dpe_status dpe_suite_open_niah(const struct dpe_suite_options *options, struct dpe_suite *suite,
+                               struct dpe_error *err);
+dpe_status dpe_suite_open_grid(const struct dpe_suite_options *options, struct dpe_suite *suite,
+                               struct dpe_error *err);
+dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dpe_suite *suite,
+                              struct dpe_error *err);
+
+dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
+                                struct dpe_error *err);
+dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
+                                        struct dpe_suite *suite, struct dpe_error *err);
+
+/** Whether every name on a list (separated by , or /) is a task's or a category's of the suite
+ * (NULL is all); DPE_USAGE names one that is not. */
+dpe_status dpe_suite_check_tasks(const char *suite, const char *list, struct dpe_error *err);
+/** Whether a task is on such a list. */
+bool dpe_suite_task_listed(const char *list, const struct dpe_score_task *task);
+/** An official source; its file's hash joins the suite's parameters, lines that were left out are
+ *  counted in suite->skipped. */
+dpe_status dpe_suite_official(const struct dpe_official_options *options, struct dpe_suite *suite,
+                              struct dpe_source *source, struct dpe_error *err);
+
+#endif

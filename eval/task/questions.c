@@ -1,0 +1,287 @@
+/* Questions in a session: prompt, greedy generation, score. */
+#include "eval/task/batches.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A prediction is kept to be looked at, not to fill tables. */
+enum { MAX_PREDICTION = 4096 };
+
+struct questions {
+    struct dpe_source source;
+    const struct dpe_tokenizer *tokenizer;
+};
+
+/* One generation: what it is asked, and how its answer is read. */
+struct listener {
+    const struct questions *questions;
+    const struct dpe_sample *sample;
+    struct dpe_text text; /* of the tokens generated so far */
+};
+
+/* Decode into listener->text; a NUL would end the string too early and becomes a space. */
+static dpe_status hear(struct listener *listener, const int32_t *ids, size_t n,
+                       struct dpe_error *err)
+{
+    struct dpe_text *text = &listener->text;
+    text->n = 0;
+    dpe_status status = dpe_text_append(text, "", 0, err);
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_decode(listener->questions->tokenizer, ids, n, true, text, err);
+    }
+    for (size_t i = 0; i < text->n; i++) {
+        if (text->bytes[i] == '\0') {
+            text->bytes[i] = ' ';
+        }
+    }
+    return status;
+}
+
+static double score_of(const struct listener *listener)
+{
+    const struct dpe_sample *sample = listener->sample;
+    return listener->questions->source.score(listener->text.bytes, sample->references,
+                                             sample->n_references);
+}
+
+static bool answered(void *user, const int32_t *generated, size_t n)
+{
+    struct listener *listener = user;
+    return hear(listener, generated, n, NULL) == DPE_OK && score_of(listener) >= 1.0;
+}
+
+/* The text, cut between characters. */
+static char *keep_text(const struct dpe_text *text)
+{
+    size_t n = text->n < MAX_PREDICTION ? text->n : MAX_PREDICTION;
+    while (n > 0 && n < text->n && ((unsigned char)text->bytes[n] & 0xc0) == 0x80) {
+        n--;
+    }
+    return strndup(text->bytes, n);
+}
+
+static dpe_status take_answer(struct listener *listener, const struct dpe_tokens *said,
+                              struct dpe_row *row, struct dpe_error *err)
+{
+    dpe_status status = hear(listener, said->ids, said->n, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    row->text = keep_text(&listener->text);
+    if (row->text == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a prediction",
+                        listener->questions->source.name);
+    }
+    row->new_tokens = (int64_t)said->n;
+    row->score = score_of(listener);
+    row->at_least_half = row->score >= 0.5 ? 1.0 : 0.0;
+    return DPE_OK;
+}
+
+/* Everything that answering one sample needs. */
+struct answer {
+    struct dpe_sample sample;
+    struct listener listener;
+    struct dpe_tokens said;
+};
+
+static dpe_status answer_begin(const struct questions *questions, int64_t index,
+                               struct answer *answer, struct dpe_error *err)
+{
+    const struct dpe_source *source = &questions->source;
+    *answer = (struct answer){0};
+    dpe_status status = source->sample(source->state, index, &answer->sample, err);
+    answer->listener.questions = questions;
+    answer->listener.sample = &answer->sample;
+    return status;
+}
+
+static void answer_end(struct answer *answer)
+{
+    dpe_tokens_free(&answer->said);
+    dpe_text_free(&answer->listener.text);
+    dpe_sample_free(&answer->sample);
+}
+
+static dpe_status answer_row(struct answer *answer, struct dpe_row *row, struct dpe_error *err)
+{
+    row->seed = answer->sample.seed;
+    row->prompt_tokens = (int64_t)answer->sample.prompt.n;
+    return take_answer(&answer->listener, &answer->said, row, err);
+}
+
+/* What is left of a sample when the first `fed` tokens of its prompt are in the session. */
+static struct dpe_continuation rest_of(struct answer *answer, int64_t fed)
+{
+    return (struct dpe_continuation){
+        .prompt = answer->sample.prompt.ids + fed,
+        .n = (int64_t)answer->sample.prompt.n - fed,
+        .options = {.max_new = answer->sample.max_new,
+                    .stop = answer->listener.questions->source.growing ? answered : NULL,
+                    .user = &answer->listener},
+        .out = &answer->said,
+    };
+}
+
+static dpe_status answer_alone(struct dpe_session *session, struct answer *answer,
+                               struct dpe_error *err)
+{
+    /* What an earlier prompt has left, cut where that gives the same bits; one token is fed. */
+    const struct dpe_tokens *prompt = &answer->sample.prompt;
+    int64_t keep = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
+    keep -= keep % dpe_session_chunk(session);
+    dpe_status status = dpe_session_cut(session, keep, err);
+    if (status == DPE_OK) {
+        struct dpe_continuation rest = rest_of(answer, keep);
+        status = dpe_session_generate(session, rest.prompt, rest.n, &rest.options, rest.out, err);
+    }
+    return status;
+}
+
+static dpe_status run_question(void *state, struct dpe_session *session, int64_t index,
+                               struct dpe_row *row, struct dpe_error *err)
+{
+    struct answer answer;
+    dpe_status status = answer_begin(state, index, &answer, err);
+    if (status == DPE_OK) {
+        status = answer_alone(session, &answer, err);
+    }
+    if (status == DPE_OK) {
+        status = answer_row(&answer, row, err);
+    }
+    answer_end(&answer);
+    return status;
+}
+
+static dpe_status answer_batch(struct dpe_session *session, struct answer *answers,
+                               const struct dpe_fellows *batch, struct dpe_error *err)
+{
+    int64_t n = batch->n;
+    struct dpe_continuation *items = dpe_alloc((size_t)n, sizeof *items);
+    if (items == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a batch of %lld samples",
+                        (long long)n);
+    }
+    const int32_t *ids = answers[0].sample.prompt.ids;
+    int64_t keep = dpe_session_common(session, ids, batch->prefix);
+    dpe_status status = dpe_session_cut(session, keep, err);
+    if (status == DPE_OK) {
+        status = dpe_session_feed(session, ids + keep, batch->prefix - keep, NULL, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_session_branch(session, n, batch->room, err);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        items[i] = rest_of(&answers[i], batch->prefix);
+    }
+    if (status == DPE_OK) {
+        status = dpe_session_generate_branches(session, items, n, err);
+    }
+    free(items);
+    return status;
+}
+
+/* All answers, batch after batch. */
+static dpe_status answer_all(struct dpe_session *session, struct answer *answers,
+                             const struct dpe_queue *queue, struct dpe_error *err)
+{
+    const struct dpe_session_limits limits = dpe_session_limits(session);
+    dpe_status status = DPE_OK;
+    struct dpe_fellows batch;
+    for (int64_t i = 0; i < queue->n && status == DPE_OK; i += batch.n) {
+        const struct dpe_tokens *prompt = &answers[i].sample.prompt;
+        int64_t held = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
+        batch = dpe_queue_fit(queue, i, queue->n, held, &limits);
+        status = batch.n > 1 ? answer_batch(session, &answers[i], &batch, err)
+                             : answer_alone(session, &answers[i], err);
+    }
+    return status;
+}
+
+static dpe_status run_questions(void *state, struct dpe_session *session, const int64_t *indices,
+                                int64_t n, struct dpe_row *rows, struct dpe_error *err)
+{
+    struct dpe_queue queue;
+    struct answer *answers = NULL;
+    dpe_status status = dpe_queue_init(&queue, n, err);
+    if (status == DPE_OK) {
+        answers = dpe_alloc_zero((size_t)n, sizeof *answers);
+        status = answers != NULL
+                     ? DPE_OK
+                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
+    }
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        status = answer_begin(state, indices[i], &answers[i], err);
+        queue.samples[i] = &answers[i].sample;
+    }
+    if (status == DPE_OK) {
+        dpe_queue_compare(&queue);
+        status = answer_all(session, answers, &queue, err);
+    }
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        status = answer_row(&answers[i], &rows[i], err);
+    }
+    for (int64_t i = 0; i < n && answers != NULL; i++) {
+        answer_end(&answers[i]);
+    }
+    dpe_queue_free(&queue);
+    free(answers);
+    return status;
+}
+
+static void close_questions(void *state)
+{
+    struct questions *questions = state;
+    dpe_source_close(&questions->source);
+    free(questions);
+}
+
+void dpe_source_close(struct dpe_source *source)
+{
+    if (source->close != NULL) {
+        source->close(source->state);
+    }
+    *source = (struct dpe_source){0};
+}
+
+dpe_status dpe_task_questions(struct dpe_source *source, const struct dpe_tokenizer *tokenizer,
+                              struct dpe_task *task, struct dpe_error *err)
+{
+    struct questions *state = dpe_alloc(1, sizeof *state);
+    if (state == NULL) {
+        dpe_status status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a task", source->name);
+        dpe_source_close(source);
+        return status;
+    }
+    *state = (struct questions){.source = *source, .tokenizer = tokenizer};
+    *task = (struct dpe_task){.n_samples = source->n_samples,
+                              .together = source->together > 1 ? source->together : 1,
+                              .state = state,
+                              .run = run_question,
+                              .run_many = run_questions,
+                              .close = close_questions};
+    memcpy(task->name, source->name, sizeof task->name);
+    *source = (struct dpe_source){0};
+    return DPE_OK;
+}
+
+dpe_status dpe_task_sample(const struct dpe_task *task, int64_t index, struct dpe_sample *sample,
+                           struct dpe_text *prompt, struct dpe_error *err)
+{
+    if (task->close != close_questions) {
+        return dpe_fail(err, DPE_USAGE, "task %s asks no questions", task->name);
+    }
+    const struct questions *questions = task->state;
+    struct dpe_sample made = {0};
+    dpe_status status = questions->source.sample(questions->source.state, index, &made, err);
+    if (status == DPE_OK && prompt != NULL) {
+        status = dpe_tokenizer_decode(questions->tokenizer, made.prompt.ids, made.prompt.n, true,
+                                      prompt, err);
+    }
+    if (status != DPE_OK) {
+        dpe_sample_free(&made);
+        return status;
+    }
+    *sample = made;
+    return DPE_OK;
+}

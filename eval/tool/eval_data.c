@@ -1,0 +1,371 @@
+/* dpe-eval data: generated samples as files in the official format. */
+#include <errno.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "eval/tool/eval_tool.h"
+#include "eval/tool/json_line.h"
+#include "eval/ruler/ruler.h"
+#include "eval/suite/suite_parts.h"
+
+enum option_key {
+    KEY_CORPUS = 0x2000,
+    KEY_SPLIT,
+    KEY_CHAT,
+    KEY_TASKS,
+    KEY_TEMPLATE,
+    KEY_SQUAD,
+    KEY_HOTPOTQA,
+    KEY_SAMPLES,
+    KEY_SEED,
+    KEY_THREADS,
+    KEY_FORCE,
+    KEY_SPECIAL,
+};
+
+static const struct argp_option options_table[] = {
+    {"model", 'm', "DIR", 0, "Folder with tokenizer.json, or that file", 1},
+    {"length", 'l', "L", 0, "Length in tokens, prompt and answer together", 1},
+    {"output", 'o', "DIR", 0, "Folder to write TASK/validation.jsonl into", 1},
+    {"corpus", KEY_CORPUS, "PATH", 0, "PG-19 folder, folder of .txt files, or one text file", 1},
+    {"split", KEY_SPLIT, "NAME", 0, "PG-19: train, validation or test (default)", 1},
+    {"chat-template", KEY_CHAT, "FILE", 0, "Wrap prompts in a chat template", 1},
+    {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 1},
+    {"tasks", KEY_TASKS, "NAME[,NAME...]", 0, "Only these tasks, or categories (default: all)", 1},
+    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
+     "Spelling of a special token in the text: error (default), literal or parse", 1},
+    {"squad", KEY_SQUAD, "FILE", 0, "qa_1: questions in the format of SQuAD", 1},
+    {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2: questions in that of HotpotQA", 1},
+    {"samples", KEY_SAMPLES, "N", 0, "Samples of each task (default 100)", 1},
+    {"seed", KEY_SEED, "S", 0, "Seed of everything random (default 0)", 1},
+    {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
+    {"force", KEY_FORCE, NULL, 0, "Replace files that are there", 1},
+    {0},
+};
+
+struct data_arguments {
+    const char *model, *output, *corpus, *split, *chat_template, *template_file, *tasks, *squad,
+        *hotpotqa;
+    int64_t length, samples, seed, threads;
+    enum dpe_special_policy special;
+    bool force;
+};
+
+static error_t parse_number(int key, char *arg, struct argp_state *state)
+{
+    struct data_arguments *args = state->input;
+    switch (key) {
+    case 'l':
+        args->length = dpe_job_number(state, "--length", arg, 16);
+        return 0;
+    case KEY_SAMPLES:
+        args->samples = dpe_job_number(state, "--samples", arg, 1);
+        return 0;
+    case KEY_SEED:
+        args->seed = dpe_job_number(state, "--seed", arg, 0);
+        return 0;
+    case KEY_THREADS:
+        args->threads = eval_threads(state, arg);
+        return 0;
+    case KEY_SPECIAL:
+        args->special = eval_special(state, arg);
+        return 0;
+    case KEY_FORCE:
+        args->force = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "data takes no '%s'", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (args->model == NULL || args->output == NULL || args->length == 0) {
+            argp_error(state, "%s is missing",
+                       args->model == NULL    ? "--model DIR"
+                       : args->output == NULL ? "-o DIR"
+                                              : "--length L");
+        }
+        if (args->split != NULL && args->corpus == NULL) {
+            argp_error(state, "--split goes with --corpus");
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct data_arguments *args = state->input;
+    const struct {
+        int key;
+        const char **to;
+    } texts[] = {
+        {'m', &args->model},
+        {'o', &args->output},
+        {KEY_CORPUS, &args->corpus},
+        {KEY_SPLIT, &args->split},
+        {KEY_CHAT, &args->chat_template},
+        {KEY_TEMPLATE, &args->template_file},
+        {KEY_TASKS, &args->tasks},
+        {KEY_SQUAD, &args->squad},
+        {KEY_HOTPOTQA, &args->hotpotqa},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (texts[i].key == key) {
+            *texts[i].to = arg;
+            return 0;
+        }
+    }
+    return parse_number(key, arg, state);
+}
+
+/* ------------------------------------------------------------------------------------- writing */
+
+/* {"index": …, "input": …, "outputs": […], "length": …} and a newline. */
+static dpe_status write_line(const struct dpe_sample *sample, const struct dpe_text *prompt,
+                             struct dpe_text *line, struct dpe_error *err)
+{
+    char number[64];
+    snprintf(number, sizeof number, "{\"index\": %lld, \"input\": ", (long long)sample->index);
+    dpe_status status = json_line_append(line, number, err);
+    if (status == DPE_OK) {
+        status = json_line_string(line, prompt->bytes, prompt->n, err);
+    }
+    for (size_t i = 0; i < sample->n_references && status == DPE_OK; i++) {
+        status = json_line_append(line, i == 0 ? ", \"outputs\": [" : ", ", err);
+        if (status == DPE_OK) {
+            const char *text = sample->references[i];
+            status = json_line_string(line, text, strlen(text), err);
+        }
+    }
+    snprintf(number, sizeof number, "], \"length\": %lld}\n",
+             (long long)((int64_t)sample->prompt.n + sample->max_new));
+    return status == DPE_OK ? json_line_append(line, number, err) : status;
+}
+
+/* A task's file on its way. */
+struct writing {
+    const struct dpe_ruler *ruler;
+    const struct dpe_ruler_kind *kind;
+    const struct data_arguments *args;
+    struct dpe_text *lines; /* [n] of a batch */
+    struct dpe_error err;   /* of the first sample that failed */
+    int64_t failed;         /* its index, −1: none */
+};
+
+static void make_line(struct writing *writing, int64_t index, struct dpe_text *line)
+{
+    struct dpe_sample sample = {0};
+    struct dpe_text prompt = {0};
+    struct dpe_error err = {0};
+    line->n = 0;
+    dpe_status status = dpe_ruler_sample(writing->ruler, writing->kind, writing->args->length,
+                                         index, &sample, &prompt, &err);
+    if (status == DPE_OK) {
+        status = write_line(&sample, &prompt, line, &err);
+    }
+    dpe_sample_free(&sample);
+    dpe_text_free(&prompt);
+    if (status != DPE_OK) {
+#pragma omp critical(dpe_eval_data)
+        if (writing->failed < 0 || index < writing->failed) {
+            writing->failed = index;
+            writing->err = err;
+        }
+    }
+}
+
+static dpe_status write_lines(struct writing *writing, FILE *file, const char *path, int64_t n,
+                              int threads, struct dpe_error *err)
+{
+    enum { BATCH = 32 };
+    struct dpe_text lines[BATCH] = {{0}};
+    dpe_status status = DPE_OK;
+    for (int64_t from = 0; from < n && status == DPE_OK; from += BATCH) {
+        int64_t size = n - from < BATCH ? n - from : BATCH;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+        for (int64_t i = 0; i < size; i++) {
+            make_line(writing, from + i, lines + i);
+        }
+        if (writing->failed >= 0) {
+            status = dpe_fail(err, writing->err.status, "%s", writing->err.text);
+        }
+        for (int64_t i = 0; i < size && status == DPE_OK; i++) {
+            if (fwrite(lines[i].bytes, 1, lines[i].n, file) != lines[i].n) {
+                status = dpe_fail(err, DPE_IO, "%s: %s", path, strerror(errno));
+            }
+        }
+        if (status == DPE_OK && dpe_signals_asked() != DPE_STOP_NONE) {
+            status = dpe_fail(err, DPE_INCOMPLETE, "stopped while %s was written", path);
+        }
+    }
+    for (int i = 0; i < BATCH; i++) {
+        dpe_text_free(lines + i);
+    }
+    return status;
+}
+
+static dpe_status make_folder(const char *path, struct dpe_error *err)
+{
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", path, strerror(errno));
+    }
+    return DPE_OK;
+}
+
+static dpe_status check_new(const struct data_arguments *args, const char *path,
+                            struct dpe_error *err)
+{
+    return args->force || access(path, F_OK) != 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_CANNOT_CREATE, "%s is there already; --force replaces it", path);
+}
+
+/* The file appears under its name when it is complete. */
+static dpe_status write_file(struct writing *writing, const char *path, int64_t n,
+                             struct dpe_error *err)
+{
+    const struct data_arguments *args = writing->args;
+    char part[4192];
+    snprintf(part, sizeof part, "%s.part", path);
+    dpe_status status = check_new(args, path, err); /* another process may have finished it */
+    if (status != DPE_OK) {
+        return status;
+    }
+    FILE *file = fopen(part, "wb");
+    if (file == NULL) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", part, strerror(errno));
+    }
+    int threads = args->threads > 0 ? (int)args->threads : omp_get_max_threads();
+    status = write_lines(writing, file, part, n, threads, err);
+    if (fclose(file) != 0 && status == DPE_OK) {
+        status = dpe_fail(err, DPE_IO, "%s: %s", part, strerror(errno));
+    }
+    if (status == DPE_OK && rename(part, path) != 0) {
+        status = dpe_fail(err, DPE_IO, "%s: %s", path, strerror(errno));
+    }
+    if (status != DPE_OK) {
+        unlink(part);
+    } else {
+        printf("%s  %lld samples\n", path, (long long)n);
+    }
+    return status;
+}
+
+/* One process at a time: two would mix their lines. */
+static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_error *err)
+{
+    const struct data_arguments *args = writing->args;
+    struct dpe_lock lock = {.fd = -1};
+    char folder[4096], path[4160], held[4160], note[256];
+    int size = snprintf(folder, sizeof folder, "%s/%s", args->output, writing->kind->name);
+    if (size < 0 || (size_t)size >= sizeof folder) {
+        return dpe_fail(err, DPE_USAGE, "%s: the name is too long", args->output);
+    }
+    snprintf(path, sizeof path, "%s/validation.jsonl", folder);
+    snprintf(held, sizeof held, "%s/LOCK", folder);
+    dpe_status status = check_new(args, path, err);
+    status = status == DPE_OK ? make_folder(folder, err) : status;
+    status = status == DPE_OK ? dpe_lock_take(&lock, held, false, note, err) : status;
+    if (status == DPE_OK) {
+        status = write_file(writing, path, n, err);
+        dpe_lock_release(&lock, true);
+    }
+    return status;
+}
+
+/* Every task's first sample is made before anything is written. */
+static dpe_status check_task(const struct writing *writing, int64_t *n, struct dpe_error *err)
+{
+    struct dpe_sample sample = {0};
+    dpe_status status = dpe_ruler_sample(writing->ruler, writing->kind, writing->args->length, 0,
+                                         &sample, NULL, err);
+    dpe_sample_free(&sample);
+    int64_t most = INT64_MAX;
+    if (writing->kind->draw == dpe_ruler_qa_draw) {
+        most = (int64_t)writing->ruler->qa[writing->kind->dataset].n_questions;
+    }
+    *n = writing->args->samples < most ? writing->args->samples : most;
+    return status;
+}
+
+static dpe_status write_tasks(const struct data_arguments *args, const struct dpe_ruler *ruler,
+                              struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int pass = 0; pass < 2 && status == DPE_OK; pass++) {
+        for (size_t i = 0; dpe_ruler_kind(i) != NULL && status == DPE_OK; i++) {
+            struct writing writing = {
+                .ruler = ruler, .kind = dpe_ruler_kind(i), .args = args, .failed = -1};
+            int64_t n = 0;
+            if (!dpe_suite_task_listed(args->tasks, dpe_score_task("ruler", i))) {
+                continue;
+            }
+            status = check_task(&writing, &n, err);
+            if (status == DPE_OK && pass == 1) {
+                status = write_task(&writing, n, err);
+            }
+        }
+        if (status == DPE_OK && pass == 0) {
+            status = make_folder(args->output, err);
+        }
+    }
+    return status;
+}
+
+static dpe_status write_data(const struct data_arguments *args, struct dpe_error *err)
+{
+    struct dpe_tokenizer *tokenizer = NULL;
+    struct dpe_corpus *corpus = NULL;
+    struct dpe_ruler *ruler = NULL;
+    const struct dpe_corpus_options corpus_options = {.split = args->split};
+    dpe_status status = dpe_suite_check_tasks("ruler", args->tasks, err);
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_open(args->model, &tokenizer, err);
+    }
+    if (status == DPE_OK && args->corpus != NULL) {
+        status = dpe_corpus_open(args->corpus, &corpus_options, &corpus, err);
+    }
+    if (status == DPE_OK) {
+        const struct dpe_ruler_options options = {.tokenizer = tokenizer,
+                                                  .corpus = corpus,
+                                                  .chat_template = args->chat_template,
+                                                  .template_file = args->template_file,
+                                                  .squad = args->squad,
+                                                  .hotpotqa = args->hotpotqa,
+                                                  .special = args->special,
+                                                  .seed = (uint64_t)args->seed,
+                                                  .max_length = args->length};
+        status = dpe_ruler_open(&options, &ruler, err);
+    }
+    if (status == DPE_OK) {
+        status = write_tasks(args, ruler, err);
+    }
+    dpe_ruler_close(ruler);
+    dpe_corpus_close(corpus);
+    dpe_tokenizer_close(tokenizer);
+    return status;
+}
+
+int eval_data_main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options_table,
+        .parser = parse_option,
+        .doc = "Generate RULER's tasks and write them as JSON lines in the official format (index, "
+               "input, outputs, length), which dpe-eval ruler --data and other evaluators read.\v"
+               "Example:\n"
+               "  dpe-eval data -m DIR -l 131072 --corpus pg19 --squad dev-v2.0.json --tasks "
+               "NIAH,vt,cwe,fwe,qa_1 -o ruler-131072",
+    };
+    static char name[] = "dpe-eval data";
+    argv[0] = name;
+    struct data_arguments args = {.samples = 100};
+    struct dpe_error err = {0};
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_signals_install();
+    dpe_status status = write_data(&args, &err);
+    return dpe_tool_end(status, &err);
+}

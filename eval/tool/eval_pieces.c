@@ -1,0 +1,308 @@
+/* The command line in pieces: options that several commands have. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/tool/eval_tool.h"
+
+enum option_key {
+    KEY_METHOD = 0x2000,
+    KEY_TABLE,
+    KEY_OTHER_MODEL,
+    KEY_OFFICIAL,
+    KEY_CHAT_TEMPLATE,
+    KEY_NIAH,
+    KEY_GRID,
+    KEY_DEPTHS,
+    KEY_STRIDE,
+    KEY_MAX_TOKENS,
+    KEY_SPECIAL,
+    KEY_SUITE,
+    KEY_DETAILS,
+    KEY_WHAT,
+    KEY_VALUES,
+    KEY_NORMS,
+    KEY_ALONE,
+};
+
+/* --------------------------------------------------------------------------------------- values */
+
+static int compare_numbers(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Numbers separated by commas; sorted, each once. */
+static int parse_list(struct argp_state *state, const char *option, const char *text, double low,
+                      double high, bool whole, double *values, int size)
+{
+    int n = 0;
+    const char *at = text;
+    for (;;) {
+        char *end = NULL;
+        double value = strtod(at, &end);
+        if (end == at || (*end != ',' && *end != '\0') || !(value >= low && value <= high) ||
+            (whole && value != (double)(int64_t)value)) {
+            argp_error(state,
+                       "%s: expected %snumbers from %g to %g, separated by commas, found '%s'",
+                       option, whole ? "whole " : "", low, high, text);
+        }
+        if (n == size) {
+            argp_error(state, "%s: more than %d numbers", option, size);
+        }
+        values[n++] = value + 0.0; /* no -0, which would name another task */
+        if (*end == '\0') {
+            break;
+        }
+        at = end + 1;
+    }
+    qsort(values, (size_t)n, sizeof *values, compare_numbers);
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || values[i] != values[kept - 1]) {
+            values[kept++] = values[i];
+        }
+    }
+    return kept;
+}
+
+static void parse_lengths(struct argp_state *state, const char *text, struct eval_arguments *args)
+{
+    double values[EVAL_MAX_LENGTHS];
+    args->n_lengths =
+        parse_list(state, "--length", text, 16.0, 1e9, true, values, EVAL_MAX_LENGTHS);
+    for (int i = 0; i < args->n_lengths; i++) {
+        args->lengths[i] = (int64_t)values[i];
+    }
+}
+
+/* Depths carry names of tasks: four decimals. */
+static void parse_depths(struct argp_state *state, const char *text, struct eval_arguments *args)
+{
+    args->n_depths =
+        parse_list(state, "--depths", text, 0.0, 1.0, false, args->depths, EVAL_MAX_DEPTHS);
+    for (int i = 0; i < args->n_depths; i++) {
+        double rounded = (double)(int64_t)(args->depths[i] * 1e4 + 0.5) / 1e4;
+        if (rounded != args->depths[i]) {
+            argp_error(state, "--depths: at most four decimals, found '%s'", text);
+        }
+    }
+}
+
+static void add_method(struct argp_state *state, struct eval_arguments *args, const char *spec,
+                       bool table)
+{
+    if (args->n_methods == EVAL_MAX_METHODS) {
+        argp_error(state, "more than %d methods", EVAL_MAX_METHODS);
+    }
+    args->methods[args->n_methods] = spec;
+    args->is_table[args->n_methods++] = table;
+}
+
+enum dpe_special_policy eval_special(struct argp_state *state, const char *text)
+{
+    static const char *const names[] = {"error", "literal", "parse"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            return (enum dpe_special_policy)i;
+        }
+    }
+    argp_error(state, "--special-in-text: expected error, literal or parse, found '%s'", text);
+    return DPE_SPECIAL_ERROR;
+}
+
+int64_t eval_threads(struct argp_state *state, const char *text)
+{
+    int64_t threads = 0;
+    if (!dpe_parse_int(text, 1, 4096, &threads)) {
+        argp_error(state, "--threads: expected a whole number of 1 or more, found '%s'", text);
+    }
+    return threads;
+}
+
+/* ---------------------------------------------------------------------------------------- pieces
+ */
+
+static error_t parse_piece(int key, char *arg, struct argp_state *state)
+{
+    struct eval_arguments *args = state->input;
+    switch (key) {
+    case 'l':
+        parse_lengths(state, arg, args);
+        return 0;
+    case KEY_METHOD:
+        add_method(state, args, arg, false);
+        return 0;
+    case KEY_TABLE:
+        add_method(state, args, arg, true);
+        return 0;
+    case KEY_OTHER_MODEL:
+        args->other_model = true;
+        return 0;
+    case KEY_OFFICIAL:
+        if (strcmp(arg, "0") != 0 && strcmp(arg, "1") != 0) {
+            argp_error(state, "--official: expected 0 or 1, found '%s'", arg);
+        }
+        args->official = arg[0] == '1';
+        return 0;
+    case KEY_SUITE:
+        eval_add_suites(state, args, arg);
+        return 0;
+    case KEY_DETAILS:
+        args->details = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_suite_piece(int key, char *arg, struct argp_state *state)
+{
+    struct eval_arguments *args = state->input;
+    switch (key) {
+    case KEY_CHAT_TEMPLATE:
+        args->general.chat_template = arg;
+        return 0;
+    case KEY_NIAH:
+        args->general.niah = arg;
+        return 0;
+    case KEY_GRID:
+        args->grid = true;
+        return 0;
+    case KEY_DEPTHS:
+        parse_depths(state, arg, args);
+        return 0;
+    case KEY_STRIDE:
+        args->general.stride = dpe_job_number(state, "--stride", arg, 1);
+        return 0;
+    case KEY_MAX_TOKENS:
+        args->general.max_tokens = dpe_job_number(state, "--max-tokens", arg, 2);
+        return 0;
+    case KEY_SPECIAL:
+        args->special = eval_special(state, arg);
+        args->special_text = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_ablate_piece(int key, char *arg, struct argp_state *state)
+{
+    struct eval_arguments *args = state->input;
+    switch (key) {
+    case KEY_WHAT:
+        if (dpe_ablation_find(arg) < 0) {
+            argp_error(state,
+                       "--what: expected rank, top-k, last-k, window or scaled-length, found '%s'",
+                       arg);
+        }
+        args->what = arg;
+        return 0;
+    case KEY_VALUES:
+        args->n_values =
+            parse_list(state, "--values", arg, 0.0, 1e9, false, args->values, EVAL_MAX_METHODS);
+        return 0;
+    case KEY_NORMS:
+        args->norms = arg;
+        return 0;
+    case KEY_ALONE:
+        args->alone = true;
+        return 0;
+    default:
+        return parse_piece(key, arg, state);
+    }
+}
+
+#define LENGTHS                                                                                    \
+    {                                                                                              \
+        "length", 'l', "L[,L...]", 0, "Lengths in tokens, prompt and answer together", 1           \
+    }
+#define OTHER_MODEL                                                                                \
+    {                                                                                              \
+        "other-model", KEY_OTHER_MODEL, NULL, 0,                                                   \
+            "Apply tables that were measured on other weights of the same shape", 1                \
+    }
+#define DETAILS                                                                                    \
+    {                                                                                              \
+        "details", KEY_DETAILS, NULL, 0,                                                           \
+            "Print intervals and paired differences of every task (always printed of a single "    \
+            "one)",                                                                                \
+            2                                                                                      \
+    }
+
+static const struct argp_option method_table[] = {
+    {NULL, 0, NULL, 0, "What to compare:", 1},
+    {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
+     "Position method; repeat it for more (dpe-run --method help lists them)", 1},
+    {"table", KEY_TABLE, "FILE", 0,
+     "A DPE table (of dpe-detect or dpe-export) as a method; may be repeated", 1},
+    OTHER_MODEL,
+    LENGTHS,
+    {"official", KEY_OFFICIAL, "0|1", 0,
+     "Switches that official codes of the methods carry silently (default 1)", 1},
+    {NULL, 0, NULL, 0, "On what:", 2},
+    DETAILS,
+    {0},
+};
+static const struct argp_option suite_table[] = {
+    {"suite", KEY_SUITE, "NAME[:K=V,...]", 0,
+     "Suite to run (see dpe-eval --help); repeat it for more, or NAME,NAME. K=V: tasks=T/T, "
+     "samples, template, data and other options below, for this suite alone",
+     2},
+    {0},
+};
+static const struct argp_option needle_table[] = {
+    {"niah", KEY_NIAH, "K=V,...", 0, "Parameters of the needle task, as in dpe-detect", 2},
+    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2},
+    {0},
+};
+static const struct argp_option grid_table[] = {
+    {"grid", KEY_GRID, NULL, 0,
+     "One needle by depth and length, instead of the task (a sample a cell takes as long as one "
+     "of the task: mind --samples)",
+     2},
+    {0},
+};
+static const struct argp_option depth_table[] = {
+    {"depths", KEY_DEPTHS, "D[,D...]", 0, "Depths of the grid, 0 ... 1 (default 0,0.1,...,1)", 2},
+    {0},
+};
+static const struct argp_option book_table[] = {
+    {"stride", KEY_STRIDE, "S", 0,
+     "Slide a window of --length tokens over whole books, S tokens at a time, and score what is "
+     "new (default: the first --length tokens of each book)",
+     2},
+    {"max-tokens", KEY_MAX_TOKENS, "N", 0, "With --stride: at most N tokens of a book", 2},
+    {0},
+};
+static const struct argp_option special_table[] = {
+    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
+     "Spelling of a special token in the text: error (default), literal or parse", 2},
+    {0},
+};
+static const struct argp_option ablate_table[] = {
+    {NULL, 0, NULL, 0, "What to vary:", 1},
+    {"table", KEY_TABLE, "FILE", 0, "Finished detection of dpe-detect", 1},
+    {"what", KEY_WHAT, "WHAT", 0, "rank, top-k, last-k, window or scaled-length", 1},
+    {"values", KEY_VALUES, "V[,V...]", 0,
+     "Ranks, pairs of a head, or tokens (default: the usual ones, see below)", 1},
+    {"norms", KEY_NORMS, "FILE", 0,
+     "Table of dpe-norms: the ranking of key pairs, for top-k, last-k and scaled-length", 1},
+    {"alone", KEY_ALONE, NULL, 0, "Without rope and base beside the steps", 1},
+    OTHER_MODEL,
+    LENGTHS,
+    {NULL, 0, NULL, 0, "On what:", 2},
+    DETAILS,
+    {0},
+};
+
+const struct argp eval_method_argp = {.options = method_table, .parser = parse_piece};
+const struct argp eval_suite_argp = {.options = suite_table, .parser = parse_piece};
+const struct argp eval_needle_argp = {.options = needle_table, .parser = parse_suite_piece};
+const struct argp eval_grid_argp = {.options = grid_table, .parser = parse_suite_piece};
+const struct argp eval_depth_argp = {.options = depth_table, .parser = parse_suite_piece};
+const struct argp eval_book_argp = {.options = book_table, .parser = parse_suite_piece};
+const struct argp eval_special_argp = {.options = special_table, .parser = parse_suite_piece};
+const struct argp eval_ablate_argp = {.options = ablate_table, .parser = parse_ablate_piece};

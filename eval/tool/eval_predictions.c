@@ -1,0 +1,254 @@
+/* Answers of a comparison as files in the formats of their benchmarks. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "eval/tool/eval_tool.h"
+#include "eval/tool/json_line.h"
+#include "eval/score/score.h"
+
+enum { LABEL = sizeof(((struct eval_method *)NULL)->label) };
+
+/* A task's file under one method. */
+struct file {
+    const struct dpe_suite *suite;
+    const struct dpe_suite_task *task;
+    bool numbers; /* references are numbers */
+    bool many;    /* they are a list even when there is one */
+};
+
+static dpe_status append_references(const struct file *file, const struct dpe_sample *sample,
+                                    struct dpe_text *line, struct dpe_error *err)
+{
+    bool list = file->many || sample->n_references != 1;
+    dpe_status status = list ? json_line_append(line, "[", err) : DPE_OK;
+    for (size_t i = 0; i < sample->n_references && status == DPE_OK; i++) {
+        const char *text = sample->references[i];
+        status = i > 0 ? json_line_append(line, ", ", err) : DPE_OK;
+        if (status == DPE_OK) {
+            status = file->numbers ? json_line_append(line, text, err)
+                                   : json_line_string(line, text, strlen(text), err);
+        }
+    }
+    return status == DPE_OK && list ? json_line_append(line, "]", err) : status;
+}
+
+/* RULER: all fields that its evaluation asks for. */
+static dpe_status ruler_line(const struct file *file, const struct dpe_row *row,
+                             const struct dpe_sample *sample, const struct dpe_text *prompt,
+                             struct dpe_text *line, struct dpe_error *err)
+{
+    const char *said = row->text == NULL ? "" : row->text;
+    char number[96];
+    snprintf(number, sizeof number, "{\"index\": %lld, \"pred\": ", (long long)row->sample);
+    dpe_status status = json_line_append(line, number, err);
+    if (status == DPE_OK) {
+        status = json_line_string(line, said, strlen(said), err);
+    }
+    if (status == DPE_OK) {
+        status = json_line_append(line, ", \"input\": ", err);
+    }
+    if (status == DPE_OK) {
+        status = json_line_string(line, prompt->bytes, prompt->n, err);
+    }
+    if (status == DPE_OK) {
+        status = json_line_append(line, ", \"outputs\": ", err);
+    }
+    if (status == DPE_OK) {
+        status = append_references(file, sample, line, err);
+    }
+    snprintf(number, sizeof number, ", \"others\": {}, \"truncation\": -1, \"length\": %lld}\n",
+             (long long)((int64_t)sample->prompt.n + sample->max_new));
+    return status == DPE_OK ? json_line_append(line, number, err) : status;
+}
+
+static dpe_status infinitebench_line(const struct file *file, const struct dpe_row *row,
+                                     const struct dpe_sample *sample, struct dpe_text *line,
+                                     struct dpe_error *err)
+{
+    const char *said = row->text == NULL ? "" : row->text;
+    char number[64];
+    snprintf(number, sizeof number, "{\"id\": %lld, \"prediction\": ", (long long)row->sample);
+    dpe_status status = json_line_append(line, number, err);
+    if (status == DPE_OK) {
+        status = json_line_string(line, said, strlen(said), err);
+    }
+    if (status == DPE_OK) {
+        status = json_line_append(line, ", \"ground_truth\": ", err);
+    }
+    if (status == DPE_OK) {
+        status = append_references(file, sample, line, err);
+    }
+    return status == DPE_OK ? json_line_append(line, "}\n", err) : status;
+}
+
+static dpe_status write_row(const struct file *file, const struct dpe_row *row, FILE *out,
+                            struct dpe_error *err)
+{
+    struct dpe_sample sample = {0};
+    struct dpe_text prompt = {0}, line = {0};
+    bool ruler = strcmp(file->suite->name, "ruler") == 0;
+    dpe_status status =
+        dpe_task_sample(&file->task->task, row->sample, &sample, ruler ? &prompt : NULL, err);
+    if (status == DPE_OK) {
+        status = ruler ? ruler_line(file, row, &sample, &prompt, &line, err)
+                       : infinitebench_line(file, row, &sample, &line, err);
+    }
+    if (status == DPE_OK && fwrite(line.bytes, 1, line.n, out) != line.n) {
+        status = dpe_fail(err, DPE_IO, "writing predictions: %s", strerror(errno));
+    }
+    dpe_sample_free(&sample);
+    dpe_text_free(&prompt);
+    dpe_text_free(&line);
+    return status;
+}
+
+static dpe_status make_folder(const char *path, struct dpe_error *err)
+{
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", path, strerror(errno));
+    }
+    return DPE_OK;
+}
+
+/* A label as a name of files: what may mean something to a shell or a file system becomes '_'. */
+static void plain_name(const char *label, char name[LABEL])
+{
+    size_t n = 0;
+    for (; label[n] != '\0' && n < LABEL - 1; n++) {
+        bool plain = (label[n] >= 'a' && label[n] <= 'z') || (label[n] >= 'A' && label[n] <= 'Z') ||
+                     (label[n] >= '0' && label[n] <= '9') || strchr("-_.=,", label[n]) != NULL;
+        name[n] = plain && !(n == 0 && label[n] == '.') ? label[n] : '_';
+    }
+    name[n] = '\0';
+}
+
+static dpe_status write_task(const struct comparison *comparison, const struct file *file,
+                             const char *label, const char *key, struct dpe_error *err)
+{
+    char name[LABEL], folder[4096], path[4200], part[4256];
+    plain_name(label, name);
+    int n = snprintf(folder, sizeof folder, "%s/%s-%lld", comparison->args->predictions, name,
+                     (long long)file->task->length);
+    if (n < 0 || (size_t)n >= sizeof folder) {
+        return dpe_fail(err, DPE_USAGE, "%s: the name is too long", comparison->args->predictions);
+    }
+    snprintf(path, sizeof path, "%s/%s.jsonl", folder, file->task->label);
+    snprintf(part, sizeof part, "%s.part", path);
+    dpe_status status = make_folder(folder, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    FILE *out = fopen(part, "wb");
+    if (out == NULL) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", part, strerror(errno));
+    }
+    for (int64_t s = 0; s < file->task->n_samples && status == DPE_OK; s++) {
+        const struct dpe_row *row =
+            dpe_run_find(comparison->job.run, file->task->task.name, key, s);
+        if (row != NULL && row->status == DPE_ROW_OK) {
+            status = write_row(file, row, out, err);
+        }
+    }
+    if (fclose(out) != 0 && status == DPE_OK) {
+        status = dpe_fail(err, DPE_IO, "%s: %s", part, strerror(errno));
+    }
+    if (status == DPE_OK && rename(part, path) != 0) {
+        status = dpe_fail(err, DPE_IO, "%s: %s", path, strerror(errno));
+    }
+    if (status != DPE_OK) {
+        unlink(part);
+    }
+    return status;
+}
+
+static dpe_status write_suite(const struct comparison *comparison, int i, struct dpe_error *err)
+{
+    const struct dpe_suite *suite = &comparison->suites[i];
+    dpe_status status = DPE_OK;
+    for (int m = 0; m < comparison->n_methods && status == DPE_OK; m++) {
+        for (size_t t = 0; t < suite->n_tasks && status == DPE_OK; t++) {
+            const struct dpe_score_task *task =
+                dpe_score_task_of_file(suite->name, suite->tasks[t].label);
+            const struct file file = {
+                .suite = suite,
+                .task = &suite->tasks[t],
+                .numbers = task != NULL && task->references == DPE_REFERENCES_NUMBER,
+                .many = strcmp(suite->name, "ruler") == 0 ||
+                        (task != NULL && task->references == DPE_REFERENCES_PAIR) ||
+                        (task != NULL &&
+                         (task->rule == dpe_score_f1 || task->rule == dpe_score_dialogue)),
+            };
+            status = write_task(comparison, &file, comparison->labels[m],
+                                comparison->cells[i][(size_t)m * suite->n_tasks + t], err);
+        }
+    }
+    return status;
+}
+
+/* A folder that is there, or can be made where its parent is. */
+static dpe_status check_folder(const char *path, struct dpe_error *err)
+{
+    struct stat info;
+    if (stat(path, &info) == 0) {
+        return !S_ISDIR(info.st_mode)
+                   ? dpe_fail(err, DPE_CANNOT_CREATE,
+                              "%s: expected a folder or nothing, found a file", path)
+               : access(path, W_OK | X_OK) == 0
+                   ? DPE_OK
+                   : dpe_fail(err, DPE_PERMISSION, "%s: %s", path, strerror(errno));
+    }
+    char parent[4096];
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/') {
+        n--;
+    }
+    while (n > 0 && path[n - 1] != '/') {
+        n--;
+    }
+    snprintf(parent, sizeof parent, "%.*s", n > 0 ? (int)n : 1, n > 0 ? path : ".");
+    if (access(parent, W_OK | X_OK) != 0) {
+        return dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE,
+                        "%s: cannot be made: %s", path, strerror(errno));
+    }
+    return DPE_OK;
+}
+
+dpe_status eval_check_predictions(const struct comparison *comparison, struct dpe_error *err)
+{
+    const char *path = comparison->args->predictions;
+    if (path[0] == '\0' || strlen(path) > 3900) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--predictions: expected the name of a folder, found \"%.40s\"", path);
+    }
+    for (int m = 0; m < comparison->n_methods; m++) {
+        char name[LABEL];
+        plain_name(comparison->labels[m], name);
+        for (int other = 0; other < m; other++) {
+            char same[LABEL];
+            plain_name(comparison->labels[other], same);
+            if (strcmp(name, same) == 0) {
+                return dpe_fail(err, DPE_USAGE,
+                                "--predictions: %s and %s would write the same files, %s/%s-…; "
+                                "compare them in two runs",
+                                comparison->labels[other], comparison->labels[m], path, name);
+            }
+        }
+    }
+    return dpe_job_leads(&comparison->job) ? check_folder(path, err) : DPE_OK;
+}
+
+dpe_status eval_write_predictions(const struct comparison *comparison, struct dpe_error *err)
+{
+    dpe_status status = make_folder(comparison->args->predictions, err);
+    for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
+        const char *name = comparison->suites[i].name;
+        if (strcmp(name, "ruler") == 0 || strcmp(name, "infinitebench") == 0) {
+            status = write_suite(comparison, i, err);
+        }
+    }
+    return status;
+}

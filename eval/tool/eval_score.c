@@ -1,0 +1,373 @@
+/* dpe-eval score: predictions made elsewhere, by the benchmarks' own rules. */
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "eval/tool/eval_tool.h"
+#include "eval/score/score.h"
+
+enum { KEY_SUITE = 0x2000, KEY_TASK, KEY_SCORER, KEY_SKIP_BAD, KEY_PREDICTIONS, KEY_THREADS };
+enum { MAX_TASKS = 16 };
+
+static const struct argp_option options_table[] = {
+    {"suite", KEY_SUITE, "NAME", 0, "ruler, infinitebench or niah", 1},
+    {"predictions", KEY_PREDICTIONS, "FILE|DIR", 0,
+     "JSON lines, or a folder of .jsonl files, one or several a task", 1},
+    {"task", KEY_TASK, "NAME", 0, "What a file is about (default: the task its name holds)", 1},
+    {"scorer", KEY_SCORER, "NAME", 0,
+     "ruler: all or part; infinitebench: official or string (default: the task's own, official)",
+     1},
+    {"skip-bad", KEY_SKIP_BAD, NULL, 0,
+     "Leave out and count lines that are no predictions, count empty predictions", 1},
+    {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
+    {0},
+};
+
+struct score_arguments {
+    const char *suite, *predictions, *task, *scorer;
+    bool skip_bad;
+    int64_t threads;
+};
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct score_arguments *args = state->input;
+    switch (key) {
+    case KEY_SUITE:
+        if (dpe_score_task(arg, 0) == NULL) {
+            argp_error(state, "--suite: expected ruler, infinitebench or niah, found '%s'", arg);
+        }
+        args->suite = arg;
+        return 0;
+    case KEY_PREDICTIONS:
+        args->predictions = arg;
+        return 0;
+    case KEY_TASK:
+        args->task = arg;
+        return 0;
+    case KEY_SCORER:
+        args->scorer = arg;
+        return 0;
+    case KEY_SKIP_BAD:
+        args->skip_bad = true;
+        return 0;
+    case KEY_THREADS:
+        args->threads = eval_threads(state, arg);
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "score takes no '%s'", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (args->suite == NULL || args->predictions == NULL) {
+            argp_error(state, "%s is missing",
+                       args->suite == NULL ? "--suite NAME" : "--predictions FILE|DIR");
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* What was asked for and what came out, by task in the suite's order. */
+struct scoring {
+    const struct score_arguments *args;
+    const struct dpe_score_task *only; /* --task, or NULL */
+    struct dpe_score_sums sums[MAX_TASKS];
+    char file[MAX_TASKS][256]; /* the file that a task's lines came from, for a second one */
+    int64_t unknown;           /* files whose name holds no task */
+};
+
+/* ------------------------------------------------------------------------------------- reading */
+
+static dpe_status pick_rule(const struct dpe_score_task *task, const char *scorer, dpe_rule *rule,
+                            const char **name, struct dpe_error *err)
+{
+    *rule = task->rule;
+    *name = task->scorer;
+    if (scorer != NULL && strcmp(scorer, task->scorer) != 0) {
+        if (strcmp(scorer, task->other) != 0) {
+            return dpe_fail(err, DPE_USAGE, "--scorer: %s has %s and %s, found '%s'", task->suite,
+                            task->scorer, task->other, scorer);
+        }
+        *rule = task->other_rule;
+        *name = task->other;
+    }
+    return DPE_OK;
+}
+
+static size_t place_of(const struct dpe_score_task *task)
+{
+    size_t i = 0;
+    while (dpe_score_task(task->suite, i) != task) {
+        i++;
+    }
+    return i;
+}
+
+static void list_tasks(const char *suite, struct dpe_text *text)
+{
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        const char *name = dpe_score_task(suite, i)->name;
+        dpe_text_append(text, i == 0 ? "" : " ", i == 0 ? 0 : 1, NULL);
+        dpe_text_append(text, name, strlen(name), NULL);
+    }
+}
+
+static dpe_status find_task(const char *suite, const char *name, const struct dpe_score_task **task,
+                            struct dpe_error *err)
+{
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        if (strcmp(dpe_score_task(suite, i)->name, name) == 0) {
+            *task = dpe_score_task(suite, i);
+            return DPE_OK;
+        }
+    }
+    struct dpe_text known = {0};
+    list_tasks(suite, &known);
+    dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; it has %s", suite, name,
+             known.bytes == NULL ? "" : known.bytes);
+    dpe_text_free(&known);
+    return DPE_USAGE;
+}
+
+/* "…-3.jsonl": one part of several that make a file. */
+static bool is_part(const char *file)
+{
+    const char *dash = strrchr(file, '-');
+    size_t digits = dash == NULL ? 0 : strspn(dash + 1, "0123456789");
+    return digits > 0 && strcmp(dash + 1 + digits, ".jsonl") == 0;
+}
+
+static dpe_status score_file(struct scoring *scoring, const char *path, struct dpe_error *err)
+{
+    const struct dpe_score_task *task =
+        scoring->only != NULL ? scoring->only : dpe_score_task_of_file(scoring->args->suite, path);
+    if (task == NULL) {
+        scoring->unknown++;
+        dpe_fail(err, DPE_BAD_DATA, "%s: its name holds no task of %s; give --task NAME", path,
+                 scoring->args->suite);
+        if (scoring->args->skip_bad) {
+            dpe_log_warning("%s", err->text);
+            return DPE_OK;
+        }
+        return DPE_BAD_DATA;
+    }
+    size_t place = place_of(task);
+    struct dpe_score_sums *sums = scoring->sums + place;
+    if (sums->scored > 0 && !(is_part(path) && is_part(scoring->file[place]))) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: a second file for the task %s, the first is %s; only parts named "
+                        "…-0.jsonl, …-1.jsonl are put together",
+                        path, task->name, scoring->file[place]);
+    }
+    snprintf(scoring->file[place], sizeof scoring->file[place], "%.255s", path);
+    struct dpe_score_options options = {
+        .task = task, .skip_bad = scoring->args->skip_bad, .threads = (int)scoring->args->threads};
+    const char *name = NULL;
+    dpe_status status = pick_rule(task, scoring->args->scorer, &options.rule, &name, err);
+    return status == DPE_OK ? dpe_score_file(path, &options, sums, err) : status;
+}
+
+static int is_jsonl(const struct dirent *entry)
+{
+    size_t n = strlen(entry->d_name);
+    return n > 6 && strcmp(entry->d_name + n - 6, ".jsonl") == 0;
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static dpe_status score_folder(struct scoring *scoring, const char *folder, struct dpe_error *err)
+{
+    struct dirent **entries = NULL;
+    int n = scandir(folder, &entries, is_jsonl, by_bytes);
+    if (n < 0) {
+        return dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_IO, "%s: %s", folder,
+                        strerror(errno));
+    }
+    dpe_status status =
+        n > 0 ? DPE_OK : dpe_fail(err, DPE_NO_INPUT, "%s: no .jsonl file there", folder);
+    for (int i = 0; i < n; i++) {
+        struct dpe_text path = {0};
+        if (status == DPE_OK) {
+            status = dpe_text_append(&path, folder, strlen(folder), err);
+        }
+        if (status == DPE_OK) {
+            status = dpe_text_append(&path, "/", 1, err);
+        }
+        if (status == DPE_OK) {
+            status = dpe_text_append(&path, entries[i]->d_name, strlen(entries[i]->d_name), err);
+        }
+        if (status == DPE_OK) {
+            status = score_file(scoring, path.bytes, err);
+        }
+        dpe_text_free(&path);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------ printing */
+
+/* The number as Python prints it: the fewest digits that mean the same double. For 0 … 100. */
+static const char *shortest(double value, char text[40])
+{
+    int digits = 1;
+    do {
+        snprintf(text, 40, "%.*g", digits, value);
+    } while (strtod(text, NULL) != value && digits++ < 17);
+    if (value >= 1.0 && strchr(text, '.') == NULL) {
+        snprintf(text, 40, "%.1f", value);
+    } else if (value == 0.0) {
+        snprintf(text, 40, "0.0");
+    }
+    return text;
+}
+
+/* What the official script prints for a task: RULER per cent with two decimals, else a share. */
+static double official_score(const struct dpe_score_task *task, const struct dpe_score_sums *sums)
+{
+    double mean = sums->sum / (double)sums->scored;
+    if (strcmp(task->suite, "ruler") != 0) {
+        return mean;
+    }
+    char text[64];
+    snprintf(text, sizeof text, "%.2f", mean * 100.0);
+    return strtod(text, NULL);
+}
+
+static double per_cent(const struct dpe_score_task *task, const struct dpe_score_sums *sums)
+{
+    double score = official_score(task, sums);
+    return strcmp(task->suite, "ruler") == 0 ? score : score * 100.0;
+}
+
+/* Mean over a category's tasks (NULL: all), as far as they are there. */
+static void print_mean(const struct scoring *scoring, const char *category)
+{
+    double sum = 0.0;
+    int n = 0, total = 0;
+    const struct dpe_score_task *task = NULL;
+    for (size_t i = 0; (task = dpe_score_task(scoring->args->suite, i)) != NULL; i++) {
+        if (category != NULL && strcmp(task->category, category) != 0) {
+            continue;
+        }
+        total++;
+        if (scoring->sums[i].scored > 0) {
+            n++;
+            sum += per_cent(task, scoring->sums + i);
+        }
+    }
+    if (n > 0) {
+        printf("%-20s  mean of %2d of %2d tasks %22.2f\n", category == NULL ? "overall" : category,
+               n, total, sum / n);
+    }
+}
+
+static void print_task(const struct scoring *scoring, size_t i)
+{
+    const struct dpe_score_task *task = dpe_score_task(scoring->args->suite, i);
+    const struct dpe_score_sums *sums = scoring->sums + i;
+    dpe_rule rule = NULL;
+    const char *name = "";
+    char number[40];
+    pick_rule(task, scoring->args->scorer, &rule, &name, NULL);
+    printf("%-20s  %-8s %8lld %6lld %8lld %9.2f  %s\n", task->name, name, (long long)sums->scored,
+           (long long)sums->empty, (long long)(sums->bad + sums->no_object), per_cent(task, sums),
+           shortest(official_score(task, sums), number));
+    if (strcmp(task->suite, "niah") == 0) {
+        printf("%-20s  %42.2f\n", "at least half",
+               100.0 * (double)sums->at_least_half / (double)sums->scored);
+    }
+}
+
+static void print_scores(const struct scoring *scoring)
+{
+    const char *suite = scoring->args->suite;
+    const char *category = "";
+    printf("%-20s  %-8s %8s %6s %8s %9s  %s\n", "task", "scorer", "samples", "empty", "left out",
+           "score", "official");
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        if (scoring->sums[i].scored > 0) {
+            print_task(scoring, i);
+        }
+    }
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        const char *next = dpe_score_task(suite, i)->category;
+        if (strcmp(next, category) != 0) {
+            category = next;
+            print_mean(scoring, category);
+        }
+    }
+    if (dpe_score_task(suite, 1) != NULL) {
+        print_mean(scoring, NULL);
+    }
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        const struct dpe_score_sums *sums = scoring->sums + i;
+        if (sums->first[0] != '\0') {
+            dpe_log_warning("%s: lines that are no JSON objects: %lld, that are no predictions: "
+                            "%lld (all left out); empty predictions: %lld; first: %s",
+                            dpe_score_task(suite, i)->name, (long long)sums->no_object,
+                            (long long)sums->bad, (long long)sums->empty, sums->first);
+        }
+    }
+}
+
+static dpe_status score(const struct score_arguments *args, struct dpe_error *err)
+{
+    struct scoring *scoring = calloc(1, sizeof *scoring);
+    if (scoring == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for scores");
+    }
+    scoring->args = args;
+    dpe_status status = DPE_OK;
+    if (args->task != NULL) {
+        status = find_task(args->suite, args->task, &scoring->only, err);
+    }
+    if (status == DPE_OK && strcmp(args->suite, "niah") == 0) {
+        scoring->only = dpe_score_task("niah", 0);
+    }
+    if (status == DPE_OK && args->scorer != NULL) {
+        dpe_rule rule = NULL;
+        const char *name = NULL;
+        status = pick_rule(dpe_score_task(args->suite, 0), args->scorer, &rule, &name, err);
+    }
+    struct stat info;
+    if (status == DPE_OK) {
+        bool folder = stat(args->predictions, &info) == 0 && S_ISDIR(info.st_mode);
+        status = folder ? score_folder(scoring, args->predictions, err)
+                        : score_file(scoring, args->predictions, err);
+    }
+    if (status == DPE_OK) {
+        print_scores(scoring);
+    }
+    free(scoring);
+    return status;
+}
+
+int eval_score_main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options_table,
+        .parser = parse_option,
+        .doc = "Score predictions that were made elsewhere, by the rules of the benchmark's own "
+               "scripts. The prediction is the field pred or prediction, the references are "
+               "outputs, needle, ground_truth, label or answer.\v"
+               "The column official is the number that the official script prints.\n\n"
+               "Example:\n"
+               "  dpe-eval score --suite ruler --predictions pred/",
+    };
+    static char name[] = "dpe-eval score";
+    argv[0] = name;
+    struct score_arguments args = {0};
+    struct dpe_error err = {0};
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_status status = score(&args, &err);
+    return dpe_tool_end(status, &err);
+}

@@ -1,0 +1,138 @@
+/**
+ * @file eval_tool.h
+ * Inside of dpe-eval: what its files share. No library.
+ */
+#ifndef DPE_EVAL_TOOL_H
+#define DPE_EVAL_TOOL_H
+
+#include "eval/compare/ablation.h"
+#include "outputs/job/job.h"
+#include "eval/compare/results.h"
+
+enum {
+    EVAL_MAX_METHODS = 64,
+    EVAL_MAX_SUITES = 8,
+    EVAL_MAX_LENGTHS = 32,
+    EVAL_MAX_DEPTHS = 64,
+    EVAL_MAX_SAMPLES = 1000000,
+};
+
+/** What a suite is asked for; NULL and 0: not said. */
+struct eval_wishes {
+    const char *chat_template, *niah, *tasks, *data, *template_file, *squad, *hotpotqa, *scorer;
+    int64_t samples, stride, max_tokens;
+};
+
+/** A suite on the command line. */
+struct eval_suite {
+    const char *name;
+    struct eval_wishes own; /**< behind its name */
+    char *text;             /**< owned: what both point into */
+    char *parameters;       /**< owned: own.niah */
+};
+
+/** The command line. */
+struct eval_arguments {
+    struct dpe_job_options job;
+    struct eval_suite suites[EVAL_MAX_SUITES];
+    int n_suites;
+    const char *methods[EVAL_MAX_METHODS]; /**< specs, or files of tables */
+    bool is_table[EVAL_MAX_METHODS];
+    int n_methods;
+    int64_t lengths[EVAL_MAX_LENGTHS]; /**< ascending, distinct */
+    int n_lengths;
+    bool official, other_model, details;
+    struct eval_wishes general; /**< options: for every suite that takes them */
+    enum dpe_special_policy special;
+    const char *special_text; /**< --special-in-text as it was said, or NULL */
+    bool grid;
+    double depths[EVAL_MAX_DEPTHS]; /**< ascending, distinct */
+    int n_depths;
+    const char *predictions;
+    bool skip_bad;
+    const char *what, *norms; /**< ablate; its table is methods[0] */
+    bool alone;               /**< ablate: without rope and base */
+    double values[EVAL_MAX_METHODS];
+    int n_values;
+};
+
+/** Parse `dpe-eval COMMAND OPTION…`; ends the process on usage errors and --help. */
+void eval_parse(int argc, char **argv, struct eval_arguments *args);
+
+/** Pieces of the command line; input struct eval_arguments. */
+extern const struct argp eval_method_argp, eval_suite_argp, eval_needle_argp, eval_grid_argp,
+    eval_depth_argp, eval_book_argp, eval_special_argp, eval_ablate_argp, eval_chat_argp,
+    eval_benchmark_argp, eval_ruler_argp, eval_infinitebench_argp;
+
+/** The value of --special-in-text; ends the process when it is none. */
+enum dpe_special_policy eval_special(struct argp_state *state, const char *text);
+
+/** The value of --threads of commands that run no model; likewise. */
+int64_t eval_threads(struct argp_state *state, const char *text);
+
+/** Read `--suite NAME,…` or `--suite NAME:KEY=VALUE,…`; ends the process when it makes no sense.
+ *  eval_suites_free frees what was added. */
+void eval_add_suites(struct argp_state *state, struct eval_arguments *args, const char *text);
+void eval_add_suite(struct argp_state *state, struct eval_arguments *args, const char *name);
+void eval_suites_free(struct eval_arguments *args);
+/** End the process on options that would be ignored. */
+void eval_check_suites(struct argp_state *state, const struct eval_arguments *args);
+/** What a suite is asked for by its own keys and, for what they leave open, by the options.
+ *  `niah` is the one said last; parameters of both count (general first). */
+struct eval_wishes eval_wishes_of(const struct eval_arguments *args, int suite);
+
+/** A row of a comparison. */
+struct eval_method {
+    char label[160];
+    const char *spec, *table;             /**< one of these, */
+    const struct dpe_ablation_step *step; /**< or this */
+};
+
+/** Everything a comparison needs, in the order in which it is opened. */
+struct comparison {
+    const struct eval_arguments *args;
+    struct dpe_job job;
+    struct dpe_ablation ablation; /**< empty but for ablate */
+    struct eval_method methods[EVAL_MAX_METHODS];
+    const char *labels[EVAL_MAX_METHODS];
+    int n_methods;
+    int64_t lengths[EVAL_MAX_LENGTHS];
+    int n_lengths;
+    struct dpe_suite suites[EVAL_MAX_SUITES];
+    int n_suites;
+    struct dpe_plan *plans;              /**< [n_methods][n_lengths] */
+    int n_plans;                         /**< made so far */
+    char (*keys)[33];                    /**< of the plans */
+    const char **cells[EVAL_MAX_SUITES]; /**< [n_methods][tasks of the suite]: keys */
+};
+dpe_status comparison_open(struct comparison *comparison, const struct eval_arguments *args,
+                           struct dpe_error *err);
+/** Run what is missing, write the table, print it. */
+dpe_status comparison_run(struct comparison *comparison, struct dpe_error *err);
+/** Also after a failed open; returns what dpe_job_close does. */
+dpe_status comparison_close(struct comparison *comparison, dpe_status status,
+                            struct dpe_error *err);
+
+/** Labels of --method and --table, or the steps of an ablation. */
+dpe_status comparison_methods(struct comparison *comparison, struct dpe_error *err);
+/** The plans of all methods at all lengths. */
+dpe_status comparison_plans(struct comparison *comparison, struct dpe_error *err);
+
+/** Before anything runs: whether that folder can be written and each method has files of its own.
+ *  DPE_USAGE, DPE_CANNOT_CREATE, DPE_PERMISSION. */
+dpe_status eval_check_predictions(const struct comparison *comparison, struct dpe_error *err);
+/** Write what was answered under args->predictions: a folder per method and length, a file per task
+ *  in the format of its benchmark. DPE_CANNOT_CREATE, DPE_IO. */
+dpe_status eval_write_predictions(const struct comparison *comparison, struct dpe_error *err);
+
+/** Print a suite's table: methods by tasks, then intervals and paired differences. */
+void eval_print(const struct dpe_results *results, bool details);
+/** Print a heat map of each method: depths by lengths. */
+void eval_print_grid(const struct dpe_results *results, const double *depths, int n_depths);
+
+/** The sub-command `data`: as eval_score_main. */
+int eval_data_main(int argc, char **argv);
+/** The sub-command `score`: argv[0] is "score", the rest its options. Returns the exit code. */
+int eval_score_main(int argc, char **argv);
+
+#endif

@@ -1,0 +1,422 @@
+/* dpe-export: detection and profile become one DPE table, and a DPE table the forms that other
+ * runtimes read. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "outputs/export/export_tool.h"
+#include "outputs/outputs_internal.h"
+
+enum option_key {
+    KEY_RANK = 0x2000,
+    KEY_TOP_K,
+    KEY_LAST_K,
+    KEY_LENGTH,
+    KEY_FORMAT,
+    KEY_NAME,
+    KEY_SCORES,
+    KEY_SHOW,
+    KEY_CHECK,
+    KEY_IMPORT_YAML,
+    KEY_WINDOW,
+    KEY_FORCE,
+};
+
+static const struct argp_option options_table[] = {
+    {NULL, 0, NULL, 0, "Making a table:", 1},
+    {"rank", KEY_RANK, "N", 0,
+     "Take each group's length of rank N (default: the lengths that the detection selected, which "
+     "by the paper's rule are those of rank 1)",
+     1},
+    {"top-k", KEY_TOP_K, "K", 0,
+     "Key pairs of each head, from NORMS.h5: a count, or a share such as 0.75 (default: all)", 1},
+    {"last-k", KEY_LAST_K, "K", 0, "The K pairs that contribute least instead (an ablation)", 1},
+    {"length", KEY_LENGTH, "L", 0, "Length the scales are for (default: the detection's)", 1},
+    {"import-yaml", KEY_IMPORT_YAML, "FILE", 0,
+     "Make a table of settings in the YAML of the paper's code (needs --model, --length)", 1},
+    {NULL, 0, NULL, 0, "Writing it:", 2},
+    {"output", 'o', "FILE", 0, "What to write; - is standard output (with --format)", 2},
+    {"format", KEY_FORMAT, "F", 0,
+     "h5, json, yaml, pt, hf, safetensors or csv (default: by the name of FILE)", 2},
+    {"model", 'm', "DIR", 0, "Model folder: for hf, --check and --import-yaml", 2},
+    {"name", KEY_NAME, "NAME", 0,
+     "Name of the model in a YAML (default: the last part of --model, else the model type)", 2},
+    {"scores", KEY_SCORES, "FILE.pt", 0, "Score tensor that a YAML points to", 2},
+    {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 2},
+    {NULL, 0, NULL, 0, "Looking at one:", 3},
+    {"show", KEY_SHOW, NULL, 0, "Print a summary of TABLE", 3},
+    {"check", KEY_CHECK, NULL, 0, "Say whether TABLE fits --model DIR (exit code 65 when not)", 3},
+    {0},
+};
+
+/* A count of pairs, or a share of them below 1 (kept negative until the number of pairs is known).
+ */
+static double parse_k(struct argp_state *state, const char *option, const char *text)
+{
+    char *end = NULL;
+    double value = strtod(text, &end);
+    bool share = value > 0.0 && value < 1.0;
+    if (end == text || *end != '\0' || !(value >= 0.0) || value > 65536.0 ||
+        (!share && value != floor(value))) {
+        argp_error(state, "%s: expected a count or a share below 1, found '%s'", option, text);
+    }
+    return share ? -value : value;
+}
+
+static void take_k(struct argp_state *state, const char *option, const char *text, bool last,
+                   struct export_arguments *args)
+{
+    if (args->has_k && args->last != last) {
+        argp_error(state, "--top-k and --last-k exclude each other");
+    }
+    args->k = parse_k(state, option, text);
+    args->has_k = true;
+    args->last = last;
+}
+
+static error_t parse_values(int key, char *arg, struct argp_state *state,
+                            struct export_arguments *args)
+{
+    switch (key) {
+    case KEY_RANK:
+        if (!dpe_parse_int(arg, 1, 1000, &args->rank)) {
+            argp_error(state, "--rank: expected a number from 1 to 1000, found '%s'", arg);
+        }
+        return 0;
+    case KEY_LENGTH:
+        if (!dpe_parse_int(arg, 1, INT64_C(1) << 40, &args->length)) {
+            argp_error(state, "--length: expected tokens, found '%s'", arg);
+        }
+        return 0;
+    case KEY_TOP_K:
+        take_k(state, "--top-k", arg, false, args);
+        return 0;
+    case KEY_LAST_K:
+        take_k(state, "--last-k", arg, true, args);
+        return 0;
+    case KEY_FORMAT:
+        if (export_format_of(arg) == FORMAT_UNKNOWN) {
+            argp_error(state, "--format: '%s' is none of its choices (see --help)", arg);
+        }
+        args->format = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct export_arguments *args = state->input;
+    switch (key) {
+    case 'o':
+        args->output = arg;
+        return 0;
+    case 'm':
+        args->model = arg;
+        return 0;
+    case KEY_NAME:
+        args->name = arg;
+        return 0;
+    case KEY_SCORES:
+        args->scores = arg;
+        return 0;
+    case KEY_SHOW:
+        args->show = true;
+        return 0;
+    case KEY_CHECK:
+        args->check = true;
+        return 0;
+    case KEY_FORCE:
+        args->force = true;
+        return 0;
+    case KEY_IMPORT_YAML:
+        args->yaml = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num >= 2) {
+            argp_error(state, "unexpected argument '%s'", arg);
+        }
+        args->inputs[state->arg_num] = arg;
+        return 0;
+    default:
+        return parse_values(key, arg, state, args);
+    }
+}
+
+static bool to_stdout(const struct export_arguments *args)
+{
+    return args->output != NULL && strcmp(args->output, "-") == 0;
+}
+
+/* Options that would not do anything. NULL: there is none. */
+static const char *check_together(const struct export_arguments *args)
+{
+    if (args->output == NULL) {
+        return args->format != NULL                       ? "--format goes with -o FILE"
+               : args->force                              ? "--force goes with -o FILE"
+               : args->name != NULL && args->yaml == NULL ? "--name goes with -o FILE.yaml"
+               : args->scores != NULL                     ? "--scores goes with -o FILE.yaml"
+                                                          : NULL;
+    }
+    enum export_format format =
+        args->format != NULL ? export_format_of(args->format) : export_format_of_path(args->output);
+    return to_stdout(args) && (args->show || args->check)
+               ? "-o - leaves no room for --show and --check, which print there too"
+           : args->scores != NULL && format != FORMAT_YAML ? "--scores goes with --format yaml"
+           : args->name != NULL && format != FORMAT_YAML && args->yaml == NULL
+               ? "--name goes with --format yaml and --import-yaml"
+               : NULL;
+}
+
+static void check_usage(const struct export_arguments *args, const struct argp *argp)
+{
+    const char *wrong = NULL;
+    if (args->inputs[0] == NULL && args->yaml == NULL) {
+        wrong = "nothing to read: give DETECT.h5, TABLE or --import-yaml FILE";
+    } else if (args->inputs[0] != NULL && args->yaml != NULL) {
+        wrong = "--import-yaml takes no other input";
+    } else if (args->yaml != NULL && (args->model == NULL || args->length == 0)) {
+        wrong = "--import-yaml needs --model DIR and --length L";
+    } else if (args->yaml != NULL && args->rank > 0) {
+        wrong = "--rank needs a detection; --import-yaml has its scales";
+    } else if (args->check && args->model == NULL) {
+        wrong = "--check needs --model DIR";
+    } else if (args->output == NULL && !args->show && !args->check) {
+        wrong = "nothing to do: give -o FILE, --show or --check";
+    } else if (args->has_k && args->inputs[1] == NULL) {
+        wrong = "--top-k and --last-k need NORMS.h5 as second argument";
+    } else if (args->output != NULL && args->format == NULL &&
+               export_format_of_path(args->output) == FORMAT_UNKNOWN) {
+        wrong = "the form cannot be told from the name of the output: give --format";
+    } else if (to_stdout(args) && export_format_of(args->format) == FORMAT_H5) {
+        wrong = "--output: HDF5 cannot go to standard output; give a file's name";
+    } else {
+        wrong = check_together(args);
+    }
+    if (wrong != NULL) {
+        dpe_tool_refuse(argp, wrong);
+    }
+}
+
+/* ---------------------------------------------------------------- looking */
+
+static void show(const struct dpe_table_values *values)
+{
+    printf(
+        "DPE table %s for a %s model, %lld layers, %lld query and %lld key/value heads of %lld\n",
+        values->schema_version, values->model_type, (long long)values->n_layers,
+        (long long)values->n_heads, (long long)values->n_kv_heads, (long long)values->head_dim);
+    printf("model fingerprint  %s\n", values->model_fingerprint);
+    printf("trained length     %lld\n", (long long)values->trained_length);
+    printf("evaluated length   %lld\n", (long long)values->length);
+    printf("window             %lld (nearer keys keep their distance)\n",
+           (long long)values->window);
+    printf("key pairs          %lld of %lld of each head\n", (long long)values->top_k,
+           (long long)values->n_pairs);
+    printf("attention scaling  %g\n", values->attention_scaling);
+    printf("%5s  %11s  %16s  %6s\n", "group", "pairs", "effective length", "scale");
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        char pairs[32];
+        char effective[32];
+        snprintf(pairs, sizeof pairs, "%d..%d", values->group_edge[g],
+                 values->group_edge[g + 1] - 1);
+        snprintf(effective, sizeof effective, "%.0f", values->effective_length[g]);
+        printf("%5lld  %11s  %16s  %6g\n", (long long)g, pairs,
+               values->effective_length[g] < 0.0 ? "none found" : effective,
+               values->scale_factor[g]);
+    }
+    printf("A runtime needs an adapter that applies it: outputs/table/dpe_table.h says how.\n");
+}
+
+/* ---------------------------------------------------------------- writing */
+
+static dpe_status read_config(const char *model, char **json, struct dpe_error *err)
+{
+    char *path = dpe_join(model, "/config.json", "");
+    if (path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    size_t n = 0;
+    dpe_status status = dpe_read_file(path, 64 << 20, json, &n, err);
+    free(path);
+    return status;
+}
+
+/* What the paper's code looks a model up by: the last part of its folder. */
+static void model_name(const struct export_arguments *args, const struct dpe_table_values *values,
+                       char name[256])
+{
+    const char *from = args->name;
+    size_t n = from != NULL ? strlen(from) : 0;
+    if (from == NULL && args->model != NULL) {
+        from = args->model;
+        n = strlen(from);
+        while (n > 1 && from[n - 1] == '/') {
+            n--;
+        }
+        for (size_t i = n; i > 0; i--) {
+            if (from[i - 1] == '/') {
+                from += i;
+                n -= i;
+                break;
+            }
+        }
+    } else if (from == NULL) {
+        from = values->model_type;
+        n = strlen(from);
+    }
+    snprintf(name, 256, "%.*s", n < 255 ? (int)n : 255, from);
+}
+
+static dpe_status render(const struct export_arguments *args, enum export_format format,
+                         const struct export_table *table, struct dpe_text *out,
+                         struct dpe_error *err)
+{
+    const struct dpe_table_values *values = dpe_table_values(table->table);
+    char name[256];
+    char *config = NULL;
+    dpe_status status = DPE_OK;
+    switch (format) {
+    case FORMAT_JSON:
+        return dpe_export_json(values, out, err);
+    case FORMAT_CSV:
+        return dpe_export_csv(values, out, err);
+    case FORMAT_SAFETENSORS:
+        return dpe_export_safetensors(values, out, err);
+    case FORMAT_YAML:
+        model_name(args, values, name);
+        return dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "", out, err);
+    case FORMAT_PT:
+        if (table->scores == NULL) {
+            return dpe_fail(err, DPE_USAGE,
+                            "--format pt writes the scores of NORMS.h5: give it as input");
+        }
+        return dpe_export_pt(table->scores, table->score_dims, out, err);
+    case FORMAT_HF:
+        if (args->model == NULL) {
+            return dpe_fail(err, DPE_USAGE, "--format hf needs --model DIR for its config.json");
+        }
+        status = read_config(args->model, &config, err);
+        if (status == DPE_OK) {
+            status = dpe_export_hf(values, config, out, err);
+        }
+        free(config);
+        return status;
+    case FORMAT_H5:
+    case FORMAT_UNKNOWN:
+    default:
+        return dpe_fail(err, DPE_INTERNAL, "no text form");
+    }
+}
+
+/* Before anything is read. --force replaces files only: put in place by a rename, a table would
+ * otherwise take the place of /dev/null or of a pipe that someone waits on. */
+static dpe_status check_output(const struct export_arguments *args, struct dpe_error *err)
+{
+    struct stat info;
+    if (to_stdout(args) || stat(args->output, &info) != 0) {
+        return DPE_OK;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        return dpe_fail(err, DPE_CANNOT_CREATE,
+                        "%s: expected a file or nothing, found something that is no regular file",
+                        args->output);
+    }
+    if (!args->force) {
+        return dpe_fail(err, DPE_MISMATCH, "%s: exists already; --force replaces it", args->output);
+    }
+    dpe_status status = dpe_tool_check_output(args->output, &args->model, 1, err);
+    return status == DPE_OK ? dpe_tool_check_words(args->output, args->argc, args->argv, err)
+                            : status;
+}
+
+static dpe_status write_output(const struct export_arguments *args,
+                               const struct export_table *table, struct dpe_error *err)
+{
+    enum export_format format =
+        args->format != NULL ? export_format_of(args->format) : export_format_of_path(args->output);
+    if (format == FORMAT_H5) {
+        return export_write_h5(table, args->output, err);
+    }
+    struct dpe_text out = {0};
+    dpe_status status = render(args, format, table, &out, err);
+    if (status == DPE_OK && to_stdout(args)) {
+        fwrite(out.bytes, 1, out.n, stdout); /* dpe_tool_end says when it failed */
+    } else if (status == DPE_OK) {
+        status = dpe_write_atomic(args->output, out.bytes, out.n, err);
+    }
+    dpe_text_free(&out);
+    return status;
+}
+
+/* The table's shape and fingerprint against a folder. */
+static dpe_status check_model(const char *folder, const struct dpe_table_values *values,
+                              struct dpe_error *err)
+{
+    struct dpe_model *model = NULL;
+    dpe_status status = dpe_model_open(folder, NULL, &model, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_config *config = dpe_model_config(model);
+    const char *fingerprint = dpe_model_fingerprint(model);
+    if (config->n_layers != values->n_layers || config->n_heads != values->n_heads ||
+        config->n_kv_heads != values->n_kv_heads || config->head_dim != values->head_dim) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "the table is for %lld layers, %lld/%lld heads of %lld; %s has %lld, "
+                          "%lld/%lld, %lld",
+                          (long long)values->n_layers, (long long)values->n_heads,
+                          (long long)values->n_kv_heads, (long long)values->head_dim, folder,
+                          (long long)config->n_layers, (long long)config->n_heads,
+                          (long long)config->n_kv_heads, (long long)config->head_dim);
+    } else if (strcmp(fingerprint, values->model_fingerprint) != 0) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "the table was measured on the model %s, %s is %s: same shape, other "
+                          "weights or configuration",
+                          values->model_fingerprint, folder, fingerprint);
+    } else {
+        printf("fits: %s is the model that the table was measured on\n", folder);
+    }
+    dpe_model_close(model);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options_table,
+        .parser = parse_option,
+        .args_doc = "DETECT.h5 [NORMS.h5]\nTABLE",
+        .doc = "Make a DPE table of a detection and a profile, and write the forms that other "
+               "runtimes read.\v"
+               "Every form carries adapter_required: DPE changes far positions per group of pairs "
+               "and per head, which no rope_scaling of a runtime expresses.\n\n"
+               "Examples:\n"
+               "  dpe-export detect.h5 norms.h5 --top-k 0.75 -o table.h5\n"
+               "  dpe-export table.h5 -o table.json\n"
+               "  dpe-export --show table.h5",
+    };
+    dpe_tool_start(argv[0]);
+    struct export_arguments args = {.argc = argc, .argv = argv};
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    check_usage(&args, &argp);
+    struct dpe_error err = {0};
+    struct export_table table = {0};
+    dpe_status status = args.output != NULL ? check_output(&args, &err) : DPE_OK;
+    if (status == DPE_OK) {
+        status = export_read(&args, &table, &err);
+    }
+    if (status == DPE_OK && args.show) {
+        show(dpe_table_values(table.table));
+    }
+    if (status == DPE_OK && args.check) {
+        status = check_model(args.model, dpe_table_values(table.table), &err);
+    }
+    if (status == DPE_OK && args.output != NULL) {
+        status = write_output(&args, &table, &err);
+    }
+    export_table_free(&table);
+    return dpe_tool_end(status, &err);
+}

@@ -1,0 +1,55 @@
+/**
+ * @file export.h
+ * The forms of a DPE table (inside outputs/; dpe-export is the tool). Each writer appends a whole
+ * file to `out`; the caller puts it in place atomically. Every form says `adapter_required`: a
+ * static rope_scaling cannot express DPE, so none may look like one.
+ */
+#ifndef DPE_EXPORT_H
+#define DPE_EXPORT_H
+
+#include "outputs/table/dpe_table.h"
+#include "engine/engine.h"
+
+/** JSON, complete (outputs/table/dpe_table.schema.json); dpe_table_open reads it back. */
+dpe_status dpe_export_json(const struct dpe_table_values *values, struct dpe_text *out,
+                           struct dpe_error *err);
+/** The YAML of the paper's released code: `model`, as the last part of the model's folder, and
+ * below it local_window_size, scale_factors, dimension_groups_range, selected_dim_path. Its prefill
+ * divides the window by the scale without flooring, so scales that do not divide the window are
+ * noted in a comment. */
+dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *model,
+                           const char *selected_dim_path, struct dpe_text *out,
+                           struct dpe_error *err);
+/** config.json with its rope block replaced by one of rope_type "dpe" that nests the native one. */
+dpe_status dpe_export_hf(const struct dpe_table_values *values, const char *config_json,
+                         struct dpe_text *out, struct dpe_error *err);
+/** One row per (layer, head, pair): layer, head, pair, group, key_pair, scale, inv_freq. */
+dpe_status dpe_export_csv(const struct dpe_table_values *values, struct dpe_text *out,
+                          struct dpe_error *err);
+/** Masks and numbers as tensors, the rest as metadata. */
+dpe_status dpe_export_safetensors(const struct dpe_table_values *values, struct dpe_text *out,
+                                  struct dpe_error *err);
+/** The reverse, for round trips. `name` is for messages. Free with dpe_table_close. */
+dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
+                                  struct dpe_table **table, struct dpe_error *err);
+
+/** Settings of a YAML of the paper's code. */
+struct dpe_yaml_settings {
+    int64_t window;
+    int64_t n_groups;
+    int32_t *edges; /**< [n_groups + 1], owned */
+    double *scale;  /**< [n_groups], owned */
+    char *selected; /**< selected_dim_path, which is not read; owned, NULL: none */
+};
+/** Read the block of `model` (NULL: the only one). DPE_BAD_DATA names line and key; DPE_USAGE lists
+ *  the models when there are several. */
+dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const char *model,
+                           struct dpe_yaml_settings *settings, struct dpe_error *err);
+void dpe_yaml_settings_free(struct dpe_yaml_settings *settings);
+
+/** Score tensor [dims[0]] … [dims[4]] = [lengths, samples, layers, heads, pairs] as a file that
+ *  torch.load(weights_only=True) opens: a zip (libzip) of pickled structure and raw float32. */
+dpe_status dpe_export_pt(const float *scores, const int64_t dims[5], struct dpe_text *out,
+                         struct dpe_error *err);
+
+#endif

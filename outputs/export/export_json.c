@@ -1,0 +1,169 @@
+/* JSON forms of a DPE table: the complete one, and a Hugging Face config. */
+#include "outputs/export/export.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+/* Numbers that read back as the same double. */
+static const size_t json_flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);
+
+static json_t *doubles(const double *values, int64_t n)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n; i++) {
+        json_array_append_new(list, json_real(values[i]));
+    }
+    return list;
+}
+
+static json_t *edges(const struct dpe_table_values *values)
+{
+    json_t *list = json_array();
+    for (int64_t g = 0; g <= values->n_groups; g++) {
+        json_array_append_new(list, json_integer(values->group_edge[g]));
+    }
+    return list;
+}
+
+static json_t *key_pairs_of_layer(const struct dpe_table_values *values, int64_t layer)
+{
+    json_t *heads = json_array();
+    for (int64_t head = 0; head < values->n_heads; head++) {
+        const uint8_t *mask = values->mask + (layer * values->n_heads + head) * values->n_pairs;
+        json_t *pairs = json_array();
+        for (int64_t j = 0; j < values->n_pairs; j++) {
+            if (mask[j] != 0) {
+                json_array_append_new(pairs, json_integer(j));
+            }
+        }
+        json_array_append_new(heads, pairs);
+    }
+    return heads;
+}
+
+static json_t *key_pairs(const struct dpe_table_values *values)
+{
+    json_t *layers = json_array();
+    for (int64_t layer = 0; layer < values->n_layers; layer++) {
+        json_array_append_new(layers, key_pairs_of_layer(values, layer));
+    }
+    return layers;
+}
+
+/* Everything but the key pairs. */
+static json_t *settings(const struct dpe_table_values *values)
+{
+    json_t *root = json_pack(
+        "{s:s, s:s, s:b, s:{s:s, s:s, s:I, s:I, s:I, s:I}, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s}",
+        "schema_name", "dpe-table", "schema_version", values->schema_version, "adapter_required", 1,
+        "model", "model_type", values->model_type, "fingerprint", values->model_fingerprint,
+        "n_layers", (json_int_t)values->n_layers, "n_heads", (json_int_t)values->n_heads,
+        "n_kv_heads", (json_int_t)values->n_kv_heads, "head_dim", (json_int_t)values->head_dim,
+        "trained_length", (json_int_t)values->trained_length, "evaluated_length",
+        (json_int_t)values->length, "local_window", (json_int_t)values->window, "top_k",
+        (json_int_t)values->top_k, "near_rule", "distance < local_window", "rounding", "separable",
+        "angle_precision", "f32", "pair_layout", "half-split");
+    if (root != NULL) {
+        json_object_set_new(root, "group_edge", edges(values));
+        json_object_set_new(root, "effective_length",
+                            doubles(values->effective_length, values->n_groups));
+        json_object_set_new(root, "scale_factor", doubles(values->scale_factor, values->n_groups));
+        json_object_set_new(root, "attention_scaling", json_real(values->attention_scaling));
+        json_object_set_new(root, "inv_freq", doubles(values->inv_freq, values->n_pairs));
+    }
+    return root;
+}
+
+static dpe_status append_json(struct dpe_text *out, const json_t *value, struct dpe_error *err)
+{
+    char *dumped = value != NULL ? json_dumps(value, json_flags) : NULL;
+    if (dumped == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
+    }
+    dpe_status status = dpe_text_append(out, dumped, strlen(dumped), err);
+    free(dumped);
+    return status;
+}
+
+static dpe_status append_text(struct dpe_text *out, const char *text, struct dpe_error *err)
+{
+    return dpe_text_append(out, text, strlen(text), err);
+}
+
+/* A line per key and a line per layer: readable, and short enough for a diff. */
+static dpe_status append_members(struct dpe_text *out, json_t *root, struct dpe_error *err)
+{
+    const char *key = NULL;
+    json_t *value = NULL;
+    dpe_status status = DPE_OK;
+    json_object_foreach(root, key, value)
+    {
+        json_t *name = json_string(key);
+        status = status == DPE_OK ? append_text(out, "  ", err) : status;
+        status = status == DPE_OK ? append_json(out, name, err) : status;
+        status = status == DPE_OK ? append_text(out, ": ", err) : status;
+        status = status == DPE_OK ? append_json(out, value, err) : status;
+        status = status == DPE_OK ? append_text(out, ",\n", err) : status;
+        json_decref(name);
+    }
+    return status;
+}
+
+dpe_status dpe_export_json(const struct dpe_table_values *values, struct dpe_text *out,
+                           struct dpe_error *err)
+{
+    json_t *root = settings(values);
+    dpe_status status = append_text(out, "{\n", err);
+    status = status == DPE_OK ? append_members(out, root, err) : status;
+    status = status == DPE_OK ? append_text(out, "  \"key_pairs\": [\n", err) : status;
+    for (int64_t layer = 0; layer < values->n_layers && status == DPE_OK; layer++) {
+        json_t *heads = key_pairs_of_layer(values, layer);
+        status = append_text(out, "    ", err);
+        status = status == DPE_OK ? append_json(out, heads, err) : status;
+        const char *end = layer + 1 < values->n_layers ? ",\n" : "\n";
+        status = status == DPE_OK ? append_text(out, end, err) : status;
+        json_decref(heads);
+    }
+    status = status == DPE_OK ? append_text(out, "  ]\n}\n", err) : status;
+    json_decref(root);
+    return status;
+}
+
+dpe_status dpe_export_hf(const struct dpe_table_values *values, const char *config_json,
+                         struct dpe_text *out, struct dpe_error *err)
+{
+    json_error_t why;
+    json_t *config = json_loads(config_json, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(config)) {
+        json_decref(config);
+        return dpe_fail(err, DPE_BAD_DATA, "config.json: line %d: %s", why.line, why.text);
+    }
+    json_t *block = settings(values);
+    json_t *pairs = key_pairs(values);
+    dpe_status status = DPE_OK;
+    if (block == NULL || pairs == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
+        json_decref(pairs);
+        goto done;
+    }
+    json_object_set_new(block, "key_pairs", pairs);
+    json_object_set_new(block, "rope_type", json_string("dpe"));
+    /* The checkpoint's own block is kept inside: the adapter restores it for what DPE leaves alone.
+     */
+    const char *name =
+        json_object_get(config, "rope_parameters") != NULL ? "rope_parameters" : "rope_scaling";
+    json_t *native = json_object_get(config, name);
+    json_object_set(block, "native", native != NULL ? native : json_null());
+    json_object_set(config, name, block);
+    char *dumped = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    status = dumped != NULL ? append_text(out, dumped, err)
+                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
+    status = status == DPE_OK ? append_text(out, "\n", err) : status;
+    free(dumped);
+done:
+    json_decref(block);
+    json_decref(config);
+    return status;
+}

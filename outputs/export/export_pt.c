@@ -1,0 +1,157 @@
+/* A score tensor as torch.save writes one: a zip of a pickled tensor and its raw storage. */
+#include "outputs/export/export.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <zip.h>
+
+/* ---------------------------------------------------------------- the pickle, protocol 2 */
+
+static dpe_status put(struct dpe_text *out, const void *bytes, size_t n, struct dpe_error *err)
+{
+    return dpe_text_append(out, bytes, n, err);
+}
+
+/* LONG1: little-endian two's complement; nine bytes hold every int64. */
+static dpe_status put_int(struct dpe_text *out, int64_t value, struct dpe_error *err)
+{
+    unsigned char code[10] = {0x8a, 8};
+    for (int i = 0; i < 8; i++) {
+        code[2 + i] = (unsigned char)((uint64_t)value >> (8 * i));
+    }
+    return put(out, code, sizeof code, err);
+}
+
+static dpe_status put_tuple(struct dpe_text *out, const int64_t *values, int n,
+                            struct dpe_error *err)
+{
+    dpe_status status = put(out, "(", 1, err);
+    for (int i = 0; i < n && status == DPE_OK; i++) {
+        status = put_int(out, values[i], err);
+    }
+    return status == DPE_OK ? put(out, "t", 1, err) : status;
+}
+
+/* torch._utils._rebuild_tensor_v2(storage, 0, size, stride, False, OrderedDict()), where the
+ * storage is named by a persistent id ("storage", torch.FloatStorage, "0", "cpu", count). */
+static dpe_status put_tensor(struct dpe_text *out, const int64_t *dims, const int64_t *strides,
+                             int64_t count, struct dpe_error *err)
+{
+    static const char begin[] = "\x80\x02"
+                                "ctorch._utils\n_rebuild_tensor_v2\n"
+                                "(("
+                                "X\x07\0\0\0storage"
+                                "ctorch\nFloatStorage\n"
+                                "X\x01\0\0\0"
+                                "0"
+                                "X\x03\0\0\0"
+                                "cpu";
+    static const char end[] = "\x89"
+                              "ccollections\nOrderedDict\n)R"
+                              "tR.";
+    dpe_status status = put(out, begin, sizeof begin - 1, err);
+    status = status == DPE_OK ? put_int(out, count, err) : status;
+    status = status == DPE_OK ? put(out, "tQ", 2, err) : status;
+    status = status == DPE_OK ? put_int(out, 0, err) : status;
+    status = status == DPE_OK ? put_tuple(out, dims, 5, err) : status;
+    status = status == DPE_OK ? put_tuple(out, strides, 5, err) : status;
+    return status == DPE_OK ? put(out, end, sizeof end - 1, err) : status;
+}
+
+/* ---------------------------------------------------------------- the zip */
+
+/* A stored entry with a fixed time, so that equal scores give equal files. The bytes are borrowed
+ * until the archive is closed. */
+static bool add_entry(zip_t *archive, const char *name, const void *bytes, size_t n)
+{
+    zip_source_t *source = zip_source_buffer(archive, bytes, n, 0);
+    if (source == NULL) {
+        return false;
+    }
+    zip_int64_t index = zip_file_add(archive, name, source, ZIP_FL_ENC_UTF_8);
+    if (index < 0) {
+        zip_source_free(source);
+        return false;
+    }
+    /* 1980-01-01 00:00 in DOS form. */
+    return zip_set_file_compression(archive, (zip_uint64_t)index, ZIP_CM_STORE, 0) == 0 &&
+           zip_file_set_dostime(archive, (zip_uint64_t)index, 0, 0x21, 0) == 0;
+}
+
+/* What was written into `target`, appended to `out`. */
+static dpe_status take_bytes(zip_source_t *target, struct dpe_text *out, struct dpe_error *err)
+{
+    dpe_status status = zip_source_open(target) == 0
+                            ? DPE_OK
+                            : dpe_fail(err, DPE_INTERNAL, "the zip archive cannot be read back");
+    char block[65536];
+    while (status == DPE_OK) {
+        zip_int64_t n = zip_source_read(target, block, sizeof block);
+        if (n < 0) {
+            status = dpe_fail(err, DPE_INTERNAL, "the zip archive cannot be read back");
+        }
+        if (n <= 0) {
+            break;
+        }
+        status = dpe_text_append(out, block, (size_t)n, err);
+    }
+    zip_source_close(target);
+    return status;
+}
+
+static dpe_status write_zip(const struct dpe_text *pickle, const float *scores, size_t bytes,
+                            struct dpe_text *out, struct dpe_error *err)
+{
+    zip_error_t why;
+    zip_error_init(&why);
+    zip_source_t *target = zip_source_buffer_create(NULL, 0, 0, &why);
+    if (target == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a zip archive");
+    }
+    zip_source_keep(target);
+    dpe_status status = DPE_OK;
+    zip_t *archive = zip_open_from_source(target, ZIP_TRUNCATE, &why);
+    if (archive == NULL) {
+        zip_source_free(target);
+        status = dpe_fail(err, DPE_INTERNAL, "zip: %s", zip_error_strerror(&why));
+    } else if (!add_entry(archive, "archive/data.pkl", pickle->bytes, pickle->n) ||
+               !add_entry(archive, "archive/byteorder", "little", 6) ||
+               !add_entry(archive, "archive/data/0", scores, bytes) ||
+               !add_entry(archive, "archive/version", "3\n", 2)) {
+        status = dpe_fail(err, DPE_INTERNAL, "zip: %s", zip_strerror(archive));
+        zip_discard(archive);
+    } else if (zip_close(archive) != 0) {
+        status = dpe_fail(err, DPE_INTERNAL, "zip: %s", zip_strerror(archive));
+        zip_discard(archive);
+    }
+    if (status == DPE_OK) {
+        status = take_bytes(target, out, err);
+    }
+    zip_source_free(target);
+    zip_error_fini(&why);
+    return status;
+}
+
+dpe_status dpe_export_pt(const float *scores, const int64_t dims[5], struct dpe_text *out,
+                         struct dpe_error *err)
+{
+    int64_t strides[5];
+    int64_t count = 1;
+    for (int i = 4; i >= 0; i--) {
+        strides[i] = count;
+        if (dims[i] < 1 || __builtin_mul_overflow(count, dims[i], &count) ||
+            count > INT64_MAX / (int64_t)sizeof *scores) {
+            return dpe_fail(err, DPE_BAD_DATA, "the score tensor's axis %d is %lld long", i,
+                            (long long)dims[i]);
+        }
+    }
+    struct dpe_text pickle = {0};
+    dpe_status status = put_tensor(&pickle, dims, strides, count, err);
+    if (status == DPE_OK) {
+        status = write_zip(&pickle, scores, (size_t)count * sizeof *scores, out, err);
+    }
+    dpe_text_free(&pickle);
+    return status;
+}

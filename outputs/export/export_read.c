@@ -1,0 +1,492 @@
+/* What dpe-export reads: a detection and a profile, a table in any form, the paper's YAML. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "outputs/export/export_tool.h"
+
+static const struct {
+    const char *name, *ending;
+    enum export_format format;
+} formats[] = {
+    {"hf", "config.json", FORMAT_HF},
+    {"h5", ".h5", FORMAT_H5},
+    {"json", ".json", FORMAT_JSON},
+    {"yaml", ".yaml", FORMAT_YAML},
+    {"yaml", ".yml", FORMAT_YAML},
+    {"pt", ".pt", FORMAT_PT},
+    {"safetensors", ".safetensors", FORMAT_SAFETENSORS},
+    {"csv", ".csv", FORMAT_CSV},
+};
+enum { FORMATS = sizeof formats / sizeof formats[0] };
+
+enum export_format export_format_of(const char *name)
+{
+    for (int i = 0; i < FORMATS; i++) {
+        if (strcmp(name, formats[i].name) == 0) {
+            return formats[i].format;
+        }
+    }
+    return FORMAT_UNKNOWN;
+}
+
+enum export_format export_format_of_path(const char *path)
+{
+    size_t n = strlen(path);
+    for (int i = 0; i < FORMATS; i++) {
+        size_t m = strlen(formats[i].ending);
+        if (n >= m && strcmp(path + n - m, formats[i].ending) == 0) {
+            return formats[i].format;
+        }
+    }
+    return FORMAT_UNKNOWN;
+}
+
+/* Owns copies of what a table's values point to while they are gathered. */
+struct gathered {
+    struct dpe_table_values values;
+    void *blocks[12]; /* to free */
+    int n_blocks;
+};
+
+static void *keep(struct gathered *gathered, void *block)
+{
+    if (block != NULL && gathered->n_blocks < 12) {
+        gathered->blocks[gathered->n_blocks++] = block;
+    }
+    return block;
+}
+
+static void gathered_free(struct gathered *gathered)
+{
+    for (int i = 0; i < gathered->n_blocks; i++) {
+        free(gathered->blocks[i]);
+    }
+}
+
+/* Check and wrap what was gathered. */
+static dpe_status make_table(const struct gathered *gathered, const char *path,
+                             struct dpe_table **table, struct dpe_error *err)
+{
+    char why[DPE_TABLE_MESSAGE];
+    int error = dpe_table_make(&gathered->values, table, why);
+    return error == DPE_TABLE_OK ? DPE_OK : dpe_fail(err, DPE_BAD_DATA, "%s: %s", path, why);
+}
+
+/* ---------------------------------------------------------------- a detection */
+
+/* A whole numeric dataset of a given rank, owned by `gathered`. */
+static dpe_status get(struct gathered *gathered, struct dpe_h5 *file, const char *name,
+                      enum dpe_column_type type, int rank, void **data, int64_t dims[5],
+                      struct dpe_error *err)
+{
+    int found = 0;
+    dpe_status status = dpe_h5_get(file, name, type, data, &found, dims, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    keep(gathered, *data);
+    return found == rank
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA, "%s: expected rank %d, found %d", name, rank, found);
+}
+
+/* The lengths and scales that the detection selected; at another length, scales as it would have
+ * made them. */
+static dpe_status keep_lengths(struct gathered *gathered, const struct dpe_table_values *from,
+                               struct dpe_error *err)
+{
+    size_t n = (size_t)from->n_groups;
+    double *effective = keep(gathered, dpe_alloc(n, sizeof *effective));
+    double *scale = keep(gathered, dpe_alloc(n, sizeof *scale));
+    if (effective == NULL || scale == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    memcpy(effective, from->effective_length, n * sizeof *effective);
+    memcpy(scale, from->scale_factor, n * sizeof *scale);
+    gathered->values.effective_length = effective;
+    gathered->values.scale_factor = scale;
+    return DPE_OK;
+}
+
+/* The length of rank `rank` in every group. */
+static dpe_status choose_lengths(struct gathered *gathered, struct dpe_h5 *file, int64_t rank,
+                                 struct dpe_error *err)
+{
+    int64_t dims[5] = {0};
+    int64_t n_lengths[5] = {0};
+    void *ranks = NULL;
+    void *lengths = NULL;
+    dpe_status status = get(gathered, file, "/detect/rank", DPE_COL_I32, 2, &ranks, dims, err);
+    if (status == DPE_OK) {
+        status = get(gathered, file, "/length", DPE_COL_I64, 1, &lengths, n_lengths, err);
+    }
+    int64_t groups = gathered->values.n_groups;
+    if (status == DPE_OK && (dims[0] != groups || dims[1] != n_lengths[0])) {
+        status = dpe_fail(err, DPE_BAD_DATA, "/detect/rank: expected %lld groups and %lld lengths",
+                          (long long)groups, (long long)n_lengths[0]);
+    }
+    double *effective = dpe_alloc((size_t)groups, sizeof *effective);
+    if (status == DPE_OK && keep(gathered, effective) == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    for (int64_t g = 0; g < groups && status == DPE_OK; g++) {
+        effective[g] = -1.0;
+        bool ranked = false;
+        for (int64_t t = 0; t < dims[1]; t++) {
+            int32_t place = ((const int32_t *)ranks)[g * dims[1] + t];
+            ranked = ranked || place > 0;
+            if (place == rank) {
+                effective[g] = (double)((const int64_t *)lengths)[t];
+            }
+        }
+        if (ranked && effective[g] < 0.0) {
+            status = dpe_fail(err, DPE_USAGE, "--rank %lld: group %lld has fewer ranks",
+                              (long long)rank, (long long)g);
+        }
+    }
+    gathered->values.effective_length = effective;
+    return status;
+}
+
+/* S_g = max(1, ⌊L / e_g⌋); a group in which nothing was found keeps the detection's 2L/L0. */
+static dpe_status make_scales(struct gathered *gathered, struct dpe_error *err)
+{
+    struct dpe_table_values *values = &gathered->values;
+    double length = (double)values->length;
+    values->scale_factor =
+        keep(gathered, dpe_alloc((size_t)values->n_groups, sizeof *values->scale_factor));
+    if (values->scale_factor == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        double effective = values->effective_length[g];
+        double scale = effective > 0.0 ? floor(length / effective)
+                                       : 2.0 * length / (double)values->trained_length;
+        values->scale_factor[g] = scale > 1.0 ? scale : 1.0;
+    }
+    return DPE_OK;
+}
+
+/* The table a detection holds, with another rank or length where one is asked for. */
+static dpe_status from_detection(const struct export_arguments *args,
+                                 const struct dpe_table_values *from, struct gathered *gathered,
+                                 struct dpe_h5 *file, struct dpe_error *err)
+{
+    size_t pairs = (size_t)from->n_pairs;
+    size_t cells = (size_t)(from->n_layers * from->n_heads) * pairs;
+    gathered->values = *from;
+    struct dpe_table_values *values = &gathered->values;
+    values->schema_version = keep(gathered, strdup(from->schema_version));
+    values->model_type = keep(gathered, strdup(from->model_type));
+    values->model_fingerprint = keep(gathered, strdup(from->model_fingerprint));
+    values->group_edge =
+        keep(gathered, malloc((size_t)(from->n_groups + 1) * sizeof *from->group_edge));
+    values->inv_freq = keep(gathered, malloc(pairs * sizeof *from->inv_freq));
+    values->mask = keep(gathered, malloc(cells));
+    dpe_status status = DPE_OK;
+    if (values->group_edge == NULL || values->inv_freq == NULL || values->mask == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    } else {
+        memcpy(values->group_edge, from->group_edge,
+               (size_t)(from->n_groups + 1) * sizeof *from->group_edge);
+        memcpy(values->inv_freq, from->inv_freq, pairs * sizeof *from->inv_freq);
+        memcpy(values->mask, from->mask, cells);
+        values->length = args->length > 0 ? args->length : from->length;
+        status = args->rank > 0 ? choose_lengths(gathered, file, args->rank, err)
+                                : keep_lengths(gathered, from, err);
+    }
+    bool same = args->rank == 0 && values->length == from->length;
+    return status == DPE_OK && !same ? make_scales(gathered, err) : status;
+}
+
+/* ---------------------------------------------------------------- a profile */
+
+static dpe_status same_model(struct dpe_h5 *norms, const char *path,
+                             const struct dpe_table_values *values, struct dpe_error *err)
+{
+    char *fingerprint = NULL;
+    dpe_status status = dpe_h5_get_attr_text(norms, "/model", "fingerprint", &fingerprint, err);
+    if (status == DPE_OK && strcmp(fingerprint, values->model_fingerprint) != 0) {
+        status =
+            dpe_fail(err, DPE_BAD_DATA,
+                     "%s was measured on the model %s, the detection on %s: make both with the "
+                     "same folder",
+                     path, fingerprint, values->model_fingerprint);
+    }
+    free(fingerprint);
+    return status;
+}
+
+static dpe_status pairs_asked(const struct export_arguments *args, int64_t n_pairs, int64_t *k,
+                              struct dpe_error *err)
+{
+    *k = !args->has_k     ? n_pairs
+         : args->k >= 0.0 ? (int64_t)args->k
+                          : (int64_t)floor(-args->k * (double)n_pairs + 0.5);
+    return *k <= n_pairs ? DPE_OK
+                         : dpe_fail(err, DPE_USAGE, "%lld key pairs asked for, a head has %lld",
+                                    (long long)*k, (long long)n_pairs);
+}
+
+/* What decides the table: the results it was made of by their identities, and the choices made
+ * here. */
+static dpe_status add_identity_of(struct dpe_h5 *file, const char *name, struct export_table *table,
+                                  struct dpe_error *err)
+{
+    char *identity = NULL;
+    dpe_status status = dpe_h5_get_attr_text(file, "/", "identity", &identity, err);
+    if (status == DPE_OK) {
+        status = dpe_identity_add(&table->origin, name, identity, err);
+    }
+    free(identity);
+    return status;
+}
+
+/* The mask of the first k pairs of every head's ranking, or of the last k. */
+static dpe_status mark_pairs(const struct export_arguments *args, const uint16_t *ranking,
+                             int64_t k, struct dpe_table_values *values, struct dpe_error *err)
+{
+    int64_t n_pairs = values->n_pairs;
+    int64_t begin = args->last ? n_pairs - k : 0;
+    for (int64_t row = 0; row < values->n_layers * values->n_heads; row++) {
+        const uint16_t *order = ranking + row * n_pairs;
+        uint8_t *mask = values->mask + row * n_pairs;
+        memset(mask, 0, (size_t)n_pairs);
+        for (int64_t i = begin; i < begin + k; i++) {
+            if (order[i] >= n_pairs) {
+                return dpe_fail(err, DPE_BAD_DATA, "%s: /norms/top_k_index holds pair %d",
+                                args->inputs[1], order[i]);
+            }
+            mask[order[i]] = 1;
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status add_profile(const struct export_arguments *args, struct gathered *gathered,
+                              struct export_table *table, struct dpe_error *err)
+{
+    struct dpe_h5 *norms = NULL;
+    struct dpe_table_values *values = &gathered->values;
+    void *ranking = NULL;
+    void *scores = NULL;
+    int64_t dims[5] = {0};
+    int64_t k = 0;
+    int rank = 0;
+    int64_t complete = 0;
+    dpe_status status = dpe_h5_open(args->inputs[1], &norms, err);
+    if (status == DPE_OK && !dpe_h5_has(norms, "/norms/top_k_index")) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a profile of dpe-norms, found none",
+                          args->inputs[1]);
+    }
+    if (status == DPE_OK) {
+        status = same_model(norms, args->inputs[1], values, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_get_attr_i64(norms, "/", "complete", &complete, err);
+    }
+    if (status == DPE_OK && complete != 1) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s is not finished: samples are missing; run dpe-norms to its end",
+                          args->inputs[1]);
+    }
+    if (status == DPE_OK) {
+        status = add_identity_of(norms, "profile", table, err);
+    }
+    if (status == DPE_OK) {
+        status = pairs_asked(args, values->n_pairs, &k, err);
+    }
+    if (status == DPE_OK) {
+        status = get(gathered, norms, "/norms/top_k_index", DPE_COL_U16, 3, &ranking, dims, err);
+    }
+    if (status == DPE_OK &&
+        (dims[0] != values->n_layers || dims[1] != values->n_heads || dims[2] != values->n_pairs)) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: its shape is not the detection's model's",
+                          args->inputs[1]);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_get(norms, "/norms/contribution", DPE_COL_F32, &scores, &rank,
+                            table->score_dims, err);
+        table->scores = scores;
+    }
+    if (status == DPE_OK) {
+        status = mark_pairs(args, ranking, k, values, err);
+    }
+    values->top_k = k;
+    dpe_h5_close(norms);
+    return status;
+}
+
+/* ---------------------------------------------------------------- the paper's YAML */
+
+static dpe_status settings_to_values(const struct export_arguments *args,
+                                     const struct dpe_yaml_settings *settings,
+                                     struct dpe_model *model, struct gathered *gathered,
+                                     struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(model);
+    struct dpe_table_values *values = &gathered->values;
+    size_t groups = (size_t)settings->n_groups;
+    size_t cells = (size_t)(config->n_layers * config->n_heads * (config->head_dim / 2));
+    *values = (struct dpe_table_values){
+        .schema_version = keep(gathered, strdup("1.0.0")),
+        .model_type = keep(gathered, strdup(config->model_type)),
+        .model_fingerprint = keep(gathered, strdup(dpe_model_fingerprint(model))),
+        .n_layers = config->n_layers,
+        .n_heads = config->n_heads,
+        .n_kv_heads = config->n_kv_heads,
+        .head_dim = config->head_dim,
+        .n_pairs = config->head_dim / 2,
+        .trained_length = config->max_position,
+        .length = args->length,
+        .window = settings->window,
+        .top_k = config->head_dim / 2,
+        .n_groups = settings->n_groups,
+        .group_edge = settings->edges,
+        .scale_factor = settings->scale,
+        .effective_length = keep(gathered, malloc(groups * sizeof(double))),
+        .inv_freq = keep(gathered, malloc((size_t)(config->head_dim / 2) * sizeof(double))),
+        .mask = keep(gathered, malloc(cells)),
+    };
+    if (values->effective_length == NULL || values->inv_freq == NULL || values->mask == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    for (size_t g = 0; g < groups; g++) {
+        values->effective_length[g] = (double)args->length / settings->scale[g];
+    }
+    memset(values->mask, 1, cells);
+    return dpe_rope_native(config, args->length, values->inv_freq, &values->attention_scaling, err);
+}
+
+static dpe_status from_yaml(const struct export_arguments *args, struct export_table *table,
+                            struct dpe_error *err)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    struct dpe_model *model = NULL;
+    struct dpe_yaml_settings settings = {0};
+    struct gathered gathered = {0};
+    dpe_status status = dpe_read_file(args->yaml, 16 << 20, &bytes, &n, err);
+    if (status == DPE_OK) {
+        status = dpe_import_yaml(args->yaml, bytes, n, args->name, &settings, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_model_open(args->model, NULL, &model, err);
+    }
+    if (status == DPE_OK) {
+        status = settings_to_values(args, &settings, model, &gathered, err);
+    }
+    if (status == DPE_OK) {
+        status = make_table(&gathered, args->yaml, &table->table, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_add(&table->origin, "kind", "table", err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_add(&table->origin, "source", "settings of the paper's code", err);
+    }
+    if (status == DPE_OK && settings.selected != NULL) {
+        dpe_log_warning("%s: selected_dim_path %s is not read: all pairs move in this table, only "
+                        "those it selects in the paper's code",
+                        args->yaml, settings.selected);
+    }
+    gathered_free(&gathered);
+    dpe_yaml_settings_free(&settings);
+    dpe_model_close(model);
+    free(bytes);
+    return status;
+}
+
+/* ---------------------------------------------------------------- whatever it is */
+
+static dpe_status add_choices(const struct export_arguments *args, int64_t k,
+                              struct export_table *table, struct dpe_error *err)
+{
+    dpe_status status = args->rank > 0 ? dpe_identity_addf(&table->origin, err, "rank", "%lld",
+                                                           (long long)args->rank)
+                                       : dpe_identity_add(&table->origin, "rank", "selected", err);
+    if (status == DPE_OK) {
+        status = dpe_identity_addf(&table->origin, err, args->last ? "last_k" : "top_k", "%lld",
+                                   (long long)k);
+    }
+    return status;
+}
+
+static dpe_status read_detection(const struct export_arguments *args, struct dpe_h5 *file,
+                                 struct export_table *table, struct dpe_error *err)
+{
+    struct gathered gathered = {0};
+    struct dpe_table *base = table->table;
+    table->table = NULL;
+    dpe_status status = from_detection(args, dpe_table_values(base), &gathered, file, err);
+    if (status == DPE_OK) {
+        status = dpe_identity_add(&table->origin, "kind", "table", err);
+    }
+    if (status == DPE_OK) {
+        status = add_identity_of(file, "detection", table, err);
+    }
+    if (status == DPE_OK && args->inputs[1] != NULL) {
+        status = add_profile(args, &gathered, table, err);
+    }
+    if (status == DPE_OK) {
+        status = make_table(&gathered, args->inputs[0], &table->table, err);
+    }
+    dpe_table_close(base);
+    if (status == DPE_OK) {
+        status = add_choices(args, gathered.values.top_k, table, err);
+    }
+    gathered_free(&gathered);
+    return status;
+}
+
+/* A table in its own forms. */
+static dpe_status read_table(const char *path, struct export_table *table, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    if (export_format_of_path(path) == FORMAT_SAFETENSORS) {
+        char *bytes = NULL;
+        size_t n = 0;
+        status = dpe_read_file(path, UINT64_C(1) << 32, &bytes, &n, err);
+        if (status == DPE_OK) {
+            status = dpe_import_safetensors(path, bytes, n, &table->table, err);
+        }
+        free(bytes);
+    } else {
+        status = dpe_table_load(path, &table->table, err);
+    }
+    return status;
+}
+
+dpe_status export_read(const struct export_arguments *args, struct export_table *table,
+                       struct dpe_error *err)
+{
+    if (args->yaml != NULL) {
+        return from_yaml(args, table, err);
+    }
+    const char *path = args->inputs[0];
+    struct dpe_h5 *file = NULL;
+    /* A detection is a table already: all pairs at rank 1. HDF5 does not open a file twice in two
+     * ways, so the table is read before the ranks. */
+    dpe_status status = read_table(path, table, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (dpe_h5_open(path, &file, NULL) == DPE_OK && dpe_h5_has(file, "/detect/rank")) {
+        status = read_detection(args, file, table, err);
+    } else if (args->inputs[1] != NULL || args->rank != 0 || args->length != 0) {
+        status = dpe_fail(err, DPE_USAGE,
+                          "%s is no detection: --rank, --length and a profile need one", path);
+    } else {
+        status = dpe_identity_add(&table->origin, "kind", "table", err);
+    }
+    dpe_h5_close(file);
+    return status;
+}
+
+void export_table_free(struct export_table *table)
+{
+    dpe_table_close(table->table);
+    dpe_identity_free(&table->origin);
+    free(table->scores);
+}

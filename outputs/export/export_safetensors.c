@@ -1,0 +1,290 @@
+/* The safetensors form of a DPE table: numbers and masks as tensors, the rest as metadata. */
+#include "outputs/export/export.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+/* A tensor of the file, in the order of its data: the widest first, so that all stay aligned. */
+struct part {
+    const char *name, *dtype;
+    size_t width;
+    int rank;
+    int64_t dims[3];
+    const void *data;
+};
+enum { PARTS = 5 };
+
+static size_t part_bytes(const struct part *part)
+{
+    size_t n = part->width;
+    for (int i = 0; i < part->rank; i++) {
+        n *= (size_t)part->dims[i];
+    }
+    return n;
+}
+
+static void list_parts(const struct dpe_table_values *values, struct part parts[PARTS])
+{
+    int64_t groups = values->n_groups;
+    parts[0] = (struct part){"effective_length", "F64", 8, 1, {groups}, values->effective_length};
+    parts[1] = (struct part){"inv_freq", "F64", 8, 1, {values->n_pairs}, values->inv_freq};
+    parts[2] = (struct part){"scale_factor", "F64", 8, 1, {groups}, values->scale_factor};
+    parts[3] = (struct part){"group_edge", "I32", 4, 1, {groups + 1}, values->group_edge};
+    parts[4] = (struct part){
+        "mask", "U8", 1, 3, {values->n_layers, values->n_heads, values->n_pairs}, values->mask};
+}
+
+/* The whole numbers among the metadata, by name. */
+struct number {
+    const char *name;
+    int64_t *value;
+};
+enum { NUMBERS = 8 };
+
+static void list_numbers(struct dpe_table_values *values, struct number numbers[NUMBERS])
+{
+    const struct number list[NUMBERS] = {
+        {"n_layers", &values->n_layers},
+        {"n_heads", &values->n_heads},
+        {"n_kv_heads", &values->n_kv_heads},
+        {"head_dim", &values->head_dim},
+        {"trained_length", &values->trained_length},
+        {"evaluated_length", &values->length},
+        {"local_window", &values->window},
+        {"top_k", &values->top_k},
+    };
+    memcpy(numbers, list, sizeof list);
+}
+
+/* Conventions that a reader must know; the same words as in the other forms. */
+static const char *const conventions[][2] = {
+    {"schema_name", "dpe-table"},
+    {"adapter_required", "true"},
+    {"near_rule", "distance < local_window"},
+    {"rounding", "separable"},
+    {"angle_precision", "f32"},
+    {"pair_layout", "half-split"},
+};
+enum { CONVENTIONS = sizeof conventions / sizeof conventions[0] };
+
+static json_t *metadata(const struct dpe_table_values *values)
+{
+    json_t *object = json_object();
+    for (int i = 0; i < CONVENTIONS; i++) {
+        json_object_set_new(object, conventions[i][0], json_string(conventions[i][1]));
+    }
+    json_object_set_new(object, "schema_version", json_string(values->schema_version));
+    json_object_set_new(object, "model_type", json_string(values->model_type));
+    json_object_set_new(object, "model_fingerprint", json_string(values->model_fingerprint));
+    char text[32];
+    struct dpe_table_values copy = *values;
+    struct number numbers[NUMBERS];
+    list_numbers(&copy, numbers);
+    for (int i = 0; i < NUMBERS; i++) {
+        snprintf(text, sizeof text, "%lld", (long long)*numbers[i].value);
+        json_object_set_new(object, numbers[i].name, json_string(text));
+    }
+    snprintf(text, sizeof text, "%.17g", values->attention_scaling);
+    json_object_set_new(object, "attention_scaling", json_string(text));
+    return object;
+}
+
+static char *header_text(const struct dpe_table_values *values, const struct part parts[PARTS])
+{
+    json_t *root = json_object();
+    json_object_set_new(root, "__metadata__", metadata(values));
+    size_t offset = 0;
+    for (int i = 0; i < PARTS; i++) {
+        size_t end = offset + part_bytes(&parts[i]);
+        json_t *shape = json_array();
+        for (int d = 0; d < parts[i].rank; d++) {
+            json_array_append_new(shape, json_integer(parts[i].dims[d]));
+        }
+        json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", parts[i].dtype, "shape", shape,
+                                  "data_offsets", (json_int_t)offset, (json_int_t)end);
+        json_object_set_new(root, parts[i].name, entry);
+        offset = end;
+    }
+    char *text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    return text;
+}
+
+dpe_status dpe_export_safetensors(const struct dpe_table_values *values, struct dpe_text *out,
+                                  struct dpe_error *err)
+{
+    struct part parts[PARTS];
+    list_parts(values, parts);
+    char *header = header_text(values, parts);
+    if (header == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a safetensors header");
+    }
+    size_t n = strlen(header);
+    size_t padded = (n + 7) / 8 * 8;
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++) {
+        length[i] = (unsigned char)((uint64_t)padded >> (8 * i));
+    }
+    dpe_status status = dpe_text_append(out, (const char *)length, sizeof length, err);
+    status = status == DPE_OK ? dpe_text_append(out, header, n, err) : status;
+    status = status == DPE_OK ? dpe_text_append(out, "        ", padded - n, err) : status;
+    for (int i = 0; i < PARTS && status == DPE_OK; i++) {
+        status = dpe_text_append(out, parts[i].data, part_bytes(&parts[i]), err);
+    }
+    free(header);
+    return status;
+}
+
+/* ---------------------------------------------------------------- reading back */
+
+struct reader {
+    const char *name;
+    const char *data; /* behind the header */
+    size_t n;
+    json_t *root;
+    const json_t *metadata;
+    struct dpe_error *err;
+    dpe_status status;
+};
+
+static void bad(struct reader *reader, const char *what, const char *expected)
+{
+    if (reader->status == DPE_OK) {
+        reader->status = dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s: expected %s", reader->name,
+                                  what, expected);
+    }
+}
+
+static const char *get_text(struct reader *reader, const char *name)
+{
+    const char *text = json_string_value(json_object_get(reader->metadata, name));
+    if (text == NULL) {
+        bad(reader, name, "a string among the metadata");
+        return "";
+    }
+    return text;
+}
+
+/* An owned copy of a tensor of exactly this type and shape. */
+static void *get_tensor(struct reader *reader, const struct part *part)
+{
+    const json_t *entry = json_object_get(reader->root, part->name);
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+    const json_t *shape = json_object_get(entry, "shape");
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    bool fits = dtype != NULL && strcmp(dtype, part->dtype) == 0 &&
+                json_array_size(shape) == (size_t)part->rank && json_array_size(offsets) == 2;
+    for (int i = 0; i < part->rank && fits; i++) {
+        fits = json_integer_value(json_array_get(shape, (size_t)i)) == part->dims[i];
+    }
+    json_int_t begin = json_integer_value(json_array_get(offsets, 0));
+    json_int_t end = json_integer_value(json_array_get(offsets, 1));
+    size_t bytes = part_bytes(part);
+    if (!fits || begin < 0 || end < begin || (uint64_t)end > reader->n ||
+        (size_t)(end - begin) != bytes) {
+        bad(reader, part->name, "a tensor of the table's shape inside the file");
+        return NULL;
+    }
+    void *copy = malloc(bytes);
+    if (copy == NULL) {
+        reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "out of memory");
+        return NULL;
+    }
+    memcpy(copy, reader->data + begin, bytes);
+    return copy;
+}
+
+static void read_metadata(struct reader *reader, struct dpe_table_values *values)
+{
+    for (int i = 0; i < CONVENTIONS; i++) {
+        if (strcmp(get_text(reader, conventions[i][0]), conventions[i][1]) != 0) {
+            bad(reader, conventions[i][0], conventions[i][1]);
+        }
+    }
+    values->schema_version = strdup(get_text(reader, "schema_version"));
+    values->model_type = strdup(get_text(reader, "model_type"));
+    values->model_fingerprint = strdup(get_text(reader, "model_fingerprint"));
+    struct number numbers[NUMBERS];
+    list_numbers(values, numbers);
+    for (int i = 0; i < NUMBERS; i++) {
+        char *end = NULL;
+        const char *text = get_text(reader, numbers[i].name);
+        *numbers[i].value = strtoll(text, &end, 10);
+        if (end == text || *end != '\0') {
+            bad(reader, numbers[i].name, "a whole number");
+        }
+    }
+    char *end = NULL;
+    const char *text = get_text(reader, "attention_scaling");
+    values->attention_scaling = strtod(text, &end);
+    values->n_pairs = values->head_dim / 2;
+    const json_t *scales = json_object_get(json_object_get(reader->root, "scale_factor"), "shape");
+    values->n_groups = json_integer_value(json_array_get(scales, 0));
+    /* Bounds before any product of counts: every mask byte must be in the file. */
+    if (end == text || *end != '\0' || values->n_groups < 1 || values->n_pairs < 1 ||
+        values->n_groups > values->n_pairs || values->n_pairs > 1 << 15 || values->n_layers < 1 ||
+        values->n_layers > 1 << 16 || values->n_heads < 1 || values->n_heads > 1 << 16) {
+        bad(reader, "__metadata__", "counts that a model can have");
+    }
+}
+
+static void read_tensors(struct reader *reader, struct dpe_table_values *values)
+{
+    struct part parts[PARTS];
+    list_parts(values, parts);
+    values->effective_length = get_tensor(reader, &parts[0]);
+    values->inv_freq = get_tensor(reader, &parts[1]);
+    values->scale_factor = get_tensor(reader, &parts[2]);
+    values->group_edge = get_tensor(reader, &parts[3]);
+    values->mask = get_tensor(reader, &parts[4]);
+}
+
+static void values_free(struct dpe_table_values *values)
+{
+    free(values->schema_version);
+    free(values->model_type);
+    free(values->model_fingerprint);
+    free(values->effective_length);
+    free(values->inv_freq);
+    free(values->scale_factor);
+    free(values->group_edge);
+    free(values->mask);
+}
+
+dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
+                                  struct dpe_table **table, struct dpe_error *err)
+{
+    uint64_t length = 0;
+    for (size_t i = 0; i < 8 && i < n; i++) {
+        length |= (uint64_t)(unsigned char)bytes[i] << (8 * i);
+    }
+    if (n < 8 || length > n - 8) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: its header does not fit into %zu bytes", name, n);
+    }
+    json_error_t why;
+    struct reader reader = {
+        .name = name, .data = bytes + 8 + length, .n = n - 8 - (size_t)length, .err = err};
+    reader.root = json_loadb(bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(reader.root)) {
+        json_decref(reader.root);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: header: %s", name, why.text);
+    }
+    reader.metadata = json_object_get(reader.root, "__metadata__");
+    struct dpe_table_values values = {0};
+    read_metadata(&reader, &values);
+    if (reader.status == DPE_OK) {
+        read_tensors(&reader, &values);
+    }
+    if (reader.status == DPE_OK) {
+        char message[DPE_TABLE_MESSAGE];
+        if (dpe_table_make(&values, table, message) != DPE_TABLE_OK) {
+            reader.status = dpe_fail(err, DPE_BAD_DATA, "%s: %s", name, message);
+        }
+    }
+    values_free(&values);
+    json_decref(reader.root);
+    return reader.status;
+}

@@ -1,0 +1,57 @@
+/**
+ * @file export_tool.h
+ * Inside of dpe-export: what its files share. No library.
+ */
+#ifndef DPE_EXPORT_TOOL_H
+#define DPE_EXPORT_TOOL_H
+
+#include <unistd.h>
+
+#include "outputs/table/dpe_table.h"
+#include "outputs/export/export.h"
+#include "outputs/outputs.h"
+#include "engine/tool/tool.h"
+
+enum export_format {
+    FORMAT_UNKNOWN,
+    FORMAT_H5,
+    FORMAT_JSON,
+    FORMAT_YAML,
+    FORMAT_PT,
+    FORMAT_HF,
+    FORMAT_SAFETENSORS,
+    FORMAT_CSV,
+};
+/** By its name, and by the ending of a path ("config.json" is hf). */
+enum export_format export_format_of(const char *name);
+enum export_format export_format_of_path(const char *path);
+
+/** The command line. */
+struct export_arguments {
+    const char *inputs[2]; /**< DETECT.h5 [NORMS.h5] or TABLE */
+    const char *yaml;      /**< --import-yaml */
+    const char *output, *format, *model, *name, *scores;
+    int64_t rank;   /**< 0: the lengths that the detection selected */
+    int64_t length; /**< 0: the detection's */
+    double k;       /**< count, or minus a share */
+    bool has_k, last, show, check, force;
+    int argc;
+    char **argv;
+};
+
+/** What was read: a checked table, where it came from, and the profile's scores. */
+struct export_table {
+    struct dpe_table *table;
+    struct dpe_identity origin; /**< what decides the table, for /identity */
+    float *scores;              /**< [score_dims], NULL without a profile */
+    int64_t score_dims[5];
+};
+/** Read whatever the arguments name: a detection (with a profile), a table in any form, a YAML. */
+dpe_status export_read(const struct export_arguments *args, struct export_table *table,
+                       struct dpe_error *err);
+void export_table_free(struct export_table *table);
+/** Write the HDF5 form, atomically. */
+dpe_status export_write_h5(const struct export_table *table, const char *path,
+                           struct dpe_error *err);
+
+#endif

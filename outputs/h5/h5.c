@@ -1,0 +1,178 @@
+/* HDF5 from our side: silent, with its words in our messages. */
+#include "outputs/h5/h5_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* HDF5 forgets its error stack at the next call that succeeds, often one that cleans up. So the
+ * words are kept when the failure happens: this is called where HDF5 would print. */
+static _Thread_local struct {
+    char text[256];
+    size_t n;
+} words;
+
+/* The innermost entries say what happened, the outer ones only who had called. */
+static herr_t collect(unsigned n, const H5E_error2_t *entry, void *user)
+{
+    (void)user;
+    if (n < 2 && entry->desc != NULL && entry->desc[0] != '\0') {
+        int got = snprintf(words.text + words.n, sizeof words.text - words.n, "%s%s",
+                           words.n == 0 ? "" : "; ", entry->desc);
+        words.n += got > 0 ? (size_t)got : 0;
+        words.n = words.n < sizeof words.text ? words.n : sizeof words.text - 1;
+    }
+    return 0;
+}
+
+static herr_t keep_words(hid_t stack, void *user)
+{
+    words.n = 0;
+    words.text[0] = '\0';
+    return H5Ewalk2(stack, H5E_WALK_UPWARD, collect, user);
+}
+
+void dpe_hdf5_enter(void)
+{
+    words.n = 0;
+    words.text[0] = '\0';
+    H5Eset_auto2(H5E_DEFAULT, keep_words, NULL);
+}
+
+dpe_status dpe_hdf5_fail(struct dpe_error *err, dpe_status status, const struct dpe_h5 *table,
+                         const char *object, const char *what)
+{
+    return dpe_fail(err, status, "%s: %s: %s%s%s%s", table->path, object, what,
+                    words.n == 0 ? "" : " (", words.text, words.n == 0 ? "" : ")");
+}
+
+hid_t dpe_hdf5_type(enum dpe_column_type type)
+{
+    switch (type) {
+    case DPE_COL_F64:
+        return H5T_NATIVE_DOUBLE;
+    case DPE_COL_F32:
+        return H5T_NATIVE_FLOAT;
+    case DPE_COL_I64:
+        return H5T_NATIVE_INT64;
+    case DPE_COL_I32:
+        return H5T_NATIVE_INT32;
+    case DPE_COL_U64:
+        return H5T_NATIVE_UINT64;
+    case DPE_COL_U16:
+        return H5T_NATIVE_UINT16;
+    case DPE_COL_U8:
+        return H5T_NATIVE_UINT8;
+    case DPE_COL_STRING:
+        break;
+    }
+    hid_t text = H5Tcopy(H5T_C_S1);
+    if (text >= 0 &&
+        (H5Tset_size(text, H5T_VARIABLE) < 0 || H5Tset_cset(text, H5T_CSET_UTF8) < 0)) {
+        H5Tclose(text);
+        return -1;
+    }
+    return text;
+}
+
+size_t dpe_hdf5_size(enum dpe_column_type type)
+{
+    switch (type) {
+    case DPE_COL_F64:
+    case DPE_COL_I64:
+    case DPE_COL_U64:
+        return 8;
+    case DPE_COL_F32:
+    case DPE_COL_I32:
+        return 4;
+    case DPE_COL_U16:
+        return 2;
+    case DPE_COL_U8:
+        return 1;
+    case DPE_COL_STRING:
+        break;
+    }
+    return sizeof(char *);
+}
+
+void dpe_hdf5_close_type(enum dpe_column_type type, hid_t id)
+{
+    if (type == DPE_COL_STRING && id >= 0) {
+        H5Tclose(id);
+    }
+}
+
+hid_t dpe_hdf5_timeless(hid_t class_id)
+{
+    hid_t plist = H5Pcreate(class_id);
+    if (plist >= 0 && H5Pset_obj_track_times(plist, false) < 0) {
+        H5Pclose(plist);
+        return -1;
+    }
+    return plist;
+}
+
+bool dpe_hdf5_has(hid_t file, const char *path)
+{
+    if (strcmp(path, "/") == 0) {
+        return true;
+    }
+    char *prefix = dpe_join(path, "", "");
+    bool there = prefix != NULL && prefix[0] == '/';
+    for (char *at = prefix; there && at != NULL;) {
+        at = strchr(at + 1, '/');
+        if (at != NULL) {
+            *at = '\0';
+        }
+        there = H5Lexists(file, prefix, H5P_DEFAULT) > 0 &&
+                H5Oexists_by_name(file, prefix, H5P_DEFAULT) > 0;
+        if (at != NULL) {
+            *at = '/';
+        }
+    }
+    free(prefix);
+    return there;
+}
+
+uint32_t dpe_hdf5_crc(enum dpe_column_type type, const void *data, size_t n)
+{
+    if (type != DPE_COL_STRING) {
+        return dpe_crc32c(0, data, n * dpe_hdf5_size(type));
+    }
+    const char *const *texts = data;
+    uint32_t crc = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *text = texts[i] == NULL ? "" : texts[i];
+        crc = dpe_crc32c(crc, text, strlen(text) + 1);
+    }
+    return crc;
+}
+
+void dpe_hdf5_free(struct dpe_h5 *table)
+{
+    if (table == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < table->n_puts; i++) {
+        free(table->puts[i].path);
+    }
+    if (table->image != NULL) {
+        free(table->image->bytes);
+        free(table->image);
+    }
+    free(table->puts);
+    free(table->path);
+    free(table);
+}
+
+void dpe_h5_close(struct dpe_h5 *table)
+{
+    if (table == NULL) {
+        return;
+    }
+    dpe_hdf5_enter();
+    if (table->file >= 0) {
+        H5Fclose(table->file);
+    }
+    dpe_hdf5_free(table);
+}

@@ -1,0 +1,439 @@
+/* What every table of a run has besides /rows: root attributes, /identity, /run; and reading a
+ * table as the start of a run. */
+#include "outputs/h5/h5_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const session_path = "/run/session";
+
+static dpe_status put_strings(struct dpe_h5 *table, const char *path, const char *const *texts,
+                              size_t n, const char *scale, const char *long_name,
+                              struct dpe_error *err)
+{
+    struct dpe_column column = {
+        .path = path,
+        .type = DPE_COL_STRING,
+        .rank = 1,
+        .dims = {(int64_t)n},
+        .scales = {scale},
+        .data = texts,
+        .long_name = long_name,
+        .units = "1",
+        .is_scale = scale == NULL,
+    };
+    return dpe_h5_put(table, &column, err);
+}
+
+/* What a result was made from, for people: what of its identity names an input, hashes cut to what
+ * tells them apart. A tool may overwrite it. */
+static void describe_source(const struct dpe_identity *identity, char source[256])
+{
+    static const char *const inputs[] = {"source", "model", "corpus", "detection", "profile"};
+    size_t n = 0;
+    source[0] = '\0';
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        const char *value = dpe_identity_get(identity, inputs[i]);
+        if (value != NULL && n < 256) {
+            bool hash = strlen(value) == 64 && strspn(value, "0123456789abcdef") == 64;
+            int m = snprintf(source + n, 256 - n, "%s%s%s%.*s", n > 0 ? ", " : "",
+                             i > 0 ? inputs[i] : "", i > 0 ? " " : "", hash ? 12 : 60, value);
+            n += m > 0 ? (size_t)m : 0;
+        }
+    }
+}
+
+static dpe_status put_root(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                           struct dpe_error *err)
+{
+    char source[256];
+    describe_source(common->identity, source);
+    const char *const texts[][2] = {
+        {"schema_name", DPE_SCHEMA_NAME},
+        {"schema_version", DPE_SCHEMA_VERSION},
+        {"title", "Results of a DPE run"},
+        {"source", source},
+        {"software", "dpe"},
+        {"software_version", DPE_VERSION},
+        {"git", DPE_GIT},
+        {"identity", common->hash},
+    };
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; status == DPE_OK && i < sizeof texts / sizeof texts[0]; i++) {
+        status = dpe_h5_attr_text(table, "/", texts[i][0], texts[i][1], err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_i64(table, "/", "complete", common->complete, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_i64(table, "/", "n_rows", (int64_t)common->n_rows, err);
+    }
+    return status;
+}
+
+static dpe_status put_identity(struct dpe_h5 *table, const struct dpe_identity *identity,
+                               struct dpe_error *err)
+{
+    const char **names = dpe_alloc(identity->n, sizeof *names);
+    const char **values = dpe_alloc(identity->n, sizeof *values);
+    dpe_status status = DPE_OK;
+    if (names == NULL || values == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for the identity of a table");
+    }
+    for (size_t i = 0; status == DPE_OK && i < identity->n; i++) {
+        names[i] = identity->fields[i].name;
+        values[i] = identity->fields[i].value;
+    }
+    if (status == DPE_OK) {
+        status = put_strings(table, "/identity/field", names, identity->n, NULL,
+                             "what decides a result", err);
+    }
+    if (status == DPE_OK) {
+        status = put_strings(table, "/identity/value", values, identity->n, "/identity/field",
+                             "its value", err);
+    }
+    free(values);
+    free(names);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ run */
+
+static dpe_status put_session_name(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                                   const char *name, struct dpe_error *err)
+{
+    char *path = dpe_join("/run/sessions/", name, "");
+    const char **values = dpe_alloc(common->n_sessions, sizeof *values);
+    dpe_status status = DPE_OK;
+    if (path == NULL || values == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for /run");
+    }
+    for (size_t i = 0; status == DPE_OK && i < common->n_sessions; i++) {
+        values[i] = dpe_identity_get(&common->sessions[i], name);
+    }
+    if (status == DPE_OK) {
+        status = put_strings(table, path, values, common->n_sessions, session_path, name, err);
+    }
+    free(values);
+    free(path);
+    return status;
+}
+
+/* Each name that any session has, where it is met first. */
+static dpe_status put_sessions(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                               struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < common->n_sessions; i++) {
+        const struct dpe_identity *session = &common->sessions[i];
+        for (size_t k = 0; status == DPE_OK && k < session->n; k++) {
+            const char *name = session->fields[k].name;
+            bool earlier = false;
+            for (size_t j = 0; !earlier && j < i; j++) {
+                earlier = dpe_identity_get(&common->sessions[j], name) != NULL;
+            }
+            if (!earlier) {
+                status = put_session_name(table, common, name, err);
+            }
+        }
+    }
+    return status;
+}
+
+static dpe_status put_history(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                              struct dpe_error *err)
+{
+    struct dpe_text history = {0};
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; status == DPE_OK && i < common->n_sessions; i++) {
+        const char *command = dpe_identity_get(&common->sessions[i], "command");
+        const char *started = dpe_identity_get(&common->sessions[i], "started");
+        char *line = dpe_join(started == NULL ? "" : started, ": ", command == NULL ? "" : command);
+        if (line == NULL) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for the history");
+        } else if (i > 0) {
+            status = dpe_text_append(&history, "\n", 1, err);
+        }
+        if (status == DPE_OK) {
+            status = dpe_text_append(&history, line, strlen(line), err);
+        }
+        free(line);
+    }
+    if (status == DPE_OK) {
+        status =
+            dpe_h5_attr_text(table, "/run", "history", history.n == 0 ? "" : history.bytes, err);
+    }
+    dpe_text_free(&history);
+    return status;
+}
+
+static dpe_status put_session_scale(struct dpe_h5 *table, size_t n, struct dpe_error *err)
+{
+    int64_t *index = dpe_alloc(n, sizeof *index);
+    if (index == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for /run");
+    }
+    for (size_t i = 0; i < n; i++) {
+        index[i] = (int64_t)i;
+    }
+    struct dpe_column column = {
+        .path = session_path,
+        .type = DPE_COL_I64,
+        .rank = 1,
+        .dims = {(int64_t)n},
+        .data = index,
+        .long_name = "a process that worked on the run",
+        .units = "1",
+        .is_scale = true,
+    };
+    dpe_status status = dpe_h5_put(table, &column, err);
+    free(index);
+    return status;
+}
+
+/* What has the same size in equal runs comes first: object addresses, which dimension scales hold,
+ * then depend on nothing that differs. */
+dpe_status dpe_h5_write_run(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                            struct dpe_error *err)
+{
+    char now[32];
+    dpe_time_text(now);
+    const char *created =
+        common->n_sessions == 0 ? NULL : dpe_identity_get(&common->sessions[0], "started");
+    dpe_status status = dpe_h5_write_run_rows(table, common, err);
+    if (status == DPE_OK) {
+        status = put_session_scale(table, common->n_sessions, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_text(table, "/run", "created", created == NULL ? now : created, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_text(table, "/run", "modified", now, err);
+    }
+    struct rusage usage;
+    if (status == DPE_OK && getrusage(RUSAGE_SELF, &usage) == 0) {
+        status = dpe_h5_attr_i64(table, "/run", "peak_memory_bytes",
+                                 (int64_t)usage.ru_maxrss * 1024, err);
+    }
+    if (status == DPE_OK) {
+        status = put_history(table, common, err);
+    }
+    return status != DPE_OK ? status : put_sessions(table, common, err);
+}
+
+dpe_status dpe_h5_write_common(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                               struct dpe_error *err)
+{
+    dpe_status status = put_root(table, common, err);
+    if (status == DPE_OK) {
+        dpe_h5_seal(table);
+        status = put_identity(table, common->identity, err);
+    }
+    return status != DPE_OK ? status : dpe_h5_write_rows(table, common, err);
+}
+
+/* -------------------------------------------------------------------------------------- reading */
+
+void dpe_h5_content_free(struct dpe_h5_content *content)
+{
+    dpe_identity_free(&content->identity);
+    dpe_identity_free(&content->plans);
+    for (size_t i = 0; i < content->n_rows; i++) {
+        dpe_row_free(&content->rows[i]);
+    }
+    free(content->rows);
+    for (size_t i = 0; i < content->n_sessions; i++) {
+        dpe_identity_free(&content->sessions[i]);
+    }
+    free(content->sessions);
+    *content = (struct dpe_h5_content){0};
+}
+
+/* Two datasets of strings as a list of names. Empty values are left out when `skip_empty`. */
+static dpe_status get_list(struct dpe_h5 *table, const char *names_path, const char *values_path,
+                           bool skip_empty, struct dpe_identity *list, struct dpe_error *err)
+{
+    char **names = NULL, **values = NULL;
+    size_t n = 0, n_values = 0;
+    dpe_status status = dpe_h5_get_strings(table, names_path, &names, &n, err);
+    if (status == DPE_OK) {
+        status = dpe_h5_get_strings(table, values_path, &values, &n_values, err);
+    }
+    if (status == DPE_OK && n != n_values) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: %zu elements, %s has %zu", names_path, n,
+                          values_path, n_values);
+    }
+    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+        if (!skip_empty || values[i][0] != '\0') {
+            status = dpe_identity_add(list, names[i], values[i], err);
+        }
+    }
+    dpe_strings_free(names, n);
+    dpe_strings_free(values, n_values);
+    return status;
+}
+
+static dpe_status get_identity(struct dpe_h5 *table, struct dpe_h5_content *content,
+                               struct dpe_error *err)
+{
+    char *stated = NULL;
+    char hex[65] = "";
+    dpe_status status =
+        get_list(table, "/identity/field", "/identity/value", false, &content->identity, err);
+    if (status == DPE_OK) {
+        status = dpe_h5_get_attr_text(table, "/", "identity", &stated, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_hash(&content->identity, hex, err);
+    }
+    if (status == DPE_OK && strcmp(hex, stated) != 0) {
+        status = dpe_fail(err, DPE_BAD_DATA, "/identity: does not agree with its checksum");
+    }
+    free(stated);
+    return status;
+}
+
+struct session_walk {
+    struct dpe_h5 *table;
+    struct dpe_h5_content *content;
+    dpe_status status;
+    struct dpe_error *err;
+};
+
+static herr_t visit_session_name(hid_t group, const char *name, const H5L_info_t *info, void *user)
+{
+    (void)group;
+    (void)info;
+    struct session_walk *walk = user;
+    char **values = NULL;
+    size_t n = 0;
+    if (!dpe_session_name_ok(name)) {
+        return 0;
+    }
+    char *path = dpe_join("/run/sessions/", name, "");
+    walk->status = path == NULL ? dpe_fail(walk->err, DPE_NO_MEMORY, "out of memory for /run")
+                                : dpe_h5_get_strings(walk->table, path, &values, &n, walk->err);
+    if (walk->status == DPE_OK && n != walk->content->n_sessions) {
+        walk->status = dpe_fail(walk->err, DPE_BAD_DATA, "%s: expected %zu elements, found %zu",
+                                path, walk->content->n_sessions, n);
+    }
+    for (size_t i = 0; walk->status == DPE_OK && i < n; i++) {
+        if (values[i][0] != '\0') {
+            walk->status =
+                dpe_identity_add(&walk->content->sessions[i], name, values[i], walk->err);
+        }
+    }
+    dpe_strings_free(values, n);
+    free(path);
+    return walk->status == DPE_OK ? 0 : 1;
+}
+
+static dpe_status get_sessions(struct dpe_h5 *table, struct dpe_h5_content *content,
+                               struct dpe_error *err)
+{
+    void *index = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    dpe_status status = dpe_h5_get(table, session_path, DPE_COL_I64, &index, &rank, dims, err);
+    free(index);
+    if (status != DPE_OK) {
+        return status;
+    }
+    size_t n = rank == 1 ? (size_t)dims[0] : 0;
+    content->sessions = dpe_alloc_zero(n, sizeof *content->sessions);
+    if (content->sessions == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for /run");
+    }
+    content->n_sessions = n;
+    struct session_walk walk = {table, content, DPE_OK, err};
+    if (n > 0 && dpe_hdf5_has(table->file, "/run/sessions") &&
+        H5Literate_by_name(table->file, "/run/sessions", H5_INDEX_NAME, H5_ITER_INC, NULL,
+                           visit_session_name, &walk, H5P_DEFAULT) < 0 &&
+        walk.status == DPE_OK) {
+        return dpe_hdf5_fail(err, DPE_BAD_DATA, table, "/run/sessions", "cannot be read");
+    }
+    return walk.status;
+}
+
+static dpe_status read_content(struct dpe_h5 *table, struct dpe_h5_content *content,
+                               struct dpe_error *err)
+{
+    int64_t complete = 0, n_rows = -1;
+    dpe_status status = get_identity(table, content, err);
+    if (status == DPE_OK) {
+        status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_get_attr_i64(table, "/", "n_rows", &n_rows, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_get_rows(table, &content->rows, &content->n_rows, err);
+    }
+    if (status == DPE_OK && n_rows != (int64_t)content->n_rows) {
+        status = dpe_fail(err, DPE_BAD_DATA, "/rows: has %zu rows, n_rows says %lld",
+                          content->n_rows, (long long)n_rows);
+    }
+    if (status == DPE_OK) {
+        status = get_list(table, "/plans/plan", "/plans/name", true, &content->plans, err);
+    }
+    if (status == DPE_OK) {
+        status = get_sessions(table, content, err);
+    }
+    content->complete = complete != 0;
+    return status;
+}
+
+/* Whether a file that is no table of ours is at least a whole HDF5 file. */
+static bool opens_as_hdf5(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool whole = fd >= 0 && dpe_h5_check_trailer(fd, path, NULL) == DPE_OK;
+    if (fd >= 0) {
+        close(fd);
+    }
+    hid_t file = whole ? dpe_hdf5_open(path) : (hid_t)-1;
+    if (file >= 0) {
+        H5Fclose(file);
+    }
+    return file >= 0;
+}
+
+dpe_status dpe_h5_look(const char *path, enum dpe_h5_state *state, struct dpe_h5_content *content,
+                       struct dpe_error *err)
+{
+    dpe_hdf5_enter();
+    *content = (struct dpe_h5_content){0};
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        *state = DPE_H5_ABSENT;
+        return errno == ENOENT ? DPE_OK : dpe_fail_errno(err, errno, path, "cannot be looked at");
+    }
+    if (!S_ISREG(info.st_mode)) {
+        return dpe_fail(err, DPE_CANNOT_CREATE,
+                        "%s: expected a table or nothing, found something that is no regular file",
+                        path);
+    }
+    struct dpe_error why = {0};
+    struct dpe_h5 *table = NULL;
+    dpe_status status = dpe_h5_open(path, &table, &why);
+    *state = DPE_H5_OURS;
+    if (status == DPE_BAD_DATA) {
+        *state = opens_as_hdf5(path) ? DPE_H5_FOREIGN : DPE_H5_DAMAGED;
+    } else if (status == DPE_OK) {
+        status = read_content(table, content, &why);
+        *state = status == DPE_OK ? DPE_H5_OURS : DPE_H5_DAMAGED;
+    }
+    dpe_h5_close(table);
+    if (status != DPE_OK) {
+        dpe_h5_content_free(content);
+        snprintf(content->problem, sizeof content->problem, "%.500s", why.text);
+    }
+    bool hard = status == DPE_PERMISSION || status == DPE_NO_MEMORY || status == DPE_IO;
+    return hard ? dpe_fail(err, status, "%s", why.text) : DPE_OK;
+}

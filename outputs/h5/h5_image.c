@@ -1,0 +1,248 @@
+/* The bytes of a table. The file is made in memory (HDF5's core driver): HDF5 itself never touches
+ * the disk, so a full disk or a kill meets our own write, sync and rename, whose every return is
+ * seen, and never a half-flushed cache. */
+#include "outputs/h5/h5_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CORE_STEP = 1 << 20 };
+
+/* The memory of the core driver. Its buffer is kept when the file is closed: only then is it the
+ * finished file (H5Fget_file_image of an open one leaves a stale checksum in the superblock). */
+static void *image_malloc(size_t n, H5FD_file_image_op_t op, void *user)
+{
+    (void)op;
+    struct dpe_h5_image *image = user;
+    image->bytes = malloc(n);
+    image->n = image->bytes == NULL ? 0 : n;
+    return image->bytes;
+}
+
+static void *image_realloc(void *bytes, size_t n, H5FD_file_image_op_t op, void *user)
+{
+    (void)op;
+    struct dpe_h5_image *image = user;
+    void *grown = realloc(bytes, n);
+    if (grown != NULL) {
+        image->bytes = grown;
+        image->n = n;
+    }
+    return grown;
+}
+
+static herr_t image_free(void *bytes, H5FD_file_image_op_t op, void *user)
+{
+    (void)bytes;
+    (void)op;
+    (void)user;
+    return 0;
+}
+
+static void *same_user(void *user)
+{
+    return user;
+}
+
+static herr_t keep_user(void *user)
+{
+    (void)user;
+    return 0;
+}
+
+static hid_t memory_access(struct dpe_h5_image *image)
+{
+    H5FD_file_image_callbacks_t callbacks = {
+        .image_malloc = image_malloc,
+        .image_realloc = image_realloc,
+        .image_free = image_free,
+        .udata_copy = same_user,
+        .udata_free = keep_user,
+        .udata = image,
+    };
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    bool ok = access >= 0 && H5Pset_fapl_core(access, CORE_STEP, false) >= 0 &&
+              H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
+              H5Pset_file_image_callbacks(access, &callbacks) >= 0;
+    if (!ok && access >= 0) {
+        H5Pclose(access);
+        return -1;
+    }
+    return access;
+}
+
+dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err)
+{
+    dpe_hdf5_enter();
+    struct dpe_h5 *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
+    }
+    made->file = -1;
+    made->writing = true;
+    made->path = dpe_join("(new table)", "", "");
+    made->image = calloc(1, sizeof *made->image);
+    if (made->path == NULL || made->image == NULL) {
+        dpe_hdf5_free(made);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
+    }
+    hid_t access = memory_access(made->image);
+    hid_t create = dpe_hdf5_timeless(H5P_FILE_CREATE);
+    if (access >= 0 && create >= 0) {
+        made->file = H5Fcreate("dpe-table-in-memory", H5F_ACC_TRUNC, create, access);
+    }
+    if (access >= 0) {
+        H5Pclose(access);
+    }
+    if (create >= 0) {
+        H5Pclose(create);
+    }
+    if (made->file < 0) {
+        dpe_status status = dpe_hdf5_fail(err, DPE_NO_MEMORY, made, "/", "cannot be created");
+        dpe_hdf5_free(made);
+        return status;
+    }
+    *table = made;
+    return DPE_OK;
+}
+
+/* ------------------------------------------------------------------------------------ finishing */
+
+/* Close the file in memory; its length is what its superblock says (version 2: signature 8,
+ * versions and sizes 3, flags 1, base 8, extension 8, end of file 8 at byte 28), the buffer may be
+ * longer. */
+static dpe_status close_image(struct dpe_h5 *table, size_t *n, struct dpe_error *err)
+{
+    enum { VERSION_AT = 8, END_AT = 28, SUPERBLOCK = 48 };
+    herr_t closed = H5Fclose(table->file);
+    table->file = -1;
+    if (closed < 0) {
+        return dpe_hdf5_fail(err, DPE_INTERNAL, table, "/", "cannot be closed");
+    }
+    const unsigned char *bytes = (const unsigned char *)table->image->bytes;
+    uint64_t end = 0;
+    if (table->image->n >= SUPERBLOCK && bytes[VERSION_AT] == 2) {
+        end = dpe_load_u64(bytes + END_AT, 8);
+    }
+    if (end < SUPERBLOCK || end > table->image->n) {
+        return dpe_fail(err, DPE_INTERNAL, "%s: its end is not within the %zu bytes made",
+                        table->path, table->image->n);
+    }
+    *n = (size_t)end;
+    return DPE_OK;
+}
+
+static dpe_status compare_put(struct dpe_h5 *written, const struct dpe_h5_put *put,
+                              struct dpe_error *err)
+{
+    size_t n = 1;
+    uint32_t crc = 0;
+    dpe_status status = DPE_OK;
+    if (put->type == DPE_COL_STRING) {
+        char **strings = NULL;
+        status = dpe_h5_get_strings(written, put->path, &strings, &n, err);
+        if (status == DPE_OK) {
+            crc = dpe_hdf5_crc(put->type, strings, n);
+            dpe_strings_free(strings, n);
+        }
+    } else {
+        void *data = NULL;
+        int rank = 0;
+        int64_t dims[5] = {0};
+        status = dpe_h5_get(written, put->path, put->type, &data, &rank, dims, err);
+        for (int axis = 0; axis < rank; axis++) {
+            n *= (size_t)dims[axis];
+        }
+        if (status == DPE_OK) {
+            crc = dpe_hdf5_crc(put->type, data, n);
+            free(data);
+        }
+    }
+    if (status == DPE_OK && (n != put->n || crc != put->crc)) {
+        status = dpe_fail(err, DPE_IO, "%s: %s: read back differs from what was written",
+                          written->path, put->path);
+    }
+    return status;
+}
+
+/* The file has the length and the trailer of the bytes in memory. */
+static dpe_status same_end(const char *path, const char *image, size_t n, struct dpe_error *err)
+{
+    unsigned char trailer[DPE_TRAILER];
+    off_t at = (off_t)(n - sizeof trailer);
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return dpe_fail_errno(err, errno, path, "cannot be read back");
+    }
+    bool same = fstat(fd, &info) == 0 && (uint64_t)info.st_size == n &&
+                pread(fd, trailer, sizeof trailer, at) == DPE_TRAILER &&
+                memcmp(trailer, image + at, sizeof trailer) == 0;
+    close(fd);
+    return same ? DPE_OK
+                : dpe_fail(err, DPE_IO, "%s: read back differs from what was written", path);
+}
+
+/* With the right trailer, opening compares the file with the checksum of the bytes in memory; then
+ * each dataset is compared with what the caller had put. */
+static dpe_status verify(const struct dpe_h5 *table, const char *path, size_t n,
+                         struct dpe_error *err)
+{
+    struct dpe_h5 *written = NULL;
+    dpe_status status = same_end(path, table->image->bytes, n, err);
+    if (status == DPE_OK) {
+        status = dpe_h5_open(path, &written, err);
+    }
+    for (size_t i = 0; status == DPE_OK && i < table->n_puts; i++) {
+        status = compare_put(written, &table->puts[i], err);
+    }
+    dpe_h5_close(written);
+    return status;
+}
+
+/* Room for the trailer behind the image, and the trailer. */
+static dpe_status add_trailer(struct dpe_h5 *table, size_t *n, struct dpe_error *err)
+{
+    if (table->image->n - *n < DPE_TRAILER) {
+        char *longer = realloc(table->image->bytes, *n + DPE_TRAILER);
+        if (longer == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
+        }
+        table->image->bytes = longer;
+        table->image->n = *n + DPE_TRAILER;
+    }
+    unsigned char trailer[DPE_TRAILER];
+    dpe_trailer_make(trailer, table->image->bytes, *n);
+    memcpy(table->image->bytes + *n, trailer, sizeof trailer);
+    *n += DPE_TRAILER;
+    return DPE_OK;
+}
+
+dpe_status dpe_h5_finish(struct dpe_h5 *table, const char *temporary, const char *path,
+                         struct dpe_error *err)
+{
+    dpe_hdf5_enter();
+    size_t n = 0;
+    dpe_status status = close_image(table, &n, err);
+    if (status == DPE_OK) {
+        status = add_trailer(table, &n, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_write_synced(temporary, table->image->bytes, n, err);
+    }
+    if (status == DPE_OK) {
+        status = verify(table, temporary, n, err);
+        if (status == DPE_OK) {
+            status = dpe_rename_synced(temporary, path, err);
+        }
+        if (status != DPE_OK) {
+            unlink(temporary);
+        }
+    }
+    dpe_hdf5_free(table);
+    return status;
+}

@@ -1,0 +1,471 @@
+/* Reading tables: what a file claims is checked before anything is allocated. */
+#include "outputs/h5/h5_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/support.h"
+
+/* deflate cannot shrink more than 1032 to 1. */
+enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 1 << 16 };
+
+static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
+{
+    char *name = NULL, *version = NULL;
+    struct dpe_error why = {0};
+    dpe_status status = dpe_h5_get_attr_text(table, "/", "schema_name", &name, &why);
+    if (status == DPE_OK) {
+        status = dpe_h5_get_attr_text(table, "/", "schema_version", &version, &why);
+    }
+    if (status == DPE_NO_MEMORY) {
+        status = dpe_fail(err, status, "%s", why.text);
+    } else if (status != DPE_OK || strcmp(name, DPE_SCHEMA_NAME) != 0) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected a table with schema_name \"%s\", found %s%s%s", table->path,
+                          DPE_SCHEMA_NAME, name == NULL ? "none" : "\"", name == NULL ? "" : name,
+                          name == NULL ? "" : "\"");
+    } else {
+        char *end = NULL;
+        long major = strtol(version, &end, 10);
+        if (end == version || *end != '.' || major != DPE_SCHEMA_MAJOR) {
+            status = dpe_fail(err, DPE_BAD_DATA,
+                              "%s: expected schema_version %d.x, found \"%s\"; use the program "
+                              "that goes with it",
+                              table->path, DPE_SCHEMA_MAJOR, version);
+        }
+    }
+    free(name);
+    free(version);
+    return status;
+}
+
+dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err)
+{
+    uint64_t expected = 0;
+    uint64_t found = 0;
+    switch (dpe_trailer_check(fd, &expected, &found)) {
+    case DPE_TRAILER_UNREADABLE:
+        return dpe_fail(err, DPE_IO, "%s: read failed: %s", path, strerror(errno));
+    case DPE_TRAILER_DAMAGED:
+        return dpe_fail(err, DPE_BAD_DATA, "%s: is damaged: expected CRC-32C %08llx, found %08llx",
+                        path, (unsigned long long)expected, (unsigned long long)found);
+    default:
+        return DPE_OK;
+    }
+}
+
+/* Opened once without HDF5, so that a FIFO is not waited for, an errno gets its own words, and HDF5
+ * never sees a damaged file. */
+static dpe_status check_file(const char *path, struct dpe_error *err)
+{
+    int fd = -1;
+    uint64_t size = 0;
+    dpe_status status = dpe_open_regular(path, &fd, &size, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = dpe_h5_check_trailer(fd, path, err);
+    close(fd);
+    return status;
+}
+
+hid_t dpe_hdf5_open(const char *path)
+{
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    hid_t file = -1;
+    /* Tables are only ever replaced, never changed: no lock is needed, and some clusters' file
+     * systems refuse HDF5's. */
+    if (access >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
+        H5Pset_file_locking(access, false, true) >= 0) {
+        file = H5Fopen(path, H5F_ACC_RDONLY, access);
+    }
+    if (access >= 0) {
+        H5Pclose(access);
+    }
+    return file;
+}
+
+dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err)
+{
+    dpe_hdf5_enter();
+    dpe_status status = check_file(path, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_h5 *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    made->file = -1;
+    made->path = dpe_join(path, "", "");
+    if (made->path != NULL) {
+        made->file = dpe_hdf5_open(path);
+    }
+    if (made->path == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    } else if (made->file < 0) {
+        status = dpe_hdf5_fail(err, DPE_BAD_DATA, made, "/", "cannot be read as HDF5");
+    } else {
+        status = check_schema(made, err);
+    }
+    if (status != DPE_OK) {
+        dpe_h5_close(made);
+        return status;
+    }
+    *table = made;
+    return DPE_OK;
+}
+
+bool dpe_h5_has(struct dpe_h5 *table, const char *path)
+{
+    dpe_hdf5_enter();
+    return dpe_hdf5_has(table->file, path);
+}
+
+/* ------------------------------------------------------------------------------------- datasets */
+
+struct shape {
+    int rank;
+    int64_t dims[MAX_RANK];
+    size_t n;
+};
+
+static dpe_status no_such(const struct dpe_h5 *table, const char *path, struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_BAD_DATA, "%s: %s: is not there", table->path, path);
+}
+
+/* The shape of a dataset; refused when its bytes could not have come from what is stored. */
+static dpe_status read_shape(struct dpe_h5 *table, hid_t dataset, const char *path, size_t element,
+                             struct shape *shape, struct dpe_error *err)
+{
+    hid_t space = H5Dget_space(dataset);
+    int rank = space < 0 ? -1 : H5Sget_simple_extent_ndims(space);
+    hsize_t dims[H5S_MAX_RANK] = {0};
+    bool ok = rank >= 0 && rank <= MAX_RANK && H5Sget_simple_extent_type(space) != H5S_NULL &&
+              H5Sget_simple_extent_dims(space, dims, NULL) >= 0;
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    *shape = (struct shape){.rank = rank, .n = 1};
+    for (int axis = 0; ok && axis < rank; axis++) {
+        shape->dims[axis] = (int64_t)dims[axis];
+        ok = dims[axis] <= INT64_MAX &&
+             !__builtin_mul_overflow(shape->n, (size_t)dims[axis], &shape->n);
+    }
+    size_t bytes = 0;
+    if (!ok || __builtin_mul_overflow(shape->n, element, &bytes)) {
+        return dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "its shape cannot be read");
+    }
+    hsize_t stored = H5Dget_storage_size(dataset);
+    if (bytes > SMALL && bytes / MOST_SHRINK > stored) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: claims %zu bytes, the file stores %llu",
+                        table->path, path, bytes, (unsigned long long)stored);
+    }
+    return DPE_OK;
+}
+
+/* A value that does not fit the type asked for is an error, not the nearest one that does. */
+static H5T_conv_ret_t refuse_range(H5T_conv_except_t exception, hid_t from, hid_t to, void *source,
+                                   void *target, void *user)
+{
+    (void)from;
+    (void)to;
+    (void)source;
+    (void)target;
+    (void)user;
+    bool range = exception == H5T_CONV_EXCEPT_RANGE_HI || exception == H5T_CONV_EXCEPT_RANGE_LOW;
+    return range ? H5T_CONV_ABORT : H5T_CONV_UNHANDLED;
+}
+
+static bool convertible(hid_t dataset, enum dpe_column_type type)
+{
+    hid_t stored = H5Dget_type(dataset);
+    H5T_class_t class_id = stored < 0 ? H5T_NO_CLASS : H5Tget_class(stored);
+    if (stored >= 0) {
+        H5Tclose(stored);
+    }
+    bool to_float = type == DPE_COL_F64 || type == DPE_COL_F32;
+    return class_id == H5T_INTEGER || (class_id == H5T_FLOAT && to_float);
+}
+
+static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *path,
+                             enum dpe_column_type type, void **data, struct shape *shape,
+                             struct dpe_error *err)
+{
+    if (type == DPE_COL_STRING || !convertible(dataset, type)) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: has another type than the one asked for",
+                        table->path, path);
+    }
+    dpe_status status = read_shape(table, dataset, path, dpe_hdf5_size(type), shape, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    void *values = dpe_alloc(shape->n, dpe_hdf5_size(type));
+    hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
+    if (values == NULL || transfer < 0) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: no memory for %zu elements", table->path,
+                          path, shape->n);
+    } else if (shape->n > 0 &&
+               (H5Pset_type_conv_cb(transfer, refuse_range, NULL) < 0 ||
+                H5Dread(dataset, dpe_hdf5_type(type), H5S_ALL, H5S_ALL, transfer, values) < 0)) {
+        status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
+    }
+    if (transfer >= 0) {
+        H5Pclose(transfer);
+    }
+    if (status != DPE_OK) {
+        free(values);
+        return status;
+    }
+    *data = values;
+    return DPE_OK;
+}
+
+dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                      void **data, int *rank, int64_t dims[5], struct dpe_error *err)
+{
+    dpe_hdf5_enter();
+    hid_t dataset =
+        dpe_hdf5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
+    if (dataset < 0) {
+        return no_such(table, path, err);
+    }
+    struct shape shape = {0};
+    dpe_status status = read_array(table, dataset, path, type, data, &shape, err);
+    H5Dclose(dataset);
+    if (status == DPE_OK) {
+        *rank = shape.rank;
+        memcpy(dims, shape.dims, sizeof shape.dims);
+    }
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------- folders
+ */
+
+/* One member's name, as an owned string; NULL without memory or when HDF5 cannot say it. */
+static char *member_name(hid_t group, size_t index)
+{
+    ssize_t length = H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, (hsize_t)index,
+                                        NULL, 0, H5P_DEFAULT);
+    char *name = length < 0 ? NULL : dpe_alloc((size_t)length + 1, 1);
+    if (name != NULL && H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, (hsize_t)index,
+                                           name, (size_t)length + 1, H5P_DEFAULT) < 0) {
+        free(name);
+        name = NULL;
+    }
+    return name;
+}
+
+dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, size_t *n,
+                       struct dpe_error *err)
+{
+    dpe_hdf5_enter();
+    *names = NULL;
+    *n = 0;
+    hid_t group =
+        dpe_hdf5_has(table->file, path) ? H5Gopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
+    if (group < 0) {
+        return DPE_OK;
+    }
+    H5G_info_t info = {0};
+    dpe_status status = DPE_OK;
+    if (H5Gget_info(group, &info) < 0) {
+        status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
+    } else {
+        *names = dpe_alloc_zero((size_t)info.nlinks, sizeof **names);
+        status = *names == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: %s: no memory for %llu names",
+                                           table->path, path, (unsigned long long)info.nlinks)
+                                : DPE_OK;
+    }
+    for (size_t i = 0; status == DPE_OK && i < (size_t)info.nlinks; i++) {
+        (*names)[i] = member_name(group, i);
+        *n += (*names)[i] != NULL;
+        if ((*names)[i] == NULL) {
+            status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "a member cannot be read");
+        }
+    }
+    H5Gclose(group);
+    if (status != DPE_OK) {
+        dpe_strings_free(*names, *n);
+        *names = NULL;
+        *n = 0;
+    }
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------- strings */
+
+static bool is_variable_text(hid_t type)
+{
+    return type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) > 0;
+}
+
+/* Copies of strings that HDF5 allocated (which may be NULL: the empty one). */
+static char **copy_strings(char *const *from, size_t n)
+{
+    char **strings = dpe_alloc_zero(n, sizeof *strings);
+    for (size_t i = 0; strings != NULL && i < n; i++) {
+        strings[i] = dpe_join(from[i] == NULL ? "" : from[i], "", "");
+        if (strings[i] == NULL) {
+            dpe_strings_free(strings, i);
+            return NULL;
+        }
+    }
+    return strings;
+}
+
+static dpe_status read_strings(struct dpe_h5 *table, hid_t dataset, const char *path,
+                               char ***strings, size_t *n, struct dpe_error *err)
+{
+    struct shape shape = {0};
+    dpe_status status = read_shape(table, dataset, path, sizeof(char *), &shape, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    char **raw = dpe_alloc_zero(shape.n, sizeof *raw);
+    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
+    hid_t space = H5Dget_space(dataset);
+    if (raw == NULL || type < 0 || space < 0) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
+    } else if (shape.n > 0 && H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, raw) < 0) {
+        status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
+    } else {
+        *strings = copy_strings(raw, shape.n);
+        *n = shape.n;
+        if (*strings == NULL) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
+        }
+        if (shape.n > 0) {
+            H5Dvlen_reclaim(type, space, H5P_DEFAULT, raw);
+        }
+    }
+    dpe_hdf5_close_type(DPE_COL_STRING, type);
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    free(raw);
+    return status;
+}
+
+dpe_status dpe_h5_get_strings(struct dpe_h5 *table, const char *path, char ***strings, size_t *n,
+                              struct dpe_error *err)
+{
+    dpe_hdf5_enter();
+    hid_t dataset =
+        dpe_hdf5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
+    if (dataset < 0) {
+        return no_such(table, path, err);
+    }
+    hid_t stored = H5Dget_type(dataset);
+    dpe_status status = DPE_OK;
+    if (!is_variable_text(stored)) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected strings", table->path, path);
+    } else {
+        status = read_strings(table, dataset, path, strings, n, err);
+    }
+    if (stored >= 0) {
+        H5Tclose(stored);
+    }
+    H5Dclose(dataset);
+    return status;
+}
+
+void dpe_strings_free(char **strings, size_t n)
+{
+    for (size_t i = 0; strings != NULL && i < n; i++) {
+        free(strings[i]);
+    }
+    free(strings);
+}
+
+/* ----------------------------------------------------------------------------------- attributes */
+
+/* The attribute, −1 when it is not there or no scalar. */
+static hid_t open_attribute(struct dpe_h5 *table, const char *object, const char *name)
+{
+    if (!dpe_hdf5_has(table->file, object)) {
+        return -1;
+    }
+    hid_t id = H5Oopen(table->file, object, H5P_DEFAULT);
+    hid_t attribute = -1;
+    if (id >= 0) {
+        attribute = H5Aexists(id, name) > 0 ? H5Aopen(id, name, H5P_DEFAULT) : -1;
+        H5Oclose(id);
+    }
+    hid_t space = attribute < 0 ? -1 : H5Aget_space(attribute);
+    if (space >= 0) {
+        if (H5Sget_simple_extent_npoints(space) != 1) {
+            H5Aclose(attribute);
+            attribute = -1;
+        }
+        H5Sclose(space);
+    }
+    return attribute;
+}
+
+dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const char *name,
+                                char **value, struct dpe_error *err)
+{
+    dpe_hdf5_enter();
+    hid_t attribute = open_attribute(table, object, name);
+    if (attribute < 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: attribute %s is not there", table->path, object,
+                        name);
+    }
+    hid_t stored = H5Aget_type(attribute);
+    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
+    char *text = NULL;
+    dpe_status status = DPE_OK;
+    if (!is_variable_text(stored) || type < 0 || H5Aread(attribute, type, &text) < 0) {
+        status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, object, name);
+    } else {
+        *value = dpe_join(text == NULL ? "" : text, "", "");
+        H5free_memory(text);
+        if (*value == NULL) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, name);
+        }
+    }
+    if (stored >= 0) {
+        H5Tclose(stored);
+    }
+    dpe_hdf5_close_type(DPE_COL_STRING, type);
+    H5Aclose(attribute);
+    return status;
+}
+
+static dpe_status get_attr_number(struct dpe_h5 *table, const char *object, const char *name,
+                                  bool whole, void *value, struct dpe_error *err)
+{
+    dpe_hdf5_enter();
+    hid_t attribute = open_attribute(table, object, name);
+    if (attribute < 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: attribute %s is not there", table->path, object,
+                        name);
+    }
+    hid_t stored = H5Aget_type(attribute);
+    H5T_class_t class_id = stored < 0 ? H5T_NO_CLASS : H5Tget_class(stored);
+    bool ok = class_id == H5T_INTEGER || (class_id == H5T_FLOAT && !whole);
+    ok = ok && H5Aread(attribute, whole ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, value) >= 0;
+    if (stored >= 0) {
+        H5Tclose(stored);
+    }
+    H5Aclose(attribute);
+    return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_BAD_DATA, table, object, name);
+}
+
+dpe_status dpe_h5_get_attr_f64(struct dpe_h5 *table, const char *object, const char *name,
+                               double *value, struct dpe_error *err)
+{
+    return get_attr_number(table, object, name, false, value, err);
+}
+
+dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
+                               int64_t *value, struct dpe_error *err)
+{
+    return get_attr_number(table, object, name, true, value, err);
+}

@@ -1,0 +1,452 @@
+/* What is put into a table: groups, datasets, attributes. Where its bytes go is in table_image.c.
+ */
+#include "outputs/h5/h5_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 1 << 20, GZIP_LEVEL = 4, MAX_RANK = 5 };
+
+void dpe_h5_seal(struct dpe_h5 *table)
+{
+    table->sealed = true;
+}
+
+/* --------------------------------------------------------------------------------------- groups */
+
+static bool path_ok(const char *path)
+{
+    if (path[0] != '/' || path[1] == '\0') {
+        return false;
+    }
+    for (const char *c = path; *c != '\0'; c++) {
+        bool name = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+                    (*c >= '0' && *c <= '9') || *c == '_' || *c == '-' || *c == '.';
+        if (*c == '/' ? c[1] == '/' || c[1] == '\0' : !name) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static dpe_status make_group(struct dpe_h5 *table, const char *path, struct dpe_error *err)
+{
+    if (dpe_hdf5_has(table->file, path)) {
+        return DPE_OK;
+    }
+    hid_t create = dpe_hdf5_timeless(H5P_GROUP_CREATE);
+    hid_t group = create < 0 ? -1 : H5Gcreate2(table->file, path, H5P_DEFAULT, create, H5P_DEFAULT);
+    bool ok = group >= 0;
+    ok = (group < 0 || H5Gclose(group) >= 0) && ok;
+    ok = (create < 0 || H5Pclose(create) >= 0) && ok;
+    return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_INTERNAL, table, path, "group cannot be made");
+}
+
+/* Every folder above `path`, and `path` itself when `whole`. */
+static dpe_status make_groups(struct dpe_h5 *table, const char *path, bool whole,
+                              struct dpe_error *err)
+{
+    if (strcmp(path, "/") == 0) {
+        return DPE_OK;
+    }
+    if (!path_ok(path)) {
+        return dpe_fail(err, DPE_INTERNAL, "%s: \"%s\" is no path of a table", table->path, path);
+    }
+    char *prefix = dpe_join(path, "", "");
+    if (prefix == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
+    }
+    dpe_status status = DPE_OK;
+    for (char *at = strchr(prefix + 1, '/'); status == DPE_OK && at != NULL;
+         at = strchr(at + 1, '/')) {
+        *at = '\0';
+        status = make_group(table, prefix, err);
+        *at = '/';
+    }
+    if (status == DPE_OK && whole) {
+        status = make_group(table, path, err);
+    }
+    free(prefix);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------- attributes */
+
+static bool write_attribute(hid_t object, const char *name, hid_t type, hid_t space,
+                            const void *value)
+{
+    bool ok = H5Aexists(object, name) <= 0 || H5Adelete(object, name) >= 0;
+    hid_t attribute =
+        ok ? H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT) : (hid_t)-1;
+    ok = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
+    ok = (attribute < 0 || H5Aclose(attribute) >= 0) && ok;
+    return ok;
+}
+
+static bool write_scalar(hid_t object, const char *name, hid_t type, const void *value)
+{
+    hid_t space = H5Screate(H5S_SCALAR);
+    bool ok = space >= 0 && write_attribute(object, name, type, space, value);
+    return (space < 0 || H5Sclose(space) >= 0) && ok;
+}
+
+static bool write_text(hid_t object, const char *name, const char *value)
+{
+    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
+    bool ok = type >= 0 && write_scalar(object, name, type, &value);
+    return (type < 0 || H5Tclose(type) >= 0) && ok;
+}
+
+static dpe_status attribute_of(struct dpe_h5 *table, const char *object, const char *name,
+                               hid_t type, const void *value, struct dpe_error *err)
+{
+    dpe_hdf5_enter();
+    if (!table->writing) {
+        return dpe_fail(err, DPE_INTERNAL, "%s: is open for reading", table->path);
+    }
+    if (table->sealed && strcmp(object, "/") == 0 && strcmp(name, "title") != 0 &&
+        strcmp(name, "source") != 0) {
+        return dpe_fail(err, DPE_INTERNAL, "%s: attribute %s of / is not the tool's to write",
+                        table->path, name);
+    }
+    dpe_status status =
+        dpe_hdf5_has(table->file, object) ? DPE_OK : make_groups(table, object, true, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    hid_t id = H5Oopen(table->file, object, H5P_DEFAULT);
+    bool ok = id >= 0 && write_scalar(id, name, type, value);
+    ok = (id < 0 || H5Oclose(id) >= 0) && ok;
+    return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_INTERNAL, table, object, name);
+}
+
+dpe_status dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name,
+                            const char *value, struct dpe_error *err)
+{
+    if (dpe_utf8_check(value, strlen(value)) != strlen(value)) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: attribute %s of %s: expected UTF-8", table->path,
+                        name, object);
+    }
+    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
+    dpe_status status = attribute_of(table, object, name, type, &value, err);
+    dpe_hdf5_close_type(DPE_COL_STRING, type);
+    return status;
+}
+
+dpe_status dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value,
+                           struct dpe_error *err)
+{
+    return attribute_of(table, object, name, H5T_NATIVE_DOUBLE, &value, err);
+}
+
+dpe_status dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
+                           int64_t value, struct dpe_error *err)
+{
+    return attribute_of(table, object, name, H5T_NATIVE_INT64, &value, err);
+}
+
+/* flag_values 0, 1, 2, … in the type of the dataset, one for each word. */
+static bool write_flags(hid_t dataset, enum dpe_column_type type, const char *meanings)
+{
+    enum { MAX_FLAGS = 64 };
+    int64_t values[MAX_FLAGS] = {0};
+    hsize_t n = 1;
+    for (const char *c = meanings; *c != '\0'; c++) {
+        n += *c == ' ' && c[1] != ' ' && c[1] != '\0';
+    }
+    if (n > MAX_FLAGS) {
+        return false;
+    }
+    for (hsize_t i = 0; i < n; i++) {
+        values[i] = (int64_t)i;
+    }
+    hid_t element = dpe_hdf5_type(type);
+    hid_t space = H5Screate_simple(1, &n, NULL);
+    bool ok =
+        space >= 0 && H5Tconvert(H5T_NATIVE_INT64, element, n, values, NULL, H5P_DEFAULT) >= 0;
+    ok = ok && write_attribute(dataset, "flag_values", element, space, values);
+    ok = (space < 0 || H5Sclose(space) >= 0) && ok;
+    return ok && write_text(dataset, "flag_meanings", meanings);
+}
+
+/* ------------------------------------------------------------------------------------- datasets */
+
+/* What stands for a value that is not there; NULL for unsigned integers and strings, which have no
+ * value to spare. */
+static const void *fill_value(enum dpe_column_type type)
+{
+    static const double f64 = NAN;
+    static const float f32 = NAN;
+    static const int64_t i64 = -1;
+    static const int32_t i32 = -1;
+    switch (type) {
+    case DPE_COL_F64:
+        return &f64;
+    case DPE_COL_F32:
+        return &f32;
+    case DPE_COL_I64:
+        return &i64;
+    case DPE_COL_I32:
+        return &i32;
+    default:
+        return NULL;
+    }
+}
+
+static dpe_status count_elements(const struct dpe_h5 *table, const struct dpe_column *column,
+                                 size_t *n, struct dpe_error *err)
+{
+    *n = 1;
+    bool ok = column->rank >= 0 && column->rank <= MAX_RANK;
+    for (int axis = 0; ok && axis < column->rank; axis++) {
+        ok = column->dims[axis] >= 0 && !__builtin_mul_overflow(*n, (size_t)column->dims[axis], n);
+    }
+    size_t bytes = 0;
+    ok = ok && !__builtin_mul_overflow(*n, dpe_hdf5_size(column->type), &bytes);
+    for (int axis = 0; ok && axis < column->rank && !column->is_scale; axis++) {
+        ok = column->scales[axis] != NULL && column->scales[axis][0] == '/';
+    }
+    if (!ok || column->long_name == NULL || (*n > 0 && column->data == NULL) ||
+        (column->is_scale && column->rank != 1)) {
+        return dpe_fail(err, DPE_INTERNAL,
+                        "%s: %s: rank, sizes, scales, data or long_name are not valid", table->path,
+                        column->path);
+    }
+    return DPE_OK;
+}
+
+/* One chunk when it is small; else rows of the last axes, about a megabyte. */
+static void chunk_shape(const struct dpe_column *column, hsize_t chunk[MAX_RANK])
+{
+    size_t bytes = dpe_hdf5_size(column->type);
+    for (int axis = column->rank - 1; axis >= 0; axis--) {
+        size_t room = CHUNK_BYTES / bytes;
+        size_t length = (size_t)column->dims[axis];
+        length = length > room ? room : length;
+        chunk[axis] = length < 1 ? 1 : length;
+        bytes *= (size_t)chunk[axis];
+    }
+}
+
+static hid_t dataset_properties(const struct dpe_column *column, size_t n)
+{
+    hid_t plist = dpe_hdf5_timeless(H5P_DATASET_CREATE);
+    bool ok = plist >= 0;
+    /* HDF5 refuses fletcher32 on strings, whose bytes lie in a heap that no filter sees. */
+    if (ok && column->rank > 0 && n > 0 && column->type != DPE_COL_STRING) {
+        hsize_t chunk[MAX_RANK];
+        chunk_shape(column, chunk);
+        ok = H5Pset_chunk(plist, column->rank, chunk) >= 0 && H5Pset_shuffle(plist) >= 0 &&
+             H5Pset_deflate(plist, GZIP_LEVEL) >= 0 && H5Pset_fletcher32(plist) >= 0;
+    }
+    const void *fill = fill_value(column->type);
+    if (ok && fill != NULL) {
+        ok = H5Pset_fill_value(plist, dpe_hdf5_type(column->type), fill) >= 0;
+    }
+    if (!ok && plist >= 0) {
+        H5Pclose(plist);
+        return -1;
+    }
+    return plist;
+}
+
+static hid_t create_dataset(struct dpe_h5 *table, const struct dpe_column *column, size_t n,
+                            hid_t type)
+{
+    hsize_t dims[MAX_RANK] = {0};
+    for (int axis = 0; axis < column->rank; axis++) {
+        dims[axis] = (hsize_t)column->dims[axis];
+    }
+    hid_t space =
+        column->rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(column->rank, dims, NULL);
+    hid_t plist = dataset_properties(column, n);
+    hid_t dataset = -1;
+    if (space >= 0 && plist >= 0) {
+        dataset =
+            H5Dcreate2(table->file, column->path, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+    }
+    bool ok = space < 0 || H5Sclose(space) >= 0;
+    ok = (plist < 0 || H5Pclose(plist) >= 0) && ok;
+    if (!ok && dataset >= 0) {
+        H5Dclose(dataset);
+        return -1;
+    }
+    return dataset;
+}
+
+static bool write_elements(hid_t dataset, hid_t type, const struct dpe_column *column, size_t n)
+{
+    if (n == 0) {
+        return true;
+    }
+    if (column->type != DPE_COL_STRING) {
+        return H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, column->data) >= 0;
+    }
+    const char *const *from = column->data;
+    const char **texts = dpe_alloc(n, sizeof *texts);
+    if (texts == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        texts[i] = from[i] == NULL ? "" : from[i];
+    }
+    bool ok = H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, texts) >= 0;
+    free(texts);
+    return ok;
+}
+
+static bool describe(hid_t dataset, const struct dpe_column *column)
+{
+    bool ok = write_text(dataset, "long_name", column->long_name) &&
+              write_text(dataset, "units", column->units == NULL ? "1" : column->units);
+    const void *fill = column->is_scale ? NULL : fill_value(column->type);
+    if (ok && fill != NULL) {
+        ok = write_scalar(dataset, "_FillValue", dpe_hdf5_type(column->type), fill);
+    }
+    if (ok && column->flag_meanings != NULL) {
+        ok = write_flags(dataset, column->type, column->flag_meanings);
+    }
+    if (ok && column->is_scale) {
+        ok = H5DSset_scale(dataset, strrchr(column->path, '/') + 1) >= 0;
+    }
+    return ok;
+}
+
+static dpe_status attach_scale(struct dpe_h5 *table, hid_t dataset, const struct dpe_column *column,
+                               int axis, struct dpe_error *err)
+{
+    const char *path = column->scales[axis];
+    size_t folder = (size_t)(strrchr(path, '/') - path) + 1;
+    if (strncmp(path, column->path, folder) != 0) {
+        /* netCDF-4 looks for a dimension there and nowhere else. */
+        return dpe_fail(err, DPE_INTERNAL, "%s: %s: its scale %s is in no folder above it",
+                        table->path, column->path, path);
+    }
+    if (strncmp(column->path, "/run/", 5) == 0 && strncmp(path, "/run/", 5) != 0) {
+        /* A scale refers back to its datasets, and h5diff follows: two equal runs would differ. */
+        return dpe_fail(err, DPE_INTERNAL, "%s: %s: its scale %s is not in /run", table->path,
+                        column->path, path);
+    }
+    hid_t scale = dpe_hdf5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : -1;
+    hid_t space = scale < 0 ? -1 : H5Dget_space(scale);
+    hssize_t length = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
+    dpe_status status = DPE_OK;
+    if (length != column->dims[axis]) {
+        status =
+            dpe_fail(err, DPE_INTERNAL, "%s: %s: axis %d has %lld elements, its scale %s has %lld",
+                     table->path, column->path, axis, (long long)column->dims[axis], path,
+                     (long long)length);
+    } else if (H5DSattach_scale(dataset, scale, (unsigned)axis) < 0) {
+        status = dpe_hdf5_fail(err, DPE_INTERNAL, table, column->path, "scale cannot be attached");
+    }
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    if (scale >= 0 && H5Dclose(scale) < 0 && status == DPE_OK) {
+        status = dpe_hdf5_fail(err, DPE_INTERNAL, table, path, "scale cannot be closed");
+    }
+    return status;
+}
+
+static dpe_status remember_put(struct dpe_h5 *table, const struct dpe_column *column, size_t n,
+                               struct dpe_error *err)
+{
+    if (table->n_puts == table->puts_capacity) {
+        size_t capacity = table->puts_capacity == 0 ? 64 : table->puts_capacity * 2;
+        struct dpe_h5_put *puts = realloc(table->puts, capacity * sizeof *puts);
+        if (puts == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
+        }
+        table->puts = puts;
+        table->puts_capacity = capacity;
+    }
+    char *path = dpe_join(column->path, "", "");
+    if (path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
+    }
+    table->puts[table->n_puts++] = (struct dpe_h5_put){
+        .path = path,
+        .type = column->type,
+        .crc = dpe_hdf5_crc(column->type, column->data, n),
+        .n = n,
+    };
+    return DPE_OK;
+}
+
+static dpe_status check_strings(const struct dpe_h5 *table, const struct dpe_column *column,
+                                size_t n, struct dpe_error *err)
+{
+    const char *const *texts = column->data;
+    for (size_t i = 0; column->type == DPE_COL_STRING && i < n; i++) {
+        if (texts[i] != NULL && dpe_utf8_check(texts[i], strlen(texts[i])) != strlen(texts[i])) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: %s: element %zu is not UTF-8", table->path,
+                            column->path, i);
+        }
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err)
+{
+    dpe_hdf5_enter();
+    size_t n = 0;
+    dpe_status status = count_elements(table, column, &n, err);
+    if (status == DPE_OK) {
+        status = check_strings(table, column, n, err);
+    }
+    if (status == DPE_OK && !table->writing) {
+        status = dpe_fail(err, DPE_INTERNAL, "%s: is open for reading", table->path);
+    }
+    if (status == DPE_OK) {
+        status = make_groups(table, column->path, false, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    hid_t type = dpe_hdf5_type(column->type);
+    hid_t dataset = type < 0 ? -1 : create_dataset(table, column, n, type);
+    if (dataset < 0) {
+        status = dpe_hdf5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be made");
+    } else if (!write_elements(dataset, type, column, n) || !describe(dataset, column)) {
+        status = dpe_hdf5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be written");
+    }
+    for (int axis = 0; status == DPE_OK && axis < column->rank && !column->is_scale; axis++) {
+        status = attach_scale(table, dataset, column, axis, err);
+    }
+    if (dataset >= 0 && H5Dclose(dataset) < 0 && status == DPE_OK) {
+        status = dpe_hdf5_fail(err, DPE_INTERNAL, table, column->path, "dataset cannot be closed");
+    }
+    dpe_hdf5_close_type(column->type, type);
+    return status != DPE_OK ? status : remember_put(table, column, n, err);
+}
+
+dpe_status dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                            const void *data, int64_t n, const char *long_name, const char *units,
+                            struct dpe_error *err)
+{
+    const struct dpe_column column = {.path = path,
+                                      .type = type,
+                                      .rank = 1,
+                                      .dims = {n},
+                                      .data = data,
+                                      .long_name = long_name,
+                                      .units = units,
+                                      .is_scale = true};
+    return dpe_h5_put(table, &column, err);
+}
+
+dpe_status dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n,
+                            const char *long_name, struct dpe_error *err)
+{
+    int64_t *numbers = dpe_alloc((size_t)n, sizeof *numbers);
+    if (numbers == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a scale of %lld", (long long)n);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        numbers[i] = i;
+    }
+    dpe_status status = dpe_h5_put_scale(table, path, DPE_COL_I64, numbers, n, long_name, "1", err);
+    free(numbers);
+    return status;
+}

@@ -1,0 +1,251 @@
+/* A job's inputs: model and texts, device, processes, session. */
+#include "outputs/job/job_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_error *err)
+{
+    const struct dpe_job_options *options = job->options;
+    const struct dpe_model_options model_options = {.config_only = config_only};
+    const struct dpe_corpus_options corpus_options = {.split = options->split};
+    dpe_status status = DPE_OK;
+    if (options->output != NULL && options->tool.force) {
+        const char *inputs[2] = {options->model, options->corpus};
+        status = dpe_tool_check_output(options->output, inputs, 2, err);
+        status = status == DPE_OK
+                     ? dpe_tool_check_words(options->output, options->argc, options->argv, err)
+                     : status;
+    }
+    if (status == DPE_OK) {
+        status = dpe_model_open(options->model, &model_options, &job->model, err);
+    }
+    if (status == DPE_OK) {
+        job->trained_length = options->trained_length > 0
+                                  ? options->trained_length
+                                  : dpe_model_config(job->model)->max_position;
+        status = dpe_tokenizer_open(options->model, &job->tokenizer, err);
+    }
+    return status == DPE_OK && options->corpus != NULL
+               ? dpe_corpus_open(options->corpus, &corpus_options, &job->corpus, err)
+               : status;
+}
+
+/* The device of this process, and its share of the device's memory. "cuda" is the one that the rank
+ * on this machine counts to; ranks that use the same share its memory evenly, by what is free
+ * before any of them takes some. */
+static dpe_status find_device(struct dpe_job *job, struct dpe_error *err)
+{
+    const char *asked = job->options->tool.device;
+    struct dpe_device_info *info = &job->device_info;
+    asked = asked != NULL ? asked : "cpu";
+    snprintf(job->device, sizeof job->device, "%s", asked);
+    dpe_status status = dpe_device_describe(job->device, info, err);
+    if (status == DPE_OK && job->ranks->size > 1 && strcmp(asked, "cuda") == 0) {
+        snprintf(job->device, sizeof job->device, "cuda:%d", job->ranks->local_rank % info->count);
+        status = dpe_device_describe(job->device, info, err);
+    }
+    int sharing = dpe_ranks_alike(job->ranks, status == DPE_OK ? info->id : "");
+    job->memory = job->options->tool.max_memory;
+    if (status == DPE_OK && job->memory == 0 && sharing > 1) {
+        job->memory = dpe_device_memory(job->device) / (uint64_t)sharing;
+    }
+    return status;
+}
+
+static dpe_status meet_peers(void *user, float *x, int64_t n, dpe_status status,
+                             struct dpe_error *err)
+{
+    return dpe_ranks_sum(user, x, n, status, err);
+}
+
+static dpe_status share_with_peers(void *user, void *bytes, size_t n, struct dpe_error *err)
+{
+    return dpe_ranks_give(user, bytes, n, err);
+}
+
+/* Who holds the model with this process. A dry run is alone and tells what each would need. */
+static dpe_status find_peers(struct dpe_job *job, struct dpe_error *err)
+{
+    const struct dpe_job_options *options = job->options;
+    int size = options->tensor_parallel > 1 ? options->tensor_parallel : 1;
+    dpe_status status = DPE_OK;
+    job->peers = (struct dpe_peers){
+        .size = size, .user = job->ranks, .meet = meet_peers, .share = share_with_peers};
+    if (options->dry_run) {
+        return DPE_OK;
+    }
+    if (size > 1 && job->ranks->size == 1) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--tensor-parallel %d needs %d processes that hold the model together, "
+                        "found one: start the same command behind mpirun -n %d",
+                        size, size, size);
+    }
+    status = dpe_ranks_group(job->ranks, size, err);
+    job->peers.index = job->ranks->rank - job->ranks->leader;
+    return status;
+}
+
+dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
+                        bool config_only, struct dpe_error *err)
+{
+    *job = (struct dpe_job){.options = options, .begin = dpe_clock()};
+    job->deadline =
+        options->tool.time_budget > 0.0 ? job->begin + options->tool.time_budget : (double)INFINITY;
+    job->ranks = calloc(1, sizeof *job->ranks);
+    if (job->ranks == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    job->ranks->limit = options->rank_timeout;
+    dpe_status status = dpe_ranks_start(job->ranks, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    dpe_tool_set_rank(job->ranks->rank);
+    job->works = dpe_alloc_zero((size_t)job->ranks->size, sizeof *job->works);
+    status =
+        job->works != NULL ? find_device(job, err) : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    status = status == DPE_OK ? find_peers(job, err) : status;
+    status = status == DPE_OK ? open_inputs(job, config_only, err) : status;
+    return dpe_ranks_meet(job->ranks, DPE_MEET_OPEN, status, err);
+}
+
+bool dpe_job_leads(const struct dpe_job *job)
+{
+    return job->ranks->rank == 0;
+}
+
+struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length)
+{
+    return (struct dpe_plan_context){
+        .config = dpe_model_config(job->model),
+        .trained_length = job->trained_length,
+        .length = length,
+        .angle = DPE_ANGLE_F32,
+    };
+}
+
+struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, int64_t capacity)
+{
+    const struct dpe_tool_options *tool = &job->options->tool;
+    int64_t batch = job->batch > 1 && capacity <= INT64_MAX / job->batch ? job->batch : 1;
+    return (struct dpe_session_options){
+        .device = job->device,
+        .n_threads = tool->threads > 0 ? tool->threads : job->ranks->threads,
+        .capacity = capacity * batch,
+        .positions = capacity,
+        .branches = batch,
+        .max_memory = job->memory,
+        .peers = &job->peers,
+        .knobs = job->options->knobs,
+    };
+}
+
+/* Peers have different memory perhaps, and need the same session. */
+static dpe_status agree_batch(struct dpe_job *job, struct dpe_error *err)
+{
+    float batches[DPE_MOST_PEERS] = {0};
+    const struct dpe_peers *peers = &job->peers;
+    if (peers->size == 1 || job->options->dry_run) {
+        return DPE_OK;
+    }
+    batches[peers->index] = (float)job->batch;
+    dpe_status status = peers->meet(peers->user, batches, peers->size, DPE_OK, err);
+    for (int i = 0; i < peers->size; i++) {
+        job->batch = (int64_t)batches[i] < job->batch ? (int64_t)batches[i] : job->batch;
+    }
+    return status;
+}
+
+dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
+                             int64_t wanted, struct dpe_error *err)
+{
+    uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
+    uint64_t bytes = UINT64_MAX;
+    uint64_t weights = 0;
+    dpe_status status = DPE_OK;
+    job->batch = wanted;
+    while (job->batch > 1 && bytes > most && status == DPE_OK) {
+        const struct dpe_session_options options = dpe_job_session_options(job, capacity);
+        status = dpe_session_estimate(dpe_model_config(job->model), plan, &options, &bytes,
+                                      &weights, err);
+        job->batch = bytes > most ? job->batch / 2 : job->batch;
+    }
+    status = status == DPE_OK ? agree_batch(job, err) : status;
+    if (status == DPE_OK && job->batch < wanted) {
+        dpe_log_info("memory holds %lld of %lld samples at a time", (long long)job->batch,
+                     (long long)wanted);
+    }
+    return status;
+}
+
+const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint64_t weights,
+                                char text[200])
+{
+    char session_text[32];
+    char weights_text[32];
+    char free_text[32];
+    uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
+    const char *kind = job->memory != 0 ? "allowed" : "free";
+    dpe_format_bytes(bytes, session_text);
+    dpe_format_bytes(weights, weights_text);
+    dpe_format_bytes(most, free_text);
+    if (strcmp(job->device_info.kind, "cuda") == 0) {
+        snprintf(text, 200, "%s on the device, %s of them weights; %s are %s: %s", session_text,
+                 weights_text, free_text, kind, bytes <= most ? "fits" : "does not fit");
+    } else if (bytes <= most) {
+        snprintf(text, 200, "%s, and %s of weights mapped from disk", session_text, weights_text);
+    } else {
+        snprintf(text, 200, "%s, and %s of weights mapped from disk; %s are %s: does not fit",
+                 session_text, weights_text, free_text, kind);
+    }
+    size_t used = strlen(text);
+    if (job->peers.size > 1) {
+        snprintf(text + used, 200 - used, ", in each of %d processes", job->peers.size);
+    }
+    return text;
+}
+
+dpe_status dpe_job_poll(void *user, struct dpe_error *err)
+{
+    struct dpe_job *job = user;
+    if (job->ranks->beat != NULL) {
+        job->ranks->beat(job->ranks->beat_user);
+    }
+    return dpe_signals_poll(NULL, err);
+}
+
+dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
+                           struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    if (job->session != NULL) {
+        status = dpe_session_set_plan(job->session, plan, err);
+    } else {
+        const struct dpe_session_options options = dpe_job_session_options(job, capacity);
+        status = dpe_session_create(job->model, plan, &options, &job->session, err);
+        if (status == DPE_OK) {
+            dpe_session_set_poll(job->session, dpe_job_poll, job);
+        }
+    }
+    if (status == DPE_OK) {
+        dpe_log_chunk(job->session, &job->told_chunk);
+    }
+    return status;
+}
+
+struct dpe_session_work dpe_job_work(const struct dpe_job *job)
+{
+    struct dpe_session_work sum = {0};
+    if (job->session != NULL) {
+        sum = dpe_session_work(job->session);
+    }
+    for (int r = 0; r < job->ranks->size; r++) {
+        sum.fed += job->works[r].fed;
+        sum.decoded += job->works[r].decoded;
+        sum.steps += job->works[r].steps;
+    }
+    return sum;
+}

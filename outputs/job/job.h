@@ -1,0 +1,202 @@
+/**
+ * @file job.h
+ * What every tool that makes rows shares (target dpe_job; tools only, it talks through tool.h): the
+ * options, the opening of model, tokenizer and corpus, the run behind the output, and the one loop
+ * that fills it.
+ *
+ * One story. A tool parses its command line (dpe_job_argp and its two companions), opens the job,
+ * derives its plans and tasks, and starts the run: an identity, the output's journal, a session
+ * that fits into memory. Then it hands the loop one or more lists of items, each in the order in
+ * which they shall run; after a list is done every row of it is known. dpe_job_finish writes the
+ * table, dpe_job_close gives everything back.
+ */
+#ifndef DPE_JOB_H
+#define DPE_JOB_H
+
+#include "data/data.h"
+#include "outputs/outputs.h"
+#include "engine/tool/tool.h"
+
+/* -------------------------------------------------------------------------------------- options */
+
+/** The common part of a command line; set the defaults, then let argp fill it. */
+struct dpe_job_options {
+    struct dpe_tool_options tool;
+    const char *model, *corpus;
+    const char *split;         /**< NULL: the corpus's default */
+    const char *chat_template; /**< NULL: none */
+    const char *output;
+    int64_t length;         /**< tokens, 0 = not given */
+    int64_t trained_length; /**< tokens, 0 = what the model says */
+    int64_t samples;
+    uint64_t seed;
+    double rank_timeout; /**< seconds that a rank may say nothing, set by dpe_job_argp */
+    int tensor_parallel; /**< processes that hold the model together, ≥ 1, set by dpe_job_argp */
+    bool dry_run;        /**< the tool's own option */
+    struct dpe_session_knobs knobs; /**< set by dpe_job_argp; a tool changes what it calls otherwise
+                                     */
+    int argc;
+    char **argv;
+};
+/** Parsers for `children` of a tool's argp, input struct dpe_job_options. Their options lie in the
+ *  groups 1 (what) and 2 (on what) of the tool. dpe_job_argp: --model --corpus --split
+ *  --trained-length and the options of tool.h (all but those about the output).
+ *  dpe_job_rows_argp: --samples --seed -o and tool.h's options about the output; help
+ *  shows the defaults that are set. dpe_job_prompt_argp: --length --chat-template. */
+extern const struct argp dpe_job_argp, dpe_job_rows_argp, dpe_job_prompt_argp;
+/** At ARGP_KEY_END: ends with a usage error when --model, --length (if `prompts`), --corpus or the
+ *  output (`output` is how it is called; not in a dry run) is missing. */
+void dpe_job_require(struct argp_state *state, const struct dpe_job_options *options, bool prompts,
+                     const char *output);
+/** A whole number in [low, 2^40] for `option`, or a usage error. */
+int64_t dpe_job_number(struct argp_state *state, const char *option, const char *text, int64_t low);
+
+/* ------------------------------------------------------------------------------ opening, closing
+ */
+
+/** An open job. The fields are for reading; zero-initialise. */
+struct dpe_job {
+    const struct dpe_job_options *options;
+    struct dpe_model *model;
+    struct dpe_tokenizer *tokenizer;
+    struct dpe_corpus *corpus;
+    int64_t trained_length; /**< the option's, or max_position_embeddings */
+    double begin, deadline; /**< dpe_clock(); deadline INFINITY: none */
+    char device[32];        /**< of this process: several ranks share out a machine's */
+    struct dpe_device_info device_info;
+    uint64_t memory;             /**< bytes that its sessions may use, 0: what is free */
+    struct dpe_run *run;         /**< NULL before dpe_job_start */
+    struct dpe_session *session; /**< NULL until it is needed */
+    int64_t told_chunk;          /**< that was made smaller, and said so */
+    int64_t batch; /**< sequences of the session that are decoded together (dpe_job_fit_batch); 0,
+                      1: one */
+    int64_t planned, missing;  /**< rows of the whole job, as the last list counted them */
+    struct dpe_job_pace *pace; /**< per task: what its rows took */
+    int n_paces;
+    double last_snapshot, snapshot_cost;
+    size_t n_shared;                /**< rows that rank 0 has told the other ranks */
+    struct dpe_ranks *ranks;        /**< the processes of this job */
+    struct dpe_session_work *works; /**< [ranks] of other ranks' sessions, as they last said */
+    struct dpe_peers peers;         /**< who holds the model with this process; size 1: nobody */
+};
+
+/** Open model, tokenizer and corpus (if one is given), all borrowed by others until dpe_job_close,
+ * and check what can be checked of the output: DPE_CANNOT_CREATE when --force would replace a file
+ * of the model's or the corpus's. `config_only` leaves the weights alone (dry runs). Errors of the
+ * openings. Close with dpe_job_close, after an error too. */
+dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
+                        bool config_only, struct dpe_error *err);
+/** Whether this process is the one that writes what the whole job has one of: it knows all rows. */
+bool dpe_job_leads(const struct dpe_job *job);
+/** What plans of this job are made from. */
+struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length);
+/** Options of a session for sequences of `capacity` tokens, as many as the job's batch. */
+struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, int64_t capacity);
+
+/** What decides the rows of a tool, besides model, tokenizer, corpus, device, numerics and seed. */
+struct dpe_job_identity {
+    const char *kind;            /**< "detect" */
+    const char *suite;           /**< NULL: has none */
+    const char *const (*own)[2]; /**< [n_own] name, value */
+    size_t n_own;
+    const char *length_name; /**< NULL: has none */
+    int64_t length;
+};
+dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_identity *own,
+                            struct dpe_identity *identity, struct dpe_error *err);
+
+/** Open or continue the run of the output. Where nothing was begun, a session of `capacity` tokens
+ *  under `plan` is made first, so that what does not fit into memory leaves nothing behind. */
+dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own,
+                         const struct dpe_plan *plan, int64_t capacity, struct dpe_error *err);
+/** Set job->batch: `wanted` sequences of `capacity` tokens, or the most that fit into memory. */
+dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
+                             int64_t wanted, struct dpe_error *err);
+/** What a dry run says of memory: `bytes` of a session, `weights` that are mapped or, on a device,
+ * part of them (dpe_session_estimate). Returns the buffer. */
+const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint64_t weights,
+                                char text[200]);
+/** Make the session, or set its plan; taps ask for signals. Its cache is empty afterwards. */
+dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
+                           struct dpe_error *err);
+/** What the sessions of all ranks have computed; complete behind a list of rows, on rank 0. Those
+ * that hold a model together count once. */
+struct dpe_session_work dpe_job_work(const struct dpe_job *job);
+/** A table of the rows so far. */
+dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fill, void *user,
+                            struct dpe_error *err);
+/** The end of the work, `status` being how it ended (err holds why): a complete table for DPE_OK;
+ *  one of what there is for DPE_INCOMPLETE and DPE_NONFINITE, and the message then says how many
+ *  rows are safe. */
+dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill fill, void *user,
+                          struct dpe_error *err);
+/** Close everything; returns `status`, or how closing the run failed if `status` is DPE_OK. */
+dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_error *err);
+
+/* ----------------------------------------------------------------------------------------- rows */
+
+/** One row to make: indices into the lists of struct dpe_work, and the sample's index. */
+struct dpe_item {
+    int task, plan;
+    int64_t sample;
+};
+
+/** What the progress line can say. */
+struct dpe_work_progress {
+    const struct dpe_work *work;
+    int64_t rows, rows_done;     /**< of this list */
+    const struct dpe_item *last; /**< the item that was done last, NULL = none yet */
+    double rate;                 /**< rows per second, ≤ 0 = unknown */
+    double seconds_left;         /**< of the whole job, < 0 = unknown */
+};
+
+/** A list of rows, and how one is made. All borrowed. */
+struct dpe_work {
+    const char *name; /**< begins the progress line: "sweep" */
+    int n_tasks;
+    const char *const *tasks; /**< [n_tasks] names of the sample streams */
+    int n_plans;
+    const struct dpe_plan *const *plans; /**< [n_plans] */
+    const char *const *keys;             /**< [n_plans] row keys (dpe_plan_key) */
+    const struct dpe_item *items;        /**< [n_items], in the order in which they shall run */
+    size_t n_items;
+    int64_t capacity; /**< tokens of the session */
+    void *user;
+    /** Fill a row in a session that is under the item's plan (its cache may hold anything). `row`
+     *  is initialised. */
+    dpe_status (*row)(void *user, const struct dpe_item *item, struct dpe_session *session,
+                      struct dpe_row *row, struct dpe_error *err);
+    /** In place of `row`: fill n initialised rows (at most the job's batch) of items of one plan
+     *  and task, together. */
+    dpe_status (*rows)(void *user, const struct dpe_item *items, int64_t n,
+                       struct dpe_session *session, struct dpe_row *rows, struct dpe_error *err);
+    /** Told of every row of the list once: those that were there, then each that is new and safe.
+     *  NULL allowed. */
+    void (*seen)(void *user, const struct dpe_item *item, const struct dpe_row *row);
+    /** The progress line, at most `width` columns; NULL: a plain one. */
+    void (*line)(void *user, const struct dpe_work_progress *progress, int width, char *text,
+                 size_t size);
+    dpe_run_fill fill;      /**< of the tables that are written on the way */
+    const double *cost;     /**< [n_tasks] of a row, any unit; NULL: all rows cost the same */
+    const int64_t *planned; /**< [n_tasks] rows of the whole job; NULL: those of this list */
+    const int64_t *later;   /**< [n_tasks] of these, rows in lists behind this one; NULL: none */
+    double nonfinite_limit; /**< share of the job's rows that may be non-finite; 0: all of them */
+};
+/** Run every item that the run does not hold yet: change the plan where it changes, make the row
+ * (or the rows that are made together), append it durably before the next one begins; show
+ * progress; write a table now and then. Nothing is run when nothing is missing. Ends early with
+ * DPE_INCOMPLETE (a signal; the time budget would not hold the next row), DPE_NONFINITE (beyond the
+ * limit), or the failure of a row.
+ */
+dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err);
+
+/* --------------------------------------------------------------------------------------- tables */
+
+/** The plan that a file of dpe-detect or dpe-export describes; errors name the file. DPE_BAD_DATA
+ *  when it was measured on a model with another fingerprint than `fingerprint` (NULL: not
+ *  compared), and as dpe_plan_of_table. */
+dpe_status dpe_job_plan_of_table(const char *path, const struct dpe_plan_context *context,
+                                 const char *fingerprint, struct dpe_plan *plan,
+                                 struct dpe_error *err);
+
+#endif

@@ -1,0 +1,160 @@
+/* The loop with several ranks, as those above 0 serve it: they make the rows that rank 0 asks for.
+ * Every rank appends a row to its own journal before it reports it. */
+#include "outputs/job/job_internal.h"
+#include "outputs/run/run_internal.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+void dpe_loop_nap(void)
+{
+    const struct timespec time = {0, 500000};
+    nanosleep(&time, NULL);
+}
+
+dpe_status dpe_loop_tell_peers(struct dpe_ranks *ranks, const char *list, size_t n,
+                               struct dpe_error *err)
+{
+    const struct dpe_message message = {.kind = DPE_MESSAGE_ITEM};
+    dpe_status status = DPE_OK;
+    for (int i = 1; i < ranks->peers && status == DPE_OK; i++) {
+        status = dpe_ranks_send(ranks, ranks->rank + i, &message, list, n, err);
+    }
+    return status;
+}
+
+struct server {
+    struct dpe_loop *loop;
+    struct dpe_group group;
+    double told, looked; /* when rank 0 was told something, and asked */
+};
+
+static void tell(struct server *server, const struct dpe_message *message, const char *text,
+                 size_t n)
+{
+    struct dpe_ranks *ranks = server->loop->job->ranks;
+    struct dpe_message asked = *message;
+    asked.asked = (int)dpe_signals_asked();
+    if (ranks->rank == ranks->leader && server->loop->job->session != NULL) {
+        asked.work = dpe_session_work(server->loop->job->session);
+    }
+    server->told = dpe_clock();
+    if (dpe_ranks_send(ranks, 0, &asked, text, n, NULL) != DPE_OK) {
+        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+    }
+}
+
+/* While a row is made: say that we are there, hear that it shall be dropped. */
+static void beat(void *user)
+{
+    struct server *server = user;
+    struct dpe_ranks *ranks = server->loop->job->ranks;
+    double now = dpe_clock();
+    if (now - server->looked > 0.1) {
+        server->looked = now;
+        if (dpe_ranks_dropped(ranks)) {
+            dpe_signals_ask(DPE_STOP_NOW);
+        }
+    }
+    if (now - server->told > fmin(1.0, ranks->limit / 4.0)) {
+        tell(server, &(struct dpe_message){.kind = DPE_MESSAGE_BEAT}, NULL, 0);
+    }
+}
+
+/* Make the rows of a group and report each. Who follows a leader leaves the rows to it. */
+static dpe_status make_group(struct server *server, struct dpe_error *err)
+{
+    struct dpe_loop *loop = server->loop;
+    struct dpe_group *group = &server->group;
+    struct dpe_ranks *ranks = loop->job->ranks;
+    bool leads = ranks->rank == ranks->leader;
+    dpe_status status = dpe_loop_make(loop, group, err);
+    for (int64_t i = 0; i < group->n && status == DPE_OK && leads; i++) {
+        struct dpe_text bytes = {0};
+        status = dpe_run_add(loop->job->run, &group->rows[i], err);
+        if (status == DPE_OK) {
+            status = dpe_row_encode(&group->rows[i], true, &bytes, err);
+        }
+        if (status == DPE_OK) {
+            const struct dpe_message answer = {.kind = DPE_MESSAGE_ROW, .item = group->at[i]};
+            tell(server, &answer, bytes.bytes, bytes.n);
+        }
+        dpe_text_free(&bytes);
+    }
+    for (int64_t i = 0; i < group->n; i++) {
+        dpe_row_free(&group->rows[i]);
+    }
+    group->n = 0;
+    return status;
+}
+
+/* Make the rows of a list, as many at a time as this rank's memory holds, or say why there are
+ * none. */
+static void serve_list(struct server *server, const struct dpe_text *list)
+{
+    struct dpe_ranks *ranks = server->loop->job->ranks;
+    struct dpe_error err = {0};
+    dpe_status status = DPE_OK;
+    bool leads = ranks->rank == ranks->leader;
+    if (leads && dpe_loop_tell_peers(ranks, list->bytes, list->n, &err) != DPE_OK) {
+        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+    }
+    for (size_t i = 0; i + sizeof(int64_t) <= list->n && status == DPE_OK; i += sizeof(int64_t)) {
+        int64_t at = 0;
+        memcpy(&at, list->bytes + i, sizeof at);
+        dpe_group_add(&server->group, server->loop, at);
+        bool last = i + 2 * sizeof at > list->n;
+        if (last || server->group.n == server->group.capacity) {
+            status = make_group(server, &err);
+            /* Whether the leader could keep its rows decides whether all go on. */
+            status = last ? status : dpe_ranks_settle(ranks, status, &err);
+        }
+    }
+    if (status != DPE_OK && leads) {
+        const struct dpe_message answer = {.kind = DPE_MESSAGE_FAILED, .status = (int)status};
+        tell(server, &answer, err.text, strlen(err.text));
+    }
+}
+
+void dpe_loop_serve(struct dpe_loop *loop)
+{
+    struct dpe_ranks *ranks = loop->job->ranks;
+    struct server server = {.loop = loop};
+    struct dpe_message message = {0};
+    struct dpe_text text = {0};
+    enum dpe_stop_request told = DPE_STOP_NONE;
+    int from = 0;
+    if (dpe_group_init(&server.group, loop, NULL) != DPE_OK) {
+        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+    }
+    if (ranks->rank == ranks->leader) {
+        ranks->beat = beat;
+        ranks->beat_user = &server;
+    }
+    double heard = dpe_clock();
+    while (message.kind != DPE_MESSAGE_DONE) {
+        if (dpe_ranks_receive(ranks, &from, &message, &text)) {
+            if (message.kind == DPE_MESSAGE_ITEM) {
+                serve_list(&server, &text);
+            }
+            heard = dpe_clock();
+            continue;
+        }
+        if (dpe_signals_asked() != told) {
+            told = dpe_signals_asked();
+            tell(&server, &(struct dpe_message){.kind = DPE_MESSAGE_BEAT}, NULL, 0);
+        }
+        if (dpe_clock() - heard > 2.0 * ranks->limit + 5.0) {
+            dpe_log_error("rank 0 has said nothing for %.0f s (--rank-timeout); the job ends, what "
+                          "is finished is safe, the same command continues",
+                          dpe_clock() - heard);
+            dpe_ranks_abort(ranks, DPE_INCOMPLETE);
+        }
+        dpe_loop_nap();
+    }
+    ranks->beat = NULL;
+    dpe_group_free(&server.group);
+    dpe_ranks_dropped(ranks);
+    dpe_text_free(&text);
+}

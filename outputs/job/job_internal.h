@@ -1,0 +1,78 @@
+/**
+ * @file job_internal.h
+ * A job from inside: what the files of dpe_job share.
+ */
+#ifndef DPE_JOB_INTERNAL_H
+#define DPE_JOB_INTERNAL_H
+
+#include "outputs/job/job.h"
+#include "outputs/ranks/ranks.h"
+
+/** What the rows of one task took. */
+struct dpe_job_pace {
+    double seconds;
+    int64_t rows;
+};
+
+/** A list at work. */
+struct dpe_loop {
+    struct dpe_job *job;
+    const struct dpe_work *work;
+    int64_t *rows, *missing; /**< [n_tasks] of the list */
+    unsigned char *open;     /**< [n_items] 1 = its row is missing, 2 = it is being made */
+    int64_t n_missing, n_nonfinite;
+    const struct dpe_item *last;
+    int in_session; /**< plan that the session has, -1 = none of the list */
+};
+
+/** Items that are made together, and their rows. */
+struct dpe_group {
+    int64_t n, capacity;
+    int64_t *at;            /**< [capacity] indices into the list */
+    struct dpe_item *items; /**< [capacity] */
+    struct dpe_row *rows;   /**< [capacity], filled by dpe_loop_make */
+};
+dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
+                          struct dpe_error *err);
+/** Free the rows that are left and the group. */
+void dpe_group_free(struct dpe_group *group);
+/** Gather item `at` of the list and those behind it of the same plan and task that are missing. */
+void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int64_t at);
+/** Append an item; false when there is no room. */
+bool dpe_group_add(struct dpe_group *group, const struct dpe_loop *loop, int64_t at);
+
+/** Count what there is, telling of it, and what is missing. */
+void dpe_loop_stock(struct dpe_loop *loop);
+/** DPE_NONFINITE when more rows than the limit allows are not finite. */
+dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err);
+/** The progress line, if it is time for one. */
+void dpe_loop_show(const struct dpe_loop *loop);
+/** The row of an item, or NULL. */
+const struct dpe_row *dpe_loop_find(const struct dpe_loop *loop, const struct dpe_item *item);
+/** The item's row is there: count, tell, show. */
+void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item, const struct dpe_row *row);
+/** The same for a row that was made just now; DPE_NONFINITE beyond the limit. */
+dpe_status dpe_loop_made(struct dpe_loop *loop, const struct dpe_item *item,
+                         const struct dpe_row *row, struct dpe_error *err);
+/** Before a group is begun: signals, time budget, a table that is due. */
+dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
+                           struct dpe_error *err);
+/** Make the rows of a group in the job's session. */
+dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err);
+/** A rank above 0: make the rows that are asked for until there are no more. */
+void dpe_loop_serve(struct dpe_loop *loop);
+/** The items of a group, n bytes, to those that make its rows with this rank. */
+dpe_status dpe_loop_tell_peers(struct dpe_ranks *ranks, const char *list, size_t n,
+                               struct dpe_error *err);
+/** Wait a little before looking for messages again. */
+void dpe_loop_nap(void);
+/** All missing rows with several ranks; on every rank all rows of the list are known afterwards. */
+dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err);
+
+/** Every rank learns the rows that rank 0 has, but for those it told before. */
+dpe_status dpe_job_share_rows(struct dpe_job *job, struct dpe_error *err);
+
+/** The session's poll; `user` is the job. */
+dpe_status dpe_job_poll(void *user, struct dpe_error *err);
+
+#endif

@@ -1,0 +1,290 @@
+/* The loop's parts, for one process and for several: what is missing, how far it is, groups, and
+ * how their rows are made. */
+#include "outputs/job/job_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const double snapshot_interval = 60.0; /* seconds, at least */
+
+static double cost_of(const struct dpe_loop *loop, int task)
+{
+    return loop->work->cost != NULL ? loop->work->cost[task] : 1.0;
+}
+
+/* Rows of the whole job, and those of it that are missing. */
+static int64_t planned_of(const struct dpe_loop *loop, int task)
+{
+    return loop->work->planned != NULL ? loop->work->planned[task] : loop->rows[task];
+}
+
+static int64_t missing_of(const struct dpe_loop *loop, int task)
+{
+    return loop->missing[task] + (loop->work->later != NULL ? loop->work->later[task] : 0);
+}
+
+const struct dpe_row *dpe_loop_find(const struct dpe_loop *loop, const struct dpe_item *item)
+{
+    return dpe_run_find(loop->job->run, loop->work->tasks[item->task], loop->work->keys[item->plan],
+                        item->sample);
+}
+
+/* ---------------------------------------------------------------------------------------- progress
+ */
+
+/* Seconds a row of the task takes: measured, else by cost from the other tasks, else -1. */
+static double row_seconds(const struct dpe_loop *loop, int task)
+{
+    const struct dpe_job_pace *pace = loop->job->pace;
+    double seconds = 0.0;
+    double cost = 0.0;
+    if (pace[task].rows > 0) {
+        return pace[task].seconds / (double)pace[task].rows;
+    }
+    for (int t = 0; t < loop->work->n_tasks; t++) {
+        seconds += pace[t].seconds;
+        cost += cost_of(loop, t) * (double)pace[t].rows;
+    }
+    return cost > 0.0 ? seconds / cost * cost_of(loop, task) : -1.0;
+}
+
+static double seconds_left(const struct dpe_loop *loop)
+{
+    double left = 0.0;
+    for (int t = 0; t < loop->work->n_tasks; t++) {
+        int64_t rows = missing_of(loop, t);
+        double seconds = row_seconds(loop, t);
+        if (rows > 0 && seconds < 0.0) {
+            return -1.0;
+        }
+        left += rows > 0 ? seconds * (double)rows : 0.0;
+    }
+    return left;
+}
+
+static void plain_line(const struct dpe_work_progress *progress, char *text, size_t size)
+{
+    char left[32] = "";
+    char time[32];
+    if (progress->rows_done < progress->rows && progress->seconds_left >= 0.0) {
+        snprintf(left, sizeof left, ", %.24s left",
+                 dpe_format_seconds(progress->seconds_left, time));
+    }
+    snprintf(text, size, "%s: %lld of %lld samples%s", progress->work->name,
+             (long long)progress->rows_done, (long long)progress->rows, left);
+}
+
+void dpe_loop_show(const struct dpe_loop *loop)
+{
+    const struct dpe_work *work = loop->work;
+    double done = 0.0;
+    double total = 0.0;
+    double spent = 0.0;
+    int64_t n_run = 0;
+    for (int t = 0; t < work->n_tasks; t++) {
+        int64_t planned = planned_of(loop, t);
+        total += cost_of(loop, t) * (double)planned;
+        done += cost_of(loop, t) * (double)(planned - missing_of(loop, t));
+        spent += loop->job->pace[t].seconds;
+        n_run += loop->job->pace[t].rows;
+    }
+    if (!dpe_progress_due(done, total)) {
+        return;
+    }
+    double size = (double)(loop->job->ranks->size / loop->job->ranks->peers);
+    const struct dpe_work_progress progress = {
+        .work = work,
+        .rows = (int64_t)work->n_items,
+        .rows_done = (int64_t)work->n_items - loop->n_missing,
+        .last = loop->last,
+        .rate = spent > 0.0 ? (double)n_run / spent * size : 0.0,
+        .seconds_left = seconds_left(loop) / size,
+    };
+    char line[512];
+    bool live = isatty(STDERR_FILENO) && !loop->job->options->tool.json;
+    int width = live ? dpe_terminal_width(stderr) - 1 : (int)sizeof line - 1;
+    if (work->line != NULL) {
+        work->line(work->user, &progress, width, line, sizeof line);
+    } else {
+        plain_line(&progress, line, sizeof line);
+    }
+    dpe_progress(done, total, line);
+}
+
+/* ------------------------------------------------------------------------------------------- stock
+ */
+
+static void tell(const struct dpe_loop *loop, const struct dpe_item *item,
+                 const struct dpe_row *row)
+{
+    if (loop->work->seen != NULL) {
+        loop->work->seen(loop->work->user, item, row);
+    }
+}
+
+static void count_job(const struct dpe_loop *loop)
+{
+    struct dpe_job *job = loop->job;
+    job->planned = job->missing = 0;
+    for (int t = 0; t < loop->work->n_tasks; t++) {
+        job->planned += planned_of(loop, t);
+        job->missing += missing_of(loop, t);
+    }
+}
+
+/* Count what there is and what is missing. */
+void dpe_loop_stock(struct dpe_loop *loop)
+{
+    const struct dpe_work *work = loop->work;
+    for (size_t i = 0; i < work->n_items; i++) {
+        const struct dpe_item *item = &work->items[i];
+        const struct dpe_row *row = dpe_loop_find(loop, item);
+        loop->rows[item->task]++;
+        if (row != NULL) {
+            tell(loop, item, row);
+        } else {
+            loop->open[i] = 1;
+            loop->missing[item->task]++;
+            loop->n_missing++;
+        }
+    }
+    size_t n = 0;
+    const struct dpe_row *rows = dpe_run_rows(loop->job->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        loop->n_nonfinite += rows[i].status == DPE_ROW_NONFINITE;
+    }
+    count_job(loop);
+}
+
+dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err)
+{
+    double limit = loop->work->nonfinite_limit;
+    int64_t planned = loop->job->planned;
+    if (limit <= 0.0 || (double)loop->n_nonfinite <= limit * (double)planned) {
+        return DPE_OK;
+    }
+    return dpe_fail(err, DPE_NONFINITE,
+                    "%lld of %lld samples had NaN or Inf in their logits, more than %g %%; the "
+                    "table's /rows says in which layer and at which position",
+                    (long long)loop->n_nonfinite, (long long)planned, 100.0 * limit);
+}
+
+/* ------------------------------------------------------------------------------------------ groups
+ */
+
+dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
+                          struct dpe_error *err)
+{
+    int64_t batch = loop->job->batch;
+    *group = (struct dpe_group){.capacity = loop->work->rows != NULL && batch > 1 ? batch : 1};
+    size_t n = (size_t)group->capacity;
+    group->at = dpe_alloc(n, sizeof *group->at);
+    group->items = dpe_alloc(n, sizeof *group->items);
+    group->rows = dpe_alloc(n, sizeof *group->rows);
+    if (group->at == NULL || group->items == NULL || group->rows == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        dpe_row_init(&group->rows[i]);
+    }
+    return DPE_OK;
+}
+
+void dpe_group_free(struct dpe_group *group)
+{
+    for (int64_t i = 0; group->rows != NULL && i < group->capacity; i++) {
+        dpe_row_free(&group->rows[i]);
+    }
+    free(group->at);
+    free(group->items);
+    free(group->rows);
+    *group = (struct dpe_group){0};
+}
+
+bool dpe_group_add(struct dpe_group *group, const struct dpe_loop *loop, int64_t at)
+{
+    if (group->n == group->capacity || at < 0 || at >= (int64_t)loop->work->n_items) {
+        return false;
+    }
+    group->at[group->n] = at;
+    group->items[group->n++] = loop->work->items[at];
+    return true;
+}
+
+void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int64_t at)
+{
+    const struct dpe_item *items = loop->work->items;
+    int64_t end = (int64_t)loop->work->n_items;
+    group->n = 0;
+    for (int64_t i = at; i < end && items[i].plan == items[at].plan &&
+                         items[i].task == items[at].task && group->n < group->capacity;
+         i++) {
+        if (loop->open[i] == 1 && dpe_loop_find(loop, &items[i]) == NULL) {
+            dpe_group_add(group, loop, i);
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------------- rows
+ */
+
+dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
+                           struct dpe_error *err)
+{
+    struct dpe_job *job = loop->job;
+    if (dpe_signals_asked() != DPE_STOP_NONE) {
+        return dpe_fail(err, DPE_INCOMPLETE, "stopped by a signal");
+    }
+    double now = dpe_clock();
+    double seconds = fmax(row_seconds(loop, group->items[0].task), 0.0) * (double)group->n;
+    if (now + seconds > job->deadline) {
+        return dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up");
+    }
+    double wait = fmax(snapshot_interval, 20.0 * job->snapshot_cost);
+    return now - job->last_snapshot > wait
+               ? dpe_job_snapshot(job, false, loop->work->fill, loop->work->user, err)
+               : DPE_OK;
+}
+
+/* The item's row is there. */
+void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item, const struct dpe_row *row)
+{
+    loop->open[item - loop->work->items] = 0;
+    loop->missing[item->task]--;
+    loop->n_missing--;
+    loop->job->missing--;
+    loop->last = item;
+    tell(loop, item, row);
+    dpe_loop_show(loop);
+}
+
+dpe_status dpe_loop_made(struct dpe_loop *loop, const struct dpe_item *item,
+                         const struct dpe_row *row, struct dpe_error *err)
+{
+    struct dpe_job_pace *pace = &loop->job->pace[item->task];
+    pace->seconds += row->seconds;
+    pace->rows++;
+    loop->n_nonfinite += row->status == DPE_ROW_NONFINITE;
+    dpe_loop_close(loop, item, row);
+    return dpe_loop_check(loop, err);
+}
+
+dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err)
+{
+    const struct dpe_work *work = loop->work;
+    int plan = group->items[0].plan;
+    dpe_status status = DPE_OK;
+    if (loop->in_session != plan) {
+        loop->in_session = -1;
+        status = dpe_job_session(loop->job, work->plans[plan], work->capacity, err);
+        loop->in_session = status == DPE_OK ? plan : -1;
+    }
+    struct dpe_session *session = loop->job->session;
+    if (status == DPE_OK) {
+        status = work->rows != NULL
+                     ? work->rows(work->user, group->items, group->n, session, group->rows, err)
+                     : work->row(work->user, group->items, session, group->rows, err);
+    }
+    return dpe_ranks_settle(loop->job->ranks, status, err);
+}

@@ -1,0 +1,206 @@
+/* The options that tools share. */
+#include "outputs/job/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum option_key {
+    KEY_CORPUS = 0x3000,
+    KEY_SPLIT,
+    KEY_TRAINED_LENGTH,
+    KEY_RANK_TIMEOUT,
+    KEY_TENSOR_PARALLEL,
+    KEY_SAMPLES,
+    KEY_SEED,
+    KEY_CHAT_TEMPLATE,
+};
+
+int64_t dpe_job_number(struct argp_state *state, const char *option, const char *text, int64_t low)
+{
+    int64_t value = 0;
+    const int64_t most = INT64_C(1) << 40;
+    if (!dpe_parse_int(text, low, most, &value)) {
+        /* Digits alone, and more of them than `most` has. */
+        if (*text != '\0' && strspn(text, "0123456789") == strlen(text) && strlen(text) > 12) {
+            argp_error(state, "%s: expected at most %lld, found '%s'", option, (long long)most,
+                       text);
+        }
+        argp_error(state, "%s: expected a whole number from %lld on, found '%s'", option,
+                   (long long)low, text);
+    }
+    return value;
+}
+
+/* ------------------------------------------------------------------------------ model and texts */
+
+static const struct argp_option inputs_table[] = {
+    {"model", 'm', "DIR", 0, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
+    {"corpus", KEY_CORPUS, "PATH", 0,
+     "Texts: a PG-19 folder (with metadata.csv), a folder of .txt files, or a text file", 1},
+    {"split", KEY_SPLIT, "NAME", 0, "Split of a PG-19 folder: test (default), validation, train",
+     1},
+    {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
+     "Trained length (default: max_position_embeddings)", 1},
+    {"tensor-parallel", KEY_TENSOR_PARALLEL, "T", 0,
+     "Under mpirun, for a model that does not fit one device: T processes hold it together (heads "
+     "and MLP columns are shared out; default 1)",
+     50},
+    {"rank-timeout", KEY_RANK_TIMEOUT, "TIME", 0,
+     "Under mpirun: a rank that says nothing for so long ends the job (default 30m)", 50},
+    {0},
+};
+
+static error_t parse_inputs(int key, char *arg, struct argp_state *state)
+{
+    struct dpe_job_options *options = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->tool;
+        options->rank_timeout = 1800.0;
+        options->tensor_parallel = 1;
+        if (options->knobs.length == NULL) {
+            options->knobs.length = "--length";
+        }
+        options->knobs.peers = "--tensor-parallel (under mpirun)";
+        options->knobs.max_memory = "--max-memory";
+        return 0;
+    case 'm':
+        options->model = arg;
+        return 0;
+    case KEY_CORPUS:
+        options->corpus = arg;
+        return 0;
+    case KEY_SPLIT:
+        options->split = arg;
+        return 0;
+    case KEY_RANK_TIMEOUT:
+        /* Ranks that work well would be taken for lost: they speak once a second. */
+        if (!dpe_parse_seconds(arg, &options->rank_timeout) || options->rank_timeout < 1.0) {
+            argp_error(state,
+                       "--rank-timeout: expected a time of at least a second such as 90, 30m or "
+                       "2h, found '%s'",
+                       arg);
+        }
+        return 0;
+    case KEY_TENSOR_PARALLEL: {
+        int64_t peers = 0;
+        if (!dpe_parse_int(arg, 1, 256, &peers)) {
+            argp_error(state, "--tensor-parallel: expected a number from 1 to 256, found '%s'",
+                       arg);
+        }
+        options->tensor_parallel = (int)peers;
+        return 0;
+    }
+    case KEY_TRAINED_LENGTH:
+        options->trained_length = dpe_job_number(state, "--trained-length", arg, 1);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child tool_child[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
+const struct argp dpe_job_argp = {
+    .options = inputs_table, .parser = parse_inputs, .children = tool_child};
+
+/* ----------------------------------------------------------------------------------------- rows */
+
+static const struct argp_option rows_table[] = {
+    {"output", 'o', "OUT.h5", 0, "Table to write; the same command continues an unfinished one", 1},
+    {"samples", KEY_SAMPLES, "N", 0, "Samples (books, excerpts) of each configuration", 2},
+    {"seed", KEY_SEED, "S", 0, "Seed of everything random", 2},
+    {0},
+};
+
+static error_t parse_rows(int key, char *arg, struct argp_state *state)
+{
+    struct dpe_job_options *options = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->tool;
+        return 0;
+    case 'o':
+        if (strcmp(arg, "-") == 0) {
+            argp_error(state, "--output: a table cannot go to standard output; give a file's name "
+                              "(./- is a file named -)");
+        }
+        options->output = arg;
+        return 0;
+    case KEY_SAMPLES:
+        options->samples = dpe_job_number(state, "--samples", arg, 1);
+        if (options->samples > 1000000) {
+            argp_error(state, "--samples: expected at most 1000000, found '%s'", arg);
+        }
+        return 0;
+    case KEY_SEED:
+        options->seed = (uint64_t)dpe_job_number(state, "--seed", arg, 0);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* The tool's defaults behind the texts. */
+static char *show_defaults(int key, const char *text, void *input)
+{
+    const struct dpe_job_options *options = input;
+    char line[160];
+    if (options != NULL && key == KEY_SAMPLES) {
+        snprintf(line, sizeof line, "%s (default %lld)", text, (long long)options->samples);
+        return strdup(line);
+    }
+    if (options != NULL && key == KEY_SEED) {
+        snprintf(line, sizeof line, "%s (default %llu)", text, (unsigned long long)options->seed);
+        return strdup(line);
+    }
+    /* argp frees what is not `text` itself. */
+    union {
+        const char *from;
+        char *to;
+    } same = {.from = text};
+    return same.to;
+}
+
+static const struct argp_child output_child[] = {{&dpe_tool_output_argp, 0, NULL, 0}, {0}};
+const struct argp dpe_job_rows_argp = {.options = rows_table,
+                                       .parser = parse_rows,
+                                       .children = output_child,
+                                       .help_filter = show_defaults};
+
+/* -------------------------------------------------------------------------------------- prompts */
+
+static const struct argp_option prompt_table[] = {
+    {"length", 'l', "L", 0, "Length in tokens to work at, prompt and answer together", 1},
+    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2},
+    {0},
+};
+
+static error_t parse_prompt(int key, char *arg, struct argp_state *state)
+{
+    struct dpe_job_options *options = state->input;
+    switch (key) {
+    case 'l':
+        options->length = dpe_job_number(state, "--length", arg, 1);
+        return 0;
+    case KEY_CHAT_TEMPLATE:
+        options->chat_template = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp dpe_job_prompt_argp = {.options = prompt_table, .parser = parse_prompt};
+
+void dpe_job_require(struct argp_state *state, const struct dpe_job_options *options, bool prompts,
+                     const char *output)
+{
+    const char *missing = options->model == NULL                         ? "--model DIR"
+                          : prompts && options->length == 0              ? "--length L"
+                          : options->corpus == NULL                      ? "--corpus PATH"
+                          : options->output == NULL && !options->dry_run ? output
+                                                                         : NULL;
+    if (missing != NULL) {
+        argp_error(state, "%s is missing", missing);
+    }
+}

@@ -1,0 +1,423 @@
+/* The loop with several ranks, as rank 0 leads it: it hands items out, one at a time, to whoever is
+ * free, itself included: its own rows are made in a thread, so that it answers while it works. */
+#include "outputs/job/job_internal.h"
+#include "outputs/run/run_internal.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { NO_ITEM = -1 };
+static const double grace = 8.0; /* seconds for dropping a row */
+
+/* ----------------------------------------------------------------------------- rank 0's own rows
+ */
+
+enum maker_state { IDLE, MAKING, MADE, QUITTING };
+
+/* A thread that makes one group after another; everything is under the lock, the group belongs to
+ * the thread while it is MAKING. */
+struct maker {
+    struct dpe_loop *loop;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    enum maker_state state;
+    struct dpe_group group;
+    dpe_status status;
+    struct dpe_error err;
+    double heard;
+};
+
+static void maker_beat(void *user)
+{
+    struct maker *maker = user;
+    pthread_mutex_lock(&maker->lock);
+    maker->heard = dpe_clock();
+    pthread_mutex_unlock(&maker->lock);
+}
+
+static void *make_rows(void *user)
+{
+    struct maker *maker = user;
+    pthread_mutex_lock(&maker->lock);
+    while (maker->state != QUITTING) {
+        if (maker->state != MAKING) {
+            pthread_cond_wait(&maker->wake, &maker->lock);
+            continue;
+        }
+        struct dpe_error err = {0};
+        pthread_mutex_unlock(&maker->lock);
+        dpe_status status = dpe_loop_make(maker->loop, &maker->group, &err);
+        pthread_mutex_lock(&maker->lock);
+        maker->status = status;
+        maker->err = err;
+        maker->state = MADE;
+    }
+    pthread_mutex_unlock(&maker->lock);
+    return NULL;
+}
+
+static void maker_set(struct maker *maker, enum maker_state state)
+{
+    pthread_mutex_lock(&maker->lock);
+    maker->state = state;
+    maker->heard = dpe_clock();
+    pthread_cond_signal(&maker->wake);
+    pthread_mutex_unlock(&maker->lock);
+}
+
+/* ------------------------------------------------------------------------------- handing out */
+
+/* What rank 0 knows of a rank. */
+struct seat {
+    int64_t rows; /* being made */
+    int64_t item; /* the first of them */
+    int plan;     /* of its session, -1 = none */
+    bool free;    /* waits for items */
+    double heard;
+};
+
+struct desk {
+    struct dpe_loop *loop;
+    struct dpe_ranks *ranks;
+    struct seat *seats; /* [size] */
+    struct maker maker;
+    struct dpe_group group; /* to be handed out */
+    size_t next;            /* no item before this one is to be handed out */
+    bool *known;            /* [n_plans] the run has the plan's name */
+    double dropped;         /* when the others were told to drop their rows, 0 = not yet */
+    dpe_status status;
+    struct dpe_error err;
+    double beat;
+};
+
+/* The first failure counts; from then on nothing is handed out. */
+static void stop(struct desk *desk, dpe_status status, const struct dpe_error *err)
+{
+    if (desk->status == DPE_OK && status != DPE_OK) {
+        desk->status = status;
+        desk->err = *err;
+    }
+}
+
+/* The next item for a rank: one near the front that needs no other plan, else the front. */
+static int64_t choose(struct desk *desk, const struct seat *seat)
+{
+    const struct dpe_work *work = desk->loop->work;
+    const unsigned char *open = desk->loop->open;
+    while (desk->next < work->n_items && open[desk->next] != 1) {
+        desk->next++;
+    }
+    size_t end = desk->next + 8 * (size_t)desk->ranks->size;
+    for (size_t i = desk->next; i < end && i < work->n_items; i++) {
+        if (open[i] == 1 && work->items[i].plan == seat->plan) {
+            return (int64_t)i;
+        }
+    }
+    return desk->next < work->n_items ? (int64_t)desk->next : NO_ITEM;
+}
+
+/* Give the gathered group to a rank. */
+static dpe_status give(struct desk *desk, int rank, struct dpe_error *err)
+{
+    struct dpe_group *group = &desk->group;
+    struct dpe_group *own = &desk->maker.group;
+    dpe_status status = DPE_OK;
+    if (rank > 0) {
+        const struct dpe_message message = {.kind = DPE_MESSAGE_ITEM};
+        status = dpe_ranks_send(desk->ranks, rank, &message, (const char *)group->at,
+                                (size_t)group->n * sizeof *group->at, err);
+    } else {
+        own->n = 0;
+        for (int64_t i = 0; i < group->n; i++) {
+            dpe_group_add(own, desk->loop, group->at[i]);
+        }
+        status = dpe_loop_tell_peers(desk->ranks, (const char *)group->at,
+                                     (size_t)group->n * sizeof *group->at, err);
+        maker_set(&desk->maker, status == DPE_OK ? MAKING : IDLE);
+    }
+    for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
+        desk->loop->open[group->at[i]] = 2;
+    }
+    if (status == DPE_OK) {
+        desk->seats[rank] = (struct seat){.rows = group->n,
+                                          .item = group->at[0],
+                                          .plan = group->items[0].plan,
+                                          .heard = dpe_clock()};
+    }
+    return status;
+}
+
+static dpe_status hand_out(struct desk *desk, int rank, struct dpe_error *err)
+{
+    const struct dpe_work *work = desk->loop->work;
+    int64_t at = choose(desk, &desk->seats[rank]);
+    if (at == NO_ITEM) {
+        return DPE_OK;
+    }
+    const struct dpe_item *item = &work->items[at];
+    const struct dpe_row *row = dpe_loop_find(desk->loop, item);
+    if (row != NULL) { /* two plans of the list are one and the same */
+        dpe_loop_close(desk->loop, item, row);
+        return DPE_OK;
+    }
+    dpe_group_gather(&desk->group, desk->loop, at);
+    dpe_status status = dpe_loop_before(desk->loop, &desk->group, err);
+    if (status == DPE_OK && !desk->known[item->plan]) {
+        status = dpe_run_plan(desk->loop->job->run, work->keys[item->plan],
+                              work->plans[item->plan]->name, err);
+        desk->known[item->plan] = status == DPE_OK;
+    }
+    return status == DPE_OK ? give(desk, rank, err) : status;
+}
+
+/* A row that is safe in the journal of `rank`. */
+static dpe_status take_row(struct desk *desk, int rank, int64_t at, const struct dpe_row *row,
+                           struct dpe_error *err)
+{
+    struct dpe_loop *loop = desk->loop;
+    struct seat *seat = &desk->seats[rank];
+    if (at < 0 || at >= (int64_t)loop->work->n_items || seat->rows < 1) {
+        return dpe_fail(err, DPE_INTERNAL, "rank %d reports a row that it was not asked for", rank);
+    }
+    dpe_status status =
+        rank > 0 ? dpe_run_learn(loop->job->run, row, err) : dpe_run_add(loop->job->run, row, err);
+    seat->rows--;
+    seat->free = seat->rows == 0;
+    return status == DPE_OK ? dpe_loop_made(loop, &loop->work->items[at], row, err) : status;
+}
+
+static void take_failure(struct desk *desk, int rank, dpe_status status, const char *text)
+{
+    struct dpe_error err = {0};
+    desk->seats[rank].rows = 0;
+    desk->seats[rank].free = true;
+    if (status == DPE_INCOMPLETE || rank == 0) {
+        dpe_fail(&err, status, "%s", text);
+    } else {
+        dpe_fail(&err, status, "rank %d on %s: %s", rank, dpe_ranks_host(desk->ranks, rank), text);
+    }
+    stop(desk, status, &err);
+}
+
+static bool hear_others(struct desk *desk, struct dpe_text *text)
+{
+    struct dpe_message message;
+    int from = 0;
+    if (!dpe_ranks_receive(desk->ranks, &from, &message, text)) {
+        return false;
+    }
+    struct dpe_error err = {0};
+    struct dpe_row row;
+    dpe_status status = DPE_OK;
+    desk->seats[from].heard = dpe_clock();
+    desk->loop->job->works[from] = message.work;
+    dpe_signals_ask((enum dpe_stop_request)message.asked);
+    switch (message.kind) {
+    case DPE_MESSAGE_ROW:
+        status = dpe_row_decode((const unsigned char *)text->bytes, text->n, &row, &err);
+        if (status == DPE_OK) {
+            status = take_row(desk, from, message.item, &row, &err);
+            dpe_row_free(&row);
+        }
+        stop(desk, status, &err);
+        break;
+    case DPE_MESSAGE_FAILED:
+        take_failure(desk, from, (dpe_status)message.status, text->n > 0 ? text->bytes : "");
+        break;
+    case DPE_MESSAGE_BEAT:
+    case DPE_MESSAGE_ITEM:
+    case DPE_MESSAGE_DONE:
+        break;
+    }
+    return true;
+}
+
+static bool hear_own(struct desk *desk)
+{
+    struct maker *maker = &desk->maker;
+    struct dpe_group *group = &maker->group;
+    pthread_mutex_lock(&maker->lock);
+    bool made = maker->state == MADE;
+    desk->seats[0].heard = maker->heard;
+    maker->state = made ? IDLE : maker->state;
+    pthread_mutex_unlock(&maker->lock);
+    if (!made) {
+        return false;
+    }
+    struct dpe_error err = maker->err;
+    dpe_status status = maker->status;
+    for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
+        status = take_row(desk, 0, group->at[i], &group->rows[i], &err);
+    }
+    if (status != DPE_OK) { /* those behind it will not be reported either */
+        take_failure(desk, 0, status, err.text);
+    }
+    for (int64_t i = 0; i < group->n; i++) {
+        dpe_row_free(&group->rows[i]);
+    }
+    return true;
+}
+
+/* Ranks that work must say something; ranks that wait are told that rank 0 is there. */
+static void watch(struct desk *desk)
+{
+    const struct dpe_work *work = desk->loop->work;
+    double now = dpe_clock();
+    bool greet = now - desk->beat > fmin(60.0, desk->ranks->limit / 4.0);
+    for (int r = 0; r < desk->ranks->size; r++) {
+        const struct seat *seat = &desk->seats[r];
+        if (seat->rows > 0 && now - seat->heard > desk->ranks->limit) {
+            const struct dpe_item *item = &work->items[seat->item];
+            dpe_log_error("rank %d on %s has said nothing for %.0f s while it made sample %lld of "
+                          "%s under %s (--rank-timeout); the job ends, %lld of %lld samples are "
+                          "safe, the same command continues",
+                          r, dpe_ranks_host(desk->ranks, r), now - seat->heard,
+                          (long long)item->sample, work->tasks[item->task],
+                          work->plans[item->plan]->name,
+                          (long long)(desk->loop->job->planned - desk->loop->job->missing),
+                          (long long)desk->loop->job->planned);
+            dpe_ranks_abort(desk->ranks, DPE_INCOMPLETE);
+        }
+        bool follows = r % desk->ranks->peers != 0;
+        if (greet && r > 0 && (seat->free || follows)) {
+            const struct dpe_message message = {.kind = DPE_MESSAGE_BEAT};
+            struct dpe_error err;
+            stop(desk, dpe_ranks_send(desk->ranks, r, &message, NULL, 0, &err), &err);
+        }
+    }
+    desk->beat = greet ? now : desk->beat;
+}
+
+/* Ranks that do not drop their rows, dead ones perhaps: nothing more will come of them. */
+static _Noreturn void leave_behind(struct desk *desk)
+{
+    struct dpe_job *job = desk->loop->job;
+    struct dpe_error err = {0};
+    for (int r = 0; r < desk->ranks->size; r++) {
+        if (desk->seats[r].rows > 0) {
+            dpe_log_error("rank %d on %s does not stop", r, dpe_ranks_host(desk->ranks, r));
+        }
+    }
+    if (dpe_job_snapshot(job, false, desk->loop->work->fill, desk->loop->work->user, &err) !=
+        DPE_OK) {
+        dpe_log_error("%s", err.text);
+    }
+    dpe_log_error("%s; %lld of %lld samples are safe, the same command continues", desk->err.text,
+                  (long long)(job->planned - job->missing), (long long)job->planned);
+    dpe_ranks_abort(desk->ranks, dpe_exit_code(desk->status));
+}
+
+static bool anybody_works(const struct desk *desk)
+{
+    for (int r = 0; r < desk->ranks->size; r++) {
+        if (desk->seats[r].rows > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void serve_desk(struct desk *desk)
+{
+    struct dpe_text text = {0};
+    while (anybody_works(desk) || (desk->status == DPE_OK && desk->loop->n_missing > 0)) {
+        struct dpe_error err = {0};
+        bool heard = hear_own(desk);
+        while (hear_others(desk, &text)) {
+            heard = true;
+        }
+        if (dpe_signals_asked() != DPE_STOP_NONE) {
+            dpe_fail(&err, DPE_INCOMPLETE, "stopped by a signal");
+            stop(desk, DPE_INCOMPLETE, &err);
+        }
+        bool drop = dpe_signals_asked() == DPE_STOP_NOW ||
+                    (desk->status != DPE_OK && desk->status != DPE_INCOMPLETE);
+        if (drop && desk->dropped == 0.0) {
+            desk->dropped = dpe_clock();
+            dpe_ranks_drop(desk->ranks);
+            dpe_signals_ask(DPE_STOP_NOW); /* this rank's own rows */
+        }
+        for (int r = 0; r < desk->ranks->size && desk->status == DPE_OK; r++) {
+            if (desk->seats[r].free) {
+                stop(desk, hand_out(desk, r, &err), &err);
+            }
+        }
+        watch(desk);
+        if (desk->dropped > 0.0 && dpe_clock() - desk->dropped > fmin(grace, desk->ranks->limit)) {
+            leave_behind(desk);
+        }
+        if (!heard) {
+            dpe_loop_nap();
+        }
+    }
+    dpe_text_free(&text);
+}
+
+static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
+{
+    struct dpe_ranks *ranks = loop->job->ranks;
+    struct desk desk = {.loop = loop, .ranks = ranks, .beat = dpe_clock()};
+    desk.seats = dpe_alloc_zero((size_t)ranks->size, sizeof *desk.seats);
+    desk.known = dpe_alloc_zero((size_t)loop->work->n_plans, sizeof *desk.known);
+    desk.maker = (struct maker){.loop = loop};
+    pthread_mutex_init(&desk.maker.lock, NULL);
+    pthread_cond_init(&desk.maker.wake, NULL);
+    if (desk.seats == NULL || desk.known == NULL ||
+        dpe_group_init(&desk.group, loop, NULL) != DPE_OK ||
+        dpe_group_init(&desk.maker.group, loop, NULL) != DPE_OK ||
+        pthread_create(&desk.maker.thread, NULL, make_rows, &desk.maker) != 0) {
+        dpe_log_error("out of memory for %d ranks", ranks->size);
+        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+    }
+    for (int r = 0; r < ranks->size; r++) {
+        desk.seats[r] = (struct seat){.plan = -1, .free = r % ranks->peers == 0};
+    }
+    ranks->beat = maker_beat;
+    ranks->beat_user = &desk.maker;
+    serve_desk(&desk);
+    maker_set(&desk.maker, QUITTING);
+    pthread_join(desk.maker.thread, NULL);
+    ranks->beat = NULL;
+    const struct dpe_message done = {.kind = DPE_MESSAGE_DONE};
+    for (int r = 1; r < ranks->size; r++) {
+        if (dpe_ranks_send(ranks, r, &done, NULL, 0, NULL) != DPE_OK) {
+            dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+        }
+    }
+    if (desk.status != DPE_OK && err != NULL) {
+        *err = desk.err;
+    }
+    pthread_mutex_destroy(&desk.maker.lock);
+    pthread_cond_destroy(&desk.maker.wake);
+    dpe_group_free(&desk.group);
+    dpe_group_free(&desk.maker.group);
+    free(desk.seats);
+    free(desk.known);
+    return desk.status;
+}
+
+/* ---------------------------------------------------------------------------------- the loop */
+
+dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err)
+{
+    struct dpe_ranks *ranks = loop->job->ranks;
+    dpe_status status = DPE_OK;
+    if (ranks->rank == 0) {
+        status = lead(loop, err);
+    } else {
+        dpe_loop_serve(loop);
+    }
+    status = dpe_ranks_meet(ranks, DPE_MEET_ROWS_END, status, err);
+    if (status == DPE_OK) {
+        status = dpe_job_share_rows(loop->job, err);
+    }
+    for (size_t i = 0; i < loop->work->n_items && status == DPE_OK && ranks->rank > 0; i++) {
+        const struct dpe_item *item = &loop->work->items[i];
+        if (loop->open[i]) {
+            dpe_loop_close(loop, item, dpe_loop_find(loop, item));
+        }
+    }
+    return status;
+}

@@ -1,0 +1,146 @@
+/* The loop: every row of a list that is not there yet, once, in the list's order. */
+#include "outputs/job/job_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err)
+{
+    const struct dpe_work *work = loop->work;
+    int plan = group->items[0].plan;
+    dpe_status status =
+        dpe_run_plan(loop->job->run, work->keys[plan], work->plans[plan]->name, err);
+    if (status == DPE_OK) {
+        status = dpe_loop_make(loop, group, err);
+    }
+    for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
+        status = dpe_run_add(loop->job->run, &group->rows[i], err);
+        if (status == DPE_OK) {
+            status = dpe_loop_made(loop, &work->items[group->at[i]], &group->rows[i], err);
+        }
+    }
+    for (int64_t i = 0; i < group->n; i++) {
+        dpe_row_free(&group->rows[i]);
+    }
+    return status;
+}
+
+/* One process: in the list's order. */
+static dpe_status run_alone(struct dpe_loop *loop, struct dpe_error *err)
+{
+    const struct dpe_work *work = loop->work;
+    struct dpe_group group;
+    dpe_status status = dpe_group_init(&group, loop, err);
+    for (size_t i = 0; i < work->n_items && status == DPE_OK; i++) {
+        const struct dpe_item *item = &work->items[i];
+        if (!loop->open[i]) {
+            continue;
+        }
+        const struct dpe_row *row = dpe_loop_find(loop, item);
+        if (row != NULL) { /* two plans of the list are one and the same */
+            dpe_loop_close(loop, item, row);
+            continue;
+        }
+        dpe_group_gather(&group, loop, (int64_t)i);
+        status = dpe_loop_before(loop, &group, err);
+        if (status == DPE_OK) {
+            status = run_group(loop, &group, err);
+        }
+    }
+    dpe_group_free(&group);
+    return status;
+}
+
+/* Every rank must be about to make the same rows. */
+static dpe_status same_work(const struct dpe_loop *loop, struct dpe_error *err)
+{
+    const struct dpe_work *work = loop->work;
+    struct dpe_ranks *ranks = loop->job->ranks;
+    struct dpe_sha256 *hash = ranks->size > 1 ? dpe_sha256_new() : NULL;
+    struct dpe_text first = {0};
+    char hex[65];
+    if (hash == NULL) {
+        return ranks->size > 1 ? dpe_fail(err, DPE_NO_MEMORY, "out of memory") : DPE_OK;
+    }
+    for (int t = 0; t < work->n_tasks; t++) {
+        dpe_sha256_add(hash, work->tasks[t], strlen(work->tasks[t]) + 1);
+    }
+    for (int p = 0; p < work->n_plans; p++) {
+        dpe_sha256_add(hash, work->keys[p], strlen(work->keys[p]) + 1);
+    }
+    for (size_t i = 0; i < work->n_items; i++) {
+        const int64_t item[] = {work->items[i].task, work->items[i].plan, work->items[i].sample};
+        dpe_sha256_add(hash, item, sizeof item);
+    }
+    dpe_sha256_finish(hash, hex);
+    dpe_status status = dpe_text_append(&first, hex, sizeof hex, err);
+    if (status == DPE_OK) {
+        status = dpe_ranks_share(ranks, &first, err);
+    }
+    if (status == DPE_OK && strcmp(first.bytes, hex) != 0) {
+        status =
+            dpe_fail(err, DPE_USAGE, "has other options than rank 0: it would make other samples");
+    }
+    dpe_text_free(&first);
+    return status;
+}
+
+static dpe_status run_missing(struct dpe_loop *loop, struct dpe_error *err)
+{
+    const struct dpe_work *work = loop->work;
+    dpe_status status = dpe_loop_check(loop, err);
+    status = dpe_ranks_meet(loop->job->ranks, DPE_MEET_ROWS, status, err);
+    if (status == DPE_OK) {
+        status = same_work(loop, err);
+        status = dpe_ranks_meet(loop->job->ranks, DPE_MEET_WORK, status, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (loop->n_missing < (int64_t)work->n_items) {
+        dpe_log_info("%s: %lld of %zu samples are there already", work->name,
+                     (long long)work->n_items - loop->n_missing, work->n_items);
+    }
+    if (loop->n_missing > 0) {
+        dpe_loop_show(loop);
+    }
+    status = loop->job->ranks->size > 1 ? dpe_loop_ranks(loop, err) : run_alone(loop, err);
+    dpe_progress_clear();
+    return status;
+}
+
+/* Times of tasks that no earlier list had. */
+static dpe_status extend_paces(struct dpe_job *job, int n_tasks, struct dpe_error *err)
+{
+    if (n_tasks <= job->n_paces) {
+        return DPE_OK;
+    }
+    struct dpe_job_pace *pace = realloc(job->pace, (size_t)n_tasks * sizeof *pace);
+    if (pace == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d tasks", n_tasks);
+    }
+    memset(pace + job->n_paces, 0, (size_t)(n_tasks - job->n_paces) * sizeof *pace);
+    job->pace = pace;
+    job->n_paces = n_tasks;
+    return DPE_OK;
+}
+
+dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err)
+{
+    struct dpe_loop loop = {.job = job, .work = work, .in_session = -1};
+    loop.rows = dpe_alloc_zero((size_t)work->n_tasks, sizeof *loop.rows);
+    loop.missing = dpe_alloc_zero((size_t)work->n_tasks, sizeof *loop.missing);
+    loop.open = dpe_alloc_zero(work->n_items, 1);
+    dpe_status status = extend_paces(job, work->n_tasks, err);
+    if (status == DPE_OK && (loop.rows == NULL || loop.missing == NULL || loop.open == NULL)) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", work->n_items);
+    }
+    if (status == DPE_OK) {
+        dpe_loop_stock(&loop);
+        status = run_missing(&loop, err);
+    }
+    free(loop.rows);
+    free(loop.missing);
+    free(loop.open);
+    return status;
+}

@@ -1,0 +1,256 @@
+/* A job's run: who it is, its rows on disk, its table, its end. */
+#include "outputs/job/job_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "outputs/outputs_internal.h"
+
+static const char *dtype_name(enum dpe_dtype dtype)
+{
+    return dtype == DPE_F32 ? "f32" : dtype == DPE_F16 ? "f16" : "bf16";
+}
+
+dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_identity *own,
+                            struct dpe_identity *identity, struct dpe_error *err)
+{
+    const struct dpe_job_options *options = job->options;
+    const char *const first[][2] = {
+        {"kind", own->kind},
+        {"suite", own->suite},
+        {"model", dpe_model_fingerprint(job->model)},
+        {"tokenizer", dpe_tokenizer_fingerprint(job->tokenizer)},
+        {"corpus", job->corpus != NULL ? dpe_corpus_fingerprint(job->corpus) : NULL},
+    };
+    const char *const last[][2] = {
+        /* Not which of several devices, nor its generation: they round alike to no more and no less
+         * than processors of different widths do. */
+        {"device", job->device_info.kind},
+        {"dtype", dtype_name(dpe_device_dtype(job->device, dpe_model_config(job->model)))},
+        {"angle", "f32"},
+    };
+    const struct {
+        const char *const (*fields)[2];
+        size_t n;
+    } parts[] = {{first, sizeof first / sizeof first[0]},
+                 {own->own, own->n_own},
+                 {last, sizeof last / sizeof last[0]}};
+    dpe_status status = DPE_OK;
+    for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
+        for (size_t i = 0; i < parts[p].n && status == DPE_OK; i++) {
+            if (parts[p].fields[i][1] != NULL) {
+                status =
+                    dpe_identity_add(identity, parts[p].fields[i][0], parts[p].fields[i][1], err);
+            }
+        }
+    }
+    if (status == DPE_OK && own->length_name != NULL) {
+        status = dpe_identity_addf(identity, err, own->length_name, "%lld", (long long)own->length);
+    }
+    /* How many hold the model together rounds its sums. */
+    if (status == DPE_OK && job->peers.size > 1) {
+        status = dpe_identity_addf(identity, err, "tensor_parallel", "%d", job->peers.size);
+    }
+    return status == DPE_OK
+               ? dpe_identity_addf(identity, err, "seed", "%llu", (unsigned long long)options->seed)
+               : status;
+}
+
+static void notice(void *user, const char *text)
+{
+    (void)user;
+    dpe_log_rank("%s", text);
+}
+
+/* What this process is, for /run. */
+static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
+                           struct dpe_error *err)
+{
+    const struct dpe_job_options *args = job->options;
+    dpe_status status = dpe_run_info(info, args->argc, args->argv, args->tool.threads, err);
+    if (status == DPE_OK) {
+        status = dpe_identity_add(info, "model_folder", args->model, err);
+    }
+    if (status == DPE_OK && args->corpus != NULL) {
+        status = dpe_identity_add(info, "corpus_path", args->corpus, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_add(info, "device", job->device, err);
+    }
+    if (status == DPE_OK && job->device_info.name[0] != '\0') {
+        status = dpe_identity_add(info, "gpu", job->device_info.name, err);
+    }
+    if (status == DPE_OK && job->device_info.driver[0] != '\0') {
+        status = dpe_identity_add(info, "driver", job->device_info.driver, err);
+    }
+    if (status == DPE_OK && job->told_chunk > 0) {
+        status = dpe_identity_addf(info, err, "prefill_chunk", "%lld", (long long)job->told_chunk);
+    }
+    if (status == DPE_OK && job->batch > 0) {
+        status = dpe_identity_addf(info, err, "batch", "%lld", (long long)job->batch);
+    }
+    return status == DPE_OK ? dpe_identity_addf(info, err, "ranks", "%d", job->ranks->size)
+                            : status;
+}
+
+static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *identity,
+                           struct dpe_error *err)
+{
+    const struct dpe_job_options *args = job->options;
+    struct dpe_identity info = {0};
+    dpe_status status = describe(job, &info, err);
+    if (status == DPE_OK) {
+        const struct dpe_run_options options = {
+            .force = args->tool.force,
+            .salvage = args->tool.salvage,
+            .keep_journal = args->tool.keep_journal,
+            .force_unlock = args->tool.force_unlock,
+            .rank = job->ranks->rank,
+            .own_only = job->ranks->rank > 0,
+            .info = &info,
+            .notice = notice,
+        };
+        status = dpe_run_open(args->output, identity, &options, &job->run, err);
+    }
+    dpe_identity_free(&info);
+    return status;
+}
+
+/* Every rank must see the same model, texts and options. */
+static dpe_status same_inputs(struct dpe_job *job, const struct dpe_identity *identity,
+                              struct dpe_error *err)
+{
+    struct dpe_text bytes = {0};
+    struct dpe_identity first = {0};
+    dpe_status status = dpe_identity_encode(identity, &bytes, err);
+    if (status == DPE_OK) {
+        status = dpe_ranks_share(job->ranks, &bytes, err);
+    }
+    if (status == DPE_OK && job->ranks->rank > 0) {
+        status = dpe_identity_decode((const unsigned char *)bytes.bytes, bytes.n, &first, err);
+        for (size_t i = 0; i < first.n && status == DPE_OK; i++) {
+            const char *here = dpe_identity_get(identity, first.fields[i].name);
+            if (here == NULL || strcmp(here, first.fields[i].value) != 0) {
+                status = dpe_fail(
+                    err, DPE_BAD_DATA,
+                    "does not see what rank 0 sees: %s: expected %.200s, found %.200s",
+                    first.fields[i].name, first.fields[i].value, here != NULL ? here : "nothing");
+            }
+        }
+    }
+    dpe_text_free(&bytes);
+    dpe_identity_free(&first);
+    return status;
+}
+
+dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own,
+                         const struct dpe_plan *plan, int64_t capacity, struct dpe_error *err)
+{
+    struct dpe_ranks *ranks = job->ranks;
+    struct dpe_identity identity = {0};
+    dpe_status status = dpe_job_identity(job, own, &identity, err);
+    char begun = access(job->options->output, F_OK) == 0;
+    status = dpe_ranks_settle(ranks, status, err);
+    status = status == DPE_OK ? dpe_ranks_give(ranks, &begun, sizeof begun, err) : status;
+    if (status == DPE_OK && !begun) {
+        status = dpe_job_session(job, plan, capacity, err);
+    }
+    status = dpe_ranks_meet(ranks, DPE_MEET_START, status, err);
+    if (status == DPE_OK) {
+        status = same_inputs(job, &identity, err);
+        if (status == DPE_OK && ranks->rank == 0) {
+            status = open_run(job, &identity, err);
+        }
+        status = dpe_ranks_meet(ranks, DPE_MEET_RUN, status, err);
+    }
+    if (status == DPE_OK && ranks->size > 1) {
+        status = ranks->rank > 0 ? open_run(job, &identity, err) : DPE_OK;
+        status = dpe_ranks_meet(ranks, DPE_MEET_RUN_OTHERS, status, err);
+        status = status == DPE_OK ? dpe_job_share_rows(job, err) : status;
+    }
+    job->last_snapshot = dpe_clock();
+    dpe_identity_free(&identity);
+    return status;
+}
+
+dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fill, void *user,
+                            struct dpe_error *err)
+{
+    double begin = dpe_clock();
+    dpe_status status = dpe_run_snapshot(job->run, complete, fill, user, err);
+    job->last_snapshot = dpe_clock();
+    job->snapshot_cost = job->last_snapshot - begin;
+    return status;
+}
+
+/* Behind the reason: what is not lost, and what to do. */
+static dpe_status say_safe(const struct dpe_job *job, dpe_status status, struct dpe_error *err)
+{
+    if (err == NULL || job->planned == 0) {
+        return status;
+    }
+    char reason[sizeof err->text];
+    snprintf(reason, sizeof reason, "%s", err->text);
+    const char *when = status == DPE_IO          ? " once that is mended"
+                       : status == DPE_NO_MEMORY ? " with more memory"
+                                                 : "";
+    return dpe_fail(err, status,
+                    "%.800s; %lld of %lld samples are safe, the same command continues%s", reason,
+                    (long long)(job->planned - job->missing), (long long)job->planned, when);
+}
+
+dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill fill, void *user,
+                          struct dpe_error *err)
+{
+    if (status == DPE_IO || status == DPE_NO_MEMORY) {
+        return say_safe(job, status, err);
+    }
+    if (status != DPE_OK && status != DPE_INCOMPLETE && status != DPE_NONFINITE) {
+        return status;
+    }
+    struct dpe_error saving = {0};
+    dpe_status saved = DPE_OK;
+    if (job->ranks->rank == 0) {
+        saved = dpe_job_snapshot(job, status == DPE_OK, fill, user, &saving);
+    }
+    saved = dpe_ranks_meet(job->ranks, DPE_MEET_FINISH, saved, &saving);
+    if (saved != DPE_OK) {
+        dpe_fail(err, saved, "%s", saving.text);
+        return saved == DPE_IO || saved == DPE_NO_MEMORY ? say_safe(job, saved, err) : saved;
+    }
+    return status == DPE_INCOMPLETE ? say_safe(job, status, err) : status;
+}
+
+dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_error *err)
+{
+    struct dpe_error closing = {0};
+    dpe_status closed = DPE_OK;
+    if (job->ranks != NULL) {
+        /* The journals of the others are closed before rank 0 removes them. */
+        if (job->ranks->rank > 0) {
+            closed = dpe_run_close(job->run, &closing);
+            job->run = NULL;
+        }
+        status = dpe_ranks_meet(job->ranks, DPE_MEET_CLOSE, status, err);
+    }
+    if (job->run != NULL) {
+        closed = dpe_run_close(job->run, &closing);
+    }
+    if (status == DPE_OK && closed != DPE_OK) {
+        status = dpe_fail(err, closed, "%s", closing.text);
+    }
+    dpe_session_destroy(job->session);
+    dpe_corpus_close(job->corpus);
+    dpe_tokenizer_close(job->tokenizer);
+    dpe_model_close(job->model);
+    free(job->pace);
+    free(job->works);
+    if (job->ranks != NULL) {
+        dpe_ranks_stop(job->ranks, status);
+        free(job->ranks);
+    }
+    *job = (struct dpe_job){0};
+    return status;
+}

@@ -1,0 +1,74 @@
+/* A DPE table, and from there to the engine's position plan. */
+#include <math.h>
+
+#include "outputs/table/dpe_table.h"
+#include "outputs/outputs.h"
+
+dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err)
+{
+    char why[DPE_TABLE_MESSAGE];
+    int error = dpe_table_open(path, table, why);
+    return error == DPE_TABLE_OK
+               ? DPE_OK
+               : dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
+}
+
+/* The model's own frequencies, which the plan has, against those the table was made with. */
+static dpe_status check_frequencies(const struct dpe_table_values *values,
+                                    const struct dpe_plan *plan, struct dpe_error *err)
+{
+    double factor = values->attention_scaling * values->attention_scaling;
+    for (int64_t j = 0; j < plan->n_pairs; j++) {
+        if (!(fabs(values->inv_freq[j] - plan->inv_freq[j]) <= 1e-5 * plan->inv_freq[j])) {
+            return dpe_fail(
+                err, DPE_BAD_DATA,
+                "made for a model whose pair %lld turns by %.8g rad a token, this one's "
+                "turns by %.8g: another rope base or rope scaling",
+                (long long)j, values->inv_freq[j], plan->inv_freq[j]);
+        }
+    }
+    if (!(fabs(factor - plan->logit_factor) <= 1e-5 * plan->logit_factor)) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "made for a model with attention scaling %.8g, this one's is %.8g",
+                        values->attention_scaling, sqrt(plan->logit_factor));
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
+                             const struct dpe_plan_context *context, struct dpe_plan *plan,
+                             struct dpe_error *err)
+{
+    const struct dpe_config *config = context->config;
+    if (values->n_layers != config->n_layers || values->n_heads != config->n_heads ||
+        values->n_kv_heads != config->n_kv_heads || values->head_dim != config->head_dim) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "made for %lld layers of %lld heads (%lld of keys and values) of %lld, the "
+                        "model has %lld of %lld (%lld) of %lld",
+                        (long long)values->n_layers, (long long)values->n_heads,
+                        (long long)values->n_kv_heads, (long long)values->head_dim,
+                        (long long)config->n_layers, (long long)config->n_heads,
+                        (long long)config->n_kv_heads, (long long)config->head_dim);
+    }
+    const struct dpe_dpe_params params = {
+        .window = values->window,
+        .n_groups = (int)values->n_groups,
+        .edges = values->group_edge,
+        .scale = values->scale_factor,
+        .mask = values->top_k < values->n_pairs ? values->mask : NULL,
+    };
+    struct dpe_plan_context made_for = *context;
+    made_for.length = values->length;
+    made_for.trained_length = values->trained_length;
+    struct dpe_error why = {0};
+    dpe_status status = dpe_plan_make_dpe(&params, &made_for, plan, &why);
+    if (status != DPE_OK) {
+        /* The file says it, no command line. */
+        return dpe_fail(err, status == DPE_USAGE ? DPE_BAD_DATA : status, "%s", why.text);
+    }
+    status = check_frequencies(values, plan, err);
+    if (status != DPE_OK) {
+        dpe_plan_free(plan);
+    }
+    return status;
+}

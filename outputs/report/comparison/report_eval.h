@@ -1,0 +1,65 @@
+/**
+ * @file report_eval.h
+ * One suite of a comparison as dpe-report reads it; shared by the files that write about one.
+ */
+#ifndef DPE_REPORT_EVAL_H
+#define DPE_REPORT_EVAL_H
+
+#include "outputs/report/input/report.h"
+
+/** A list of cleaned strings; zero-initialise, free with names_free. */
+struct names {
+    char **names;
+    size_t n;
+};
+/** Absent: n = 0. `expected` −1: any number; another is DPE_BAD_DATA. */
+dpe_status read_names(const struct input *input, const char *path, int64_t expected,
+                      struct names *names, struct dpe_error *err);
+void names_free(struct names *names);
+
+/** Mean with interval, [method][task]. */
+struct suite_values {
+    struct numbers mean, low, high;
+};
+
+struct suite {
+    const struct input *input;
+    char *name;             /**< "niah" */
+    struct names methods;   /**< as asked for */
+    struct names labels;    /**< [task] */
+    struct numbers lengths; /**< [task], tokens */
+    struct suite_values values, difference, words;
+    struct numbers p_value, n_pairs, n_valid;
+    struct numbers position, position_mean;        /**< ppl */
+    struct names categories;                       /**< the last is "overall" */
+    struct numbers category_length, category_mean; /**< [method][category][length] */
+    int64_t together;                              /**< samples in a row that count as one */
+    bool low_is_better; /**< a perplexity; else a share, shown in percent */
+};
+dpe_status suite_read(const struct input *input, const char *name, struct suite *suite,
+                      struct dpe_error *err);
+void suite_free(struct suite *suite);
+
+/** Index of the task with that label at that length, −1 = none. */
+int64_t suite_task(const struct suite *suite, const char *label, double length);
+/** Whether all tasks have one label (they then differ in length alone). */
+bool suite_is_single(const struct suite *suite);
+/** The longest length that has a value (of those in an unfinished run). */
+double suite_longest(const struct suite *suite);
+/** Whether task i is the first with its label / its length. */
+bool suite_first_label(const struct suite *suite, size_t task);
+bool suite_first_length(const struct suite *suite, size_t task);
+/** "recall" … what a value is, on axes and in headings. */
+const char *suite_unit(const struct suite *suite);
+
+/** "RULER" of "ruler". */
+const char *suite_title(const char *name);
+/** Whether a method is a DPE table, or dpe by its settings: what the report is about. */
+bool method_is_dpe(const char *name);
+
+/** Figures and tables of one suite. */
+void suite_figures(struct report *report, const struct suite *suite);
+/** An id that says suite and input; owned. */
+char *suite_id(const struct report *report, const struct suite *suite, const char *what);
+
+#endif

@@ -1,0 +1,374 @@
+/* The answer of a detection: what the chosen lengths are worth at the target, and which they are.
+ */
+#include "outputs/report/detection/report_detect.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROPE, BASE, JOINT, VALIDATED };
+
+static const char *const meaning[VALIDATED] = {"as it is (rope)", "all groups at half (base)",
+                                               "chosen lengths (dpe)"};
+
+/** What was measured of the chosen lengths on samples of their own. */
+struct validation {
+    const char *folder; /**< /validate/niah or /validate/ppl */
+    bool recall;
+    struct numbers mean, low, high;                             /**< [validated_plan] */
+    struct numbers difference, difference_low, difference_high; /**< [compared_with] */
+    struct numbers p_value, n_pairs, n_valid;
+    int64_t together; /* samples in a row that count as one */
+    char *verdict, *samples;
+};
+
+static void validation_free(struct validation *v)
+{
+    struct numbers *const all[] = {&v->mean,           &v->low,
+                                   &v->high,           &v->difference,
+                                   &v->difference_low, &v->difference_high,
+                                   &v->p_value,        &v->n_pairs,
+                                   &v->n_valid};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        numbers_free(all[i]);
+    }
+    free(v->verdict);
+    free(v->samples);
+    *v = (struct validation){0};
+}
+
+static dpe_status read_validation(const struct input *input, const char *folder, bool recall,
+                                  struct validation *v, struct dpe_error *err)
+{
+    *v = (struct validation){.folder = folder, .recall = recall};
+    const struct {
+        const char *name;
+        int64_t n;
+        struct numbers *into;
+    } list[] = {
+        {recall ? "recall_mean" : "perplexity", VALIDATED, &v->mean},
+        {"ci_low", VALIDATED, &v->low},
+        {"ci_high", VALIDATED, &v->high},
+        {"n_valid", VALIDATED, &v->n_valid},
+        {"difference", 2, &v->difference},
+        {"difference_low", 2, &v->difference_low},
+        {"difference_high", 2, &v->difference_high},
+        {"p_value", 2, &v->p_value},
+        {"n_pairs", 2, &v->n_pairs},
+    };
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof list / sizeof list[0] && status == DPE_OK; i++) {
+        char path[96];
+        snprintf(path, sizeof path, "%s/%s", folder, list[i].name);
+        const struct wanted wanted = {
+            path, 1, {list[i].n}, dpe_h5_has(input->table, folder), list[i].into};
+        status = read_wanted(input, &wanted, 1, err);
+    }
+    v->verdict = read_words(input, folder, "joint_against_base");
+    v->samples = read_words(input, folder, "samples");
+    v->together = read_whole(input, folder, "samples_together", 1);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ words
+ */
+
+/* "44 % (30 to 59 %)", or a perplexity. */
+static void value_text(const struct validation *v, int plan, char *text, size_t size)
+{
+    double scale = v->recall ? 100.0 : 1.0;
+    const char *unit = v->recall ? "\u00a0%" : "";
+    int digits = v->recall ? 0 : 2;
+    double mean = v->mean.values[plan] * scale;
+    if (isnan(mean)) {
+        snprintf(text, size, "no valid sample");
+    } else if (isnan(v->low.values[plan])) {
+        snprintf(text, size, "%.*f%s", digits, mean, unit);
+    } else {
+        snprintf(text, size, "%.*f%s (%.*f\u00a0to\u00a0%.*f%s)", digits, mean, unit, digits,
+                 v->low.values[plan] * scale, digits, v->high.values[plan] * scale, unit);
+    }
+}
+
+static void add_lead(struct report *report, const struct detection *d, const struct validation *v)
+{
+    char values[VALIDATED][96];
+    char length[32];
+    char times[64] = "";
+    double trained = detection_trained(d);
+    double target = detection_length(d);
+    for (int i = 0; i < VALIDATED; i++) {
+        value_text(v, i, values[i], sizeof values[i]);
+    }
+    if (trained > 0.0) {
+        snprintf(times, sizeof times, ", %.3g times its trained length,", target / trained);
+    }
+    length_text(target, length);
+    add_text(&report->document, BLOCK_LEAD,
+             format_text(v->recall
+                             ? "At %s tokens%s this model finds %s of the needles with the lengths "
+                               "chosen below. As it is, it finds %s; with every group at half the "
+                               "trained length, %s."
+                             : "At %s tokens%s this model has a perplexity of %s with the lengths "
+                               "chosen below. As it is, %s; with every group at half the trained "
+                               "length, %s.",
+                         length, times, values[JOINT], values[ROPE], values[BASE]));
+}
+
+static const char *verdict_words(const struct validation *v)
+{
+    const char *verdict = v->verdict != NULL ? v->verdict : "unknown";
+    if (strcmp(verdict, "better") == 0) {
+        return "The chosen lengths are better than half the trained length for every group, and "
+               "by more than noise.";
+    }
+    if (strcmp(verdict, "worse") == 0) {
+        return "The chosen lengths are WORSE than half the trained length for every group: groups "
+               "are chosen one at a time and can spoil each other. Prefer the base, or measure "
+               "more samples.";
+    }
+    if (strcmp(verdict, "unknown") == 0) {
+        return "The chosen lengths could not be compared with half the trained length.";
+    }
+    return "The chosen lengths are not better than half the trained length for every group beyond "
+           "noise: the difference could be chance.";
+}
+
+static void add_verdict(struct report *report, const struct validation *v)
+{
+    enum { AGAINST_BASE = 1 };
+    double scale = v->recall ? 100.0 : 1.0;
+    int digits = v->recall ? 0 : 3;
+    char p[32], interval[64] = "", contexts[80] = "";
+    p_text(v->p_value.values[AGAINST_BASE], p);
+    /* One context has none. */
+    if (!isnan(v->difference_low.values[AGAINST_BASE])) {
+        snprintf(interval, sizeof interval, "95\u00a0%% interval %+.*f to %+.*f, ", digits,
+                 v->difference_low.values[AGAINST_BASE] * scale, digits,
+                 v->difference_high.values[AGAINST_BASE] * scale);
+    }
+    if (v->together > 1) {
+        snprintf(contexts, sizeof contexts, " (%lld in a row share a context and count as one)",
+                 (long long)v->together);
+    }
+    add_text(&report->document, BLOCK_TEXT,
+             format_text(
+                 "%s Over the same %.0f %s%s the difference is %+.*f %s (%s%s in a sign-flip "
+                 "test)%s%s.",
+                 verdict_words(v), v->n_pairs.values[AGAINST_BASE], v->recall ? "samples" : "books",
+                 contexts, digits, v->difference.values[AGAINST_BASE] * scale,
+                 v->recall ? "percentage points" : "nats per token", interval, p,
+                 v->samples != NULL ? "; samples: " : "", v->samples != NULL ? v->samples : ""));
+}
+
+static void add_dots(struct report *report, const struct detection *d, const struct validation *v)
+{
+    char *id =
+        report_id(report, d->input, DETECTION, v->recall ? "validation" : "validation-perplexity");
+    char length[32];
+    length_text(detection_length(d), length);
+    const char *title =
+        v->recall ? "Needles found at the target length" : "Perplexity at the target length";
+    struct sheet *sheet = id == NULL ? NULL : sheet_new(id, title);
+    sheet_column(sheet, "plan", COLUMN_TEXT, 0);
+    sheet_column(sheet, v->recall ? "recall" : "perplexity", COLUMN_INTERVAL, 3);
+    sheet_column(sheet, "valid samples", COLUMN_NUMBER, 0);
+    for (int i = 0; i < VALIDATED; i++) {
+        sheet_text(sheet, meaning[i]);
+        sheet_interval(sheet, v->mean.values[i], v->low.values[i], v->high.values[i]);
+        sheet_number(sheet, v->n_valid.values[i]);
+    }
+    struct figure *figure = figure_new(
+        id, title,
+        format_text(
+            "The three plans on the same samples of %s tokens, with 95\u00a0%% intervals%s. "
+            "Intervals that overlap do not settle a difference; the paired test above "
+            "does, because it compares sample by sample.",
+            length, v->recall ? "" : " (lower is better)"),
+        sheet);
+    static const unsigned char strong[VALIDATED] = {0, 0, 1};
+    if (figure != NULL) {
+        const struct dots dots = {.n = VALIDATED,
+                                  .names = meaning,
+                                  .value = v->mean.values,
+                                  .low = v->low.values,
+                                  .high = v->high.values,
+                                  .strong = strong,
+                                  .x_low = v->recall ? 0.0 : (double)NAN,
+                                  .x_high = v->recall ? 1.0 : (double)NAN,
+                                  .log = !v->recall,
+                                  .digits = 2,
+                                  .x_title = v->recall ? "recall (share of needles found)"
+                                                       : "perplexity per token"};
+        draw_dots(figure, &dots);
+    }
+    add_figure(&report->document, figure);
+    free(id);
+}
+
+/* ---------------------------------------------------------------------------------- chosen lengths
+ */
+
+static const double two_pi = 6.283185307179586;
+
+/* "6 to 11": tokens in which the group's fastest and slowest pair turn once. */
+static void turn_text(const struct detection *d, int64_t group, char text[64])
+{
+    snprintf(text, 64, "–");
+    if (d->edge.n == 0 || d->inv_freq.n == 0) {
+        return;
+    }
+    double first = d->edge.values[group];
+    double last = d->edge.values[group + 1] - 1.0;
+    if (first >= 0.0 && last >= first && last < (double)d->inv_freq.n) {
+        double fast = two_pi / d->inv_freq.values[(size_t)first];
+        double slow = two_pi / d->inv_freq.values[(size_t)last];
+        snprintf(text, 64, "%.*f to %.*f", fast < 20.0 ? 1 : 0, fast, fast < 20.0 ? 1 : 0, slow);
+    }
+}
+
+static void add_lengths(struct report *report, const struct detection *d)
+{
+    char *id = report_id(report, d->input, DETECTION, "effective-lengths");
+    bool selected = detection_is_selected(d);
+    const struct numbers *chosen = selected ? &d->chosen : &d->effective;
+    struct sheet *sheet = id == NULL ? NULL : sheet_new(id, "The chosen lengths");
+    sheet_column(sheet, "group", COLUMN_NUMBER, 0);
+    sheet_column(sheet, selected ? "chosen length" : "effective length", COLUMN_NUMBER, 0);
+    sheet_column(sheet, "scale", COLUMN_NUMBER, 0);
+    if (selected) {
+        sheet_column(sheet, "rank 1", COLUMN_NUMBER, 0);
+    }
+    sheet_column(sheet, "lengths differ?", COLUMN_TEXT, 0);
+    sheet_column(sheet, "one turn takes, tokens", COLUMN_TEXT, 0);
+    sheet_column(sheet, "pairs", COLUMN_TEXT, 0);
+    for (int64_t g = 0; g < d->n_groups; g++) {
+        char pairs[64] = "–";
+        char turns[64];
+        char signal[64] = "–";
+        char p[32] = "";
+        if (d->edge.n > 0) {
+            snprintf(pairs, sizeof pairs, "%.0f–%.0f", d->edge.values[g],
+                     d->edge.values[g + 1] - 1.0);
+        }
+        turn_text(d, g, turns);
+        if (d->informative.n > 0) {
+            snprintf(signal, sizeof signal, "%s (%s)",
+                     d->informative.values[g] > 0.0 ? "yes" : "not beyond noise",
+                     d->p_value.n > 0 ? p_text(d->p_value.values[g], p) : "p unknown");
+        }
+        sheet_number(sheet, (double)g);
+        sheet_number(sheet, chosen->values[g] < 0.0 ? (double)NAN : chosen->values[g]);
+        sheet_number(sheet, d->scale_factor.n > 0 ? d->scale_factor.values[g] : (double)NAN);
+        if (selected) {
+            sheet_number(sheet,
+                         d->effective.values[g] < 0.0 ? (double)NAN : d->effective.values[g]);
+        }
+        sheet_text(sheet, signal);
+        sheet_text(sheet, turns);
+        sheet_text(sheet, pairs);
+    }
+    add_sheet(&report->document, sheet);
+    free(id);
+}
+
+/* "0, 1 and 6". */
+static void put_list(struct writer *out, const int64_t *items, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        put(out, "%s%lld", i == 0 ? "" : i + 1 == n ? " and " : ", ", (long long)items[i]);
+    }
+}
+
+static void add_noise(struct report *report, const struct detection *d)
+{
+    int64_t *flat = dpe_alloc((size_t)d->n_groups, sizeof *flat);
+    int64_t n = 0;
+    if (flat == NULL || d->informative.n == 0) {
+        report->document.failed = report->document.failed || flat == NULL;
+        free(flat);
+        return;
+    }
+    for (int64_t g = 0; g < d->n_groups; g++) {
+        if (d->informative.values[g] <= 0.0) {
+            flat[n++] = g;
+        }
+    }
+    struct writer out = {0};
+    if (n == d->n_groups) {
+        put(&out, "What is noise here: every group. No group's lengths differ beyond chance, so "
+                  "the chosen ones are arbitrary; measure more samples, or a length at which the "
+                  "model finds some needles and misses others.");
+    } else if (n > 0) {
+        put(&out, "What is noise here: in group%s ", n > 1 ? "s" : "");
+        put_list(&out, flat, n);
+        put(&out,
+            " the lengths do not differ beyond chance, so %s effective length%s the formal "
+            "rank 1 of a flat row and another would do as well. The remaining %lld of %lld "
+            "groups carry the result.",
+            n > 1 ? "their" : "its", n > 1 ? "s are" : " is", (long long)(d->n_groups - n),
+            (long long)d->n_groups);
+    }
+    if (n > 0) {
+        add_text(&report->document, BLOCK_NOTE, out.failed ? NULL : out.text.bytes);
+    }
+    if (out.failed || n == 0) {
+        dpe_text_free(&out.text);
+    }
+    free(flat);
+}
+
+/* ---------------------------------------------------------------------------------------- section
+ */
+
+dpe_status detection_answer(struct report *report, const struct detection *d, struct dpe_error *err)
+{
+    static const char *const folders[2] = {"/validate/niah", "/validate/ppl"};
+    struct document *document = &report->document;
+    char length[32];
+    length_text(detection_length(d), length);
+    add_text(document, BLOCK_SECTION,
+             section_title(report, d->input, DETECTION, "The answer at %s tokens", length));
+    int decides = d->by_recall ? 0 : 1;
+    struct validation all[2];
+    dpe_status status = read_validation(d->input, folders[0], true, &all[0], err);
+    if (status == DPE_OK) {
+        status = read_validation(d->input, folders[1], false, &all[1], err);
+    } else {
+        all[1] = (struct validation){0};
+    }
+    if (status == DPE_OK && all[decides].mean.n > 0) {
+        add_lead(report, d, &all[decides]);
+        add_verdict(report, &all[decides]);
+    } else if (status == DPE_OK) {
+        add_text(
+            document, BLOCK_LEAD,
+            format_text("This detection does not say what its lengths are worth: the plan of "
+                        "all chosen lengths together was not tried (the run is %s).",
+                        read_whole(d->input, "/", "complete", 0) != 0 ? "complete" : "unfinished"));
+    }
+    if (status == DPE_OK) {
+        add_text(document, BLOCK_TEXT,
+                 format_text("A rotary position embedding turns each pair of a head's dimensions "
+                             "at its own speed. Far positions of a group are divided by its scale, "
+                             "so that %s tokens look like the effective length: a distance at "
+                             "which these pairs still work.",
+                             length));
+        if (detection_is_selected(d)) {
+            add_text(document, BLOCK_TEXT,
+                     format_text("Lengths were chosen by the rule \"%s\"%s%s.", d->rule,
+                                 d->rule_words != NULL ? ": " : "",
+                                 d->rule_words != NULL ? d->rule_words : ""));
+        }
+        add_lengths(report, d);
+        add_noise(report, d);
+    }
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        if (all[i].mean.n > 0) {
+            add_dots(report, d, &all[i]);
+        }
+    }
+    validation_free(&all[0]);
+    validation_free(&all[1]);
+    return status;
+}

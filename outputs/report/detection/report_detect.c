@@ -1,0 +1,264 @@
+/* A detection: the answer first, then the maps behind it. */
+#include "outputs/report/detection/report_detect.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ------------------------------------------------------------------------------------------- maps
+ */
+
+/* Names of lengths, or of groups (those without signal are called flat), owned: free the result.
+ * NULL without memory. */
+static const char **make_names(int64_t n, const struct numbers *length,
+                               const struct numbers *signal)
+{
+    size_t list = ((size_t)n + 1) * sizeof(char *);
+    char *block = dpe_alloc_zero(1, list + (size_t)n * 32);
+    const char **names = (const char **)(void *)block;
+    for (int64_t i = 0; names != NULL && i < n; i++) {
+        char *text = block + list + (size_t)i * 32;
+        if (length != NULL) {
+            length_text(length->values[i], text);
+        } else {
+            bool flat = signal != NULL && signal->n > 0 && signal->values[i] <= 0.0;
+            snprintf(text, 32, "%s%lld", flat ? "flat " : "", (long long)i);
+        }
+        names[i] = text;
+    }
+    return names;
+}
+
+/* One row for each cell: group, length, value with interval, rank. */
+static struct sheet *cells_sheet(const struct detection *d, const char *id, const char *title,
+                                 const char *what, const struct measured *measured,
+                                 const struct numbers *rank, int digits)
+{
+    struct sheet *sheet = sheet_new(id, title);
+    sheet_column(sheet, "group", COLUMN_NUMBER, 0);
+    sheet_column(sheet, "length", COLUMN_NUMBER, 0);
+    sheet_column(sheet, what, COLUMN_INTERVAL, digits);
+    sheet_column(sheet, "rank", COLUMN_NUMBER, 0);
+    sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
+    for (int64_t i = 0; i < d->n_groups * d->n_lengths; i++) {
+        double place = rank->n > 0 ? rank->values[i] : (double)NAN;
+        sheet_number(sheet, (double)(i / d->n_lengths));
+        sheet_number(sheet, d->length.values[i % d->n_lengths]);
+        sheet_interval(sheet, measured->mean.values[i],
+                       measured->low.n > 0 ? measured->low.values[i] : (double)NAN,
+                       measured->high.n > 0 ? measured->high.values[i] : (double)NAN);
+        sheet_number(sheet, place < 1.0 ? (double)NAN : place);
+        sheet_number(sheet, measured->n_valid.n > 0 ? measured->n_valid.values[i] : (double)NAN);
+    }
+    return sheet;
+}
+
+/** One map of a detection. */
+struct map {
+    const char *id, *title, *what, *bar;
+    const struct measured *measured; /**< for the sheet */
+    const double *value;             /**< [groups][lengths] */
+    const struct numbers *rank;      /**< its rank 1 is outlined */
+    const struct numbers *signal;    /**< [groups], 0 = flat; of the same task */
+    double low, high;
+    bool log, low_is_good;
+    int digits, sheet_digits;
+};
+
+static void add_map(struct report *report, const struct detection *d, const struct map *map,
+                    char *caption)
+{
+    const char **rows = make_names(d->n_groups, NULL, map->signal);
+    const char **columns = make_names(d->n_lengths, &d->length, NULL);
+    size_t n = (size_t)(d->n_groups * d->n_lengths);
+    unsigned char *mark = calloc(n + 1, 1);
+    char *id = report_id(report, d->input, DETECTION, map->id);
+    struct sheet *numbers = id == NULL ? NULL
+                                       : cells_sheet(d, id, map->title, map->what, map->measured,
+                                                     map->rank, map->sheet_digits);
+    struct figure *figure = figure_new(id, map->title, caption, numbers);
+    for (size_t i = 0; mark != NULL && i < n && map->rank->n > 0; i++) {
+        mark[i] = map->rank->values[i] == 1.0;
+    }
+    if (figure != NULL && rows != NULL && columns != NULL && mark != NULL) {
+        const struct heat heat = {.n_rows = d->n_groups,
+                                  .n_columns = d->n_lengths,
+                                  .value = map->value,
+                                  .low = map->low,
+                                  .high = map->high,
+                                  .log = map->log,
+                                  .low_is_good = map->low_is_good,
+                                  .digits = map->digits,
+                                  .row_names = rows,
+                                  .column_names = columns,
+                                  .x_title = "detecting length, tokens",
+                                  .y_title = "frequency group (0 turns fastest)",
+                                  .bar_title = map->bar,
+                                  .mark = mark};
+        draw_heat(figure, &heat);
+    }
+    report->document.failed =
+        report->document.failed || rows == NULL || columns == NULL || mark == NULL;
+    add_figure(&report->document, figure);
+    free(rows);
+    free(columns);
+    free(mark);
+    free(id);
+}
+
+/* Ranks with NaN for "none", owned. */
+static double *rank_values(const struct numbers *rank)
+{
+    double *values = dpe_alloc(rank->n + 1, sizeof *values);
+    for (size_t i = 0; values != NULL && i < rank->n; i++) {
+        values[i] = rank->values[i] < 1.0 ? (double)NAN : rank->values[i];
+    }
+    return values;
+}
+
+static void add_rank_map(struct report *report, const struct detection *d, const char *id,
+                         const char *title, const char *what, const struct measured *measured,
+                         const struct numbers *rank, const struct numbers *signal, bool decides)
+{
+    double *values = rank->n > 0 ? rank_values(rank) : NULL;
+    if (values == NULL) {
+        report->document.failed = report->document.failed || rank->n > 0;
+        return;
+    }
+    const struct map map = {.id = id,
+                            .title = title,
+                            .what = what,
+                            .bar = "rank",
+                            .measured = measured,
+                            .value = values,
+                            .rank = rank,
+                            .signal = signal,
+                            .low = 1.0,
+                            .high = (double)d->n_lengths,
+                            .low_is_good = true,
+                            .digits = 0,
+                            .sheet_digits = 3};
+    add_map(report, d, &map,
+            format_text("The same cells, ordered within each group: 1 is the best length of its "
+                        "row, ties go to the larger length. %s",
+                        decides ? "Rank 1 is the group's effective length; in a row without "
+                                  "signal the order is that of chance."
+                                : "These ranks stand beside those by needles and decide nothing."));
+    free(values);
+}
+
+static void detection_maps(struct report *report, const struct detection *d)
+{
+    char length[32];
+    length_text(detection_length(d), length);
+    if (d->recall.mean.n > 0) {
+        const struct map map = {.id = "detect-recall",
+                                .title = "Needles found, by group and detecting length",
+                                .what = "recall",
+                                .bar = "recall",
+                                .measured = &d->recall,
+                                .value = d->recall.mean.values,
+                                .rank = &d->rank,
+                                .signal = &d->informative,
+                                .low = 0.0,
+                                .high = 1.0,
+                                .digits = 2,
+                                .sheet_digits = 3};
+        add_map(report, d, &map,
+                format_text(
+                    "Each cell moves the positions of one group of frequencies to a detecting "
+                    "length, while all other groups stay at half the trained length, and counts "
+                    "the share of needles found at %s tokens. Framed: the length with rank 1. "
+                    "Where a group is called flat, its lengths do not differ beyond noise.",
+                    length));
+        add_rank_map(report, d, "detect-rank", "Ranks of the detecting lengths", "recall",
+                     &d->recall, &d->rank, &d->informative, d->by_recall);
+    }
+    if (d->perplexity.mean.n > 0) {
+        const struct numbers *rank = d->by_recall ? &d->perplexity.rank : &d->rank;
+        const struct numbers *signal = d->by_recall ? &d->perplexity.informative : &d->informative;
+        const struct map map = {.id = "detect-perplexity",
+                                .title = "Perplexity, by group and detecting length",
+                                .what = "perplexity",
+                                .bar = "perplexity",
+                                .measured = &d->perplexity,
+                                .value = d->perplexity.mean.values,
+                                .rank = rank,
+                                .signal = signal,
+                                .low = (double)NAN,
+                                .high = (double)NAN,
+                                .log = true,
+                                .low_is_good = true,
+                                .digits = 3,
+                                .sheet_digits = 4};
+        add_map(report, d, &map,
+                format_text("Perplexity per token over the books (lower is better, bright), under "
+                            "the same plans; colours are spread over the range that occurs, so "
+                            "look at the numbers before the colours. Framed: rank 1. Their "
+                            "intervals are in the numbers below.%s",
+                            d->by_recall ? " Needles decide, not this." : ""));
+        add_rank_map(report, d, "detect-perplexity-rank", "Ranks by perplexity", "perplexity",
+                     &d->perplexity, rank, signal, !d->by_recall);
+    }
+}
+
+/* Lengths that a race left behind were measured on fewer samples. */
+static void add_race(struct report *report, const struct detection *d)
+{
+    size_t dropped = 0;
+    for (size_t i = 0; i < d->dropped.n; i++) {
+        dropped += d->dropped.values[i] >= 0.0;
+    }
+    if (dropped > 0) {
+        add_text(&report->document, BLOCK_NOTE,
+                 format_text("The sweep was a race: %zu of %zu cells were dropped before the end, "
+                             "when they could no longer win. Their values rest on fewer samples "
+                             "(the numbers say how many) and they rank behind those that were "
+                             "left.",
+                             dropped, d->dropped.n));
+    }
+}
+
+/* --------------------------------------------------------------------------------------- sections
+ */
+
+typedef dpe_status (*write_detection)(struct report *report, const struct detection *detection,
+                                      struct dpe_error *err);
+
+static dpe_status each_detection(struct report *report, write_detection write,
+                                 struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+        struct input *input = &report->inputs[i];
+        if (dpe_h5_has(input->table, DETECTION)) {
+            struct detection detection;
+            status = detection_read(input, &detection, err);
+            status = status == DPE_OK ? write(report, &detection, err) : status;
+            detection_free(&detection);
+        }
+    }
+    return status;
+}
+
+static dpe_status write_maps(struct report *report, const struct detection *detection,
+                             struct dpe_error *err)
+{
+    char length[32];
+    length_text(detection_length(detection), length);
+    add_text(&report->document, BLOCK_SECTION,
+             section_title(report, detection->input, DETECTION, "Detection at %s tokens", length));
+    add_unfinished(report, detection->input);
+    add_race(report, detection);
+    detection_maps(report, detection);
+    return detection_positions(report, detection, err);
+}
+
+dpe_status report_answers(struct report *report, struct dpe_error *err)
+{
+    return each_detection(report, detection_answer, err);
+}
+
+dpe_status report_detections(struct report *report, struct dpe_error *err)
+{
+    return each_detection(report, write_maps, err);
+}

@@ -1,0 +1,47 @@
+/**
+ * @file report_detect.h
+ * A detection as dpe-report reads it; shared by the files that write about one.
+ */
+#ifndef DPE_REPORT_DETECT_H
+#define DPE_REPORT_DETECT_H
+
+#include "outputs/report/input/report.h"
+
+/** What an input has that is a detection. */
+#define DETECTION "/detect/effective_length"
+
+/** Mean with interval, [group][length]; n = 0 when it is not there. */
+struct measured {
+    struct numbers mean, low, high, n_valid, rank, informative;
+};
+
+struct detection {
+    const struct input *input;
+    int64_t n_groups, n_lengths;
+    struct numbers length, informative, p_value, rank;
+    struct numbers effective; /**< [group], rank 1 */
+    struct numbers chosen;    /**< [group], by the rule of /select; n = 0 = rank 1 */
+    struct numbers dropped;   /**< [group][length], a race's; n = 0 = none */
+    struct measured recall, perplexity;
+    struct numbers inv_freq, edge, scale_factor, trained, evaluated;
+    char *criterion, *rule, *rule_words;
+    bool by_recall; /**< needles decide */
+};
+/** Errors are those of reading; free with detection_free in any case. */
+dpe_status detection_read(const struct input *input, struct detection *detection,
+                          struct dpe_error *err);
+void detection_free(struct detection *detection);
+/** Tokens: the length it is for, and the trained one (0 = unknown). */
+double detection_length(const struct detection *detection);
+double detection_trained(const struct detection *detection);
+/** Whether the chosen lengths may be others than those of rank 1. */
+bool detection_is_selected(const struct detection *detection);
+/** "The answer": what the chosen lengths are worth, and which they are. */
+dpe_status detection_answer(struct report *report, const struct detection *detection,
+                            struct dpe_error *err);
+/** Perplexity by position in the text, where the rows have it: groups at their best length, and the
+ *  plans that were validated. */
+dpe_status detection_positions(struct report *report, const struct detection *detection,
+                               struct dpe_error *err);
+
+#endif

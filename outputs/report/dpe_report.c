@@ -1,0 +1,409 @@
+/* dpe-report: result tables become one page that anybody can read, and figures as files. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "outputs/outputs_internal.h"
+#include "outputs/report/input/report.h"
+
+enum option_key {
+    KEY_FIGURES = 0x2000,
+    KEY_NO_FIGURES,
+    KEY_GNUPLOT,
+    KEY_FIGURE_TIME,
+    KEY_TOP_K,
+    KEY_TITLE,
+    KEY_MIXED,
+    KEY_FORCE,
+    KEY_QUIET,
+};
+
+enum { MAX_INPUTS = 256 };
+
+/** The command line. */
+struct arguments {
+    const char *inputs[MAX_INPUTS];
+    size_t n;
+    const char *output, *figures, *gnuplot, *title;
+    double figure_time, top_k;
+    bool no_figures, mixed, force, quiet;
+};
+
+static const struct argp_option options_table[] = {
+    {NULL, 0, NULL, 0, "What to write:", 1},
+    {"output", 'o', "FILE", 0, "The page, one self-contained HTML file", 1},
+    {"figures", KEY_FIGURES, "DIR", 0,
+     "Also each figure as ID.svg and ID.png, and all numbers as ID.csv", 1},
+    {"title", KEY_TITLE, "TEXT", 0, "Title of the page", 1},
+    {"top-k", KEY_TOP_K, "K", 0,
+     "Where the line of a profile is drawn: a count, or a share such as 0.75 (default: the "
+     "table's, else 0.75)",
+     1},
+    {"mixed-models", KEY_MIXED, NULL, 0, "Accept tables of different models in one report", 1},
+    {"force", KEY_FORCE, NULL, 0, "Replace FILE even if it is no report", 1},
+    {NULL, 0, NULL, 0, "Figures:", 2},
+    {"no-figures", KEY_NO_FIGURES, NULL, 0, "Numbers in their place; needs no gnuplot", 2},
+    {"gnuplot", KEY_GNUPLOT, "PROGRAM", 0, "What draws them (default: gnuplot)", 2},
+    {"figure-time", KEY_FIGURE_TIME, "TIME", 0, "Limit for each (default 60)", 2},
+    {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 2},
+    {0},
+};
+
+/* ----------------------------------------------------------------------------------- command line
+ */
+
+static double parse_k(struct argp_state *state, const char *text)
+{
+    char *end = NULL;
+    double value = strtod(text, &end);
+    bool share = value > 0.0 && value < 1.0;
+    if (end == text || *end != '\0' || !(value > 0.0) || value > 65536.0 ||
+        (!share && value != floor(value))) {
+        argp_error(state, "--top-k: expected a count or a share below 1, found '%s'", text);
+    }
+    return share ? -value : value;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *args = state->input;
+    switch (key) {
+    case 'o':
+        args->output = arg;
+        return 0;
+    case KEY_FIGURES:
+        args->figures = arg;
+        return 0;
+    case KEY_NO_FIGURES:
+        args->no_figures = true;
+        return 0;
+    case KEY_GNUPLOT:
+        args->gnuplot = arg;
+        return 0;
+    case KEY_FIGURE_TIME:
+        if (!dpe_parse_seconds(arg, &args->figure_time) || !(args->figure_time > 0.0)) {
+            argp_error(state, "--figure-time: expected a time such as 30 or 2m, found '%s'", arg);
+        }
+        return 0;
+    case KEY_TOP_K:
+        args->top_k = parse_k(state, arg);
+        return 0;
+    case KEY_TITLE:
+        args->title = arg;
+        return 0;
+    case KEY_MIXED:
+        args->mixed = true;
+        return 0;
+    case KEY_FORCE:
+        args->force = true;
+        return 0;
+    case KEY_QUIET:
+        args->quiet = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (args->n == MAX_INPUTS) {
+            argp_error(state, "at most %d tables", MAX_INPUTS);
+        }
+        args->inputs[args->n++] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (args->n == 0) {
+            argp_error(state, "nothing to read: give RESULT.h5");
+        }
+        if (args->output == NULL) {
+            argp_error(state, "nothing to write: give -o FILE");
+        }
+        if (strcmp(args->output, "-") == 0) {
+            argp_error(state, "the page cannot go to standard output; give -o FILE");
+        }
+        if (args->no_figures && args->figures != NULL) {
+            argp_error(state, "--figures DIR and --no-figures exclude each other");
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* --------------------------------------------------------------------------------- before any work
+ */
+
+/* A report may be made anew; anything else at its path is somebody's. */
+static dpe_status check_output(const struct arguments *args, struct dpe_error *err)
+{
+    struct stat info;
+    char begin[1024] = "";
+    if (stat(args->output, &info) != 0) {
+        return DPE_OK;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        return dpe_fail(err, DPE_CANNOT_CREATE,
+                        "%s: expected a file or nothing, found something that is no regular file",
+                        args->output);
+    }
+    for (size_t i = 0; i < args->n; i++) {
+        struct stat input;
+        if (stat(args->inputs[i], &input) == 0 && input.st_dev == info.st_dev &&
+            input.st_ino == info.st_ino) {
+            return dpe_fail(err, DPE_CANNOT_CREATE,
+                            "%s is an input; give another name for the "
+                            "report",
+                            args->output);
+        }
+    }
+    FILE *file = fopen(args->output, "rb");
+    size_t n = file != NULL ? fread(begin, 1, sizeof begin - 1, file) : 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    begin[n] = '\0';
+    bool ours = strstr(begin, "content=\"dpe-report\"") != NULL;
+    return ours || args->force || info.st_size == 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_MISMATCH, "%s: exists and is no report; --force replaces it",
+                          args->output);
+}
+
+static dpe_status check_models(const struct report *report, struct dpe_error *err)
+{
+    const struct input *first = NULL;
+    for (size_t i = 0; i < report->n; i++) {
+        const struct input *input = &report->inputs[i];
+        if (input->fingerprint == NULL) {
+            continue;
+        }
+        if (first == NULL) {
+            first = input;
+        } else if (strcmp(first->fingerprint, input->fingerprint) != 0) {
+            return dpe_fail(err, DPE_MISMATCH,
+                            "tables of different models: %s is of %.12s, %s of %.12s; "
+                            "--mixed-models puts them into one report all the same",
+                            first->path, first->fingerprint, input->path, input->fingerprint);
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status open_inputs(const struct arguments *args, struct report *report,
+                              struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    report->inputs = dpe_alloc_zero(args->n, sizeof *report->inputs);
+    if (report->inputs == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    for (size_t i = 0; i < args->n && status == DPE_OK; i++) {
+        status = input_open(&report->inputs[i], args->inputs[i], err);
+        report->n += status == DPE_OK;
+    }
+    if (status == DPE_OK && !args->mixed) {
+        status = check_models(report, err);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * content
+ */
+
+static void name_document(const struct arguments *args, struct report *report)
+{
+    const char *type = NULL;
+    char *found = NULL;
+    int64_t parameters = 0;
+    for (size_t i = 0; i < report->n && found == NULL; i++) {
+        found = read_words(&report->inputs[i], "/model", "model_type");
+        parameters = read_whole(&report->inputs[i], "/model", "parameters", 0);
+    }
+    char *type_name = found != NULL ? clean_text(found, 40) : NULL;
+    type = type_name != NULL ? type_name : "language";
+    report->document.title =
+        args->title != NULL
+            ? clean_text(args->title, 0)
+            : format_text("How far a %s model reaches, and with which positions", type);
+    char now[32];
+    dpe_time_text(now);
+    const char *model = "unknown";
+    for (size_t i = 0; i < report->n; i++) {
+        if (report->inputs[i].fingerprint != NULL) {
+            model = report->inputs[i].fingerprint;
+            break;
+        }
+    }
+    char size[64] = "";
+    if (parameters > 0) {
+        bool billions = parameters >= 1000000000;
+        snprintf(size, sizeof size, "%.3g %s parameters, ",
+                 (double)parameters / (billions ? 1e9 : 1e6), billions ? "billion" : "million");
+    }
+    report->document.subtitle =
+        format_text("%s, %smodel fingerprint %.12s, %zu table%s, written %.10s", type, size, model,
+                    report->n, report->n == 1 ? "" : "s", now);
+    free(found);
+    free(type_name);
+}
+
+static dpe_status compose(const struct arguments *args, struct report *report,
+                          struct dpe_error *err)
+{
+    dpe_status (*const sections[])(struct report *, struct dpe_error *) = {
+        report_answers, report_glances, report_comparisons, report_detections, report_ablations,
+        report_grids,   report_norms,   report_tables,      report_time,       report_provenance};
+    dpe_status status = DPE_OK;
+    name_document(args, report);
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0] && status == DPE_OK; i++) {
+        status = sections[i](report, err);
+    }
+    struct document *document = &report->document;
+    bool failed = document->failed || document->title == NULL || document->subtitle == NULL;
+    return status == DPE_OK && failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the report")
+                                      : status;
+}
+
+static dpe_status draw(const struct arguments *args, struct document *document,
+                       struct dpe_error *err)
+{
+    const struct drawing drawing = {
+        .program = args->gnuplot, .seconds = args->figure_time, .png = args->figures != NULL};
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < document->n && status == DPE_OK && !args->no_figures; i++) {
+        struct figure *figure = document->blocks[i].figure;
+        if (figure != NULL && figure->script.failed) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for figure %s", figure->id);
+        } else if (figure != NULL) {
+            status = figure_draw(figure, &drawing, err);
+        }
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * writing
+ */
+
+static dpe_status write_file(const char *folder, const char *name, const char *ending,
+                             const struct writer *content, struct dpe_error *err)
+{
+    char *path = content->failed ? NULL : format_text("%s/%s%s", folder, name, ending);
+    dpe_status status = path == NULL
+                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s%s", name, ending)
+                            : dpe_write_atomic(path, content->text.bytes, content->text.n, err);
+    free(path);
+    return status;
+}
+
+static dpe_status write_figure(const char *folder, const struct figure *figure,
+                               struct dpe_error *err)
+{
+    struct writer svg = {0};
+    const struct writer png = {.text = figure->png};
+    put_svg(&svg, figure, true);
+    dpe_status status = write_file(folder, figure->id, ".svg", &svg, err);
+    if (status == DPE_OK) {
+        status = write_file(folder, figure->id, ".png", &png, err);
+    }
+    dpe_text_free(&svg.text);
+    return status;
+}
+
+static dpe_status write_sheet(const char *folder, const struct sheet *sheet, struct dpe_error *err)
+{
+    struct writer csv = {0};
+    sheet_csv(sheet, &csv);
+    dpe_status status = write_file(folder, sheet->id, ".csv", &csv, err);
+    dpe_text_free(&csv.text);
+    return status;
+}
+
+static dpe_status write_figures(const struct arguments *args, const struct document *document,
+                                struct dpe_error *err)
+{
+    if (args->figures == NULL) {
+        return DPE_OK;
+    }
+    if (mkdir(args->figures, 0777) != 0 && errno != EEXIST) {
+        return dpe_fail_errno(err, errno, args->figures, "cannot be made");
+    }
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < document->n && status == DPE_OK; i++) {
+        const struct block *block = &document->blocks[i];
+        if (block->figure != NULL) {
+            status = write_figure(args->figures, block->figure, err);
+        }
+        const struct sheet *sheet = block->figure != NULL ? block->figure->numbers : block->sheet;
+        if (status == DPE_OK && sheet != NULL) {
+            status = write_sheet(args->figures, sheet, err);
+        }
+    }
+    return status;
+}
+
+static dpe_status write_page(const struct arguments *args, const struct document *document,
+                             struct dpe_error *err)
+{
+    struct writer page = {0};
+    document_html(document, &page);
+    dpe_status status = page.failed
+                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the page")
+                            : dpe_write_atomic(args->output, page.text.bytes, page.text.n, err);
+    dpe_text_free(&page.text);
+    return status;
+}
+
+static dpe_status work(const struct arguments *args, struct report *report, struct dpe_error *err)
+{
+    dpe_status status = check_output(args, err);
+    if (status == DPE_OK) {
+        status = open_inputs(args, report, err);
+    }
+    if (status == DPE_OK) {
+        status = compose(args, report, err);
+    }
+    if (status == DPE_OK) {
+        status = draw(args, &report->document, err);
+    }
+    if (status == DPE_OK) {
+        status = write_figures(args, &report->document, err);
+    }
+    return status == DPE_OK ? write_page(args, &report->document, err) : status;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options_table,
+        .parser = parse_option,
+        .args_doc = "RESULT.h5...",
+        .doc = "Make one readable page of result tables: detections, profiles, comparisons, "
+               "ablations, in any order.\v"
+               "The page stands for itself: it loads nothing, follows light and dark, and prints. "
+               "What no table has is not in it. Tables are only read.\n\n"
+               "Exit status: 0 written; 64 usage, 65 bad table, 66 missing input or no gnuplot, 73 "
+               "cannot create, 74 gnuplot failed or disk full, 78 tables of different models, or "
+               "FILE is no report.\n\n"
+               "Examples:\n"
+               "  dpe-report detect.h5 norms.h5 compare.h5 -o report.html\n"
+               "  dpe-report norms.h5 -o norms.html --figures figures",
+    };
+    dpe_tool_start(argv[0]);
+    struct arguments args = {.gnuplot = "gnuplot", .figure_time = 60.0};
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    const struct dpe_tool_options talk = {.quiet = args.quiet};
+    dpe_tool_configure(&talk);
+    dpe_signals_install();
+    struct report report = {.top_k = args.top_k};
+    struct dpe_error err = {0};
+    dpe_status status = work(&args, &report, &err);
+    if (status == DPE_OK) {
+        dpe_log_info("%s is written; open it in any browser", args.output);
+    }
+    for (size_t i = 0; i < report.n; i++) {
+        input_close(&report.inputs[i]);
+    }
+    free(report.inputs);
+    document_free(&report.document);
+    return dpe_tool_end(status, &err);
+}

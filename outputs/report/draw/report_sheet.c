@@ -1,0 +1,225 @@
+/* Sheets of numbers: for the eye in HTML, for programs in CSV. */
+#include "outputs/report/input/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <csv.h>
+
+struct sheet *sheet_new(const char *id, const char *title)
+{
+    struct sheet *sheet = calloc(1, sizeof *sheet);
+    if (sheet == NULL) {
+        return NULL;
+    }
+    sheet->id = format_text("%s", id);
+    sheet->title = format_text("%s", title);
+    if (sheet->id == NULL || sheet->title == NULL) {
+        sheet_free(sheet);
+        return NULL;
+    }
+    return sheet;
+}
+
+void sheet_free(struct sheet *sheet)
+{
+    if (sheet == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < sheet->n_columns; i++) {
+        free(sheet->columns[i].name);
+    }
+    for (size_t i = 0; i < sheet->n_cells; i++) {
+        free(sheet->cells[i].text);
+    }
+    free(sheet->columns);
+    free(sheet->cells);
+    free(sheet->id);
+    free(sheet->title);
+    free(sheet);
+}
+
+void sheet_column(struct sheet *sheet, const char *name, enum column_kind kind, int digits)
+{
+    if (sheet == NULL || sheet->failed) {
+        return;
+    }
+    void *grown = realloc(sheet->columns, (sheet->n_columns + 1) * sizeof *sheet->columns);
+    if (grown != NULL) {
+        sheet->columns = grown;
+    }
+    char *copy = grown == NULL ? NULL : format_text("%s", name);
+    if (copy == NULL) {
+        sheet->failed = true;
+        return;
+    }
+    sheet->columns[sheet->n_columns++] =
+        (struct sheet_column){.name = copy, .kind = kind, .digits = digits};
+}
+
+/* The next cell, NULL when memory is out. */
+static struct sheet_cell *add_cell(struct sheet *sheet)
+{
+    if (sheet == NULL || sheet->failed) {
+        return NULL;
+    }
+    if (sheet->n_cells == sheet->capacity) {
+        size_t capacity = sheet->capacity == 0 ? 64 : sheet->capacity * 2;
+        void *grown = realloc(sheet->cells, capacity * sizeof *sheet->cells);
+        if (grown == NULL) {
+            sheet->failed = true;
+            return NULL;
+        }
+        sheet->cells = grown;
+        sheet->capacity = capacity;
+    }
+    struct sheet_cell *cell = &sheet->cells[sheet->n_cells++];
+    *cell = (struct sheet_cell){.number = {(double)NAN, (double)NAN, (double)NAN}};
+    return cell;
+}
+
+void sheet_text(struct sheet *sheet, const char *text)
+{
+    struct sheet_cell *cell = add_cell(sheet);
+    if (cell != NULL) {
+        cell->text = clean_text(text, 0);
+        sheet->failed = cell->text == NULL;
+    }
+}
+
+void sheet_number(struct sheet *sheet, double value)
+{
+    sheet_interval(sheet, value, (double)NAN, (double)NAN);
+}
+
+void sheet_interval(struct sheet *sheet, double value, double low, double high)
+{
+    struct sheet_cell *cell = add_cell(sheet);
+    if (cell != NULL) {
+        cell->number[0] = value;
+        cell->number[1] = low;
+        cell->number[2] = high;
+    }
+}
+
+/* -------------------------------------------------------------------------------------------- CSV
+ */
+
+static void put_field(struct writer *out, const char *text, bool last)
+{
+    size_t n = strlen(text);
+    size_t need = csv_write(NULL, 0, text, n);
+    char *field = malloc(need + 1);
+    if (field == NULL) {
+        out->failed = true;
+        return;
+    }
+    csv_write(field, need, text, n);
+    put_bytes(out, field, need);
+    put(out, "%s", last ? "\r\n" : ",");
+    free(field);
+}
+
+static void put_number(struct writer *out, double value, bool last)
+{
+    char text[40];
+    if (isnan(value)) {
+        snprintf(text, sizeof text, "NaN");
+    } else {
+        snprintf(text, sizeof text, "%.17g", value);
+    }
+    put_field(out, text, last);
+}
+
+void sheet_csv(const struct sheet *sheet, struct writer *out)
+{
+    static const char *const ends[] = {"", "_low", "_high"};
+    for (size_t c = 0; c < sheet->n_columns; c++) {
+        int parts = sheet->columns[c].kind == COLUMN_INTERVAL ? 3 : 1;
+        for (int p = 0; p < parts; p++) {
+            char *name = format_text("%s%s", sheet->columns[c].name, ends[p]);
+            out->failed = out->failed || name == NULL;
+            put_field(out, name != NULL ? name : "", c + 1 == sheet->n_columns && p + 1 == parts);
+            free(name);
+        }
+    }
+    for (size_t i = 0; i < sheet->n_cells; i++) {
+        size_t c = i % sheet->n_columns;
+        const struct sheet_cell *cell = &sheet->cells[i];
+        bool last = c + 1 == sheet->n_columns;
+        if (sheet->columns[c].kind == COLUMN_TEXT) {
+            put_field(out, cell->text != NULL ? cell->text : "", last);
+            continue;
+        }
+        int parts = sheet->columns[c].kind == COLUMN_INTERVAL ? 3 : 1;
+        for (int p = 0; p < parts; p++) {
+            put_number(out, cell->number[p], last && p + 1 == parts);
+        }
+    }
+    out->failed = out->failed || sheet->failed;
+}
+
+/* ------------------------------------------------------------------------------------------- HTML
+ */
+
+/* A minus sign as wide as a plus, and a dash for what was not measured. */
+static void put_shown(struct writer *out, double value, int digits)
+{
+    if (!isfinite(value)) {
+        put(out, "%s", isnan(value) ? "–" : value > 0.0 ? "∞" : "−∞");
+        return;
+    }
+    double zero = 0.5 * pow(10.0, -digits);
+    put(out, "%s%.*f", value <= -zero ? "−" : "", digits, fabs(value));
+}
+
+static void put_cell(struct writer *out, const struct sheet_column *column,
+                     const struct sheet_cell *cell)
+{
+    if (column->kind == COLUMN_TEXT) {
+        /* Short texts do not wrap, long ones do: a phone then scrolls the table sideways. */
+        const char *text = cell->text != NULL ? cell->text : "";
+        put(out, strlen(text) <= 32 ? "<td class=\"s\">" : "<td>");
+        put_html(out, text);
+    } else {
+        put(out, "<td class=\"n\">");
+        put_shown(out, cell->number[0], column->digits);
+    }
+    if (column->kind == COLUMN_INTERVAL && !isnan(cell->number[1])) {
+        put(out, " <small>");
+        put_shown(out, cell->number[1], column->digits);
+        put(out, " to ");
+        put_shown(out, cell->number[2], column->digits);
+        put(out, "</small>");
+    }
+    put(out, "</td>");
+}
+
+void sheet_html(const struct sheet *sheet, struct writer *out)
+{
+    size_t rows = sheet->n_columns == 0 ? 0 : sheet->n_cells / sheet->n_columns;
+    size_t shown = sheet->shown > 0 && sheet->shown < rows ? sheet->shown : rows;
+    put(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"");
+    put_html(out, sheet->title);
+    put(out, "\"><table>\n<thead><tr>");
+    for (size_t c = 0; c < sheet->n_columns; c++) {
+        put(out, "<th scope=\"col\"%s>",
+            sheet->columns[c].kind == COLUMN_TEXT ? "" : " class=\"n\"");
+        put_html(out, sheet->columns[c].name);
+        put(out, "</th>");
+    }
+    put(out, "</tr></thead>\n<tbody>\n");
+    for (size_t r = 0; r < shown; r++) {
+        put(out, "<tr>");
+        for (size_t c = 0; c < sheet->n_columns; c++) {
+            put_cell(out, &sheet->columns[c], &sheet->cells[r * sheet->n_columns + c]);
+        }
+        put(out, "</tr>\n");
+    }
+    put(out, "</tbody>\n</table></div>\n");
+    if (shown < rows) {
+        put(out, "<p class=\"quiet\">%zu of %zu rows; the CSV file has all.</p>\n", shown, rows);
+    }
+    out->failed = out->failed || sheet->failed;
+}

@@ -1,0 +1,236 @@
+/* Text that is put together piece by piece, and made safe for where it goes. */
+#include "outputs/report/input/report.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+void put_bytes(struct writer *out, const char *bytes, size_t n)
+{
+    if (!out->failed && dpe_text_append(&out->text, bytes, n, NULL) != DPE_OK) {
+        out->failed = true;
+    }
+}
+
+static char *format_list(const char *format, va_list args) __attribute__((format(printf, 1, 0)));
+static char *format_list(const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char *text = n >= 0 ? malloc((size_t)n + 1) : NULL;
+    if (text != NULL) {
+        vsnprintf(text, (size_t)n + 1, format, args);
+    }
+    return text;
+}
+
+void put(struct writer *out, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char *text = format_list(format, args);
+    va_end(args);
+    if (text == NULL) {
+        out->failed = true;
+        return;
+    }
+    put_bytes(out, text, strlen(text));
+    free(text);
+}
+
+char *format_text(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char *text = format_list(format, args);
+    va_end(args);
+    return text;
+}
+
+/* ---------------------------------------------------------------------------------- hostile names
+ */
+
+static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
+
+/* Bytes of the valid character at `text`, 0 when there is none. */
+static size_t character(const char *text, size_t n)
+{
+    unsigned char first = (unsigned char)text[0];
+    size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    return length <= n && dpe_utf8_check(text, length) == length ? length : 0;
+}
+
+/* C0 and C1 controls, and the two that are no characters: neither XML nor a terminal wants them.
+ * U+2028, U+2029 break lines in some readers; marks that turn the direction of text (U+202A to
+ * U+202E, U+2066 to U+2069) can make a name read as another one. */
+static bool is_unwanted(const char *text, size_t length)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    if (length == 1) {
+        return c[0] < 0x20 || c[0] == 0x7F;
+    }
+    if (length == 2) {
+        return c[0] == 0xC2 && c[1] < 0xA0;
+    }
+    if (length == 3 && c[0] == 0xE2 && c[1] == 0x80) {
+        return c[2] >= 0xA8 && c[2] <= 0xAE;
+    }
+    if (length == 3 && c[0] == 0xE2 && c[1] == 0x81) {
+        return c[2] >= 0xA6 && c[2] <= 0xA9;
+    }
+    return length == 3 && c[0] == 0xEF && c[1] == 0xBF && c[2] >= 0xBE;
+}
+
+static void put_clean(struct writer *out, const char *text)
+{
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n;) {
+        size_t length = character(text + i, n - i);
+        if (length == 0 || is_unwanted(text + i, length)) {
+            bool space = text[i] == '\n' || text[i] == '\t' || text[i] == '\r';
+            put(out, "%s", space ? " " : replacement);
+            i += length == 0 ? 1 : length;
+        } else {
+            put_bytes(out, text + i, length);
+            i += length;
+        }
+    }
+}
+
+/* Characters of clean text: bytes that go on with no character. */
+static size_t count_characters(const char *text)
+{
+    size_t n = 0;
+    for (; *text != '\0'; text++) {
+        n += ((unsigned char)*text & 0xC0) != 0x80;
+    }
+    return n;
+}
+
+/* The byte at which character `index` begins. */
+static size_t character_offset(const char *text, size_t index)
+{
+    size_t i = 0;
+    for (size_t seen = 0; text[i] != '\0'; i++) {
+        if (((unsigned char)text[i] & 0xC0) != 0x80 && seen++ == index) {
+            return i;
+        }
+    }
+    return i;
+}
+
+char *clean_text(const char *text, size_t columns)
+{
+    struct writer out = {0};
+    put_clean(&out, text);
+    put_bytes(&out, "", 0); /* the empty text is one, too */
+    size_t n = out.failed ? 0 : count_characters(out.text.bytes);
+    if (!out.failed && columns > 2 && n > columns) {
+        /* What tells names apart stands at their beginning more often than at their end. */
+        size_t head = (columns - 1) * 2 / 3;
+        size_t tail = columns - 1 - head;
+        struct writer cut = {0};
+        put_bytes(&cut, out.text.bytes, character_offset(out.text.bytes, head));
+        put(&cut, "…%s", out.text.bytes + character_offset(out.text.bytes, n - tail));
+        free(out.text.bytes);
+        out = cut;
+    }
+    if (out.failed) {
+        free(out.text.bytes);
+        return NULL;
+    }
+    return out.text.bytes;
+}
+
+void put_html(struct writer *out, const char *text)
+{
+    char *clean = clean_text(text, 0);
+    if (clean == NULL) {
+        out->failed = true;
+        return;
+    }
+    for (const char *c = clean; *c != '\0'; c++) {
+        const char *entity = *c == '&'    ? "&amp;"
+                             : *c == '<'  ? "&lt;"
+                             : *c == '>'  ? "&gt;"
+                             : *c == '"'  ? "&quot;"
+                             : *c == '\'' ? "&#39;"
+                                          : NULL;
+        if (entity != NULL) {
+            put_bytes(out, entity, strlen(entity));
+        } else {
+            put_bytes(out, c, 1);
+        }
+    }
+    free(clean);
+}
+
+void put_quoted(struct writer *out, const char *text, size_t columns)
+{
+    char *clean = clean_text(text, columns);
+    if (clean == NULL) {
+        out->failed = true;
+        return;
+    }
+    put_bytes(out, "\"", 1);
+    for (const char *c = clean; *c != '\0'; c++) {
+        if (*c == '"' || *c == '\\' || *c == '`') {
+            put(out, "\\%03o", (unsigned)*c);
+        } else {
+            put_bytes(out, c, 1);
+        }
+    }
+    put_bytes(out, "\"", 1);
+    free(clean);
+}
+
+/* Latin, Greek, Cyrillic, punctuation, arrows, mathematics: what any machine's fonts have. */
+static bool is_common(const char *text, size_t length)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    return length == 1 || (length == 2 && c[0] <= 0xD3) ||
+           (length == 3 && ((c[0] == 0xE1 && c[1] >= 0xB8) || (c[0] == 0xE2 && c[1] <= 0x9E) ||
+                            memcmp(text, replacement, 3) == 0));
+}
+
+void put_common(struct writer *out, const char *text)
+{
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n;) {
+        size_t length = character(text + i, n - i);
+        if (length > 0 && is_common(text + i, length)) {
+            put_bytes(out, text + i, length);
+        } else {
+            put_bytes(out, "?", 1);
+        }
+        i += length == 0 ? 1 : length;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- numbers
+ */
+
+const char *length_text(double tokens, char text[32])
+{
+    if (tokens >= 16384.0 && fmod(tokens, 1024.0) == 0.0) {
+        snprintf(text, 32, "%.0fk", tokens / 1024.0);
+    } else {
+        snprintf(text, 32, "%.0f", tokens);
+    }
+    return text;
+}
+
+const char *p_text(double p, char text[32])
+{
+    if (!(p >= 0.0)) {
+        snprintf(text, 32, "p unknown");
+    } else if (p < 0.001) {
+        snprintf(text, 32, "p < 0.001");
+    } else {
+        snprintf(text, 32, "p = %.3f", p);
+    }
+    return text;
+}

@@ -1,0 +1,300 @@
+/**
+ * @file report.h
+ * Inside of dpe-report: what its files share. No library.
+ *
+ * One story. Input tables become a list of *blocks* (headings, paragraphs, figures, sheets of
+ * numbers); gnuplot draws the figures; the list is written as one HTML page, each figure as SVG and
+ * PNG, each sheet as CSV. Builders never fail: whoever runs out of memory sets a flag that is
+ * looked at once, before anything is written.
+ */
+#ifndef DPE_REPORT_H
+#define DPE_REPORT_H
+
+#include "outputs/outputs.h"
+#include "engine/tool/tool.h"
+
+/* ----------------------------------------------------------------------------------------- text */
+
+/** A growable text that remembers that memory ran out. Zero-initialise, free text.bytes. */
+struct writer {
+    struct dpe_text text;
+    bool failed;
+};
+void put(struct writer *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void put_bytes(struct writer *out, const char *bytes, size_t n);
+/** Text for HTML content and attributes in double quotes: & < > " ' escaped, control characters
+ *  and bytes that are no UTF-8 become U+FFFD, line breaks become spaces. */
+void put_html(struct writer *out, const char *text);
+/** A gnuplot string in double quotes; what is special in one (quote, backslash, backtick, which
+ *  would run a command) is written as its octal number. Control characters as in put_html; longer
+ *  than `columns` characters it is cut in its middle (0: never). (Single quotes would do, but for
+ *  gnuplot 5.4, which fails on a string that begins with a doubled quote.) */
+void put_quoted(struct writer *out, const char *text, size_t columns);
+/** Text with a question mark for characters that fonts may lack. */
+void put_common(struct writer *out, const char *text);
+/** One line of valid UTF-8 without control characters, owned by the caller; NULL without memory. */
+char *clean_text(const char *text, size_t columns);
+/** "1,024" style is not used anywhere: lengths are "512", "8192", "16k", "128k" in figures. */
+const char *length_text(double tokens, char text[32]);
+/** A p-value in words: "p = 0.012", "p < 0.001". */
+const char *p_text(double p, char text[32]);
+/** printf into an owned string; NULL without memory. */
+char *format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* --------------------------------------------------------------------------------------- sheets */
+
+enum column_kind {
+    COLUMN_TEXT,
+    COLUMN_NUMBER,   /**< one number a cell */
+    COLUMN_INTERVAL, /**< three: value, low, high; CSV has NAME, NAME_low, NAME_high */
+};
+
+/** Numbers of a figure, or a table of its own: shown in HTML, written as CSV. */
+struct sheet {
+    char *id, *title; /**< id: file name and anchor, [a-z0-9-]+ */
+    struct sheet_column {
+        char *name;
+        enum column_kind kind;
+        int digits; /**< decimals in HTML; CSV always has %.17g */
+    } * columns;
+    size_t n_columns;
+    struct sheet_cell {
+        char *text;
+        double number[3];
+    } * cells; /**< [n_cells], row-major */
+    size_t n_cells;
+    size_t capacity;
+    size_t shown; /**< rows in HTML at most, 0 = all; CSV has all */
+    bool folded;  /**< in HTML behind its title, to be opened */
+    bool failed;
+};
+struct sheet *sheet_new(const char *id, const char *title);
+void sheet_column(struct sheet *sheet, const char *name, enum column_kind kind, int digits);
+void sheet_text(struct sheet *sheet, const char *text);
+void sheet_number(struct sheet *sheet, double value);
+void sheet_interval(struct sheet *sheet, double value, double low, double high);
+void sheet_free(struct sheet *sheet);
+/** RFC 4180 through libcsv. NaN is written as NaN. */
+void sheet_csv(const struct sheet *sheet, struct writer *out);
+/** <table>…</table>. */
+void sheet_html(const struct sheet *sheet, struct writer *out);
+
+/* -------------------------------------------------------------------------------------- figures */
+
+/** Logical pixels: one text line is 12 of them. A phone shows a figure at 0.85 of its size. */
+enum { FIGURE_WIDTH = 420 };
+
+/** One figure: what gnuplot is told, what it answered, and the words around it. */
+struct figure {
+    char *id;      /**< file name and anchor, [a-z0-9-]+ */
+    char *title;   /**< one line above it */
+    char *caption; /**< what it shows, for somebody who did not read the paper; what is noise */
+    int width, height;
+    struct writer script; /**< gnuplot, after the terminal is set */
+    struct dpe_text svg;  /**< as gnuplot wrote it; empty until drawn */
+    struct dpe_text png;  /**< only with --figures */
+    struct sheet *numbers;
+};
+/** Takes caption and numbers over; NULL without memory, also when that is why one of them is NULL.
+ */
+struct figure *figure_new(const char *id, const char *title, char *caption, struct sheet *numbers);
+void figure_free(struct figure *figure);
+
+/** Cells of equal size, coloured by value and labelled with it. */
+struct heat {
+    int64_t n_rows, n_columns;
+    const double *value; /**< [n_rows][n_columns], NaN = missing */
+    double low, high;    /**< ends of the colour scale, NaN = those of the values */
+    bool log, low_is_good;
+    int digits; /**< decimals in the cells */
+    const char *const *row_names, *const *column_names;
+    const char *x_title, *y_title, *bar_title;
+    const unsigned char *mark; /**< [n_rows][n_columns], outlined; NULL = none */
+};
+void draw_heat(struct figure *figure, const struct heat *heat);
+
+/** Rows × columns without labels (thousands of cells), as an image. */
+struct field {
+    int64_t n_rows, n_columns;
+    const double *value;
+    double low, high;
+    int64_t row_step; /**< a line every so many rows (a layer's heads), 0 = none */
+    const char *x_title, *y_title, *bar_title;
+    double cut;             /**< a vertical line before column `cut`, NaN = none */
+    const char *cut_title;  /**< what the line says */
+    const int64_t *x_edges; /**< vertical ticks between columns, such as group edges */
+    int64_t n_x_edges;
+};
+void draw_field(struct figure *figure, const struct field *field);
+
+/** One line with its band. */
+struct curve {
+    const char *name;
+    int64_t n;
+    const double *x, *y;
+    const double *low, *high; /**< NULL = no band; NaN = none at that point */
+    bool plain;               /**< something to compare with: a thin dashed line */
+    bool strong;              /**< what the report is about: a thicker line */
+};
+/** Curves over a common x axis, with a legend above. */
+struct curves {
+    const struct curve *curves;
+    size_t n;
+    bool log_x, log_y;
+    double y_low, y_high; /**< NaN = by the values */
+    const char *x_title, *y_title;
+    double x_line; /**< a vertical line, NaN or outside = none */
+    const char *x_line_title;
+};
+void draw_curves(struct figure *figure, const struct curves *curves);
+
+/** One dot with its interval per line, names at the left. */
+struct dots {
+    size_t n;
+    const char *const *names;
+    const double *value, *low, *high;
+    const unsigned char *strong; /**< drawn in the accent colour; NULL = all alike */
+    double x_low, x_high;        /**< NaN = by the values */
+    bool log;
+    int digits;
+    const char *x_title;
+};
+void draw_dots(struct figure *figure, const struct dots *dots);
+
+/** Points of the colour scale: 0 … 1 → 0xRRGGBB, dark to bright; NaN is a neutral grey. */
+unsigned color_at(double share);
+/** Whether dark text is readable on that colour. */
+bool color_is_bright(unsigned rgb);
+
+/** How gnuplot is run. */
+struct drawing {
+    const char *program; /**< name or path */
+    double seconds;      /**< limit for one figure */
+    bool png;
+};
+/** Draw a figure: SVG, and PNG if asked. DPE_NO_INPUT (no gnuplot), DPE_IO (it failed, or took
+ *  too long; what it said is in the message), DPE_INCOMPLETE (a signal), DPE_NO_MEMORY. */
+dpe_status figure_draw(struct figure *figure, const struct drawing *drawing, struct dpe_error *err);
+/** Run a program without a shell: `input` to its standard input, its standard output to `output`.
+ *  It is killed when the time is over or when we are asked to stop. */
+dpe_status run_program(const char *const *argv, const char *input, size_t n, double seconds,
+                       struct dpe_text *output, struct dpe_error *err);
+
+/** gnuplot's SVG for use inside a page (`standalone` false) or as a file: ids made unique, its own
+ *  titles replaced by the figure's, empty groups dropped, colours that follow light and dark. */
+void put_svg(struct writer *out, const struct figure *figure, bool standalone);
+
+/* ------------------------------------------------------------------------------------- document */
+
+enum block_kind {
+    BLOCK_SECTION, /**< a heading */
+    BLOCK_LEAD,    /**< a paragraph that says the answer */
+    BLOCK_TEXT,
+    BLOCK_NOTE, /**< what is noise, what to beware of */
+    BLOCK_FIGURE,
+    BLOCK_SHEET,
+};
+
+struct block {
+    enum block_kind kind;
+    char *text; /**< plain text; a section's title */
+    struct figure *figure;
+    struct sheet *sheet;
+};
+
+/** What is being written. */
+struct document {
+    char *title, *subtitle;
+    struct block *blocks;
+    size_t n, capacity;
+    bool failed;
+};
+/** Append; `text` is owned by the document from then on, NULL means that memory ran out. */
+void add_text(struct document *document, enum block_kind kind, char *text);
+/** Append and own; NULL likewise. */
+void add_figure(struct document *document, struct figure *figure);
+void add_sheet(struct document *document, struct sheet *sheet);
+void document_free(struct document *document);
+/** The page's style sheet (report.css). */
+extern const unsigned char report_style[];
+extern const size_t report_style_size;
+/** The whole page. */
+void document_html(const struct document *document, struct writer *out);
+
+/* --------------------------------------------------------------------------------------- inputs */
+
+/** One input table. */
+struct input {
+    const char *path;
+    char *name; /**< last part of the path, cleaned */
+    struct dpe_h5 *table;
+    char *kind;        /**< /identity: detect, norms, eval, table */
+    char *fingerprint; /**< of the model, NULL = unknown */
+    struct dpe_identity identity;
+};
+/** Open; names the kind and the model. */
+dpe_status input_open(struct input *input, const char *path, struct dpe_error *err);
+void input_close(struct input *input);
+
+/** Numbers of a dataset with its shape. */
+struct numbers {
+    double *values; /**< owned */
+    int rank;
+    int64_t dims[5];
+    size_t n;
+};
+/** Read as double; DPE_OK with values NULL and n = 0 when the dataset is not there. `dims` [rank]
+ *  is the shape expected, −1 for any length; another shape is DPE_BAD_DATA. Free with numbers_free.
+ */
+dpe_status read_numbers(const struct input *input, const char *path, int rank, const int64_t *dims,
+                        struct numbers *numbers, struct dpe_error *err);
+void numbers_free(struct numbers *numbers);
+/** Several of them in order; a `required` one that is not there is DPE_BAD_DATA. */
+struct wanted {
+    const char *path;
+    int rank;
+    int64_t dims[5];
+    bool required;
+    struct numbers *into;
+};
+dpe_status read_wanted(const struct input *input, const struct wanted *wanted, size_t n,
+                       struct dpe_error *err);
+/** A text attribute, owned; NULL when it is not there (or memory is out: nothing is lost by it). */
+char *read_words(const struct input *input, const char *object, const char *name);
+/** A whole-number attribute, `otherwise` when it is not there. */
+int64_t read_whole(const struct input *input, const char *object, const char *name,
+                   int64_t otherwise);
+
+/** Everything the writers of the report know. */
+struct report {
+    const char *const *paths;
+    struct input *inputs;
+    size_t n;
+    double top_k; /**< count, minus a share, 0 = by the tables */
+    struct document document;
+};
+
+/** A note that a run is unfinished, if it is. */
+void add_unfinished(struct report *report, const struct input *input);
+/** An id that is unique among figures and sheets: `base`, with a number where several inputs have
+ *  the dataset `has`. Owned; NULL without memory. */
+char *report_id(const struct report *report, const struct input *input, const char *has,
+                const char *base);
+/** A title, followed by the file's name where several inputs have the dataset `has`. Owned. */
+char *section_title(const struct report *report, const struct input *input, const char *has,
+                    const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/** Sections. Each adds what its inputs have, and nothing when they have nothing. Errors are those
+ *  of reading. */
+dpe_status report_answers(struct report *report, struct dpe_error *err);
+dpe_status report_glances(struct report *report, struct dpe_error *err);
+dpe_status report_comparisons(struct report *report, struct dpe_error *err);
+dpe_status report_detections(struct report *report, struct dpe_error *err);
+dpe_status report_ablations(struct report *report, struct dpe_error *err);
+dpe_status report_grids(struct report *report, struct dpe_error *err);
+dpe_status report_norms(struct report *report, struct dpe_error *err);
+dpe_status report_tables(struct report *report, struct dpe_error *err);
+dpe_status report_time(struct report *report, struct dpe_error *err);
+dpe_status report_provenance(struct report *report, struct dpe_error *err);
+
+#endif

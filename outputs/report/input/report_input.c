@@ -1,0 +1,225 @@
+/* Input tables: opened, told apart, read with the shapes that they should have. */
+#include "outputs/report/input/report.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static dpe_status read_identity(struct input *input, struct dpe_error *err)
+{
+    char **names = NULL;
+    char **values = NULL;
+    size_t n_names = 0;
+    size_t n_values = 0;
+    dpe_status status = dpe_h5_get_strings(input->table, "/identity/field", &names, &n_names, err);
+    if (status == DPE_OK) {
+        status = dpe_h5_get_strings(input->table, "/identity/value", &values, &n_values, err);
+    }
+    if (status == DPE_OK && n_names != n_values) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: /identity: %zu names, %zu values", input->path,
+                          n_names, n_values);
+    }
+    for (size_t i = 0; i < n_names && status == DPE_OK; i++) {
+        status = dpe_identity_add(&input->identity, names[i], values[i], err);
+        /* A damaged or edited file, not our own mistake. */
+        status = status == DPE_INTERNAL ? dpe_fail(err, DPE_BAD_DATA,
+                                                   "%s: /identity/field: '%s' occurs twice or is "
+                                                   "empty",
+                                                   input->path, names[i])
+                                        : status;
+    }
+    dpe_strings_free(names, n_names);
+    dpe_strings_free(values, n_values);
+    return status;
+}
+
+static char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return clean_text(slash != NULL ? slash + 1 : path, 0);
+}
+
+dpe_status input_open(struct input *input, const char *path, struct dpe_error *err)
+{
+    *input = (struct input){.path = path};
+    dpe_status status = dpe_h5_open(path, &input->table, err);
+    if (status == DPE_OK) {
+        status = read_identity(input, err);
+    }
+    if (status != DPE_OK) {
+        input_close(input);
+        return status;
+    }
+    const char *kind = dpe_identity_get(&input->identity, "kind");
+    const char *model = dpe_identity_get(&input->identity, "model");
+    input->name = last_part(path);
+    input->kind = clean_text(kind != NULL ? kind : "table", 0);
+    input->fingerprint =
+        model != NULL ? clean_text(model, 0) : read_words(input, "/model", "fingerprint");
+    if (input->name == NULL || input->kind == NULL) {
+        input_close(input);
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    return DPE_OK;
+}
+
+void input_close(struct input *input)
+{
+    dpe_h5_close(input->table);
+    dpe_identity_free(&input->identity);
+    free(input->name);
+    free(input->kind);
+    free(input->fingerprint);
+    *input = (struct input){0};
+}
+
+/* ---------------------------------------------------------------------------------------- reading
+ */
+
+static bool fits(const struct numbers *numbers, int rank, const int64_t *dims)
+{
+    if (numbers->rank != rank) {
+        return false;
+    }
+    for (int i = 0; i < rank; i++) {
+        if (dims[i] >= 0 && dims[i] != numbers->dims[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* "[8, 7]"; −1 is any. */
+static void shape_text(int rank, const int64_t *dims, char text[128])
+{
+    size_t used = (size_t)snprintf(text, 128, "[");
+    for (int i = 0; i < rank && used < 100; i++) {
+        used += (size_t)(dims[i] < 0 ? snprintf(text + used, 128 - used, "%sany", i ? ", " : "")
+                                     : snprintf(text + used, 128 - used, "%s%lld", i ? ", " : "",
+                                                (long long)dims[i]));
+    }
+    snprintf(text + used, 128 - used, "]");
+}
+
+dpe_status read_numbers(const struct input *input, const char *path, int rank, const int64_t *dims,
+                        struct numbers *numbers, struct dpe_error *err)
+{
+    *numbers = (struct numbers){0};
+    if (!dpe_h5_has(input->table, path)) {
+        return DPE_OK;
+    }
+    void *values = NULL;
+    dpe_status status =
+        dpe_h5_get(input->table, path, DPE_COL_F64, &values, &numbers->rank, numbers->dims, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    numbers->values = values;
+    numbers->n = 1;
+    for (int i = 0; i < numbers->rank; i++) {
+        numbers->n *= (size_t)numbers->dims[i];
+    }
+    if (!fits(numbers, rank, dims)) {
+        char expected[128];
+        char found[128];
+        shape_text(rank, dims, expected);
+        shape_text(numbers->rank, numbers->dims, found);
+        numbers_free(numbers);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected the shape %s, found %s", input->path,
+                        path, expected, found);
+    }
+    return DPE_OK;
+}
+
+void numbers_free(struct numbers *numbers)
+{
+    free(numbers->values);
+    *numbers = (struct numbers){0};
+}
+
+dpe_status read_wanted(const struct input *input, const struct wanted *wanted, size_t n,
+                       struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+        status = read_numbers(input, wanted[i].path, wanted[i].rank, wanted[i].dims, wanted[i].into,
+                              err);
+        if (status == DPE_OK && wanted[i].required && wanted[i].into->n == 0) {
+            status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected numbers, found none",
+                              input->path, wanted[i].path);
+        }
+    }
+    return status;
+}
+
+char *read_words(const struct input *input, const char *object, const char *name)
+{
+    char *value = NULL;
+    if (dpe_h5_get_attr_text(input->table, object, name, &value, NULL) != DPE_OK) {
+        return NULL;
+    }
+    char *clean = clean_text(value, 0);
+    free(value);
+    return clean;
+}
+
+int64_t read_whole(const struct input *input, const char *object, const char *name,
+                   int64_t otherwise)
+{
+    int64_t value = 0;
+    return dpe_h5_get_attr_i64(input->table, object, name, &value, NULL) == DPE_OK ? value
+                                                                                   : otherwise;
+}
+
+/* ------------------------------------------------------------------------------------------ naming
+ */
+
+/* Place of the input among those that have a dataset, from 0; *n = how many have. Ablations are no
+ * comparisons, though they have the like. */
+static size_t place_of(const struct report *report, const struct input *input, const char *has,
+                       size_t *n)
+{
+    size_t place = 0;
+    bool ablation = dpe_h5_has(input->table, "/ablate");
+    *n = 0;
+    for (size_t i = 0; i < report->n; i++) {
+        struct dpe_h5 *table = report->inputs[i].table;
+        if (&report->inputs[i] == input) {
+            place = *n;
+        }
+        *n += dpe_h5_has(table, has) && dpe_h5_has(table, "/ablate") == ablation;
+    }
+    return place;
+}
+
+char *report_id(const struct report *report, const struct input *input, const char *has,
+                const char *base)
+{
+    size_t n = 0;
+    size_t place = place_of(report, input, has, &n);
+    return place == 0 ? format_text("%s", base) : format_text("%s-%zu", base, place + 1);
+}
+
+char *section_title(const struct report *report, const struct input *input, const char *has,
+                    const char *format, ...)
+{
+    char text[256];
+    size_t n = 0;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    place_of(report, input, has, &n);
+    return n < 2 ? format_text("%s", text) : format_text("%s (%s)", text, input->name);
+}
+
+void add_unfinished(struct report *report, const struct input *input)
+{
+    if (read_whole(input, "/", "complete", 1) == 0) {
+        add_text(&report->document, BLOCK_NOTE,
+                 format_text("The run behind %s is unfinished: what is shown is right but not all, "
+                             "a dash is a cell that was not run yet, and intervals will become "
+                             "narrower.",
+                             input->name));
+    }
+}

@@ -1,0 +1,320 @@
+/* Time and memory of the runs. */
+#include "outputs/report/comparison/report_eval.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/** Rows of one task under one method (or of all methods, where these are configurations). */
+struct bucket {
+    const struct input *input;
+    char task[32], method[96];
+    double *seconds;
+    size_t n, capacity;
+    double total, prompt;
+};
+
+struct buckets {
+    struct bucket *buckets;
+    size_t n, capacity;
+};
+
+static void buckets_free(struct buckets *all)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        free(all->buckets[i].seconds);
+    }
+    free(all->buckets);
+}
+
+static struct bucket *find_bucket(struct buckets *all, const struct input *input, const char *task,
+                                  const char *method)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct bucket *one = &all->buckets[i];
+        if (one->input == input && strcmp(one->task, task) == 0 &&
+            strcmp(one->method, method) == 0) {
+            return one;
+        }
+    }
+    if (all->n == all->capacity) {
+        size_t capacity = all->capacity == 0 ? 32 : all->capacity * 2;
+        void *grown = realloc(all->buckets, capacity * sizeof *all->buckets);
+        if (grown == NULL) {
+            return NULL;
+        }
+        all->buckets = grown;
+        all->capacity = capacity;
+    }
+    struct bucket *one = &all->buckets[all->n++];
+    *one = (struct bucket){.input = input};
+    snprintf(one->task, sizeof one->task, "%s", task);
+    snprintf(one->method, sizeof one->method, "%s", method);
+    return one;
+}
+
+static bool add_row(struct bucket *bucket, const struct dpe_row *row)
+{
+    if (bucket == NULL || bucket->n == bucket->capacity) {
+        size_t capacity = bucket == NULL || bucket->capacity == 0 ? 64 : bucket->capacity * 2;
+        void *grown =
+            bucket == NULL ? NULL : realloc(bucket->seconds, capacity * sizeof *bucket->seconds);
+        if (grown == NULL) {
+            return false;
+        }
+        bucket->seconds = grown;
+        bucket->capacity = capacity;
+    }
+    bucket->seconds[bucket->n++] = row->seconds;
+    bucket->total += row->seconds;
+    int64_t tokens = row->prompt_tokens > 0 ? row->prompt_tokens : row->n_tokens;
+    bucket->prompt += tokens > 0 ? (double)tokens : 0.0;
+    return true;
+}
+
+/** Plans by their keys, in the words of whoever asked for them. */
+struct plans {
+    struct names keys, words;
+};
+
+static void plans_free(struct plans *plans)
+{
+    names_free(&plans->keys);
+    names_free(&plans->words);
+}
+
+static bool add_name(struct names *names, const char *name)
+{
+    void *grown = realloc(names->names, (names->n + 1) * sizeof *names->names);
+    if (grown != NULL) {
+        names->names = grown;
+        names->names[names->n] = format_text("%s", name);
+    }
+    if (grown == NULL || names->names[names->n] == NULL) {
+        return false;
+    }
+    names->n++;
+    return true;
+}
+
+/* A comparison says which plan each method has at each length. */
+static dpe_status add_methods(const struct input *input, const char *suite,
+                              const struct names *methods, struct plans *plans,
+                              struct dpe_error *err)
+{
+    struct names keys = {0};
+    char *path = format_text("/eval/%s/plan", suite);
+    dpe_status status = path != NULL ? read_names(input, path, -1, &keys, err)
+                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    size_t each = methods->n > 0 ? keys.n / methods->n : 0;
+    for (size_t i = 0; i < each * methods->n && status == DPE_OK; i++) {
+        if (!add_name(&plans->keys, keys.names[i]) ||
+            !add_name(&plans->words, methods->names[i / each])) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
+        }
+    }
+    names_free(&keys);
+    free(path);
+    return status;
+}
+
+static dpe_status read_plans(const struct input *input, struct plans *plans, struct dpe_error *err)
+{
+    struct names methods = {0};
+    char **suites = NULL;
+    size_t n = 0;
+    *plans = (struct plans){0};
+    dpe_status status = read_names(input, "/method", -1, &methods, err);
+    if (status == DPE_OK && methods.n == 0) {
+        status = read_names(input, "/plans/plan", -1, &plans->keys, err);
+        if (status == DPE_OK) {
+            status = read_names(input, "/plans/name", (int64_t)plans->keys.n, &plans->words, err);
+        }
+    } else if (status == DPE_OK) {
+        status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
+    }
+    for (size_t s = 0; s < n && status == DPE_OK; s++) {
+        status = add_methods(input, suites[s], &methods, plans, err);
+    }
+    dpe_strings_free(suites, n);
+    names_free(&methods);
+    return status;
+}
+
+static const char *plan_words(const struct plans *plans, const char *plan)
+{
+    for (size_t i = 0; i < plans->keys.n && i < plans->words.n; i++) {
+        if (strcmp(plans->keys.names[i], plan) == 0) {
+            return plans->words.names[i];
+        }
+    }
+    return "";
+}
+
+static dpe_status collect(const struct input *input, struct buckets *all, struct dpe_error *err)
+{
+    struct plans plans = {0};
+    struct dpe_row *rows = NULL;
+    size_t n = 0;
+    /* The plans of a sweep are its configurations: they are taken together. */
+    bool sweep = strcmp(input->kind, "detect") == 0;
+    dpe_status status = sweep ? DPE_OK : read_plans(input, &plans, err);
+    if (status == DPE_OK) {
+        status = dpe_h5_get_rows(input->table, &rows, &n, err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (status == DPE_OK && rows[i].status == DPE_ROW_OK && rows[i].seconds >= 0.0) {
+            struct bucket *bucket =
+                find_bucket(all, input, rows[i].task, plan_words(&plans, rows[i].plan));
+            if (!add_row(bucket, &rows[i])) {
+                status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
+            }
+        }
+        dpe_row_free(&rows[i]);
+    }
+    free(rows);
+    plans_free(&plans);
+    return status;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void add_table(struct report *report, struct buckets *all)
+{
+    struct sheet *sheet = sheet_new("time", "Time for a sample");
+    sheet_column(sheet, "file", COLUMN_TEXT, 0);
+    sheet_column(sheet, "task", COLUMN_TEXT, 0);
+    sheet_column(sheet, "method", COLUMN_TEXT, 0);
+    sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
+    sheet_column(sheet, "median and middle half, s", COLUMN_INTERVAL, 3);
+    sheet_column(sheet, "all, s", COLUMN_NUMBER, 1);
+    sheet_column(sheet, "tokens read per s", COLUMN_NUMBER, 0);
+    for (size_t i = 0; i < all->n; i++) {
+        struct bucket *one = &all->buckets[i];
+        sheet_text(sheet, one->input->name);
+        sheet_text(sheet, one->task);
+        sheet_text(sheet, one->method[0] != '\0' ? one->method : "all configurations");
+        sheet_number(sheet, (double)one->n);
+        sheet_interval(sheet, one->seconds[one->n / 2], one->seconds[one->n / 4],
+                       one->seconds[one->n - 1 - one->n / 4]);
+        sheet_number(sheet, one->total);
+        sheet_number(sheet, one->total > 0.0 ? one->prompt / one->total : (double)NAN);
+    }
+    if (sheet != NULL) {
+        sheet->folded = all->n > 8;
+    }
+    add_sheet(&report->document, sheet);
+}
+
+/* Seconds in order within each, and what took longest in all first. */
+static int compare_totals(const void *a, const void *b)
+{
+    double x = ((const struct bucket *)a)->total;
+    double y = ((const struct bucket *)b)->total;
+    return x > y ? -1 : x < y;
+}
+
+static void sort_buckets(struct buckets *all)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct bucket *one = &all->buckets[i];
+        qsort(one->seconds, one->n, sizeof *one->seconds, compare_doubles);
+    }
+    qsort(all->buckets, all->n, sizeof *all->buckets, compare_totals);
+}
+
+/* The dozen that took longest in all: the table has the rest. */
+static void add_dots(struct report *report, const struct buckets *all)
+{
+    enum { SHOWN = 12 };
+    const char *names[SHOWN];
+    double block[3][SHOWN];
+    char *texts[SHOWN] = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < all->n && n < SHOWN; i++) {
+        const struct bucket *one = &all->buckets[i];
+        texts[n] = one->method[0] != '\0' ? format_text("%s %s", one->task, one->method)
+                                          : format_text("%s (%s)", one->task, one->input->kind);
+        names[n] = texts[n] != NULL ? texts[n] : "";
+        block[0][n] = one->seconds[one->n / 2];
+        block[1][n] = one->seconds[one->n / 4];
+        block[2][n] = one->seconds[one->n - 1 - one->n / 4];
+        n++;
+    }
+    struct sheet *sheet = sheet_new("time-samples", "Seconds for a sample");
+    sheet_column(sheet, "what", COLUMN_TEXT, 0);
+    sheet_column(sheet, "seconds, median and middle half", COLUMN_INTERVAL, 3);
+    for (size_t i = 0; i < n; i++) {
+        sheet_text(sheet, names[i]);
+        sheet_interval(sheet, block[0][i], block[1][i], block[2][i]);
+    }
+    struct figure *figure = figure_new(
+        "time-samples", "Seconds for a sample",
+        format_text("The median time of a sample, and as a bar the middle half of them, "
+                    "for the dozen that took longest in all. "
+                    "These times belong to the machine they were measured on and to what "
+                    "else it did; they are no part of a result's identity."),
+        sheet);
+    if (figure != NULL) {
+        const struct dots dots = {.n = n,
+                                  .names = names,
+                                  .value = block[0],
+                                  .low = block[1],
+                                  .high = block[2],
+                                  .x_low = 0.0,
+                                  .x_high = (double)NAN,
+                                  .digits = 2,
+                                  .x_title = "seconds"};
+        draw_dots(figure, &dots);
+    }
+    add_figure(&report->document, figure);
+    for (size_t i = 0; i < SHOWN; i++) {
+        free(texts[i]);
+    }
+}
+
+static void add_memory(struct report *report)
+{
+    struct sheet *sheet = sheet_new("memory", "Memory of the process that wrote the table");
+    bool any = false;
+    sheet_column(sheet, "file", COLUMN_TEXT, 0);
+    sheet_column(sheet, "most resident, MiB", COLUMN_NUMBER, 0);
+    for (size_t i = 0; i < report->n; i++) {
+        int64_t bytes = read_whole(&report->inputs[i], "/run", "peak_memory_bytes", 0);
+        if (bytes > 0) {
+            sheet_text(sheet, report->inputs[i].name);
+            sheet_number(sheet, (double)bytes / 1048576.0);
+            any = true;
+        }
+    }
+    if (any) {
+        add_sheet(&report->document, sheet);
+    } else {
+        sheet_free(sheet);
+    }
+}
+
+dpe_status report_time(struct report *report, struct dpe_error *err)
+{
+    struct buckets all = {0};
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+        if (dpe_h5_has(report->inputs[i].table, "/run/seconds")) {
+            status = collect(&report->inputs[i], &all, err);
+        }
+    }
+    if (status == DPE_OK && all.n > 0) {
+        add_text(&report->document, BLOCK_SECTION, format_text("Time and memory"));
+        sort_buckets(&all);
+        add_dots(report, &all);
+        add_table(report, &all);
+        add_memory(report);
+    }
+    buckets_free(&all);
+    return status;
+}

@@ -1,0 +1,255 @@
+/* A run that is open: its rows, what is added to them, and its end. Opening is in run_open.c, the
+ * table in run_snapshot.c. */
+#include "outputs/run/run_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void dpe_run_notice(const struct dpe_run *run, const char *format, ...)
+{
+    if (run->options.notice == NULL) {
+        return;
+    }
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    run->options.notice(run->options.user, text);
+}
+
+dpe_status dpe_run_keep_session(struct dpe_run *run, struct dpe_identity *session,
+                                struct dpe_error *err)
+{
+    if (run->n_sessions == run->sessions_capacity) {
+        size_t capacity = run->sessions_capacity == 0 ? 8 : run->sessions_capacity * 2;
+        struct dpe_identity *sessions = realloc(run->sessions, capacity * sizeof *sessions);
+        if (sessions == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu sessions", capacity);
+        }
+        run->sessions = sessions;
+        run->sessions_capacity = capacity;
+    }
+    run->sessions[run->n_sessions++] = *session;
+    *session = (struct dpe_identity){0};
+    return DPE_OK;
+}
+
+dpe_status dpe_run_nondeterminism(const struct dpe_row *known, const struct dpe_row *row,
+                                  const char *field, struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_INTERNAL,
+                    "nondeterminism: sample %lld of task %s under plan %s was run twice and %s "
+                    "differs (score %.17g then %.17g, NLL %.17g then %.17g, status %d then %d)",
+                    (long long)row->sample, row->task, row->plan, field, known->score, row->score,
+                    known->nll_sum, row->nll_sum, (int)known->status, (int)row->status);
+}
+
+dpe_status dpe_run_keep_row(struct dpe_run *run, struct dpe_row *row, bool *fresh,
+                            struct dpe_error *err)
+{
+    const struct dpe_row *known = dpe_rowset_find(&run->rows, row->task, row->plan, row->sample);
+    *fresh = known == NULL;
+    if (known != NULL) {
+        const char *field = dpe_row_difference(known, row);
+        dpe_status status = field == NULL ? DPE_OK : dpe_run_nondeterminism(known, row, field, err);
+        dpe_row_free(row);
+        return status;
+    }
+    dpe_status status = dpe_rowset_reserve(&run->rows, err);
+    if (status == DPE_OK) {
+        dpe_rowset_take(&run->rows, row);
+    }
+    return status;
+}
+
+dpe_status dpe_run_keep_plan(struct dpe_run *run, const char *plan, const char *name, bool *fresh,
+                             struct dpe_error *err)
+{
+    *fresh = false;
+    for (size_t i = 0; i < run->plans.n; i++) {
+        struct dpe_identity_field *field = &run->plans.fields[i];
+        if (strcmp(field->name, plan) != 0) {
+            continue;
+        }
+        if (strcmp(name, field->value) < 0) {
+            char *copy = dpe_join(name, "", "");
+            if (copy == NULL) {
+                return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a plan's name");
+            }
+            free(field->value);
+            field->value = copy;
+            *fresh = true;
+        }
+        return DPE_OK;
+    }
+    *fresh = true;
+    return dpe_identity_add(&run->plans, plan, name, err);
+}
+
+const struct dpe_row *dpe_run_rows(const struct dpe_run *run, size_t *n)
+{
+    *n = run->rows.n;
+    return run->rows.rows;
+}
+
+const struct dpe_row *dpe_run_find(const struct dpe_run *run, const char *task, const char *plan,
+                                   int64_t sample)
+{
+    return dpe_rowset_find(&run->rows, task, plan, sample);
+}
+
+int dpe_run_sessions(const struct dpe_run *run)
+{
+    return run->earlier;
+}
+
+dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dpe_error *err)
+{
+    dpe_status status = dpe_row_check(row, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_row *known = dpe_rowset_find(&run->rows, row->task, row->plan, row->sample);
+    if (known != NULL) {
+        const char *field = dpe_row_difference(known, row);
+        return field == NULL ? DPE_OK : dpe_run_nondeterminism(known, row, field, err);
+    }
+    /* All memory comes first: a row that is on disk is never refused afterwards. */
+    struct dpe_row copy;
+    struct dpe_text bytes = {0};
+    status = dpe_row_copy(&copy, row, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = dpe_rowset_reserve(&run->rows, err);
+    if (status == DPE_OK) {
+        status = dpe_row_encode(&copy, true, &bytes, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_journal_append(&run->journal, DPE_RECORD_ROW, bytes.bytes, bytes.n, err);
+    }
+    if (status == DPE_OK) {
+        dpe_rowset_take(&run->rows, &copy);
+        run->table_current = false;
+    }
+    dpe_row_free(&copy);
+    dpe_text_free(&bytes);
+    return status;
+}
+
+dpe_status dpe_run_learn(struct dpe_run *run, const struct dpe_row *row, struct dpe_error *err)
+{
+    struct dpe_row copy;
+    bool fresh = false;
+    dpe_status status = dpe_row_check(row, err);
+    if (status == DPE_OK) {
+        status = dpe_row_copy(&copy, row, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_run_keep_row(run, &copy, &fresh, err);
+        run->table_current = run->table_current && !fresh;
+        dpe_row_free(&copy);
+    }
+    return status;
+}
+
+dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
+                        struct dpe_error *err)
+{
+    const char *known = dpe_identity_get(&run->plans, plan);
+    if (known != NULL && strcmp(known, name) <= 0) {
+        return DPE_OK;
+    }
+    struct dpe_identity pair = {0};
+    struct dpe_text bytes = {0};
+    dpe_status status = dpe_identity_add(&pair, plan, name, err);
+    if (status == DPE_OK) {
+        status = dpe_identity_encode(&pair, &bytes, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_journal_append(&run->journal, DPE_RECORD_PLAN, bytes.bytes, bytes.n, err);
+    }
+    bool fresh = false;
+    if (status == DPE_OK) {
+        status = dpe_run_keep_plan(run, plan, name, &fresh, err);
+        run->table_current = false;
+    }
+    dpe_text_free(&bytes);
+    dpe_identity_free(&pair);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ end */
+
+static bool is_ours(const char *name)
+{
+    return strncmp(name, "rank-", 5) == 0 || strncmp(name, "manifest.json", 13) == 0 ||
+           strncmp(name, "table.h5", 8) == 0 || strncmp(name, "LOCK.", 5) == 0;
+}
+
+dpe_status dpe_run_clear_folder(const struct dpe_run *run, struct dpe_error *err)
+{
+    DIR *folder = opendir(run->folder);
+    if (folder == NULL) {
+        return dpe_fail_errno(err, errno, run->folder, "cannot be read");
+    }
+    dpe_status status = DPE_OK;
+    for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
+        if (is_ours(entry->d_name) && unlinkat(dirfd(folder), entry->d_name, 0) != 0 &&
+            status == DPE_OK) {
+            status = dpe_fail_errno(err, errno, run->folder, "a file in it cannot be removed");
+        }
+    }
+    closedir(folder);
+    return status;
+}
+
+void dpe_run_free(struct dpe_run *run)
+{
+    dpe_journal_close(&run->journal);
+    dpe_rowset_free(&run->rows);
+    dpe_identity_free(&run->identity);
+    dpe_identity_free(&run->plans);
+    for (size_t i = 0; i < run->n_sessions; i++) {
+        dpe_identity_free(&run->sessions[i]);
+    }
+    free(run->sessions);
+    free(run->path);
+    free(run->folder);
+    free(run->manifest);
+    free(run->own);
+    free(run->temporary);
+    free(run);
+}
+
+dpe_status dpe_run_close(struct dpe_run *run, struct dpe_error *err)
+{
+    if (run == NULL) {
+        return DPE_OK;
+    }
+    bool remove = run->table_current && !run->options.keep_journal && run->options.rank == 0;
+    dpe_status status = DPE_OK;
+    dpe_journal_close(&run->journal);
+    if (remove && !dpe_lock_held(&run->lock)) {
+        dpe_run_notice(run,
+                       "%s: was taken over, or removed and begun anew, by another process; it "
+                       "stays as it is",
+                       run->folder);
+        remove = false;
+    }
+    if (remove) {
+        status = dpe_run_clear_folder(run, err);
+    }
+    dpe_lock_release(&run->lock, remove || run->options.own_only);
+    if (remove && status == DPE_OK && rmdir(run->folder) != 0 && errno != ENOENT) {
+        dpe_run_notice(run, "%s: stays, because it holds files of somebody else", run->folder);
+    }
+    dpe_run_free(run);
+    return status;
+}

@@ -1,0 +1,460 @@
+/* Opening a run: what lies on disk already, whether it is ours, and what of it goes on. Nothing is
+ * written but the lock until every refusal has had its chance. */
+#include "outputs/run/run_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---------------------------------------------------------------------------------- small parts */
+
+static dpe_status begin_records(struct dpe_opening *opening, struct dpe_error *err)
+{
+    opening->records.n = 0;
+    opening->n_records = 0;
+    return dpe_opening_record(opening, DPE_RECORD_BEGIN, opening->run->hash, 64, err);
+}
+
+static bool info_ok(const struct dpe_identity *info)
+{
+    for (size_t i = 0; i < info->n; i++) {
+        if (!dpe_session_name_ok(info->fields[i].name)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static dpe_status make_run(const char *path, const struct dpe_identity *identity,
+                           const struct dpe_run_options *options, struct dpe_run **run,
+                           struct dpe_error *err)
+{
+    struct dpe_run *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    made->lock.fd = -1;
+    made->journal.fd = -1;
+    if (options != NULL) {
+        made->options = *options;
+        made->options.info = NULL;
+        /* Rank 0 alone decides what is thrown away: others may be reading it. */
+        made->options.force = options->force && options->rank == 0;
+    }
+    char own[40];
+    snprintf(own, sizeof own, "/rank-%04d.journal", made->options.rank);
+    /* Beside the file itself, also when it was named by a link: two names are one run. */
+    made->path = dpe_follow_links(path);
+    path = made->path != NULL ? made->path : path;
+    made->folder = dpe_join(path, ".journal", "");
+    made->manifest = dpe_join(path, ".journal", "/manifest.json");
+    made->own = dpe_join(path, ".journal", own);
+    made->temporary = dpe_join(path, ".journal", "/table.h5.tmp");
+    dpe_status status = dpe_identity_copy(&made->identity, identity, err);
+    if (status == DPE_OK) {
+        status = dpe_identity_hash(identity, made->hash, err);
+    }
+    if (made->path == NULL || made->folder == NULL || made->manifest == NULL || made->own == NULL ||
+        made->temporary == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    if (status != DPE_OK) {
+        dpe_run_free(made);
+        return status;
+    }
+    *run = made;
+    return DPE_OK;
+}
+
+/* The journal's folder, and proof that a table can be put beside it. */
+static dpe_status make_folder(struct dpe_run *run, struct dpe_error *err)
+{
+    char *parent = dpe_parent_folder(run->path);
+    if (parent == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
+    }
+    dpe_status status = DPE_OK;
+    if (mkdir(run->folder, 0777) == 0) {
+        run->made_folder = true;
+        status = dpe_sync_folder(parent, err);
+    } else if (errno != EEXIST) {
+        status = dpe_fail_errno(err, errno, run->folder, "cannot be created");
+    } else if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) != 0) {
+        status = dpe_fail_errno(err, errno, parent, "the table's folder cannot be written");
+    }
+    free(parent);
+    return status;
+}
+
+static dpe_status take_lock(struct dpe_run *run, struct dpe_error *err)
+{
+    char suffix[32] = "";
+    if (run->options.rank > 0) {
+        snprintf(suffix, sizeof suffix, ".%04d", run->options.rank);
+    }
+    char *path = dpe_join(run->folder, "/LOCK", suffix);
+    if (path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
+    }
+    char note[256];
+    dpe_status status = dpe_lock_take(&run->lock, path, run->options.force_unlock, note, err);
+    if (status == DPE_OK && note[0] != '\0') {
+        dpe_run_notice(run, "%s: %s", path, note);
+    }
+    free(path);
+    return status;
+}
+
+/* Forget an earlier run that `force` replaces. */
+static dpe_status start_over(struct dpe_opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    dpe_run_notice(run, "%s: the journal of a different run is replaced", run->folder);
+    dpe_rowset_free(&run->rows);
+    dpe_identity_free(&run->plans);
+    for (size_t i = 0; i < run->n_sessions; i++) {
+        dpe_identity_free(&run->sessions[i]);
+    }
+    run->n_sessions = 0;
+    opening->has_manifest = opening->has_begin = opening->has_own = false;
+    opening->own = (struct dpe_journal_scan){0};
+    opening->replace = true;
+    dpe_status status = dpe_run_clear_folder(run, err);
+    return status != DPE_OK ? status : begin_records(opening, err);
+}
+
+/* ------------------------------------------------------------------------ reading what is there */
+
+static dpe_status read_manifest(struct dpe_opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    struct dpe_error why = {0};
+    dpe_status status = dpe_manifest_read(run->manifest, &opening->manifest, &why);
+    char hash[65] = "";
+    if (status == DPE_OK) {
+        status = dpe_identity_hash(&opening->manifest.identity, hash, &why);
+    }
+    if (status == DPE_NO_INPUT && access(run->manifest, F_OK) != 0) {
+        return DPE_OK;
+    }
+    if (status == DPE_BAD_DATA && !opening->manifest.other_version) {
+        /* Every journal names its identity too, by hash: the run is not lost with its manifest. */
+        dpe_run_notice(run, "%s; it is written anew", why.text);
+        return DPE_OK;
+    }
+    if (status != DPE_OK) {
+        return dpe_fail(err, status, "%s", why.text);
+    }
+    opening->has_manifest = strcmp(hash, run->hash) == 0;
+    opening->replace = opening->has_manifest && opening->manifest.replace;
+    if (opening->has_manifest) {
+        return DPE_OK;
+    }
+    return run->options.force
+               ? start_over(opening, err)
+               : dpe_identity_mismatch(&run->identity, &opening->manifest.identity, run->path, err);
+}
+
+static dpe_status visit_row(struct dpe_opening *opening, const unsigned char *payload, size_t n,
+                            struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    struct dpe_row row;
+    bool fresh = false;
+    dpe_status status = dpe_row_decode(payload, n, &row, err);
+    if (status == DPE_OK) {
+        struct dpe_error why = {0};
+        status = dpe_run_keep_row(run, &row, &fresh, &why);
+        if (status == DPE_INTERNAL && run->options.salvage) {
+            dpe_run_notice(run, "%s; the first value is kept", why.text);
+            status = DPE_OK;
+        } else if (status != DPE_OK) {
+            status = dpe_fail(err, status, "%s", why.text);
+        }
+        dpe_row_free(&row);
+    }
+    return status;
+}
+
+static dpe_status visit_list(struct dpe_opening *opening, unsigned type,
+                             const unsigned char *payload, size_t n, struct dpe_error *err)
+{
+    struct dpe_identity list;
+    dpe_status status = dpe_identity_decode(payload, n, &list, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    bool fresh = false;
+    if (type == DPE_RECORD_SESSION) {
+        status = dpe_run_keep_session(opening->run, &list, err);
+    } else if (list.n == 1) {
+        status =
+            dpe_run_keep_plan(opening->run, list.fields[0].name, list.fields[0].value, &fresh, err);
+    }
+    dpe_identity_free(&list);
+    return status;
+}
+
+static dpe_status visit_begin(struct dpe_opening *opening, const unsigned char *payload, size_t n,
+                              struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    if (n == 64 && memcmp(payload, run->hash, 64) == 0) {
+        opening->has_begin = true;
+        return DPE_OK;
+    }
+    if (opening->has_manifest) {
+        return dpe_fail(err, DPE_BAD_DATA, "does not belong to the run of its manifest.json");
+    }
+    return dpe_fail(err, DPE_MISMATCH,
+                    "was made by a different run (its manifest.json, which would list the "
+                    "differences, is missing); choose another output, or --force");
+}
+
+static dpe_status visit(void *user, unsigned type, const unsigned char *payload, size_t n,
+                        struct dpe_error *err)
+{
+    struct dpe_opening *opening = user;
+    dpe_status status = DPE_OK;
+    if (type == DPE_RECORD_BEGIN) {
+        status = visit_begin(opening, payload, n, err);
+    } else if (type == DPE_RECORD_ROW) {
+        status = visit_row(opening, payload, n, err);
+    } else if (type == DPE_RECORD_SESSION || type == DPE_RECORD_PLAN) {
+        status = visit_list(opening, type, payload, n, err);
+    }
+    /* Other types are a later program's business: kept, not read. */
+    if (status != DPE_OK) {
+        dpe_fail_prefix(err, "%s", opening->reading);
+        return status;
+    }
+    bool rewrite = opening->reading_own && opening->run->options.salvage;
+    return rewrite && type != DPE_RECORD_BEGIN ? dpe_opening_record(opening, type, payload, n, err)
+                                               : DPE_OK;
+}
+
+static dpe_status read_journal(struct dpe_opening *opening, const char *path, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    struct dpe_journal_scan scan;
+    opening->reading = path;
+    opening->reading_own = strcmp(path, run->own) == 0;
+    dpe_status status = dpe_journal_read(path, run->options.salvage, visit, opening, &scan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (scan.damaged) {
+        dpe_run_notice(run, "%s: lost to damage: %s", path, scan.lost);
+    }
+    if (opening->reading_own) {
+        opening->own = scan;
+        opening->has_own = true;
+    }
+    return DPE_OK;
+}
+
+/* A rank above 0 that has the rest from rank 0. */
+static dpe_status open_own_only(struct dpe_opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    dpe_status status = take_lock(run, err);
+    if (status == DPE_OK) {
+        status = read_manifest(opening, err);
+    }
+    if (status == DPE_OK) {
+        status = begin_records(opening, err);
+    }
+    if (status == DPE_OK && access(run->own, F_OK) == 0) {
+        status = read_journal(opening, run->own, err);
+    }
+    return status == DPE_OK ? dpe_opening_journal(opening, err) : status;
+}
+
+static int is_journal(const struct dirent *entry)
+{
+    size_t n = strlen(entry->d_name);
+    return strncmp(entry->d_name, "rank-", 5) == 0 && n > 8 &&
+           strcmp(entry->d_name + n - 8, ".journal") == 0;
+}
+
+static dpe_status read_journals(struct dpe_opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    struct dirent **names = NULL;
+    int n = scandir(run->folder, &names, is_journal, alphasort);
+    if (n < 0) {
+        return dpe_fail_errno(err, errno, run->folder, "cannot be read");
+    }
+    dpe_status status = begin_records(opening, err);
+    for (int i = 0; i < n; i++) {
+        char *path = status == DPE_OK ? dpe_join(run->folder, "/", names[i]->d_name) : NULL;
+        if (status == DPE_OK && path == NULL) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
+        }
+        if (status == DPE_OK) {
+            status = read_journal(opening, path, err);
+        }
+        free(path);
+        free(names[i]);
+    }
+    free(names);
+    if (status == DPE_MISMATCH && run->options.force) {
+        status = start_over(opening, err);
+    }
+    return status;
+}
+
+/* Whether what lies at the table's path may be replaced, or goes on. */
+static dpe_status judge_table(struct dpe_opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    bool journal = opening->has_manifest || opening->has_begin;
+    const char *problem = opening->table.problem;
+    char hash[65] = "";
+    dpe_status status = DPE_OK;
+    switch (opening->state) {
+    case DPE_H5_ABSENT:
+        return DPE_OK;
+    case DPE_H5_DAMAGED:
+        if (journal) {
+            dpe_run_notice(run, "the table cannot be read (%s); the next snapshot rebuilds it",
+                           problem);
+            return DPE_OK;
+        }
+        break;
+    case DPE_H5_FOREIGN:
+        break;
+    case DPE_H5_OURS:
+        status = dpe_identity_hash(&opening->table.identity, hash, err);
+        if (status != DPE_OK || strcmp(hash, run->hash) == 0) {
+            return status;
+        }
+        problem = "";
+        break;
+    }
+    if (opening->replace || run->options.force) {
+        opening->replace = true;
+        dpe_run_notice(run, "%s: is replaced when the first table is written", run->path);
+        /* What it holds is another run's. */
+        dpe_h5_content_free(&opening->table);
+        return DPE_OK;
+    }
+    if (opening->state == DPE_H5_OURS) {
+        return dpe_identity_mismatch(&run->identity, &opening->table.identity, run->path, err);
+    }
+    return dpe_fail(err, DPE_CANNOT_CREATE,
+                    "%s exists and is no table that could be continued: %s; choose another output, "
+                    "or --force",
+                    run->path, problem);
+}
+
+static dpe_status begin_session(struct dpe_run *run, const struct dpe_identity *info,
+                                struct dpe_error *err)
+{
+    struct dpe_identity session = {0};
+    struct dpe_text bytes = {0};
+    dpe_status status = info != NULL ? dpe_identity_copy(&session, info, err)
+                                     : dpe_run_info(&session, 0, NULL, 0, err);
+    run->earlier = (int)run->n_sessions;
+    if (status == DPE_OK) {
+        status = dpe_identity_encode(&session, &bytes, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_journal_append(&run->journal, DPE_RECORD_SESSION, bytes.bytes, bytes.n, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_run_keep_session(run, &session, err);
+    }
+    dpe_text_free(&bytes);
+    dpe_identity_free(&session);
+    return status;
+}
+
+static dpe_status open_parts(struct dpe_opening *opening, const struct dpe_identity *info,
+                             struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    if (run->options.own_only) {
+        return open_own_only(opening, err);
+    }
+    dpe_status status = make_folder(run, err);
+    if (status == DPE_OK) {
+        status = take_lock(run, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_look(run->path, &opening->state, &opening->table, err);
+    }
+    if (status == DPE_OK) {
+        status = read_manifest(opening, err);
+    }
+    if (status == DPE_OK) {
+        status = read_journals(opening, err);
+    }
+    if (status == DPE_OK) {
+        status = judge_table(opening, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (run->options.rank == 0) {
+        unlink(run->temporary);
+    }
+    if (!opening->has_manifest || opening->replace != opening->manifest.replace) {
+        const struct dpe_manifest manifest = {.identity = run->identity,
+                                              .replace = opening->replace};
+        status = dpe_manifest_write(run->manifest, &manifest, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_opening_journal(opening, err);
+    }
+    if (status == DPE_OK) {
+        status = begin_session(run, info, err);
+    }
+    run->table_current = opening->state == DPE_H5_OURS && opening->table.complete &&
+                         !opening->conflict && run->rows.n == opening->table.n_rows;
+    return status;
+}
+
+dpe_status dpe_run_open(const char *path, const struct dpe_identity *identity,
+                        const struct dpe_run_options *options, struct dpe_run **run,
+                        struct dpe_error *err)
+{
+    if (path[0] == '\0' || path[strlen(path) - 1] == '/') {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "\"%s\": expected the name of a file", path);
+    }
+    const struct dpe_identity *info = options == NULL ? NULL : options->info;
+    if (info != NULL && !info_ok(info)) {
+        return dpe_fail(err, DPE_INTERNAL, "names for /run consist of a-z, 0-9 and _");
+    }
+    struct dpe_opening opening = {0};
+    dpe_status status = make_run(path, identity, options, &opening.run, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_run *made = opening.run;
+    status = open_parts(&opening, info, err);
+    dpe_h5_content_free(&opening.table);
+    dpe_identity_free(&opening.manifest.identity);
+    dpe_text_free(&opening.records);
+    if (status != DPE_OK) {
+        /* A refused start leaves the disk as it was. */
+        bool undo = made->made_folder && made->options.rank == 0;
+        dpe_journal_close(&made->journal);
+        if (undo && made->lock.path != NULL) {
+            dpe_run_clear_folder(made, NULL);
+        }
+        dpe_lock_release(&made->lock, undo);
+        if (undo) {
+            rmdir(made->folder);
+        }
+        dpe_run_free(made);
+        return status;
+    }
+    *run = made;
+    return DPE_OK;
+}

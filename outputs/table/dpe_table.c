@@ -1,0 +1,286 @@
+/* DPE tables: what makes one valid, and the questions a runtime asks of it. */
+#include "outputs/table/dpe_table_internal.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int dpe_table_fail(char *message, enum dpe_table_error error, const char *format, ...)
+{
+    if (message != NULL) {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(message, DPE_TABLE_MESSAGE, format, args);
+        va_end(args);
+    }
+    return (int)error;
+}
+
+/* Sizes are bounded before they are multiplied or allocated. */
+static int check_shape(const struct dpe_table_values *values, char *message)
+{
+    const struct {
+        const char *name;
+        int64_t value, high;
+    } sizes[] = {
+        {"n_layers", values->n_layers, 1 << 16},
+        {"n_heads", values->n_heads, 1 << 16},
+        {"n_kv_heads", values->n_kv_heads, values->n_heads},
+        {"n_pairs", values->n_pairs, 1 << 15},
+        {"n_groups", values->n_groups, values->n_pairs},
+        {"trained_length", values->trained_length, INT64_C(1) << 40},
+        {"length", values->length, INT64_C(1) << 40},
+        {"window", values->window, values->length},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (sizes[i].value < 1 || sizes[i].value > sizes[i].high) {
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "%s is %lld, expected 1 to %lld",
+                                  sizes[i].name, (long long)sizes[i].value,
+                                  (long long)sizes[i].high);
+        }
+    }
+    if (values->head_dim != 2 * values->n_pairs) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "head_dim is %lld, expected twice the %lld pairs",
+                              (long long)values->head_dim, (long long)values->n_pairs);
+    }
+    if (values->n_heads % values->n_kv_heads != 0) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "%lld query heads do not divide into %lld key/value heads",
+                              (long long)values->n_heads, (long long)values->n_kv_heads);
+    }
+    if (values->top_k < 0 || values->top_k > values->n_pairs) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "top_k is %lld, expected 0 to %lld",
+                              (long long)values->top_k, (long long)values->n_pairs);
+    }
+    return DPE_TABLE_OK;
+}
+
+static int check_groups(const struct dpe_table_values *values, char *message)
+{
+    const int32_t *edge = values->group_edge;
+    if (edge[0] != 0 || edge[values->n_groups] != values->n_pairs) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "group_edge runs from %d to %d, expected 0 to %lld", edge[0],
+                              edge[values->n_groups], (long long)values->n_pairs);
+    }
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        if (edge[g + 1] <= edge[g]) {
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                  "group_edge[%lld] = %d does not increase", (long long)g + 1,
+                                  edge[g + 1]);
+        }
+        double scale = values->scale_factor[g];
+        if (!(scale >= 1.0) || !isfinite(scale)) {
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                  "scale_factor[%lld] is %g, expected a number of 1 or more",
+                                  (long long)g, scale);
+        }
+        double effective = values->effective_length[g];
+        if (!(effective >= 1.0 || effective == -1.0) || !isfinite(effective)) {
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                  "effective_length[%lld] is %g, expected 1 or more, or -1",
+                                  (long long)g, effective);
+        }
+    }
+    return DPE_TABLE_OK;
+}
+
+static int check_mask(const struct dpe_table_values *values, char *message)
+{
+    for (int64_t row = 0; row < values->n_layers * values->n_heads; row++) {
+        int64_t count = 0;
+        for (int64_t j = 0; j < values->n_pairs; j++) {
+            uint8_t bit = values->mask[row * values->n_pairs + j];
+            if (bit > 1) {
+                return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                      "mask of layer %lld, head %lld holds %d, expected 0 or 1",
+                                      (long long)(row / values->n_heads),
+                                      (long long)(row % values->n_heads), bit);
+            }
+            count += bit;
+        }
+        if (count != values->top_k) {
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                  "mask of layer %lld, head %lld marks %lld pairs, top_k is %lld",
+                                  (long long)(row / values->n_heads),
+                                  (long long)(row % values->n_heads), (long long)count,
+                                  (long long)values->top_k);
+        }
+    }
+    return DPE_TABLE_OK;
+}
+
+int dpe_table_check(const struct dpe_table_values *values, char *message)
+{
+    int error = check_shape(values, message);
+    if (error != DPE_TABLE_OK) {
+        return error;
+    }
+    if (values->group_edge == NULL || values->scale_factor == NULL ||
+        values->effective_length == NULL || values->inv_freq == NULL || values->mask == NULL ||
+        values->schema_version == NULL || values->model_type == NULL ||
+        values->model_fingerprint == NULL) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "a part of the table is missing");
+    }
+    error = check_groups(values, message);
+    if (error != DPE_TABLE_OK) {
+        return error;
+    }
+    for (int64_t j = 0; j < values->n_pairs; j++) {
+        if (!(values->inv_freq[j] > 0.0) || !isfinite(values->inv_freq[j])) {
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                  "inv_freq[%lld] is %g, expected a positive number", (long long)j,
+                                  values->inv_freq[j]);
+        }
+    }
+    if (!(values->attention_scaling > 0.0) || !isfinite(values->attention_scaling)) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "attention_scaling is %g, expected a positive number",
+                              values->attention_scaling);
+    }
+    return check_mask(values, message);
+}
+
+void dpe_table_values_free(struct dpe_table_values *values)
+{
+    free(values->schema_version);
+    free(values->model_type);
+    free(values->model_fingerprint);
+    free(values->group_edge);
+    free(values->effective_length);
+    free(values->scale_factor);
+    free(values->inv_freq);
+    free(values->mask);
+    *values = (struct dpe_table_values){0};
+}
+
+/* Which group a pair is in, so that questions need no search. */
+static int index_groups(struct dpe_table *table)
+{
+    const struct dpe_table_values *values = &table->values;
+    table->group = malloc((size_t)values->n_pairs * sizeof *table->group);
+    if (table->group == NULL) {
+        return DPE_TABLE_MEMORY;
+    }
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        for (int32_t j = values->group_edge[g]; j < values->group_edge[g + 1]; j++) {
+            table->group[j] = (int32_t)g;
+        }
+    }
+    return DPE_TABLE_OK;
+}
+
+int dpe_table_adopt(struct dpe_table_values *values, struct dpe_table **table, char *message)
+{
+    int error = dpe_table_check(values, message);
+    struct dpe_table *made = NULL;
+    if (error == DPE_TABLE_OK) {
+        made = calloc(1, sizeof *made);
+        error = made != NULL ? DPE_TABLE_OK : DPE_TABLE_MEMORY;
+    }
+    if (error == DPE_TABLE_OK) {
+        made->values = *values;
+        error = index_groups(made);
+    }
+    if (error != DPE_TABLE_OK) {
+        if (error == DPE_TABLE_MEMORY) {
+            dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
+        }
+        free(made);
+        dpe_table_values_free(values);
+        return error;
+    }
+    *values = (struct dpe_table_values){0};
+    *table = made;
+    return DPE_TABLE_OK;
+}
+
+static void *copy_bytes(const void *from, size_t n)
+{
+    void *to = malloc(n > 0 ? n : 1);
+    if (to != NULL) {
+        memcpy(to, from, n);
+    }
+    return to;
+}
+
+int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **table, char *message)
+{
+    int error = dpe_table_check(values, message);
+    if (error != DPE_TABLE_OK) {
+        return error;
+    }
+    struct dpe_table_values copy = *values;
+    size_t groups = (size_t)values->n_groups;
+    size_t pairs = (size_t)values->n_pairs;
+    copy.schema_version = copy_bytes(values->schema_version, strlen(values->schema_version) + 1);
+    copy.model_type = copy_bytes(values->model_type, strlen(values->model_type) + 1);
+    copy.model_fingerprint =
+        copy_bytes(values->model_fingerprint, strlen(values->model_fingerprint) + 1);
+    copy.group_edge = copy_bytes(values->group_edge, (groups + 1) * sizeof *copy.group_edge);
+    copy.effective_length =
+        copy_bytes(values->effective_length, groups * sizeof *copy.effective_length);
+    copy.scale_factor = copy_bytes(values->scale_factor, groups * sizeof *copy.scale_factor);
+    copy.inv_freq = copy_bytes(values->inv_freq, pairs * sizeof *copy.inv_freq);
+    copy.mask = copy_bytes(values->mask, (size_t)(values->n_layers * values->n_heads) * pairs);
+    if (copy.schema_version == NULL || copy.model_type == NULL || copy.model_fingerprint == NULL ||
+        copy.group_edge == NULL || copy.effective_length == NULL || copy.scale_factor == NULL ||
+        copy.inv_freq == NULL || copy.mask == NULL) {
+        dpe_table_values_free(&copy);
+        return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
+    }
+    return dpe_table_adopt(&copy, table, message);
+}
+
+void dpe_table_close(struct dpe_table *table)
+{
+    if (table != NULL) {
+        dpe_table_values_free(&table->values);
+        free(table->group);
+        free(table);
+    }
+}
+
+const struct dpe_table_values *dpe_table_values(const struct dpe_table *table)
+{
+    return &table->values;
+}
+
+double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair)
+{
+    const struct dpe_table_values *values = &table->values;
+    int64_t row = layer * values->n_heads + head;
+    bool key_pair = values->mask[row * values->n_pairs + pair] != 0;
+    return key_pair ? values->scale_factor[table->group[pair]] : 1.0;
+}
+
+double dpe_table_position(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair,
+                          enum dpe_table_band band, enum dpe_table_side side, int64_t position)
+{
+    double scale = band == DPE_TABLE_FAR ? dpe_table_scale(table, layer, head, pair) : 1.0;
+    if (scale == 1.0) {
+        return (double)position;
+    }
+    double window = (double)table->values.window;
+    double shift = side == DPE_TABLE_QUERY ? window - floor(window / scale) : 0.0;
+    return floor((double)position / scale) + shift;
+}
+
+void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t head,
+                       enum dpe_table_band band, enum dpe_table_side side, int64_t first,
+                       int64_t count, float *cosines, float *sines)
+{
+    const struct dpe_table_values *values = &table->values;
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t j = 0; j < values->n_pairs; j++) {
+            double position = dpe_table_position(table, layer, head, j, band, side, first + i);
+            /* The product is rounded to float32 as the checkpoint's training code rounds it. */
+            float angle = (float)position * (float)values->inv_freq[j];
+            cosines[i * values->n_pairs + j] = (float)cos((double)angle);
+            sines[i * values->n_pairs + j] = (float)sin((double)angle);
+        }
+    }
+}

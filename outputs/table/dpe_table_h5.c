@@ -1,0 +1,321 @@
+/* The HDF5 form of a DPE table: /table and what it needs of /model. */
+#include "outputs/table/dpe_table_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <hdf5.h>
+
+#include "outputs/table/trailer.h"
+
+/* One file being read; the first failure wins and everything after it is skipped. */
+struct reader {
+    hid_t file;
+    const char *path;
+    char *message;
+    int error;
+};
+
+static void bad(struct reader *reader, const char *object, const char *expected)
+{
+    if (reader->error == DPE_TABLE_OK) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
+                                       "%s: %s: expected %s; re-export the table", reader->path,
+                                       object, expected);
+    }
+}
+
+/* A numeric dataset of exactly these dimensions, converted to `type`; NULL after a failure. */
+static void *read_array(struct reader *reader, const char *name, hid_t type, size_t size, int rank,
+                        const hsize_t *dims)
+{
+    if (reader->error != DPE_TABLE_OK) {
+        return NULL;
+    }
+    size_t count = 1;
+    for (int i = 0; i < rank; i++) {
+        if (__builtin_mul_overflow(count, (size_t)dims[i], &count) || count > SIZE_MAX / size) {
+            bad(reader, name, "a size that fits into memory");
+            return NULL;
+        }
+    }
+    hsize_t found[8] = {0};
+    hid_t set = H5Dopen2(reader->file, name, H5P_DEFAULT);
+    hid_t space = set >= 0 ? H5Dget_space(set) : -1;
+    int found_rank = space >= 0 ? H5Sget_simple_extent_ndims(space) : -1;
+    bool fits = found_rank == rank && H5Sget_simple_extent_dims(space, found, NULL) == rank;
+    for (int i = 0; i < rank && fits; i++) {
+        fits = found[i] == dims[i];
+    }
+    void *data = fits ? malloc(count * size) : NULL;
+    if (!fits) {
+        char expected[96];
+        snprintf(expected, sizeof expected, "a dataset of rank %d with %llu elements", rank,
+                 (unsigned long long)count);
+        bad(reader, name, expected);
+    } else if (data == NULL) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
+    } else if (H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) {
+        bad(reader, name, "readable numbers");
+        free(data);
+        data = NULL;
+    }
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    if (set >= 0) {
+        H5Dclose(set);
+    }
+    return data;
+}
+
+/* A scalar dataset of 8 bytes. */
+static void read_scalar(struct reader *reader, const char *name, hid_t type, void *value)
+{
+    void *data = read_array(reader, name, type, sizeof(double), 0, NULL);
+    if (data != NULL) {
+        memcpy(value, data, sizeof(double));
+        free(data);
+    }
+}
+
+/* The length of a dataset of rank 1. */
+static int64_t read_extent(struct reader *reader, const char *name)
+{
+    hid_t set = H5Dopen2(reader->file, name, H5P_DEFAULT);
+    hid_t space = set >= 0 ? H5Dget_space(set) : -1;
+    hsize_t extent = 0;
+    if (space < 0 || H5Sget_simple_extent_ndims(space) != 1 ||
+        H5Sget_simple_extent_dims(space, &extent, NULL) != 1 || extent > INT32_MAX) {
+        bad(reader, name, "a list");
+    }
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    if (set >= 0) {
+        H5Dclose(set);
+    }
+    return (int64_t)extent;
+}
+
+static void read_number(struct reader *reader, const char *object, const char *name, hid_t type,
+                        void *value)
+{
+    if (reader->error != DPE_TABLE_OK) {
+        return;
+    }
+    hid_t attribute = H5Aopen_by_name(reader->file, object, name, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+    if (space < 0 || H5Sget_simple_extent_npoints(space) != 1 ||
+        H5Aread(attribute, type, value) < 0) {
+        bad(reader, object, name);
+    }
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    if (attribute >= 0) {
+        H5Aclose(attribute);
+    }
+}
+
+/* A UTF-8 string attribute, variable or fixed length; owned, NULL after a failure. */
+static char *read_text(struct reader *reader, const char *object, const char *name)
+{
+    if (reader->error != DPE_TABLE_OK) {
+        return NULL;
+    }
+    char *text = NULL;
+    hid_t attribute = H5Aopen_by_name(reader->file, object, name, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
+    hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+    bool single = space >= 0 && H5Sget_simple_extent_npoints(space) == 1 && type >= 0 &&
+                  H5Tget_class(type) == H5T_STRING;
+    if (single && H5Tis_variable_str(type) > 0) {
+        char *borrowed = NULL;
+        if (H5Aread(attribute, type, &borrowed) >= 0 && borrowed != NULL) {
+            text = strdup(borrowed);
+            H5free_memory(borrowed);
+        }
+    } else if (single && H5Tget_size(type) < 4096) {
+        text = calloc(1, H5Tget_size(type) + 1);
+        if (text != NULL && H5Aread(attribute, type, text) < 0) {
+            free(text);
+            text = NULL;
+        }
+    }
+    if (text == NULL) {
+        bad(reader, object, name);
+    }
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    if (type >= 0) {
+        H5Tclose(type);
+    }
+    if (attribute >= 0) {
+        H5Aclose(attribute);
+    }
+    return text;
+}
+
+/* A convention this library implements in one way only: anything else must not be half-applied.
+ * What follows a colon explains. */
+static void expect_text(struct reader *reader, const char *name, const char *expected)
+{
+    char *text = read_text(reader, "/table", name);
+    size_t n = strlen(expected);
+    if (text != NULL && (strncmp(text, expected, n) != 0 || (text[n] != '\0' && text[n] != ':'))) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
+                                       "%s: /table: %s is '%s', this library applies only '%s'",
+                                       reader->path, name, text, expected);
+    }
+    free(text);
+}
+
+static void read_version(struct reader *reader, struct dpe_table_values *values)
+{
+    char *schema = read_text(reader, "/", "schema_name");
+    if (schema != NULL && strcmp(schema, "dpe-table") != 0) {
+        reader->error =
+            dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
+                           "%s: schema_name is '%s', expected 'dpe-table'", reader->path, schema);
+    }
+    free(schema);
+    values->schema_version = read_text(reader, "/", "schema_version");
+    if (values->schema_version != NULL && strncmp(values->schema_version, "1.", 2) != 0) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
+                                       "%s: schema version %s, this library reads 1.x",
+                                       reader->path, values->schema_version);
+    }
+    if (reader->error == DPE_TABLE_OK && H5Lexists(reader->file, "/table", H5P_DEFAULT) <= 0) {
+        bad(reader, "/table", "a DPE table (a finished one of dpe-detect, or one of dpe-export)");
+    }
+    expect_text(reader, "near_rule", "distance < local_window");
+    expect_text(reader, "rounding", "separable");
+    expect_text(reader, "angle_precision", "f32");
+    expect_text(reader, "pair_layout", "half-split");
+}
+
+/* Without a mask (what the detection alone knows) every pair of every head is a key pair. */
+static void read_mask(struct reader *reader, struct dpe_table_values *values)
+{
+    const hsize_t dims[3] = {(hsize_t)values->n_layers, (hsize_t)values->n_heads,
+                             (hsize_t)values->n_pairs};
+    if (reader->error != DPE_TABLE_OK) {
+        return;
+    }
+    if (H5Lexists(reader->file, "/table/mask", H5P_DEFAULT) > 0) {
+        read_scalar(reader, "/table/top_k", H5T_NATIVE_INT64, &values->top_k);
+        values->mask = read_array(reader, "/table/mask", H5T_NATIVE_UINT8, 1, 3, dims);
+        return;
+    }
+    size_t count = 0;
+    if (dims[0] > 1 << 16 || dims[1] > 1 << 16 || dims[2] > 1 << 15 ||
+        __builtin_mul_overflow((size_t)(dims[0] * dims[1]), (size_t)dims[2], &count)) {
+        bad(reader, "/model", "counts that a model can have");
+        return;
+    }
+    values->top_k = values->n_pairs;
+    values->mask = malloc(count);
+    if (values->mask == NULL) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
+        return;
+    }
+    memset(values->mask, 1, count);
+}
+
+static void read_values(struct reader *reader, struct dpe_table_values *values)
+{
+    read_version(reader, values);
+    values->model_type = read_text(reader, "/model", "model_type");
+    values->model_fingerprint = read_text(reader, "/model", "fingerprint");
+    const struct {
+        const char *object, *name;
+        int64_t *value;
+    } numbers[] = {
+        {"/model", "layers", &values->n_layers},
+        {"/model", "heads", &values->n_heads},
+        {"/model", "kv_heads", &values->n_kv_heads},
+        {"/model", "head_dim", &values->head_dim},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        read_number(reader, numbers[i].object, numbers[i].name, H5T_NATIVE_INT64, numbers[i].value);
+    }
+    read_scalar(reader, "/table/trained_length", H5T_NATIVE_INT64, &values->trained_length);
+    read_scalar(reader, "/table/evaluated_length", H5T_NATIVE_INT64, &values->length);
+    read_scalar(reader, "/table/local_window", H5T_NATIVE_INT64, &values->window);
+    read_scalar(reader, "/table/attention_scaling", H5T_NATIVE_DOUBLE, &values->attention_scaling);
+    if (reader->error != DPE_TABLE_OK) {
+        return;
+    }
+    values->n_pairs = values->head_dim / 2;
+    values->n_groups = read_extent(reader, "/table/scale_factor");
+    if (values->n_layers < 1 || values->n_heads < 1 || values->n_pairs < 1 ||
+        values->n_groups < 1) {
+        bad(reader, "/model", "positive counts of layers, heads, pairs and groups");
+    }
+    const hsize_t groups[1] = {(hsize_t)values->n_groups};
+    const hsize_t edges[1] = {(hsize_t)values->n_groups + 1};
+    const hsize_t pairs[1] = {(hsize_t)values->n_pairs};
+    values->group_edge =
+        read_array(reader, "/table/group_edge", H5T_NATIVE_INT32, sizeof(int32_t), 1, edges);
+    values->scale_factor =
+        read_array(reader, "/table/scale_factor", H5T_NATIVE_DOUBLE, sizeof(double), 1, groups);
+    values->effective_length =
+        read_array(reader, "/table/effective_length", H5T_NATIVE_DOUBLE, sizeof(double), 1, groups);
+    values->inv_freq =
+        read_array(reader, "/table/inv_freq", H5T_NATIVE_DOUBLE, sizeof(double), 1, pairs);
+    read_mask(reader, values);
+}
+
+/* HDF5 must not see a damaged file: see trailer.h. */
+static int check_damage(const char *path, char *message)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return dpe_table_fail(message, DPE_TABLE_NO_FILE, "%s: %s", path, strerror(errno));
+    }
+    uint64_t expected = 0;
+    uint64_t found = 0;
+    enum dpe_trailer_state state = dpe_trailer_check(fd, &expected, &found);
+    int reason = errno;
+    close(fd);
+    if (state == DPE_TRAILER_UNREADABLE) {
+        return dpe_table_fail(message, DPE_TABLE_NO_FILE, "%s: %s", path, strerror(reason));
+    }
+    if (state == DPE_TRAILER_DAMAGED) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "%s: damaged: expected CRC-32C %08llx, found %08llx; copy it again",
+                              path, (unsigned long long)expected, (unsigned long long)found);
+    }
+    return DPE_TABLE_OK;
+}
+
+int dpe_table_read_h5(const char *path, struct dpe_table_values *values, char *message)
+{
+    int damage = check_damage(path, message);
+    if (damage != DPE_TABLE_OK) {
+        return damage;
+    }
+    struct reader reader = {.file = -1, .path = path, .message = message};
+    /* HDF5 prints its error stack by default; ours is the message. */
+    H5E_auto2_t printer = NULL;
+    void *printer_data = NULL;
+    H5Eget_auto2(H5E_DEFAULT, &printer, &printer_data);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    reader.file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (reader.file < 0) {
+        reader.error =
+            dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                           "%s: cannot be read as HDF5: not HDF5, damaged or cut off", path);
+    } else {
+        read_values(&reader, values);
+        H5Fclose(reader.file);
+    }
+    H5Eset_auto2(H5E_DEFAULT, printer, printer_data);
+    return reader.error;
+}

@@ -1,0 +1,233 @@
+/* The JSON form of a DPE table (dpe_table.schema.json), and the choice between the two forms. */
+#include "outputs/table/dpe_table_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+struct reader {
+    const char *path;
+    char *message;
+    int error;
+};
+
+static void bad(struct reader *reader, const char *name, const char *expected)
+{
+    if (reader->error == DPE_TABLE_OK) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
+                                       "%s: \"%s\": expected %s", reader->path, name, expected);
+    }
+}
+
+static int64_t get_int(struct reader *reader, const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    if (!json_is_integer(value)) {
+        bad(reader, name, "a whole number");
+        return 0;
+    }
+    return json_integer_value(value);
+}
+
+static double get_double(struct reader *reader, const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    if (!json_is_number(value)) {
+        bad(reader, name, "a number");
+        return 0.0;
+    }
+    return json_number_value(value);
+}
+
+static char *get_text(struct reader *reader, const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    if (text == NULL) {
+        bad(reader, name, "a string");
+        return NULL;
+    }
+    char *copy = strdup(text);
+    if (copy == NULL && reader->error == DPE_TABLE_OK) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
+    }
+    return copy;
+}
+
+static void expect_text(struct reader *reader, const json_t *root, const char *name,
+                        const char *expected)
+{
+    const char *text = json_string_value(json_object_get(root, name));
+    if (reader->error == DPE_TABLE_OK && (text == NULL || strcmp(text, expected) != 0)) {
+        reader->error =
+            dpe_table_fail(reader->message, DPE_TABLE_VERSION,
+                           "%s: \"%s\" is '%s', this library applies only '%s'", reader->path, name,
+                           text != NULL ? text : "missing", expected);
+    }
+}
+
+/* Numbers of a list of exactly n, as doubles or 32-bit integers; owned, NULL after a failure. */
+static void *get_list(struct reader *reader, const json_t *root, const char *name, int64_t n,
+                      bool whole)
+{
+    const json_t *list = json_object_get(root, name);
+    if (reader->error != DPE_TABLE_OK) {
+        return NULL;
+    }
+    if (!json_is_array(list) || (int64_t)json_array_size(list) != n) {
+        char expected[64];
+        snprintf(expected, sizeof expected, "a list of %lld numbers", (long long)n);
+        bad(reader, name, expected);
+        return NULL;
+    }
+    size_t size = whole ? sizeof(int32_t) : sizeof(double);
+    void *data = calloc((size_t)n, size);
+    if (data == NULL) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
+        return NULL;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const json_t *value = json_array_get(list, (size_t)i);
+        json_int_t integer = json_integer_value(value);
+        if (whole ? !json_is_integer(value) || integer < 0 || integer > INT32_MAX
+                  : !json_is_number(value)) {
+            bad(reader, name, whole ? "whole numbers" : "numbers");
+        } else if (whole) {
+            ((int32_t *)data)[i] = (int32_t)integer;
+        } else {
+            ((double *)data)[i] = json_number_value(value);
+        }
+    }
+    return data;
+}
+
+/* "key_pairs": [layer][head] = pair indices. */
+static void get_mask(struct reader *reader, const json_t *root, struct dpe_table_values *values)
+{
+    const json_t *layers = json_object_get(root, "key_pairs");
+    if (reader->error != DPE_TABLE_OK) {
+        return;
+    }
+    if ((int64_t)json_array_size(layers) != values->n_layers) {
+        bad(reader, "key_pairs", "one list for each layer");
+        return;
+    }
+    values->mask = calloc((size_t)(values->n_layers * values->n_heads), (size_t)values->n_pairs);
+    if (values->mask == NULL) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
+        return;
+    }
+    for (int64_t layer = 0; layer < values->n_layers; layer++) {
+        const json_t *heads = json_array_get(layers, (size_t)layer);
+        if ((int64_t)json_array_size(heads) != values->n_heads) {
+            bad(reader, "key_pairs", "one list for each head of each layer");
+            return;
+        }
+        for (int64_t head = 0; head < values->n_heads; head++) {
+            const json_t *pairs = json_array_get(heads, (size_t)head);
+            uint8_t *row = values->mask + (layer * values->n_heads + head) * values->n_pairs;
+            for (size_t i = 0; i < json_array_size(pairs); i++) {
+                const json_t *pair = json_array_get(pairs, i);
+                json_int_t j = json_integer_value(pair);
+                if (!json_is_integer(pair) || j < 0 || j >= values->n_pairs || row[j] != 0) {
+                    bad(reader, "key_pairs", "distinct pair indices below head_dim / 2");
+                    return;
+                }
+                row[j] = 1;
+            }
+        }
+    }
+}
+
+static void read_conventions(struct reader *reader, const json_t *root,
+                             struct dpe_table_values *values)
+{
+    expect_text(reader, root, "schema_name", "dpe-table");
+    values->schema_version = get_text(reader, root, "schema_version");
+    if (values->schema_version != NULL && strncmp(values->schema_version, "1.", 2) != 0) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
+                                       "%s: schema version %s, this library reads 1.x",
+                                       reader->path, values->schema_version);
+    }
+    expect_text(reader, root, "near_rule", "distance < local_window");
+    expect_text(reader, root, "rounding", "separable");
+    expect_text(reader, root, "angle_precision", "f32");
+    expect_text(reader, root, "pair_layout", "half-split");
+}
+
+static void read_values(struct reader *reader, const json_t *root, struct dpe_table_values *values)
+{
+    read_conventions(reader, root, values);
+    const json_t *model = json_object_get(root, "model");
+    values->model_type = get_text(reader, model, "model_type");
+    values->model_fingerprint = get_text(reader, model, "fingerprint");
+    values->n_layers = get_int(reader, model, "n_layers");
+    values->n_heads = get_int(reader, model, "n_heads");
+    values->n_kv_heads = get_int(reader, model, "n_kv_heads");
+    values->head_dim = get_int(reader, model, "head_dim");
+    values->n_pairs = values->head_dim / 2;
+    values->trained_length = get_int(reader, root, "trained_length");
+    values->length = get_int(reader, root, "evaluated_length");
+    values->window = get_int(reader, root, "local_window");
+    values->top_k = get_int(reader, root, "top_k");
+    values->attention_scaling = get_double(reader, root, "attention_scaling");
+    values->n_groups = (int64_t)json_array_size(json_object_get(root, "scale_factor"));
+    if (values->n_layers < 1 || values->n_layers > 1 << 16 || values->n_heads < 1 ||
+        values->n_heads > 1 << 16 || values->n_pairs < 1 || values->n_pairs > 1 << 15 ||
+        values->n_groups < 1) {
+        bad(reader, "model", "positive counts of layers, heads, pairs and groups");
+    }
+    values->group_edge = get_list(reader, root, "group_edge", values->n_groups + 1, true);
+    values->scale_factor = get_list(reader, root, "scale_factor", values->n_groups, false);
+    values->effective_length = get_list(reader, root, "effective_length", values->n_groups, false);
+    values->inv_freq = get_list(reader, root, "inv_freq", values->n_pairs, false);
+    get_mask(reader, root, values);
+}
+
+int dpe_table_read_json(const char *path, struct dpe_table_values *values, char *message)
+{
+    struct reader reader = {.path = path, .message = message};
+    json_error_t why;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(root)) {
+        reader.error = dpe_table_fail(message, DPE_TABLE_BAD_FILE, "%s: line %d: %s", path,
+                                      root == NULL ? why.line : 1,
+                                      root == NULL ? why.text : "expected an object at the top");
+    } else {
+        read_values(&reader, root, values);
+    }
+    json_decref(root);
+    return reader.error;
+}
+
+int dpe_table_open(const char *path, struct dpe_table **table, char *message)
+{
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return dpe_table_fail(message, DPE_TABLE_NO_FILE, "%s: cannot be opened: %s",
+                              path[0] != '\0' ? path : "\"\"", strerror(errno));
+    }
+    char magic[8] = {0};
+    size_t n = fread(magic, 1, sizeof magic, file);
+    fclose(file);
+    if (n == 0) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "%s: is empty or a folder; expected a DPE table (HDF5 or JSON)",
+                              path);
+    }
+    bool hdf5 = n == sizeof magic && memcmp(magic, "\211HDF\r\n\032\n", sizeof magic) == 0;
+    struct dpe_table_values values = {0};
+    int error = hdf5 ? dpe_table_read_h5(path, &values, message)
+                     : dpe_table_read_json(path, &values, message);
+    if (error != DPE_TABLE_OK) {
+        dpe_table_values_free(&values);
+        return error;
+    }
+    char why[DPE_TABLE_MESSAGE];
+    error = dpe_table_adopt(&values, table, why);
+    return error == DPE_TABLE_OK
+               ? error
+               : dpe_table_fail(message, (enum dpe_table_error)error, "%s: %.400s", path, why);
+}

@@ -1,0 +1,205 @@
+/* The foundations: near.h itself, failures in words, files, hashes, random numbers, UTF-8. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "tests/lib/near.h"
+
+static void near_fails_on_nan_and_names_the_worst(void **state)
+{
+    (void)state;
+    const double want[3] = {1.0, 2.0, 3.0};
+    const float good[3] = {1.0f, 2.0f, 3.0f};
+    const float off[3] = {1.0f, 2.5f, 3.0f};
+    const float nan_in[3] = {1.0f, 2.0f, NAN};
+    assert_int_equal(near_f32("good", good, want, 3, 0.0), 0);
+    assert_int_equal(near_f32("off (expected message)", off, want, 3, 0.1), 1);
+    assert_int_equal(near_worst_f32(off, want, 3).index, 1);
+    assert_int_equal(near_f32("nan (expected message)", nan_in, want, 3, 1e30), 1);
+    assert_true(isinf(near_error(INFINITY, -INFINITY)));
+    assert_true(near_error(INFINITY, INFINITY) == 0.0);
+}
+
+static void guards_notice_one_word(void **state)
+{
+    (void)state;
+    float memory[NEAR_GUARD];
+    near_guard_fill(memory, NEAR_GUARD);
+    assert_int_equal(near_guard_broken(memory, NEAR_GUARD), 0);
+    memory[7] = 0.0f;
+    assert_int_equal(near_guard_broken(memory, NEAR_GUARD), 1);
+}
+
+static void failures_carry_words(void **state)
+{
+    (void)state;
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_fail(&err, DPE_BAD_DATA, "tensor %s", "x"), DPE_BAD_DATA);
+    assert_string_equal(err.text, "tensor x");
+    assert_int_equal(dpe_fail_prefix(&err, "file %d", 7), DPE_BAD_DATA);
+    assert_string_equal(err.text, "file 7: tensor x");
+    assert_int_equal(dpe_fail(NULL, DPE_IO, "nowhere"), DPE_IO);
+    assert_int_equal(dpe_exit_code(DPE_NONFINITE), 70);
+    assert_int_equal(dpe_exit_code(DPE_MISMATCH), 78);
+}
+
+static void alloc_refuses_overflow(void **state)
+{
+    (void)state;
+    assert_null(dpe_alloc(SIZE_MAX / 2, 3));
+    void *empty = dpe_alloc(0, 8);
+    assert_non_null(empty);
+    free(empty);
+    unsigned char *zeros = dpe_alloc_zero(100, 1);
+    assert_int_equal((uintptr_t)zeros % 64, 0);
+    assert_int_equal(zeros[99], 0);
+    free(zeros);
+}
+
+static void sha256_of_abc(void **state)
+{
+    (void)state;
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    char hex[65];
+    dpe_sha256_add(hash, "a", 1);
+    dpe_sha256_add(hash, "bc", 2);
+    dpe_sha256_finish(hash, hex);
+    /* FIPS 180-2, appendix B.1. */
+    assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+static void rng_is_fixed_and_fair(void **state)
+{
+    (void)state;
+    struct dpe_rng a;
+    struct dpe_rng b;
+    dpe_rng_seed(&a, 1, 2);
+    dpe_rng_seed(&b, 1, 3);
+    assert_int_not_equal(dpe_rng_u32(&a), dpe_rng_u32(&b));
+    int counts[7] = {0};
+    for (int i = 0; i < 70000; i++) {
+        counts[dpe_rng_below(&a, 7)]++;
+    }
+    for (int i = 0; i < 7; i++) {
+        /* 10,000 expected, standard deviation 93: five of them. */
+        assert_in_range(counts[i], 9535, 10465);
+    }
+    double unit = dpe_rng_unit(&a);
+    assert_true(unit >= 0.0 && unit < 1.0);
+}
+
+static void utf8_check_finds_the_first_bad_byte(void **state)
+{
+    (void)state;
+    const struct {
+        const char *bytes;
+        size_t n, want;
+    } cases[] = {
+        {"", 0, 0},
+        {"a\0b", 3, 3},
+        {"\xc3\xa4", 2, 2},
+        {"\xf0\x9f\xa6\x99", 4, 4},
+        {"a\x80", 2, 1},
+        {"\xc0\x80", 2, 0},
+        {"\xe0\x9f\xbf", 3, 0},
+        {"ab\xed\xa0\x80", 5, 2},
+        {"\xf4\x90\x80\x80", 4, 0},
+        {"\xc3", 1, 0},
+        {"\xe2\x82", 2, 0},
+        {"\xff", 1, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(dpe_utf8_check(cases[i].bytes, cases[i].n), cases[i].want);
+    }
+}
+
+/* What is there and cannot be opened for a reason of the process is not "missing". */
+static void too_many_open_files_are_said(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    struct dpe_error err = {0};
+    char *bytes = NULL;
+    size_t n = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    dpe_status status = dpe_read_file("/etc/passwd", 1 << 20, &bytes, &n, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, DPE_IO);
+    assert_string_equal(err.text, "/etc/passwd: cannot be opened: Too many open files");
+}
+
+static void read_file_refuses_what_is_no_file(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/dpe-support-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    char path[128];
+    struct dpe_error err = {0};
+    char *bytes = NULL;
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/fifo", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(dpe_read_file(path, 100, &bytes, &n, &err), DPE_NO_INPUT);
+    unlink(path);
+    assert_int_equal(dpe_read_file(folder, 100, &bytes, &n, &err), DPE_NO_INPUT);
+    snprintf(path, sizeof path, "%s/file", folder);
+    assert_int_equal(dpe_read_file(path, 100, &bytes, &n, &err), DPE_NO_INPUT);
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    assert_int_equal(write(fd, "hello", 5), 5);
+    close(fd);
+    assert_int_equal(dpe_read_file(path, 4, &bytes, &n, &err), DPE_BAD_DATA);
+    assert_non_null(strstr(err.text, "5 bytes, expected at most 4"));
+    assert_int_equal(dpe_read_file(path, 5, &bytes, &n, &err), DPE_OK);
+    assert_int_equal(n, 5);
+    assert_string_equal(bytes, "hello");
+    free(bytes);
+    unlink(path);
+    rmdir(folder);
+}
+
+static void lists_grow(void **state)
+{
+    (void)state;
+    struct dpe_tokens tokens = {0};
+    for (int32_t i = 0; i < 1000; i++) {
+        assert_int_equal(dpe_tokens_append(&tokens, &i, 1, NULL), DPE_OK);
+    }
+    assert_int_equal(tokens.n, 1000);
+    assert_int_equal(tokens.ids[999], 999);
+    dpe_tokens_free(&tokens);
+    struct dpe_text text = {0};
+    assert_int_equal(dpe_text_append(&text, "ab", 2, NULL), DPE_OK);
+    assert_int_equal(dpe_text_append(&text, "", 0, NULL), DPE_OK);
+    assert_string_equal(text.bytes, "ab");
+    dpe_text_free(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(near_fails_on_nan_and_names_the_worst),
+        cmocka_unit_test(guards_notice_one_word),
+        cmocka_unit_test(failures_carry_words),
+        cmocka_unit_test(alloc_refuses_overflow),
+        cmocka_unit_test(sha256_of_abc),
+        cmocka_unit_test(rng_is_fixed_and_fair),
+        cmocka_unit_test(utf8_check_finds_the_first_bad_byte),
+        cmocka_unit_test(too_many_open_files_are_said),
+        cmocka_unit_test(read_file_refuses_what_is_no_file),
+        cmocka_unit_test(lists_grow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,366 @@
+/* The kernels and matrix products of the CPU backend against sums in double, for every instruction
+ * set this machine has. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "tests/lib/near.h"
+#include "engine/cpu/ops_cpu_kernels.h"
+#include "engine/ops/ops_host.h"
+
+static const struct dpe_cpu_kernels *found[3];
+static int n_found;
+
+static int find_kernels(void **state)
+{
+    (void)state;
+    const char *const names[] = {"portable", "avx2", "avx512"};
+    for (int i = 0; i < 3; i++) {
+        setenv("DPE_CPU", names[i], 1);
+        const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
+        if (strcmp(kernels->name, names[i]) == 0) {
+            found[n_found++] = kernels;
+        } else {
+            fprintf(stderr, "this machine lacks %s\n", names[i]);
+        }
+    }
+    unsetenv("DPE_CPU");
+    return n_found > 0 ? 0 : -1;
+}
+
+static float uniform(struct dpe_rng *rng)
+{
+    return (float)(2.0 * dpe_rng_unit(rng) - 1.0);
+}
+
+/* n floats of an exact size, so that a sanitizer sees the first byte behind. */
+static float *exact_floats(int64_t n, struct dpe_rng *rng)
+{
+    float *x = malloc((size_t)n * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = uniform(rng);
+    }
+    return x;
+}
+
+static void exp2_within_two_units(void **state)
+{
+    (void)state;
+    enum { N = 1 << 16 };
+    float *x = malloc((N + 3) * sizeof *x);
+    float *y = malloc((N + 3) * sizeof *y);
+    for (int i = 0; i < N + 3; i++) {
+        /* Dense around 0, where softmax needs it, and out to both ends. */
+        double t = (double)i / N * 2.0 - 1.0;
+        x[i] = (float)(i % 2 == 0 ? t : t * 125.9);
+    }
+    for (int set = 0; set < n_found; set++) {
+        double worst = 0.0;
+        found[set]->exp2(x, N + 3, y);
+        for (int i = 0; i < N + 3; i++) {
+            double want = exp2((double)x[i]);
+            double unit = ldexp(1.0, ilogb(want) - 23);
+            double error = fabs((double)y[i] - want) / unit;
+            worst = !(error <= worst) ? error : worst;
+        }
+        printf("exp2, %s: worst error %.2f units in the last place\n", found[set]->name, worst);
+        assert_true(worst <= 2.0);
+        float special[5] = {-INFINITY, -127.5F, -1e30F, NAN, 0.0F};
+        float result[5];
+        found[set]->exp2(special, 5, result);
+        assert_true(result[0] == 0.0F && result[1] == 0.0F && result[2] == 0.0F);
+        assert_true(isnan(result[3]) != 0);
+        assert_true(fabsf(result[4] - 1.0F) <= 0x1p-22F);
+    }
+    free(x);
+    free(y);
+}
+
+static void every_half_and_bfloat_is_widened_exactly(void **state)
+{
+    (void)state;
+    enum { N = 1 << 16 };
+    uint16_t *bits = malloc(N * sizeof *bits);
+    float *got = malloc(N * sizeof *got);
+    for (int i = 0; i < N; i++) {
+        bits[i] = (uint16_t)i;
+    }
+    for (int set = 0; set < n_found; set++) {
+        for (int half = 0; half < 2; half++) {
+            /* An odd count: the last vector is not full. */
+            found[set]->widen(bits, half ? DPE_F16 : DPE_BF16, N - 1, got);
+            for (int i = 0; i < N - 1; i++) {
+                float want = half ? dpe_from_f16(bits[i]) : dpe_from_bf16(bits[i]);
+                assert_true(isnan(want) ? isnan(got[i]) != 0
+                                        : memcmp(&want, &got[i], sizeof want) == 0);
+            }
+        }
+    }
+    free(bits);
+    free(got);
+}
+
+/* Bits of a float cut to bfloat16, or the half of a small whole number of sixty-fourths. */
+static uint16_t narrow(float x, enum dpe_dtype dtype)
+{
+    uint32_t bits = 0;
+    if (dtype == DPE_BF16) {
+        memcpy(&bits, &x, sizeof bits);
+        return (uint16_t)(bits >> 16);
+    }
+    float rounded = roundf(x * 512.0F) / 512.0F;
+    memcpy(&bits, &rounded, sizeof bits);
+    uint32_t magnitude = bits & 0x7fffffffU;
+    return (uint16_t)(bits >> 16 & 0x8000U) |
+           (uint16_t)(magnitude == 0 ? 0 : (magnitude - 0x38000000U) >> 13);
+}
+
+struct matrix {
+    struct dpe_tensor tensor;
+    void *data;
+};
+
+static struct matrix random_matrix(int64_t rows, int64_t cols, enum dpe_dtype dtype,
+                                   struct dpe_rng *rng)
+{
+    int64_t n = rows * cols;
+    struct matrix m = {.data = malloc((size_t)n * (dtype == DPE_F32 ? 4 : 2))};
+    assert_non_null(m.data);
+    for (int64_t i = 0; i < n; i++) {
+        float x = uniform(rng);
+        if (dtype == DPE_F32) {
+            ((float *)m.data)[i] = x;
+        } else {
+            ((uint16_t *)m.data)[i] = narrow(x, dtype);
+        }
+    }
+    m.tensor = (struct dpe_tensor){.data = m.data, .dtype = dtype, .rows = rows, .cols = cols};
+    return m;
+}
+
+struct product_case {
+    int64_t rows, n, k;
+    enum dpe_dtype dtype;
+    bool bias, accumulate;
+};
+
+/* What a product reads, and what it must give. */
+struct product_data {
+    struct matrix w, bias;
+    float *x, *before; /* before: what is accumulated to */
+    size_t count;      /* of results */
+    double *oracle;
+    float *plain; /* in floats throughout */
+};
+
+static void expect_row(const struct product_case *c, struct product_data *d, int64_t j, float *row)
+{
+    float b = 0.0F;
+    dpe_tensor_read(&d->w.tensor, j * c->k, c->k, row);
+    dpe_tensor_read(&d->bias.tensor, j, 1, &b);
+    for (int64_t r = 0; r < c->rows; r++) {
+        double sum = 0.0;
+        float narrow_sum = 0.0F;
+        for (int64_t i = 0; i < c->k; i++) {
+            sum += (double)d->x[r * c->k + i] * (double)row[i];
+            narrow_sum += d->x[r * c->k + i] * row[i];
+        }
+        int64_t at = r * c->n + j;
+        d->oracle[at] = sum + (c->bias ? (double)b : 0.0);
+        d->plain[at] = narrow_sum + (c->bias ? b : 0.0F);
+        d->oracle[at] += c->accumulate ? (double)d->before[at] : 0.0;
+        d->plain[at] += c->accumulate ? d->before[at] : 0.0F;
+    }
+}
+
+static struct product_data product_make(const struct product_case *c)
+{
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 5, (uint64_t)(c->rows * 1000003 + c->n * 1009 + c->k));
+    struct product_data d = {.count = (size_t)(c->rows * c->n)};
+    d.w = random_matrix(c->n, c->k, c->dtype, &rng);
+    d.bias = random_matrix(1, c->n, c->dtype, &rng);
+    d.x = exact_floats(c->rows * c->k, &rng);
+    d.before = exact_floats(c->rows * c->n, &rng);
+    d.oracle = malloc(d.count * sizeof *d.oracle);
+    d.plain = malloc(d.count * sizeof *d.plain);
+    float *row = malloc((size_t)c->k * sizeof *row);
+    for (int64_t j = 0; j < c->n; j++) {
+        expect_row(c, &d, j, row);
+    }
+    free(row);
+    return d;
+}
+
+static void product_free(struct product_data *d)
+{
+    free(d->plain);
+    free(d->oracle);
+    free(d->before);
+    free(d->x);
+    free(d->w.data);
+    free(d->bias.data);
+}
+
+/* Right, the same bits with any number of threads, and nothing written beside. */
+static void check_product(const struct product_case *c, const struct dpe_cpu_kernels *kernels,
+                          const struct dpe_cpu_products *products, int n_products)
+{
+    struct product_data d = product_make(c);
+    float *first = NULL;
+    for (int i = 0; i < n_products; i++) {
+        char what[128];
+        snprintf(what, sizeof what, "%s: %d x %d x %d, type %d, %d threads", kernels->name,
+                 (int)c->rows, (int)c->n, (int)c->k, (int)c->dtype, products[i].n_threads);
+        float *out = malloc((d.count + 2 * NEAR_GUARD) * sizeof *out);
+        near_guard_fill(out, d.count + 2 * NEAR_GUARD);
+        if (c->accumulate) {
+            memcpy(out + NEAR_GUARD, d.before, d.count * sizeof *out);
+        }
+        struct dpe_cpu_product product = {
+            .weight = &d.w.tensor,
+            .bias = c->bias ? &d.bias.tensor : NULL,
+            .x = d.x,
+            .rows = c->rows,
+            .out = out + NEAR_GUARD,
+            .accumulate = c->accumulate,
+        };
+        dpe_cpu_product(&products[i], &product);
+        assert_int_equal(near_oracle(what, out + NEAR_GUARD, d.plain, d.oracle, d.count), 0);
+        assert_int_equal(near_guard_broken(out, NEAR_GUARD), 0);
+        assert_int_equal(near_guard_broken(out + NEAR_GUARD + d.count, NEAR_GUARD), 0);
+        if (first == NULL) {
+            first = out;
+        } else {
+            assert_memory_equal(first + NEAR_GUARD, out + NEAR_GUARD, d.count * sizeof *out);
+            free(out);
+        }
+    }
+    free(first);
+    product_free(&d);
+}
+
+static void products_of_any_shape(void **state)
+{
+    (void)state;
+    const int64_t rows[] = {1, 2, 3, 4, 5, 8, 9, 11, 12, 13, 96, 97, 193, 770};
+    const int64_t ns[] = {1, 3, 4, 15, 33, 64, 65, 130, 257};
+    const int64_t ks[] = {1, 7, 16, 33, 255, 256, 257, 300};
+    struct dpe_config config = {
+        .hidden = 1000, .n_heads = 2, .head_dim = 8, .intermediate = 260, .vocab = 1100};
+    for (int set = 0; set < n_found; set++) {
+        struct dpe_cpu_products products[3];
+        struct dpe_error err = {0};
+        for (int threads = 1; threads <= 3; threads++) {
+            assert_int_equal(
+                dpe_cpu_products_make(found[set], &config, threads, &products[threads - 1], &err),
+                DPE_OK);
+        }
+        struct dpe_rng rng;
+        dpe_rng_seed(&rng, 77, 1);
+        for (int i = 0; i < 90; i++) {
+            struct product_case c = {
+                .rows = rows[i % 14],
+                .n = ns[dpe_rng_below(&rng, 9)],
+                .k = ks[dpe_rng_below(&rng, 8)],
+                .dtype = (enum dpe_dtype)dpe_rng_below(&rng, 3),
+                .bias = dpe_rng_below(&rng, 2) == 1,
+                .accumulate = dpe_rng_below(&rng, 2) == 1,
+            };
+            check_product(&c, found[set], products, 3);
+        }
+        /* Large enough that few rows are shared out among threads. */
+        const struct product_case large = {3, 1100, 1000, DPE_BF16, true, true};
+        check_product(&large, found[set], products, 3);
+        for (int i = 0; i < 3; i++) {
+            dpe_cpu_products_free(&products[i]);
+        }
+    }
+}
+
+static void norms_and_gates(void **state)
+{
+    (void)state;
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 3, 1);
+    const int64_t widths[] = {1, 4, 15, 16, 17, 64, 65, 192, 300};
+    for (int i = 0; i < 9; i++) {
+        int64_t n = widths[i];
+        float *x = exact_floats(n, &rng);
+        float *y = exact_floats(n, &rng);
+        float *out = malloc((size_t)n * sizeof *out);
+        float *plain = malloc((size_t)n * sizeof *plain);
+        double *want = malloc((size_t)n * sizeof *want);
+        for (int set = 0; set < n_found; set++) {
+            double squares = 0.0;
+            float narrow_squares = 0.0F;
+            for (int64_t j = 0; j < n; j++) {
+                squares += (double)x[j] * (double)x[j];
+                narrow_squares += x[j] * x[j];
+            }
+            for (int64_t j = 0; j < n; j++) {
+                want[j] = (double)x[j] / sqrt(squares / (double)n + 1e-5) * (double)y[j];
+                plain[j] = x[j] / sqrtf(narrow_squares / (float)n + 1e-5F) * y[j];
+            }
+            found[set]->rmsnorm(x, y, n, 1e-5F, out);
+            assert_int_equal(near_oracle("rmsnorm", out, plain, want, (size_t)n), 0);
+            for (int64_t j = 0; j < n; j++) {
+                /* Small, large, and beyond what e^−g holds. */
+                float g = x[j] * (j % 3 == 0 ? 200.0F : 6.0F);
+                out[j] = g;
+                want[j] = (double)g / (1.0 + exp(-(double)g)) * (double)y[j];
+                plain[j] = g / (1.0F + expf(-g)) * y[j];
+            }
+            found[set]->swiglu(out, y, n);
+            assert_int_equal(near_oracle("swiglu", out, plain, want, (size_t)n), 0);
+        }
+        free(x);
+        free(y);
+        free(out);
+        free(plain);
+        free(want);
+    }
+}
+
+static void a_gate_hands_nan_through(void **state)
+{
+    (void)state;
+    for (int set = 0; set < n_found; set++) {
+        float gate[20] = {NAN, INFINITY, -INFINITY, -1000.0F};
+        float up[20];
+        for (int i = 0; i < 20; i++) {
+            up[i] = 1.0F;
+        }
+        found[set]->swiglu(gate, up, 20);
+        assert_true(isnan(gate[0]) != 0);
+        assert_true(isfinite(gate[1]) == 0);
+        assert_true(fabsf(gate[3]) < 1e-30F);
+    }
+}
+
+static void exact_plans_are_refused(void **state)
+{
+    (void)state;
+    struct dpe_error err = {0};
+    struct dpe_plan plan = {.name = "dpe:exact=1", .exact = true};
+    assert_int_equal(dpe_ops_cpu()->supports(NULL, &plan, &err), DPE_NO_DEVICE);
+    assert_non_null(strstr(err.text, "reference"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exp2_within_two_units),
+        cmocka_unit_test(every_half_and_bfloat_is_widened_exactly),
+        cmocka_unit_test(products_of_any_shape),
+        cmocka_unit_test(norms_and_gates),
+        cmocka_unit_test(a_gate_hands_nan_through),
+        cmocka_unit_test(exact_plans_are_refused),
+    };
+    return cmocka_run_group_tests(tests, find_kernels, NULL);
+}

@@ -1,0 +1,324 @@
+/* Small kernels of the CUDA backend, called directly in the emulator: what reads logits,
+ * biases, turning rows, products of few rows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/emulate/emulate_control.h"
+#include "tests/lib/near.h"
+
+#include "engine/cuda/kernels/kernels.h"
+
+enum { ROWS = 4 };
+
+/* Small numbers with many equal ones, the largest at `best` and, where there is room, behind it. */
+static float *make_logits(int64_t vocab, int64_t best)
+{
+    float *logits = dpe_alloc((size_t)(ROWS * vocab), sizeof *logits);
+    assert_non_null(logits);
+    for (int64_t i = 0; i < ROWS * vocab; i++) {
+        logits[i] = (float)(i * 7919 % 31) - 40.0f;
+    }
+    for (int64_t r = 0; r < ROWS; r++) {
+        int64_t at = (best + r) % vocab;
+        logits[r * vocab + at] = -3.0f;
+        logits[r * vocab + (at + vocab) / 2] = -3.0f;
+        logits[r * vocab + vocab - 1] = -3.0f;
+    }
+    return logits;
+}
+
+static int32_t first_largest(const float *row, int64_t vocab)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < vocab; i++) {
+        best = row[i] > row[best] ? i : best;
+    }
+    return (int32_t)best;
+}
+
+static void largest_logit(void **state)
+{
+    static const int64_t vocabs[] = {1, 31, 257, 1500, 8191, 8192, 12289};
+    (void)state;
+    for (size_t i = 0; i < sizeof vocabs / sizeof vocabs[0]; i++) {
+        int64_t vocab = vocabs[i];
+        int32_t tokens[ROWS];
+        float *logits = make_logits(vocab, vocab * 5 / 7);
+        emulate_set_seed(i);
+        assert_int_equal(dpe_kernel_argmax(logits, ROWS, vocab, tokens), 0);
+        for (int r = 0; r < ROWS; r++) {
+            assert_int_equal(tokens[r], first_largest(logits + r * vocab, vocab));
+        }
+        logits[vocab - 1] = NAN;
+        logits[vocab + vocab / 2] = INFINITY;
+        logits[2 * vocab] = -INFINITY;
+        assert_int_equal(dpe_kernel_argmax(logits, ROWS, vocab, tokens), 0);
+        for (int r = 0; r < 3; r++) {
+            assert_int_equal(tokens[r], -1);
+        }
+        assert_int_equal(tokens[3], first_largest(logits + 3 * vocab, vocab));
+        free(logits);
+    }
+}
+
+static void likelihood(void **state)
+{
+    enum { VOCAB = 1500 };
+    const int32_t targets[ROWS] = {0, 7, VOCAB - 1, 700};
+    double nll[ROWS];
+    float *logits = make_logits(VOCAB, 900);
+    (void)state;
+    logits[3 * VOCAB + 5] = INFINITY;
+    assert_int_equal(dpe_kernel_nll(logits, targets, ROWS, VOCAB, nll), 0);
+    for (int r = 0; r < ROWS; r++) {
+        const float *row = logits + r * VOCAB;
+        double sum = 0.0;
+        for (int i = 0; i < VOCAB; i++) {
+            sum += exp((double)row[i]);
+        }
+        double want = log(sum) - (double)row[targets[r]];
+        assert_true(r == 3 ? isnan(nll[r]) : fabs(nll[r] - want) <= 1e-6 * fabs(want));
+    }
+    free(logits);
+}
+
+static float *make_numbers(int64_t n, uint32_t seed)
+{
+    float *x = dpe_alloc((size_t)n, sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++) {
+        seed = seed * 1664525U + 1013904223U;
+        x[i] = (float)(seed >> 8) / (float)(1 << 24) - 0.5f;
+    }
+    return x;
+}
+
+/* Widths that are walked eight at a time, beyond a block's reach, and one by one. */
+static void bias(void **state)
+{
+    static const int64_t widths[] = {8, 2056, 301};
+    (void)state;
+    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+        int64_t n = 3 * widths[w];
+        float *out = make_numbers(n, 1);
+        float *before = make_numbers(n, 1);
+        float *by = make_numbers(widths[w], 2);
+        assert_int_equal(dpe_kernel_bias(DPE_F32, out, by, 3, widths[w]), 0);
+        for (int64_t i = 0; i < n; i++) {
+            assert_true(out[i] == before[i] + by[i % widths[w]]);
+        }
+        free(out);
+        free(before);
+        free(by);
+    }
+}
+
+/* Rows are turned by one table, outside of the mask by another, and back by a third; a second copy
+ * by a table alone. Keys of a KV head become those of its two query heads; `scattered`: rows have
+ * positions and places of their own. */
+struct turning {
+    int64_t rows, head_dim;
+    bool masked, undone, scattered;
+};
+
+enum { HEADS = 4, GROUP = 2, PLACES = 1400 };
+
+/* A turned row of head h against the definition; true where it holds. */
+static bool turned_well(const struct turning *t, const struct dpe_turn *turn, const float *from,
+                        const float *to, int64_t h, int64_t position)
+{
+    int64_t pairs = t->head_dim / 2;
+    bool good = true;
+    for (int64_t j = 0; j < pairs; j++) {
+        int64_t at = position * pairs + j;
+        bool base = turn->mask != NULL && turn->mask[h * pairs + j] == 0;
+        double c = (double)(base ? turn->base_cos : turn->cos)[at];
+        double s = (double)(base ? turn->base_sin : turn->sin)[at];
+        if (turn->undo_cos != NULL) {
+            double uc = (double)turn->undo_cos[at];
+            double us = (double)turn->undo_sin[at];
+            double back = c * uc + s * us;
+            s = s * uc - c * us;
+            c = back;
+        }
+        double x = (double)from[j];
+        double y = (double)from[j + pairs];
+        good = good && fabs((double)to[j] - (x * c - y * s)) <= 1e-6 &&
+               fabs((double)to[j + pairs] - (x * s + y * c)) <= 1e-6;
+    }
+    return good;
+}
+
+static void turn_case(const struct turning *t)
+{
+    int64_t d = t->head_dim;
+    int64_t n = PLACES * d / 2;
+    int64_t positions[PLACES];
+    int64_t offsets[PLACES];
+    uint8_t *mask = dpe_alloc((size_t)(HEADS * d / 2), 1);
+    float *tables[6];
+    float *from = make_numbers(t->rows * HEADS / GROUP * d, 9);
+    float *to = make_numbers(2 * HEADS * PLACES * d, 10);
+    assert_non_null(mask);
+    for (int i = 0; i < 6; i++) {
+        tables[i] = make_numbers(n, 20 + (uint32_t)i);
+    }
+    for (int64_t i = 0; i < HEADS * d / 2; i++) {
+        mask[i] = i * 40503 % 7 < 4;
+    }
+    for (int64_t r = 0; r < t->rows; r++) {
+        positions[r] = r * 7 % t->rows;
+        offsets[r] = 2;
+    }
+    const struct dpe_turn turn[2] = {{.cos = tables[0],
+                                      .sin = tables[1],
+                                      .base_cos = tables[2],
+                                      .base_sin = tables[3],
+                                      .undo_cos = t->undone ? tables[4] : NULL,
+                                      .undo_sin = t->undone ? tables[5] : NULL,
+                                      .mask = t->masked ? mask : NULL},
+                                     {.cos = tables[4], .sin = tables[3]}};
+    const struct dpe_turn_rows rows = {.dtype = DPE_F32,
+                                       .from = from,
+                                       .from_row = HEADS / GROUP * d,
+                                       .from_head = d,
+                                       .to = to,
+                                       .to_row = d,
+                                       .to_head = PLACES * d,
+                                       .to_copy = HEADS * PLACES * d,
+                                       .rows = t->rows,
+                                       .head_dim = d,
+                                       .n_heads = HEADS,
+                                       .group = GROUP,
+                                       .first = 5,
+                                       .positions = t->scattered ? positions : NULL,
+                                       .to_offsets = t->scattered ? offsets : NULL,
+                                       .to_first = 3};
+    assert_int_equal(dpe_kernel_turn(&rows, turn, 2), 0);
+    for (int64_t r = 0; r < t->rows; r++) {
+        int64_t position = t->scattered ? positions[r] : 5 + r;
+        int64_t to_row = t->scattered ? positions[r] + offsets[r] : 3 + r;
+        for (int64_t i = 0; i < 2 * HEADS; i++) {
+            int64_t h = i % HEADS;
+            assert_true(turned_well(t, &turn[i / HEADS], from + (r * HEADS / GROUP + h / GROUP) * d,
+                                    to + (i * PLACES + to_row) * d, h, position));
+        }
+    }
+    for (int i = 0; i < 6; i++) {
+        free(tables[i]);
+    }
+    free(mask);
+    free(from);
+    free(to);
+}
+
+static void turned_rows(void **state)
+{
+    static const struct turning cases[] = {
+        {1, 16, true, true, false},     {1023, 32, false, false, false},
+        {1024, 16, true, false, false}, {1025, 32, true, true, false},
+        {1300, 6, true, true, false},   {1301, 16, false, true, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        emulate_set_seed(i);
+        turn_case(&cases[i]);
+    }
+}
+
+/* -1, 0 and 1 in a dtype, element i of a tensor. */
+static float small_number(int64_t i, int tensor)
+{
+    return (float)((i * 7919 + tensor * 31) % 3 - 1);
+}
+
+static void *make_small(enum dpe_dtype dtype, int64_t n, int tensor)
+{
+    char *to = dpe_alloc((size_t)n, 4);
+    assert_non_null(to);
+    for (int64_t i = 0; i < n; i++) {
+        float x = small_number(i, tensor);
+        uint16_t one = dtype == DPE_F16 ? 0x3c00 : 0x3f80;
+        uint16_t half = (uint16_t)(x == 0.0f ? 0 : (x < 0.0f ? 0x8000 | one : one));
+        memcpy(to + i * (dtype == DPE_F32 ? 4 : 2), dtype == DPE_F32 ? (void *)&x : (void *)&half,
+               dtype == DPE_F32 ? 4 : 2);
+    }
+    return to;
+}
+
+static uint64_t once_before; /* of the launch before the last one */
+
+static int note_policies(void)
+{
+    once_before = emulate_policy_counts_read().once;
+    return 0;
+}
+
+/* Every weight is read once by the last launch that needs it, which says so, and by none before. */
+static void check_policies(enum dpe_dtype dtype, int64_t rows, int64_t n, int64_t k)
+{
+    struct emulate_policy_counts counts = emulate_policy_counts_read();
+    uint64_t pieces = (uint64_t)(n * k / (dtype == DPE_F32 ? 4 : 8));
+    assert_int_equal(counts.reads, pieces);
+    assert_int_equal(counts.once, pieces);
+    assert_int_equal(counts.again, 0);
+    if (rows > 4) {
+        assert_int_equal(once_before, 0);
+    }
+}
+
+static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k)
+{
+    enum { N = 11 };
+    void *w = make_small(dtype, N * k, 1);
+    void *x = make_small(dtype, rows * k, 2);
+    float *out = make_numbers(rows * N, 3);
+    float *before = make_numbers(rows * N, 3);
+    emulate_set_launch_hook(note_policies);
+    assert_int_equal(dpe_kernel_product_few(dtype, w, x, rows, N, k, out, true, rows % 2 == 1), 0);
+    emulate_set_launch_hook(NULL);
+    for (int64_t i = 0; i < rows * N; i++) {
+        float sum = 0.0f;
+        for (int64_t j = 0; j < k; j++) {
+            sum += small_number(i % N * k + j, 1) * small_number(i / N * k + j, 2);
+        }
+        assert_true(out[i] == (rows % 2 == 1 ? before[i] + sum : sum));
+    }
+    if (k % 8 == 0) {
+        check_policies(dtype, rows, N, k);
+    }
+    free(w);
+    free(x);
+    free(out);
+    free(before);
+}
+
+/* As many rows as there are ways to cut them; lengths that warps walk in one go, in several with an
+ * end, and one by one. */
+static void products(void **state)
+{
+    static const enum dpe_dtype dtypes[] = {DPE_F32, DPE_F16, DPE_BF16};
+    static const int64_t lengths[] = {40, 520, 41};
+    (void)state;
+    for (int64_t rows = 1; rows <= DPE_FEW_ROWS; rows++) {
+        for (int i = 0; i < 9; i++) {
+            product_case(dtypes[i / 3], rows, lengths[i % 3]);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(largest_logit), cmocka_unit_test(likelihood), cmocka_unit_test(bias),
+        cmocka_unit_test(turned_rows),   cmocka_unit_test(products),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

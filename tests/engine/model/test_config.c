@@ -1,0 +1,324 @@
+/* config.json of strangers: what is refused, with the key, and what is read how. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "tests/lib/model_files.h"
+
+static const struct {
+    struct config_member member;
+    const char *says;
+} refused_members[] = {
+    {{"num_key_value_heads", "3"}, "num_key_value_heads: expected a divisor"},
+    {{"num_key_value_heads", "0"}, "num_key_value_heads: expected an integer from 1"},
+    {{"head_dim", "3"}, "head_dim: expected an even number"},
+    {{"head_dim", "0"}, "head_dim: expected an integer from 1"},
+    {{"head_dim", "-2"}, "head_dim: expected an integer from 1"},
+    {{"head_dim", "1000000000000"}, "head_dim: expected an integer from 1"},
+    {{"head_dim", "9223372036854775808"}, "too big integer"},
+    {{"head_dim", "\"32\""}, "head_dim: expected an integer from 1 to 2048, found \"32\""},
+    {{"head_dim", "2.0"}, "head_dim: expected an integer"},
+    {{"head_dim", "[2]"}, "head_dim: expected an integer"},
+    {{"hidden_size", "\"32\""}, "hidden_size: expected an integer"},
+    {{"hidden_size", NULL}, "hidden_size: expected an integer from 1 to 1048576, found nothing"},
+    {{"hidden_size", "-4"}, "hidden_size"},
+    {{"hidden_size", "true"}, "hidden_size"},
+    {{"num_hidden_layers", "0"}, "num_hidden_layers"},
+    {{"num_hidden_layers", "4611686018427387904"}, "num_hidden_layers"},
+    {{"num_attention_heads", "0"}, "num_attention_heads"},
+    {{"intermediate_size", "0"}, "intermediate_size"},
+    {{"vocab_size", "4294967296"}, "vocab_size"},
+    {{"max_position_embeddings", NULL}, "max_position_embeddings"},
+    {{"max_position_embeddings", "0"}, "max_position_embeddings"},
+    {{"rms_norm_eps", "-1e-5"}, "rms_norm_eps: expected a number >= 0"},
+    {{"rope_theta", "NaN"}, "expected JSON"},
+    {{"rope_theta", "\"NaN\""}, "rope_theta: expected a number > 1"},
+    {{"rope_theta", "0"}, "rope_theta: expected a number > 1, found 0"},
+    {{"rope_theta", "-10000.0"}, "rope_theta"},
+    {{"rope_theta", "1e999"}, "expected JSON"},
+    {{"rope_theta", "Infinity"}, "expected JSON"},
+    {{"model_type", "\"gpt2\""}, "model_type: expected \"llama\", \"mistral\" or \"qwen2\""},
+    {{"model_type", NULL}, "model_type: expected \"llama\", \"mistral\" or \"qwen2\""},
+    {{"model_type", "\"llama\\u0000x\""}, "model_type: expected"},
+    {{"architectures", "[\"MistralForCausalLM\"]"}, "architectures: expected [\"LlamaForCausal"},
+    {{"architectures", "[\"LlamaForSequenceClassification\"]"}, "architectures: expected"},
+    {{"architectures", "7"}, "architectures: expected"},
+    {{"hidden_act", "\"gelu\""}, "hidden_act: expected \"silu\", found \"gelu\""},
+    {{"quantization_config", "{\"quant_method\":\"awq\"}"}, "quantised checkpoints are not"},
+    {{"tie_word_embeddings", "1"}, "tie_word_embeddings: expected true or false"},
+    {{"partial_rotary_factor", "0.5"}, "partial_rotary_factor: expected 1"},
+    {{"eos_token_id", "-1"}, "eos_token_id: expected a token id"},
+    {{"eos_token_id", "2.5"}, "eos_token_id: expected a token id"},
+    {{"eos_token_id", "[2, \"3\"]"}, "eos_token_id: expected a token id"},
+    {{"eos_token_id", "[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]"}, "at most 16"},
+    {{"bos_token_id", "[1]"}, "bos_token_id: expected an integer"},
+    {{"layer_types", "[\"sliding_attention\"]"}, "layer_types: expected full_attention"},
+    {{"hidden_size", "4, \"hidden_size\": 4"}, "duplicate object key"},
+};
+
+static void wrong_members(void **state)
+{
+    (void)state;
+    struct model_folder folder = folder_make();
+    for (size_t i = 0; i < sizeof refused_members / sizeof refused_members[0]; i++) {
+        write_config(&folder, &refused_members[i].member, 1);
+        expect_open(&folder, refused_members[i].says, DPE_BAD_DATA,
+                    "/config.json: ", refused_members[i].says);
+    }
+    folder_remove(&folder);
+}
+
+static void wrong_rotations(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *scaling, *says;
+    } rows[] = {
+        {"{\"rope_type\":\"spiral\"}",
+         "rope_type: expected one of default, linear, dynamic, yarn, longrope, llama3, found "
+         "\"spiral\""},
+        {"{\"type\":\"su\"}", "type: expected one of"},
+        {"{\"type\":\"linear\",\"rope_type\":\"yarn\",\"factor\":2}", "the same as rope_type"},
+        {"{\"rope_type\":7}", "rope_type: expected a string"},
+        {"[]", "rope_scaling: expected an object"},
+        {"{\"type\":\"linear\"}", "factor: expected a number >= 1, found nothing"},
+        {"{\"type\":\"linear\",\"factor\":0.5}", "factor: expected a number >= 1, found 0.5"},
+        {"{\"type\":\"linear\",\"factor\":\"4\"}", "factor: expected a number"},
+        {"{\"type\":\"dynamic\",\"factor\":-4}", "factor: expected a number >= 1"},
+        {"{\"type\":\"linear\",\"factor\":4,\"partial_rotary_factor\":0.25}",
+         "partial_rotary_factor: expected 1"},
+        {"{\"type\":\"linear\",\"factor\":4,\"rope_theta\":0.0}", "rope_theta: expected"},
+        {"{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}",
+         "original_max_position_embeddings: expected a number > 0, found nothing"},
+        {"{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,"
+         "\"original_max_position_embeddings\":16}",
+         "high_freq_factor: expected more than low_freq_factor"},
+        {"{\"rope_type\":\"yarn\",\"factor\":8,\"beta_fast\":0}", "beta_fast: expected"},
+        {"{\"rope_type\":\"yarn\",\"factor\":8,\"truncate\":1}", "truncate: expected"},
+        {"{\"rope_type\":\"longrope\",\"factor\":8,\"short_factor\":[1]}",
+         "long_factor: expected a list of head_dim/2 = 1 numbers, found nothing"},
+        {"{\"rope_type\":\"longrope\",\"factor\":8,\"short_factor\":[1,1],\"long_factor\":[1]}",
+         "short_factor: expected a list of head_dim/2 = 1 numbers"},
+        {"{\"rope_type\":\"longrope\",\"factor\":8,\"short_factor\":[0],\"long_factor\":[1]}",
+         "short_factor: expected numbers > 0"},
+        {"{\"rope_type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[1]}",
+         "factor: expected a number, or original_max_position_embeddings"},
+        {"{\"full_attention\":{\"rope_type\":\"default\"}}", "one rotation for all layers"},
+    };
+    struct model_folder folder = folder_make();
+    for (int schema = 0; schema < 2; schema++) {
+        const char *key = schema == 0 ? "rope_scaling" : "rope_parameters";
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            struct config_member member = {key, rows[i].scaling};
+            write_config(&folder, &member, 1);
+            const char *says = schema == 1 && rows[i].scaling[0] == '['
+                                   ? "rope_parameters: expected an object"
+                                   : rows[i].says;
+            expect_open(&folder, rows[i].scaling, DPE_BAD_DATA, "/config.json: ", says);
+        }
+    }
+    const struct config_member both[] = {
+        {"rope_scaling", "{\"rope_type\":\"linear\",\"factor\":2}"},
+        {"rope_parameters", "{\"rope_type\":\"linear\",\"factor\":4}"},
+    };
+    write_config(&folder, both, 2);
+    expect_open(&folder, "both", DPE_BAD_DATA, "rope_scaling: expected the same", NULL);
+    folder_remove(&folder);
+}
+
+static void files_that_are_no_configuration(void **state)
+{
+    (void)state;
+    struct model_folder folder = folder_make();
+    expect_open(&folder, "none", DPE_NO_INPUT, "config.json", NULL);
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        {"", "expected JSON"},          {"[]", "expected a JSON object"},
+        {"{} {}", "end of file"},       {"{\"model_type\":\"\xc0\x80\"}", "invalid byte at 15"},
+        {"\xef\xbb\xbf{}", "expected"}, {"{\"a\":1,\"a\":1}", "duplicate"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        write_text(&folder, "config.json", rows[i].text);
+        expect_open(&folder, rows[i].text, DPE_BAD_DATA, "config.json", rows[i].says);
+    }
+    enum { DEPTH = 1000000 };
+    char *deep = malloc(DEPTH);
+    assert_non_null(deep);
+    memset(deep, '[', DEPTH);
+    write_bytes(folder_file(&folder, "config.json"), deep, DEPTH);
+    free(deep);
+    expect_open(&folder, "depth", DPE_BAD_DATA, "config.json", "maximum parsing depth");
+    write_base_model(&folder);
+    write_text(&folder, "generation_config.json", "{\"eos_token_id\":\"x\"}");
+    expect_open(&folder, "generation", DPE_BAD_DATA, "generation_config.json", "eos_token_id");
+    folder_remove(&folder);
+}
+
+/* Opens config.json alone and hands out a copy of what was read (without its lists). */
+static struct dpe_config read_config(const struct model_folder *folder)
+{
+    const struct dpe_model_options options = {.config_only = true};
+    struct dpe_error err = {0};
+    struct dpe_model *model = NULL;
+    if (dpe_model_open(folder->path, &options, &model, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_null(dpe_model_weights(model));
+    assert_int_equal(dpe_model_verify(model, NULL), DPE_OK);
+    struct dpe_config config = *dpe_model_config(model);
+    dpe_model_close(model);
+    return config;
+}
+
+static void what_is_absent_has_the_family_s_meaning(void **state)
+{
+    (void)state;
+    struct model_folder folder = folder_make();
+    const struct config_member absent[] = {
+        {"num_key_value_heads", NULL}, {"head_dim", "null"},      {"rope_theta", NULL},
+        {"tie_word_embeddings", NULL}, {"architectures", "null"}, {"hidden_act", NULL},
+    };
+    write_config(&folder, absent, sizeof absent / sizeof absent[0]);
+    struct dpe_config config = read_config(&folder);
+    assert_int_equal(config.n_kv_heads, 2);
+    assert_int_equal(config.head_dim, 2);
+    assert_true(config.rope.theta == 10000.0);
+    assert_false(config.tied_embeddings || config.qkv_bias || config.o_bias || config.mlp_bias);
+    assert_int_equal(config.bos_id, -1);
+    assert_int_equal(config.n_eos, 0);
+    assert_int_equal(config.dtype, DPE_F32);
+
+    const struct config_member qwen[] = {
+        {"model_type", "\"qwen2\""},
+        {"architectures", "[\"Qwen2ForCausalLM\"]"},
+        {"attention_bias", "true"},
+        {"torch_dtype", "\"bfloat16\""},
+    };
+    write_config(&folder, qwen, sizeof qwen / sizeof qwen[0]);
+    config = read_config(&folder);
+    assert_true(config.qkv_bias && !config.o_bias && !config.mlp_bias);
+    assert_int_equal(config.dtype, DPE_BF16);
+
+    /* The other families have a number of their own as default, which no file relies on. */
+    const struct config_member mistral[] = {
+        {"model_type", "\"mistral\""},
+        {"architectures", "[]"},
+        {"num_key_value_heads", NULL},
+        {"sliding_window", "null"},
+    };
+    write_config(&folder, mistral, 4);
+    expect_open(&folder, "mistral", DPE_BAD_DATA, "num_key_value_heads", "found nothing");
+    folder_remove(&folder);
+}
+
+static void sliding_windows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *window, *used, *first;
+        bool refused;
+    } rows[] = {
+        {"\"mistral\"", "null", NULL, NULL, false}, {"\"mistral\"", "31", NULL, NULL, true},
+        {"\"mistral\"", "32", NULL, NULL, false},   {"\"mistral\"", NULL, NULL, NULL, false},
+        {"\"qwen2\"", "16", "false", "0", false},   {"\"qwen2\"", "16", NULL, "0", false},
+        {"\"qwen2\"", "16", "true", "0", true},     {"\"qwen2\"", "16", "true", "1", false},
+        {"\"qwen2\"", "null", "true", "0", false},  {"\"qwen2\"", "32", "true", "0", false},
+        {"\"llama\"", "16", "true", "0", false},
+    };
+    struct model_folder folder = folder_make();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct config_member members[] = {
+            {"model_type", rows[i].type},         {"architectures", NULL},
+            {"sliding_window", rows[i].window},   {"use_sliding_window", rows[i].used},
+            {"max_window_layers", rows[i].first},
+        };
+        write_config(&folder, members, sizeof members / sizeof members[0]);
+        if (rows[i].refused) {
+            expect_open(&folder, rows[i].type, DPE_BAD_DATA, "config.json: sliding_window",
+                        "not supported");
+        } else {
+            read_config(&folder);
+        }
+    }
+    /* Mistral 7B v0.1's file says 4096 of 32768; where the key is absent the family means 4096. */
+    const struct config_member v01[] = {
+        {"model_type", "\"mistral\""},
+        {"architectures", NULL},
+        {"max_position_embeddings", "32768"},
+    };
+    write_config(&folder, v01, 3);
+    expect_open(&folder, "v0.1", DPE_BAD_DATA, "sliding_window", "found 4096");
+    folder_remove(&folder);
+}
+
+static void both_schemas_give_one_rotation(void **state)
+{
+    (void)state;
+    struct model_folder folder = folder_make();
+    const struct config_member legacy[] = {
+        {"rope_theta", "500000"},
+        {"rope_scaling", "{\"type\":\"yarn\",\"factor\":4,\"mscale\":0,\"mscale_all_dim\":0.7,"
+                         "\"original_max_position_embeddings\":8,\"attention_factor\":1.25}"},
+    };
+    const struct config_member newer[] = {
+        {"rope_theta", NULL},
+        {"rope_parameters", "{\"rope_type\":\"yarn\",\"factor\":4.0,\"mscale_all_dim\":0.7,"
+                            "\"original_max_position_embeddings\":8,\"attention_factor\":1.25,"
+                            "\"rope_theta\":5e5,\"partial_rotary_factor\":1.0}"},
+    };
+    for (int schema = 0; schema < 2; schema++) {
+        write_config(&folder, schema == 0 ? legacy : newer, 2);
+        struct dpe_rope_config rope = read_config(&folder).rope;
+        assert_int_equal(rope.type, DPE_ROPE_YARN);
+        assert_true(rope.theta == 500000.0 && rope.factor == 4.0);
+        assert_true(rope.original_max_position == 8.0 && rope.attention_factor == 1.25);
+        assert_true(isnan(rope.mscale) && rope.mscale_all_dim == 0.7);
+        assert_true(rope.beta_fast == 32.0 && rope.beta_slow == 1.0 && rope.truncate);
+        assert_true(rope.partial_rotary_factor == 1.0);
+    }
+    /* Phi-3's place for the original length. */
+    const struct config_member outer[] = {
+        {"original_max_position_embeddings", "12"},
+        {"rope_scaling", "{\"type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[2.5]}"},
+    };
+    write_config(&folder, outer, 2);
+    struct dpe_rope_config rope = read_config(&folder).rope;
+    assert_true(rope.original_max_position == 12.0 && isnan(rope.factor));
+    folder_remove(&folder);
+}
+
+static void end_ids(void **state)
+{
+    (void)state;
+    struct model_folder folder = folder_make();
+    const struct config_member member = {"eos_token_id", "[128009, 7, 7, 128001]"};
+    write_config(&folder, &member, 1);
+    write_text(&folder, "generation_config.json",
+               "{\"eos_token_id\": 3, \"bos_token_id\": 1, \"pad_token_id\": null}");
+    struct dpe_config config = read_config(&folder);
+    const int64_t want[] = {3, 7, 128001, 128009};
+    assert_int_equal(config.n_eos, 4);
+    assert_memory_equal(config.eos_ids, want, sizeof want);
+    assert_int_equal(config.bos_id, 1);
+    folder_remove(&folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_members),
+        cmocka_unit_test(wrong_rotations),
+        cmocka_unit_test(files_that_are_no_configuration),
+        cmocka_unit_test(what_is_absent_has_the_family_s_meaning),
+        cmocka_unit_test(sliding_windows),
+        cmocka_unit_test(both_schemas_give_one_rotation),
+        cmocka_unit_test(end_ids),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

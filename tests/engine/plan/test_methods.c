@@ -1,0 +1,299 @@
+/* Every position method against tests/golden/methods: attention computed in float64 from the
+ * definitions of the publications (make_methods.py), by the reference and the fast backend, all
+ * rows at once, in chunks and one by one; and frequencies as transformers computes them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "tests/lib/near.h"
+#include "engine/cpu/ops_cpu_kernels.h"
+
+/* As in make_methods.py. */
+enum { TOKENS = 80, HEADS = 2, DIM = 16, PAIRS = 8, TRAINED = 24, ROW = HEADS * DIM };
+static const double theta = 50.0;
+/* Of outputs around 1: float32 arithmetic on logits up to about 10. */
+static const double tolerance = 2e-5;
+
+static struct dpe_config config = {
+    .model_type = "llama",
+    .n_layers = 1,
+    .n_heads = HEADS,
+    .n_kv_heads = 1,
+    .head_dim = DIM,
+    .max_position = TRAINED,
+    .rope = {.type = DPE_ROPE_DEFAULT, .original_max_position = NAN},
+};
+
+struct golden {
+    char *cases;
+    float *values; /* q, k, v, then the output of each case */
+    size_t n;
+};
+
+static char *read_golden(const char *name, size_t *n)
+{
+    char path[512];
+    char *bytes = NULL;
+    struct dpe_error err = {0};
+    snprintf(path, sizeof path, "%s/tests/golden/methods/%s", DPE_SOURCE_DIR, name);
+    if (dpe_read_file(path, 1 << 22, &bytes, n, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    return bytes;
+}
+
+static struct dpe_plan make(const char *spec, enum dpe_angle_precision angle)
+{
+    const struct dpe_plan_context context = {.config = &config,
+                                             .trained_length = TRAINED,
+                                             .length = TOKENS,
+                                             .official = false,
+                                             .angle = angle};
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    config.rope.theta = theta;
+    if (dpe_plan_make(spec, &context, &plan, &err) != DPE_OK) {
+        fail_msg("%s: %s", spec, err.text);
+    }
+    return plan;
+}
+
+/* The mask of make_methods.py. */
+static void mask_plan(struct dpe_plan *plan)
+{
+    plan->mask = dpe_alloc(HEADS * PAIRS, 1);
+    assert_non_null(plan->mask);
+    for (int h = 0; h < HEADS; h++) {
+        for (int j = 0; j < PAIRS; j++) {
+            plan->mask[h * PAIRS + j] = (7 * h + 3 * j) % 5 != 0;
+        }
+    }
+    plan->bands[1].per_head = true;
+}
+
+static void run(const struct dpe_plan *plan, const float *q, const float *k, const float *v,
+                bool fast, int64_t step, float *out)
+{
+    const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
+    const struct dpe_ops *reference = dpe_ops_reference();
+    struct dpe_rotation rotation;
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_rotation_make(plan, TOKENS, 1, &rotation, &err), DPE_OK);
+    uint64_t bytes = fast ? dpe_cpu_attention_workspace(kernels, &config, plan, TOKENS, step, 1)
+                          : reference->attention_workspace(&config, plan, TOKENS, step, 1);
+    void *workspace = dpe_alloc(bytes, 1);
+    assert_non_null(workspace);
+    for (int64_t start = 0; start < TOKENS; start += step) {
+        int64_t rows = start + step <= TOKENS ? step : TOKENS - start;
+        const struct dpe_attention args = {
+            .plan = plan,
+            .rotation = &rotation,
+            .start = start,
+            .rows = rows,
+            .n_heads = HEADS,
+            .n_kv_heads = 1,
+            .head_dim = DIM,
+            .capacity = TOKENS,
+            .q = q + start * ROW,
+            .k = k,
+            .v = v,
+            .out = out + start * ROW,
+            .workspace = workspace,
+            .n_threads = 1,
+        };
+        if (fast) {
+            dpe_cpu_attention(kernels, &args);
+        } else {
+            reference->attention(NULL, &args);
+        }
+    }
+    free(workspace);
+    dpe_rotation_free(&rotation);
+}
+
+static int check_case(const char *spec, bool masked, const struct golden *golden,
+                      const float *expected)
+{
+    static const int64_t steps[] = {TOKENS, 23, 1};
+    const float *q = golden->values;
+    const float *k = q + TOKENS * ROW;
+    const float *v = k + TOKENS * DIM;
+    double want[TOKENS * ROW];
+    float out[TOKENS * ROW];
+    int problems = 0;
+    for (size_t i = 0; i < TOKENS * ROW; i++) {
+        want[i] = (double)expected[i];
+    }
+    for (int fast = 0; fast < 2; fast++) {
+        struct dpe_plan plan = make(spec, DPE_ANGLE_F64);
+        if (masked) {
+            mask_plan(&plan);
+        }
+        /* The fast backend leaves exact plans to the reference. */
+        for (size_t s = 0; s < sizeof steps / sizeof steps[0] && !(fast && plan.exact); s++) {
+            char what[256];
+            snprintf(what, sizeof what, "%s%s, %s, %lld rows at a time", spec,
+                     masked ? " masked" : "", fast ? "cpu" : "reference", (long long)steps[s]);
+            near_guard_fill(out, TOKENS * ROW);
+            run(&plan, q, k, v, fast, steps[s], out);
+            problems += near_f32(what, out, want, TOKENS * ROW, tolerance);
+        }
+        dpe_plan_free(&plan);
+    }
+    return problems;
+}
+
+static void attention_is_as_published(void **state)
+{
+    (void)state;
+    struct golden golden = {0};
+    size_t bytes = 0;
+    golden.values = (float *)(void *)read_golden("attention.f32", &bytes);
+    golden.cases = read_golden("cases.txt", &golden.n);
+    const float *expected = golden.values + TOKENS * (ROW + 2 * DIM);
+    char seen[64][32] = {{0}};
+    int n = 0;
+    int problems = 0;
+    char *rest = golden.cases;
+    for (char *line = NULL; (line = strtok_r(rest, "\n", &rest)) != NULL; n++) {
+        char *mark = strstr(line, " masked");
+        assert_true(n < 64 && (size_t)(n + 1) * TOKENS * ROW * sizeof(float) <= bytes);
+        if (mark != NULL) {
+            *mark = '\0';
+        }
+        snprintf(seen[n], sizeof seen[n], "%.*s", (int)strcspn(line, ":"), line);
+        problems += check_case(line, mark != NULL, &golden, expected + n * TOKENS * ROW);
+    }
+    assert_int_equal(bytes, (size_t)(TOKENS * (ROW + 2 * DIM) + n * TOKENS * ROW) * sizeof(float));
+    assert_int_equal(problems, 0);
+    /* A method without a golden case is a method nobody checked. */
+    for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
+        char name[32];
+        const char *line = dpe_plan_method(i);
+        bool found = false;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(line, "\t"), line);
+        for (int c = 0; c < n; c++) {
+            found = found || strcmp(seen[c], name) == 0;
+        }
+        if (!found) {
+            fail_msg("%s has no case in make_methods.py", name);
+        }
+    }
+    free(golden.values);
+    free(golden.cases);
+}
+
+/* A case can fail: one token of window more is not the published method. */
+static void a_wrong_window_is_seen(void **state)
+{
+    (void)state;
+    struct golden golden = {0};
+    size_t bytes = 0;
+    golden.values = (float *)(void *)read_golden("attention.f32", &bytes);
+    golden.cases = read_golden("cases.txt", &golden.n);
+    const float *expected = golden.values + TOKENS * (ROW + 2 * DIM);
+    int n = 0;
+    char *rest = golden.cases;
+    for (char *line = NULL; (line = strtok_r(rest, "\n", &rest)) != NULL; n++) {
+        if (strcmp(line, "self-extend:window=9,group=4") == 0) {
+            const float *own = expected + n * TOKENS * ROW;
+            float out[TOKENS * ROW];
+            struct dpe_plan plan = make("self-extend:window=10,group=4", DPE_ANGLE_F64);
+            run(&plan, golden.values, golden.values + TOKENS * ROW,
+                golden.values + TOKENS * (ROW + DIM), true, TOKENS, out);
+            double worst = 0.0;
+            for (size_t i = 0; i < TOKENS * ROW; i++) {
+                worst = fmax(worst, fabs((double)out[i] - (double)own[i]));
+            }
+            assert_true(worst > 100.0 * tolerance);
+            dpe_plan_free(&plan);
+        }
+    }
+    free(golden.values);
+    free(golden.cases);
+}
+
+static void frequencies_are_those_of_transformers(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    char *lines = read_golden("frequencies.txt", &n);
+    char *rest = lines;
+    int cases = 0;
+    for (char *line = NULL; (line = strtok_r(rest, "\n", &rest)) != NULL; cases++) {
+        char *numbers = strchr(line, ' ');
+        assert_non_null(numbers);
+        *numbers++ = '\0';
+        struct dpe_plan plan = make(line, DPE_ANGLE_F32);
+        double a = strtod(numbers, &numbers);
+        assert_true(fabs(plan.logit_factor - a * a) < 1e-6 * a * a);
+        for (int j = 0; j < PAIRS; j++) {
+            double wanted = strtod(numbers, &numbers);
+            if (!(fabs(plan.inv_freq[j] - wanted) <= 1e-6 * wanted)) {
+                fail_msg("%s: pair %d: %.9g, transformers has %.9g", line, j, plan.inv_freq[j],
+                         wanted);
+            }
+        }
+        assert_int_equal(strspn(numbers, " "), strlen(numbers));
+        dpe_plan_free(&plan);
+    }
+    assert_int_equal(cases, 7);
+    free(lines);
+}
+
+/* longrope takes its factors from where they are: the spec, else the model. */
+static void longrope_needs_factors(void **state)
+{
+    (void)state;
+    struct dpe_plan_context context = {
+        .config = &config, .trained_length = TRAINED, .length = TOKENS};
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    config.rope.theta = theta;
+    assert_int_equal(dpe_plan_make("longrope", &context, &plan, &err), DPE_USAGE);
+    assert_non_null(strstr(err.text, "long_factor"));
+    assert_non_null(strstr(err.text, "each of the 8 pairs"));
+    assert_int_equal(dpe_plan_make("longrope:long=2/3", &context, &plan, &err), DPE_USAGE);
+    assert_non_null(strstr(err.text, "one number or 8"));
+    double long_factor[PAIRS] = {1, 2, 3, 4, 5, 6, 7, 8};
+    double short_factor[PAIRS] = {1, 1, 1, 1, 2, 2, 2, 2};
+    struct dpe_config own = config;
+    own.max_position = 96;
+    own.rope = (struct dpe_rope_config){.type = DPE_ROPE_LONGROPE,
+                                        .theta = theta,
+                                        .factor = NAN,
+                                        .original_max_position = TRAINED,
+                                        .attention_factor = NAN,
+                                        .long_factor = long_factor,
+                                        .short_factor = short_factor,
+                                        .partial_rotary_factor = 1.0};
+    context.config = &own;
+    for (int is_long = 0; is_long < 2; is_long++) {
+        context.length = is_long ? TRAINED + 1 : TRAINED;
+        struct dpe_plan native;
+        assert_int_equal(dpe_plan_make("longrope", &context, &plan, &err), DPE_OK);
+        assert_int_equal(dpe_plan_make("rope", &context, &native, &err), DPE_OK);
+        for (int j = 0; j < PAIRS; j++) {
+            assert_true(plan.inv_freq[j] == native.inv_freq[j]);
+        }
+        assert_true(fabs(plan.logit_factor - native.logit_factor) < 1e-12);
+        assert_true(fabs(plan.logit_factor - (1.0 + log(4.0) / log(TRAINED))) < 1e-12);
+        dpe_plan_free(&plan);
+        dpe_plan_free(&native);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_is_as_published),
+        cmocka_unit_test(a_wrong_window_is_seen),
+        cmocka_unit_test(frequencies_are_those_of_transformers),
+        cmocka_unit_test(longrope_needs_factors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

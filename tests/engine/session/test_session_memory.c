@@ -1,0 +1,181 @@
+/* What a session takes: memory as estimated and as refused, operations as counted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <malloc.h>
+#include <math.h>
+
+#include "tests/engine/session/session_case.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+size_t __sanitizer_get_current_allocated_bytes(void);
+#endif
+
+static double allocated_now(void)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    return (double)__sanitizer_get_current_allocated_bytes();
+#else
+    struct mallinfo2 info = mallinfo2();
+    return (double)info.uordblks + (double)info.hblkhd;
+#endif
+}
+
+static void the_estimate_is_what_is_allocated(void **state)
+{
+    (void)state;
+    struct tiny tiny = tiny_open("mistral");
+    struct dpe_error err = {0};
+    for (int i = 0; i < N_DEVICES * 2; i++) {
+        const struct dpe_session_options options = {
+            .device = devices[i / 2], .n_threads = 2, .capacity = 20000, .prefill_chunk = 256};
+        struct dpe_plan plan =
+            tiny_plan(&tiny, i % 2 == 0 ? "rope" : "dpe:window=5,scales=4", 20000);
+        uint64_t bytes = 0;
+        uint64_t weights = 0;
+        TINY_OK(dpe_session_estimate(tiny.config, &plan, &options, &bytes, &weights, &err), err);
+        assert_true(weights == 2 * (uint64_t)dpe_config_parameters(tiny.config));
+        double before = allocated_now();
+        struct dpe_session *session = NULL;
+        TINY_OK(dpe_session_create(tiny.model, &plan, &options, &session, &err), err);
+        feed(session, &tiny, tiny.n, NULL);
+        double used = allocated_now() - before;
+        printf("%s, %s: estimated %.3f MB, allocated %.3f MB\n", options.device, plan.name,
+               (double)bytes / 1e6, used / 1e6);
+        assert_true(bytes > 4000000);
+        assert_true(used <= 1.02 * (double)bytes + 65536.0);
+        assert_true(used >= 0.90 * (double)bytes);
+        dpe_session_destroy(session);
+        dpe_plan_free(&plan);
+    }
+    tiny_close(&tiny);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    struct tiny tiny = tiny_open("llama");
+    struct dpe_error err = {0};
+    struct dpe_session *session = NULL;
+    struct dpe_plan plan = tiny_plan(&tiny, "dpe:window=5,scales=4", 40);
+    struct dpe_session_options options = {.device = "reference", .capacity = 40};
+    uint64_t bytes = 0;
+    uint64_t weights = 0;
+    TINY_OK(dpe_session_estimate(tiny.config, &plan, &options, &bytes, &weights, &err), err);
+    options.max_memory = bytes;
+    TINY_OK(dpe_session_create(tiny.model, &plan, &options, &session, &err), err);
+    dpe_session_destroy(session);
+    options.max_memory = bytes - 1;
+    assert_int_equal(dpe_session_create(tiny.model, &plan, &options, &session, &err),
+                     DPE_NO_MEMORY);
+    assert_non_null(strstr(err.text, "MiB are allowed"));
+    assert_non_null(strstr(err.text, "; a smaller length or prefill chunk needs less ("));
+    assert_non_null(strstr(err.text, "), or allow more with max_memory"));
+    /* A plan with more tables does not fit into what one with fewer was allowed. */
+    struct dpe_plan small = tiny_plan(&tiny, "rope", 40);
+    TINY_OK(dpe_session_estimate(tiny.config, &small, &options, &bytes, &weights, &err), err);
+    options.max_memory = bytes;
+    TINY_OK(dpe_session_create(tiny.model, &small, &options, &session, &err), err);
+    assert_int_equal(dpe_session_set_plan(session, &plan, &err), DPE_NO_MEMORY);
+    feed(session, &tiny, tiny.n, NULL);
+    dpe_session_destroy(session);
+
+    options.max_memory = 0;
+    options.capacity = INT64_C(1) << 50;
+    assert_int_equal(dpe_session_create(tiny.model, &plan, &options, &session, &err),
+                     DPE_NO_MEMORY);
+    options.capacity = INT64_MAX;
+    assert_int_equal(dpe_session_create(tiny.model, &plan, &options, &session, &err),
+                     DPE_NO_MEMORY);
+    assert_true(dpe_memory_available() > (1 << 20));
+    dpe_plan_free(&plan);
+    dpe_plan_free(&small);
+    tiny_close(&tiny);
+}
+
+/* A refusal names what whoever asked can change, as they call it, and only what is there. */
+static void refusals_name_what_can_be_changed(void **state)
+{
+    (void)state;
+    const struct {
+        struct dpe_session_knobs knobs;
+        int64_t branches;
+        const char *expected;
+    } cases[] = {
+        {{.length = "--length", .branches = "--batch"}, 1, "; a smaller --length needs less ("},
+        {{.length = "--length", .branches = "--batch"},
+         2,
+         "2 sequences of up to 20 tokens in chunks of 20 needs"},
+        {{.length = "--length", .branches = "--batch"},
+         2,
+         "; a smaller --length or --batch needs less ("},
+        {{.length = "prompt, --max-new", .chunk = "--chunk", .max_memory = "--max-memory"},
+         1,
+         "; a smaller prompt, --max-new or --chunk needs less (no length fits), or allow more with "
+         "--max-memory"},
+        {{.length = "--length", .peers = "--tensor-parallel"},
+         1,
+         "; a smaller --length, or a larger --tensor-parallel needs less (no length fits)"},
+        {{.max_memory = "--max-memory"},
+         1,
+         "0.0 MiB are allowed (no length fits); allow more with --max-memory"},
+    };
+    struct tiny tiny = tiny_open("llama");
+    struct dpe_plan plan = tiny_plan(&tiny, "rope", 40);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_error err = {0};
+        struct dpe_session *session = NULL;
+        const struct dpe_session_options options = {.device = "reference",
+                                                    .capacity = 20 * cases[i].branches,
+                                                    .positions = 20,
+                                                    .branches = cases[i].branches,
+                                                    .max_memory = 1,
+                                                    .knobs = cases[i].knobs};
+        assert_int_equal(dpe_session_create(tiny.model, &plan, &options, &session, &err),
+                         DPE_NO_MEMORY);
+        if (strstr(err.text, cases[i].expected) == NULL) {
+            fail_msg("expected '%s' in: %s", cases[i].expected, err.text);
+        }
+    }
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
+}
+
+static void flops_are_counted(void **state)
+{
+    (void)state;
+    /* Llama-3-8B at 128k: figures of the kernel notes. */
+    const struct dpe_config llama = {.n_layers = 32,
+                                     .hidden = 4096,
+                                     .intermediate = 14336,
+                                     .n_heads = 32,
+                                     .n_kv_heads = 8,
+                                     .head_dim = 128,
+                                     .vocab = 128256};
+    double products = 0.0;
+    double attention = 0.0;
+    dpe_config_flops(&llama, 0, 131072, 1, &products, &attention);
+    assert_true(fabs(products / 1830e12 - 1.0) < 0.01);
+    assert_true(fabs(attention / 4504e12 - 1.0) < 0.01);
+    double first[2];
+    double rest[2];
+    dpe_config_flops(&llama, 0, 1000, 0, &first[0], &first[1]);
+    dpe_config_flops(&llama, 1000, 130072, 1, &rest[0], &rest[1]);
+    assert_true(fabs((first[0] + rest[0]) / products - 1.0) < 1e-12);
+    assert_true(fabs((first[1] + rest[1]) / attention - 1.0) < 1e-12);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_estimate_is_what_is_allocated),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(refusals_name_what_can_be_changed),
+        cmocka_unit_test(flops_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,250 @@
+/* Statistics of rows against numpy (golden/make_stats.py) and closed forms. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "eval/eval.h"
+#include "tests/golden/stats_golden.h"
+#include "tests/lib/near.h"
+
+enum { N = sizeof golden_a / sizeof golden_a[0], BOOKS = sizeof golden_nll / sizeof golden_nll[0] };
+
+#define HOW(together, level, rounds, seed) (&(struct dpe_resampling){together, level, rounds, seed})
+
+/* 0 when |got − want| ≤ tolerance · |want|; says both when not. */
+static int far(const char *what, double got, double want, double tolerance)
+{
+    double error = near_error(got, want);
+    if (!(error <= tolerance * fabs(want))) {
+        fprintf(stderr, "%s: got %.17g, expected %.17g\n", what, got, want);
+        return 1;
+    }
+    return 0;
+}
+
+static int far_interval(const char *what, struct dpe_interval got, const double want[3])
+{
+    return far(what, got.mean, want[0], 1e-13) + far(what, got.low, want[1], 1e-13) +
+           far(what, got.high, want[2], 1e-13);
+}
+
+static void bootstrap_as_numpy(void **state)
+{
+    (void)state;
+    struct dpe_interval got = dpe_bootstrap_mean(golden_a, N, HOW(1, 0.95, 500, 11));
+    assert_int_equal(far_interval("mean", got, golden_mean), 0);
+    assert_int_equal(got.n, N);
+    got = dpe_bootstrap_paired(golden_b, golden_a, N, HOW(1, 0.9, 300, 12));
+    assert_int_equal(far_interval("paired", got, golden_paired), 0);
+}
+
+static void contexts_as_numpy(void **state)
+{
+    (void)state;
+    enum { LONG = sizeof golden_long / sizeof golden_long[0] };
+    const double nothing[LONG] = {0};
+    struct dpe_interval got = dpe_bootstrap_paired(golden_b, golden_a, N, HOW(3, 0.9, 300, 12));
+    assert_int_equal(far_interval("contexts", got, golden_contexts), 0);
+    assert_int_equal(got.n, N);
+    double p = dpe_sign_flip(golden_long, nothing, LONG, HOW(3, 0.95, 400, 13));
+    assert_int_equal(far("flip of contexts", p, golden_flip_contexts, 1e-15), 0);
+}
+
+/* Samples that repeat what their context said already say nothing more. */
+static void a_context_says_what_it_says_once(void **state)
+{
+    (void)state;
+    double a[4 * N];
+    double b[4 * N];
+    for (size_t i = 0; i < 4 * (size_t)N; i++) {
+        a[i] = golden_a[i / 4];
+        b[i] = golden_b[i / 4];
+    }
+    struct dpe_interval once = dpe_bootstrap_paired(golden_b, golden_a, N, HOW(1, 0.95, 500, 3));
+    struct dpe_interval four = dpe_bootstrap_paired(b, a, 4 * N, HOW(4, 0.95, 500, 3));
+    assert_int_equal(four.n, 4 * N);
+    assert_true(four.mean == once.mean && four.low == once.low && four.high == once.high);
+    assert_true(dpe_sign_flip(b, a, 4 * N, HOW(4, 0.95, 400, 3)) ==
+                dpe_sign_flip(golden_b, golden_a, N, HOW(1, 0.95, 400, 3)));
+    struct dpe_interval wrong = dpe_bootstrap_paired(b, a, 4 * N, HOW(1, 0.95, 500, 3));
+    assert_true(wrong.high - wrong.low < 0.65 * (once.high - once.low));
+    /* What cancels within contexts leaves no sign, only rounding. */
+    double cancels[32];
+    const double nothing[32] = {0};
+    for (int i = 0; i < 32; i++) {
+        cancels[i] = i % 2 == 0 ? 1.0 - 2.0 / 3.0 : 0.0 - 1.0 / 3.0;
+    }
+    assert_true(cancels[0] + cancels[1] != 0.0);
+    assert_true(dpe_sign_flip(cancels, nothing, 32, HOW(2, 0.95, 400, 3)) == 1.0);
+    /* Contexts of which samples are missing weigh what is left of them: (1 + 1 + 0) / 3. */
+    const double some[6] = {1.0, 1.0, NAN, 0.0, NAN, NAN};
+    struct dpe_interval rest = dpe_bootstrap_mean(some, 6, HOW(2, 0.95, 100, 3));
+    assert_true(rest.n == 3 && rest.mean == 2.0 / 3.0 && rest.low == 0.0 && rest.high == 1.0);
+}
+
+/* Of 400 experiments with contexts that differ, the 90 % interval holds the truth in about 90 %, as
+ * long as it knows of the contexts. */
+static void intervals_of_contexts_hold_what_they_say(void **state)
+{
+    (void)state;
+    enum { EXPERIMENTS = 400, CONTEXTS = 40, EACH = 4 };
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 3, 0);
+    int holds = 0;
+    int without = 0;
+    for (int e = 0; e < EXPERIMENTS; e++) {
+        double values[CONTEXTS * EACH];
+        for (int i = 0; i < CONTEXTS; i++) {
+            /* Found with probability 1/10 or 9/10, as the context has it. */
+            uint32_t easy = dpe_rng_below(&rng, 2) == 0 ? 1 : 9;
+            for (int s = 0; s < EACH; s++) {
+                values[i * EACH + s] = dpe_rng_below(&rng, 10) < easy ? 1.0 : 0.0;
+            }
+        }
+        struct dpe_interval got = dpe_bootstrap_mean(values, CONTEXTS * EACH, HOW(4, 0.9, 199, 1));
+        holds += got.low <= 0.5 && 0.5 <= got.high;
+        got = dpe_bootstrap_mean(values, CONTEXTS * EACH, HOW(1, 0.9, 199, 1));
+        without += got.low <= 0.5 && 0.5 <= got.high;
+    }
+    assert_in_range(holds, 340, 378); /* 360 expected, sd 6 */
+    assert_true(without < 310);
+}
+
+static void bootstrap_is_seeded_and_leaves_nan_out(void **state)
+{
+    (void)state;
+    const double values[6] = {NAN, 0.0, 1.0, NAN, 0.0, 1.0};
+    const double packed[4] = {0.0, 1.0, 0.0, 1.0};
+    struct dpe_interval a = dpe_bootstrap_mean(values, 6, HOW(1, 0.95, 1000, 5));
+    struct dpe_interval b = dpe_bootstrap_mean(packed, 4, HOW(1, 0.95, 1000, 5));
+    assert_int_equal(a.n, 4);
+    assert_memory_equal(&a, &b, sizeof a);
+    /* Resampled means of four are 0 and 1 with probability 1/16 each: beyond 2.5 %. */
+    assert_true(a.mean == 0.5 && a.low == 0.0 && a.high == 1.0);
+    const double other[6] = {1.0, 1.0, NAN, 1.0, 0.0, 0.0};
+    struct dpe_interval paired = dpe_bootstrap_paired(values, other, 6, HOW(1, 0.95, 10, 5));
+    assert_int_equal(paired.n, 3);
+    assert_true(fabs(paired.mean) < 1e-15);
+}
+
+/* 100 samples at 0.925 have an interval of about ±5 (benchmarks.md): normal approximation. */
+static void bootstrap_of_a_share(void **state)
+{
+    (void)state;
+    double values[100];
+    for (int i = 0; i < 100; i++) {
+        values[i] = i < 7 ? 0.0 : 1.0;
+    }
+    struct dpe_interval got = dpe_bootstrap_mean(values, 100, HOW(1, 0.95, 4000, 3));
+    double reach = 1.959964 * sqrt(0.93 * 0.07 / 100.0);
+    assert_true(fabs(got.low - (0.93 - reach)) < 0.011);
+    assert_true(fabs(got.high - (0.93 + reach)) < 0.011);
+}
+
+static void intervals_of_nothing(void **state)
+{
+    (void)state;
+    const double nans[2] = {NAN, NAN};
+    struct dpe_interval got = dpe_bootstrap_mean(nans, 2, HOW(1, 0.95, 100, 1));
+    assert_true(got.n == 0 && isnan(got.mean) && isnan(got.low) && isnan(got.high));
+    const double one[1] = {0.25};
+    got = dpe_bootstrap_mean(one, 1, HOW(1, 0.95, 100, 1));
+    assert_true(got.n == 1 && got.mean == 0.25 && isnan(got.low) && isnan(got.high));
+    const double two[2] = {0.0, 0.5};
+    got = dpe_bootstrap_mean(two, 2, HOW(1, 0.95, 0, 1));
+    assert_true(got.mean == 0.25 && isnan(got.low));
+    got = dpe_bootstrap_mean(two, 2, HOW(1, 1.0, 10, 1));
+    assert_true(got.mean == 0.25 && isnan(got.low));
+    got = dpe_bootstrap_mean(two, 2, HOW(2, 0.95, 100, 1));
+    assert_true(got.n == 2 && got.mean == 0.25 && isnan(got.low));
+    got = dpe_bootstrap_mean(NULL, 0, HOW(1, 0.95, 100, 1));
+    assert_true(got.n == 0 && isnan(got.mean));
+    got = dpe_perplexity(NULL, NULL, 0, 0.95);
+    assert_true(got.n == 0 && isnan(got.mean));
+}
+
+static void sign_flip_exact(void **state)
+{
+    (void)state;
+    const double zero[5] = {0.0, 0.0, 0.0, 0.0, 0.0};
+    const double ones[5] = {1.0, 1.0, 1.0, 1.0, 1.0};
+    /* All five agree: 2 of 32 sign patterns are as extreme. */
+    assert_true(dpe_sign_flip(ones, zero, 5, HOW(1, 0.95, 0, 1)) == 2.0 / 32.0);
+    /* 4 : 1 of equal size: |sum| ≥ 3 has 2 · (1 + 5) of 32 patterns. */
+    const double mixed[5] = {1.0, 1.0, -1.0, 1.0, 1.0};
+    assert_true(dpe_sign_flip(mixed, zero, 5, HOW(1, 0.95, 0, 1)) == 12.0 / 32.0);
+    assert_true(dpe_sign_flip(zero, zero, 5, HOW(1, 0.95, 0, 1)) == 1.0);
+    /* Ties do not count, nor do pairs with NaN; 0.1 · 3 in other orders is the same sum. */
+    const double some[5] = {0.1, 0.0, 0.1, NAN, 0.1};
+    assert_true(dpe_sign_flip(some, zero, 5, HOW(1, 0.95, 0, 1)) == 2.0 / 8.0);
+    double sixteen[17];
+    double nothing[17] = {0};
+    for (int i = 0; i < 17; i++) {
+        sixteen[i] = 0.25;
+    }
+    assert_true(dpe_sign_flip(sixteen, nothing, 16, HOW(1, 0.95, 0, 1)) == 2.0 / 65536.0);
+    /* Seventeen are drawn: none of 99 reaches the observed, so the +1 rule alone is left. */
+    assert_true(dpe_sign_flip(sixteen, nothing, 17, HOW(1, 0.95, 99, 1)) == 0.01);
+    assert_true(isnan(dpe_sign_flip(sixteen, nothing, 17, HOW(1, 0.95, 0, 1))));
+}
+
+static void sign_flip_as_numpy(void **state)
+{
+    (void)state;
+    assert_int_equal(far("flip", dpe_sign_flip(golden_b, golden_a, N, HOW(1, 0.95, 400, 13)),
+                         golden_flip, 1e-15),
+                     0);
+}
+
+static void perplexity_as_numpy(void **state)
+{
+    (void)state;
+    struct dpe_interval got = dpe_perplexity(golden_nll, golden_tokens, BOOKS, 0.95);
+    assert_int_equal(far("ppl", got.mean, golden_ppl[0], 1e-13), 0);
+    assert_int_equal(far("ppl low", got.low, golden_ppl[1], 1e-11), 0);
+    assert_int_equal(far("ppl high", got.high, golden_ppl[2], 1e-11), 0);
+    assert_int_equal(got.n, BOOKS);
+}
+
+/* Two books of equal size: the jackknife's error is half their difference in nats per token, and
+ * one degree of freedom has the quantile tan(π/2 · level). */
+static void perplexity_of_two_books(void **state)
+{
+    (void)state;
+    const double nll[4] = {200.0, NAN, 300.0, 7.0};
+    const int64_t tokens[4] = {100, 100, 100, 0};
+    struct dpe_interval got = dpe_perplexity(nll, tokens, 4, 0.5);
+    assert_int_equal(got.n, 2);
+    assert_int_equal(far("mean", got.mean, exp(2.5), 1e-14), 0);
+    assert_int_equal(far("low", got.low, exp(2.5 - 0.5), 1e-12), 0);
+    assert_int_equal(far("high", got.high, exp(2.5 + 0.5), 1e-12), 0);
+    const double same[3] = {200.0, 400.0, 600.0};
+    const int64_t sizes[3] = {100, 200, 300};
+    got = dpe_perplexity(same, sizes, 3, 0.95);
+    assert_int_equal(far("no width", got.low, got.high, 1e-12), 0);
+    got = dpe_perplexity(same, sizes, 1, 0.95);
+    assert_true(got.n == 1 && isnan(got.low) && isnan(got.high));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bootstrap_as_numpy),
+        cmocka_unit_test(contexts_as_numpy),
+        cmocka_unit_test(a_context_says_what_it_says_once),
+        cmocka_unit_test(intervals_of_contexts_hold_what_they_say),
+        cmocka_unit_test(bootstrap_is_seeded_and_leaves_nan_out),
+        cmocka_unit_test(bootstrap_of_a_share),
+        cmocka_unit_test(intervals_of_nothing),
+        cmocka_unit_test(sign_flip_exact),
+        cmocka_unit_test(sign_flip_as_numpy),
+        cmocka_unit_test(perplexity_as_numpy),
+        cmocka_unit_test(perplexity_of_two_books),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

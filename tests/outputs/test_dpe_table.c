@@ -1,0 +1,350 @@
+/* The consumer library: what makes a table valid, its JSON form, and its positions against the
+ * engine's plan of the same numbers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "outputs/table/dpe_table.h"
+#include "engine/engine.h"
+#include "outputs/export/export.h"
+
+enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, PAIRS = 8, GROUPS = 3 };
+
+static int32_t edges[GROUPS + 1] = {0, 2, 5, 8};
+static double scales[GROUPS] = {1.0, 4.0, 7.0};
+static double effective[GROUPS] = {4096.0, 1024.0, -1.0};
+static double inv_freq[PAIRS];
+static uint8_t mask[LAYERS * HEADS * PAIRS];
+
+static struct dpe_table_values good(void)
+{
+    for (int j = 0; j < PAIRS; j++) {
+        inv_freq[j] = pow(10000.0, -(double)j / PAIRS);
+    }
+    for (int row = 0; row < LAYERS * HEADS; row++) {
+        for (int j = 0; j < PAIRS; j++) {
+            mask[row * PAIRS + j] = (row + j) % PAIRS < 5;
+        }
+    }
+    return (struct dpe_table_values){
+        .schema_version = (char *)(uintptr_t) "1.0.0",
+        .model_type = (char *)(uintptr_t) "llama",
+        .model_fingerprint = (char *)(uintptr_t) "00ff",
+        .n_layers = LAYERS,
+        .n_heads = HEADS,
+        .n_kv_heads = KV_HEADS,
+        .head_dim = 2 * PAIRS,
+        .n_pairs = PAIRS,
+        .trained_length = 256,
+        .length = 4096,
+        .window = 30,
+        .top_k = 5,
+        .n_groups = GROUPS,
+        .group_edge = edges,
+        .effective_length = effective,
+        .scale_factor = scales,
+        .inv_freq = inv_freq,
+        .attention_scaling = 1.0,
+        .mask = mask,
+    };
+}
+
+static void expect_refused(const struct dpe_table_values *values, const char *words)
+{
+    char why[DPE_TABLE_MESSAGE] = "";
+    struct dpe_table *table = NULL;
+    assert_int_equal(dpe_table_make(values, &table, why), DPE_TABLE_BAD_FILE);
+    if (strstr(why, words) == NULL) {
+        fail_msg("expected '%s' in '%s'", words, why);
+    }
+    assert_null(table);
+}
+
+static void every_broken_rule_is_named(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = good();
+    assert_int_equal(dpe_table_check(&v, NULL), DPE_TABLE_OK);
+    v.top_k = PAIRS + 1;
+    expect_refused(&v, "top_k is 9");
+    v = good();
+    v.top_k = 4;
+    expect_refused(&v, "marks 5 pairs, top_k is 4");
+    v = good();
+    v.n_kv_heads = 3;
+    expect_refused(&v, "do not divide");
+    v = good();
+    v.head_dim = 15;
+    expect_refused(&v, "head_dim is 15");
+    v = good();
+    v.n_layers = INT64_MAX;
+    expect_refused(&v, "n_layers");
+    v = good();
+    v.window = 0;
+    expect_refused(&v, "window is 0");
+    v = good();
+    v.attention_scaling = NAN;
+    expect_refused(&v, "attention_scaling");
+    v = good();
+    v.inv_freq = NULL;
+    expect_refused(&v, "missing");
+    static const struct {
+        double scale, effective;
+        const char *words;
+    } numbers[] = {
+        {0.5, 100.0, "scale_factor[1] is 0.5"}, {NAN, 100.0, "scale_factor[1]"},
+        {INFINITY, 100.0, "scale_factor[1]"},   {2.0, NAN, "effective_length[1]"},
+        {2.0, 0.0, "effective_length[1] is 0"},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        v = good();
+        double scale[GROUPS] = {1.0, numbers[i].scale, 1.0};
+        double lengths[GROUPS] = {1.0, numbers[i].effective, 1.0};
+        v.scale_factor = scale;
+        v.effective_length = lengths;
+        expect_refused(&v, numbers[i].words);
+    }
+    int32_t crossed[GROUPS + 1] = {0, 5, 5, 8};
+    v = good();
+    v.group_edge = crossed;
+    expect_refused(&v, "group_edge[2] = 5 does not increase");
+    int32_t early[GROUPS + 1] = {0, 2, 5, 7};
+    v.group_edge = early;
+    expect_refused(&v, "0 to 7, expected 0 to 8");
+}
+
+/* The engine's plan of the same numbers is the oracle. */
+static void positions_are_the_engines(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = good();
+    struct dpe_table *table = NULL;
+    assert_int_equal(dpe_table_make(&v, &table, NULL), DPE_TABLE_OK);
+    const struct dpe_config config = {.n_layers = LAYERS,
+                                      .n_heads = HEADS,
+                                      .n_kv_heads = KV_HEADS,
+                                      .head_dim = 2 * PAIRS,
+                                      .max_position = 256,
+                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
+    const struct dpe_plan_context context = {
+        .config = &config, .trained_length = 256, .length = 4096};
+    const struct dpe_dpe_params params = {
+        .window = v.window, .n_groups = GROUPS, .edges = edges, .scale = scales, .mask = mask};
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    if (dpe_plan_make_dpe(&params, &context, &plan, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    static const int64_t queries[] = {0, 29, 30, 31, 100, 1000, 4095};
+    for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++) {
+        int64_t m = queries[i];
+        for (int64_t n = m; n >= 0; n -= 1 + n / 9) {
+            enum dpe_table_band band = m - n < v.window ? DPE_TABLE_NEAR : DPE_TABLE_FAR;
+            for (int64_t at = 0; at < (int64_t)LAYERS * HEADS * PAIRS; at++) {
+                int64_t layer = at / (HEADS * PAIRS);
+                int64_t head = at / PAIRS % HEADS;
+                int64_t pair = at % PAIRS;
+                struct dpe_rel want = dpe_plan_position(&plan, layer, head, pair, m, n);
+                double q = dpe_table_position(table, layer, head, pair, band, DPE_TABLE_QUERY, m);
+                double k = dpe_table_position(table, layer, head, pair, band, DPE_TABLE_KEY, n);
+                assert_true(want.rel == q - k);
+            }
+        }
+    }
+    float cosines[2 * PAIRS];
+    float sines[2 * PAIRS];
+    dpe_table_cos_sin(table, 1, 2, DPE_TABLE_FAR, DPE_TABLE_KEY, 4000, 2, cosines, sines);
+    for (int64_t j = 0; j < PAIRS; j++) {
+        double position = dpe_table_position(table, 1, 2, j, DPE_TABLE_FAR, DPE_TABLE_KEY, 4001);
+        double angle = (double)((float)position * (float)inv_freq[j]);
+        assert_true(cosines[PAIRS + j] == (float)cos(angle));
+        assert_true(sines[PAIRS + j] == (float)sin(angle));
+    }
+    dpe_plan_free(&plan);
+    dpe_table_close(table);
+}
+
+static void write_file(char path[64], const char *bytes, size_t n)
+{
+    snprintf(path, 64, "/tmp/dpe-table-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, n), n);
+    close(fd);
+}
+
+static void expect_same(const struct dpe_table_values *a, const struct dpe_table_values *b)
+{
+    assert_string_equal(a->schema_version, b->schema_version);
+    assert_string_equal(a->model_type, b->model_type);
+    assert_string_equal(a->model_fingerprint, b->model_fingerprint);
+    assert_true(a->n_layers == b->n_layers && a->n_heads == b->n_heads &&
+                a->n_kv_heads == b->n_kv_heads && a->head_dim == b->head_dim);
+    assert_true(a->trained_length == b->trained_length && a->length == b->length &&
+                a->window == b->window && a->top_k == b->top_k && a->n_groups == b->n_groups);
+    assert_true(a->attention_scaling == b->attention_scaling);
+    assert_memory_equal(a->group_edge, b->group_edge, sizeof edges);
+    assert_memory_equal(a->effective_length, b->effective_length, sizeof effective);
+    assert_memory_equal(a->scale_factor, b->scale_factor, sizeof scales);
+    assert_memory_equal(a->inv_freq, b->inv_freq, sizeof inv_freq);
+    assert_memory_equal(a->mask, b->mask, sizeof mask);
+}
+
+static void json_and_safetensors_read_back_equal(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = good();
+    v.attention_scaling = 1.0 / 3.0;
+    struct dpe_text out = {0};
+    assert_int_equal(dpe_export_json(&v, &out, NULL), DPE_OK);
+    char path[64];
+    write_file(path, out.bytes, out.n);
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE] = "";
+    if (dpe_table_open(path, &table, why) != DPE_TABLE_OK) {
+        fail_msg("%s", why);
+    }
+    expect_same(&v, dpe_table_values(table));
+    dpe_table_close(table);
+    unlink(path);
+    /* Cut off anywhere, it is refused. */
+    for (size_t n = 0; n + 2 < out.n; n += 13) {
+        write_file(path, out.bytes, n);
+        assert_int_equal(dpe_table_open(path, &table, why), DPE_TABLE_BAD_FILE);
+        unlink(path);
+    }
+    dpe_text_free(&out);
+
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_export_safetensors(&v, &out, NULL), DPE_OK);
+    if (dpe_import_safetensors("memory", out.bytes, out.n, &table, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    expect_same(&v, dpe_table_values(table));
+    dpe_table_close(table);
+    for (size_t n = 0; n < out.n; n += 7) {
+        assert_int_equal(dpe_import_safetensors("memory", out.bytes, n, &table, &err),
+                         DPE_BAD_DATA);
+    }
+    dpe_text_free(&out);
+}
+
+/* Text with `from` replaced by `to` is refused with an error that holds `words`. */
+static void expect_json_refused(const char *text, const char *from, const char *to,
+                                enum dpe_table_error error, const char *words)
+{
+    const char *at = strstr(text, from);
+    assert_non_null(at);
+    char changed[8192];
+    snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    char path[64];
+    write_file(path, changed, strlen(changed));
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE] = "";
+    int got = dpe_table_open(path, &table, why);
+    unlink(path);
+    if (got != (int)error || strstr(why, words) == NULL) {
+        fail_msg("%s -> %s: error %d '%s'", from, to, got, why);
+    }
+}
+
+static void other_versions_and_conventions_are_refused(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = good();
+    struct dpe_text out = {0};
+    assert_int_equal(dpe_export_json(&v, &out, NULL), DPE_OK);
+    const char *text = out.bytes;
+    expect_json_refused(text, "1.0.0", "2.0.0", DPE_TABLE_VERSION, "reads 1.x");
+    expect_json_refused(text, "separable", "exact", DPE_TABLE_VERSION, "separable");
+    expect_json_refused(text, "half-split", "interleaved", DPE_TABLE_VERSION, "half-split");
+    expect_json_refused(text, "dpe-table", "other", DPE_TABLE_VERSION, "dpe-table");
+    expect_json_refused(text, "\"top_k\": 5", "\"top_k\": \"5\"", DPE_TABLE_BAD_FILE, "top_k");
+    expect_json_refused(text, "\"top_k\": 5", "\"top_k\": 4", DPE_TABLE_BAD_FILE, "top_k is 4");
+    expect_json_refused(text, "[0,2,5,8]", "[0,2,5]", DPE_TABLE_BAD_FILE, "list of 4");
+    expect_json_refused(text, "[0,2,5,8]", "[0,2,5,1e400]", DPE_TABLE_BAD_FILE, "");
+    expect_json_refused(text, "[[0,1,2,3,4]", "[[0,1,2,3,3]", DPE_TABLE_BAD_FILE, "distinct");
+    expect_json_refused(text, "[[0,1,2,3,4],", "[", DPE_TABLE_BAD_FILE, "each head");
+    expect_json_refused(text, "\"local_window\"", "\"top_k\"", DPE_TABLE_BAD_FILE, "duplicate");
+    dpe_text_free(&out);
+}
+
+static void missing_files_say_so(void **state)
+{
+    (void)state;
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE] = "";
+    assert_int_equal(dpe_table_open("/nonexistent/t.h5", &table, why), DPE_TABLE_NO_FILE);
+    assert_non_null(strstr(why, "/nonexistent/t.h5"));
+    char path[64];
+    write_file(path, "\211HDF\r\n\032\n and then nothing", 26);
+    assert_int_equal(dpe_table_open(path, &table, why), DPE_TABLE_BAD_FILE);
+    unlink(path);
+    write_file(path, "", 0);
+    assert_int_equal(dpe_table_open(path, &table, why), DPE_TABLE_BAD_FILE);
+    assert_non_null(strstr(why, "is empty"));
+    unlink(path);
+    dpe_table_close(NULL);
+}
+
+static void yaml_round_trip(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = good();
+    struct dpe_text out = {0};
+    struct dpe_error err = {0};
+    struct dpe_yaml_settings settings;
+    assert_int_equal(dpe_export_yaml(&v, "a \"quoted\" name\n", "s.pt", &out, NULL), DPE_OK);
+    if (dpe_import_yaml("memory", out.bytes, out.n, "a \"quoted\" name\n", &settings, &err) !=
+        DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(settings.window, v.window);
+    assert_int_equal(settings.n_groups, GROUPS);
+    assert_memory_equal(settings.edges, edges, sizeof edges);
+    assert_memory_equal(settings.scale, scales, sizeof scales);
+    assert_string_equal(settings.selected, "s.pt");
+    dpe_yaml_settings_free(&settings);
+    assert_int_equal(dpe_import_yaml("memory", out.bytes, out.n, "other", &settings, &err),
+                     DPE_USAGE);
+    dpe_text_free(&out);
+    static const char *const broken[] = {
+        "",
+        "m: [1, 2",
+        "m: 3",
+        "m: {local_window_size: 0, scale_factors: [1], dimension_groups_range: [0, 8]}",
+        "m: {local_window_size: 8, scale_factors: [0.5], dimension_groups_range: [0, 8]}",
+        "m: {local_window_size: 8, scale_factors: [2], dimension_groups_range: [0, 4, 8]}",
+        "m: {local_window_size: 8, scale_factors: [two], dimension_groups_range: [0, 8]}",
+        "m: {local_window_size: 8, dimension_groups_range: [0, 8]}",
+        "m: {local_window_size: 8, scale_factors: [2], dimension_groups_range: [0, 8], "
+        "scale_factors: [3]}",
+    };
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        assert_int_equal(
+            dpe_import_yaml("memory", broken[i], strlen(broken[i]), NULL, &settings, &err),
+            DPE_BAD_DATA);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_broken_rule_is_named),
+        cmocka_unit_test(positions_are_the_engines),
+        cmocka_unit_test(json_and_safetensors_read_back_equal),
+        cmocka_unit_test(other_versions_and_conventions_are_refused),
+        cmocka_unit_test(missing_files_say_so),
+        cmocka_unit_test(yaml_round_trip),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,117 @@
+/* What makes two runs the same one, and how differences are told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/outputs/outputs_fixture.h"
+#include "outputs/outputs_internal.h"
+
+static void identities_are_strict(void **state)
+{
+    (void)state;
+    struct dpe_identity a = {0}, b = {0};
+    char hash_a[65], hash_b[65];
+    assert_int_equal(dpe_identity_add(&a, "x", "yz", NULL), DPE_OK);
+    assert_int_equal(dpe_identity_add(&a, "x", "again", NULL), DPE_INTERNAL);
+    assert_int_equal(dpe_identity_add(&a, "", "v", NULL), DPE_INTERNAL);
+    assert_int_equal(dpe_identity_add(&a, "n", "\xff", NULL), DPE_BAD_DATA);
+    assert_int_equal(dpe_identity_add(&b, "xy", "z", NULL), DPE_OK);
+    assert_int_equal(dpe_identity_hash(&a, hash_a, NULL), DPE_OK);
+    assert_int_equal(dpe_identity_hash(&b, hash_b, NULL), DPE_OK);
+    assert_string_not_equal(hash_a, hash_b);
+    dpe_identity_free(&a);
+    dpe_identity_free(&b);
+}
+
+static void every_differing_field_is_listed(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    for (int table = 0; table < 2; table++) {
+        scratch_clear(scratch);
+        if (table) {
+            fixture_make_table(scratch, 1, 5);
+        } else {
+            fixture_make_journal(scratch, 1, 5, 0);
+        }
+        struct dpe_identity other = {0};
+        assert_int_equal(dpe_identity_add(&other, "model", "fedcba", NULL), DPE_OK);
+        assert_int_equal(dpe_identity_add(&other, "seed", "1", NULL), DPE_OK);
+        assert_int_equal(dpe_identity_addf(&other, NULL, "theta", "%.17g", 0.1), DPE_OK);
+        const struct dpe_run_options options = {.notice = scratch_notice, .user = scratch};
+        assert_int_equal(dpe_run_open(scratch->table, &other, &options, &run, &err), DPE_MISMATCH);
+        assert_non_null(strstr(err.text, "model: expected \"fedcba\", found \"0123456789abcdef\""));
+        assert_non_null(strstr(err.text, "task: expected (absent), found \"niah\""));
+        assert_non_null(
+            strstr(err.text, "theta: expected \"0.10000000000000001\", found (absent)"));
+        assert_null(strstr(err.text, "seed:"));
+        assert_int_equal(exists(scratch->journal), !table);
+        dpe_identity_free(&other);
+        fixture_expect_rows(scratch, 5);
+    }
+}
+
+/* A long value that is shortened still shows where it differs. */
+static void a_difference_in_the_middle_is_shown(void **state)
+{
+    (void)state;
+    struct dpe_identity ours = {0};
+    struct dpe_identity theirs = {0};
+    struct dpe_error err = {0};
+    char value[200];
+    for (size_t at = 0; at < 190; at += 9) {
+        memset(value, 'x', 190);
+        value[190] = '\0';
+        value[at] = 'a';
+        assert_int_equal(dpe_identity_add(&ours, "niah", value, NULL), DPE_OK);
+        value[at] = 'b';
+        assert_int_equal(dpe_identity_add(&theirs, "niah", value, NULL), DPE_OK);
+        assert_int_equal(dpe_identity_mismatch(&ours, &theirs, "t.h5", &err), DPE_MISMATCH);
+        const char *expected = strstr(err.text, "niah: expected \"");
+        const char *found = strstr(err.text, "\", found \"");
+        assert_non_null(memchr(expected + 16, 'a', (size_t)(found - expected - 16)));
+        assert_non_null(strchr(found + 10, 'b'));
+        dpe_identity_free(&ours);
+        dpe_identity_free(&theirs);
+    }
+}
+
+static void many_long_differences_are_still_named(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    fixture_make_table(scratch, 1, 1);
+    struct dpe_identity other = {0};
+    char value[400];
+    memset(value, 'x', sizeof value - 1);
+    value[sizeof value - 1] = '\0';
+    for (int i = 0; i < 30; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "field_%02d", i);
+        assert_int_equal(dpe_identity_add(&other, name, value, NULL), DPE_OK);
+    }
+    assert_int_equal(dpe_run_open(scratch->table, &other, NULL, &run, &err), DPE_MISMATCH);
+    for (int i = 0; i < 30; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "field_%02d", i);
+        assert_non_null(strstr(err.text, name));
+    }
+    assert_non_null(strstr(err.text, "--force"));
+    dpe_identity_free(&other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(identities_are_strict),
+        WITH_SCRATCH(every_differing_field_is_listed),
+        cmocka_unit_test(a_difference_in_the_middle_is_shown),
+        WITH_SCRATCH(many_long_differences_are_still_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,269 @@
+/* Who may write a run: one process at a time, on a folder that it may write. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include "tests/outputs/outputs_fixture.h"
+
+/* A child that opens the run, says so, and waits to be killed. */
+static pid_t hold_run(struct scratch *scratch)
+{
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct dpe_identity identity = fixture_identity(1);
+        struct dpe_run *run = NULL;
+        struct dpe_error err = {0};
+        char said = dpe_run_open(scratch->table, &identity, NULL, &run, &err) == DPE_OK ? 'y' : 'n';
+        if (write(pipes[1], &said, 1) == 1) {
+            pause();
+        }
+        _exit(0);
+    }
+    char said = 0;
+    assert_int_equal(read(pipes[0], &said, 1), 1);
+    assert_int_equal(said, 'y');
+    close(pipes[0]);
+    close(pipes[1]);
+    return child;
+}
+
+static void kill_child(pid_t child)
+{
+    int status = 0;
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+}
+
+/* The lock of a process that is just leaving: given back by a timer, while others wait. */
+static volatile sig_atomic_t leaving;
+
+static void leave(int signal_number)
+{
+    (void)signal_number;
+    close((int)leaving);
+}
+
+/* Locked for 50 ms while the file says `text`; then the run is opened. */
+static void open_behind(struct scratch *scratch, const char *text)
+{
+    assert_int_equal(mkdir(scratch->journal, 0777), 0);
+    spill(scratch->lock, text, strlen(text));
+    int fd = open(scratch->lock, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    leaving = fd;
+    struct sigaction before, at_alarm = {.sa_handler = leave};
+    const struct itimerval soon = {.it_value.tv_usec = 50 * 1000};
+    assert_int_equal(sigaction(SIGALRM, &at_alarm, &before), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
+    fixture_expect_rows(scratch, 0);
+    assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+}
+
+static void one_that_is_leaving_is_waited_for(void **state)
+{
+    struct scratch *scratch = *state;
+    open_behind(scratch, "");
+    assert_string_equal(scratch->notices, "");
+}
+
+/* One that takes a dead process's lock over has not written its own name yet. */
+static void one_that_is_coming_is_waited_for(void **state)
+{
+    struct scratch *scratch = *state;
+    char text[512], host[128] = "";
+    gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text, "host %s pid 1 start 1 boot gone since then\n", host);
+    open_behind(scratch, text);
+    assert_non_null(strstr(scratch->notices, "process 1 "));
+}
+
+static void a_second_process_is_refused(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    const struct dpe_run_options all = {.force = true, .force_unlock = true, .salvage = true};
+    pid_t child = hold_run(scratch);
+    char pid[32], host[128] = "";
+    snprintf(pid, sizeof pid, "process %ld ", (long)child);
+    gethostname(host, sizeof host - 1);
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_CANNOT_CREATE);
+    assert_non_null(strstr(err.text, pid));
+    assert_non_null(strstr(err.text, host));
+    assert_int_equal(fixture_open(scratch, 1, &all, &run, &err), DPE_CANNOT_CREATE);
+    assert_true(exists(scratch->own));
+    /* The lock itself, without the text that says whose it is: not written in a second, that is
+     * a holder too. */
+    char *text = NULL;
+    size_t n = 0;
+    assert_int_equal(dpe_read_file(scratch->lock, 1000, &text, &n, &err), DPE_OK);
+    assert_int_equal(truncate(scratch->lock, 0), 0);
+    assert_int_equal(fixture_open(scratch, 1, &all, &run, &err), DPE_CANNOT_CREATE);
+    assert_non_null(strstr(err.text, "does not say by which process"));
+    /* Named, but no process here: one of another container, say. */
+    char other[512];
+    snprintf(other, sizeof other, "host %s pid 1 start 1 boot gone since then\n", host);
+    spill(scratch->lock, other, strlen(other));
+    assert_int_equal(fixture_open(scratch, 1, &all, &run, &err), DPE_CANNOT_CREATE);
+    assert_non_null(strstr(err.text, "process 1 "));
+    spill(scratch->lock, text, n);
+    free(text);
+    kill_child(child);
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
+    assert_non_null(strstr(scratch->notices, pid));
+    /* The same process twice is no better. */
+    struct dpe_run *again = NULL;
+    assert_int_equal(fixture_open(scratch, 1, NULL, &again, &err), DPE_CANNOT_CREATE);
+    assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+    scratch->notices[0] = '\0';
+    fixture_expect_rows(scratch, 0);
+    assert_string_equal(scratch->notices, "");
+}
+
+/* A link leads to the table: it stays, also one that leads to nothing yet, and both names are one
+ * run. */
+static void links_are_followed(void **state)
+{
+    struct scratch *scratch = *state;
+    struct scratch linked = *scratch;
+    struct dpe_run *run = NULL;
+    struct dpe_run *again = NULL;
+    struct dpe_error err = {0};
+    struct stat info;
+    snprintf(linked.table, sizeof linked.table, "%s/link", scratch->folder);
+    const char *name = strrchr(scratch->table, '/') + 1;
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(symlink(round == 0 ? name : scratch->table, linked.table), 0);
+        assert_int_equal(fixture_open(&linked, 1, NULL, &run, &err), DPE_OK);
+        assert_true(exists(scratch->journal));
+        assert_int_equal(fixture_open(scratch, 1, NULL, &again, &err), DPE_CANNOT_CREATE);
+        assert_int_equal(fixture_add(run, round, &err), DPE_OK);
+        assert_int_equal(dpe_run_snapshot(run, true, NULL, NULL, &err), DPE_OK);
+        assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+        assert_int_equal(lstat(linked.table, &info), 0);
+        assert_true(S_ISLNK(info.st_mode));
+        assert_int_equal(lstat(scratch->table, &info), 0);
+        assert_true(S_ISREG(info.st_mode));
+        fixture_expect_rows(scratch, round + 1);
+        assert_int_equal(unlink(linked.table), 0);
+    }
+    /* One that leads to itself ends. */
+    assert_int_equal(symlink(linked.table, linked.table), 0);
+    assert_int_not_equal(fixture_open(&linked, 1, NULL, &run, &err), DPE_OK);
+    assert_int_equal(unlink(linked.table), 0);
+}
+
+/* Somebody deletes the folder of a run that goes on, and begins it anew: the end of the first must
+ * not take the journal of the second. */
+static void the_journal_of_a_successor_stays(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    fixture_make_journal(scratch, 1, 3, 0);
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
+    assert_int_equal(dpe_run_snapshot(run, true, NULL, NULL, &err), DPE_OK);
+    unlink(scratch->own);
+    unlink(scratch->lock);
+    pid_t child = hold_run(scratch);
+    assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+    assert_non_null(strstr(scratch->notices, "by another process"));
+    assert_true(exists(scratch->own));
+    assert_true(exists(scratch->lock));
+    kill_child(child);
+}
+
+static void locks_of_others_are_judged_by_what_they_say(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    const struct dpe_run_options unlock = {.force_unlock = true};
+    char host[128] = "", text[512];
+    gethostname(host, sizeof host - 1);
+    fixture_make_journal(scratch, 1, 3, 0);
+    /* Another host. */
+    const char *other = "host elsewhere pid 4711 start 99 boot abc since 2026-01-01T00:00:00Z\n";
+    spill(scratch->lock, other, strlen(other));
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_CANNOT_CREATE);
+    assert_non_null(strstr(err.text, "process 4711 on host elsewhere"));
+    assert_non_null(strstr(err.text, "--force-unlock"));
+    assert_int_equal(fixture_open(scratch, 1, &unlock, &run, &err), DPE_OK);
+    assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+    assert_non_null(strstr(scratch->notices, "elsewhere"));
+    /* This host before it was booted; and this very pid, started at another time. */
+    for (int kind = 0; kind < 2; kind++) {
+        char boot[64] = "unknown";
+        FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+        if (kind == 1 && file != NULL) {
+            assert_int_equal(fscanf(file, "%63s", boot), 1);
+        }
+        if (file != NULL) {
+            fclose(file);
+        }
+        int n = snprintf(text, sizeof text, "host %s pid %ld start 1 boot %s since then\n", host,
+                         (long)getpid(), boot);
+        spill(scratch->lock, text, (size_t)n);
+        scratch->notices[0] = '\0';
+        fixture_expect_rows(scratch, 3);
+        assert_non_null(strstr(scratch->notices, "no longer runs"));
+    }
+    /* A lock that was never finished is nobody's. */
+    spill(scratch->lock, "host hal", 8);
+    fixture_expect_rows(scratch, 3);
+}
+
+static void folders_that_cannot_be_written_are_refused(void **state)
+{
+    struct scratch *scratch = *state;
+    if (geteuid() != 0) {
+        skip();
+    }
+    assert_int_equal(chmod(scratch->folder, 0755), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct dpe_identity identity = fixture_identity(1);
+        struct dpe_run *run = NULL;
+        struct dpe_error err = {0};
+        if (setuid(65534) != 0) {
+            _exit(2);
+        }
+        dpe_status status = dpe_run_open(scratch->table, &identity, NULL, &run, &err);
+        bool named = strstr(err.text, scratch->table) != NULL;
+        _exit(status == DPE_PERMISSION && named ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_false(exists(scratch->journal));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_SCRATCH(one_that_is_leaving_is_waited_for),
+        WITH_SCRATCH(one_that_is_coming_is_waited_for),
+        WITH_SCRATCH(a_second_process_is_refused),
+        WITH_SCRATCH(links_are_followed),
+        WITH_SCRATCH(the_journal_of_a_successor_stays),
+        WITH_SCRATCH(locks_of_others_are_judged_by_what_they_say),
+        WITH_SCRATCH(folders_that_cannot_be_written_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
