@@ -9,7 +9,7 @@
 #ifndef DPE_DATA_H
 #define DPE_DATA_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 struct dpe_corpus;
 

@@ -5,7 +5,7 @@
 #ifndef DPE_METADATA_H
 #define DPE_METADATA_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 struct dpe_metadata_row {
     char *id;     /**< book_id: letters, digits, '.', '_', '-', not starting with '.' */

@@ -5,7 +5,7 @@
 #ifndef DPE_TEXTFILE_H
 #define DPE_TEXTFILE_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 /** Name of the encoding when the bytes are UTF-16 or UTF-32 (by byte-order mark, or by NULs at
  *  every other place), else NULL. */

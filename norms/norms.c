@@ -1,4 +1,5 @@
 /* Streaming 2-norm profile of queries and keys, and what is cut from it. */
+#include "engine/session/session.h"
 #include "norms/norms.h"
 
 #include <math.h>

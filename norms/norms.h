@@ -11,7 +11,10 @@
 #define DPE_NORMS_H
 
 #include "data/data.h"
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
 
 /** How norms become one score per pair. */
 enum dpe_contribution {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "norms/norms_tool.h"
+#include "outputs/h5/h5.h"
 
 void norms_task_name(int64_t length, char name[32])
 {

@@ -5,8 +5,8 @@
 #ifndef DPE_NORMS_TOOL_H
 #define DPE_NORMS_TOOL_H
 
-#include "outputs/job/job.h"
 #include "norms/norms.h"
+#include "outputs/job/job.h"
 
 enum { MAX_LENGTHS = 32 };
 

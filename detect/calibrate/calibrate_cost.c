@@ -3,6 +3,9 @@
 #include <stdlib.h>
 
 #include "detect/calibrate/calibrate_tool.h"
+#include "eval/niah/niah.h"
+#include "eval/suite/suite.h"
+#include "eval/task/task.h"
 
 enum { MOST_TOGETHER = 64 };
 

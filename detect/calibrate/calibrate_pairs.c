@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "detect/calibrate/calibrate_tool.h"
+#include "outputs/h5/h5.h"
 
 /* The table, as far as it is read. */
 struct ablation {

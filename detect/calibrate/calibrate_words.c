@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "detect/calibrate/calibrate_tool.h"
+#include "eval/niah/niah.h"
 
 /* Options that every long-running tool takes. False when the time budget is used up. */
 static bool add_common(const struct batch *batch, struct words *words)

@@ -10,6 +10,7 @@
 
 #include "detect/calibrate/calibrate_tool.h"
 #include "outputs/ranks/ranks.h"
+#include "outputs/storage/storage.h"
 
 /* Run, and free the words. A tool that failed has said why: its code is all that is kept. */
 static dpe_status run(struct batch *batch, struct words *words, bool silent, struct dpe_error *err)

@@ -13,7 +13,15 @@
 #ifndef DPE_DETECT_H
 #define DPE_DETECT_H
 
-#include "eval/eval.h"
+#include "data/data.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "eval/task/stats.h"
+#include "outputs/h5/h5.h"
+#include "outputs/run/run.h"
 
 /* --------------------------------------------------------------------------------- cells, plans */
 

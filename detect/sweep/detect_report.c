@@ -1,5 +1,7 @@
 /* Rows of a run → what the table and the terminal show. */
 #include "detect/sweep/detect.h"
+#include "outputs/rows/rows.h"
+#include "outputs/run/run.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* /race: what was dropped, when and on what grounds. */
 #include <stdlib.h>
 
+#include "detect/sweep/detect_table_internal.h"
 #include "outputs/h5/h5_put.h"
 
 static dpe_status put_drops(const struct dpe_detect_report *report, struct dpe_h5 *table,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
+#include "outputs/h5/h5.h"
 
 static dpe_status check_profile(const struct detect_inputs *inputs, struct dpe_h5 *norms,
                                 char **identity, struct dpe_error *err)

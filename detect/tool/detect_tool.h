@@ -6,6 +6,8 @@
 #define DPE_DETECT_TOOL_H
 
 #include "detect/sweep/detect.h"
+#include "eval/niah/niah.h"
+#include "eval/task/task.h"
 #include "outputs/job/job.h"
 
 /** The command line. Zero means "not given" where a default is computed. */

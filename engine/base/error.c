@@ -1,5 +1,5 @@
 /* Failures in words, and memory: what every part needs, the modules that tools load included. */
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 #include <stdarg.h>
 #include <stdio.h>

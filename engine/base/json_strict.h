@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 /** Parse n bytes as one JSON object. `where` names the file in messages. *value is a new reference
  *  (json_decref). Errors: DPE_BAD_DATA with byte offset or line and column, also when a nesting of

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 /* The number behind `key` at the start of a line of a small kernel file; false when there is none.
  */

@@ -1,17 +1,17 @@
 /* Small things everything stands on: lists, files, hashes, random numbers. */
-#include "engine/engine.h"
+
+#include "engine/base/base.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <openssl/evp.h>
-
-#include "engine/base/support.h"
 
 /* Room for n more elements of `size` bytes, doubling; the old block stays valid on failure. */
 static dpe_status grow(void **block, size_t used, size_t *capacity, size_t n, size_t size,
@@ -309,4 +309,11 @@ double dpe_rng_unit(struct dpe_rng *rng)
 const char *dpe_version(void)
 {
     return "dpe " DPE_VERSION " (git " DPE_GIT ")";
+}
+
+double dpe_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }

@@ -8,10 +8,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/ops/module.h"
-#include "engine/device/ops_module.h"
+#include "engine/base/base.h"
+#include "engine/device/device.h"
+#include "engine/device/device_ops.h"
+#include "engine/model/layer_weights.h"
+#include "engine/model/model.h"
 #include "engine/model/random_model.h"
-#include "engine/session/session_internal.h"
+#include "engine/ops/module.h"
+#include "engine/ops/ops.h"
+#include "engine/ops/options.h"
+#include "engine/plan/plan.h"
+#include "engine/session/session.h"
+#include "engine/session/session_measure.h"
+#include "engine/session/session.h"
+#include "engine/session/session_measure.h"
 #include "engine/tool/tool.h"
 
 enum { MOST_LENGTHS = 16, MOST_METHODS = 16, MOST_REPEATS = 25 };
@@ -260,14 +270,10 @@ static dpe_status measure_products(const struct arguments *a, double *rate, stru
     dpe_status status = dpe_random_model(&config, true, 1, &model, err);
     status = status == DPE_OK ? dpe_plan_make("rope", &context, &plan, err) : status;
     status = status == DPE_OK ? dpe_session_create(model, &plan, &options, &s, err) : status;
-    status = status == DPE_OK ? s->ops->begin_layer(s->backend, 0, ROWS, err) : status;
-    if (status == DPE_OK) {
-        memset(s->normed, 0, ROWS * HIDDEN * s->element);
-    }
     for (int i = 0; i < 5 && status == DPE_OK; i++) {
-        double start = dpe_clock();
-        s->ops->linear(s->backend, 0, DPE_WEIGHT_GATE, s->normed, ROWS, s->gate, false);
-        *rate = fmax(*rate, 2.0 * ROWS * HIDDEN * WIDE / (dpe_clock() - start));
+        double seconds = 0.0;
+        status = dpe_session_measure_product(s, ROWS, &seconds, err);
+        *rate = fmax(*rate, 2.0 * ROWS * HIDDEN * WIDE / seconds);
     }
     dpe_session_destroy(s);
     dpe_plan_free(&plan);
@@ -306,90 +312,22 @@ static dpe_status poll(void *user, struct dpe_error *err)
                                    : dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up");
 }
 
-/* Attention of a whole prefill as often as there are layers, over what the last one left in the
- * cache; turning queries and keys is part of it. */
-static dpe_status measure_attention(struct dpe_session *s, int64_t length, double *seconds,
-                                    struct dpe_error *err)
-{
-    const struct dpe_config *c = s->config;
-    int64_t chunk = s->options.prefill_chunk;
-    int64_t layer = c->n_layers - 1;
-    int64_t ignored_layer = -1;
-    int64_t ignored_row = -1;
-    dpe_status status = s->ops->finish(s->backend, &ignored_layer, &ignored_row, err);
-    double start = dpe_clock();
-    for (int64_t at = 0; at < length && status == DPE_OK; at += chunk) {
-        const struct dpe_attention args = {
-            .plan = &s->plan,
-            .rotation = &s->rotation,
-            .layer = layer,
-            .start = at,
-            .rows = length - at < chunk ? length - at : chunk,
-            .n_heads = c->n_heads,
-            .n_kv_heads = c->n_kv_heads,
-            .head_dim = c->head_dim,
-            .capacity = s->options.capacity,
-            .q = s->q,
-            .k = s->cache_k[layer],
-            .v = s->cache_v[layer],
-            .out = s->attended,
-            .workspace = s->workspace,
-            .n_threads = s->options.n_threads,
-        };
-        s->ops->attention(s->backend, &args);
-        status = s->poll(s->poll_user, err);
-    }
-    if (status == DPE_OK) {
-        status = s->ops->finish(s->backend, &ignored_layer, &ignored_row, err);
-    }
-    *seconds = (dpe_clock() - start) * (double)c->n_layers;
-    return status;
-}
-
-/* Steps of all branches as generation makes them; seconds of one. */
-static dpe_status measure_tokens(struct dpe_session *s, int64_t branches, int64_t n,
-                                 double *seconds, struct dpe_error *err)
-{
-    int64_t which[DPE_MAX_BRANCHES];
-    int32_t tokens[DPE_MAX_BRANCHES];
-    int32_t best[DPE_MAX_BRANCHES];
-    size_t room = (size_t)(branches * s->config->vocab);
-    float *logits = dpe_alloc(room, sizeof *logits);
-    if (logits == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for logits");
-    }
-    dpe_status status = dpe_session_branch(s, branches, n + 1, err);
-    double start = 0.0;
-    for (int64_t i = 0; i <= n && status == DPE_OK; i++) {
-        for (int64_t b = 0; b < branches; b++) {
-            which[b] = b;
-            tokens[b] = (int32_t)((i * 7 + b) % s->config->vocab);
-        }
-        /* The first is not counted: it finds everything cold. */
-        start = i == 1 ? dpe_clock() : start;
-        status = s->ops->best != NULL ? dpe_session_step_best(s, branches, which, tokens, best, err)
-                                      : dpe_session_step(s, branches, which, tokens, logits, err);
-    }
-    *seconds = (dpe_clock() - start) / (double)n;
-    free(logits);
-    return status;
-}
-
-static dpe_status measure(struct dpe_session *s, const struct arguments *a, int64_t length,
-                          struct result *r, struct dpe_error *err)
+static dpe_status measure(struct dpe_session *s, const struct dpe_config *c,
+                          const struct arguments *a, int64_t length, struct result *r,
+                          struct dpe_error *err)
 {
     double prefill[MOST_REPEATS];
     double attention[MOST_REPEATS];
     double token[MOST_REPEATS];
     int32_t *tokens = dpe_alloc((size_t)length, sizeof *tokens);
-    float *logits = dpe_alloc((size_t)s->config->vocab, sizeof *logits);
+    float *logits = dpe_alloc((size_t)c->vocab, sizeof *logits);
     dpe_status status = DPE_OK;
     if (tokens == NULL || logits == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %" PRId64 " tokens", length);
     }
     for (int64_t i = 0; i < length && status == DPE_OK; i++) {
         tokens[i] = (int32_t)((uint64_t)i * 2654435761U >> 7) & 0x7fffffff;
-        tokens[i] = (int32_t)(tokens[i] % s->config->vocab);
+        tokens[i] = (int32_t)(tokens[i] % c->vocab);
     }
     /* Round −1 warms up. */
     for (int64_t i = -1; i < a->repeats && status == DPE_OK; i++) {
@@ -398,8 +336,8 @@ static dpe_status measure(struct dpe_session *s, const struct arguments *a, int6
         double start = dpe_clock();
         status = status == DPE_OK ? dpe_session_feed(s, tokens, length, logits, err) : status;
         prefill[at] = dpe_clock() - start;
-        status = status == DPE_OK ? measure_attention(s, length, &attention[at], err) : status;
-        status = status == DPE_OK ? measure_tokens(s, a->branches, a->new_tokens, &token[at], err)
+        status = status == DPE_OK ? dpe_session_measure_attention(s, length, &attention[at], err) : status;
+        status = status == DPE_OK ? dpe_session_measure_tokens(s, a->branches, a->new_tokens, &token[at], err)
                                   : status;
     }
     free(tokens);
@@ -407,8 +345,7 @@ static dpe_status measure(struct dpe_session *s, const struct arguments *a, int6
     if (status != DPE_OK) {
         return status;
     }
-    const struct dpe_config *c = s->config;
-    double e = (double)s->element;
+    double e = (double)dpe_session_memory(s).element;
     double cache = 2.0 * (double)(c->n_layers * c->n_kv_heads * c->head_dim) * e;
     double own = (double)(a->branches * a->new_tokens) / 2.0;
     r->prefill = median(prefill, a->repeats);
@@ -420,7 +357,7 @@ static dpe_status measure(struct dpe_session *s, const struct arguments *a, int6
                       (c->tied_embeddings ? 0.0 : (double)(c->vocab * c->hidden))) *
                          (c->dtype == DPE_F32 ? 4.0 : 2.0) +
                      cache * ((double)length + own);
-    r->memory = s->bytes.total;
+    r->memory = dpe_session_memory(s).total;
     return DPE_OK;
 }
 
@@ -496,7 +433,7 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
         dpe_log_chunk(session, &told);
         double deadline = a->deadline;
         dpe_session_set_poll(session, poll, &deadline);
-        status = measure(session, a, length, &result, err);
+        status = measure(session, dpe_model_config(model), a, length, &result, err);
     }
     if (status == DPE_OK) {
         uint64_t after = dpe_device_memory(a->tool.device);

@@ -3,8 +3,8 @@
  * What the two attention drivers of the CPU backend share: where bands lie in the keys, which
  * rotated copies of queries and keys a plan needs, and where things lie in the workspace.
  */
-#ifndef DPE_ATTENTION_CPU_H
-#define DPE_ATTENTION_CPU_H
+#ifndef DPE_ATTENTION_CPU_PLAN_H
+#define DPE_ATTENTION_CPU_PLAN_H
 
 #include "engine/cpu/ops_cpu_kernels.h"
 

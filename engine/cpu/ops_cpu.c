@@ -4,6 +4,7 @@
 #include <string.h>
 #include <threads.h>
 
+#include "engine/cpu/cpu.h"
 #include "engine/cpu/ops_cpu_kernels.h"
 #include "engine/ops/ops_host.h"
 

@@ -16,7 +16,10 @@
 #ifndef DPE_OPS_CPU_KERNELS_H
 #define DPE_OPS_CPU_KERNELS_H
 
+#include "engine/base/base.h"
+#include "engine/model/model.h"
 #include "engine/ops/ops.h"
+#include "engine/plan/plan.h"
 
 enum {
     DPE_CPU_MAX_LANES = 16,

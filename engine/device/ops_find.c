@@ -1,8 +1,12 @@
 /* How a backend is found. */
 #include "engine/ops/ops_host.h"
 
+#include "engine/base/base.h"
+#include "engine/cpu/cpu.h"
+#include "engine/device/device.h"
+#include "engine/device/device_ops.h"
 #include "engine/ops/module.h"
-#include "engine/device/ops_module.h"
+#include "engine/ops/ops.h"
 
 dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err)
 {

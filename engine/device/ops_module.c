@@ -1,6 +1,11 @@
 /* Finding the CUDA module: the file that DPE_CUDA_MODULE names, a shared library beside the tool or
  * in the folder of its libraries, or where the loader looks. */
-#include "engine/device/ops_module.h"
+#include "engine/base/base.h"
+#include "engine/device/device.h"
+#include "engine/device/device_ops.h"
+#include "engine/model/model.h"
+#include "engine/ops/ops.h"
+#include "engine/ops/options.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

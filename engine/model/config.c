@@ -1,5 +1,7 @@
 /* config.json and generation_config.json: which model this is, strictly. */
+#include "engine/base/base.h"
 #include "engine/model/config.h"
+#include "engine/model/model.h"
 
 #include <math.h>
 #include <stdio.h>

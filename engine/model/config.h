@@ -5,7 +5,9 @@
 #ifndef DPE_CONFIG_H
 #define DPE_CONFIG_H
 
+#include "engine/base/base.h"
 #include "engine/base/json_strict.h"
+#include "engine/model/model.h"
 
 /** Fill *config from the text of config.json and, when not NULL, of generation_config.json.
  * `folder` is for messages. On success the lists of config->rope are owned by the caller

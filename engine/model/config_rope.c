@@ -1,5 +1,7 @@
 /* What config.json says about rotation, in either of its two schemas. */
+#include "engine/base/base.h"
 #include "engine/model/config.h"
+#include "engine/model/model.h"
 
 #include <math.h>
 #include <stdlib.h>

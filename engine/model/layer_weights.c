@@ -1,5 +1,6 @@
 /* Weights by meaning. */
-#include "engine/ops/ops.h"
+#include "engine/model/layer_weights.h"
+#include "engine/model/model.h"
 
 struct dpe_tensor dpe_layer_matrix(const struct dpe_layer_weights *layer, enum dpe_weight which)
 {

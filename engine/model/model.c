@@ -1,4 +1,6 @@
 /* Opening a Hugging Face folder as it is. */
+#include "engine/base/base.h"
+#include "engine/model/model.h"
 #include "engine/model/model_internal.h"
 
 #include <errno.h>

@@ -2,9 +2,11 @@
  * @file model.h
  * What an opened model is made of (inside the engine).
  */
-#ifndef DPE_MODEL_H
-#define DPE_MODEL_H
+#ifndef DPE_MODEL_INTERNAL_H
+#define DPE_MODEL_INTERNAL_H
 
+#include "engine/base/base.h"
+#include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 
 struct dpe_model {

@@ -1,4 +1,6 @@
 /* Models of a shape with random weights. */
+#include "engine/base/base.h"
+#include "engine/model/model.h"
 #include "engine/model/random_model.h"
 
 #include <math.h>
@@ -6,7 +8,6 @@
 #include <string.h>
 
 #include "engine/model/model_internal.h"
-#include "engine/ops/ops.h"
 
 /* Shapes as their config.json files say. */
 static const struct {

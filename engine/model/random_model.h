@@ -5,7 +5,8 @@
 #ifndef DPE_RANDOM_MODEL_H
 #define DPE_RANDOM_MODEL_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
 
 /** A model of `config` (copied; longrope factors are not) whose weights are about normal with
  *  deviation 1/√cols, norms 1, drawn from `seed`. With `on_host` false no tensor has data: sessions

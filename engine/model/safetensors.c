@@ -1,4 +1,5 @@
 /* The safetensors container: header checks, mapping, tables of tensors. */
+#include "engine/base/base.h"
 #include "engine/model/safetensors.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 
 #include "engine/base/json_scan.h"
 #include "engine/base/json_strict.h"
-#include "engine/base/support.h"
 
 /* The format's own limit. */
 static const uint64_t max_header = 100000000;

@@ -12,7 +12,7 @@
 #ifndef DPE_SAFETENSORS_H
 #define DPE_SAFETENSORS_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 enum { DPE_SAFETENSORS_RANK = 8 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/base/base.h"
 #include "engine/base/json_scan.h"
 #include "engine/base/json_strict.h"
 #include "engine/model/model_internal.h"

@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/base.h"
 #include "engine/base/json_strict.h"
+#include "engine/model/layer_weights.h"
+#include "engine/model/model.h"
 #include "engine/model/model_internal.h"
-#include "engine/ops/ops.h"
 
 /* The matrices of a layer: name, places of matrix and bias, sizes. */
 enum width { HIDDEN, QUERY, KEY_VALUE, INTERMEDIATE };

@@ -2,10 +2,12 @@
  * @file module.h
  * What libdpe_cuda.so exports: one function, found by name with dlsym.
  */
-#ifndef DPE_CUDA_MODULE_H
-#define DPE_CUDA_MODULE_H
+#ifndef DPE_MODULE_H
+#define DPE_MODULE_H
 
+#include "engine/base/base.h"
 #include "engine/ops/ops.h"
+#include "engine/ops/options.h"
 
 #ifdef __cplusplus
 extern "C" {

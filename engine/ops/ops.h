@@ -16,47 +16,15 @@
 #ifndef DPE_OPS_H
 #define DPE_OPS_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/layer_weights.h"
+#include "engine/model/model.h"
+#include "engine/ops/options.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/rotation.h"
 
 /** Backend memory: a host pointer on CPU backends, a device pointer on others. */
 typedef void *dpe_mem;
-
-/** A weight matrix by meaning. */
-enum dpe_weight {
-    DPE_WEIGHT_Q,
-    DPE_WEIGHT_K,
-    DPE_WEIGHT_V,
-    DPE_WEIGHT_O,
-    DPE_WEIGHT_GATE,
-    DPE_WEIGHT_UP,
-    DPE_WEIGHT_DOWN,
-    DPE_WEIGHTS_PER_LAYER,
-};
-
-/** Elements from a row of a tensor to the next. */
-static inline int64_t dpe_tensor_stride(const struct dpe_tensor *tensor)
-{
-    return tensor->stride != 0 ? tensor->stride : tensor->cols;
-}
-
-/** The tensor and bias (data NULL when absent) of a weight of a layer. */
-struct dpe_tensor dpe_layer_matrix(const struct dpe_layer_weights *layer, enum dpe_weight which);
-struct dpe_tensor dpe_layer_bias(const struct dpe_layer_weights *layer, enum dpe_weight which);
-
-/** Cosines and sines of a plan, made once per plan and capacity: every distinct (band, side)
- *  position list becomes one table [capacity][n_pairs], angle in the plan's precision, cosine
- *  evaluated in double, stored as float. Constant maps and equal maps share a table. */
-struct dpe_rotation {
-    int64_t capacity, n_pairs;
-    int n_tables;
-    float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS];
-    int q_table[DPE_MAX_BANDS], k_table[DPE_MAX_BANDS]; /**< which table a band's side uses */
-};
-dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int n_threads,
-                             struct dpe_rotation *rotation, struct dpe_error *err);
-void dpe_rotation_free(struct dpe_rotation *rotation);
-/** Bytes dpe_rotation_make will allocate. */
-uint64_t dpe_rotation_bytes(const struct dpe_plan *plan, int64_t capacity);
 
 /** One attention call: `rows` queries, each over the keys 0 … its position, one layer.
  *
@@ -224,9 +192,4 @@ struct dpe_ops {
 
 /** The plain reference, every slot filled. */
 const struct dpe_ops *dpe_ops_reference(void);
-/** The fast CPU backend: reference slots, overridden where it does better. */
-const struct dpe_ops *dpe_ops_cpu(void);
-/** By device name ("cpu", "reference"); NULL name = "cpu". DPE_NO_DEVICE lists what there is. */
-dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err);
-
 #endif

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "engine/base/halves.h"
+#include "engine/model/model.h"
 #include "engine/ops/ops.h"
+#include "engine/ops/options.h"
 
 /** The fast CPU backend's own buffers; NULL for the reference. */
 struct dpe_cpu_state;

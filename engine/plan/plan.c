@@ -1,4 +1,6 @@
 /* The plan as data: making room, copying, checking, hashing. */
+#include "engine/base/base.h"
+#include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 
 #include <inttypes.h>
@@ -105,6 +107,29 @@ dpe_status dpe_plan_set_mask(struct dpe_plan *plan, const uint8_t *mask, struct 
     memcpy(own, mask, n);
     free(plan->mask);
     plan->mask = own;
+    return DPE_OK;
+}
+
+dpe_status dpe_plan_slice(const struct dpe_plan *plan, int index, int size, struct dpe_plan *slice,
+                          struct dpe_error *err)
+{
+    struct dpe_plan whole = *plan;
+    whole.n_heads /= size;
+    whole.mask = NULL;
+    dpe_status status = dpe_plan_copy(slice, &whole, err);
+    if (status != DPE_OK || plan->mask == NULL) {
+        return status;
+    }
+    size_t from = (size_t)(plan->n_heads * plan->n_pairs);
+    size_t to = (size_t)(slice->n_heads * plan->n_pairs);
+    slice->mask = dpe_alloc((size_t)plan->n_layers, to);
+    if (slice->mask == NULL) {
+        dpe_plan_free(slice);
+        return dpe_fail(err, DPE_NO_MEMORY, "plan: out of memory for a mask");
+    }
+    for (size_t layer = 0; layer < (size_t)plan->n_layers; layer++) {
+        memcpy(slice->mask + layer * to, plan->mask + layer * from + (size_t)index * to, to);
+    }
     return DPE_OK;
 }
 

@@ -5,7 +5,9 @@
 #ifndef DPE_PLAN_INTERNAL_H
 #define DPE_PLAN_INTERNAL_H
 
-#include "engine/ops/ops.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
 
 /** Position of token x for one pair under one map: min(f((x mod period)/scale) + offset, cap). */
 double dpe_map_position(const struct dpe_position_map *map, int64_t pair, int64_t x);

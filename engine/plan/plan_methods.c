@@ -1,5 +1,8 @@
 /* The methods: each fills the one struct. Formulas and sources stand in the lines of the table
  * below. */
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 
 #include <inttypes.h>

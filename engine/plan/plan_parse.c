@@ -1,4 +1,7 @@
 /* "name:key=value,key=value" → plan: taking specs apart, and the way from one to a plan. */
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 
 #include <errno.h>

@@ -14,7 +14,9 @@
 #ifndef DPE_SEGMENTS_H
 #define DPE_SEGMENTS_H
 
-#include "engine/ops/ops.h"
+#include "engine/base/base.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/rotation.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,6 +5,8 @@
  * one, a few and many behind a cache, branches, each under one band, two bands with key pairs, and
  * three bands, with logits that hang on few keys. So the kernels and products of a session are held
  * against other code, all but the largest logit's index and the profile's sums. */
+#include "engine/device/device.h"
+#include "engine/device/device_ops.h"
 #include "engine/session/session_internal.h"
 
 #include <math.h>

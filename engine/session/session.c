@@ -1,4 +1,5 @@
 /* Sessions: what they need, and their life. */
+#include "engine/device/device_ops.h"
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>
@@ -385,7 +386,7 @@ static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struc
     if ((status = check_fits(s->config, plan, &s->bytes, s->ops, &s->options, err)) != DPE_OK ||
         (status = s->ops->open(&s->slice, &s->options, &s->backend, err)) != DPE_OK ||
         (status = allocate_host(s, err)) != DPE_OK ||
-        (status = dpe_slice_plan(plan, peers->index, peers->size, &s->plan, err)) != DPE_OK ||
+        (status = dpe_plan_slice(plan, peers->index, peers->size, &s->plan, err)) != DPE_OK ||
         (status = dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads,
                                     &s->rotation, err)) != DPE_OK) {
         return status;
@@ -492,7 +493,7 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
         s->options.prefill_chunk = options.prefill_chunk;
     }
     const struct dpe_peers *peers = s->options.peers;
-    if ((status = dpe_slice_plan(plan, peers->index, peers->size, &copy, err)) != DPE_OK) {
+    if ((status = dpe_plan_slice(plan, peers->index, peers->size, &copy, err)) != DPE_OK) {
         return status;
     }
     /* Two sets of tables at once would not fit the estimate: the old ones go first. */

@@ -5,8 +5,14 @@
 #ifndef DPE_SESSION_INTERNAL_H
 #define DPE_SESSION_INTERNAL_H
 
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/model/slice.h"
 #include "engine/ops/ops.h"
-#include "engine/session/slice.h"
+#include "engine/ops/options.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/rotation.h"
+#include "engine/session/session.h"
 
 /** Bytes of everything a session allocates; the estimate and the allocation are the same numbers.
  */
@@ -70,10 +76,6 @@ dpe_status dpe_session_create_untested(const struct dpe_model *model, const stru
  *  failure that may be this process's alone has to be told here before it is returned, else the
  *  others wait. */
 dpe_status dpe_session_agree(struct dpe_session *session, dpe_status status, struct dpe_error *err);
-/** dpe_session_step as generation makes it on a backend that has `best`: the likeliest next token
- * of each branch instead of logits. */
-dpe_status dpe_session_step_best(struct dpe_session *session, int64_t n, const int64_t *branches,
-                                 const int32_t *tokens, int32_t *best, struct dpe_error *err);
 
 /** Sizes and remedies of a session that does not fit, each without the other: "a session of 512
  *  tokens in chunks of 128", "a smaller --length or --chunk needs less" ("": nothing can be

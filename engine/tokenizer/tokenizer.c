@@ -1,4 +1,5 @@
 /* Opening and closing a tokenizer; what can be asked of it without encoding. */
+#include "engine/tokenizer/tokenizer.h"
 #include "engine/tokenizer/tokenizer_load.h"
 
 #include <stdio.h>

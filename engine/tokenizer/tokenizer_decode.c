@@ -1,5 +1,6 @@
 /* Ids to text. As in the reference a decoder maps a list of strings, one per token at first, to
  * another such list; the last list is joined. */
+#include "engine/tokenizer/tokenizer.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 
 #include <stdlib.h>

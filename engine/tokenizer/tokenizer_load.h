@@ -8,6 +8,7 @@
 #define DPE_TOKENIZER_LOAD_H
 
 #include "engine/base/json_strict.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 
 /** Members that must be there: absent, null or of another type fails the reader. Strings fall back

@@ -12,7 +12,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "engine/unicode/unicode.h"
 
 /** Largest number of ids (16 times the largest vocabulary in use): bounds what a file can make us

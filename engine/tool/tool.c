@@ -1,4 +1,6 @@
 /* Options, exit codes, and the terminal, shared by all tools. */
+#include "engine/device/device.h"
+#include "engine/session/session.h"
 #include "engine/tool/tool.h"
 
 #include <errno.h>
@@ -298,13 +300,6 @@ int dpe_tool_end(dpe_status status, const struct dpe_error *err)
 
 /* --------------------------------------------------------------------------------------- talking
  */
-
-double dpe_clock(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static bool is_terminal(FILE *file)
 {

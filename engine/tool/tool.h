@@ -10,7 +10,8 @@
 #include <argp.h>
 #include <stdio.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/session/session.h"
 
 /** Options of every long-running tool. Zero-initialise, then let dpe_tool_argp fill it. */
 struct dpe_tool_options {
@@ -111,7 +112,5 @@ void dpe_progress_clear(void);
 bool dpe_terminal_color(FILE *file);
 /** Columns of the terminal behind `file`, 80 when it is none. Asked anew each time (SIGWINCH). */
 int dpe_terminal_width(FILE *file);
-/** Seconds of a clock that never steps back. */
-double dpe_clock(void);
 
 #endif

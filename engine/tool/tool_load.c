@@ -9,7 +9,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 enum { MOST_SECONDS = 2 }; /* of the processor's time; a tenth of one is much */
 

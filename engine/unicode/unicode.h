@@ -6,7 +6,7 @@
 #ifndef DPE_UNICODE_H
 #define DPE_UNICODE_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 /** A set of code points: `n` inclusive ranges, ascending, neither overlapping nor touching. */
 struct dpe_unicode_class {

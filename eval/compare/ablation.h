@@ -5,7 +5,8 @@
 #ifndef DPE_ABLATION_H
 #define DPE_ABLATION_H
 
-#include "eval/eval.h"
+#include "engine/base/base.h"
+#include "engine/plan/plan.h"
 
 enum dpe_ablation_what {
     DPE_ABLATE_RANK,          /**< every group at its n-th best length */

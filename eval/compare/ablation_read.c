@@ -1,5 +1,7 @@
 /* A detection and a profile of key pairs from their tables. */
 #include "eval/compare/ablation.h"
+#include "outputs/h5/h5.h"
+#include "outputs/read/read.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* Rows as arrays, and their statistics. */
 #include "eval/compare/results.h"
+#include "outputs/run/run.h"
 
 #include <math.h>
 #include <stdlib.h>

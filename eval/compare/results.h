@@ -6,7 +6,10 @@
 #ifndef DPE_RESULTS_H
 #define DPE_RESULTS_H
 
-#include "eval/eval.h"
+#include "engine/base/base.h"
+#include "eval/suite/suite.h"
+#include "eval/task/stats.h"
+#include "outputs/run/run.h"
 
 /** Arrays are owned, row-major; m = method, t = task of the suite, s = sample, b = bucket. What was
  *  not run, or gave no finite value, is NaN and −1. */

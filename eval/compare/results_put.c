@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "eval/compare/results.h"
+#include "outputs/h5/h5.h"
 
 enum { MAX_TASKS_LISTED = 64 };
 

@@ -10,16 +10,6 @@
 /* Prompt + room lies in [L − SLACK, L]. */
 enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256, MAX_LENGTH = 100000000 };
 
-void dpe_sample_free(struct dpe_sample *sample)
-{
-    dpe_tokens_free(&sample->prompt);
-    for (size_t i = 0; i < sample->n_references; i++) {
-        free(sample->references[i]);
-    }
-    free(sample->references);
-    *sample = (struct dpe_sample){0};
-}
-
 /* ------------------------------------------------------------------------------------- opening */
 
 dpe_status dpe_niah_words_open(const char *file, struct dpe_phrases *words, struct dpe_error *err)

@@ -5,7 +5,8 @@
 #ifndef DPE_NIAH_PARTS_H
 #define DPE_NIAH_PARTS_H
 
-#include "eval/eval.h"
+#include "engine/base/base.h"
+#include "eval/niah/niah.h"
 #include "eval/prompt/phrases.h"
 
 /** Fields of templates/niah.json:

@@ -6,7 +6,7 @@
 #define DPE_HAYSTACK_H
 
 #include "data/data.h"
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 /** Append to `out` the books of the corpus in drawn order, from a sentence's start near a drawn
  *  byte on, with an empty line between books, until `reserve` bytes (cut between characters) or

@@ -1,4 +1,5 @@
 /* Template files: read, checked, filled. */
+#include "engine/tokenizer/tokenizer.h"
 #include "eval/prompt/phrases.h"
 
 #include <stdlib.h>

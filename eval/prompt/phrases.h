@@ -6,7 +6,8 @@
 #ifndef DPE_PHRASES_H
 #define DPE_PHRASES_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/tokenizer/tokenizer.h"
 
 /** What a member of the file must and may hold. */
 struct dpe_phrase_field {

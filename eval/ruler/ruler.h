@@ -12,10 +12,12 @@
 #ifndef DPE_RULER_H
 #define DPE_RULER_H
 
-#include "eval/eval.h"
+#include "engine/base/base.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "eval/prompt/lexicon.h"
 #include "eval/prompt/phrases.h"
 #include "eval/ruler/ruler_qa.h"
+#include "eval/task/task.h"
 
 enum { DPE_RULER_DIGITS = 8 };
 

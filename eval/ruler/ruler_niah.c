@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/score/pytext.h"
 #include "eval/ruler/ruler.h"
+#include "eval/score/pytext.h"
 
 enum { KEY_WORDS = 4096, MAX_KEYS = 8, WORD = 64, MAX_TRIES = 1000, DISTRACTORS_AT_ONCE = 16 };
 enum { VT_HOPS = 4, VT_LETTERS = 5, VT_EXAMPLE_LETTERS = 3, VT_EXAMPLE_NOISE = 5 };

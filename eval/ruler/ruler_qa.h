@@ -5,7 +5,7 @@
 #ifndef DPE_RULER_QA_H
 #define DPE_RULER_QA_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 struct dpe_qa_question {
     const char *text;

@@ -5,6 +5,7 @@
 #ifndef DPE_RUN_TOOL_H
 #define DPE_RUN_TOOL_H
 
+#include "engine/tokenizer/tokenizer.h"
 #include "outputs/job/job.h"
 
 enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/base/base.h"
 #include "engine/base/json_scan.h"
-#include "engine/base/support.h"
 
 enum { BLOCK = 1 << 20 };
 static const uint64_t max_line = UINT64_C(256) << 20;

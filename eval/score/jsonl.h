@@ -11,7 +11,7 @@
 #ifndef DPE_JSONL_H
 #define DPE_JSONL_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 struct dpe_jsonl;
 

@@ -9,7 +9,7 @@
 #ifndef DPE_PYTEXT_H
 #define DPE_PYTEXT_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 #include "engine/unicode/unicode.h"
 
 /** A piece of a text, borrowed. */

@@ -10,7 +10,7 @@
 #ifndef DPE_SCORE_H
 #define DPE_SCORE_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 #include "eval/score/jsonl.h"
 
 typedef double (*dpe_rule)(const char *prediction, char *const *references, size_t n);

@@ -2,8 +2,8 @@
  * @file score_parts.h
  * What the files of scoring rules share. Used inside eval/ only.
  */
-#ifndef DPE_SCORE_PARTS_H
-#define DPE_SCORE_PARTS_H
+#ifndef DPE_SCORE_INTERNAL_H
+#define DPE_SCORE_INTERNAL_H
 
 #include "eval/score/pytext.h"
 

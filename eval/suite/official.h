@@ -6,10 +6,11 @@
 #ifndef DPE_OFFICIAL_H
 #define DPE_OFFICIAL_H
 
-#include "eval/eval.h"
+#include "engine/base/base.h"
 #include "eval/prompt/phrases.h"
 #include "eval/ruler/ruler.h"
 #include "eval/score/score.h"
+#include "eval/task/task.h"
 
 /** What the sources of a folder share; each that is made keeps it for as long as it lives. */
 struct dpe_official_shared {

@@ -5,8 +5,10 @@
 #ifndef DPE_SUITE_PARTS_H
 #define DPE_SUITE_PARTS_H
 
-#include "eval/eval.h"
+#include "engine/base/base.h"
 #include "eval/suite/official.h"
+#include "eval/suite/suite.h"
+#include "eval/task/task.h"
 
 /** Room for one more task: its label, category, length and n_samples are set, n_samples as asked;
  *  the caller opens `task` under the name that is already in it and calls dpe_suite_keep. NULL when
@@ -30,11 +32,6 @@ dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct 
 dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
                                         struct dpe_suite *suite, struct dpe_error *err);
 
-/** Whether every name on a list (separated by , or /) is a task's or a category's of the suite
- * (NULL is all); DPE_USAGE names one that is not. */
-dpe_status dpe_suite_check_tasks(const char *suite, const char *list, struct dpe_error *err);
-/** Whether a task is on such a list. */
-bool dpe_suite_task_listed(const char *list, const struct dpe_score_task *task);
 /** An official source; its file's hash joins the suite's parameters, lines that were left out are
  *  counted in suite->skipped. */
 dpe_status dpe_suite_official(const struct dpe_official_options *options, struct dpe_suite *suite,

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "eval/suite/official.h"
 #include "eval/ruler/ruler.h"
 #include "eval/score/score.h"
+#include "eval/suite/official.h"
 
 /* A slash where commas separate something else: --suite ruler:tasks=vt/cwe,samples=10. */
 #define LIST_SEPARATORS ",/"

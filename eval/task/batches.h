@@ -5,7 +5,9 @@
 #ifndef DPE_BATCHES_H
 #define DPE_BATCHES_H
 
-#include "eval/eval.h"
+#include "engine/base/base.h"
+#include "engine/session/session.h"
+#include "eval/task/task.h"
 
 /** Samples to be asked one after another, and what prompts that follow each other share. */
 struct dpe_queue {

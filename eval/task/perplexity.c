@@ -1,5 +1,10 @@
 /* Perplexity of books: tokenized when the task is opened, one row a book. */
-#include "eval/eval.h"
+#include "data/data.h"
+#include "engine/base/base.h"
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "eval/task/task.h"
+#include "outputs/rows/rows.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,10 @@
 /* Questions in a session: prompt, greedy generation, score. */
+#include "engine/base/base.h"
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "eval/task/batches.h"
+#include "eval/task/task.h"
+#include "outputs/rows/rows.h"
 
 #include <stdlib.h>
 #include <string.h>

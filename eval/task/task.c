@@ -1,8 +1,11 @@
 /* What all tasks share: rows, retries, time, recall. */
-#include "eval/eval.h"
+#include "engine/base/base.h"
+#include "eval/task/task.h"
+#include "outputs/rows/rows.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -23,6 +26,16 @@ static bool contains(const char *text, const char *word)
         }
     }
     return word[0] == '\0';
+}
+
+void dpe_sample_free(struct dpe_sample *sample)
+{
+    dpe_tokens_free(&sample->prompt);
+    for (size_t i = 0; i < sample->n_references; i++) {
+        free(sample->references[i]);
+    }
+    free(sample->references);
+    *sample = (struct dpe_sample){0};
 }
 
 double dpe_recall(const char *text, char *const *references, size_t n)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "eval/tool/eval_tool.h"
+#include "outputs/h5/h5.h"
 
 /* An ablation is made at the length of its detection, unless told otherwise. */
 static void choose_lengths(struct comparison *comparison)

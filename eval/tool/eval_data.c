@@ -6,10 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "eval/ruler/ruler.h"
+#include "eval/suite/suite.h"
 #include "eval/tool/eval_tool.h"
 #include "eval/tool/json_line.h"
-#include "eval/ruler/ruler.h"
-#include "eval/suite/suite_parts.h"
+#include "outputs/storage/storage.h"
 
 enum option_key {
     KEY_CORPUS = 0x2000,

@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "eval/score/score.h"
 #include "eval/tool/eval_tool.h"
 #include "eval/tool/json_line.h"
-#include "eval/score/score.h"
 
 enum { LABEL = sizeof(((struct eval_method *)NULL)->label) };
 

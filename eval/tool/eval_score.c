@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "eval/tool/eval_tool.h"
 #include "eval/score/score.h"
+#include "eval/tool/eval_tool.h"
 
 enum { KEY_SUITE = 0x2000, KEY_TASK, KEY_SCORER, KEY_SKIP_BAD, KEY_PREDICTIONS, KEY_THREADS };
 enum { MAX_TASKS = 16 };

@@ -6,8 +6,8 @@
 #define DPE_EVAL_TOOL_H
 
 #include "eval/compare/ablation.h"
-#include "outputs/job/job.h"
 #include "eval/compare/results.h"
+#include "outputs/job/job.h"
 
 enum {
     EVAL_MAX_METHODS = 64,

@@ -5,7 +5,7 @@
 #ifndef DPE_JSON_LINE_H
 #define DPE_JSON_LINE_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 
 /** Append a C string as it is. */
 dpe_status json_line_append(struct dpe_text *out, const char *text, struct dpe_error *err);

@@ -5,8 +5,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/tool/tool.h"
 #include "outputs/export/export_tool.h"
-#include "outputs/outputs_internal.h"
+#include "outputs/storage/storage.h"
 
 enum option_key {
     KEY_RANK = 0x2000,

@@ -7,8 +7,8 @@
 #ifndef DPE_EXPORT_H
 #define DPE_EXPORT_H
 
+#include "engine/base/base.h"
 #include "outputs/table/dpe_table.h"
-#include "engine/engine.h"
 
 /** JSON, complete (outputs/table/dpe_table.schema.json); dpe_table_open reads it back. */
 dpe_status dpe_export_json(const struct dpe_table_values *values, struct dpe_text *out,

@@ -2,8 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/base.h"
 #include "outputs/export/export_tool.h"
-#include "outputs/outputs_internal.h"
+#include "outputs/h5/h5.h"
+#include "outputs/h5/h5_file.h"
+#include "outputs/rows/rows.h"
+#include "outputs/storage/storage.h"
 
 static dpe_status put_axis(struct dpe_h5 *file, const char *path, int64_t n, const char *long_name,
                            struct dpe_error *err)

@@ -3,7 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
 #include "outputs/export/export_tool.h"
+#include "outputs/h5/h5.h"
+#include "outputs/read/read.h"
 
 static const struct {
     const char *name, *ending;

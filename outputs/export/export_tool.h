@@ -7,10 +7,11 @@
 
 #include <unistd.h>
 
-#include "outputs/table/dpe_table.h"
-#include "outputs/export/export.h"
-#include "outputs/outputs.h"
+#include "engine/base/base.h"
 #include "engine/tool/tool.h"
+#include "outputs/export/export.h"
+#include "outputs/rows/rows.h"
+#include "outputs/table/dpe_table.h"
 
 enum export_format {
     FORMAT_UNKNOWN,

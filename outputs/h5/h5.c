@@ -1,5 +1,7 @@
 /* HDF5 from our side: silent, with its words in our messages. */
 #include "outputs/h5/h5_internal.h"
+#include "outputs/storage/storage.h"
+#include "outputs/table/trailer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,13 +2,14 @@
  * @file table_hdf5.h
  * What the files that speak HDF5 share. Nobody else includes hdf5.h.
  */
-#ifndef DPE_H5_HDF5_H
-#define DPE_H5_HDF5_H
+#ifndef DPE_H5_INTERNAL_H
+#define DPE_H5_INTERNAL_H
 
 #include <hdf5.h>
 #include <hdf5_hl.h>
 
-#include "outputs/outputs_internal.h"
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
 
 /** One dataset that was put: what reading it back must give. */
 struct dpe_h5_put {

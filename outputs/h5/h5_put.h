@@ -1,11 +1,12 @@
 /**
- * @file detect_table_parts.h
- * Datasets in few words, for the files that write a detection's table. Used inside detect/ only.
+ * @file h5_put.h
+ * Datasets in few words, for the files that fill a table.
  */
-#ifndef DPE_DETECT_TABLE_PARTS_H
-#define DPE_DETECT_TABLE_PARTS_H
+#ifndef DPE_H5_PUT_H
+#define DPE_H5_PUT_H
 
-#include "detect/sweep/detect.h"
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -29,12 +30,5 @@ dpe_status table_put(struct dpe_h5 *table, const char *folder, const struct tabl
 dpe_status table_put_all(struct dpe_h5 *table, const char *folder,
                          const struct table_entry *entries, size_t n_entries,
                          const struct table_axis *axes, int n_axes, struct dpe_error *err);
-
-/** The rule that selected the lengths, what it selected, and every comparison it made: /select. */
-dpe_status table_put_selection(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                               struct dpe_error *err);
-/** What a race dropped, when and on what grounds: /race. */
-dpe_status table_put_race(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                          struct dpe_error *err);
 
 #endif

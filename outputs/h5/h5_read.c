@@ -7,7 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/base/support.h"
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
+#include "outputs/h5/h5_file.h"
+#include "outputs/storage/storage.h"
+#include "outputs/table/trailer.h"
 
 /* deflate cannot shrink more than 1032 to 1. */
 enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 1 << 16 };

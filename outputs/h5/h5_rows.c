@@ -1,5 +1,8 @@
 /* /rows: every row as a structure of arrays, and back. */
-#include "outputs/outputs_internal.h"
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
+#include "outputs/h5/h5_file.h"
+#include "outputs/rows/rows.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,8 @@
 /* What is put into a table: groups, datasets, attributes. Where its bytes go is in table_image.c.
  */
+#include "outputs/h5/h5_file.h"
 #include "outputs/h5/h5_internal.h"
+#include "outputs/storage/storage.h"
 
 #include <math.h>
 #include <stdlib.h>

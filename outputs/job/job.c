@@ -1,4 +1,5 @@
 /* A job's inputs: model and texts, device, processes, session. */
+#include "engine/tokenizer/tokenizer.h"
 #include "outputs/job/job_internal.h"
 
 #include <math.h>

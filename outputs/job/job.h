@@ -14,8 +14,15 @@
 #define DPE_JOB_H
 
 #include "data/data.h"
-#include "outputs/outputs.h"
+#include "engine/base/base.h"
+#include "engine/device/device.h"
+#include "engine/ops/options.h"
+#include "engine/plan/plan.h"
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "engine/tool/tool.h"
+#include "outputs/rows/rows.h"
+#include "outputs/run/run.h"
 
 /* -------------------------------------------------------------------------------------- options */
 

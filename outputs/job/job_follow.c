@@ -1,7 +1,7 @@
 /* The loop with several ranks, as those above 0 serve it: they make the rows that rank 0 asks for.
  * Every rank appends a row to its own journal before it reports it. */
 #include "outputs/job/job_internal.h"
-#include "outputs/run/run_internal.h"
+#include "outputs/rows/rows.h"
 
 #include <math.h>
 #include <string.h>

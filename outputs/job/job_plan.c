@@ -1,5 +1,6 @@
 /* The plan that a table holds, for whoever runs it. */
 #include "outputs/job/job_internal.h"
+#include "outputs/read/read.h"
 
 #include <string.h>
 

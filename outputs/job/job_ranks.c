@@ -1,7 +1,7 @@
 /* The loop with several ranks, as rank 0 leads it: it hands items out, one at a time, to whoever is
  * free, itself included: its own rows are made in a thread, so that it answers while it works. */
 #include "outputs/job/job_internal.h"
-#include "outputs/run/run_internal.h"
+#include "outputs/rows/rows.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -6,7 +6,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "outputs/outputs_internal.h"
+#include "data/data.h"
+#include "engine/base/base.h"
+#include "engine/device/device.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "engine/tool/tool.h"
+#include "outputs/rows/rows.h"
+#include "outputs/run/run.h"
 
 static const char *dtype_name(enum dpe_dtype dtype)
 {

@@ -1,6 +1,8 @@
 /* What rank 0 knows becomes known to all ranks. */
+#include "engine/base/base.h"
 #include "outputs/job/job_internal.h"
-#include "outputs/outputs_internal.h"
+#include "outputs/rows/rows.h"
+#include "outputs/run/run.h"
 
 #include <string.h>
 

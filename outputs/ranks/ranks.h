@@ -9,7 +9,8 @@
 #ifndef DPE_RANKS_H
 #define DPE_RANKS_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/session/session.h"
 
 struct dpe_ranks {
     int rank, size;             /**< of the job; 0 of 1 when alone */

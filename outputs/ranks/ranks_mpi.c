@@ -1,6 +1,6 @@
 /* Several processes through MPI. */
-#include "outputs/ranks/ranks_mpi.h"
 #include "engine/tool/tool.h"
+#include "outputs/ranks/ranks_mpi.h"
 
 #include <math.h>
 #include <omp.h>

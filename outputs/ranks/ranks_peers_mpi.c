@@ -2,8 +2,8 @@
  * piece of x from all and adds them in order of rank, then the sums of all pieces. The first round
  * also carries how each fares, so that all know before they go on; who has failed sends that
  * alone. */
-#include "outputs/ranks/ranks_mpi.h"
 #include "engine/tool/tool.h"
+#include "outputs/ranks/ranks_mpi.h"
 
 #include <limits.h>
 #include <sched.h>

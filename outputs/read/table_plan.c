@@ -1,8 +1,11 @@
 /* A DPE table, and from there to the engine's position plan. */
 #include <math.h>
 
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
+#include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
-#include "outputs/outputs.h"
 
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err)
 {

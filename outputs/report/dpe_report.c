@@ -1,13 +1,20 @@
 /* dpe-report: result tables become one page that anybody can read, and figures as files. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "outputs/outputs_internal.h"
-#include "outputs/report/input/report.h"
+#include "engine/base/base.h"
+#include "engine/tool/tool.h"
+#include "outputs/report/comparison/report_eval.h"
+#include "outputs/report/detection/report_detect.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
+#include "outputs/report/sections/sections.h"
+#include "outputs/storage/storage.h"
 
 enum option_key {
     KEY_FIGURES = 0x2000,

@@ -1,5 +1,9 @@
 /* Rows: their rules, their portable bytes, and finding them by key. */
-#include "outputs/outputs_internal.h"
+
+#include "engine/base/base.h"
+#include "outputs/rows/rows.h"
+#include "outputs/storage/storage.h"
+#include "outputs/table/trailer.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* Rows by key: an array of rows and an open-addressing table of their indices. */
-#include "outputs/outputs_internal.h"
+#include "engine/base/base.h"
+#include "outputs/rows/rows.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,8 @@
 /* What this process is, for /run. */
-#include "outputs/outputs_internal.h"
+#include "engine/base/base.h"
+#include "outputs/rows/rows.h"
+#include "outputs/run/run.h"
+#include "outputs/storage/storage.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,12 @@
 #ifndef DPE_RUN_INTERNAL_H
 #define DPE_RUN_INTERNAL_H
 
-#include "outputs/outputs_internal.h"
+#include "engine/base/base.h"
+#include "outputs/h5/h5_file.h"
+#include "outputs/rows/rows.h"
+#include "outputs/run/manifest.h"
+#include "outputs/run/run.h"
+#include "outputs/storage/storage.h"
 
 struct dpe_run {
     char *path;     /**< of the table */

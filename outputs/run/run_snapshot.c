@@ -1,4 +1,5 @@
 /* The table of a run, rebuilt from its rows. */
+#include "outputs/h5/h5.h"
 #include "outputs/run/run_internal.h"
 
 #include <stdlib.h>

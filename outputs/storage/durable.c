@@ -1,6 +1,7 @@
 /* Files that survive a crash: write, sync, rename, sync the folder. And the small change of
  * formats: checksums, little-endian integers, times. */
-#include "outputs/outputs_internal.h"
+#include "engine/base/base.h"
+#include "outputs/storage/storage.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,9 @@
  * CRC-32C of those 20 bytes), the payload, and a CRC-32C that goes on from the header's over the
  * payload, so that a payload cannot belong to another header. All little-endian. Because a record
  * is synced before the next one is written, a crash can only leave the last one torn. */
-#include "outputs/outputs_internal.h"
+#include "engine/base/base.h"
+#include "outputs/storage/storage.h"
+#include "outputs/table/trailer.h"
 
 #include <errno.h>
 #include <fcntl.h>

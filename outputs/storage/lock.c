@@ -1,7 +1,8 @@
 /* One process at a time. The lock is flock(2) on a file that also says who holds it: flock goes
  * with its process, the text tells people (and file systems on which flock does nothing) whom to
  * ask. */
-#include "outputs/outputs_internal.h"
+#include "engine/base/base.h"
+#include "outputs/storage/storage.h"
 
 #include <errno.h>
 #include <fcntl.h>

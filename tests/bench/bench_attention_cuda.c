@@ -17,11 +17,15 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/base/base.h"
+#include "engine/base/halves.h"
 #include "engine/cuda/kernels/attention_plain.h"
 #include "engine/cuda/prefill/attention_wgmma.h"
-#include "engine/base/halves.h"
-#include "engine/ops/ops.h"
 #include "engine/cuda/runtime/runtime.h"
+#include "engine/model/model.h"
+#include "engine/ops/ops.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/rotation.h"
 
 enum { RUNS = 15, MOST_KERNELS = 16, METHODS = 4 };
 static const double RUN_SECONDS = 0.02; /* so that a launch counts little */

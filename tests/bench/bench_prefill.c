@@ -11,7 +11,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/ops/options.h"
+#include "engine/plan/plan.h"
+#include "engine/session/session.h"
 #include "norms/norms.h"
 
 static double clock_of(clockid_t id)

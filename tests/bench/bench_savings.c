@@ -17,6 +17,8 @@
 #include <string.h>
 
 #include "detect/sweep/detect.h"
+#include "outputs/h5/h5.h"
+#include "outputs/rows/rows.h"
 
 enum { SWEEPS = 200, PER_ROUND = 4 };
 

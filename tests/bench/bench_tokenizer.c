@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/tokenizer/tokenizer.h"
 
 static double now(void)
 {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "detect/sweep/detect.h"
+#include "outputs/h5/h5.h"
 
 enum { ROUNDS = 1000, MOST = 400 };
 static const int sizes[] = {16, 50, 100, 200, MOST};

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "detect/sweep/detect.h"
+#include "outputs/rows/rows.h"
 
 /** A Llama of two layers with four heads on two. */
 static inline struct dpe_config config_of(int64_t head_dim, int64_t max_position)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "detect/sweep/detect.h"
+#include "outputs/rows/rows.h"
 
 enum { LENGTHS = 4, SAMPLES = 40 };
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "detect/sweep/detect.h"
+#include "outputs/rows/rows.h"
 
 enum { GROUPS = 3, LENGTHS = 4, SAMPLES = 24, BASE = 1, CELLS = GROUPS * LENGTHS };
 

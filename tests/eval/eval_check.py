@@ -17,7 +17,7 @@ except ImportError:
     sys.exit(125)
 
 BIN, SCHEMA = sys.argv[1:3]
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODEL = os.path.join(ROOT, "data", "reference")
 INPUTS = ["-m", MODEL, "--corpus", os.path.join(ROOT, "data", "sample"), "--threads", "1"]
 WORK = tempfile.mkdtemp()

@@ -13,7 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "eval/eval.h"
+#include "data/data.h"
+#include "engine/base/base.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "eval/niah/niah.h"
+#include "eval/task/task.h"
 #include "tests/lib/sample_inputs.h"
 #include "tests/lib/text_folder.h"
 

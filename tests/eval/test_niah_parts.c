@@ -12,9 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "eval/eval.h"
-#include "eval/prompt/haystack.h"
+#include "data/data.h"
+#include "engine/base/base.h"
+#include "eval/niah/niah.h"
 #include "eval/niah/niah_parts.h"
+#include "eval/prompt/haystack.h"
 #include "tests/lib/text_folder.h"
 
 static struct dpe_niah_params params_of(const char *spec)

@@ -11,7 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/eval.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/ops/options.h"
+#include "engine/plan/plan.h"
+#include "engine/session/session.h"
+#include "eval/niah/niah.h"
+#include "eval/task/task.h"
+#include "outputs/rows/rows.h"
 #include "tests/lib/sample_inputs.h"
 
 static struct dpe_niah *opened(const char *spec, int64_t length)

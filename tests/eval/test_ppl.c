@@ -9,7 +9,14 @@
 
 #include <math.h>
 
-#include "eval/eval.h"
+#include "data/data.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "eval/niah/niah.h"
+#include "eval/task/task.h"
+#include "outputs/rows/rows.h"
 #include "tests/lib/reference_session.h"
 #include "tests/lib/text_folder.h"
 

@@ -9,7 +9,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "eval/eval.h"
+#include "engine/base/base.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "eval/niah/niah.h"
+#include "eval/task/task.h"
+#include "outputs/rows/rows.h"
 #include "tests/lib/reference_session.h"
 
 enum { ROOM = 12 };

@@ -7,8 +7,9 @@
 
 #include <cmocka.h>
 
-#include "tests/outputs/outputs_fixture.h"
 #include "eval/compare/results.h"
+#include "outputs/h5/h5.h"
+#include "tests/outputs/outputs_fixture.h"
 #include "tests/outputs/schema_check.h"
 
 enum { METHODS = 2, TASKS = 6, SAMPLES = 3 };

@@ -8,7 +8,8 @@
 
 #include <math.h>
 
-#include "eval/eval.h"
+#include "engine/base/base.h"
+#include "eval/task/stats.h"
 #include "tests/golden/stats_golden.h"
 #include "tests/lib/near.h"
 

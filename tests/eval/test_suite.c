@@ -9,7 +9,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "eval/eval.h"
+#include "data/data.h"
+#include "engine/base/base.h"
+#include "eval/niah/niah.h"
+#include "eval/suite/suite.h"
+#include "outputs/rows/rows.h"
 #include "tests/lib/sample_inputs.h"
 
 static const int64_t lengths[] = {160, 256};

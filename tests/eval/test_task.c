@@ -9,7 +9,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "eval/eval.h"
+#include "engine/base/base.h"
+#include "engine/plan/plan.h"
+#include "eval/task/task.h"
+#include "outputs/rows/rows.h"
 
 /* A task whose run fails as often as told. */
 struct script {

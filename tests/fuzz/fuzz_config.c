@@ -1,7 +1,8 @@
 /* config.json and generation_config.json: whatever they hold, a reason or a configuration whose
  * numbers the rest of the engine can rely on. */
+#include "engine/base/base.h"
 #include "engine/model/config.h"
-#include "engine/engine.h"
+#include "engine/model/model.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char good[] =

@@ -6,9 +6,10 @@
 
 #include <hdf5.h>
 
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
 #include "outputs/table/dpe_table.h"
 #include "tests/fuzz/fuzz.h"
-#include "outputs/outputs.h"
 
 /* The bytes that are left; 0 for ever when none is. */
 struct input {

@@ -2,8 +2,11 @@
  */
 #include <string.h>
 
+#include "engine/base/base.h"
+#include "outputs/rows/rows.h"
+#include "outputs/run/manifest.h"
+#include "outputs/storage/storage.h"
 #include "tests/fuzz/fuzz.h"
-#include "outputs/outputs_internal.h"
 
 static dpe_status visit(void *user, unsigned type, const unsigned char *payload, size_t n,
                         struct dpe_error *err)

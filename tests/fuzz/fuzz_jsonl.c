@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/fuzz/fuzz.h"
 #include "eval/suite/official.h"
+#include "tests/fuzz/fuzz.h"
 
 static void score(const char *path, const struct dpe_score_task *task, bool loose)
 {

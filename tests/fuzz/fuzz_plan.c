@@ -2,8 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
-#include "eval/eval.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
+#include "eval/niah/niah.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

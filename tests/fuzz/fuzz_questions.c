@@ -2,9 +2,9 @@
  */
 #include <string.h>
 
-#include "tests/fuzz/fuzz.h"
 #include "eval/prompt/phrases.h"
 #include "eval/ruler/ruler_qa.h"
+#include "tests/fuzz/fuzz.h"
 
 static void check(struct dpe_qa *qa)
 {

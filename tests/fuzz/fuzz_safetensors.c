@@ -1,8 +1,8 @@
 /* One safetensors file: refused, or every tensor lies inside it. */
 #include <stdlib.h>
 
-#include "tests/fuzz/fuzz.h"
 #include "engine/model/safetensors.h"
+#include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "outputs/table/dpe_table.h"
 #include "outputs/export/export.h"
+#include "outputs/table/dpe_table.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check(struct dpe_table *table)

@@ -1,7 +1,8 @@
 /* tokenizer.json: refused, or a tokenizer whose ids are its own. */
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char text[] =

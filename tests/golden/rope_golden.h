@@ -1,4 +1,6 @@
 /* Written by make_rope.py with transformers; don't edit. */
+#include "engine/model/model.h"
+
 static const double golden_short[] = {1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45, 1.5, 1.55, 1.6, 1.65, 1.7000000000000002, 1.75};
 static const double golden_long[] = {1.0, 2.75, 4.5, 6.25, 8.0, 9.75, 11.5, 13.25, 15.0, 16.75, 18.5, 20.25, 22.0, 23.75, 25.5, 27.25};
 static const struct golden_rope golden_ropes[] = {

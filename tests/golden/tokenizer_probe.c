@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/tokenizer/tokenizer.h"
 
 static bool read_all(void *to, size_t n)
 {

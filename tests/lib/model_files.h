@@ -20,7 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
 
 /** A folder made for one test; its path has room for file names behind it. */
 struct model_folder {

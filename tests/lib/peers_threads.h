@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/ops/options.h"
 
 enum { PEERS_MOST = 8 };
 

@@ -7,7 +7,9 @@
 #define DPE_SAMPLE_INPUTS_H
 
 #include "data/data.h"
-#include "eval/eval.h"
+#include "engine/base/base.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "eval/task/task.h"
 
 static struct dpe_corpus *corpus;
 static struct dpe_tokenizer *tokenizer;

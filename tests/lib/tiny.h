@@ -9,7 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/ops/options.h"
+#include "engine/plan/plan.h"
+#include "engine/session/session.h"
 
 struct tiny {
     struct dpe_model *model;

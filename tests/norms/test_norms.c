@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/near.h"
 #include "norms/norms.h"
+#include "tests/lib/near.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, PAIRS = 6, TOKENS = 37 };
 

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "tests/lib/near.h"
 #include "norms/norms.h"
+#include "tests/lib/near.h"
 #include "tests/lib/tiny.h"
 
 enum { REFERENCE_TOKENS = 150 };

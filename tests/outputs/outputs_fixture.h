@@ -14,7 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "outputs/outputs.h"
+#include "engine/base/base.h"
+#include "outputs/rows/rows.h"
+#include "outputs/run/run.h"
 
 struct scratch {
     char folder[64];

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "outputs/h5/h5.h"
 #include "tests/outputs/outputs_fixture.h"
 
 static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)

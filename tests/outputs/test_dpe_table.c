@@ -13,9 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "outputs/table/dpe_table.h"
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
 #include "outputs/export/export.h"
+#include "outputs/table/dpe_table.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, PAIRS = 8, GROUPS = 3 };
 

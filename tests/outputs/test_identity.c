@@ -6,8 +6,10 @@
 
 #include <cmocka.h>
 
+#include "engine/base/base.h"
+#include "outputs/rows/rows.h"
+#include "outputs/run/run.h"
 #include "tests/outputs/outputs_fixture.h"
-#include "outputs/outputs_internal.h"
 
 static void identities_are_strict(void **state)
 {

@@ -6,8 +6,12 @@
 
 #include <cmocka.h>
 
+#include "engine/base/base.h"
+#include "outputs/rows/rows.h"
+#include "outputs/run/run.h"
+#include "outputs/storage/storage.h"
+#include "outputs/table/trailer.h"
 #include "tests/outputs/outputs_fixture.h"
-#include "outputs/outputs_internal.h"
 
 enum { HEADER = 24, TRAILER = 4 };
 

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "outputs/h5/h5.h"
 #include "tests/outputs/outputs_fixture.h"
 
 enum { SNAPSHOT_BEGINS = -1, SNAPSHOT_ENDS = -2, EVERY = 7 };

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "outputs/h5/h5.h"
 #include "tests/outputs/outputs_fixture.h"
 
 static void rows_come_back_from_the_journal(void **state)

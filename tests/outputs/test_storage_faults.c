@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 
+#include "outputs/h5/h5.h"
 #include "tests/lib/faults.h"
 #include "tests/outputs/outputs_fixture.h"
 

@@ -6,8 +6,12 @@
 
 #include <cmocka.h>
 
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
+#include "outputs/rows/rows.h"
+#include "outputs/run/run.h"
+#include "outputs/table/trailer.h"
 #include "tests/outputs/outputs_fixture.h"
-#include "outputs/outputs_internal.h"
 #include "tests/outputs/schema_check.h"
 
 /* A table made by a fill, put at scratch->table; the caller opens it. */

@@ -1,11 +1,11 @@
 /* The CUDA backend: its life, its memory, its table of slots. */
 #include "engine/cuda/host/backend.h"
+#include "engine/model/slice.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/halves.h"
-#include "engine/model/model_internal.h"
 #include "engine/cuda/kernels/attention_plain.h"
 #include "engine/ops/module.h"
 

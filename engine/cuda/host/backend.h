@@ -11,13 +11,16 @@
  * that near keys are read as they are and frequency methods need no copy at all; far bands turn
  * them on by the difference of two tables. Values as they are. [n_kv_heads][capacity][head_dim].
  */
-#ifndef DPE_CUDA_BACKEND_H
-#define DPE_CUDA_BACKEND_H
+#ifndef DPE_BACKEND_H
+#define DPE_BACKEND_H
 
 #include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/kernels/attention_decode.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/runtime/runtime.h"
+#include "engine/model/layer_weights.h"
+#include "engine/ops/ops.h"
+#include "engine/ops/options.h"
 #include "engine/plan/segments.h"
 
 /** Which attention kernel. The fastest that the card, dtype and head dimension have is taken;

@@ -1,7 +1,6 @@
 /* The slots that compute, but for attention: embedding, norms, products, the head. */
 #include "engine/cuda/host/backend.h"
 
-#include "engine/model/model_internal.h"
 
 void dpe_cuda_embed(struct dpe_backend *b, const struct dpe_batch *batch, dpe_mem x)
 {

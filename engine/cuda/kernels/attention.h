@@ -12,6 +12,8 @@
 #ifndef DPE_ATTENTION_H
 #define DPE_ATTENTION_H
 
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
 #include "engine/plan/segments.h"
 
 #ifdef __cplusplus

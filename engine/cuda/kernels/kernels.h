@@ -10,7 +10,7 @@
 #ifndef DPE_KERNELS_H
 #define DPE_KERNELS_H
 
-#include "engine/ops/ops.h"
+#include "engine/model/model.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,6 +2,7 @@
  * into the cache. */
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/ptx/vector.cuh"
+#include "engine/plan/plan.h"
 
 namespace
 {

@@ -1,6 +1,6 @@
 /* Sums of the 2-norms of pairs over tokens: what the profile of heads is made from. */
-#include "engine/cuda/ptx/device.cuh"
 #include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/ptx/device.cuh"
 
 namespace
 {

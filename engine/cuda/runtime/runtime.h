@@ -8,7 +8,8 @@
 #ifndef DPE_RUNTIME_H
 #define DPE_RUNTIME_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
 
 #ifdef __cplusplus
 extern "C" {

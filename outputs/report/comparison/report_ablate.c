@@ -1,8 +1,13 @@
 /* Ablations: the score when one thing about the table changes. Steps of several files that vary the
  * same thing stand in one figure, top-k and last-k beside each other. */
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
 #include "outputs/report/comparison/report_eval.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

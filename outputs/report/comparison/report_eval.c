@@ -1,7 +1,12 @@
 /* Comparisons: put into words, and tables. */
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
 #include "outputs/report/comparison/report_eval.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

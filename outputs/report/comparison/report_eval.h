@@ -5,17 +5,8 @@
 #ifndef DPE_REPORT_EVAL_H
 #define DPE_REPORT_EVAL_H
 
-#include "outputs/report/input/report.h"
-
-/** A list of cleaned strings; zero-initialise, free with names_free. */
-struct names {
-    char **names;
-    size_t n;
-};
-/** Absent: n = 0. `expected` −1: any number; another is DPE_BAD_DATA. */
-dpe_status read_names(const struct input *input, const char *path, int64_t expected,
-                      struct names *names, struct dpe_error *err);
-void names_free(struct names *names);
+#include "engine/base/base.h"
+#include "outputs/report/input/input.h"
 
 /** Mean with interval, [method][task]. */
 struct suite_values {
@@ -61,5 +52,12 @@ bool method_is_dpe(const char *name);
 void suite_figures(struct report *report, const struct suite *suite);
 /** An id that says suite and input; owned. */
 char *suite_id(const struct report *report, const struct suite *suite, const char *what);
+
+/** Sections. Each adds what the inputs have, and nothing when they have nothing. Errors are those of
+ *  reading. */
+dpe_status report_glances(struct report *report, struct dpe_error *err);
+dpe_status report_comparisons(struct report *report, struct dpe_error *err);
+dpe_status report_ablations(struct report *report, struct dpe_error *err);
+dpe_status report_grids(struct report *report, struct dpe_error *err);
 
 #endif

@@ -1,5 +1,8 @@
 /* Figures of a comparison: over lengths, at the longest one, by task, by position. */
+#include "engine/base/base.h"
 #include "outputs/report/comparison/report_eval.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
 
 #include <math.h>
 #include <stdlib.h>

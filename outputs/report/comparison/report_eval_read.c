@@ -1,5 +1,9 @@
 /* One suite of a comparison: read, and what can be asked of it. */
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
 #include "outputs/report/comparison/report_eval.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,39 +11,6 @@
 
 /* ---------------------------------------------------------------------------------------- reading
  */
-
-void names_free(struct names *names)
-{
-    dpe_strings_free(names->names, names->n);
-    *names = (struct names){0};
-}
-
-dpe_status read_names(const struct input *input, const char *path, int64_t expected,
-                      struct names *names, struct dpe_error *err)
-{
-    *names = (struct names){0};
-    if (!dpe_h5_has(input->table, path)) {
-        return DPE_OK;
-    }
-    dpe_status status = dpe_h5_get_strings(input->table, path, &names->names, &names->n, err);
-    if (status == DPE_OK && expected >= 0 && names->n != (size_t)expected) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected %lld names, found %zu", input->path,
-                          path, (long long)expected, names->n);
-    }
-    for (size_t i = 0; i < names->n && status == DPE_OK; i++) {
-        char *clean = clean_text(names->names[i], 0);
-        if (clean == NULL) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
-        } else {
-            free(names->names[i]);
-            names->names[i] = clean;
-        }
-    }
-    if (status != DPE_OK) {
-        names_free(names);
-    }
-    return status;
-}
 
 void suite_free(struct suite *s)
 {

@@ -1,5 +1,9 @@
 /* All benchmarks of a comparison in one table: a line for each method, a column for each suite. */
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
 #include "outputs/report/comparison/report_eval.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
 
 #include <math.h>
 #include <stdlib.h>

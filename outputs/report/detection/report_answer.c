@@ -1,8 +1,10 @@
 /* The answer of a detection: what the chosen lengths are worth at the target, and which they are.
  */
+#include "outputs/h5/h5.h"
 #include "outputs/report/detection/report_detect.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,9 @@
 /* A detection: the answer first, then the maps behind it. */
+#include "outputs/h5/h5.h"
 #include "outputs/report/detection/report_detect.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ------------------------------------------------------------------------------------------- maps

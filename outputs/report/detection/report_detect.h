@@ -5,7 +5,8 @@
 #ifndef DPE_REPORT_DETECT_H
 #define DPE_REPORT_DETECT_H
 
-#include "outputs/report/input/report.h"
+#include "engine/base/base.h"
+#include "outputs/report/input/input.h"
 
 /** What an input has that is a detection. */
 #define DETECTION "/detect/effective_length"
@@ -43,5 +44,10 @@ dpe_status detection_answer(struct report *report, const struct detection *detec
  *  plans that were validated. */
 dpe_status detection_positions(struct report *report, const struct detection *detection,
                                struct dpe_error *err);
+
+/** Sections. Each adds what the inputs have, and nothing when they have nothing. Errors are those of
+ *  reading. */
+dpe_status report_answers(struct report *report, struct dpe_error *err);
+dpe_status report_detections(struct report *report, struct dpe_error *err);
 
 #endif

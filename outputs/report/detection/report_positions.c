@@ -1,11 +1,14 @@
 /* A detection by position in the text: what its rows keep of each token's likelihood. */
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
 #include "outputs/report/detection/report_detect.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "outputs/report/comparison/report_eval.h"
 
 enum { MOST = 40 }; /* buckets are powers of two */
 

@@ -6,7 +6,7 @@
 #ifndef DPE_REPORT_COLOR_H
 #define DPE_REPORT_COLOR_H
 
-#include "outputs/report/input/report.h"
+#include "outputs/report/draw/page.h"
 
 /** By what it is for: light and dark. */
 #define INK     "#1f2328"

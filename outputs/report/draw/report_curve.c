@@ -2,6 +2,7 @@
 #include "outputs/report/draw/report_color.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,10 +1,13 @@
 /* gnuplot as a child: no shell, no start-up files, a time limit, and its words in our messages. */
-#include "outputs/report/input/report.h"
+#include "engine/base/base.h"
+#include "engine/tool/tool.h"
+#include "outputs/report/draw/page.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>

@@ -2,6 +2,7 @@
 #include "outputs/report/draw/report_color.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { NAME = 20 }; /* characters of a name */

@@ -1,7 +1,8 @@
 /* Sheets of numbers: for the eye in HTML, for programs in CSV. */
-#include "outputs/report/input/report.h"
+#include "outputs/report/draw/page.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,10 @@
 /* Text that is put together piece by piece, and made safe for where it goes. */
-#include "outputs/report/input/report.h"
+#include "engine/base/base.h"
+#include "outputs/report/draw/page.h"
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

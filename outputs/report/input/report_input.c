@@ -1,6 +1,11 @@
 /* Input tables: opened, told apart, read with the shapes that they should have. */
-#include "outputs/report/input/report.h"
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
+#include "outputs/rows/rows.h"
 
+#include <stdio.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,4 +227,37 @@ void add_unfinished(struct report *report, const struct input *input)
                              "narrower.",
                              input->name));
     }
+}
+
+void names_free(struct names *names)
+{
+    dpe_strings_free(names->names, names->n);
+    *names = (struct names){0};
+}
+
+dpe_status read_names(const struct input *input, const char *path, int64_t expected,
+                      struct names *names, struct dpe_error *err)
+{
+    *names = (struct names){0};
+    if (!dpe_h5_has(input->table, path)) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_h5_get_strings(input->table, path, &names->names, &names->n, err);
+    if (status == DPE_OK && expected >= 0 && names->n != (size_t)expected) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected %lld names, found %zu", input->path,
+                          path, (long long)expected, names->n);
+    }
+    for (size_t i = 0; i < names->n && status == DPE_OK; i++) {
+        char *clean = clean_text(names->names[i], 0);
+        if (clean == NULL) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
+        } else {
+            free(names->names[i]);
+            names->names[i] = clean;
+        }
+    }
+    if (status != DPE_OK) {
+        names_free(names);
+    }
+    return status;
 }

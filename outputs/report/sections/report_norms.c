@@ -1,7 +1,12 @@
 /* A profile: which pairs carry each head, and what the top-k keep of it. */
-#include "outputs/report/input/report.h"
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
+#include "outputs/report/sections/sections.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,12 @@
 /* Where the numbers come from: files, identities, models, commands, versions. */
-#include "outputs/report/input/report.h"
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
+#include "outputs/report/sections/sections.h"
+#include "outputs/rows/rows.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

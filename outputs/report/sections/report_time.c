@@ -1,7 +1,14 @@
 /* Time and memory of the runs. */
-#include "outputs/report/comparison/report_eval.h"
+
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
+#include "outputs/report/sections/sections.h"
+#include "outputs/rows/rows.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
 #include "tests/lib/near.h"
 
 static void near_fails_on_nan_and_names_the_worst(void **state)

@@ -11,7 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/base.h"
+#include "engine/model/model.h"
 #include "engine/ops/ops.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/rotation.h"
 
 /** Which plan a case runs; each is one of the shapes that methods.md lists. */
 enum plan_kind {

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
+#include "engine/cpu/ops_cpu_kernels.h"
 #include "tests/engine/cpu/attention_case.h"
 #include "tests/lib/near.h"
-#include "engine/cpu/ops_cpu_kernels.h"
 
 static const struct dpe_cpu_kernels *const *all_kernels(int *n)
 {

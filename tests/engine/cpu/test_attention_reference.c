@@ -11,8 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/near.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
 #include "engine/ops/ops.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/rotation.h"
+#include "tests/lib/near.h"
 
 enum {
     PAIRS = 6,

@@ -8,9 +8,10 @@
 
 #include <cmocka.h>
 
-#include "tests/lib/near.h"
+#include "engine/cpu/cpu.h"
 #include "engine/cpu/ops_cpu_kernels.h"
 #include "engine/ops/ops_host.h"
+#include "tests/lib/near.h"
 
 static const struct dpe_cpu_kernels *found[3];
 static int n_found;

@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/emulate/fake_runtime.h"
+#include "engine/device/device.h"
 #include "engine/model/random_model.h"
+#include "tests/emulate/fake_runtime.h"
 #include "tests/engine/session/session_case.h"
 
 /** Whether the device is that of this machine; what is about the emulated one is then left out. */

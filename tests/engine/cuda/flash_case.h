@@ -11,6 +11,7 @@
 #define DPE_FLASH_CASE_H
 
 #include "engine/cuda/kernels/attention.h"
+#include "engine/ops/ops.h"
 
 struct flash_shape {
     enum dpe_dtype dtype;

@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "tests/lib/near.h"
 #include "tests/engine/plan/plan_cases.h"
+#include "tests/lib/near.h"
 
 #include "tests/engine/cuda/flash_case.h"
 

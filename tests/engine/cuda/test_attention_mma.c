@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "tests/emulate/emulate_control.h"
-#include "tests/lib/near.h"
 #include "tests/engine/plan/plan_cases.h"
+#include "tests/lib/near.h"
 
 #include "tests/engine/cuda/flash_case.h"
 #include "tests/engine/cuda/flash_properties.h"

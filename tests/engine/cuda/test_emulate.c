@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/ops/ops_host.h"
 #include "tests/emulate/emulate_control.h"
 #include "tests/emulate/emulate_kernels.h"
-#include "engine/ops/ops_host.h"
 
 static void sums_blocks(void **state)
 {

@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/base.h"
+#include "engine/cuda/runtime/runtime.h"
 #include "tests/emulate/emulate_mma_kernels.h"
 #include "tests/emulate/emulate_sm90_kernels.h"
-#include "engine/engine.h"
-#include "engine/cuda/runtime/runtime.h"
 
 enum { AREA = 32 << 10 };
 

@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/layer_weights.h"
+#include "engine/model/model.h"
 #include "engine/ops/ops.h"
 
 #define GOLDEN DPE_SOURCE_DIR "/tests/golden/"

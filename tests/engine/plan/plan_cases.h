@@ -14,7 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
 
 /* %d is the window (dca: its chunk less local). A leading '*' asks for a random mask. */
 static const char *const plan_cases[] = {

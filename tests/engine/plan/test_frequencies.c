@@ -10,7 +10,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
 
 static const struct dpe_config llama3_8b = {.model_type = "llama",
                                             .n_layers = 1,

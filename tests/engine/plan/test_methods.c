@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "tests/lib/near.h"
 #include "engine/cpu/ops_cpu_kernels.h"
+#include "tests/lib/near.h"
 
 /* As in make_methods.py. */
 enum { TOKENS = 80, HEADS = 2, DIM = 16, PAIRS = 8, TRAINED = 24, ROW = HEADS * DIM };

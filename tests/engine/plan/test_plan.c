@@ -11,7 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
+#include "outputs/rows/rows.h"
 
 enum { PAIRS = 8, LAYERS = 2, HEADS = 3, TRAINED = 64, LENGTH = 512 };
 

@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
 
 static const struct dpe_config config = {
     .model_type = "llama",

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "tests/lib/near.h"
-#include "tests/engine/plan/plan_cases.h"
 #include "engine/plan/segments.h"
+#include "tests/engine/plan/plan_cases.h"
+#include "tests/lib/near.h"
 
 static const struct dpe_config config = {
     .model_type = "llama",

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "tests/lib/near.h"
 #include "outputs/ranks/ranks.h"
+#include "tests/lib/near.h"
 #include "tests/lib/tiny.h"
 
 enum { NEW = 6, LARGE = (1 << 22) + 5 };

@@ -14,7 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/tokenizer/tokenizer.h"
 
 static char folder[] = "/tmp/dpe-hostile-XXXXXX";
 static char file[64];

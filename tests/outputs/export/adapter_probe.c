@@ -11,9 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "outputs/table/dpe_table.h"
-#include "eval/eval.h"
+#include "data/data.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
 #include "engine/ops/ops.h"
+#include "engine/ops/options.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/rotation.h"
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "eval/niah/niah.h"
+#include "eval/task/task.h"
+#include "outputs/table/dpe_table.h"
 
 /* The plan of a table for a model; frequencies and logit factor are the table's own. */
 static dpe_status make_plan(const struct dpe_table_values *values, const struct dpe_config *config,

@@ -6,7 +6,7 @@ bin=$1
 python=$2
 schema=$3
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/.." && pwd)
+root=$(cd "$here/../../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -45,7 +45,7 @@ all=$work/all
 works "dpe-calibrate" calibrate -o "$all"
 grep -q "</svg>" "$all/report.html" || fail "no report with figures"
 grep -q "^key pairs  *24 of 32" "$work/out" || fail "no summary: $(cat "$work/out")"
-"$python" "$here/export_check.py" "$all" "$root/outputs/dpe_table.schema.json" || failed=1
+"$python" "$here/export_check.py" "$all" "$root/outputs/table/dpe_table.schema.json" || failed=1
 "$schema" "$all/detect.h5" "$all/norms.h5" "$all/table.h5" || fail "SCHEMA.md and the tables differ"
 
 # Round trips: every number of /table and /model comes back.

@@ -9,7 +9,9 @@
 
 #include <cmocka.h>
 
-#include "outputs/report/input/report.h"
+#include "engine/base/base.h"
+#include "engine/tool/tool.h"
+#include "outputs/report/draw/page.h"
 
 /* ------------------------------------------------------------------------------------------- text
  */

@@ -1,11 +1,15 @@
 /**
- * @file ops_module.h
- * The backend that is loaded at run time.
+ * @file device_ops.h
+ * The backend of a device, for sessions and dpe-bench.
  */
-#ifndef DPE_OPS_MODULE_H
-#define DPE_OPS_MODULE_H
+#ifndef DPE_DEVICE_OPS_H
+#define DPE_DEVICE_OPS_H
 
-#include "engine/engine.h"
+#include "engine/base/base.h"
+#include "engine/ops/ops.h"
+
+/** By device name ("cpu", "reference"); NULL name = "cpu". DPE_NO_DEVICE lists what there is. */
+dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err);
 
 struct dpe_cuda_module;
 

@@ -12,6 +12,8 @@
 #ifndef DPE_SLICE_H
 #define DPE_SLICE_H
 
+#include "engine/base/base.h"
+#include "engine/model/model.h"
 #include "engine/model/model_internal.h"
 
 /** What size and index there can be: DPE_USAGE names the numbers that do not fit. */
@@ -24,8 +26,5 @@ struct dpe_config dpe_slice_config(const struct dpe_config *config, int size);
 dpe_status dpe_slice_make(const struct dpe_model *model, int index, int size,
                           struct dpe_model *slice, struct dpe_error *err);
 void dpe_slice_free(struct dpe_model *slice);
-/** The plan for the heads of a slice; free with dpe_plan_free. DPE_NO_MEMORY. */
-dpe_status dpe_slice_plan(const struct dpe_plan *plan, int index, int size, struct dpe_plan *slice,
-                          struct dpe_error *err);
 
 #endif

@@ -1,11 +1,12 @@
 /* A process's part of a model, as views. */
-#include "engine/session/slice.h"
+#include "engine/base/base.h"
+#include "engine/model/layer_weights.h"
+#include "engine/model/model.h"
+#include "engine/model/slice.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "engine/ops/ops.h"
 
 dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,
                            struct dpe_error *err)
@@ -90,27 +91,4 @@ void dpe_slice_free(struct dpe_model *slice)
 {
     free(slice->weights.layers);
     *slice = (struct dpe_model){0};
-}
-
-dpe_status dpe_slice_plan(const struct dpe_plan *plan, int index, int size, struct dpe_plan *slice,
-                          struct dpe_error *err)
-{
-    struct dpe_plan whole = *plan;
-    whole.n_heads /= size;
-    whole.mask = NULL;
-    dpe_status status = dpe_plan_copy(slice, &whole, err);
-    if (status != DPE_OK || plan->mask == NULL) {
-        return status;
-    }
-    size_t from = (size_t)(plan->n_heads * plan->n_pairs);
-    size_t to = (size_t)(slice->n_heads * plan->n_pairs);
-    slice->mask = dpe_alloc((size_t)plan->n_layers, to);
-    if (slice->mask == NULL) {
-        dpe_plan_free(slice);
-        return dpe_fail(err, DPE_NO_MEMORY, "plan: out of memory for a mask");
-    }
-    for (size_t layer = 0; layer < (size_t)plan->n_layers; layer++) {
-        memcpy(slice->mask + layer * to, plan->mask + layer * from + (size_t)index * to, to);
-    }
-    return DPE_OK;
 }

@@ -1,19 +1,11 @@
 /**
- * @file report.h
- * Inside of dpe-report: what its files share. No library.
- *
- * One story. Input tables become a list of *blocks* (headings, paragraphs, figures, sheets of
- * numbers); gnuplot draws the figures; the list is written as one HTML page, each figure as SVG and
- * PNG, each sheet as CSV. Builders never fail: whoever runs out of memory sets a flag that is
- * looked at once, before anything is written.
+ * @file page.h
+ * A page: text, sheets of numbers, figures. It knows no table.
  */
-#ifndef DPE_REPORT_H
-#define DPE_REPORT_H
+#ifndef DPE_PAGE_H
+#define DPE_PAGE_H
 
-#include "outputs/outputs.h"
-#include "engine/tool/tool.h"
-
-/* ----------------------------------------------------------------------------------------- text */
+#include "engine/base/base.h"
 
 /** A growable text that remembers that memory ran out. Zero-initialise, free text.bytes. */
 struct writer {
@@ -40,8 +32,6 @@ const char *length_text(double tokens, char text[32]);
 const char *p_text(double p, char text[32]);
 /** printf into an owned string; NULL without memory. */
 char *format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* --------------------------------------------------------------------------------------- sheets */
 
 enum column_kind {
     COLUMN_TEXT,
@@ -78,8 +68,6 @@ void sheet_free(struct sheet *sheet);
 void sheet_csv(const struct sheet *sheet, struct writer *out);
 /** <table>…</table>. */
 void sheet_html(const struct sheet *sheet, struct writer *out);
-
-/* -------------------------------------------------------------------------------------- figures */
 
 /** Logical pixels: one text line is 12 of them. A phone shows a figure at 0.85 of its size. */
 enum { FIGURE_WIDTH = 420 };
@@ -184,8 +172,6 @@ dpe_status run_program(const char *const *argv, const char *input, size_t n, dou
  *  titles replaced by the figure's, empty groups dropped, colours that follow light and dark. */
 void put_svg(struct writer *out, const struct figure *figure, bool standalone);
 
-/* ------------------------------------------------------------------------------------- document */
-
 enum block_kind {
     BLOCK_SECTION, /**< a heading */
     BLOCK_LEAD,    /**< a paragraph that says the answer */
@@ -220,81 +206,5 @@ extern const unsigned char report_style[];
 extern const size_t report_style_size;
 /** The whole page. */
 void document_html(const struct document *document, struct writer *out);
-
-/* --------------------------------------------------------------------------------------- inputs */
-
-/** One input table. */
-struct input {
-    const char *path;
-    char *name; /**< last part of the path, cleaned */
-    struct dpe_h5 *table;
-    char *kind;        /**< /identity: detect, norms, eval, table */
-    char *fingerprint; /**< of the model, NULL = unknown */
-    struct dpe_identity identity;
-};
-/** Open; names the kind and the model. */
-dpe_status input_open(struct input *input, const char *path, struct dpe_error *err);
-void input_close(struct input *input);
-
-/** Numbers of a dataset with its shape. */
-struct numbers {
-    double *values; /**< owned */
-    int rank;
-    int64_t dims[5];
-    size_t n;
-};
-/** Read as double; DPE_OK with values NULL and n = 0 when the dataset is not there. `dims` [rank]
- *  is the shape expected, −1 for any length; another shape is DPE_BAD_DATA. Free with numbers_free.
- */
-dpe_status read_numbers(const struct input *input, const char *path, int rank, const int64_t *dims,
-                        struct numbers *numbers, struct dpe_error *err);
-void numbers_free(struct numbers *numbers);
-/** Several of them in order; a `required` one that is not there is DPE_BAD_DATA. */
-struct wanted {
-    const char *path;
-    int rank;
-    int64_t dims[5];
-    bool required;
-    struct numbers *into;
-};
-dpe_status read_wanted(const struct input *input, const struct wanted *wanted, size_t n,
-                       struct dpe_error *err);
-/** A text attribute, owned; NULL when it is not there (or memory is out: nothing is lost by it). */
-char *read_words(const struct input *input, const char *object, const char *name);
-/** A whole-number attribute, `otherwise` when it is not there. */
-int64_t read_whole(const struct input *input, const char *object, const char *name,
-                   int64_t otherwise);
-
-/** Everything the writers of the report know. */
-struct report {
-    const char *const *paths;
-    struct input *inputs;
-    size_t n;
-    double top_k; /**< count, minus a share, 0 = by the tables */
-    struct document document;
-};
-
-/** A note that a run is unfinished, if it is. */
-void add_unfinished(struct report *report, const struct input *input);
-/** An id that is unique among figures and sheets: `base`, with a number where several inputs have
- *  the dataset `has`. Owned; NULL without memory. */
-char *report_id(const struct report *report, const struct input *input, const char *has,
-                const char *base);
-/** A title, followed by the file's name where several inputs have the dataset `has`. Owned. */
-char *section_title(const struct report *report, const struct input *input, const char *has,
-                    const char *format, ...) __attribute__((format(printf, 4, 5)));
-
-/** Sections. Each adds what its inputs have, and nothing when they have nothing. Errors are those
- *  of reading. */
-dpe_status report_answers(struct report *report, struct dpe_error *err);
-dpe_status report_glances(struct report *report, struct dpe_error *err);
-dpe_status report_comparisons(struct report *report, struct dpe_error *err);
-dpe_status report_detections(struct report *report, struct dpe_error *err);
-dpe_status report_ablations(struct report *report, struct dpe_error *err);
-dpe_status report_grids(struct report *report, struct dpe_error *err);
-dpe_status report_norms(struct report *report, struct dpe_error *err);
-dpe_status report_tables(struct report *report, struct dpe_error *err);
-dpe_status report_time(struct report *report, struct dpe_error *err);
-dpe_status report_provenance(struct report *report, struct dpe_error *err);
 
 #endif

@@ -1,0 +1,128 @@
+/**
+ * @file base.h
+ * What every room stands on: status and errors, allocation, text, files, hashing, random numbers.
+ */
+#ifndef DPE_BASE_H
+#define DPE_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Outcome of a call. Values are the exit codes of sysexits.h, so that a tool's exit code says
+ *  what a library call said; DPE_NONFINITE alone is mapped (see dpe_exit_code). */
+enum dpe_status {
+    DPE_OK = 0,
+    DPE_USAGE = 64,         /**< the caller asked for something that makes no sense */
+    DPE_BAD_DATA = 65,      /**< a file was read and its content is wrong */
+    DPE_NO_INPUT = 66,      /**< a file that should be there is not, or is no regular file */
+    DPE_NO_DEVICE = 69,     /**< the device asked for is not there */
+    DPE_INTERNAL = 70,      /**< our own mistake */
+    DPE_NO_MEMORY = 71,     /**< memory does not suffice (the message says needed, free, option) */
+    DPE_CANNOT_CREATE = 73, /**< an output cannot be created */
+    DPE_IO = 74,            /**< reading or writing failed, disk full */
+    DPE_INCOMPLETE = 75,    /**< stopped early, the same command continues */
+    DPE_PERMISSION = 77,    /**< not allowed to read or write that file */
+    DPE_MISMATCH = 78,      /**< a resumable output was made by a different run */
+    DPE_NONFINITE = 79,     /**< NaN or Inf in the logits; the message names layer and position */
+};
+typedef enum dpe_status dpe_status;
+
+/** A failure in words: what was expected, what was found, in which file, what to do. */
+struct dpe_error {
+    dpe_status status;
+    char text[1024];  /**< UTF-8, NUL-terminated, no trailing newline */
+    int layer;        /**< DPE_NONFINITE: first layer with a non-finite value, else -1 */
+    int64_t position; /**< DPE_NONFINITE: its token position, else -1 */
+};
+
+/** Write a message into `err` (NULL allowed) and return `status`, so that
+ *  `return dpe_fail(err, DPE_BAD_DATA, "…")` is one line. Text too long is cut. */
+dpe_status dpe_fail(struct dpe_error *err, dpe_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/** Put "prefix: " before the message already in `err` (NULL allowed) and return its status. */
+dpe_status dpe_fail_prefix(struct dpe_error *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/** The exit code of a tool that ends with `status` (DPE_NONFINITE → 70, others are themselves). */
+int dpe_exit_code(dpe_status status);
+
+/** malloc(count * size) with the product checked for overflow; 64-byte aligned, not cleared.
+ *  NULL when count * size overflows or memory is out. Free with free(). count 0 gives a non-NULL
+ *  pointer. */
+void *dpe_alloc(size_t count, size_t size);
+/** dpe_alloc, cleared. */
+void *dpe_alloc_zero(size_t count, size_t size);
+
+/** A growable list of token ids; zero-initialise, free with dpe_tokens_free. */
+struct dpe_tokens {
+    int32_t *ids;
+    size_t n, capacity;
+};
+dpe_status dpe_tokens_append(struct dpe_tokens *tokens, const int32_t *ids, size_t n,
+                             struct dpe_error *err);
+void dpe_tokens_free(struct dpe_tokens *tokens);
+
+/** A growable byte string, always NUL-terminated once non-empty; zero-initialise, free() bytes. */
+struct dpe_text {
+    char *bytes;
+    size_t n, capacity;
+};
+dpe_status dpe_text_append(struct dpe_text *text, const char *bytes, size_t n,
+                           struct dpe_error *err);
+void dpe_text_free(struct dpe_text *text);
+
+/** Bytes of memory this process can still get: what the machine has available, or what is left of
+ *  the container's limit if that is less. UINT64_MAX when neither can be read. */
+uint64_t dpe_memory_available(void);
+
+/** SHA-256 in pieces (libcrypto behind it); hex has 64 digits and a NUL. */
+struct dpe_sha256;
+struct dpe_sha256 *dpe_sha256_new(void);
+void dpe_sha256_add(struct dpe_sha256 *hash, const void *bytes, size_t n);
+/** Finishes and frees. */
+void dpe_sha256_finish(struct dpe_sha256 *hash, char hex[65]);
+
+/** Seeded generator with the same stream on every platform (PCG-XSH-RR 64/32 state, own seeding by
+ *  splitmix64). Everything random in the project is drawn from one of these. */
+struct dpe_rng {
+    uint64_t state, increment;
+};
+void dpe_rng_seed(struct dpe_rng *rng, uint64_t seed, uint64_t stream);
+uint32_t dpe_rng_u32(struct dpe_rng *rng);
+/** Uniform in [0, n), unbiased; n ≥ 1. */
+uint32_t dpe_rng_below(struct dpe_rng *rng, uint32_t n);
+/** Uniform in [0, 1), 53 bits. */
+double dpe_rng_unit(struct dpe_rng *rng);
+
+/** Whole file into memory, NUL-terminated behind its end (not counted in *n). Regular files only,
+ * at most max_bytes. Errors: DPE_NO_INPUT, DPE_PERMISSION, DPE_BAD_DATA (too large), DPE_IO,
+ * DPE_NO_MEMORY. */
+dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, size_t *n,
+                         struct dpe_error *err);
+/** Offset of the first byte that is not valid UTF-8 (overlong, surrogate, > U+10FFFF included), n
+ * if all is. */
+size_t dpe_utf8_check(const char *bytes, size_t n);
+
+/** Seconds of a clock that never steps back. */
+double dpe_clock(void);
+
+/** "dpe 0.1.0 (git abc123)". */
+const char *dpe_version(void);
+
+/** Open a regular file for reading and tell its size; never waits, as it would on a FIFO. The
+ *  caller closes *fd. Symbolic links are followed. Errors: DPE_NO_INPUT (not there, or a folder,
+ *  FIFO, device), DPE_PERMISSION, DPE_IO (too many open files, a disk that fails), DPE_NO_MEMORY.
+ */
+dpe_status dpe_open_regular(const char *path, int *fd, uint64_t *size, struct dpe_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

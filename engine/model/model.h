@@ -1,0 +1,134 @@
+/**
+ * @file model.h
+ * A model folder opened: configuration as data, weights mapped and bound by meaning.
+ */
+#ifndef DPE_MODEL_H
+#define DPE_MODEL_H
+
+#include "engine/base/base.h"
+
+enum dpe_dtype { DPE_F32, DPE_F16, DPE_BF16 };
+
+/** Native rope scaling of a checkpoint (config.json: rope_scaling or rope_parameters). */
+enum dpe_rope_type {
+    DPE_ROPE_DEFAULT,
+    DPE_ROPE_LINEAR,
+    DPE_ROPE_DYNAMIC,
+    DPE_ROPE_YARN,
+    DPE_ROPE_LONGROPE,
+    DPE_ROPE_LLAMA3,
+};
+
+/** Everything config.json says about rotation; fields that a type does not use hold NaN. Source of
+ *  the meaning of each: methods as in transformers' modeling_rope_utils. */
+struct dpe_rope_config {
+    enum dpe_rope_type type;
+    double theta;                  /**< rope base b */
+    double factor;                 /**< s */
+    double original_max_position;  /**< original_max_position_embeddings, NaN when absent */
+    double attention_factor;       /**< NaN: the type's formula */
+    double beta_fast, beta_slow;   /**< yarn */
+    double mscale, mscale_all_dim; /**< yarn, NaN when absent */
+    bool truncate;                 /**< yarn, default true */
+    double low_freq_factor, high_freq_factor; /**< llama3 */
+    double *short_factor,
+        *long_factor;             /**< longrope, [n_pairs] each, owned by the model, or NULL */
+    double partial_rotary_factor; /**< 1 (others are refused) */
+};
+
+/** Architecture variation as data. All counts are ≥ 1 and checked against the tensors. */
+struct dpe_config {
+    char model_type[32]; /**< "llama", "mistral", "qwen2" */
+    int64_t n_layers;
+    int64_t hidden;       /**< width of the residual stream */
+    int64_t intermediate; /**< width of the MLP */
+    int64_t n_heads;      /**< query heads */
+    int64_t n_kv_heads;   /**< divides n_heads */
+    int64_t head_dim;     /**< even */
+    int64_t vocab;        /**< rows of the embedding */
+    int64_t max_position; /**< max_position_embeddings */
+    double rms_eps;
+    bool qkv_bias;         /**< Qwen2 */
+    bool o_bias, mlp_bias; /**< Llama attention_bias / mlp_bias */
+    bool tied_embeddings;
+    struct dpe_rope_config rope;
+    int64_t bos_id;      /**< -1 when none */
+    int64_t eos_ids[16]; /**< union of config.json and generation_config.json, ascending */
+    int n_eos;
+    enum dpe_dtype dtype; /**< of the weights on disk (the widest met among matrices) */
+};
+
+/** An opened model folder. */
+struct dpe_model;
+
+/** How much of the weights the model fingerprint covers. */
+enum dpe_fingerprint_kind { DPE_FINGERPRINT_FAST, DPE_FINGERPRINT_FULL };
+
+struct dpe_model_options {
+    enum dpe_fingerprint_kind fingerprint; /**< default DPE_FINGERPRINT_FAST */
+    bool config_only; /**< do not look at the weights at all (dry runs): tensors are absent */
+};
+
+/** One tensor, borrowed from the mapped file; row-major. */
+struct dpe_tensor {
+    const void *data; /**< may be misaligned for its dtype only if `misaligned` was impossible to
+                           avoid; loaders copy such tensors, so data is always aligned */
+    enum dpe_dtype dtype;
+    int64_t rows, cols; /**< vectors have rows = 1 */
+    int64_t stride;     /**< elements from a row to the next; 0: cols, nothing in between */
+};
+
+/** The weights of one layer by meaning; absent biases have data = NULL. */
+struct dpe_layer_weights {
+    struct dpe_tensor attention_norm; /**< [1, hidden] */
+    struct dpe_tensor q, k, v;        /**< [n_heads*head_dim | n_kv_heads*head_dim, hidden] */
+    struct dpe_tensor q_bias, k_bias, v_bias, o_bias; /**< [1, rows of the matrix] */
+    struct dpe_tensor o;                              /**< [hidden, n_heads*head_dim] */
+    struct dpe_tensor mlp_norm;                       /**< [1, hidden] */
+    struct dpe_tensor gate, up;                       /**< [intermediate, hidden] */
+    struct dpe_tensor down;                           /**< [hidden, intermediate] */
+    struct dpe_tensor gate_bias, up_bias, down_bias;
+};
+
+struct dpe_weights {
+    struct dpe_tensor embedding;      /**< [vocab, hidden] */
+    struct dpe_layer_weights *layers; /**< [n_layers] */
+    struct dpe_tensor final_norm;     /**< [1, hidden] */
+    struct dpe_tensor lm_head;        /**< [vocab, hidden]; the embedding itself when tied */
+};
+
+/** Open a Hugging Face folder (config.json, model.safetensors or model.safetensors.index.json with
+ *  shards, generation_config.json if there). Weights are memory-mapped, bound by meaning, strict on
+ *  name, shape and dtype. `options` may be NULL. The caller closes with dpe_model_close.
+ *  Errors: DPE_NO_INPUT, DPE_BAD_DATA (file, tensor, expected, found), DPE_NO_MEMORY,
+ * DPE_PERMISSION. */
+dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *options,
+                          struct dpe_model **model, struct dpe_error *err);
+/** Close; NULL is allowed. No session of the model may live. */
+void dpe_model_close(struct dpe_model *model);
+/** Borrowed for the model's life. */
+const struct dpe_config *dpe_model_config(const struct dpe_model *model);
+/** Borrowed for the model's life; NULL when opened with config_only. */
+const struct dpe_weights *dpe_model_weights(const struct dpe_model *model);
+/** The folder as given to dpe_model_open. */
+const char *dpe_model_folder(const struct dpe_model *model);
+/** The bytes of config.json as read, NUL-terminated. */
+const char *dpe_model_config_json(const struct dpe_model *model);
+/** SHA-256, 64 lower-case hex digits, over config.json and, per shard in name order, name, size and
+ *  header bytes, and of its data 256 evenly spaced blocks of 4 KiB (fast) or all bytes (full).
+ *  Opened with config_only: over config.json alone, so it
+ *  differs from the fingerprint of the same folder with weights. */
+const char *dpe_model_fingerprint(const struct dpe_model *model);
+/** Check that no mapped shard shrank since it was opened (a shrunken mapping would be a SIGBUS);
+ *  DPE_IO names the file. Sessions call it before every prefill. */
+dpe_status dpe_model_verify(const struct dpe_model *model, struct dpe_error *err);
+/** Number of weights and their bytes on disk, computed from the configuration alone. */
+int64_t dpe_config_parameters(const struct dpe_config *config);
+
+/** Floating-point operations of a prefill of `length` tokens after `start` cached ones (multiply
+ * and add count 2 each): matrix products and attention apart; the LM head on `logit_rows` rows. An
+ * upper bound: what the last layer computes only for rows that are looked at is counted in full. */
+void dpe_config_flops(const struct dpe_config *config, int64_t start, int64_t length,
+                      int64_t logit_rows, double *products, double *attention);
+
+#endif

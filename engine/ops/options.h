@@ -1,0 +1,67 @@
+/**
+ * @file options.h
+ * What a session is asked for; backends and sessions read it.
+ */
+#ifndef DPE_OPTIONS_H
+#define DPE_OPTIONS_H
+
+#include "engine/base/base.h"
+
+/** The processes that hold one model together (tensor parallel), as one of them sees them. Process
+ *  `index` of `size` has the index-th share of the heads and of the columns of the MLP of every
+ *  layer, and all of the embedding, the norms and the LM head. They make the same calls in the same
+ *  order on sessions of the same options: dpe_session_create and whatever runs tokens are meetings
+ *  of all of them, and end with the same status everywhere. Who implements this knows how bytes
+ *  get from one process to another; the engine does not. */
+struct dpe_peers {
+    int index, size;
+    void *user;
+    /** Wait for all. x [n] becomes the sum of everybody's x in the order of their indices, with
+     *  the same bits everywhere; n = 0: nothing to sum. When the `status` that somebody brings is
+     *  not DPE_OK nothing is summed, and all return that of the lowest such index with its message;
+     *  who brings a failure need not know the n of the others. A process that has gone or does not
+     *  come is the implementation's business: it may end the job. */
+    dpe_status (*meet)(void *user, float *x, int64_t n, dpe_status status, struct dpe_error *err);
+    /** The n bytes of index 0 become everybody's. */
+    dpe_status (*share)(void *user, void *bytes, size_t n, struct dpe_error *err);
+};
+
+/** What those who ask for a session can change when it does not fit into memory, as they call it
+ *  ("--length"), for refusals. NULL: nothing of the kind; a name may be a list, "prompt,
+ * --max-new".
+ */
+struct dpe_session_knobs {
+    const char *length, *chunk, *branches; /**< less of them needs less */
+    const char *peers;                     /**< more of them need less each */
+    const char *max_memory;                /**< what max_memory came from */
+};
+
+struct dpe_session_options {
+    const char *device;    /**< "cpu" (default when NULL), "reference", "cuda", "cuda:N", "auto" */
+    int n_threads;         /**< 0 = all cores of this process */
+    int64_t capacity;      /**< most tokens the KV cache holds; required, ≥ 1 */
+    int64_t positions;     /**< most tokens of one sequence, ≤ capacity; 0 = capacity. Less only
+                                makes sense with branches: tables and workspace are as long */
+    int64_t branches;      /**< most branches, ≤ DPE_MAX_BRANCHES; 0 = 1 */
+    int64_t prefill_chunk; /**< rows of a chunk, on a fixed grid from position 0; 0 = default, on
+                                a device with too little memory for that halved until it fits */
+    uint64_t max_memory;   /**< bytes the session may use; 0 = what is free on this machine */
+    double patience;       /**< seconds after which a device that does not answer is given up as one
+                                that failed; 0 = never */
+    const struct dpe_peers *peers;  /**< who holds the rest of the model, borrowed for the session's
+                                         life; NULL: all of it is here. An estimate looks at index
+                                         and size alone */
+    struct dpe_session_knobs knobs; /**< names borrowed for the session's life; all NULL: those of
+                                         these fields */
+};
+
+/** What a device is, as far as it is told without being used. */
+struct dpe_device_info {
+    char kind[16];   /**< "cpu", "reference", "cuda"; which one of a kind decides no result */
+    char name[256];  /**< "NVIDIA H200"; "" for the processors of this machine */
+    char driver[16]; /**< newest CUDA version that the driver knows, "13.0"; "" without one */
+    char id[64];     /**< the same for two processes that use the same device of a machine */
+    int count;       /**< devices of the kind on this machine */
+};
+
+#endif

@@ -1,0 +1,174 @@
+/**
+ * @file session.h
+ * A model that runs under a plan: prefill, decoding, branches, likelihoods, generation.
+ */
+#ifndef DPE_SESSION_H
+#define DPE_SESSION_H
+
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/ops/options.h"
+#include "engine/plan/plan.h"
+
+struct dpe_session;
+
+/** Called once per layer and prefill chunk with q and k before rotation (after bias).
+ *  q [rows][n_heads][head_dim], k [rows][n_kv_heads][head_dim], rows start at position `start`;
+ *  those of all heads, with peers too.
+ *  Borrowed for the call. Return non-zero to stop the prefill with that status. */
+typedef dpe_status (*dpe_tap)(void *user, int64_t layer, int64_t start, int64_t rows,
+                              const float *q, const float *k, struct dpe_error *err);
+
+enum { DPE_MAX_BRANCHES = 4096 };
+
+/** Bytes that a session of this model, capacity and plan will allocate (weights mapped from disk
+ * are counted apart, in *weights: those that this process uses). Allocates nothing. */
+dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
+                                const struct dpe_session_options *options, uint64_t *bytes,
+                                uint64_t *weights, struct dpe_error *err);
+/** Estimates first and refuses with DPE_NO_MEMORY (needed, free, the knobs that change it), then
+ *  allocates everything once. The plan (of the whole model, with peers too) is copied.
+ *  DPE_NO_DEVICE when the backend does not support this model or plan, or when the device does not
+ *  compute what the processors do: the first session of a process on a device tests that on a small
+ *  model of the same kind (DPE_DEVICE_SELF_TEST in the environment: "off", or the
+ *  tokens of its prefill). DPE_USAGE when the heads cannot be shared among so many peers. */
+dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
+                              const struct dpe_session_options *options,
+                              struct dpe_session **session, struct dpe_error *err);
+void dpe_session_destroy(struct dpe_session *session);
+/** Exchange the plan; empties the cache (hidden states depend on the plan). A plan that is refused
+ *  (DPE_USAGE, DPE_NO_DEVICE, over max_memory) changes nothing; when memory runs out while its
+ *  tables are made, the session has no plan until the next call succeeds. */
+dpe_status dpe_session_set_plan(struct dpe_session *session, const struct dpe_plan *plan,
+                                struct dpe_error *err);
+void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user);
+/** Sums over tokens of the 2-norms of the pairs of q and k before rotation, which a session adds to
+ *  by itself: no q and k leave the device. Zeroed by the caller, who keeps them alive. */
+struct dpe_norm_sums {
+    bool products; /**< of ‖q^(j)‖·‖k^(j)‖ (in q alone, k NULL), else of each */
+    double *q;     /**< [n_layers][n_heads][n_pairs] */
+    double *k;     /**< [n_layers][n_kv_heads][n_pairs] */
+    int64_t *rows; /**< [n_layers] tokens that were added */
+};
+/** Add to these sums from now on, NULL: to none. False where the backend cannot, or several
+ *  processes hold the model; a tap can. */
+bool dpe_session_set_norm_sums(struct dpe_session *session, const struct dpe_norm_sums *sums);
+/** Asked before every layer of every chunk or token, NULL = nobody; anything but DPE_OK stops the
+ *  call with that status. It costs nothing besides itself, where a tap has q and k brought along.
+ */
+typedef dpe_status (*dpe_poll)(void *user, struct dpe_error *err);
+void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user);
+
+/** Tokens of the (first) sequence in the cache. */
+int64_t dpe_session_length(const struct dpe_session *session);
+/** Rows of a prefill chunk. What is promised: the same calls give the same bits, for any number of
+ *  threads; however tokens are cut into calls, results agree to rounding; and they agree bit for
+ *  bit when the cuts are at multiples of this chunk. So to reuse a prefix bit for bit, cut the
+ * cache to the multiple at or below the end of what is common and feed from there. */
+int64_t dpe_session_chunk(const struct dpe_session *session);
+/** The chunk there would be on a device with more memory; dpe_session_chunk where none is missing.
+ */
+int64_t dpe_session_full_chunk(const struct dpe_session *session);
+/** How many leading ones of these tokens the cache holds at its beginning (of branches, their
+ * common prefix): what a cut to at most that many tokens keeps for a prompt that begins like an
+ * earlier one. */
+int64_t dpe_session_common(const struct dpe_session *session, const int32_t *tokens, int64_t n);
+/** Cut the cache back to its first `keep` tokens (0 ≤ keep ≤ length) and end branching: with
+ *  several branches only the common prefix can be kept (keep ≤ prefix, else DPE_USAGE). */
+dpe_status dpe_session_cut(struct dpe_session *session, int64_t keep, struct dpe_error *err);
+/** Run tokens after those in the cache (of branch 0, when there are several). `logits` [vocab] of
+ *  the last token, or NULL: then the LM head does not run at all. DPE_USAGE when the cache is full;
+ * DPE_BAD_DATA on an id outside the vocabulary; DPE_NONFINITE with layer and position. On failure
+ * the cache is cut back to where it was. */
+dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, int64_t n,
+                            float *logits, struct dpe_error *err);
+/** Run tokens like dpe_session_feed and write nll[i] = −ln p(tokens[i+1] | … tokens[i]) in nats for
+ *  i = 0 … n−2 (the log-sum-exp is computed in double; LM head in row blocks, never vocab × n at
+ * once). n ≥ 2. On failure `nll` may be partly written. */
+dpe_status dpe_session_nll(struct dpe_session *session, const int32_t *tokens, int64_t n,
+                           double *nll, struct dpe_error *err);
+
+/* Branches. Several continuations of one cached context (questions about a text), or several texts
+ * with nothing in common (a prefix of 0 tokens), are decoded together as one batch: a weight is
+ * read once for all of them. A session without branches is the case n = 1, prefix 0, room =
+ * capacity, and everything above is about its one branch.
+ *
+ * The cache holds a common prefix of P tokens in rows 0 … P−1; the own tokens of branch b stand at
+ * positions P, P+1, … and lie in rows P + b·room … P + (b+1)·room − 1. A query of branch b sees the
+ * prefix and its own branch, nothing else. What a branch computes agrees to rounding with what a
+ * session would that was fed the prefix and that branch alone, and does not depend on what the
+ * other branches hold. */
+
+/** Make what is in the cache (0 tokens or more) the common prefix of `n` empty branches of at most
+ *  `room` own tokens each. DPE_USAGE when n exceeds dpe_session_options.branches, when P + room
+ *  exceeds its positions or P + n·room its capacity, or when there are several branches already
+ *  (dpe_session_cut ends them). */
+dpe_status dpe_session_branch(struct dpe_session *session, int64_t n, int64_t room,
+                              struct dpe_error *err);
+/** Branches there are, ≥ 1. */
+int64_t dpe_session_branches(const struct dpe_session *session);
+/** Tokens of one branch, the prefix included; 0 ≤ branch < dpe_session_branches. */
+int64_t dpe_session_branch_length(const struct dpe_session *session, int64_t branch);
+/** dpe_session_feed to one branch: many tokens at once, like a prefill. */
+dpe_status dpe_session_branch_feed(struct dpe_session *session, int64_t branch,
+                                   const int32_t *tokens, int64_t n, float *logits,
+                                   struct dpe_error *err);
+/** What a session can hold: its options, resolved. */
+struct dpe_session_limits {
+    int64_t capacity, positions, branches;
+    int64_t chunk; /**< dpe_session_chunk */
+};
+struct dpe_session_limits dpe_session_limits(const struct dpe_session *session);
+
+/** What the session has computed since it was made. */
+struct dpe_session_work {
+    int64_t fed;     /**< tokens that went through the layers many at a time: prompts, texts */
+    int64_t decoded; /**< tokens that did so one of a branch at a time */
+    int64_t steps;   /**< passes that these took */
+};
+struct dpe_session_work dpe_session_work(const struct dpe_session *session);
+
+/** One token to each of n different branches, as one batch: tokens[i] goes to branches[i], and
+ *  logits [n][vocab] (or NULL: none are computed) are those behind it. Errors as dpe_session_feed;
+ *  a failure of one branch (DPE_NONFINITE) is one of all, and no branch has grown. */
+dpe_status dpe_session_step(struct dpe_session *session, int64_t n, const int64_t *branches,
+                            const int32_t *tokens, float *logits, struct dpe_error *err);
+
+/** dpe_session_step as generation makes it on a backend that has `best`: the likeliest next token
+ * of each branch instead of logits. */
+dpe_status dpe_session_step_best(struct dpe_session *session, int64_t n, const int64_t *branches,
+                                 const int32_t *tokens, int32_t *best, struct dpe_error *err);
+
+/** Asked after every generated token with all of them so far; true stops. */
+typedef bool (*dpe_stop)(void *user, const int32_t *generated, size_t n);
+
+struct dpe_generate_options {
+    int64_t max_new;
+    dpe_stop stop; /**< NULL: only end of sequence and max_new */
+    void *user;
+    bool ignore_eos;
+};
+/** Greedy: feed the prompt, then append argmax tokens (ties to the lower id) to `out` until
+ *  an end-of-sequence id of the model (not appended), `stop`, or max_new. The cache must have room
+ *  for the prompt (n ≥ 1) and max_new − 1 tokens; afterwards it holds the prompt and the new tokens
+ *  but the last. On failure `out` may hold some of them. */
+dpe_status dpe_session_generate(struct dpe_session *session, const int32_t *prompt, int64_t n,
+                                const struct dpe_generate_options *options, struct dpe_tokens *out,
+                                struct dpe_error *err);
+
+/** One of the sequences that dpe_session_generate_branches continues. */
+struct dpe_continuation {
+    const int32_t *prompt; /**< [n], fed behind what the branch has; n ≥ 1 */
+    int64_t n;
+    struct dpe_generate_options options;
+    struct dpe_tokens *out; /**< new tokens are appended; no two share one */
+};
+/** dpe_session_generate for all branches at once, item b in branch b: prompts are fed one after
+ *  another, then every step generates one token of each branch that has not ended. Each gets what
+ *  dpe_session_generate would give it alone, up to rounding. n = dpe_session_branches. On failure
+ *  the outputs may hold some tokens. */
+dpe_status dpe_session_generate_branches(struct dpe_session *session,
+                                         const struct dpe_continuation *items, int64_t n,
+                                         struct dpe_error *err);
+
+#endif

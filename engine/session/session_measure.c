@@ -1,0 +1,92 @@
+/* Parts of a session's work, timed one at a time. */
+#include "engine/session/session_measure.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/session/session_internal.h"
+
+dpe_status dpe_session_measure_attention(struct dpe_session *s, int64_t length, double *seconds,
+                                         struct dpe_error *err)
+{
+    const struct dpe_config *c = s->config;
+    int64_t chunk = s->options.prefill_chunk;
+    int64_t layer = c->n_layers - 1;
+    int64_t ignored_layer = -1;
+    int64_t ignored_row = -1;
+    dpe_status status = s->ops->finish(s->backend, &ignored_layer, &ignored_row, err);
+    double start = dpe_clock();
+    for (int64_t at = 0; at < length && status == DPE_OK; at += chunk) {
+        const struct dpe_attention args = {
+            .plan = &s->plan,
+            .rotation = &s->rotation,
+            .layer = layer,
+            .start = at,
+            .rows = length - at < chunk ? length - at : chunk,
+            .n_heads = c->n_heads,
+            .n_kv_heads = c->n_kv_heads,
+            .head_dim = c->head_dim,
+            .capacity = s->options.capacity,
+            .q = s->q,
+            .k = s->cache_k[layer],
+            .v = s->cache_v[layer],
+            .out = s->attended,
+            .workspace = s->workspace,
+            .n_threads = s->options.n_threads,
+        };
+        s->ops->attention(s->backend, &args);
+        status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
+    }
+    if (status == DPE_OK) {
+        status = s->ops->finish(s->backend, &ignored_layer, &ignored_row, err);
+    }
+    *seconds = (dpe_clock() - start) * (double)c->n_layers;
+    return status;
+}
+
+dpe_status dpe_session_measure_tokens(struct dpe_session *s, int64_t branches, int64_t n,
+                                      double *seconds, struct dpe_error *err)
+{
+    int64_t which[DPE_MAX_BRANCHES];
+    int32_t tokens[DPE_MAX_BRANCHES];
+    int32_t best[DPE_MAX_BRANCHES];
+    size_t room = (size_t)(branches * s->config->vocab);
+    float *logits = dpe_alloc(room, sizeof *logits);
+    if (logits == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for logits");
+    }
+    dpe_status status = dpe_session_branch(s, branches, n + 1, err);
+    double start = 0.0;
+    for (int64_t i = 0; i <= n && status == DPE_OK; i++) {
+        for (int64_t b = 0; b < branches; b++) {
+            which[b] = b;
+            tokens[b] = (int32_t)((i * 7 + b) % s->config->vocab);
+        }
+        /* The first is not counted: it finds everything cold. */
+        start = i == 1 ? dpe_clock() : start;
+        status = s->ops->best != NULL ? dpe_session_step_best(s, branches, which, tokens, best, err)
+                                      : dpe_session_step(s, branches, which, tokens, logits, err);
+    }
+    *seconds = (dpe_clock() - start) / (double)n;
+    free(logits);
+    return status;
+}
+
+struct dpe_session_memory dpe_session_memory(const struct dpe_session *session)
+{
+    return (struct dpe_session_memory){.total = session->bytes.total, .element = session->element};
+}
+
+dpe_status dpe_session_measure_product(struct dpe_session *s, int64_t rows, double *seconds,
+                                       struct dpe_error *err)
+{
+    dpe_status status = s->ops->begin_layer(s->backend, 0, rows, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    memset(s->normed, 0, (size_t)rows * (size_t)s->config->hidden * s->element);
+    double start = dpe_clock();
+    s->ops->linear(s->backend, 0, DPE_WEIGHT_GATE, s->normed, rows, s->gate, false);
+    *seconds = dpe_clock() - start;
+    return DPE_OK;
+}

@@ -1,0 +1,43 @@
+/**
+ * @file stats.h
+ * Statistics of rows: intervals, paired tests, perplexity.
+ */
+#ifndef DPE_STATS_H
+#define DPE_STATS_H
+
+struct dpe_interval {
+    double mean;      /**< NaN when there is no valid value */
+    double low, high; /**< NaN when they cannot be had: fewer than two contexts (books), no rounds,
+                           a level outside (0, 1), no memory */
+    int64_t n;        /**< valid (non-NaN) values */
+};
+/** How means are resampled. Samples that share a context, or its first half, are not independent:
+ *  they are drawn, and change their sign, as one. "Contexts" below are such samples in a row. */
+struct dpe_resampling {
+    int64_t together; /**< values in a row that belong together, ≥ 1; the last ones may be fewer */
+    double level;     /**< of an interval, e.g. 0.95 */
+    int rounds;       /**< resamples */
+    uint64_t seed;
+};
+/** Mean and percentile bootstrap interval (quantiles linear between order statistics). NaN values
+ *  are left out; contexts differ in how many valid ones they have, so a resampled mean is the sum
+ *  of what was drawn over its number. */
+struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n,
+                                       const struct dpe_resampling *how);
+/** Same for the mean of a[i] − b[i] over pairs where both are valid. */
+struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_t n,
+                                         const struct dpe_resampling *how);
+/** Two-sided p-value of a sign-flip permutation test of mean(a − b) = 0 over pairs where both are
+ *  valid; exact for ≤ 16 contexts whose sum is not zero, else how->rounds random flips (+1 rule).
+ *  1 when there is no difference at all. */
+double dpe_sign_flip(const double *a, const double *b, size_t n, const struct dpe_resampling *how);
+/** The t with P(|T| ≤ t) = level of Student's t; NaN for no degree of freedom or a level outside
+ *  (0, 1). */
+double dpe_student_quantile(double level, int64_t freedom);
+/** exp(Σ nll / Σ tokens) over books, with an interval from the delete-one-book jackknife of
+ *  Σ nll / Σ tokens and Student's t with (books − 1) degrees of freedom. Books with NaN or without
+ *  tokens are left out. With words in place of tokens it is the word-level perplexity. */
+struct dpe_interval dpe_perplexity(const double *nll_sum, const int64_t *n_tokens, size_t n,
+                                   double level);
+
+#endif

@@ -1,0 +1,135 @@
+/**
+ * @file task.h
+ * A task is a numbered stream of samples; a sample under a plan is a row.
+ */
+#ifndef DPE_TASK_H
+#define DPE_TASK_H
+
+#include "data/data.h"
+#include "engine/base/base.h"
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "outputs/rows/rows.h"
+
+/** Prompt tokens, references, room: what a benchmark asks. Owned arrays; free with dpe_sample_free.
+ */
+struct dpe_sample {
+    int64_t index;
+    uint64_t seed;
+    struct dpe_tokens prompt;
+    char **references;
+    size_t n_references;
+    int64_t max_new; /**< generation room */
+};
+void dpe_sample_free(struct dpe_sample *sample);
+/** Share of references that occur in text, ASCII-case-insensitive substrings; NaN when n is 0. */
+double dpe_recall(const char *text, char *const *references, size_t n);
+
+struct dpe_task {
+    char name[32];
+    int64_t n_samples; /**< how many there are at most (books long enough); INT64_MAX: no end */
+    int64_t together; /**< samples in a row that share a context, ≥ 1: with N, iN … iN + N − 1 */
+    void *state;
+    /** Run sample `index` in a session whose plan is set and whose cache it may clear; fill
+     * everything of the row but plan, task, sample and seconds. DPE_NONFINITE is handled by
+     * dpe_task_row. */
+    dpe_status (*run)(void *state, struct dpe_session *session, int64_t index, struct dpe_row *row,
+                      struct dpe_error *err);
+    /** The same for n different samples at once, where that is cheaper (NULL: it never is): rows
+     *  [n] as `run` would fill them, up to the rounding of a batch. */
+    dpe_status (*run_many)(void *state, struct dpe_session *session, const int64_t *indices,
+                           int64_t n, struct dpe_row *rows, struct dpe_error *err);
+    void (*close)(void *state);
+};
+/** Score of a prediction, 0 … 1; NaN when there are no references (n = 0). */
+typedef double (*dpe_scorer)(const char *prediction, char *const *references, size_t n);
+
+/** A benchmark that asks: samples and a scorer. Zero-initialise. */
+struct dpe_source {
+    char name[32];     /**< of the task in tables and files, e.g. "niah_single_1" */
+    int64_t n_samples; /**< how many there are at most; INT64_MAX: no end */
+    int64_t together;  /**< as the task's; 0: none share one */
+    void *state;
+    /** Sample `index` (freed by the caller with dpe_sample_free): a function of seed, index,
+     *  parameters, tokenizer and length alone. Thread-safe. */
+    dpe_status (*sample)(void *state, int64_t index, struct dpe_sample *sample,
+                         struct dpe_error *err);
+    dpe_scorer score;
+    bool growing; /**< more text never lowers the score: generation stops once it is 1 */
+    void (*close)(void *state); /**< NULL: nothing to close */
+};
+/** Also of a source that was never opened. */
+void dpe_source_close(struct dpe_source *source);
+/** A source as a task: the prompt is fed, the answer generated greedily (until end of sequence, the
+ *  sample's room, or full score of a growing source), detokenized without specials and scored. The
+ *  row gets score, at_least_half (score ≥ ½), seed, prompt_tokens, new_tokens and the first 4096
+ *  bytes of the text. Takes the source over, on failure too. The tokenizer is borrowed for the
+ *  task's life. DPE_NO_MEMORY. */
+dpe_status dpe_task_questions(struct dpe_source *source, const struct dpe_tokenizer *tokenizer,
+                              struct dpe_task *task, struct dpe_error *err);
+/** What a task of dpe_task_questions asks: sample `index`, freed by the caller, and the prompt's
+ * text without special tokens appended to `prompt` (NULL: not wanted). DPE_USAGE for other tasks.
+ */
+dpe_status dpe_task_sample(const struct dpe_task *task, int64_t index, struct dpe_sample *sample,
+                           struct dpe_text *prompt, struct dpe_error *err);
+
+/** Perplexity of the first `length` tokens of each book that has as many, BOS included where the
+ *  tokenizer adds one (others are skipped and counted in *skipped; none left is DPE_BAD_DATA).
+ *  Sample i is the i-th such book. Every token but the first is scored, so a BOS is context. The
+ *  row's n_words are the words of the scored tokens' text; its bucket b is the NLL sum of the
+ *  tokens at positions 2^b … 2^(b+1) − 1. Books are tokenized here, once; corpus and tokenizer are
+ *  not needed afterwards. */
+dpe_status dpe_task_ppl(const char *name, const struct dpe_corpus *corpus,
+                        const struct dpe_tokenizer *tokenizer, int64_t length,
+                        enum dpe_special_policy special, struct dpe_task *task, int64_t *skipped,
+                        struct dpe_error *err);
+struct dpe_ppl_options {
+    int64_t length, stride, max_tokens; /**< tokens */
+    enum dpe_special_policy special;
+};
+/** Perplexity of whole books through a window of `length` tokens that moves by `stride` ≤ length:
+ *  window i is tokens i·stride … i·stride + length − 1 (fewer at the end), run from an empty cache,
+ *  and scores the tokens that no window before it scored, so every token but the first is scored
+ *  once, with length − stride … length − 1 tokens before it once the first window is passed. Of a
+ *  book the first max_tokens tokens are used (0: all). Books shorter than the window are left out,
+ *  as in dpe_task_ppl; a BOS stands in the first window only. Buckets are by position in the book.
+ */
+dpe_status dpe_task_ppl_sliding(const char *name, const struct dpe_corpus *corpus,
+                                const struct dpe_tokenizer *tokenizer,
+                                const struct dpe_ppl_options *options, struct dpe_task *task,
+                                int64_t *skipped, struct dpe_error *err);
+/** The corpus index of the book that is sample `index` (0 ≤ index < n_samples) of a task that
+ *  dpe_task_ppl made. */
+size_t dpe_task_ppl_book(const struct dpe_task *task, int64_t index);
+void dpe_task_close(struct dpe_task *task);
+
+/** One row of `task` under the session's plan: runs the sample, times it, retries once on
+ * non-finite logits and then records the row as DPE_ROW_NONFINITE. `plan` is the row key's hex. */
+dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
+                        int64_t index, struct dpe_row *row, struct dpe_error *err);
+
+/** dpe_task_row for n samples: what their prompts have in common is computed once, and they are
+ *  decoded as one batch, as far as the session has branches and room. A batch with non-finite
+ *  logits is run again one by one. Each row's seconds are its share of the whole. rows [n] are
+ *  filled on success only. */
+dpe_status dpe_task_rows(const struct dpe_task *task, struct dpe_session *session, const char *plan,
+                         const int64_t *indices, int64_t n, struct dpe_row *rows,
+                         struct dpe_error *err);
+
+/** What answering samples computes. */
+struct dpe_answering {
+    int64_t samples;
+    int64_t prompts; /**< tokens of their prompts */
+    int64_t read;    /**< of these, tokens that are read */
+    double pairs;    /**< of a token that is read and one at or before it */
+    int64_t decoded; /**< new tokens that are fed */
+    int64_t steps;   /**< passes that these take */
+};
+/** Add to *cost what dpe_task_rows computes at most when it is given these n samples under one
+ * plan, `together` at a time, in a session of these limits (chunk 0: not known, nothing is kept for
+ *  samples that are alone). DPE_NO_MEMORY. */
+dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64_t together,
+                              const struct dpe_session_limits *limits, struct dpe_answering *cost,
+                              struct dpe_error *err);
+
+#endif

@@ -1,0 +1,96 @@
+/**
+ * @file h5.h
+ * HDF5 tables: datasets, scales and attributes, written and read.
+ */
+#ifndef DPE_H5_H
+#define DPE_H5_H
+
+#include "engine/base/base.h"
+#include "outputs/rows/rows.h"
+
+/** A table, open for writing or for reading. */
+struct dpe_h5;
+
+enum dpe_column_type {
+    DPE_COL_F64,
+    DPE_COL_F32,
+    DPE_COL_I64,
+    DPE_COL_I32,
+    DPE_COL_U64,
+    DPE_COL_U16,
+    DPE_COL_U8,
+    DPE_COL_STRING, /**< UTF-8, variable length */
+};
+
+/** One dataset: dense, row-major. */
+struct dpe_column {
+    const char *path; /**< absolute, "/detect/rank"; groups are made as needed */
+    enum dpe_column_type type;
+    int rank; /**< 0 (scalar) … 5 */
+    int64_t dims[5];
+    const char *scales[5]; /**< path of the dimension scale of each axis; a scale itself has none */
+    const void *data;      /**< the elements; DPE_COL_STRING: const char *const *, NULL = "" */
+    const char *long_name; /**< required */
+    const char *units;     /**< "1" when it has none */
+    const char
+        *flag_meanings; /**< "ok nonfinite failed" for coded integers 0, 1, 2, …; NULL else */
+    bool is_scale;      /**< becomes an HDF5 dimension scale; name = last part of the path */
+};
+/** Write one dataset (chunked, shuffle, gzip 4, fletcher32; a scalar or an empty one contiguous).
+ *  Attributes long_name, units, flag_values and flag_meanings, and _FillValue (NaN; −1) on floats
+ *  and signed integers that are no scales. Scales are put before what uses them, into a folder
+ *  above it (datasets in /run: one in /run). Errors:
+ *  DPE_INTERNAL (a path that exists, a scale that is missing or has another length), DPE_NO_MEMORY.
+ */
+dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err);
+/** A scale of n values, and 0, 1, 2, … as one. Errors as dpe_h5_put. */
+dpe_status dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                            const void *data, int64_t n, const char *long_name, const char *units,
+                            struct dpe_error *err);
+dpe_status dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n,
+                            const char *long_name, struct dpe_error *err);
+/** Attributes on a group, dataset or "/" (missing groups are made). An attribute that exists is
+ *  replaced, except those that dpe_run_snapshot writes on "/" (DPE_INTERNAL), but for title and
+ *  source. */
+dpe_status dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name,
+                            const char *value, struct dpe_error *err);
+dpe_status dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value,
+                           struct dpe_error *err);
+dpe_status dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
+                           int64_t value, struct dpe_error *err);
+
+/** Open for reading; checks schema_name and the major version. DPE_NO_INPUT, DPE_PERMISSION,
+ *  DPE_BAD_DATA (not HDF5, not ours, newer, damaged). Close with dpe_h5_close. */
+dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err);
+/** Whether a dataset or group is there. */
+bool dpe_h5_has(struct dpe_h5 *table, const char *path);
+/** Names of what lies in a group (datasets and groups), sorted by bytes; free with
+ *  dpe_strings_free. None when there is no such group. DPE_BAD_DATA, DPE_NO_MEMORY. */
+dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, size_t *n,
+                       struct dpe_error *err);
+/** Read a whole numeric dataset, converted to `type`; *data is owned by the caller (free), dims
+ *  [5] filled, *rank set. DPE_BAD_DATA when it is not there and when a value does not fit
+ *  `type`, an integer type is asked of floats, the checksum is wrong, or the file is too small to
+ *  hold what it claims. */
+dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                      void **data, int *rank, int64_t dims[5], struct dpe_error *err);
+/** Read a string dataset (of any rank, row-major): an array of n owned strings; free with
+ *  dpe_strings_free. Errors as dpe_h5_get. */
+dpe_status dpe_h5_get_strings(struct dpe_h5 *table, const char *path, char ***strings, size_t *n,
+                              struct dpe_error *err);
+void dpe_strings_free(char **strings, size_t n);
+/** Attributes; DPE_BAD_DATA when object or attribute is not there. *value is owned (free). */
+dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const char *name,
+                                char **value, struct dpe_error *err);
+dpe_status dpe_h5_get_attr_f64(struct dpe_h5 *table, const char *object, const char *name,
+                               double *value, struct dpe_error *err);
+dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
+                               int64_t *value, struct dpe_error *err);
+/** Every row of a table in its order (sorted by task, plan, sample), owned by the caller: free each
+ *  with dpe_row_free, then the array. DPE_BAD_DATA when /rows does not agree with its checksum. */
+dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *n,
+                           struct dpe_error *err);
+/** NULL allowed. */
+void dpe_h5_close(struct dpe_h5 *table);
+
+#endif

@@ -1,0 +1,24 @@
+/**
+ * @file read.h
+ * DPE tables read back into the engine's terms.
+ */
+#ifndef DPE_READ_H
+#define DPE_READ_H
+
+#include "engine/base/base.h"
+#include "engine/plan/plan.h"
+
+struct dpe_table;
+struct dpe_table_values;
+/** dpe_table_open (dpe_table.h) with our kind of error: DPE_NO_INPUT without such a file, else
+ *  DPE_BAD_DATA. */
+dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
+/** The position plan that a DPE table (dpe_table.h) describes, for the lengths it was made for;
+ *  of `context` the configuration, `official` and `angle` are used. DPE_BAD_DATA when layers,
+ *  heads, KV heads or head dimension are not the model's, or its own frequencies and attention
+ *  scaling are not those that the table was made with (to 1e-5). */
+dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
+                             const struct dpe_plan_context *context, struct dpe_plan *plan,
+                             struct dpe_error *err);
+
+#endif

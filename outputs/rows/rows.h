@@ -1,0 +1,124 @@
+/**
+ * @file rows.h
+ * A row, sets of rows, and the identity of the run that they belong to.
+ */
+#ifndef DPE_ROWS_H
+#define DPE_ROWS_H
+
+#include "engine/base/base.h"
+
+enum dpe_row_status {
+    DPE_ROW_OK = 0,
+    DPE_ROW_NONFINITE = 1, /**< NaN or Inf twice; layer and position say where */
+    DPE_ROW_FAILED = 2,    /**< could not be run; not scored */
+};
+
+/** One sample under one plan. Fields that a task does not produce hold NaN, −1 or NULL. */
+struct dpe_row {
+    char plan[33];        /**< first 16 bytes of dpe_plan_digest, hex: half of the row's key */
+    char task[32];        /**< "niah", "ppl", "validate-niah", …: names the sample stream */
+    int64_t sample;       /**< index in that stream, ≥ 0 */
+    int32_t status;       /**< enum dpe_row_status */
+    double score;         /**< NIAH: recall, 0 … 1 */
+    double at_least_half; /**< NIAH: 1 when at least half of the values were found, else 0 */
+    double nll_sum;       /**< nats */
+    int64_t n_tokens;     /**< scored tokens */
+    int64_t n_words;      /**< words of the scored text */
+    int64_t prompt_tokens;
+    int64_t new_tokens; /**< generated */
+    uint64_t seed;      /**< of the sample */
+    int32_t layer;      /**< DPE_ROW_NONFINITE: where */
+    int64_t position;
+    double seconds;  /**< differs between equal runs: goes to /run */
+    char *text;      /**< the prediction, UTF-8, owned by the row; NULL when none */
+    double *buckets; /**< NLL sums by position bucket (powers of two), owned; NULL when none */
+    int32_t n_buckets;
+};
+/** All fields empty. */
+void dpe_row_init(struct dpe_row *row);
+void dpe_row_free(struct dpe_row *row);
+
+/** Named strings in a fixed order: what decides a result (an identity), or what a process is
+ *  (/run). Names are unique and, like values, valid UTF-8. Zero-initialise. */
+struct dpe_identity {
+    size_t n, capacity;
+    struct dpe_identity_field {
+        char *name, *value;
+    } * fields;
+};
+/** Append a copy. DPE_INTERNAL when the name is there already or is empty, DPE_BAD_DATA when name
+ *  or value is not UTF-8. */
+dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, const char *value,
+                            struct dpe_error *err);
+/** printf-like value; write doubles as %.17g. */
+dpe_status dpe_identity_addf(struct dpe_identity *identity, struct dpe_error *err, const char *name,
+                             const char *format, ...) __attribute__((format(printf, 4, 5)));
+/** The value of a name, borrowed, or NULL. */
+const char *dpe_identity_get(const struct dpe_identity *identity, const char *name);
+/** SHA-256 of all names and values in their order; 64 hex digits and a NUL. DPE_NO_MEMORY. */
+dpe_status dpe_identity_hash(const struct dpe_identity *identity, char hex[65],
+                             struct dpe_error *err);
+void dpe_identity_free(struct dpe_identity *identity);
+
+enum dpe_row_kind { DPE_ROW_I32, DPE_ROW_I64, DPE_ROW_U64, DPE_ROW_F64 };
+
+/** A number of struct dpe_row: its tag in the journal and its dataset in a table. */
+struct dpe_row_field {
+    uint16_t tag;
+    enum dpe_row_kind kind;
+    size_t offset;
+    const char *path, *long_name, *units, *flag_meanings;
+};
+extern const struct dpe_row_field dpe_row_fields[];
+extern const size_t dpe_n_row_fields;
+
+/** DPE_INTERNAL when a row breaks the rules of struct dpe_row. */
+dpe_status dpe_row_check(const struct dpe_row *row, struct dpe_error *err);
+/** `to` is initialised by this call. */
+dpe_status dpe_row_copy(struct dpe_row *to, const struct dpe_row *from, struct dpe_error *err);
+/** Name of the first field that differs (NaN equals NaN, seconds are not looked at), or NULL. */
+const char *dpe_row_difference(const struct dpe_row *a, const struct dpe_row *b);
+/** −1, 0, 1 by (task, plan, sample). */
+int dpe_row_compare(const struct dpe_row *a, const struct dpe_row *b);
+/** Append the portable bytes of a row: fields of tag u16, length u32, value; numbers as 8 bytes,
+ *  little-endian, doubles by their bits. Without `seconds` that field is left out. */
+dpe_status dpe_row_encode(const struct dpe_row *row, bool seconds, struct dpe_text *out,
+                          struct dpe_error *err);
+/** The reverse; `row` is initialised by this call. Unknown tags are skipped. DPE_BAD_DATA. */
+dpe_status dpe_row_decode(const unsigned char *bytes, size_t n, struct dpe_row *row,
+                          struct dpe_error *err);
+/** SHA-256 of the rows in the order given, without seconds. */
+dpe_status dpe_rows_hash(const struct dpe_row *const *rows, size_t n, char hex[65],
+                         struct dpe_error *err);
+
+/** Rows by key. */
+struct dpe_rowset {
+    struct dpe_row *rows;
+    size_t n, capacity;
+    size_t *slots; /**< [n_slots] index + 1 of a row, 0 = free */
+    size_t n_slots;
+};
+/** Room for one more, so that the next take cannot fail. */
+dpe_status dpe_rowset_reserve(struct dpe_rowset *set, struct dpe_error *err);
+/** Move a row with a new key into reserved room. */
+void dpe_rowset_take(struct dpe_rowset *set, struct dpe_row *row);
+const struct dpe_row *dpe_rowset_find(const struct dpe_rowset *set, const char *task,
+                                      const char *plan, int64_t sample);
+void dpe_rowset_free(struct dpe_rowset *set);
+
+dpe_status dpe_identity_copy(struct dpe_identity *to, const struct dpe_identity *from,
+                             struct dpe_error *err);
+/** DPE_MISMATCH listing every field in which `found` (of the file `path`) differs. */
+dpe_status dpe_identity_mismatch(const struct dpe_identity *expected,
+                                 const struct dpe_identity *found, const char *path,
+                                 struct dpe_error *err);
+/** Portable bytes of named strings, and back (`list` is initialised). */
+dpe_status dpe_identity_encode(const struct dpe_identity *list, struct dpe_text *out,
+                               struct dpe_error *err);
+dpe_status dpe_identity_decode(const unsigned char *bytes, size_t n, struct dpe_identity *list,
+                               struct dpe_error *err);
+
+/** Whether a name can be a dataset in /run/sessions: [a-z0-9_]+. */
+bool dpe_session_name_ok(const char *name);
+
+#endif

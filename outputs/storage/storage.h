@@ -1,0 +1,109 @@
+/**
+ * @file storage.h
+ * Files that survive a crash: durable writes, the journal, the lock.
+ */
+#ifndef DPE_STORAGE_H
+#define DPE_STORAGE_H
+
+#include <sys/types.h>
+#include "engine/base/base.h"
+
+/** A file that one process at a time has, and that says which. A run takes its own. */
+struct dpe_lock {
+    int fd; /**< −1: not held */
+    char *path;
+};
+/** Take the lock file; `note` [256] says what was taken over, "" when nothing was.
+ * DPE_CANNOT_CREATE when another process has it, which is named. */
+dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unlock, char *note,
+                         struct dpe_error *err);
+/** Give it back: emptied, and unlinked when `remove`; one that is no longer held stays as it is. */
+void dpe_lock_release(struct dpe_lock *lock, bool remove);
+
+/** Fail with the status that fits an errno (EACCES → DPE_PERMISSION, EROFS and the like →
+ *  DPE_CANNOT_CREATE, else DPE_IO): "PATH: WHAT: reason". */
+dpe_status dpe_fail_errno(struct dpe_error *err, int code, const char *path, const char *what);
+/** All of n bytes, through short writes and EINTR. */
+dpe_status dpe_write_all(int fd, const char *path, const void *bytes, size_t n,
+                         struct dpe_error *err);
+/** A new file at `path` holding n bytes, written and synced; an older one is replaced in place, so
+ *  give a temporary name. Removed again on failure. */
+dpe_status dpe_write_synced(const char *path, const void *bytes, size_t n, struct dpe_error *err);
+/** rename(2), then sync the folder of `to`. */
+dpe_status dpe_rename_synced(const char *from, const char *to, struct dpe_error *err);
+/** Sync the entries of a folder. */
+dpe_status dpe_sync_folder(const char *folder, struct dpe_error *err);
+/** The file that `path` leads to, which need not exist: what is replaced by a rename there leaves
+ *  links as they are. Owned by the caller; NULL without memory. */
+char *dpe_follow_links(const char *path);
+/** Write `path`, or the file that it links to, so that that always holds either the old bytes or
+ * all the new ones. */
+dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struct dpe_error *err);
+/** "a" + "b" + "c", owned by the caller; NULL without memory. */
+char *dpe_join(const char *a, const char *b, const char *c);
+/** The folder that holds `path` ("." when it names none), owned; NULL without memory. */
+char *dpe_parent_folder(const char *path);
+/** The time as ISO-8601 in UTC, "2026-01-31T12:00:00Z". */
+void dpe_time_text(char text[32]);
+
+enum dpe_record_type {
+    DPE_RECORD_BEGIN = 1,   /**< first of every file; payload: identity hash, 64 hex digits */
+    DPE_RECORD_SESSION = 2, /**< a process opened the run; payload: dpe_identity_encode */
+    DPE_RECORD_ROW = 3,     /**< payload: dpe_row_encode */
+    DPE_RECORD_PLAN = 4,    /**< payload: dpe_identity_encode of one pair, plan key and name */
+};
+
+/** A journal file open for appending. */
+struct dpe_journal {
+    int fd; /**< −1: closed */
+    char *path;
+    uint64_t sequence; /**< of the next record */
+    bool failed;       /**< a write or sync failed: nothing more is written by this process */
+};
+
+/** Sees the valid records of a file in their order. */
+typedef dpe_status (*dpe_record_visit)(void *user, unsigned type, const unsigned char *payload,
+                                       size_t n, struct dpe_error *err);
+
+/** What reading a journal found. */
+struct dpe_journal_scan {
+    uint64_t end;       /**< bytes up to and with the last valid record */
+    uint64_t size;      /**< of the file; more than `end`: a torn tail */
+    uint64_t sequence;  /**< of the next record */
+    uint64_t n_records; /**< valid ones */
+    bool damaged;       /**< salvage left something out */
+    char lost[256];     /**< what, in words */
+};
+
+/** Append the bytes of one record to `out`. */
+dpe_status dpe_record_encode(struct dpe_text *out, unsigned type, uint64_t sequence,
+                             const void *payload, size_t n, struct dpe_error *err);
+/** Read a journal: every valid record goes to `visit`. Bytes after the last valid record with no
+ *  valid one behind them are a torn tail (see scan). Damage before a valid record, or a sequence
+ *  number out of order, is DPE_BAD_DATA unless `salvage`. Another version is DPE_BAD_DATA. */
+dpe_status dpe_journal_read(const char *path, bool salvage, dpe_record_visit visit, void *user,
+                            struct dpe_journal_scan *scan, struct dpe_error *err);
+/** Put a journal file with these bytes (whole records, `sequence` of them) in place, atomically,
+ *  and open it for appending. */
+dpe_status dpe_journal_create(struct dpe_journal *journal, const char *path,
+                              const struct dpe_text *records, uint64_t sequence,
+                              struct dpe_error *err);
+/** Copy the bytes of a journal from `from` on into a file beside it, "PATH.KIND-FROM": nothing that
+ *  was written is thrown away unseen. *aside is its name, owned by the caller. */
+dpe_status dpe_journal_set_aside(const char *path, uint64_t from, const char *kind, char **aside,
+                                 struct dpe_error *err);
+/** Open an existing one for appending after a read; a torn tail is set aside beside it (named in
+ *  `aside`, owned by the caller, NULL when there was none) and cut. */
+dpe_status dpe_journal_open(struct dpe_journal *journal, const char *path,
+                            const struct dpe_journal_scan *scan, char **aside,
+                            struct dpe_error *err);
+/** One write, fdatasync. */
+dpe_status dpe_journal_append(struct dpe_journal *journal, unsigned type, const void *payload,
+                              size_t n, struct dpe_error *err);
+void dpe_journal_close(struct dpe_journal *journal);
+
+/** Whether the file at the lock's path still names this process: it does not when somebody removed
+ * it, or took it over by force. */
+bool dpe_lock_held(const struct dpe_lock *lock);
+
+#endif
