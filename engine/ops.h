@@ -16,32 +16,10 @@
 #ifndef DPE_OPS_H
 #define DPE_OPS_H
 
-#include "engine.h"
+#include "layer_weights.h"
 
 /** Backend memory: a host pointer on CPU backends, a device pointer on others. */
 typedef void *dpe_mem;
-
-/** A weight matrix by meaning. */
-enum dpe_weight {
-    DPE_WEIGHT_Q,
-    DPE_WEIGHT_K,
-    DPE_WEIGHT_V,
-    DPE_WEIGHT_O,
-    DPE_WEIGHT_GATE,
-    DPE_WEIGHT_UP,
-    DPE_WEIGHT_DOWN,
-    DPE_WEIGHTS_PER_LAYER,
-};
-
-/** Elements from a row of a tensor to the next. */
-static inline int64_t dpe_tensor_stride(const struct dpe_tensor *tensor)
-{
-    return tensor->stride != 0 ? tensor->stride : tensor->cols;
-}
-
-/** The tensor and bias (data NULL when absent) of a weight of a layer. */
-struct dpe_tensor dpe_layer_matrix(const struct dpe_layer_weights *layer, enum dpe_weight which);
-struct dpe_tensor dpe_layer_bias(const struct dpe_layer_weights *layer, enum dpe_weight which);
 
 /** Cosines and sines of a plan, made once per plan and capacity: every distinct (band, side)
  *  position list becomes one table [capacity][n_pairs], angle in the plan's precision, cosine
@@ -173,9 +151,10 @@ struct dpe_ops {
                               struct dpe_error *err);
     /** x [rows][hidden] = embedding rows of the batch's tokens. */
     void (*embed)(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
-    /** out [rows][hidden] = x / sqrt(mean(x²) + eps) * weight. */
-    void (*rmsnorm)(struct dpe_backend *backend, const struct dpe_tensor *weight, dpe_mem x,
-                    int64_t rows, dpe_mem out);
+    /** out [rows][width] = x / sqrt(mean(x²) + eps) * weight, x [rows][width] of the residual
+     *  stream; `which` is a norm of width `width`. */
+    void (*rmsnorm)(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
+                    int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
     /** out [rows][weight rows] = x · Wᵀ + bias; added to what is in out when `accumulate`. The
      *  output of O and DOWN is the residual stream. */
     void (*linear)(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,

@@ -29,9 +29,8 @@ enum dpe_cuda_kernel dpe_cuda_choose(const struct dpe_cuda_info *info, enum dpe_
 
 /** Device copies of the weights of a layer. */
 struct dpe_cuda_layer {
-    void *matrix[DPE_WEIGHTS_PER_LAYER];
-    float *bias[DPE_WEIGHTS_PER_LAYER]; /**< NULL: none */
-    float *attention_norm, *mlp_norm;
+    void *weight[DPE_WEIGHTS_PER_LAYER]; /**< matrices of the backend's dtype, norms float */
+    void *bias[DPE_WEIGHTS_PER_LAYER];   /**< float; NULL: none */
 };
 
 /** A walk on the device, and what it was made for. */
@@ -78,7 +77,7 @@ struct dpe_backend {
     size_t n_owned, owned_room;
     struct dpe_cuda_layer *layers; /**< [n_layers] */
     void *embedding, *lm_head;
-    float *final_norm;
+    void *final_norm; /**< float */
 
     const struct dpe_plan *plan;
     int n_tables;
@@ -133,8 +132,8 @@ dpe_status dpe_cuda_own(struct dpe_backend *backend, uint64_t bytes, void **memo
 
 /** The slots of a layer and of the head. */
 void dpe_cuda_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
-void dpe_cuda_rmsnorm(struct dpe_backend *backend, const struct dpe_tensor *weight, dpe_mem x,
-                      int64_t rows, dpe_mem out);
+void dpe_cuda_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
+                      int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
 void dpe_cuda_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                      int64_t rows, dpe_mem out, bool accumulate);
 void dpe_cuda_swiglu(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
