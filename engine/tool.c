@@ -20,7 +20,6 @@
 enum option_key {
     KEY_DEVICE = 0x1000,
     KEY_THREADS,
-    KEY_DTYPE,
     KEY_MAX_MEMORY,
     KEY_TIME_BUDGET,
     KEY_LOG_FORMAT,
@@ -38,8 +37,6 @@ static const struct argp_option options_table[] = {
      "oracle)",
      50},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 50},
-    {"dtype", KEY_DTYPE, "TYPE", 0, "Precision of the arithmetic: f32 (what CPU backends have)",
-     50},
     {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
      "Most memory to use, e.g. 8G (default: what is free)", 50},
     {"time-budget", KEY_TIME_BUDGET, "TIME", 0,
@@ -133,11 +130,6 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
             argp_error(state, "--threads: expected a number from 1 to 4096, found '%s'", arg);
         }
         options->threads = (int)threads;
-        return 0;
-    case KEY_DTYPE:
-        if (strcmp(arg, "f32") != 0) {
-            argp_error(state, "--dtype: expected f32, found '%s'", arg);
-        }
         return 0;
     case KEY_MAX_MEMORY:
         if (!dpe_parse_bytes(arg, &options->max_memory)) {
