@@ -16,9 +16,7 @@
 
 #include "device.cuh"
 
-#ifdef DPE_EMULATE
-#include "emulate_sm90.h"
-#else
+#ifndef DPE_EMULATE
 #include <cuda.h>
 
 /* ------------------------------------------------------------------------------------ barriers */
