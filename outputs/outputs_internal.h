@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include "bytes.h"
 #include "outputs.h"
 #include "trailer.h"
 
