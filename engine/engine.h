@@ -338,6 +338,11 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
 dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
                                 struct dpe_error *err);
 
+/** The mask [n_rows][n_pairs] that marks the first k pairs of every row of a ranking [n_rows]
+ *  [n_pairs], or the last k. 0 ≤ k ≤ n_pairs. DPE_BAD_DATA where one of them is not a pair. */
+dpe_status dpe_plan_mask_ranked(const uint16_t *ranking, int64_t n_rows, int64_t n_pairs, int64_t k,
+                                bool last, uint8_t *mask, struct dpe_error *err);
+
 /** An empty plan with zeroed bands and allocated arrays ([n_pairs] maps with scale 1, offset 0,
  *  period and cap infinite), for filling by hand. */
 dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layers, int64_t n_heads,
@@ -491,8 +496,6 @@ bool dpe_session_set_norm_sums(struct dpe_session *session, const struct dpe_nor
 typedef dpe_status (*dpe_poll)(void *user, struct dpe_error *err);
 void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user);
 
-/** Tokens of the (first) sequence in the cache. */
-int64_t dpe_session_length(const struct dpe_session *session);
 /** Rows of a prefill chunk. What is promised: the same calls give the same bits, for any number of
  *  threads; however tokens are cut into calls, results agree to rounding; and they agree bit for
  *  bit when the cuts are at multiples of this chunk. So to reuse a prefix bit for bit, cut the
@@ -537,10 +540,6 @@ dpe_status dpe_session_nll(struct dpe_session *session, const int32_t *tokens, i
  *  (dpe_session_cut ends them). */
 dpe_status dpe_session_branch(struct dpe_session *session, int64_t n, int64_t room,
                               struct dpe_error *err);
-/** Branches there are, ≥ 1. */
-int64_t dpe_session_branches(const struct dpe_session *session);
-/** Tokens of one branch, the prefix included; 0 ≤ branch < dpe_session_branches. */
-int64_t dpe_session_branch_length(const struct dpe_session *session, int64_t branch);
 /** dpe_session_feed to one branch: many tokens at once, like a prefill. */
 dpe_status dpe_session_branch_feed(struct dpe_session *session, int64_t branch,
                                    const int32_t *tokens, int64_t n, float *logits,
@@ -592,7 +591,7 @@ struct dpe_continuation {
 };
 /** dpe_session_generate for all branches at once, item b in branch b: prompts are fed one after
  *  another, then every step generates one token of each branch that has not ended. Each gets what
- *  dpe_session_generate would give it alone, up to rounding. n = dpe_session_branches. On failure
+ *  dpe_session_generate would give it alone, up to rounding. n = the branches there are. On failure
  *  the outputs may hold some tokens. */
 dpe_status dpe_session_generate_branches(struct dpe_session *session,
                                          const struct dpe_continuation *items, int64_t n,

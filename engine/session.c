@@ -533,11 +533,6 @@ void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user)
     session->tap_user = user;
 }
 
-int64_t dpe_session_length(const struct dpe_session *session)
-{
-    return session->length[0];
-}
-
 int64_t dpe_session_chunk(const struct dpe_session *session)
 {
     return session->options.prefill_chunk;

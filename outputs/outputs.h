@@ -145,8 +145,6 @@ dpe_status dpe_run_learn(struct dpe_run *run, const struct dpe_row *row, struct 
  *  dpe_run_add. */
 dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
                         struct dpe_error *err);
-/** Times this run was opened before. */
-int dpe_run_sessions(const struct dpe_run *run);
 
 struct dpe_h5;
 /** Fills the table from the rows; called with a table that is open for writing and already holds
@@ -236,8 +234,6 @@ void dpe_strings_free(char **strings, size_t n);
 /** Attributes; DPE_BAD_DATA when object or attribute is not there. *value is owned (free). */
 dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const char *name,
                                 char **value, struct dpe_error *err);
-dpe_status dpe_h5_get_attr_f64(struct dpe_h5 *table, const char *object, const char *name,
-                               double *value, struct dpe_error *err);
 dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
                                int64_t *value, struct dpe_error *err);
 /** Every row of a table in its order (sorted by task, plan, sample), owned by the caller: free each

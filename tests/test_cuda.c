@@ -13,6 +13,7 @@
 
 #include "cuda_case.h"
 #include "plan_cases.h"
+#include "session_internal.h"
 
 /* Halves keep 8 bits of every activation: of logits that spread over 1 to 10 and are sums of 32
  * products of two of them, a few hundredths are rounding. */
@@ -418,7 +419,7 @@ static void non_finite(void **state)
     assert_int_equal(status, DPE_NONFINITE);
     assert_int_equal(err.layer, 0);
     assert_true(err.position >= 0 && err.position < tiny.n);
-    assert_int_equal(dpe_session_length(session), 0);
+    assert_int_equal(dpe_session_branch_length(session, 0), 0);
     dpe_session_destroy(session);
     dpe_plan_free(&plan);
     tiny_close(&tiny);
