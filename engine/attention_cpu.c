@@ -23,7 +23,7 @@ enum {
 /* Where things lie in the workspace, in floats. The same arithmetic for the largest call (estimate)
  * and for the call at hand, which therefore fits. */
 struct layout {
-    struct dpe_copies q, k;
+    struct dpe_turned_copies q, k;
     int64_t kv_heads_at_once, group; /* group: query heads of a KV head */
     int64_t panels, panel_floats, pack_floats, width;
     int64_t copies_per_kv_head; /* packed key copies */
@@ -93,7 +93,7 @@ struct extent {
 };
 
 static struct layout lay_out(const struct dpe_cpu_kernels *kernels, const struct extent *extent,
-                             struct dpe_copies q, struct dpe_copies k)
+                             struct dpe_turned_copies q, struct dpe_turned_copies k)
 {
     struct layout layout = {.q = q, .k = k};
     int64_t d = extent->head_dim;
@@ -105,7 +105,7 @@ static struct layout lay_out(const struct dpe_cpu_kernels *kernels, const struct
     layout.pack_floats = round_up(d * kernels->mr + kernels->lanes, ALIGN);
     layout.width = round_up(d, kernels->lanes);
     layout.pack_v = layout.width != d;
-    layout.copies_per_kv_head = k.n - k.n_masked + k.n_masked * layout.group;
+    layout.copies_per_kv_head = k.n - k.n_per_head + k.n_per_head * layout.group;
     layout_thread(kernels, d, &layout);
     uint64_t heads = (uint64_t)layout.kv_heads_at_once;
     uint64_t k_floats = dpe_bytes_times((uint64_t)layout.panels, (uint64_t)layout.panel_floats);
@@ -131,7 +131,7 @@ uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
         .keys = keys,
         .n_threads = n_threads,
     };
-    struct dpe_copies copies = dpe_copies_most(plan);
+    struct dpe_turned_copies copies = dpe_turned_most(plan);
     struct layout layout = lay_out(kernels, &most, copies, copies);
     uint64_t many = rows > DPE_CPU_DECODE_ROWS ? dpe_bytes_times(layout.total, sizeof(float)) : 0;
     uint64_t few = dpe_cpu_decode_workspace(config, plan, keys, n_threads);
@@ -147,9 +147,9 @@ static float *key_panel(const struct call *call, int64_t slot, int64_t head_in_g
     const struct layout *layout = &call->layout;
     int64_t index = 0;
     for (int i = 0; i < c; i++) {
-        index += layout->k.copies[i].masked ? layout->group : 1;
+        index += layout->k.copies[i].per_head ? layout->group : 1;
     }
-    index += layout->k.copies[c].masked ? head_in_group : 0;
+    index += layout->k.copies[c].per_head ? head_in_group : 0;
     int64_t panel =
         (slot * layout->copies_per_kv_head + index) * layout->panels + n0 / call->kernels->panel;
     return call->packed_k + panel * layout->panel_floats;
@@ -200,7 +200,7 @@ static void pack_block(const struct item *item, int64_t kv_head, int64_t n0)
     /* All copies of a panel in turn: its keys and its rows of the tables stay close by. */
     for (int64_t n = n0; n < end; n += call->kernels->panel) {
         for (int c = 0; c < layout->k.n; c++) {
-            bool masked = layout->k.copies[c].masked;
+            bool masked = layout->k.copies[c].per_head;
             int64_t variants = copy_needed(call, c, n, n + call->kernels->panel) ? 1 : 0;
             variants *= masked ? layout->group : 1;
             for (int64_t g = 0; g < variants; g++) {
@@ -498,8 +498,8 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
         .keys = call.keys,
         .n_threads = args->n_threads,
     };
-    call.layout = lay_out(kernels, &extent, dpe_copies_find(args->plan, args->rotation->q_table),
-                          dpe_copies_find(args->plan, args->rotation->k_table));
+    call.layout = lay_out(kernels, &extent, dpe_turned_find(args->plan, args->rotation, false),
+                          dpe_turned_find(args->plan, args->rotation, true));
     const struct layout *layout = &call.layout;
     call.factor = args->workspace;
     call.packed_k = call.factor + layout->k_at;

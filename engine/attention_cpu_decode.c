@@ -29,7 +29,7 @@ struct layout {
 struct call {
     const struct dpe_cpu_kernels *kernels;
     const struct dpe_attention *args;
-    struct dpe_copies q_copies, k_copies;
+    struct dpe_turned_copies q_copies, k_copies;
     struct layout layout;
     float *q; /* [rows][n_heads][copies][head_dim], rotated */
     float *parts, *threads;
@@ -84,7 +84,7 @@ uint64_t dpe_cpu_decode_workspace(const struct dpe_config *config, const struct 
         .head_dim = config->head_dim,
         .rows = DPE_CPU_DECODE_ROWS,
         .keys = keys,
-        .q_copies = dpe_copies_most(plan).n,
+        .q_copies = dpe_turned_most(plan).n,
         .n_threads = n_threads,
     };
     return dpe_bytes_times(lay_out(&most).total, sizeof(float));
@@ -133,16 +133,16 @@ static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, c
     int64_t group = call->layout.group;
     int64_t ldq = call->q_copies.n * d;
     const float *q = item->q + call->q_copies.of_band[b] * d;
-    const struct dpe_copy *copy = &call->k_copies.copies[call->k_copies.of_band[b]];
+    const struct dpe_turned *copy = &call->k_copies.copies[call->k_copies.of_band[b]];
     struct dpe_cpu_rotation rotation =
         dpe_copy_rotation(args, copy, args->rotation->k_table[0], n, item->select);
-    int64_t together = copy->masked ? 1 : HEADS;
+    int64_t together = copy->per_head ? 1 : HEADS;
     for (int64_t g = 0; g < group; g += together) {
         int64_t heads = group - g < together ? group - g : together;
-        if (copy->masked) {
+        if (copy->per_head) {
             dpe_copy_select(args, item->kv_head * group + g, item->select);
         }
-        if (copy->masked || g == 0) {
+        if (copy->per_head || g == 0) {
             call->kernels->rotate(&rotation, keys, d, count, item->turned);
         }
         struct dpe_cpu_dots dots = {
@@ -293,8 +293,8 @@ static void decode(const struct dpe_cpu_kernels *kernels, const struct dpe_atten
     struct call call = {
         .kernels = kernels,
         .args = args,
-        .q_copies = dpe_copies_find(args->plan, args->rotation->q_table),
-        .k_copies = dpe_copies_find(args->plan, args->rotation->k_table),
+        .q_copies = dpe_turned_find(args->plan, args->rotation, false),
+        .k_copies = dpe_turned_find(args->plan, args->rotation, true),
     };
     const struct extent extent = {
         .n_heads = args->n_heads,

@@ -1,9 +1,10 @@
 /**
  * @file segments.h
- * A plan as attention kernels walk it: which rotated copies of queries and keys it needs, and, for
- * every block of query rows, an ordered list of segments {copy of Q, copy of K, keys, mask}. One
- * fused kernel so serves every plan and never hears of bands, windows or chunks. Host C, no CUDA;
- * a test walks every list and finds each (query, key) pair once, under the band of dpe_plan_band.
+ * A plan as attention sees it, on every backend: which rotated copies of queries and keys it needs,
+ * where its bands lie in the keys, and, as the kernels of a device walk it, for every block of
+ * query rows, an ordered list of segments {copy of Q, copy of K, keys, mask}. One fused kernel so
+ * serves every plan and never hears of bands, windows or chunks. Host C, no CUDA; a test walks
+ * every list and finds each (query, key) pair once, under the band of dpe_plan_band.
  *
  * A kernel's part: for every segment, for tile t = 0 … n_tiles−1, take the keys
  * [end − (t+1)·shape.keys, end − t·shape.keys). Tiles hang from the segment's end, so no tile
@@ -31,7 +32,7 @@ struct dpe_turned {
 
 /** The distinct copies of one side of a plan. */
 struct dpe_turned_copies {
-    int n;
+    int n, n_per_head;
     int base_table; /**< table of band 0 */
     struct dpe_turned copies[DPE_MAX_BANDS];
     int of_band[DPE_MAX_BANDS]; /**< the copy that a band uses */
@@ -40,6 +41,19 @@ struct dpe_turned_copies {
 /** Copies of the queries (`keys` false) or keys of a plan; `rotation` names the tables. */
 struct dpe_turned_copies dpe_turned_find(const struct dpe_plan *plan,
                                          const struct dpe_rotation *rotation, bool keys);
+
+/** As many copies as a side can need, for a plan whose rotation is not made yet. */
+struct dpe_turned_copies dpe_turned_most(const struct dpe_plan *plan);
+
+/** Keys [any_lo, any_hi) are all that some query of a range has in a band by its predicate alone,
+ *  [all_lo, all_hi) those that every query of the range has; both within the causal triangle. For
+ *  the queries of one chunk and a band of chunks, or a single query, they are the same but for keys
+ *  above the first query. */
+struct dpe_reach {
+    int64_t any_lo, any_hi, all_lo, all_hi;
+};
+/** Reach of band b for the queries first … last (inclusive). */
+struct dpe_reach dpe_band_reach(const struct dpe_plan *plan, int b, int64_t first, int64_t last);
 
 /** Rows of a query block and keys of a tile. */
 struct dpe_tile_shape {
