@@ -13,7 +13,7 @@
 void dpe_copy_select(const struct dpe_attention *args, int64_t head, uint32_t *select);
 /** The rotation of a copy from position `first` on; `select` is used when the copy is masked. */
 struct dpe_cpu_rotation dpe_copy_rotation(const struct dpe_attention *args,
-                                          const struct dpe_turned *copy, int base_table,
+                                          const struct dpe_rotated *copy, int base_table,
                                           int64_t first, const uint32_t *select);
 
 /** a · b and a + b that stay at UINT64_MAX when they overflow. */

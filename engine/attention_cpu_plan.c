@@ -14,7 +14,7 @@ void dpe_copy_select(const struct dpe_attention *args, int64_t head, uint32_t *s
 }
 
 struct dpe_cpu_rotation dpe_copy_rotation(const struct dpe_attention *args,
-                                          const struct dpe_turned *copy, int base_table,
+                                          const struct dpe_rotated *copy, int base_table,
                                           int64_t first, const uint32_t *select)
 {
     const struct dpe_rotation *tables = args->rotation;

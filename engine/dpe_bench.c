@@ -307,7 +307,7 @@ static dpe_status poll(void *user, struct dpe_error *err)
 }
 
 /* Attention of a whole prefill as often as there are layers, over what the last one left in the
- * cache; turning queries and keys is part of it. */
+ * cache; rotating queries and keys is part of it. */
 static dpe_status measure_attention(struct dpe_session *s, int64_t length, double *seconds,
                                     struct dpe_error *err)
 {

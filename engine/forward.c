@@ -1,5 +1,5 @@
 /* The forward pass. Activations are handles that only operations dereference; the cache holds keys
- * as they come out of the projection, attention turns them as the plan says. */
+ * as they come out of the projection, attention rotates them as the plan says. */
 #include "session_internal.h"
 
 #include <inttypes.h>

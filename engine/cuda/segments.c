@@ -23,7 +23,7 @@ struct piece_range {
 
 struct builder {
     const struct dpe_plan *plan;
-    const struct dpe_turned_copies *q, *k;
+    const struct dpe_rotated_copies *q, *k;
     struct dpe_tile_shape shape;
     struct dpe_walk *walk;
     int64_t blocks_room, segments_room;
@@ -60,15 +60,15 @@ static bool map_zero(const struct dpe_position_map *map, int64_t n_pairs)
     return zero;
 }
 
-struct dpe_turned_copies dpe_turned_find(const struct dpe_plan *plan,
-                                         const struct dpe_rotation *rotation, bool keys)
+struct dpe_rotated_copies dpe_rotated_find(const struct dpe_plan *plan,
+                                           const struct dpe_rotation *rotation, bool keys)
 {
     const int *table = keys ? rotation->k_table : rotation->q_table;
-    struct dpe_turned_copies found = {.base_table = table[0]};
+    struct dpe_rotated_copies found = {.base_table = table[0]};
     for (int b = 0; b < plan->n_bands; b++) {
         const struct dpe_position_map *map = keys ? &plan->bands[b].k : &plan->bands[b].q;
         bool per_head = plan->bands[b].per_head && plan->mask != NULL && table[b] != table[0];
-        struct dpe_turned copy = {
+        struct dpe_rotated copy = {
             .table = table[b],
             .per_head = per_head,
             .constant = !per_head && map_constant(map, plan->n_pairs),
@@ -88,14 +88,14 @@ struct dpe_turned_copies dpe_turned_find(const struct dpe_plan *plan,
     return found;
 }
 
-struct dpe_turned_copies dpe_turned_most(const struct dpe_plan *plan)
+struct dpe_rotated_copies dpe_rotated_most(const struct dpe_plan *plan)
 {
     struct dpe_rotation rotation = {0};
     for (int b = 0; b < DPE_MAX_BANDS; b++) {
         rotation.q_table[b] = b;
         rotation.k_table[b] = b;
     }
-    return dpe_turned_find(plan, &rotation, true);
+    return dpe_rotated_find(plan, &rotation, true);
 }
 
 /* ------------------------------------------------------------------------------------- pieces */
@@ -356,8 +356,8 @@ static dpe_status check_request(const struct dpe_plan *plan, struct dpe_tile_sha
     return DPE_OK;
 }
 
-dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_turned_copies *q,
-                         const struct dpe_turned_copies *k, struct dpe_tile_shape shape,
+dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_rotated_copies *q,
+                         const struct dpe_rotated_copies *k, struct dpe_tile_shape shape,
                          int64_t start, int64_t rows, struct dpe_walk *walk, struct dpe_error *err)
 {
     memset(walk, 0, sizeof *walk);
