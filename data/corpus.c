@@ -14,7 +14,6 @@ struct dpe_corpus {
     char *path;
     struct dpe_book *books;
     size_t n, capacity;
-    size_t missing;
     char fingerprint[65];
 };
 
@@ -86,10 +85,9 @@ static dpe_status add_listed(struct dpe_corpus *corpus, const char *folder,
         return out_of_memory(corpus->path, err);
     }
     dpe_status status = DPE_OK;
+    /* Rows without a text are those of other splits. */
     if (exists(file)) {
         status = add_book(corpus, row->id, row->title, file, replace_invalid, err);
-    } else {
-        corpus->missing++;
     }
     free(file);
     return status;
@@ -296,11 +294,6 @@ size_t dpe_corpus_size(const struct dpe_corpus *corpus)
 const struct dpe_book *dpe_corpus_book(const struct dpe_corpus *corpus, size_t index)
 {
     return index < corpus->n ? &corpus->books[index] : NULL;
-}
-
-size_t dpe_corpus_missing(const struct dpe_corpus *corpus)
-{
-    return corpus->missing;
 }
 
 const char *dpe_corpus_path(const struct dpe_corpus *corpus)

@@ -44,8 +44,6 @@ int64_t dpe_count_words(const char *text, size_t n);
 /** Books in the order of metadata.csv or of their names; borrowed. */
 size_t dpe_corpus_size(const struct dpe_corpus *corpus);
 const struct dpe_book *dpe_corpus_book(const struct dpe_corpus *corpus, size_t index);
-/** Rows of metadata.csv whose text is not in the split; 0 for other layouts. */
-size_t dpe_corpus_missing(const struct dpe_corpus *corpus);
 /** The path as given to dpe_corpus_open. */
 const char *dpe_corpus_path(const struct dpe_corpus *corpus);
 /** SHA-256 over ids and texts as they are after conversion, in their order; 64 hex digits. */

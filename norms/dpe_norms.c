@@ -351,7 +351,7 @@ int main(int argc, char **argv)
                "  dpe-norms -m DIR --corpus pg19 -o norms.h5",
         .children = children,
     };
-    dpe_tool_start(argv[0]);
+    dpe_tool_start(argv);
     struct arguments args = {.job = {.samples = 10,
                                      .seed = 1,
                                      .knobs = {.length = "--lengths"},

@@ -248,18 +248,6 @@ void dpe_norms_rank(const double *mean, int64_t n_rows, int64_t n_pairs, uint16_
     }
 }
 
-void dpe_norms_mask(const uint16_t *ranking, int64_t n_rows, int64_t n_pairs, int64_t k, bool last,
-                    uint8_t *mask)
-{
-    memset(mask, 0, (size_t)(n_rows * n_pairs));
-    int64_t begin = last ? n_pairs - k : 0;
-    for (int64_t row = 0; row < n_rows; row++) {
-        for (int64_t i = begin; i < begin + k; i++) {
-            mask[row * n_pairs + ranking[row * n_pairs + i]] = 1;
-        }
-    }
-}
-
 double dpe_norms_entropy(const double *scores, int64_t n_pairs)
 {
     double total = 0.0;

@@ -52,10 +52,6 @@ void dpe_norms_mean(const double *const *tables, size_t n, int64_t size, double 
  *  [n_layers * n_heads][n_pairs] of pair indices. Its first k are the top-k, its last k the last-k.
  */
 void dpe_norms_rank(const double *mean, int64_t n_rows, int64_t n_pairs, uint16_t *ranking);
-/** The mask [n_rows][n_pairs] that marks the first k (or last k) of each ranking. 0 ≤ k ≤ n_pairs.
- */
-void dpe_norms_mask(const uint16_t *ranking, int64_t n_rows, int64_t n_pairs, int64_t k, bool last,
-                    uint8_t *mask);
 /** Entropy in bits of one head's scores taken as shares, and the share that its k largest hold. */
 double dpe_norms_entropy(const double *scores, int64_t n_pairs);
 double dpe_norms_share(const double *scores, const uint16_t *ranking, int64_t n_pairs, int64_t k);

@@ -391,7 +391,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
 
 int main(int argc, char **argv)
 {
-    dpe_tool_start(argv[0]);
+    dpe_tool_start(argv);
     struct batch batch = {.begin = dpe_clock()};
     struct calibrate_arguments args = {.top_k = CALIBRATE_AUTO};
     argp_parse(&calibrate_argp, argc, argv, 0, NULL, &args);

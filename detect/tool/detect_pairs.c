@@ -46,8 +46,7 @@ static dpe_status make_mask(struct detect_inputs *inputs, struct dpe_h5 *norms, 
     if (status != DPE_OK) {
         return status;
     }
-    const uint16_t *ranking = data;
-    inputs->mask = dpe_alloc_zero((size_t)rows, (size_t)n_pairs);
+    inputs->mask = dpe_alloc((size_t)rows, (size_t)n_pairs);
     if (inputs->mask == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for key pairs");
     } else if (rank != 3 || dims[0] != config->n_layers || dims[1] != config->n_heads ||
@@ -55,15 +54,10 @@ static dpe_status make_mask(struct detect_inputs *inputs, struct dpe_h5 *norms, 
         status = dpe_fail(err, DPE_BAD_DATA, "%s: /norms/top_k_index has not the model's shape",
                           inputs->args->scale_pairs);
     }
-    for (int64_t row = 0; row < rows && status == DPE_OK; row++) {
-        for (int64_t i = 0; i < k && status == DPE_OK; i++) {
-            uint16_t pair = ranking[row * n_pairs + i];
-            if (pair >= n_pairs) {
-                status = dpe_fail(err, DPE_BAD_DATA, "%s: /norms/top_k_index holds pair %d",
-                                  inputs->args->scale_pairs, pair);
-            } else {
-                inputs->mask[row * n_pairs + pair] = 1;
-            }
+    if (status == DPE_OK) {
+        status = dpe_plan_mask_ranked(data, rows, n_pairs, k, false, inputs->mask, err);
+        if (status != DPE_OK) {
+            dpe_fail_prefix(err, "%s: /norms/top_k_index", inputs->args->scale_pairs);
         }
     }
     free(data);

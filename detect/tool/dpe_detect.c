@@ -313,7 +313,7 @@ int main(int argc, char **argv)
                "  dpe-detect -m DIR -l 131072 --corpus pg19 -o effective.h5",
         .children = children,
     };
-    dpe_tool_start(argv[0]);
+    dpe_tool_start(argv);
     struct detect_arguments args = {
         .job = {.samples = 100, .knobs = {.branches = "--batch"}, .argc = argc, .argv = argv},
         .lengths = "auto",

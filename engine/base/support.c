@@ -284,8 +284,8 @@ uint32_t dpe_rng_u32(struct dpe_rng *rng)
     uint64_t old = rng->state;
     rng->state = old * 6364136223846793005u + rng->increment;
     uint32_t shifted = (uint32_t)(((old >> 18) ^ old) >> 27);
-    uint32_t turn = (uint32_t)(old >> 59);
-    return (shifted >> turn) | (shifted << ((32 - turn) & 31));
+    uint32_t rotation = (uint32_t)(old >> 59);
+    return (shifted >> rotation) | (shifted << ((32 - rotation) & 31));
 }
 
 uint32_t dpe_rng_below(struct dpe_rng *rng, uint32_t n)

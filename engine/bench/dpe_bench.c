@@ -585,7 +585,7 @@ int main(int argc, char **argv)
                               .children = children};
     struct arguments a = {.repeats = 3, .new_tokens = 16, .branches = 1};
     struct dpe_error err = {0};
-    dpe_tool_start(argv[0]);
+    dpe_tool_start(argv);
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     dpe_tool_configure(&a.tool);
     dpe_signals_install();

@@ -23,13 +23,13 @@ enum {
 /* Where things lie in the workspace, in floats. The same arithmetic for the largest call (estimate)
  * and for the call at hand, which therefore fits. */
 struct layout {
-    struct dpe_copies q, k;
+    struct dpe_rotated_copies q, k;
     int64_t kv_heads_at_once, group; /* group: query heads of a KV head */
     int64_t panels, panel_floats, pack_floats, width;
     int64_t copies_per_kv_head; /* packed key copies */
     bool pack_v;                /* rows of V are no whole vectors */
     uint64_t k_at, v_at, thread_at, total;
-    uint64_t q_floats, o_at, state_at, s_at, mixed_at, turned_at, select_at, thread_floats;
+    uint64_t q_floats, o_at, state_at, s_at, mixed_at, rotated_at, select_at, thread_floats;
 };
 
 struct call {
@@ -45,7 +45,7 @@ struct call {
 struct item {
     const struct call *call;
     int64_t head, slot, row, n_rows; /* slot: KV head among those packed now */
-    float *q, *o, *reference, *sum, *s, *mixed, *turned;
+    float *q, *o, *reference, *sum, *s, *mixed, *rotated;
     uint32_t *select;
 };
 
@@ -81,7 +81,7 @@ static void layout_thread(const struct dpe_cpu_kernels *kernels, int64_t head_di
     layout->state_at = place(&total, (uint64_t)(2 * QUERY_ROWS));
     layout->s_at = place(&total, (uint64_t)(kernels->mr * DPE_CPU_BLOCK));
     layout->mixed_at = place(&total, (uint64_t)(kernels->mr * kernels->panel));
-    layout->turned_at = place(&total, (uint64_t)kernels->panel * d);
+    layout->rotated_at = place(&total, (uint64_t)kernels->panel * d);
     layout->select_at = place(&total, d / 2);
     layout->thread_floats = total;
 }
@@ -93,7 +93,7 @@ struct extent {
 };
 
 static struct layout lay_out(const struct dpe_cpu_kernels *kernels, const struct extent *extent,
-                             struct dpe_copies q, struct dpe_copies k)
+                             struct dpe_rotated_copies q, struct dpe_rotated_copies k)
 {
     struct layout layout = {.q = q, .k = k};
     int64_t d = extent->head_dim;
@@ -105,7 +105,7 @@ static struct layout lay_out(const struct dpe_cpu_kernels *kernels, const struct
     layout.pack_floats = round_up(d * kernels->mr + kernels->lanes, ALIGN);
     layout.width = round_up(d, kernels->lanes);
     layout.pack_v = layout.width != d;
-    layout.copies_per_kv_head = k.n - k.n_masked + k.n_masked * layout.group;
+    layout.copies_per_kv_head = k.n - k.n_per_head + k.n_per_head * layout.group;
     layout_thread(kernels, d, &layout);
     uint64_t heads = (uint64_t)layout.kv_heads_at_once;
     uint64_t k_floats = dpe_bytes_times((uint64_t)layout.panels, (uint64_t)layout.panel_floats);
@@ -131,7 +131,7 @@ uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
         .keys = keys,
         .n_threads = n_threads,
     };
-    struct dpe_copies copies = dpe_copies_most(plan);
+    struct dpe_rotated_copies copies = dpe_rotated_most(plan);
     struct layout layout = lay_out(kernels, &most, copies, copies);
     uint64_t many = rows > DPE_CPU_DECODE_ROWS ? dpe_bytes_times(layout.total, sizeof(float)) : 0;
     uint64_t few = dpe_cpu_decode_workspace(config, plan, keys, n_threads);
@@ -147,9 +147,9 @@ static float *key_panel(const struct call *call, int64_t slot, int64_t head_in_g
     const struct layout *layout = &call->layout;
     int64_t index = 0;
     for (int i = 0; i < c; i++) {
-        index += layout->k.copies[i].masked ? layout->group : 1;
+        index += layout->k.copies[i].per_head ? layout->group : 1;
     }
-    index += layout->k.copies[c].masked ? head_in_group : 0;
+    index += layout->k.copies[c].per_head ? head_in_group : 0;
     int64_t panel =
         (slot * layout->copies_per_kv_head + index) * layout->panels + n0 / call->kernels->panel;
     return call->packed_k + panel * layout->panel_floats;
@@ -184,9 +184,9 @@ static void pack_key_panel(const struct item *item, int64_t kv_head, int64_t hea
         struct dpe_cpu_rotation rotation = dpe_copy_rotation(
             args, &call->layout.k.copies[c], args->rotation->k_table[0], n, item->select);
         call->kernels->rotate(&rotation, args->k + (kv_head * args->capacity + row) * d, d,
-                              next - n, item->turned + (n - n0) * d);
+                              next - n, item->rotated + (n - n0) * d);
     }
-    call->kernels->pack_panel(item->turned, d, count, d,
+    call->kernels->pack_panel(item->rotated, d, count, d,
                               key_panel(call, item->slot, head_in_group, c, n0));
 }
 
@@ -200,7 +200,7 @@ static void pack_block(const struct item *item, int64_t kv_head, int64_t n0)
     /* All copies of a panel in turn: its keys and its rows of the tables stay close by. */
     for (int64_t n = n0; n < end; n += call->kernels->panel) {
         for (int c = 0; c < layout->k.n; c++) {
-            bool masked = layout->k.copies[c].masked;
+            bool masked = layout->k.copies[c].per_head;
             int64_t variants = copy_needed(call, c, n, n + call->kernels->panel) ? 1 : 0;
             variants *= masked ? layout->group : 1;
             for (int64_t g = 0; g < variants; g++) {
@@ -239,8 +239,8 @@ static void pack_queries(const struct item *item)
                 dpe_copy_rotation(args, &layout->q.copies[c], args->rotation->q_table[0],
                                   args->start + row, item->select);
             call->kernels->rotate(&rotation, args->q + row * ld + item->head * d, ld, n,
-                                  item->turned);
-            call->kernels->pack_rows(item->turned, d, n, d,
+                                  item->rotated);
+            call->kernels->pack_rows(item->rotated, d, n, d,
                                      item->q + c * (int64_t)layout->q_floats +
                                          r / call->kernels->mr * layout->pack_floats);
         }
@@ -481,7 +481,7 @@ static struct item thread_item(const struct call *call)
         .sum = base + layout->state_at + QUERY_ROWS,
         .s = base + layout->s_at,
         .mixed = base + layout->mixed_at,
-        .turned = base + layout->turned_at,
+        .rotated = base + layout->rotated_at,
         .select = (uint32_t *)(void *)(base + layout->select_at),
     };
     return item;
@@ -498,8 +498,8 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
         .keys = call.keys,
         .n_threads = args->n_threads,
     };
-    call.layout = lay_out(kernels, &extent, dpe_copies_find(args->plan, args->rotation->q_table),
-                          dpe_copies_find(args->plan, args->rotation->k_table));
+    call.layout = lay_out(kernels, &extent, dpe_rotated_find(args->plan, args->rotation, false),
+                          dpe_rotated_find(args->plan, args->rotation, true));
     const struct layout *layout = &call.layout;
     call.factor = args->workspace;
     call.packed_k = call.factor + layout->k_at;

@@ -11,7 +11,7 @@
 
 enum {
     SPLIT = 4 * DPE_CPU_BLOCK, /* keys of an item */
-    TURNED = 32,               /* keys rotated at a time */
+    ROTATED = 32,              /* keys rotated at a time */
     HEADS = 4,                 /* heads at a time: what the kernel `dots` takes */
     ALIGN = 16,                /* floats */
     SMALL_WORK = 1 << 21,      /* multiplications for which no second thread is woken */
@@ -23,13 +23,13 @@ enum {
 struct layout {
     int64_t group, splits;
     uint64_t part_floats; /* of one item: reference [group], sum [group], o [group][head_dim] */
-    uint64_t part_at, thread_at, turned_at, select_at, thread_floats, total;
+    uint64_t part_at, thread_at, rotated_at, select_at, thread_floats, total;
 };
 
 struct call {
     const struct dpe_cpu_kernels *kernels;
     const struct dpe_attention *args;
-    struct dpe_copies q_copies, k_copies;
+    struct dpe_rotated_copies q_copies, k_copies;
     struct layout layout;
     float *q; /* [rows][n_heads][copies][head_dim], rotated */
     float *parts, *threads;
@@ -40,7 +40,7 @@ struct item {
     int64_t m, offset, kv_head;
     const float *q; /* first head of the group */
     float factor;
-    float *reference, *sum, *o, *s, *turned;
+    float *reference, *sum, *o, *s, *rotated;
     uint32_t *select;
     struct dpe_reach reach[DPE_MAX_BANDS];
 };
@@ -67,8 +67,8 @@ static struct layout lay_out(const struct extent *extent)
     layout.part_at = aligned(dpe_bytes_times(heads * (uint64_t)extent->q_copies, d));
     uint64_t parts = (uint64_t)(extent->rows * extent->n_kv_heads * layout.splits);
     layout.thread_at = dpe_bytes_plus(layout.part_at, dpe_bytes_times(parts, layout.part_floats));
-    layout.turned_at = group * DPE_CPU_BLOCK;
-    layout.select_at = layout.turned_at + TURNED * d;
+    layout.rotated_at = group * DPE_CPU_BLOCK;
+    layout.select_at = layout.rotated_at + ROTATED * d;
     layout.thread_floats = aligned(layout.select_at + d / 2);
     uint64_t threads = dpe_bytes_times(layout.thread_floats, (uint64_t)extent->n_threads);
     layout.total = dpe_bytes_plus(layout.thread_at, threads);
@@ -84,7 +84,7 @@ uint64_t dpe_cpu_decode_workspace(const struct dpe_config *config, const struct 
         .head_dim = config->head_dim,
         .rows = DPE_CPU_DECODE_ROWS,
         .keys = keys,
-        .q_copies = dpe_copies_most(plan).n,
+        .q_copies = dpe_rotated_most(plan).n,
         .n_threads = n_threads,
     };
     return dpe_bytes_times(lay_out(&most).total, sizeof(float));
@@ -122,7 +122,7 @@ static int band_run(const struct item *item, int64_t n, int64_t *end)
     return -1;
 }
 
-/* Raw logits of keys n … n+count−1 that start at `keys`, count ≤ TURNED, all in band b, into
+/* Raw logits of keys n … n+count−1 that start at `keys`, count ≤ ROTATED, all in band b, into
  * s [group][DPE_CPU_BLOCK]. */
 static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, const float *keys,
                      float *s)
@@ -133,20 +133,20 @@ static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, c
     int64_t group = call->layout.group;
     int64_t ldq = call->q_copies.n * d;
     const float *q = item->q + call->q_copies.of_band[b] * d;
-    const struct dpe_copy *copy = &call->k_copies.copies[call->k_copies.of_band[b]];
+    const struct dpe_rotated *copy = &call->k_copies.copies[call->k_copies.of_band[b]];
     struct dpe_cpu_rotation rotation =
         dpe_copy_rotation(args, copy, args->rotation->k_table[0], n, item->select);
-    int64_t together = copy->masked ? 1 : HEADS;
+    int64_t together = copy->per_head ? 1 : HEADS;
     for (int64_t g = 0; g < group; g += together) {
         int64_t heads = group - g < together ? group - g : together;
-        if (copy->masked) {
+        if (copy->per_head) {
             dpe_copy_select(args, item->kv_head * group + g, item->select);
         }
-        if (copy->masked || g == 0) {
-            call->kernels->rotate(&rotation, keys, d, count, item->turned);
+        if (copy->per_head || g == 0) {
+            call->kernels->rotate(&rotation, keys, d, count, item->rotated);
         }
         struct dpe_cpu_dots dots = {
-            .w = item->turned,
+            .w = item->rotated,
             .ldw = d,
             .dtype = DPE_F32,
             .n = count,
@@ -182,7 +182,7 @@ static void attend(const struct item *item, int64_t n0, int64_t end, int64_t row
         run = run < end ? run : end;
         if (b >= 0) {
             visible = true;
-            run = run - n < TURNED ? run : n + TURNED;
+            run = run - n < ROTATED ? run : n + ROTATED;
             dot_keys(item, b, n, run - n, call->args->k + at + (n - n0) * d, item->s + n - n0);
         }
         n = run;
@@ -224,7 +224,7 @@ static void run_item(const struct call *call, int64_t index)
         .offset = dpe_attention_offset(args, row),
         .kv_head = index % args->n_kv_heads,
         .s = thread,
-        .turned = thread + layout->turned_at,
+        .rotated = thread + layout->rotated_at,
         .select = (uint32_t *)(void *)(thread + layout->select_at),
     };
     item.q =
@@ -293,8 +293,8 @@ static void decode(const struct dpe_cpu_kernels *kernels, const struct dpe_atten
     struct call call = {
         .kernels = kernels,
         .args = args,
-        .q_copies = dpe_copies_find(args->plan, args->rotation->q_table),
-        .k_copies = dpe_copies_find(args->plan, args->rotation->k_table),
+        .q_copies = dpe_rotated_find(args->plan, args->rotation, false),
+        .k_copies = dpe_rotated_find(args->plan, args->rotation, true),
     };
     const struct extent extent = {
         .n_heads = args->n_heads,

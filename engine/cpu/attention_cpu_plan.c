@@ -1,68 +1,5 @@
-/* Plans as the CPU attention drivers see them: key ranges of bands, rotated copies. */
-#include "engine/cpu/attention_cpu_plan.h"
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-struct dpe_reach dpe_band_reach(const struct dpe_plan *plan, int b, int64_t first, int64_t last)
-{
-    const struct dpe_band *band = &plan->bands[b];
-    struct dpe_reach reach = {band->lo, band->hi, band->lo, band->hi};
-    if (band->kind != DPE_BAND_KEY) {
-        /* A distance is a difference of chunks of one token. */
-        int64_t unit = band->kind == DPE_BAND_CHUNK ? plan->chunk : 1;
-        int64_t c0 = first / unit;
-        int64_t c1 = last / unit;
-        /* lo ≤ c − c(n) < hi; differences outside 0 … c1 + 1 do not occur and could overflow. */
-        int64_t lo = smaller(larger(band->lo, 0), c1 + 2);
-        int64_t hi = smaller(larger(band->hi, 0), c1 + 1);
-        reach.any_lo = (c0 - hi + 1) * unit;
-        reach.any_hi = (c1 - lo + 1) * unit;
-        reach.all_lo = (c1 - hi + 1) * unit;
-        reach.all_hi = (c0 - lo + 1) * unit;
-    }
-    reach.any_lo = larger(reach.any_lo, 0);
-    reach.all_lo = larger(reach.all_lo, 0);
-    reach.any_hi = larger(smaller(reach.any_hi, last + 1), reach.any_lo);
-    reach.all_hi = larger(smaller(reach.all_hi, first + 1), reach.all_lo);
-    return reach;
-}
-
-struct dpe_copies dpe_copies_find(const struct dpe_plan *plan, const int *table)
-{
-    struct dpe_copies found = {0};
-    for (int b = 0; b < plan->n_bands; b++) {
-        struct dpe_copy copy = {table[b], plan->bands[b].per_head && plan->mask != NULL &&
-                                              table[b] != table[0]};
-        int c = 0;
-        while (c < found.n &&
-               (found.copies[c].table != copy.table || found.copies[c].masked != copy.masked)) {
-            c++;
-        }
-        if (c == found.n) {
-            found.copies[found.n++] = copy;
-            found.n_masked += copy.masked ? 1 : 0;
-        }
-        found.of_band[b] = c;
-    }
-    return found;
-}
-
-struct dpe_copies dpe_copies_most(const struct dpe_plan *plan)
-{
-    int table[DPE_MAX_BANDS];
-    for (int b = 0; b < DPE_MAX_BANDS; b++) {
-        table[b] = b;
-    }
-    return dpe_copies_find(plan, table);
-}
+/* What the CPU attention drivers share. */
+#include "attention_cpu.h"
 
 void dpe_copy_select(const struct dpe_attention *args, int64_t head, uint32_t *select)
 {
@@ -77,7 +14,7 @@ void dpe_copy_select(const struct dpe_attention *args, int64_t head, uint32_t *s
 }
 
 struct dpe_cpu_rotation dpe_copy_rotation(const struct dpe_attention *args,
-                                          const struct dpe_copy *copy, int base_table,
+                                          const struct dpe_rotated *copy, int base_table,
                                           int64_t first, const uint32_t *select)
 {
     const struct dpe_rotation *tables = args->rotation;
@@ -87,7 +24,7 @@ struct dpe_cpu_rotation dpe_copy_rotation(const struct dpe_attention *args,
         .cos = tables->cos[copy->table] + first * n_pairs,
         .sin = tables->sin[copy->table] + first * n_pairs,
     };
-    if (copy->masked) {
+    if (copy->per_head) {
         rotation.base_cos = tables->cos[base_table] + first * n_pairs;
         rotation.base_sin = tables->sin[base_table] + first * n_pairs;
         rotation.select = select;

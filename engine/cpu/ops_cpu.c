@@ -112,11 +112,11 @@ static void cpu_embed(struct dpe_backend *backend, const struct dpe_batch *batch
     }
 }
 
-static void cpu_rmsnorm(struct dpe_backend *backend, const struct dpe_tensor *weight, dpe_mem x,
-                        int64_t rows, dpe_mem out)
+static void cpu_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
+                        int64_t width, dpe_mem x, int64_t rows, dpe_mem out)
 {
     const struct dpe_cpu_state *cpu = backend->cpu;
-    int64_t width = weight->cols;
+    const struct dpe_tensor *weight = dpe_norm_weight(backend->weights, which, layer);
     float eps = (float)backend->config->rms_eps;
     cpu->kernels->widen(weight->data, weight->dtype, width, cpu->norm);
 #pragma omp parallel for num_threads(backend->n_threads)                                           \
@@ -130,9 +130,9 @@ static void cpu_rmsnorm(struct dpe_backend *backend, const struct dpe_tensor *we
 static void cpu_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                        int64_t rows, dpe_mem out, bool accumulate)
 {
-    struct dpe_tensor weight = dpe_layer_matrix(&backend->weights->layers[layer], which);
-    struct dpe_tensor bias = dpe_layer_bias(&backend->weights->layers[layer], which);
-    struct dpe_cpu_product product = {&weight, &bias, x, rows, out, accumulate};
+    const struct dpe_layer_weights *weights = &backend->weights->layers[layer];
+    struct dpe_cpu_product product = {
+        &weights->weight[which], &weights->bias[which], x, rows, out, accumulate};
     dpe_cpu_product(&backend->cpu->products, &product);
 }
 

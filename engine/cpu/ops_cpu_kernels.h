@@ -66,9 +66,9 @@ struct dpe_cpu_tile {
     bool keep;
 };
 
-/** Rotation of consecutive rows: the pair (j, j + n_pairs) of row i turns by the angle whose cosine
- *  and sine are cos[i][j], sin[i][j]; with `select` (one word a pair, all ones or 0) pairs of all
- *  ones use those, the others base_cos, base_sin. */
+/** Rotation of consecutive rows: the pair (j, j + n_pairs) of row i is rotated by the angle whose
+ * cosine and sine are cos[i][j], sin[i][j]; with `select` (one word a pair, all ones or 0) pairs of
+ * all ones use those, the others base_cos, base_sin. */
 struct dpe_cpu_rotation {
     int64_t n_pairs;
     const float *cos, *sin;           /**< [rows][n_pairs] */

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "layer_weights.h"
+
 /* Bounds keep every product of sizes, and the number of weights, within 63 bits. */
 enum {
     MAX_LAYERS = 1 << 14,
@@ -240,14 +242,11 @@ void dpe_config_release(struct dpe_config *config)
 
 int64_t dpe_config_parameters(const struct dpe_config *config)
 {
-    int64_t q = config->n_heads * config->head_dim;
-    int64_t kv = config->n_kv_heads * config->head_dim;
-    int64_t layer = 2 * config->hidden;
-    layer += config->hidden * (q + 2 * kv) + q * config->hidden;
-    layer += 3 * config->hidden * config->intermediate;
-    layer += config->qkv_bias ? q + 2 * kv : 0;
-    layer += config->o_bias ? config->hidden : 0;
-    layer += config->mlp_bias ? 2 * config->intermediate + config->hidden : 0;
+    int64_t layer = 0;
+    for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+        struct dpe_layer_shape shape = dpe_layer_shape(config, (enum dpe_weight)which);
+        layer += shape.rows * shape.cols + shape.bias;
+    }
     int64_t embeddings = config->vocab * config->hidden * (config->tied_embeddings ? 1 : 2);
     return config->n_layers * layer + embeddings + config->hidden;
 }

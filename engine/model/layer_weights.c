@@ -1,51 +1,74 @@
-/* Weights by meaning. */
-#include "engine/model/layer_weights.h"
-#include "engine/model/model.h"
+/* The one table of a layer's tensors. */
+#include "layer_weights.h"
 
-struct dpe_tensor dpe_layer_matrix(const struct dpe_layer_weights *layer, enum dpe_weight which)
+/* clang-format off */
+const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
+#define LINE(id, name, rows, cols, present, bias, sliced)                                          \
+    [DPE_WEIGHT_##id] = {name,           DPE_WIDTH_##rows, DPE_WIDTH_##cols,                       \
+                         DPE_IF_##present, DPE_IF_##bias,  DPE_SLICED_##sliced}
+    /*   id              name in the checkpoint      rows          cols          present bias      sliced */
+    LINE(ATTENTION_NORM, "input_layernorm",          ONE,          HIDDEN,       ALWAYS, NEVER,    WHOLE),
+    LINE(Q,              "self_attn.q_proj",         QUERY,        HIDDEN,       ALWAYS, QKV_BIAS, ROWS),
+    LINE(K,              "self_attn.k_proj",         KEY_VALUE,    HIDDEN,       ALWAYS, QKV_BIAS, ROWS),
+    LINE(V,              "self_attn.v_proj",         KEY_VALUE,    HIDDEN,       ALWAYS, QKV_BIAS, ROWS),
+    LINE(O,              "self_attn.o_proj",         HIDDEN,       QUERY,        ALWAYS, O_BIAS,   COLUMNS),
+    LINE(MLP_NORM,       "post_attention_layernorm", ONE,          HIDDEN,       ALWAYS, NEVER,    WHOLE),
+    LINE(GATE,           "mlp.gate_proj",            INTERMEDIATE, HIDDEN,       ALWAYS, MLP_BIAS, ROWS),
+    LINE(UP,             "mlp.up_proj",              INTERMEDIATE, HIDDEN,       ALWAYS, MLP_BIAS, ROWS),
+    LINE(DOWN,           "mlp.down_proj",            HIDDEN,       INTERMEDIATE, ALWAYS, MLP_BIAS, COLUMNS),
+#undef LINE
+};
+/* clang-format on */
+
+static int64_t width(const struct dpe_config *config, enum dpe_width which)
 {
-    const struct dpe_tensor none = {0};
     switch (which) {
-    case DPE_WEIGHT_Q:
-        return layer->q;
-    case DPE_WEIGHT_K:
-        return layer->k;
-    case DPE_WEIGHT_V:
-        return layer->v;
-    case DPE_WEIGHT_O:
-        return layer->o;
-    case DPE_WEIGHT_GATE:
-        return layer->gate;
-    case DPE_WEIGHT_UP:
-        return layer->up;
-    case DPE_WEIGHT_DOWN:
-        return layer->down;
-    case DPE_WEIGHTS_PER_LAYER:
-        break;
+    case DPE_WIDTH_ONE:
+        return 1;
+    case DPE_WIDTH_HIDDEN:
+        return config->hidden;
+    case DPE_WIDTH_QUERY:
+        return config->n_heads * config->head_dim;
+    case DPE_WIDTH_KEY_VALUE:
+        return config->n_kv_heads * config->head_dim;
+    case DPE_WIDTH_INTERMEDIATE:
+        return config->intermediate;
     }
-    return none;
+    return 0;
 }
 
-struct dpe_tensor dpe_layer_bias(const struct dpe_layer_weights *layer, enum dpe_weight which)
+static bool holds(const struct dpe_config *config, enum dpe_condition condition)
 {
-    const struct dpe_tensor none = {0};
-    switch (which) {
-    case DPE_WEIGHT_Q:
-        return layer->q_bias;
-    case DPE_WEIGHT_K:
-        return layer->k_bias;
-    case DPE_WEIGHT_V:
-        return layer->v_bias;
-    case DPE_WEIGHT_O:
-        return layer->o_bias;
-    case DPE_WEIGHT_GATE:
-        return layer->gate_bias;
-    case DPE_WEIGHT_UP:
-        return layer->up_bias;
-    case DPE_WEIGHT_DOWN:
-        return layer->down_bias;
-    case DPE_WEIGHTS_PER_LAYER:
-        break;
+    switch (condition) {
+    case DPE_IF_NEVER:
+        return false;
+    case DPE_IF_ALWAYS:
+        return true;
+    case DPE_IF_QKV_BIAS:
+        return config->qkv_bias;
+    case DPE_IF_O_BIAS:
+        return config->o_bias;
+    case DPE_IF_MLP_BIAS:
+        return config->mlp_bias;
     }
-    return none;
+    return false;
+}
+
+struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, enum dpe_weight which)
+{
+    const struct dpe_layer_tensor *line = &dpe_layer_tensors[which];
+    struct dpe_layer_shape shape = {.vector = line->rows == DPE_WIDTH_ONE};
+    if (holds(config, line->present)) {
+        shape.rows = width(config, line->rows);
+        shape.cols = width(config, line->cols);
+        shape.bias = holds(config, line->bias) ? shape.rows : 0;
+    }
+    return shape;
+}
+
+const struct dpe_tensor *dpe_norm_weight(const struct dpe_weights *weights, enum dpe_weight which,
+                                         int64_t layer)
+{
+    return which == DPE_WEIGHT_FINAL_NORM ? &weights->final_norm
+                                          : &weights->layers[layer].weight[which];
 }

@@ -1,23 +1,80 @@
 /**
  * @file layer_weights.h
- * The tensors of a layer by meaning.
+ * The tensors of a layer, as one table (inside the engine).
+ *
+ * Loading, random models, slices, counting and uploading are loops over the table, so a tensor that
+ * another model family adds to a layer is one enumerator, one line of the table and its use in
+ * forward.c.
  */
 #ifndef DPE_LAYER_WEIGHTS_H
 #define DPE_LAYER_WEIGHTS_H
 
-#include "engine/model/model.h"
+#include "engine.h"
 
-/** A weight matrix by meaning. */
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A weight of a layer by meaning; the final norm has a name here for the rmsnorm slot alone. */
 enum dpe_weight {
+    DPE_WEIGHT_ATTENTION_NORM,
     DPE_WEIGHT_Q,
     DPE_WEIGHT_K,
     DPE_WEIGHT_V,
     DPE_WEIGHT_O,
+    DPE_WEIGHT_MLP_NORM,
     DPE_WEIGHT_GATE,
     DPE_WEIGHT_UP,
     DPE_WEIGHT_DOWN,
     DPE_WEIGHTS_PER_LAYER,
+    DPE_WEIGHT_FINAL_NORM = DPE_WEIGHTS_PER_LAYER, /**< struct dpe_weights.final_norm */
 };
+
+/** The weights of one layer; what the model does not have is all zeros. */
+struct dpe_layer_weights {
+    struct dpe_tensor weight[DPE_WEIGHTS_PER_LAYER]; /**< of the shape that the table gives */
+    struct dpe_tensor bias[DPE_WEIGHTS_PER_LAYER];   /**< [1, rows of the weight] */
+};
+
+/** A number of rows or columns, as the configuration determines it. */
+enum dpe_width {
+    DPE_WIDTH_ONE, /**< as rows: the tensor is a vector */
+    DPE_WIDTH_HIDDEN,
+    DPE_WIDTH_QUERY,     /**< n_heads * head_dim */
+    DPE_WIDTH_KEY_VALUE, /**< n_kv_heads * head_dim */
+    DPE_WIDTH_INTERMEDIATE,
+};
+
+/** When a model has a tensor. */
+enum dpe_condition { DPE_IF_NEVER, DPE_IF_ALWAYS, DPE_IF_QKV_BIAS, DPE_IF_O_BIAS, DPE_IF_MLP_BIAS };
+
+/** What a process of a tensor-parallel session has of a tensor (slice.h). */
+enum dpe_sliced {
+    DPE_SLICED_WHOLE,   /**< all of it */
+    DPE_SLICED_ROWS,    /**< its rows, and those elements of the bias */
+    DPE_SLICED_COLUMNS, /**< its columns; process 0 has the bias, the others none */
+};
+
+/** One line of the table. */
+struct dpe_layer_tensor {
+    const char *name; /**< in the checkpoint, between "model.layers.N." and ".weight" or ".bias" */
+    enum dpe_width rows, cols;
+    enum dpe_condition present, bias; /**< when a model has the weight, and its bias */
+    enum dpe_sliced sliced;
+};
+extern const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER];
+
+/** Sizes of a weight under a configuration, in elements. */
+struct dpe_layer_shape {
+    int64_t rows, cols; /**< 0, 0: the model does not have it */
+    int64_t bias;       /**< elements of its bias; 0: it has none */
+    bool vector;        /**< a checkpoint holds it with one dimension: a norm */
+};
+struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, enum dpe_weight which);
+
+/** The tensor of a norm; `layer` does not matter for the final norm. Borrowed from `weights`. */
+const struct dpe_tensor *dpe_norm_weight(const struct dpe_weights *weights, enum dpe_weight which,
+                                         int64_t layer);
 
 /** Elements from a row of a tensor to the next. */
 static inline int64_t dpe_tensor_stride(const struct dpe_tensor *tensor)
@@ -25,8 +82,7 @@ static inline int64_t dpe_tensor_stride(const struct dpe_tensor *tensor)
     return tensor->stride != 0 ? tensor->stride : tensor->cols;
 }
 
-/** The tensor and bias (data NULL when absent) of a weight of a layer. */
-struct dpe_tensor dpe_layer_matrix(const struct dpe_layer_weights *layer, enum dpe_weight which);
-struct dpe_tensor dpe_layer_bias(const struct dpe_layer_weights *layer, enum dpe_weight which);
-
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -78,21 +78,9 @@ struct dpe_tensor {
     int64_t stride;     /**< elements from a row to the next; 0: cols, nothing in between */
 };
 
-/** The weights of one layer by meaning; absent biases have data = NULL. */
-struct dpe_layer_weights {
-    struct dpe_tensor attention_norm; /**< [1, hidden] */
-    struct dpe_tensor q, k, v;        /**< [n_heads*head_dim | n_kv_heads*head_dim, hidden] */
-    struct dpe_tensor q_bias, k_bias, v_bias, o_bias; /**< [1, rows of the matrix] */
-    struct dpe_tensor o;                              /**< [hidden, n_heads*head_dim] */
-    struct dpe_tensor mlp_norm;                       /**< [1, hidden] */
-    struct dpe_tensor gate, up;                       /**< [intermediate, hidden] */
-    struct dpe_tensor down;                           /**< [hidden, intermediate] */
-    struct dpe_tensor gate_bias, up_bias, down_bias;
-};
-
 struct dpe_weights {
     struct dpe_tensor embedding;      /**< [vocab, hidden] */
-    struct dpe_layer_weights *layers; /**< [n_layers] */
+    struct dpe_layer_weights *layers; /**< [n_layers]; layer_weights.h */
     struct dpe_tensor final_norm;     /**< [1, hidden] */
     struct dpe_tensor lm_head;        /**< [vocab, hidden]; the embedding itself when tied */
 };

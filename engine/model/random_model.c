@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layer_weights.h"
 #include "engine/model/model_internal.h"
 
 /* Shapes as their config.json files say. */
@@ -22,11 +23,6 @@ static const struct {
     {"qwen2.5-7b", 28, 3584, 18944, 28, 4, 152064, 32768, 1e6, true},
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
-
-const char *dpe_known_shape_name(size_t i)
-{
-    return i < N_SHAPES ? shapes[i].name : NULL;
-}
 
 bool dpe_known_shape(const char *name, struct dpe_config *config)
 {
@@ -123,31 +119,15 @@ static dpe_status make(struct maker *maker, int64_t rows, int64_t cols, struct d
 
 static dpe_status make_layer(struct maker *maker, struct dpe_layer_weights *layer)
 {
-    const struct dpe_config *c = &maker->model->config;
-    int64_t q = c->n_heads * c->head_dim;
-    int64_t kv = c->n_kv_heads * c->head_dim;
-    const struct {
-        struct dpe_tensor *tensor;
-        int64_t rows, cols;
-        bool there;
-    } all[] = {
-        {&layer->attention_norm, 1, c->hidden, true},
-        {&layer->q, q, c->hidden, true},
-        {&layer->k, kv, c->hidden, true},
-        {&layer->v, kv, c->hidden, true},
-        {&layer->o, c->hidden, q, true},
-        {&layer->mlp_norm, 1, c->hidden, true},
-        {&layer->gate, c->intermediate, c->hidden, true},
-        {&layer->up, c->intermediate, c->hidden, true},
-        {&layer->down, c->hidden, c->intermediate, true},
-        {&layer->q_bias, 1, q, c->qkv_bias},
-        {&layer->k_bias, 1, kv, c->qkv_bias},
-        {&layer->v_bias, 1, kv, c->qkv_bias},
-    };
     dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof all / sizeof all[0] && status == DPE_OK; i++) {
-        if (all[i].there) {
-            status = make(maker, all[i].rows, all[i].cols, all[i].tensor);
+    for (int which = 0; which < DPE_WEIGHTS_PER_LAYER && status == DPE_OK; which++) {
+        struct dpe_layer_shape shape =
+            dpe_layer_shape(&maker->model->config, (enum dpe_weight)which);
+        if (shape.rows > 0) {
+            status = make(maker, shape.rows, shape.cols, &layer->weight[which]);
+        }
+        if (shape.bias > 0 && status == DPE_OK) {
+            status = make(maker, 1, shape.bias, &layer->bias[which]);
         }
     }
     return status;

@@ -18,7 +18,5 @@ dpe_status dpe_random_model(const struct dpe_config *config, bool on_host, uint6
 /** Configuration of a known shape: "llama3-8b", "llama3-70b-layer" (one of its layers),
  *  "mistral-7b", "qwen2.5-7b". False when there is none of that name. */
 bool dpe_known_shape(const char *name, struct dpe_config *config);
-/** Name i, NULL behind the last. */
-const char *dpe_known_shape_name(size_t i);
 
 #endif

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "bytes.h"
 #include "engine/base/json_scan.h"
 #include "engine/base/json_strict.h"
 
@@ -311,10 +312,7 @@ static dpe_status read_header(struct dpe_shard *shard, uint64_t *n, struct dpe_e
     if (status != DPE_OK) {
         return status;
     }
-    *n = 0;
-    for (int i = 7; i >= 0; i--) {
-        *n = *n << 8 | length[i];
-    }
+    *n = dpe_load_u64(length, sizeof length);
     if (*n > max_header || *n > shard->size - sizeof length) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: header of %llu bytes: expected at most %llu, in a file of %llu: no "
@@ -342,9 +340,7 @@ static dpe_status read_header(struct dpe_shard *shard, uint64_t *n, struct dpe_e
 static void add_to_hash(struct dpe_sha256 *hash, const struct dpe_shard *shard)
 {
     unsigned char size[8];
-    for (int i = 0; i < 8; i++) {
-        size[i] = (unsigned char)(shard->size >> (8 * i));
-    }
+    dpe_store_u64(size, shard->size, sizeof size);
     dpe_sha256_add(hash, shard->name, strlen(shard->name) + 1);
     dpe_sha256_add(hash, size, sizeof size);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layer_weights.h"
 dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,
                            struct dpe_error *err)
 {
@@ -76,13 +77,14 @@ dpe_status dpe_slice_make(const struct dpe_model *model, int index, int size,
     memcpy(slice->weights.layers, model->weights.layers, n_layers * sizeof *slice->weights.layers);
     for (size_t i = 0; i < n_layers; i++) {
         struct dpe_layer_weights *w = &slice->weights.layers[i];
-        cut_rows(&w->q, &w->q_bias, index, size);
-        cut_rows(&w->k, &w->k_bias, index, size);
-        cut_rows(&w->v, &w->v_bias, index, size);
-        cut_rows(&w->gate, &w->gate_bias, index, size);
-        cut_rows(&w->up, &w->up_bias, index, size);
-        cut_columns(&w->o, &w->o_bias, index, size);
-        cut_columns(&w->down, &w->down_bias, index, size);
+        for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+            enum dpe_sliced sliced = dpe_layer_tensors[which].sliced;
+            if (sliced == DPE_SLICED_ROWS) {
+                cut_rows(&w->weight[which], &w->bias[which], index, size);
+            } else if (sliced == DPE_SLICED_COLUMNS) {
+                cut_columns(&w->weight[which], &w->bias[which], index, size);
+            }
+        }
     }
     return DPE_OK;
 }

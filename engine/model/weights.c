@@ -4,29 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/base.h"
-#include "engine/base/json_strict.h"
-#include "engine/model/layer_weights.h"
-#include "engine/model/model.h"
-#include "engine/model/model_internal.h"
-
-/* The matrices of a layer: name, places of matrix and bias, sizes. */
-enum width { HIDDEN, QUERY, KEY_VALUE, INTERMEDIATE };
-static const struct {
-    const char *name;
-    size_t matrix, bias;
-    enum width rows, cols;
-} layer_names[DPE_WEIGHTS_PER_LAYER] = {
-#define PLACE(field) offsetof(struct dpe_layer_weights, field)
-    [DPE_WEIGHT_Q] = {"self_attn.q_proj", PLACE(q), PLACE(q_bias), QUERY, HIDDEN},
-    [DPE_WEIGHT_K] = {"self_attn.k_proj", PLACE(k), PLACE(k_bias), KEY_VALUE, HIDDEN},
-    [DPE_WEIGHT_V] = {"self_attn.v_proj", PLACE(v), PLACE(v_bias), KEY_VALUE, HIDDEN},
-    [DPE_WEIGHT_O] = {"self_attn.o_proj", PLACE(o), PLACE(o_bias), HIDDEN, QUERY},
-    [DPE_WEIGHT_GATE] = {"mlp.gate_proj", PLACE(gate), PLACE(gate_bias), INTERMEDIATE, HIDDEN},
-    [DPE_WEIGHT_UP] = {"mlp.up_proj", PLACE(up), PLACE(up_bias), INTERMEDIATE, HIDDEN},
-    [DPE_WEIGHT_DOWN] = {"mlp.down_proj", PLACE(down), PLACE(down_bias), HIDDEN, INTERMEDIATE},
-#undef PLACE
-};
+#include "json_strict.h"
+#include "layer_weights.h"
+#include "model.h"
 
 void dpe_name_list_add(struct dpe_name_list *list, const char *name)
 {
@@ -147,80 +127,39 @@ static dpe_status bind(struct binder *binder, const char *name, int64_t rows, in
     return take_data(binder, found, size, &tensor->data);
 }
 
-static int64_t width(const struct dpe_config *config, enum width which)
+/* One tensor of a layer, a weight or a bias; `there`: the configuration has it. */
+static dpe_status bind_part(struct binder *binder, int64_t index, enum dpe_weight which,
+                            const char *part, int64_t rows, int64_t cols, bool there,
+                            struct dpe_tensor *tensor)
 {
-    switch (which) {
-    case QUERY:
-        return config->n_heads * config->head_dim;
-    case KEY_VALUE:
-        return config->n_kv_heads * config->head_dim;
-    case INTERMEDIATE:
-        return config->intermediate;
-    case HIDDEN:
-        break;
-    }
-    return config->hidden;
-}
-
-static bool has_bias(const struct dpe_config *config, enum dpe_weight which)
-{
-    switch (which) {
-    case DPE_WEIGHT_Q:
-    case DPE_WEIGHT_K:
-    case DPE_WEIGHT_V:
-        return config->qkv_bias;
-    case DPE_WEIGHT_O:
-        return config->o_bias;
-    default:
-        return config->mlp_bias;
-    }
-}
-
-static dpe_status bind_matrix(struct binder *binder, int64_t index, enum dpe_weight which,
-                              struct dpe_layer_weights *layer)
-{
-    const struct dpe_config *config = &binder->model->config;
-    int64_t rows = width(config, layer_names[which].rows);
     char name[96];
-    struct dpe_tensor tensor = {0};
-    snprintf(name, sizeof name, "model.layers.%lld.%s.weight", (long long)index,
-             layer_names[which].name);
-    dpe_status status = bind(binder, name, rows, width(config, layer_names[which].cols), &tensor);
-    memcpy((char *)layer + layer_names[which].matrix, &tensor, sizeof tensor);
-    if (status != DPE_OK) {
-        return status;
-    }
-    snprintf(name, sizeof name, "model.layers.%lld.%s.bias", (long long)index,
-             layer_names[which].name);
-    if (has_bias(config, which)) {
-        tensor = (struct dpe_tensor){0};
-        status = bind(binder, name, 0, rows, &tensor);
-        memcpy((char *)layer + layer_names[which].bias, &tensor, sizeof tensor);
-        return status;
+    snprintf(name, sizeof name, "model.layers.%lld.%s.%s", (long long)index,
+             dpe_layer_tensors[which].name, part);
+    if (there) {
+        return bind(binder, name, rows, cols, tensor);
     }
     /* Leaving it out would give another model than the one that was trained. */
     const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
     if (found != NULL) {
         return dpe_fail(binder->err, DPE_BAD_DATA,
-                        "%s: tensor %s: expected no bias there by config.json, found one",
-                        binder->model->shards[found->shard].path, name);
+                        "%s: tensor %s: expected no %s there by config.json, found one",
+                        binder->model->shards[found->shard].path, name, part);
     }
     return DPE_OK;
 }
 
 static dpe_status bind_layer(struct binder *binder, int64_t index, struct dpe_layer_weights *layer)
 {
-    int64_t hidden = binder->model->config.hidden;
-    char name[96];
-    snprintf(name, sizeof name, "model.layers.%lld.input_layernorm.weight", (long long)index);
-    dpe_status status = bind(binder, name, 0, hidden, &layer->attention_norm);
-    if (status == DPE_OK) {
-        snprintf(name, sizeof name, "model.layers.%lld.post_attention_layernorm.weight",
-                 (long long)index);
-        status = bind(binder, name, 0, hidden, &layer->mlp_norm);
-    }
-    for (int which = 0; which < DPE_WEIGHTS_PER_LAYER && status == DPE_OK; which++) {
-        status = bind_matrix(binder, index, (enum dpe_weight)which, layer);
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < DPE_WEIGHTS_PER_LAYER && status == DPE_OK; i++) {
+        enum dpe_weight which = (enum dpe_weight)i;
+        struct dpe_layer_shape shape = dpe_layer_shape(&binder->model->config, which);
+        status = bind_part(binder, index, which, "weight", shape.vector ? 0 : shape.rows,
+                           shape.cols, shape.rows > 0, &layer->weight[which]);
+        if (status == DPE_OK) {
+            status = bind_part(binder, index, which, "bias", 0, shape.bias, shape.bias > 0,
+                               &layer->bias[which]);
+        }
     }
     return status;
 }
@@ -266,8 +205,9 @@ static enum dpe_dtype widest(const struct dpe_config *config, const struct dpe_w
     enum dpe_dtype dtype = wider(weights->embedding.dtype, weights->lm_head.dtype);
     for (int64_t i = 0; i < config->n_layers; i++) {
         for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
-            dtype =
-                wider(dtype, dpe_layer_matrix(weights->layers + i, (enum dpe_weight)which).dtype);
+            struct dpe_layer_shape shape = dpe_layer_shape(config, (enum dpe_weight)which);
+            bool matrix = !shape.vector && shape.rows > 0;
+            dtype = matrix ? wider(dtype, weights->layers[i].weight[which].dtype) : dtype;
         }
     }
     return dtype;

@@ -16,6 +16,7 @@
 #ifndef DPE_OPS_H
 #define DPE_OPS_H
 
+#include "layer_weights.h"
 #include "engine/base/base.h"
 #include "engine/model/layer_weights.h"
 #include "engine/model/model.h"
@@ -141,9 +142,10 @@ struct dpe_ops {
                               struct dpe_error *err);
     /** x [rows][hidden] = embedding rows of the batch's tokens. */
     void (*embed)(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
-    /** out [rows][hidden] = x / sqrt(mean(x²) + eps) * weight. */
-    void (*rmsnorm)(struct dpe_backend *backend, const struct dpe_tensor *weight, dpe_mem x,
-                    int64_t rows, dpe_mem out);
+    /** out [rows][width] = x / sqrt(mean(x²) + eps) * weight, x [rows][width] of the residual
+     *  stream; `which` is a norm of width `width`. */
+    void (*rmsnorm)(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
+                    int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
     /** out [rows][weight rows] = x · Wᵀ + bias; added to what is in out when `accumulate`. The
      *  output of O and DOWN is the residual stream. */
     void (*linear)(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,

@@ -135,10 +135,10 @@ static void reference_embed(struct dpe_backend *backend, const struct dpe_batch 
     }
 }
 
-static void reference_rmsnorm(struct dpe_backend *backend, const struct dpe_tensor *weight,
-                              dpe_mem x, int64_t rows, dpe_mem out)
+static void reference_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
+                              int64_t width, dpe_mem x, int64_t rows, dpe_mem out)
 {
-    int64_t width = weight->cols;
+    const struct dpe_tensor *weight = dpe_norm_weight(backend->weights, which, layer);
     for (int64_t r = 0; r < rows; r++) {
         const float *from = (const float *)x + r * width;
         float *to = (float *)out + r * width;
@@ -173,8 +173,8 @@ static double dot_row(const struct dpe_tensor *weight, int64_t row, const float 
 static void reference_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which,
                              dpe_mem x, int64_t rows, dpe_mem out, bool accumulate)
 {
-    struct dpe_tensor weight = dpe_layer_matrix(&backend->weights->layers[layer], which);
-    struct dpe_tensor bias = dpe_layer_bias(&backend->weights->layers[layer], which);
+    struct dpe_tensor weight = backend->weights->layers[layer].weight[which];
+    struct dpe_tensor bias = backend->weights->layers[layer].bias[which];
 #pragma omp parallel for num_threads(                                                              \
     dpe_threads_for(backend->n_threads, rows *weight.rows *weight.cols)) schedule(static)
     for (int64_t o = 0; o < weight.rows; o++) {

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bytes.h"
+
 enum { MAX_PLAN_SIDE = 1 << 20 };
 
 /* Offsets and caps beyond this are no positions; it also keeps every sum exact in double. */
@@ -93,6 +95,25 @@ dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struc
         return status;
     }
     *to = copy;
+    return DPE_OK;
+}
+
+dpe_status dpe_plan_mask_ranked(const uint16_t *ranking, int64_t n_rows, int64_t n_pairs, int64_t k,
+                                bool last, uint8_t *mask, struct dpe_error *err)
+{
+    int64_t begin = last ? n_pairs - k : 0;
+    memset(mask, 0, (size_t)(n_rows * n_pairs));
+    for (int64_t row = 0; row < n_rows; row++) {
+        for (int64_t i = begin; i < begin + k; i++) {
+            uint16_t pair = ranking[row * n_pairs + i];
+            if (pair >= n_pairs) {
+                return dpe_fail(err, DPE_BAD_DATA,
+                                "a ranking of key pairs holds pair %d; expected 0 to %lld", pair,
+                                (long long)n_pairs - 1);
+            }
+            mask[row * n_pairs + pair] = 1;
+        }
+    }
     return DPE_OK;
 }
 
@@ -279,9 +300,7 @@ dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
 static void hash_u64(struct dpe_sha256 *hash, uint64_t value)
 {
     uint8_t bytes[8];
-    for (int i = 0; i < 8; i++) {
-        bytes[i] = (uint8_t)(value >> (8 * i));
-    }
+    dpe_store_u64(bytes, value, sizeof bytes);
     dpe_sha256_add(hash, bytes, sizeof bytes);
 }
 

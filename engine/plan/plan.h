@@ -98,6 +98,11 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
 dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
                                 struct dpe_error *err);
 
+/** The mask [n_rows][n_pairs] that marks the first k pairs of every row of a ranking [n_rows]
+ *  [n_pairs], or the last k. 0 ≤ k ≤ n_pairs. DPE_BAD_DATA where one of them is not a pair. */
+dpe_status dpe_plan_mask_ranked(const uint16_t *ranking, int64_t n_rows, int64_t n_pairs, int64_t k,
+                                bool last, uint8_t *mask, struct dpe_error *err);
+
 /** An empty plan with zeroed bands and allocated arrays ([n_pairs] maps with scale 1, offset 0,
  *  period and cap infinite), for filling by hand. */
 dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layers, int64_t n_heads,

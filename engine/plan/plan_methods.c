@@ -191,8 +191,8 @@ static void build_ntk_by_parts(struct dpe_spec *spec, struct dpe_plan *plan)
     check_order(spec, "alpha", alpha, "beta", beta);
     frequencies(spec, plan, &rope);
     for (int64_t j = 0; j < plan->n_pairs; j++) {
-        double turns = (double)spec->context->trained_length * plan->inv_freq[j] / (2.0 * PI);
-        double keep = fmin(fmax((turns - alpha) / (beta - alpha), 0.0), 1.0);
+        double rotations = (double)spec->context->trained_length * plan->inv_freq[j] / (2.0 * PI);
+        double keep = fmin(fmax((rotations - alpha) / (beta - alpha), 0.0), 1.0);
         plan->inv_freq[j] = plan->inv_freq[j] / scale * (1.0 - keep) + plan->inv_freq[j] * keep;
     }
 }

@@ -84,7 +84,7 @@ static bool same_map(const struct dpe_position_map *a, const struct dpe_position
     return true;
 }
 
-/* The distinct maps of a plan in the order bands name them. The exact form turns queries by whole
+/* The distinct maps of a plan in the order bands name them. The exact form rotates queries by whole
  * relative positions, for which the one table of an identity map is enough. */
 static int distinct_maps(const struct dpe_plan *plan, const struct dpe_position_map **maps,
                          int *q_table, int *k_table)

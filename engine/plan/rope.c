@@ -31,7 +31,7 @@ static double factor_or_ratio(const struct dpe_rope_config *rope, double origina
     return isnan(rope->factor) ? (double)max_position / original : rope->factor;
 }
 
-/* Pair index (real) that turns `rotations` times over `original` tokens. */
+/* Pair index (real) that makes `rotations` rotations over `original` tokens. */
 static double correction_pair(double rotations, double head_dim, double base, double original)
 {
     return head_dim * log(original / (rotations * 2.0 * PI)) / (2.0 * log(base));
@@ -125,8 +125,8 @@ static dpe_status llama3(const struct dpe_rope_config *rope, int64_t head_dim, d
                         low, high);
     }
     for (int64_t j = 0; j < head_dim / 2; j++) {
-        double turns = original * inv_freq[j] / (2.0 * PI);
-        double smooth = fmin(fmax((turns - low) / (high - low), 0.0), 1.0);
+        double rotations = original * inv_freq[j] / (2.0 * PI);
+        double smooth = fmin(fmax((rotations - low) / (high - low), 0.0), 1.0);
         inv_freq[j] = (1.0 - smooth) * inv_freq[j] / rope->factor + smooth * inv_freq[j];
     }
     return DPE_OK;

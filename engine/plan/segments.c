@@ -19,14 +19,14 @@ struct piece {
 };
 
 /* A band for the rows of one chunk. */
-struct reach {
+struct piece_range {
     bool by_distance;
     int64_t lo, hi; /* keys or distances */
 };
 
 struct builder {
     const struct dpe_plan *plan;
-    const struct dpe_turned_copies *q, *k;
+    const struct dpe_rotated_copies *q, *k;
     struct dpe_tile_shape shape;
     struct dpe_walk *walk;
     int64_t blocks_room, segments_room;
@@ -63,15 +63,15 @@ static bool map_zero(const struct dpe_position_map *map, int64_t n_pairs)
     return zero;
 }
 
-struct dpe_turned_copies dpe_turned_find(const struct dpe_plan *plan,
-                                         const struct dpe_rotation *rotation, bool keys)
+struct dpe_rotated_copies dpe_rotated_find(const struct dpe_plan *plan,
+                                           const struct dpe_rotation *rotation, bool keys)
 {
     const int *table = keys ? rotation->k_table : rotation->q_table;
-    struct dpe_turned_copies found = {.base_table = table[0]};
+    struct dpe_rotated_copies found = {.base_table = table[0]};
     for (int b = 0; b < plan->n_bands; b++) {
         const struct dpe_position_map *map = keys ? &plan->bands[b].k : &plan->bands[b].q;
         bool per_head = plan->bands[b].per_head && plan->mask != NULL && table[b] != table[0];
-        struct dpe_turned copy = {
+        struct dpe_rotated copy = {
             .table = table[b],
             .per_head = per_head,
             .constant = !per_head && map_constant(map, plan->n_pairs),
@@ -84,29 +84,58 @@ struct dpe_turned_copies dpe_turned_find(const struct dpe_plan *plan,
         }
         if (c == found.n) {
             found.copies[found.n++] = copy;
+            found.n_per_head += per_head ? 1 : 0;
         }
         found.of_band[b] = c;
     }
     return found;
 }
 
+struct dpe_rotated_copies dpe_rotated_most(const struct dpe_plan *plan)
+{
+    struct dpe_rotation rotation = {0};
+    for (int b = 0; b < DPE_MAX_BANDS; b++) {
+        rotation.q_table[b] = b;
+        rotation.k_table[b] = b;
+    }
+    return dpe_rotated_find(plan, &rotation, true);
+}
+
 /* ------------------------------------------------------------------------------------- pieces */
 
-/* What queries up to `last`, all of chunk c, have in a band. */
-static struct reach band_reach(const struct dpe_plan *plan, int b, int64_t c, int64_t last)
+struct dpe_reach dpe_band_reach(const struct dpe_plan *plan, int b, int64_t first, int64_t last)
 {
     const struct dpe_band *band = &plan->bands[b];
-    struct reach reach = {band->kind == DPE_BAND_DISTANCE, band->lo, band->hi};
-    if (band->kind == DPE_BAND_CHUNK) {
-        /* lo ≤ c − c(n) < hi; no difference is above c. */
-        int64_t lo = smaller(band->lo, c + 1);
-        int64_t hi = smaller(band->hi, c + 1);
-        reach.lo = (c - hi + 1) * plan->chunk;
-        reach.hi = (c - lo + 1) * plan->chunk;
+    struct dpe_reach reach = {band->lo, band->hi, band->lo, band->hi};
+    if (band->kind != DPE_BAND_KEY) {
+        /* A distance is a difference of chunks of one token. */
+        int64_t unit = band->kind == DPE_BAND_CHUNK ? plan->chunk : 1;
+        int64_t c0 = first / unit;
+        int64_t c1 = last / unit;
+        /* lo ≤ c − c(n) < hi; differences outside 0 … c1 + 1 do not occur and could overflow. */
+        int64_t lo = smaller(larger(band->lo, 0), c1 + 2);
+        int64_t hi = smaller(larger(band->hi, 0), c1 + 1);
+        reach.any_lo = (c0 - hi + 1) * unit;
+        reach.any_hi = (c1 - lo + 1) * unit;
+        reach.all_lo = (c1 - hi + 1) * unit;
+        reach.all_hi = (c0 - lo + 1) * unit;
     }
-    reach.lo = smaller(reach.lo, last + 1);
-    reach.hi = smaller(reach.hi, last + 1);
+    reach.any_lo = larger(reach.any_lo, 0);
+    reach.all_lo = larger(reach.all_lo, 0);
+    reach.any_hi = larger(smaller(reach.any_hi, last + 1), reach.any_lo);
+    reach.all_hi = larger(smaller(reach.all_hi, first + 1), reach.all_lo);
     return reach;
+}
+
+/* What queries up to `last`, all of its chunk, have in a band. */
+static struct piece_range chunk_range(const struct dpe_plan *plan, int b, int64_t last)
+{
+    const struct dpe_band *band = &plan->bands[b];
+    if (band->kind == DPE_BAND_DISTANCE) {
+        return (struct piece_range){true, smaller(band->lo, last + 1), smaller(band->hi, last + 1)};
+    }
+    struct dpe_reach reach = dpe_band_reach(plan, b, last, last);
+    return (struct piece_range){false, reach.any_lo, reach.any_hi};
 }
 
 static struct piece within(struct piece piece, bool by_distance, int64_t lo, int64_t hi)
@@ -138,16 +167,16 @@ static bool occupied(const struct piece *piece, int64_t first, int64_t last)
     return false;
 }
 
-/* The pieces of band b that earlier bands leave to queries first … last, all of chunk c. */
-static int band_pieces(const struct dpe_plan *plan, int b, int64_t c, int64_t first, int64_t last,
+/* The pieces of band b that earlier bands leave to queries first … last, all of one chunk. */
+static int band_pieces(const struct dpe_plan *plan, int b, int64_t first, int64_t last,
                        struct piece pieces[MAX_PIECES])
 {
     struct piece all = {0, last + 1, 0, last + 1};
-    struct reach own = band_reach(plan, b, c, last);
+    struct piece_range own = chunk_range(plan, b, last);
     pieces[0] = within(all, own.by_distance, own.lo, own.hi);
     int n = occupied(&pieces[0], first, last) ? 1 : 0;
     for (int a = 0; a < b; a++) {
-        struct reach before = band_reach(plan, a, c, last);
+        struct piece_range before = chunk_range(plan, a, last);
         struct piece left[MAX_PIECES];
         int n_left = 0;
         for (int i = 0; i < n && before.lo < before.hi; i++) {
@@ -247,13 +276,12 @@ static void widen_copy(struct dpe_walk *walk, const struct dpe_segment *segment)
     *end = larger(*end, segment->end);
 }
 
-/* The segments of band b for rows row … row_end−1 of a block, all of chunk c. */
-static bool add_band(struct builder *builder, struct dpe_query_block *block, int b, int64_t c,
-                     int32_t row, int32_t row_end)
+/* The segments of band b for rows row … row_end−1 of a block, all of one chunk. */
+static bool add_band(struct builder *builder, struct dpe_query_block *block, int b, int32_t row,
+                     int32_t row_end)
 {
     struct piece pieces[MAX_PIECES];
-    int n =
-        band_pieces(builder->plan, b, c, block->query + row, block->query + row_end - 1, pieces);
+    int n = band_pieces(builder->plan, b, block->query + row, block->query + row_end - 1, pieces);
     for (int i = 0; i < n; i++) {
         struct dpe_segment segment = {
             .first = pieces[i].first,
@@ -288,11 +316,10 @@ static bool add_block(struct builder *builder, struct dpe_query_block block)
     int32_t row = 0;
     while (row < block.rows) {
         int64_t m = block.query + row;
-        int64_t c = plan->chunk > 0 ? m / plan->chunk : 0;
-        int64_t left = plan->chunk > 0 ? (c + 1) * plan->chunk - m : block.rows;
+        int64_t left = plan->chunk > 0 ? plan->chunk - m % plan->chunk : block.rows;
         int32_t row_end = (int32_t)smaller(block.rows, row + smaller(left, block.rows));
         for (int b = 0; b < plan->n_bands; b++) {
-            if (!add_band(builder, &block, b, c, row, row_end)) {
+            if (!add_band(builder, &block, b, row, row_end)) {
                 return false;
             }
         }
@@ -332,8 +359,8 @@ static dpe_status check_request(const struct dpe_plan *plan, struct dpe_tile_sha
     return DPE_OK;
 }
 
-dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_turned_copies *q,
-                         const struct dpe_turned_copies *k, struct dpe_tile_shape shape,
+dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_rotated_copies *q,
+                         const struct dpe_rotated_copies *k, struct dpe_tile_shape shape,
                          int64_t start, int64_t rows, struct dpe_walk *walk, struct dpe_error *err)
 {
     memset(walk, 0, sizeof *walk);

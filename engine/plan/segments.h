@@ -1,9 +1,10 @@
 /**
  * @file segments.h
- * A plan as attention kernels walk it: which rotated copies of queries and keys it needs, and, for
- * every block of query rows, an ordered list of segments {copy of Q, copy of K, keys, mask}. One
- * fused kernel so serves every plan and never hears of bands, windows or chunks. Host C, no CUDA;
- * a test walks every list and finds each (query, key) pair once, under the band of dpe_plan_band.
+ * A plan as attention sees it, on every backend: which rotated copies of queries and keys it needs,
+ * where its bands lie in the keys, and, as the kernels of a device walk it, for every block of
+ * query rows, an ordered list of segments {copy of Q, copy of K, keys, mask}. One fused kernel so
+ * serves every plan and never hears of bands, windows or chunks. Host C, no CUDA; a test walks
+ * every list and finds each (query, key) pair once, under the band of dpe_plan_band.
  *
  * A kernel's part: for every segment, for tile t = 0 … n_tiles−1, take the keys
  * [end − (t+1)·shape.keys, end − t·shape.keys). Tiles hang from the segment's end, so no tile
@@ -23,25 +24,38 @@ extern "C" {
 #endif
 
 /** One rotated copy of the queries (always per query head) or keys. */
-struct dpe_turned {
+struct dpe_rotated {
     int table;     /**< index into dpe_rotation.cos and sin */
-    bool per_head; /**< pairs outside the head's mask are turned by dpe_turned_copies.base_table
+    bool per_head; /**< pairs outside the head's mask are rotated by dpe_rotated_copies.base_table
                         instead, so keys differ between the query heads of a KV head */
     bool constant; /**< the table's rows are all equal: row 0 is enough */
-    bool plain;    /**< turned by 0 everywhere: the unrotated tensor is this copy */
+    bool plain;    /**< rotated by 0 everywhere: the unrotated tensor is this copy */
 };
 
 /** The distinct copies of one side of a plan. */
-struct dpe_turned_copies {
-    int n;
+struct dpe_rotated_copies {
+    int n, n_per_head;
     int base_table; /**< table of band 0 */
-    struct dpe_turned copies[DPE_MAX_BANDS];
+    struct dpe_rotated copies[DPE_MAX_BANDS];
     int of_band[DPE_MAX_BANDS]; /**< the copy that a band uses */
 };
 
 /** Copies of the queries (`keys` false) or keys of a plan; `rotation` names the tables. */
-struct dpe_turned_copies dpe_turned_find(const struct dpe_plan *plan,
-                                         const struct dpe_rotation *rotation, bool keys);
+struct dpe_rotated_copies dpe_rotated_find(const struct dpe_plan *plan,
+                                           const struct dpe_rotation *rotation, bool keys);
+
+/** As many copies as a side can need, for a plan whose rotation is not made yet. */
+struct dpe_rotated_copies dpe_rotated_most(const struct dpe_plan *plan);
+
+/** Keys [any_lo, any_hi) are all that some query of a range has in a band by its predicate alone,
+ *  [all_lo, all_hi) those that every query of the range has; both within the causal triangle. For
+ *  the queries of one chunk and a band of chunks, or a single query, they are the same but for keys
+ *  above the first query. */
+struct dpe_reach {
+    int64_t any_lo, any_hi, all_lo, all_hi;
+};
+/** Reach of band b for the queries first … last (inclusive). */
+struct dpe_reach dpe_band_reach(const struct dpe_plan *plan, int b, int64_t first, int64_t last);
 
 /** Rows of a query block and keys of a tile. */
 struct dpe_tile_shape {
@@ -54,7 +68,7 @@ struct dpe_segment {
     int64_t first, end;
     int64_t near, far;
     int32_t row_first, row_end;
-    int32_t q_copy, k_copy; /**< indices into dpe_turned_copies.copies */
+    int32_t q_copy, k_copy; /**< indices into dpe_rotated_copies.copies */
     int32_t band;
     int32_t n_tiles;
     int32_t full_first, full_end; /**< tiles that need no mask; 0, 0 when there are none */
@@ -86,8 +100,8 @@ struct dpe_walk {
 /** The walk of queries start … start+rows−1. Query blocks are cut at the plan's chunk edges when
  *  chunks are no shorter than a block. The plan is not `exact` and passed dpe_plan_check; rows ≥ 1.
  *  DPE_NO_MEMORY; DPE_USAGE when the counts above would overflow. Free with dpe_walk_free. */
-dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_turned_copies *q,
-                         const struct dpe_turned_copies *k, struct dpe_tile_shape shape,
+dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_rotated_copies *q,
+                         const struct dpe_rotated_copies *k, struct dpe_tile_shape shape,
                          int64_t start, int64_t rows, struct dpe_walk *walk, struct dpe_error *err);
 void dpe_walk_free(struct dpe_walk *walk);
 

@@ -1,6 +1,6 @@
 /* The forward pass. Activations are handles that only operations dereference; the cache holds keys
- * as they come out of the projection, attention turns them as the plan says. */
-#include "engine/session/session_internal.h"
+ * as they come out of the projection, attention rotates them as the plan says. */
+#include "session_internal.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -190,7 +190,7 @@ static dpe_status add_attention(struct dpe_session *s, const struct dpe_batch *b
     struct dpe_backend *b = s->backend;
     int64_t width = c->n_heads * c->head_dim;
     int64_t first_q = s->tap != NULL || s->sums.q != NULL ? 0 : first;
-    ops->rmsnorm(b, &s->weights->layers[layer].attention_norm, s->x, rows, s->normed);
+    ops->rmsnorm(b, DPE_WEIGHT_ATTENTION_NORM, layer, c->hidden, s->x, rows, s->normed);
     ops->linear(b, layer, DPE_WEIGHT_K, s->normed, rows, s->k, false);
     ops->linear(b, layer, DPE_WEIGHT_V, s->normed, rows, s->v, false);
     if (first_q < rows) {
@@ -228,7 +228,7 @@ static dpe_status add_mlp(struct dpe_session *s, const struct dpe_batch *batch, 
     const struct dpe_ops *ops = s->ops;
     struct dpe_backend *b = s->backend;
     dpe_mem x = row_of_x(s, first);
-    ops->rmsnorm(b, &s->weights->layers[layer].mlp_norm, x, rows, s->normed);
+    ops->rmsnorm(b, DPE_WEIGHT_MLP_NORM, layer, s->config->hidden, x, rows, s->normed);
     ops->linear(b, layer, DPE_WEIGHT_GATE, s->normed, rows, s->gate, false);
     ops->linear(b, layer, DPE_WEIGHT_UP, s->normed, rows, s->up, false);
     ops->swiglu(b, s->gate, s->up, rows);
@@ -267,8 +267,8 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
         }
     }
     if (wanted > 0) {
-        ops->rmsnorm(s->backend, &s->weights->final_norm, row_of_x(s, rows - wanted), wanted,
-                     s->normed);
+        ops->rmsnorm(s->backend, DPE_WEIGHT_FINAL_NORM, 0, s->config->hidden,
+                     row_of_x(s, rows - wanted), wanted, s->normed);
     }
     return dpe_session_agree(s, finish(s, batch, err), err);
 }

@@ -268,8 +268,11 @@ void dpe_config_flops(const struct dpe_config *config, int64_t start, int64_t le
 {
     double h = (double)config->hidden;
     double q = (double)(config->n_heads * config->head_dim);
-    double kv = (double)(config->n_kv_heads * config->head_dim);
-    double layer = h * (2.0 * q + 2.0 * kv + 3.0 * (double)config->intermediate);
+    double layer = 0.0;
+    for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+        struct dpe_layer_shape shape = dpe_layer_shape(config, (enum dpe_weight)which);
+        layer += shape.vector ? 0.0 : (double)shape.rows * (double)shape.cols;
+    }
     double n = (double)length;
     double layers = (double)config->n_layers;
     *products = 2.0 * (n * layers * layer + (double)logit_rows * h * (double)config->vocab);
@@ -529,11 +532,6 @@ void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user)
 {
     session->tap = tap;
     session->tap_user = user;
-}
-
-int64_t dpe_session_length(const struct dpe_session *session)
-{
-    return session->length[0];
 }
 
 int64_t dpe_session_chunk(const struct dpe_session *session)

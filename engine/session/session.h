@@ -59,8 +59,6 @@ bool dpe_session_set_norm_sums(struct dpe_session *session, const struct dpe_nor
 typedef dpe_status (*dpe_poll)(void *user, struct dpe_error *err);
 void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user);
 
-/** Tokens of the (first) sequence in the cache. */
-int64_t dpe_session_length(const struct dpe_session *session);
 /** Rows of a prefill chunk. What is promised: the same calls give the same bits, for any number of
  *  threads; however tokens are cut into calls, results agree to rounding; and they agree bit for
  *  bit when the cuts are at multiples of this chunk. So to reuse a prefix bit for bit, cut the
@@ -105,10 +103,6 @@ dpe_status dpe_session_nll(struct dpe_session *session, const int32_t *tokens, i
  *  (dpe_session_cut ends them). */
 dpe_status dpe_session_branch(struct dpe_session *session, int64_t n, int64_t room,
                               struct dpe_error *err);
-/** Branches there are, ≥ 1. */
-int64_t dpe_session_branches(const struct dpe_session *session);
-/** Tokens of one branch, the prefix included; 0 ≤ branch < dpe_session_branches. */
-int64_t dpe_session_branch_length(const struct dpe_session *session, int64_t branch);
 /** dpe_session_feed to one branch: many tokens at once, like a prefill. */
 dpe_status dpe_session_branch_feed(struct dpe_session *session, int64_t branch,
                                    const int32_t *tokens, int64_t n, float *logits,
@@ -165,7 +159,7 @@ struct dpe_continuation {
 };
 /** dpe_session_generate for all branches at once, item b in branch b: prompts are fed one after
  *  another, then every step generates one token of each branch that has not ended. Each gets what
- *  dpe_session_generate would give it alone, up to rounding. n = dpe_session_branches. On failure
+ *  dpe_session_generate would give it alone, up to rounding. n = the branches there are. On failure
  *  the outputs may hold some tokens. */
 dpe_status dpe_session_generate_branches(struct dpe_session *session,
                                          const struct dpe_continuation *items, int64_t n,

@@ -68,6 +68,12 @@ struct dpe_session {
     void *poll_user;
 };
 
+/** Tokens of a branch, the prefix included; branch 0 is all there is without branches. */
+static inline int64_t dpe_session_branch_length(const struct dpe_session *session, int64_t branch)
+{
+    return session->length[branch];
+}
+
 /** dpe_session_create on a device that nobody has tested. */
 dpe_status dpe_session_create_untested(const struct dpe_model *model, const struct dpe_plan *plan,
                                        const struct dpe_session_options *options,

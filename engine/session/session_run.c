@@ -73,16 +73,6 @@ struct dpe_session_work dpe_session_work(const struct dpe_session *session)
     return session->work;
 }
 
-int64_t dpe_session_branches(const struct dpe_session *session)
-{
-    return session->n_branches;
-}
-
-int64_t dpe_session_branch_length(const struct dpe_session *session, int64_t branch)
-{
-    return session->length[branch];
-}
-
 /* Tokens that still fit into a branch. */
 static int64_t room_of(const struct dpe_session *s, int64_t branch)
 {

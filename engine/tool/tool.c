@@ -17,12 +17,9 @@
 
 #include <jansson.h>
 
-#include "engine/tool/tool_load.h"
-
 enum option_key {
     KEY_DEVICE = 0x1000,
     KEY_THREADS,
-    KEY_DTYPE,
     KEY_MAX_MEMORY,
     KEY_TIME_BUDGET,
     KEY_LOG_FORMAT,
@@ -40,8 +37,6 @@ static const struct argp_option options_table[] = {
      "oracle)",
      50},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 50},
-    {"dtype", KEY_DTYPE, "TYPE", 0, "Precision of the arithmetic: f32 (what CPU backends have)",
-     50},
     {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
      "Most memory to use, e.g. 8G (default: what is free)", 50},
     {"time-budget", KEY_TIME_BUDGET, "TIME", 0,
@@ -136,11 +131,6 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         }
         options->threads = (int)threads;
         return 0;
-    case KEY_DTYPE:
-        if (strcmp(arg, "f32") != 0) {
-            argp_error(state, "--dtype: expected f32, found '%s'", arg);
-        }
-        return 0;
     case KEY_MAX_MEMORY:
         if (!dpe_parse_bytes(arg, &options->max_memory)) {
             argp_error(state, "--max-memory: expected bytes such as 8G, found '%s'", arg);
@@ -160,41 +150,18 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
 const struct argp dpe_tool_argp = {.options = options_table, .parser = parse_common};
 const struct argp dpe_tool_output_argp = {.options = output_table, .parser = parse_output};
 
-/* The arguments of this process, NUL-terminated each, or 0 bytes. */
-static size_t read_arguments(char *bytes, size_t size)
+/* OpenMP threads that spin at a barrier while another process has their core make a run on a shared
+ * machine many times slower (README.md, "Threads that wait"). libgomp reads its policy when it is
+ * loaded, before main, so the process starts once more with the policy in its environment. Where
+ * that fails, the run goes on with libgomp's default. */
+static void wait_passively(char **argv)
 {
-    FILE *file = fopen("/proc/self/cmdline", "rb");
-    size_t n = file != NULL ? fread(bytes, 1, size, file) : 0;
-    if (file != NULL) {
-        fclose(file);
+    char path[4096] = "";
+    if (getenv("OMP_WAIT_POLICY") == NULL && getenv("GOMP_SPINCOUNT") == NULL &&
+        readlink("/proc/self/exe", path, sizeof path - 1) > 0 &&
+        setenv("OMP_WAIT_POLICY", "passive", 1) == 0) {
+        execv(path, argv);
     }
-    return n < size ? n : 0;
-}
-
-/* A thread that spins at a barrier while another process has its core makes a run on a shared
- * machine hundreds of times slower. libgomp reads its policy when it is loaded, before main, so the
- * process starts once more with the policy in its environment. Where that cannot be, all stays as
- * it is. */
-static void wait_passively(void)
-{
-    enum { MOST_BYTES = 1 << 17, MOST_ARGUMENTS = 4096 };
-    static char bytes[MOST_BYTES];
-    static char path[4096];
-    static char *arguments[MOST_ARGUMENTS + 1];
-    if (getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL) {
-        return;
-    }
-    size_t n = read_arguments(bytes, sizeof bytes);
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    size_t count = 0;
-    for (size_t at = 0; at < n && count < MOST_ARGUMENTS; at += strlen(bytes + at) + 1) {
-        arguments[count++] = bytes + at;
-    }
-    if (count == 0 || count == MOST_ARGUMENTS || length <= 0 ||
-        setenv("OMP_WAIT_POLICY", "passive", 1) != 0) {
-        return;
-    }
-    execv(path, arguments);
 }
 
 /* A file opened in the place of a closed standard stream would get what is meant for that. */
@@ -237,13 +204,12 @@ static void end_of_argp(void)
     }
 }
 
-void dpe_tool_start(const char *name)
+void dpe_tool_start(char **argv)
 {
-    dpe_tool_loaded();
     open_standard_streams();
-    wait_passively();
-    const char *slash = strrchr(name, '/');
-    talk.name = slash != NULL ? slash + 1 : name;
+    wait_passively(argv);
+    const char *slash = strrchr(argv[0], '/');
+    talk.name = slash != NULL ? slash + 1 : argv[0];
     argp_err_exit_status = DPE_USAGE;
     argp_program_version = dpe_version();
     /* Numbers in files and messages are the same everywhere; text may be any language's. */

@@ -31,12 +31,11 @@ struct dpe_tool_options {
  */
 extern const struct argp dpe_tool_argp, dpe_tool_output_argp;
 
-/** First call of main, with argv[0]: OpenMP threads that wait sleep (unless OMP_WAIT_POLICY or
- * GOMP_SPINCOUNT says otherwise; the process starts itself anew for it), exit status 64 for usage
- * errors, numbers in the C locale,
- * `--version`, a broken pipe and a file that reached `ulimit -f` become write errors instead of
- * signals, what --help and --version could not print ends the process with 74. */
-void dpe_tool_start(const char *name);
+/** First call of main: OpenMP threads that wait sleep (unless OMP_WAIT_POLICY or GOMP_SPINCOUNT is
+ *  set; the process starts itself again for it), exit status 64 for usage errors, numbers in the C
+ *  locale, `--version`; a broken pipe and a file that reached `ulimit -f` become write errors
+ * instead of signals; what --help and --version could not print ends the process with 74. */
+void dpe_tool_start(char **argv);
 /** A usage error found after parsing: as argp's own, and ends the process with 64. */
 void dpe_tool_refuse(const struct argp *argp, const char *why) __attribute__((noreturn));
 /** After parsing: how to talk. */

@@ -11,11 +11,6 @@ enum { EIGHTHS = 8 };
 static const char *const names[] = {"rank", "top-k", "last-k", "window", "scaled-length"};
 enum { N_NAMES = sizeof names / sizeof names[0] };
 
-const char *dpe_ablation_name(int what)
-{
-    return what >= 0 && what < N_NAMES ? names[what] : NULL;
-}
-
 int dpe_ablation_find(const char *name)
 {
     for (int i = 0; i < N_NAMES; i++) {
@@ -80,17 +75,12 @@ static dpe_status choose_pairs(const struct dpe_ablation *ablation, struct dpe_a
 {
     const struct dpe_ablation_source *source = &ablation->source;
     step->k = k;
-    step->mask = dpe_alloc_zero(mask_size(source), 1);
+    step->mask = dpe_alloc(mask_size(source), 1);
     if (step->mask == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a mask");
     }
-    for (int64_t row = 0; row < source->n_layers * source->n_heads; row++) {
-        const uint16_t *ranking = source->ranking + row * source->n_pairs;
-        for (int64_t i = 0; i < k; i++) {
-            step->mask[row * source->n_pairs + ranking[last ? source->n_pairs - 1 - i : i]] = 1;
-        }
-    }
-    return DPE_OK;
+    return dpe_plan_mask_ranked(source->ranking, source->n_layers * source->n_heads,
+                                source->n_pairs, k, last, step->mask, err);
 }
 
 static dpe_status add_rank(struct dpe_ablation *ablation, double value, struct dpe_error *err)

@@ -15,9 +15,7 @@ enum dpe_ablation_what {
     DPE_ABLATE_WINDOW,        /**< the near window */
     DPE_ABLATE_SCALED_LENGTH, /**< all groups at one length; with a profile, of k pairs each */
 };
-/** "rank", "top-k", …; NULL behind the last. */
-const char *dpe_ablation_name(int what);
-/** The one of that name, or -1. */
+/** The one named "rank", "top-k", …, or -1. */
 int dpe_ablation_find(const char *name);
 
 /** A detection (and a profile of key pairs) in memory. Owned arrays. */

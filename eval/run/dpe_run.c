@@ -520,7 +520,7 @@ int main(int argc, char **argv)
                "  dpe-run --method help",
         .children = children,
     };
-    dpe_tool_start(argv[0]);
+    dpe_tool_start(argv);
     struct arguments args = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     dpe_tool_configure(&args.tool);

@@ -5,7 +5,7 @@
 
 int main(int argc, char **argv)
 {
-    dpe_tool_start(argv[0]);
+    dpe_tool_start(argv);
     if (argc > 1 && strcmp(argv[1], "score") == 0) {
         return eval_score_main(argc - 1, argv + 1);
     }

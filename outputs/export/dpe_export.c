@@ -401,7 +401,7 @@ int main(int argc, char **argv)
                "  dpe-export table.h5 -o table.json\n"
                "  dpe-export --show table.h5",
     };
-    dpe_tool_start(argv[0]);
+    dpe_tool_start(argv);
     struct export_arguments args = {.argc = argc, .argv = argv};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     check_usage(&args, &argp);

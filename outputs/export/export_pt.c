@@ -7,6 +7,8 @@
 
 #include <zip.h>
 
+#include "bytes.h"
+
 /* ---------------------------------------------------------------- the pickle, protocol 2 */
 
 static dpe_status put(struct dpe_text *out, const void *bytes, size_t n, struct dpe_error *err)
@@ -18,9 +20,7 @@ static dpe_status put(struct dpe_text *out, const void *bytes, size_t n, struct 
 static dpe_status put_int(struct dpe_text *out, int64_t value, struct dpe_error *err)
 {
     unsigned char code[10] = {0x8a, 8};
-    for (int i = 0; i < 8; i++) {
-        code[2 + i] = (unsigned char)((uint64_t)value >> (8 * i));
-    }
+    dpe_store_u64(code + 2, (uint64_t)value, 8);
     return put(out, code, sizeof code, err);
 }
 

@@ -247,27 +247,6 @@ static dpe_status add_identity_of(struct dpe_h5 *file, const char *name, struct 
     return status;
 }
 
-/* The mask of the first k pairs of every head's ranking, or of the last k. */
-static dpe_status mark_pairs(const struct export_arguments *args, const uint16_t *ranking,
-                             int64_t k, struct dpe_table_values *values, struct dpe_error *err)
-{
-    int64_t n_pairs = values->n_pairs;
-    int64_t begin = args->last ? n_pairs - k : 0;
-    for (int64_t row = 0; row < values->n_layers * values->n_heads; row++) {
-        const uint16_t *order = ranking + row * n_pairs;
-        uint8_t *mask = values->mask + row * n_pairs;
-        memset(mask, 0, (size_t)n_pairs);
-        for (int64_t i = begin; i < begin + k; i++) {
-            if (order[i] >= n_pairs) {
-                return dpe_fail(err, DPE_BAD_DATA, "%s: /norms/top_k_index holds pair %d",
-                                args->inputs[1], order[i]);
-            }
-            mask[order[i]] = 1;
-        }
-    }
-    return DPE_OK;
-}
-
 static dpe_status add_profile(const struct export_arguments *args, struct gathered *gathered,
                               struct export_table *table, struct dpe_error *err)
 {
@@ -315,7 +294,11 @@ static dpe_status add_profile(const struct export_arguments *args, struct gather
         table->scores = scores;
     }
     if (status == DPE_OK) {
-        status = mark_pairs(args, ranking, k, values, err);
+        status = dpe_plan_mask_ranked(ranking, values->n_layers * values->n_heads, values->n_pairs,
+                                      k, args->last, values->mask, err);
+        if (status != DPE_OK) {
+            dpe_fail_prefix(err, "%s: /norms/top_k_index", args->inputs[1]);
+        }
     }
     values->top_k = k;
     dpe_h5_close(norms);

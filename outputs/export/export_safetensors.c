@@ -7,6 +7,8 @@
 
 #include <jansson.h>
 
+#include "bytes.h"
+
 /* A tensor of the file, in the order of its data: the widest first, so that all stay aligned. */
 struct part {
     const char *name, *dtype;
@@ -125,9 +127,7 @@ dpe_status dpe_export_safetensors(const struct dpe_table_values *values, struct 
     size_t n = strlen(header);
     size_t padded = (n + 7) / 8 * 8;
     unsigned char length[8];
-    for (int i = 0; i < 8; i++) {
-        length[i] = (unsigned char)((uint64_t)padded >> (8 * i));
-    }
+    dpe_store_u64(length, padded, sizeof length);
     dpe_status status = dpe_text_append(out, (const char *)length, sizeof length, err);
     status = status == DPE_OK ? dpe_text_append(out, header, n, err) : status;
     status = status == DPE_OK ? dpe_text_append(out, "        ", padded - n, err) : status;
@@ -257,10 +257,7 @@ static void values_free(struct dpe_table_values *values)
 dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
                                   struct dpe_table **table, struct dpe_error *err)
 {
-    uint64_t length = 0;
-    for (size_t i = 0; i < 8 && i < n; i++) {
-        length |= (uint64_t)(unsigned char)bytes[i] << (8 * i);
-    }
+    uint64_t length = dpe_load_u64(bytes, n < 8 ? n : 8);
     if (n < 8 || length > n - 8) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: its header does not fit into %zu bytes", name, n);
     }

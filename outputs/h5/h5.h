@@ -82,8 +82,6 @@ void dpe_strings_free(char **strings, size_t n);
 /** Attributes; DPE_BAD_DATA when object or attribute is not there. *value is owned (free). */
 dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const char *name,
                                 char **value, struct dpe_error *err);
-dpe_status dpe_h5_get_attr_f64(struct dpe_h5 *table, const char *object, const char *name,
-                               double *value, struct dpe_error *err);
 dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
                                int64_t *value, struct dpe_error *err);
 /** Every row of a table in its order (sorted by task, plan, sample), owned by the caller: free each

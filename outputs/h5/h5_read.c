@@ -442,8 +442,8 @@ dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const 
     return status;
 }
 
-static dpe_status get_attr_number(struct dpe_h5 *table, const char *object, const char *name,
-                                  bool whole, void *value, struct dpe_error *err)
+dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
+                               int64_t *value, struct dpe_error *err)
 {
     dpe_hdf5_enter();
     hid_t attribute = open_attribute(table, object, name);
@@ -452,24 +452,11 @@ static dpe_status get_attr_number(struct dpe_h5 *table, const char *object, cons
                         name);
     }
     hid_t stored = H5Aget_type(attribute);
-    H5T_class_t class_id = stored < 0 ? H5T_NO_CLASS : H5Tget_class(stored);
-    bool ok = class_id == H5T_INTEGER || (class_id == H5T_FLOAT && !whole);
-    ok = ok && H5Aread(attribute, whole ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, value) >= 0;
+    bool ok = stored >= 0 && H5Tget_class(stored) == H5T_INTEGER &&
+              H5Aread(attribute, H5T_NATIVE_INT64, value) >= 0;
     if (stored >= 0) {
         H5Tclose(stored);
     }
     H5Aclose(attribute);
     return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_BAD_DATA, table, object, name);
-}
-
-dpe_status dpe_h5_get_attr_f64(struct dpe_h5 *table, const char *object, const char *name,
-                               double *value, struct dpe_error *err)
-{
-    return get_attr_number(table, object, name, false, value, err);
-}
-
-dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
-                               int64_t *value, struct dpe_error *err)
-{
-    return get_attr_number(table, object, name, true, value, err);
 }

@@ -395,7 +395,7 @@ int main(int argc, char **argv)
                "  dpe-report detect.h5 norms.h5 compare.h5 -o report.html\n"
                "  dpe-report norms.h5 -o norms.html --figures figures",
     };
-    dpe_tool_start(argv[0]);
+    dpe_tool_start(argv);
     struct arguments args = {.gnuplot = "gnuplot", .figure_time = 60.0};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     const struct dpe_tool_options talk = {.quiet = args.quiet};

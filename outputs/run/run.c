@@ -104,11 +104,6 @@ const struct dpe_row *dpe_run_find(const struct dpe_run *run, const char *task, 
     return dpe_rowset_find(&run->rows, task, plan, sample);
 }
 
-int dpe_run_sessions(const struct dpe_run *run)
-{
-    return run->earlier;
-}
-
 dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dpe_error *err)
 {
     dpe_status status = dpe_row_check(row, err);

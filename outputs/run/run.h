@@ -66,8 +66,6 @@ dpe_status dpe_run_learn(struct dpe_run *run, const struct dpe_row *row, struct 
  *  dpe_run_add. */
 dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
                         struct dpe_error *err);
-/** Times this run was opened before. */
-int dpe_run_sessions(const struct dpe_run *run);
 
 /** Fills the table from the rows; called with a table that is open for writing and already holds
  *  the root attributes, /identity, /tasks, /plans and /rows. Whatever differs between two equal

@@ -27,7 +27,6 @@ struct dpe_run {
     struct dpe_identity plans; /**< key → name */
     struct dpe_identity *sessions;
     size_t n_sessions, sessions_capacity;
-    int earlier;        /**< sessions before this one */
     bool made_folder;   /**< by this process */
     bool table_current; /**< the table on disk is complete and holds every row */
 };

@@ -360,7 +360,6 @@ static dpe_status begin_session(struct dpe_run *run, const struct dpe_identity *
     struct dpe_text bytes = {0};
     dpe_status status = info != NULL ? dpe_identity_copy(&session, info, err)
                                      : dpe_run_info(&session, 0, NULL, 0, err);
-    run->earlier = (int)run->n_sessions;
     if (status == DPE_OK) {
         status = dpe_identity_encode(&session, &bytes, err);
     }

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../engine/bytes.h"
+
 /* Eight bytes at a time: table k is the effect of a byte that k more bytes follow. */
 static uint32_t crc_tables[8][256];
 
@@ -45,22 +47,6 @@ uint32_t dpe_crc32c(uint32_t crc, const void *bytes, size_t n)
         crc = (crc >> 8) ^ crc_tables[0][(crc ^ from[i]) & 0xff];
     }
     return ~crc;
-}
-
-void dpe_store_u64(unsigned char *to, uint64_t value, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        to[i] = (unsigned char)(value >> (8 * i));
-    }
-}
-
-uint64_t dpe_load_u64(const unsigned char *from, size_t bytes)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        value |= (uint64_t)from[i] << (8 * i);
-    }
-    return value;
 }
 
 static const char trailer_magic[8] = {'D', 'P', 'E', '-', 'C', 'R', 'C', '\n'};

@@ -16,9 +16,6 @@ enum { DPE_TRAILER = 24 };
 
 /** CRC-32C (Castagnoli) of n bytes going on from `crc`; start with 0. */
 uint32_t dpe_crc32c(uint32_t crc, const void *bytes, size_t n);
-/** Little-endian integers of up to 8 bytes. */
-void dpe_store_u64(unsigned char *to, uint64_t value, size_t bytes);
-uint64_t dpe_load_u64(const unsigned char *from, size_t bytes);
 
 /** The trailer of a file of n bytes. */
 void dpe_trailer_make(unsigned char trailer[DPE_TRAILER], const void *bytes, size_t n);

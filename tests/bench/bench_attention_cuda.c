@@ -255,8 +255,8 @@ static struct prepared prepare(const struct inputs *in, const char *method,
     struct dpe_walk walk = {0};
     struct dpe_error err = {0};
     check_status(dpe_rotation_make(&plan, 64, 1, &rotation, &err), method, &err);
-    struct dpe_turned_copies q = dpe_turned_find(&plan, &rotation, false);
-    struct dpe_turned_copies k = dpe_turned_find(&plan, &rotation, true);
+    struct dpe_rotated_copies q = dpe_rotated_find(&plan, &rotation, false);
+    struct dpe_rotated_copies k = dpe_rotated_find(&plan, &rotation, true);
     check_status(dpe_walk_make(&plan, &q, &k, shape, 0, in->rows, &walk, &err), method, &err);
     int64_t blocks = walk.n_blocks * (int64_t)sizeof *walk.blocks;
     int64_t segments = walk.n_segments * (int64_t)sizeof *walk.segments;

@@ -1,8 +1,6 @@
 /* Barriers in shared memory, tensor copies and warpgroup products, as late as the device may be. */
 #include "engine/cuda/ptx/device.cuh"
 
-#include "tests/emulate/emulate_sm90.h"
-
 #include <stdlib.h>
 #include <vector>
 

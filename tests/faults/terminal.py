@@ -134,20 +134,6 @@ def test_file_size_limit(work):
     assert ran.returncode == 0 and b"are there already" in ran.stderr, ran
 
 
-def test_few_addresses(work):
-    """A ulimit -v that is too small for what the libraries reserve is said: OpenBLAS would try for ever."""
-    tool = os.path.join(sys.argv[1], "dpe-export")
-    with open(tool, "rb") as file:
-        if b"__asan_init" in file.read():
-            print("skipped: test_few_addresses (the sanitizer reserves more)")
-            return
-    for kib, codes in ((120000, (71, 127)), (300000, (0, 71)), (2000000, (0,))):
-        ran = subprocess.run(["sh", "-c", f'ulimit -v {kib}; exec "$@"', "sh", tool, "--version"],
-                             capture_output=True, check=False, timeout=120)
-        assert ran.returncode in codes, (kib, ran)
-        assert ran.returncode != 71 or b"allow more with ulimit -v" in ran.stderr, (kib, ran)
-
-
 def test_closed_streams(work):
     """Without a stream of its own a tool must not print into its journal or table."""
     for streams in ((1,), (2,), (0, 1, 2)):

@@ -152,10 +152,17 @@ static void ties_go_to_the_lower_pair(void **state)
     const uint8_t top[2][5] = {{0, 1, 1, 0, 0}, {1, 1, 0, 0, 0}};
     const uint8_t last[2][5] = {{1, 0, 0, 1, 0}, {0, 0, 0, 1, 1}};
     uint8_t mask[2][5];
-    dpe_norms_mask(&ranking[0][0], 2, 5, 2, false, &mask[0][0]);
+    assert_int_equal(dpe_plan_mask_ranked(&ranking[0][0], 2, 5, 2, false, &mask[0][0], NULL),
+                     DPE_OK);
     assert_memory_equal(mask, top, sizeof top);
-    dpe_norms_mask(&ranking[0][0], 2, 5, 2, true, &mask[0][0]);
+    assert_int_equal(dpe_plan_mask_ranked(&ranking[0][0], 2, 5, 2, true, &mask[0][0], NULL),
+                     DPE_OK);
     assert_memory_equal(mask, last, sizeof last);
+    ranking[1][1] = 5;
+    assert_int_equal(dpe_plan_mask_ranked(&ranking[0][0], 2, 5, 2, false, &mask[0][0], NULL),
+                     DPE_BAD_DATA);
+    assert_int_equal(dpe_plan_mask_ranked(&ranking[0][0], 2, 5, 2, true, &mask[0][0], NULL),
+                     DPE_OK);
     assert_true(dpe_norms_share(scores[0], ranking[0], 5, 2) == 6.0 / 9.0);
     const double flat[4] = {2, 2, 2, 2};
     assert_true(dpe_norms_entropy(flat, 4) == 2.0);

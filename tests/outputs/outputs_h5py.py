@@ -63,6 +63,7 @@ def check_filled(f):
     assert f["norms/top"].dtype == np.uint16 and list(f["norms/top"]) == [65535, 7]
     np.testing.assert_array_equal(f["norms/mean"][:], np.array([1.5, -2.25, 1e-30], "f4"))
     assert f["detect/niah"].attrs["criterion"] == "Größe"
+    assert f["detect/niah"].attrs["level"] == 0.1
     mask = f["table/mask"]
     assert mask.dtype == np.uint8 and list(mask.attrs["flag_values"]) == [0, 1]
     assert mask.attrs["flag_values"].dtype == np.uint8

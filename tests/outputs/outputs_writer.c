@@ -54,6 +54,9 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
     if (status == DPE_OK) {
         status = dpe_h5_attr_text(table, "/detect/niah", "criterion", "Größe", err);
     }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_f64(table, "/detect/niah", "level", 0.1, err);
+    }
     return status;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "run_internal.h"
 #include "outputs/h5/h5.h"
 #include "tests/outputs/outputs_fixture.h"
 
@@ -15,7 +16,7 @@ static void rows_come_back_from_the_journal(void **state)
     struct dpe_run *run = NULL;
     struct dpe_error err = {0};
     assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
-    assert_int_equal(dpe_run_sessions(run), 0);
+    assert_int_equal(run->n_sessions, 1);
     for (int i = 0; i < 100; i++) {
         assert_int_equal(fixture_add(run, i, &err), DPE_OK);
     }
@@ -26,7 +27,7 @@ static void rows_come_back_from_the_journal(void **state)
     assert_false(exists(scratch->table));
 
     assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
-    assert_int_equal(dpe_run_sessions(run), 1);
+    assert_int_equal(run->n_sessions, 2);
     assert_int_equal(fixture_count(run, 100), 100);
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
     assert_string_equal(scratch->notices, "");
@@ -54,7 +55,7 @@ static void a_complete_table_takes_the_journals_place(void **state)
     assert_false(exists(scratch->journal));
 
     assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
-    assert_int_equal(dpe_run_sessions(run), 1);
+    assert_int_equal(run->n_sessions, 2);
     assert_int_equal(fixture_count(run, 30), 30);
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
     assert_false(exists(scratch->journal));
@@ -82,7 +83,7 @@ static void the_extent_may_grow(void **state)
     fixture_expect_rows(scratch, 60);
     assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
     /* The fourth only looked at a complete table, which stayed as it was. */
-    assert_int_equal(dpe_run_sessions(run), 4);
+    assert_int_equal(run->n_sessions, 5);
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
 }
 
@@ -146,7 +147,7 @@ static void force_replaces_another_run(void **state)
         assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_MISMATCH);
         assert_int_equal(fixture_open(scratch, 1, &force, &run, &err), DPE_OK);
         assert_int_equal(fixture_count(run, 5), 0);
-        assert_int_equal(dpe_run_sessions(run), 0);
+        assert_int_equal(run->n_sessions, 1);
         assert_int_equal(fixture_add(run, 0, &err), DPE_OK);
         assert_int_equal(dpe_run_close(run, &err), DPE_OK);
         assert_non_null(strstr(scratch->notices, "replaced"));

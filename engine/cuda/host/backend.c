@@ -292,8 +292,8 @@ static dpe_status cuda_set_plan(struct dpe_backend *b, const struct dpe_plan *pl
     if (plan->mask != NULL) {
         DPE_CUDA_TRY(b, dpe_rt_up(b->mask, plan->mask, mask));
     }
-    b->q_copies = dpe_turned_find(plan, rotation, false);
-    b->k_copies = dpe_turned_find(plan, rotation, true);
+    b->q_copies = dpe_rotated_find(plan, rotation, false);
+    b->k_copies = dpe_rotated_find(plan, rotation, true);
     b->n_tables = rotation->n_tables;
     b->plan = plan;
     return dpe_cuda_make_differences(b, rotation->capacity, err);
@@ -345,7 +345,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
 {
     static const struct dpe_ops ops = {
         .name = "cuda",
-        /* Far keys are turned anew for every chunk; the buffers of a chunk take memory. */
+        /* Far keys are rotated again for every chunk; the buffers of a chunk take memory. */
         .default_chunk = 32768,
         .smallest_chunk = 512,
         .self_test_tokens = 1200,

@@ -7,9 +7,10 @@
  * from then on; `finish` tells it as DPE_INCOMPLETE: what was finished before is good. Nothing is
  * retried on a device that failed.
  *
- * What the cache holds. Keys turned by the table of the plan's first band at their position, so
- * that near keys are read as they are and frequency methods need no copy at all; far bands turn
- * them on by the difference of two tables. Values as they are. [n_kv_heads][capacity][head_dim].
+ * What the cache holds. Keys rotated by the table of the plan's first band at their position, so
+ * that near keys are read as they are and frequency methods need no copy at all; far bands rotate
+ * them further by the difference of two tables. Values as they are.
+ * [n_kv_heads][capacity][head_dim].
  */
 #ifndef DPE_BACKEND_H
 #define DPE_BACKEND_H
@@ -32,9 +33,8 @@ enum dpe_cuda_kernel dpe_cuda_choose(const struct dpe_cuda_info *info, enum dpe_
 
 /** Device copies of the weights of a layer. */
 struct dpe_cuda_layer {
-    void *matrix[DPE_WEIGHTS_PER_LAYER];
-    float *bias[DPE_WEIGHTS_PER_LAYER]; /**< NULL: none */
-    float *attention_norm, *mlp_norm;
+    void *weight[DPE_WEIGHTS_PER_LAYER]; /**< matrices of the backend's dtype, norms float */
+    void *bias[DPE_WEIGHTS_PER_LAYER];   /**< float; NULL: none */
 };
 
 /** A walk on the device, and what it was made for. */
@@ -81,14 +81,14 @@ struct dpe_backend {
     size_t n_owned, owned_room;
     struct dpe_cuda_layer *layers; /**< [n_layers] */
     void *embedding, *lm_head;
-    float *final_norm;
+    void *final_norm; /**< float */
 
     const struct dpe_plan *plan;
     int n_tables;
     float *tables; /**< cos and sin of table t: [positions][n_pairs] each, one after the other */
     float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS];
     uint8_t *mask; /**< [n_layers][n_heads][n_pairs] or NULL */
-    struct dpe_turned_copies q_copies, k_copies;
+    struct dpe_rotated_copies q_copies, k_copies;
     struct dpe_cuda_walk walk;
     struct dpe_decode_dealing dealing;
     bool decodes; /**< few rows have a kernel of their own */
@@ -116,7 +116,7 @@ enum {
 /** Note a code that is not 0 as the backend's failure, once. */
 void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, const char *file,
                    int line);
-/** Turn this thread to the backend's device. */
+/** Make the backend's device current on this thread. */
 void dpe_cuda_use(struct dpe_backend *backend);
 /** Make a call unless the backend has failed, and note what it says. */
 #define DPE_CUDA_TRY(backend, call)                                                                \
@@ -136,8 +136,8 @@ dpe_status dpe_cuda_own(struct dpe_backend *backend, uint64_t bytes, void **memo
 
 /** The slots of a layer and of the head. */
 void dpe_cuda_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
-void dpe_cuda_rmsnorm(struct dpe_backend *backend, const struct dpe_tensor *weight, dpe_mem x,
-                      int64_t rows, dpe_mem out);
+void dpe_cuda_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
+                      int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
 void dpe_cuda_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                      int64_t rows, dpe_mem out, bool accumulate);
 void dpe_cuda_swiglu(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
@@ -171,7 +171,7 @@ int dpe_cuda_device_index(const char *name);
 /** Units of rows r0 … r0+rows−1 of a call, made unless they are there already; false on failure. */
 bool dpe_cuda_use_units(struct dpe_backend *backend, const struct dpe_attention *args, int64_t r0,
                         int64_t rows);
-/** Tables that turn the cache's keys on, of the plan in force. */
+/** Tables that rotate the cache's keys further, of the plan in force. */
 dpe_status dpe_cuda_make_differences(struct dpe_backend *backend, int64_t capacity,
                                      struct dpe_error *err);
 /** Bytes of the parts of so many rows. */

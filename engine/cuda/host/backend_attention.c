@@ -1,4 +1,4 @@
-/* Keys and values into the cache, and attention over it: turned copies in a workspace, the walk of
+/* Keys and values into the cache, and attention over it: rotated copies in a workspace, the walk of
  * a plan, the kernel for this card. */
 #include "engine/cuda/host/backend.h"
 
@@ -10,20 +10,20 @@
 
 /* ---------------------------------------------------------------------------------------- cache */
 
-/* What turns the keys of the cache: the table of the first band. */
-static struct dpe_turn base_turn(const struct dpe_backend *b)
+/* What rotates the keys of the cache: the table of the first band. */
+static struct dpe_row_rotation base_rotation(const struct dpe_backend *b)
 {
-    const struct dpe_turn turn = {.cos = b->cos[b->k_copies.base_table],
-                                  .sin = b->sin[b->k_copies.base_table]};
-    return turn;
+    const struct dpe_row_rotation rotation = {.cos = b->cos[b->k_copies.base_table],
+                                              .sin = b->sin[b->k_copies.base_table]};
+    return rotation;
 }
 
 void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
                        const struct dpe_store *args)
 {
     const struct dpe_config *c = b->config;
-    const struct dpe_turn turn = base_turn(b);
-    struct dpe_turn_rows rows = {
+    const struct dpe_row_rotation rotation = base_rotation(b);
+    struct dpe_rotated_rows rows = {
         .dtype = b->dtype,
         .from = args->k,
         .from_row = c->n_kv_heads * c->head_dim,
@@ -42,10 +42,10 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
         rows.positions = b->positions;
         rows.to_offsets = b->offsets;
     }
-    DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, &turn, 1));
+    DPE_CUDA_TRY(b, dpe_kernel_rotate(&rows, &rotation, 1));
     rows.from = args->v;
     rows.to = args->cache_v;
-    DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, NULL, 0));
+    DPE_CUDA_TRY(b, dpe_kernel_rotate(&rows, NULL, 0));
 }
 
 /* ------------------------------------------------------------------------------------ workspace */
@@ -223,32 +223,34 @@ struct run {
 };
 
 /* A table of one side of a plan with its mask. */
-static struct dpe_turn turn_of(const struct dpe_backend *b, const struct dpe_turned_copies *copies,
-                               int copy, int64_t layer)
+static struct dpe_row_rotation rotation_of(const struct dpe_backend *b,
+                                           const struct dpe_rotated_copies *copies, int copy,
+                                           int64_t layer)
 {
-    const struct dpe_turned *turned = &copies->copies[copy];
-    struct dpe_turn turn = {.cos = b->cos[turned->table], .sin = b->sin[turned->table]};
-    if (turned->per_head && b->mask != NULL) {
-        turn.base_cos = b->cos[copies->base_table];
-        turn.base_sin = b->sin[copies->base_table];
-        turn.mask = b->mask + layer * b->plan->n_heads * b->plan->n_pairs;
+    const struct dpe_rotated *rotated = &copies->copies[copy];
+    struct dpe_row_rotation rotation = {.cos = b->cos[rotated->table],
+                                        .sin = b->sin[rotated->table]};
+    if (rotated->per_head && b->mask != NULL) {
+        rotation.base_cos = b->cos[copies->base_table];
+        rotation.base_sin = b->sin[copies->base_table];
+        rotation.mask = b->mask + layer * b->plan->n_heads * b->plan->n_pairs;
     }
-    return turn;
+    return rotation;
 }
 
 /* The copies go to q [DPE_MAX_BANDS], head after head; all are made in one pass. */
-static void turn_queries(struct dpe_backend *b, const struct run *run, struct room *room,
-                         const void **q)
+static void rotate_queries(struct dpe_backend *b, const struct run *run, struct room *room,
+                           const void **q)
 {
     const struct dpe_attention *args = run->args;
-    struct dpe_turn turns[DPE_MAX_BANDS];
+    struct dpe_row_rotation rotations[DPE_MAX_BANDS];
     char *to[DPE_MAX_BANDS];
     for (int c = 0; c < b->q_copies.n; c++) {
-        turns[c] = turn_of(b, &b->q_copies, c, args->layer);
+        rotations[c] = rotation_of(b, &b->q_copies, c, args->layer);
         to[c] = take(room, args->n_heads, run->rows, args->head_dim, b->element);
         q[c] = to[c];
     }
-    const struct dpe_turn_rows rows = {
+    const struct dpe_rotated_rows rows = {
         .dtype = b->dtype,
         .from = run->q,
         .from_row = args->n_heads * args->head_dim,
@@ -264,7 +266,7 @@ static void turn_queries(struct dpe_backend *b, const struct run *run, struct ro
         .first = run->start,
         .positions = run->positions,
     };
-    DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, turns, b->q_copies.n));
+    DPE_CUDA_TRY(b, dpe_kernel_rotate(&rows, rotations, b->q_copies.n));
 }
 
 /* Where a run's keys and values lie, key n at row n: the cache itself, unless a branch's own keys
@@ -291,7 +293,7 @@ static struct found find_keys(struct dpe_backend *b, const struct run *run, stru
         for (int part = 0; part < 2; part++) {
             int64_t first = part == 0 ? 0 : args->prefix;
             int64_t from_row = part == 0 ? 0 : args->prefix + run->offset;
-            struct dpe_turn_rows rows = {
+            struct dpe_rotated_rows rows = {
                 .dtype = b->dtype,
                 .from = from[side] + from_row * args->head_dim * (int64_t)b->element,
                 .from_row = args->head_dim,
@@ -306,7 +308,7 @@ static struct found find_keys(struct dpe_backend *b, const struct run *run, stru
                 .to_first = first,
             };
             if (rows.rows > 0) {
-                DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, NULL, 0));
+                DPE_CUDA_TRY(b, dpe_kernel_rotate(&rows, NULL, 0));
             }
         }
     }
@@ -316,11 +318,11 @@ static struct found find_keys(struct dpe_backend *b, const struct run *run, stru
     return found;
 }
 
-static void turn_keys(struct dpe_backend *b, const struct run *run, const struct found *found,
-                      struct room *room, struct dpe_flash *call)
+static void rotate_keys(struct dpe_backend *b, const struct run *run, const struct found *found,
+                        struct room *room, struct dpe_flash *call)
 {
     const struct dpe_attention *args = run->args;
-    const struct dpe_turned_copies *copies = &b->k_copies;
+    const struct dpe_rotated_copies *copies = &b->k_copies;
     int64_t group = args->n_heads / args->n_kv_heads;
     int64_t keys = run->start + run->rows;
     /* A segment's last tile reaches so far below it: what is loaded there counts for nothing, but a
@@ -332,16 +334,16 @@ static void turn_keys(struct dpe_backend *b, const struct run *run, const struct
         if (copies->copies[c].table == copies->base_table) {
             continue;
         }
-        struct dpe_turn turn = turn_of(b, copies, c, args->layer);
-        bool per_head = turn.mask != NULL;
+        struct dpe_row_rotation rotation = rotation_of(b, copies, c, args->layer);
+        bool per_head = rotation.mask != NULL;
         int64_t heads = per_head ? args->n_heads : args->n_kv_heads;
         char *to = take(room, heads, keys, args->head_dim, b->element);
         int64_t first = b->walk.k_first[c] > below ? b->walk.k_first[c] - below : 0;
         int64_t at = first * args->head_dim * (int64_t)b->element;
-        const struct dpe_turn base = base_turn(b);
-        turn.undo_cos = base.cos;
-        turn.undo_sin = base.sin;
-        const struct dpe_turn_rows rows = {
+        const struct dpe_row_rotation base = base_rotation(b);
+        rotation.undo_cos = base.cos;
+        rotation.undo_sin = base.sin;
+        const struct dpe_rotated_rows rows = {
             .dtype = b->dtype,
             .from = found->k + at,
             .from_row = args->head_dim,
@@ -357,7 +359,7 @@ static void turn_keys(struct dpe_backend *b, const struct run *run, const struct
             .to_first = first,
         };
         if (rows.rows > 0) {
-            DPE_CUDA_TRY(b, dpe_kernel_turn(&rows, &turn, 1));
+            DPE_CUDA_TRY(b, dpe_kernel_rotate(&rows, &rotation, 1));
         }
         call->k[c] = to;
         call->k_head_stride[c] = keys * args->head_dim;
@@ -388,12 +390,12 @@ static void attend_run(struct dpe_backend *b, const struct run *run)
         .scale = (float)dpe_plan_query_scale(plan, 0),
         .log_n_length = (float)plan->log_n_length,
     };
-    turn_queries(b, run, &room, call.q);
+    rotate_queries(b, run, &room, call.q);
     call.q_head_stride = run->rows * args->head_dim;
     const struct found found = find_keys(b, run, &room);
     call.v = found.v;
     call.v_head_stride = found.head_stride;
-    turn_keys(b, run, &found, &room, &call);
+    rotate_keys(b, run, &found, &room, &call);
     call.parts = b->walk.parts;
     call.partial = call.parts > 1 ? take(&room, 1, 1, 1, split_bytes(b->config)) : NULL;
     DPE_CUDA_TRY(b, launch(b, &call));
@@ -409,7 +411,7 @@ static void decode_run(struct dpe_backend *b, const struct run *run, int64_t r0)
         return;
     }
     dpe_cuda_decode_call(b, args, &call);
-    turn_queries(b, run, &room, call.q);
+    rotate_queries(b, run, &room, call.q);
     call.q_head_stride = run->rows * args->head_dim;
     call.rows = run->rows;
     call.out = run->out;

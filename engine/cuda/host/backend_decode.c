@@ -155,7 +155,7 @@ bool dpe_cuda_use_units(struct dpe_backend *b, const struct dpe_attention *args,
 
 dpe_status dpe_cuda_make_differences(struct dpe_backend *b, int64_t capacity, struct dpe_error *err)
 {
-    const struct dpe_turned_copies *copies = &b->k_copies;
+    const struct dpe_rotated_copies *copies = &b->k_copies;
     int64_t n = capacity * b->plan->n_pairs;
     int made = 0;
     for (int c = 0; c < copies->n; c++) {

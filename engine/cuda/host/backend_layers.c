@@ -1,30 +1,19 @@
 /* The slots that compute, but for attention: embedding, norms, products, the head. */
 #include "engine/cuda/host/backend.h"
 
-
 void dpe_cuda_embed(struct dpe_backend *b, const struct dpe_batch *batch, dpe_mem x)
 {
     DPE_CUDA_TRY(
         b, dpe_kernel_embed(b->dtype, b->embedding, b->tokens, batch->rows, b->config->hidden, x));
 }
 
-/* The device's copy of a norm, told by where the host's lies. */
-static const float *norm_of(const struct dpe_backend *b, const struct dpe_tensor *weight)
+void dpe_cuda_rmsnorm(struct dpe_backend *b, enum dpe_weight which, int64_t layer, int64_t width,
+                      dpe_mem x, int64_t rows, dpe_mem out)
 {
-    if (weight == &b->weights->final_norm) {
-        return b->final_norm;
-    }
-    int64_t layer = ((const char *)weight - (const char *)b->weights->layers) /
-                    (int64_t)sizeof *b->weights->layers;
-    bool attention = weight == &b->weights->layers[layer].attention_norm;
-    return attention ? b->layers[layer].attention_norm : b->layers[layer].mlp_norm;
-}
-
-void dpe_cuda_rmsnorm(struct dpe_backend *b, const struct dpe_tensor *weight, dpe_mem x,
-                      int64_t rows, dpe_mem out)
-{
+    const float *weight =
+        which == DPE_WEIGHT_FINAL_NORM ? b->final_norm : b->layers[layer].weight[which];
     if (rows > 0) {
-        DPE_CUDA_TRY(b, dpe_kernel_rmsnorm(b->dtype, x, norm_of(b, weight), rows, b->config->hidden,
+        DPE_CUDA_TRY(b, dpe_kernel_rmsnorm(b->dtype, x, weight, rows, width,
                                            (float)b->config->rms_eps, out));
     }
 }
@@ -42,23 +31,23 @@ static void product(struct dpe_backend *b, const struct dpe_rt_product *p)
 void dpe_cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which, dpe_mem x,
                      int64_t rows, dpe_mem out, bool accumulate)
 {
-    struct dpe_tensor weight = dpe_layer_matrix(&b->weights->layers[layer], which);
+    struct dpe_layer_shape shape = dpe_layer_shape(b->config, which);
     bool residual = which == DPE_WEIGHT_O || which == DPE_WEIGHT_DOWN;
     const struct dpe_rt_product p = {
         .dtype = b->dtype,
         .out_float = residual,
         .accumulate = accumulate,
-        .w = b->layers[layer].matrix[which],
+        .w = b->layers[layer].weight[which],
         .x = x,
         .out = out,
         .rows = rows,
-        .n = weight.rows,
-        .k = weight.cols,
+        .n = shape.rows,
+        .k = shape.cols,
     };
     product(b, &p);
     if (b->layers[layer].bias[which] != NULL) {
         DPE_CUDA_TRY(b, dpe_kernel_bias(residual ? DPE_F32 : b->dtype, out,
-                                        b->layers[layer].bias[which], rows, weight.rows));
+                                        b->layers[layer].bias[which], rows, shape.rows));
     }
 }
 

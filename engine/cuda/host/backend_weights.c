@@ -13,29 +13,6 @@ static uint64_t element_of(const struct dpe_config *config)
     return config->dtype == DPE_F32 ? 4 : 2;
 }
 
-static int64_t matrix_rows(const struct dpe_config *c, enum dpe_weight which)
-{
-    switch (which) {
-    case DPE_WEIGHT_Q:
-        return c->n_heads * c->head_dim;
-    case DPE_WEIGHT_K:
-    case DPE_WEIGHT_V:
-        return c->n_kv_heads * c->head_dim;
-    case DPE_WEIGHT_GATE:
-    case DPE_WEIGHT_UP:
-        return c->intermediate;
-    default:
-        return c->hidden;
-    }
-}
-
-static int64_t matrix_cols(const struct dpe_config *c, enum dpe_weight which)
-{
-    return which == DPE_WEIGHT_O      ? c->n_heads * c->head_dim
-           : which == DPE_WEIGHT_DOWN ? c->intermediate
-                                      : c->hidden;
-}
-
 static uint64_t times(int64_t a, int64_t b, uint64_t c)
 {
     uint64_t product = (uint64_t)a;
@@ -52,11 +29,11 @@ static uint64_t plus(uint64_t a, uint64_t b)
 uint64_t dpe_cuda_weight_bytes(const struct dpe_config *c)
 {
     uint64_t e = element_of(c);
-    uint64_t layer = times(2, c->hidden, sizeof(float));
+    uint64_t layer = 0;
     for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
-        int64_t rows = matrix_rows(c, (enum dpe_weight)which);
-        layer = plus(layer, times(rows, matrix_cols(c, (enum dpe_weight)which), e));
-        layer = plus(layer, times(rows, 1, sizeof(float)));
+        struct dpe_layer_shape shape = dpe_layer_shape(c, (enum dpe_weight)which);
+        layer = plus(layer, times(shape.rows, shape.cols, shape.vector ? sizeof(float) : e));
+        layer = plus(layer, times(shape.bias, 1, sizeof(float)));
     }
     uint64_t all = times(c->n_layers, 1, layer);
     all = plus(all, times(c->vocab, c->hidden, c->tied_embeddings ? e : 2 * e));
@@ -135,28 +112,18 @@ static dpe_status upload(struct dpe_backend *b, const struct dpe_tensor *tensor,
     return dpe_cuda_status(b, err);
 }
 
-static dpe_status upload_vector(struct dpe_backend *b, const struct dpe_tensor *tensor, float **to,
-                                struct dpe_error *err)
-{
-    void *memory = NULL;
-    dpe_status status = upload(b, tensor, DPE_F32, &memory, err);
-    *to = memory;
-    return status;
-}
-
+/* Vectors are float on the device, whatever the matrices are. */
 static dpe_status upload_layer(struct dpe_backend *b, const struct dpe_layer_weights *from,
                                struct dpe_cuda_layer *to, struct dpe_error *err)
 {
-    dpe_status status = upload_vector(b, &from->attention_norm, &to->attention_norm, err);
-    if (status == DPE_OK) {
-        status = upload_vector(b, &from->mlp_norm, &to->mlp_norm, err);
-    }
+    dpe_status status = DPE_OK;
     for (int i = 0; i < DPE_WEIGHTS_PER_LAYER && status == DPE_OK; i++) {
-        struct dpe_tensor matrix = dpe_layer_matrix(from, (enum dpe_weight)i);
-        struct dpe_tensor bias = dpe_layer_bias(from, (enum dpe_weight)i);
-        status = upload(b, &matrix, b->dtype, &to->matrix[i], err);
-        if (status == DPE_OK && bias.cols > 0) {
-            status = upload_vector(b, &bias, &to->bias[i], err);
+        bool vector = dpe_layer_shape(b->config, (enum dpe_weight)i).vector;
+        if (from->weight[i].cols > 0) {
+            status = upload(b, &from->weight[i], vector ? DPE_F32 : b->dtype, &to->weight[i], err);
+        }
+        if (status == DPE_OK && from->bias[i].cols > 0) {
+            status = upload(b, &from->bias[i], DPE_F32, &to->bias[i], err);
         }
     }
     return status;
@@ -174,7 +141,7 @@ dpe_status dpe_cuda_upload(struct dpe_backend *b, struct dpe_error *err)
         status = upload_layer(b, &w->layers[i], &b->layers[i], err);
     }
     if (status == DPE_OK) {
-        status = upload_vector(b, &w->final_norm, &b->final_norm, err);
+        status = upload(b, &w->final_norm, DPE_F32, &b->final_norm, err);
     }
     b->lm_head = b->embedding;
     if (status == DPE_OK && !b->config->tied_embeddings) {

@@ -1,13 +1,13 @@
 /* Decoding by mma.sync. A thread block has one unit and up to eight KV heads, a warp each, so that
- * a tile of the table that turns keys on is read once for all of them; where there are fewer KV
- * heads, several warps share one and take turns with the keys. A warp's 16 rows are the query heads
- * of its KV head times the rows of the unit.
+ * a tile of the table that rotates keys further is read once for all of them; where there are fewer
+ * KV heads, several warps share one and take turns with the keys. A warp's 16 rows are the query
+ * heads of its KV head times the rows of the unit.
  *
  *     S = Q K^T     B: the keys of the cache as they are, and, for bands that need it, the same
- *                   registers turned: the two halves of a pair lie in the same lane
+ *                   registers rotated: the two halves of a pair lie in the same lane
  *     O += P V      P from the accumulators of S
  *
- * With a mask some pairs of a query head meet the key as it is and the others the turned one: Q is
+ * With a mask some pairs of a query head meet the key as it is and the others the rotated one: Q is
  * split in two that are zero where the other is not, and two products are added. Positions are
  * below 2^30 here.
  *
@@ -161,7 +161,7 @@ __device__ void begin_rows(const dpe_decode &call, const dpe_decode_unit &unit, 
         st.sum[h] = 0.0F;
     }
     st.q.band = NOTHING;
-    st.q.has_plain = st.q.has_turned = false;
+    st.q.has_plain = st.q.has_rotated = false;
 #pragma unroll
     for (int i = 0; i < D / 8; i++) {
         st.out[i][0] = st.out[i][1] = st.out[i][2] = st.out[i][3] = 0.0F;

@@ -1,9 +1,9 @@
 /**
  * @file attention_decode.h
  * Attention of few rows over many keys (decoding): keys are split over the card, every key and
- * value is read once for all query heads of its KV head and for several rows at once, and turned on
- * in registers where a band asks for it; a second kernel puts the parts together. bfloat16 and
- * half, head_dim 64, 96 and 128, at most 16 query heads per KV head.
+ * value is read once for all query heads of its KV head and for several rows at once, and rotated
+ * further in registers where a band asks for it; a second kernel puts the parts together. bfloat16
+ * and half, head_dim 64, 96 and 128, at most 16 query heads per KV head.
  *
  * A *unit* is a range of keys that lie in consecutive cache rows, for rows that all have them in
  * common: the prefix of several branches, or what is a row's own.
@@ -37,9 +37,9 @@ struct dpe_decode_band {
     int32_t q_copy;
     int32_t lo, hi; /**< cut to 2^30 */
     const uint32_t
-        *table;    /**< [positions][head_dim / 2] cosine (lower half) and sine of what turns
+        *table;    /**< [positions][head_dim / 2] cosine (lower half) and sine of what rotates
                         a key of the cache on, as half; NULL: the cache has what is needed */
-    bool per_head; /**< only the pairs of the query head's mask are turned on */
+    bool per_head; /**< only the pairs of the query head's mask are rotated further */
 };
 
 /** How the warps of a thread block are dealt: they have so many KV heads, each of them so many
@@ -53,7 +53,7 @@ struct dpe_decode {
     enum dpe_dtype dtype;
     int64_t n_heads, n_kv_heads, head_dim;
     int64_t rows;
-    const void *q[DPE_MAX_BANDS]; /**< turned copies, [n_heads][rows][head_dim] */
+    const void *q[DPE_MAX_BANDS]; /**< rotated copies, [n_heads][rows][head_dim] */
     int64_t q_head_stride;
     const void *k, *v; /**< the cache, [n_kv_heads][capacity][head_dim] */
     int64_t head_stride;
@@ -84,7 +84,7 @@ int64_t dpe_decode_step(struct dpe_decode_dealing dealing);
 uint64_t dpe_decode_partial_bytes(int64_t n_kv_heads, int64_t head_dim, int64_t n_units);
 /** Asynchronous on `stream`; the CUDA error code of the launches. */
 int dpe_attention_decode(const struct dpe_decode *call, void *stream);
-/** table [n] as dpe_decode_band.table: turned by (cos, sin), turned back by (undo_cos, undo_sin).
+/** table [n] as dpe_decode_band.table: rotated by (cos, sin), rotated back by (undo_cos, undo_sin).
  */
 int dpe_decode_table(const float *cos, const float *sin, const float *undo_cos,
                      const float *undo_sin, int64_t n, uint32_t *table);

@@ -171,13 +171,13 @@ __device__ int copy_tile(const dpe_decode &call, const place &at, int super, int
     return band;
 }
 
-/* Q of a band as A operands. Which columns of a word meet turned keys is said by the signs of two
+/* Q of a band as A operands. Which columns of a word meet rotated keys is said by the signs of two
  * bytes, those of four words by two words of bytes; the upper half of a head repeats the lower. */
 template <int D> struct queries {
     uint32_t word[sizes<D>::steps][4];
-    uint32_t turned[sizes<D>::steps / 2][2];
+    uint32_t rotated[sizes<D>::steps / 2][2];
     int band;
-    bool has_plain, has_turned;
+    bool has_plain, has_rotated;
 };
 
 template <class T, int D>
@@ -189,12 +189,12 @@ __device__ void load_queries(const dpe_decode &call, const dpe_decode_unit &unit
     }
     const dpe_decode_band &band = call.bands[b];
     q.band = b;
-    q.has_turned = band.table != NULL;
-    q.has_plain = !q.has_turned || band.per_head;
+    q.has_rotated = band.table != NULL;
+    q.has_plain = !q.has_rotated || band.per_head;
     const T *from = static_cast<const T *>(call.q[band.q_copy]);
 #pragma unroll
     for (int i = 0; i < sizes<D>::steps; i++) {
-        q.turned[i / 2][i % 2] = q.has_plain ? 0 : 0x80808080U;
+        q.rotated[i / 2][i % 2] = q.has_plain ? 0 : 0x80808080U;
     }
 #pragma unroll
     for (int i = 0; i < sizes<D>::steps; i++) {
@@ -211,10 +211,10 @@ __device__ void load_queries(const dpe_decode &call, const dpe_decode_unit &unit
             int64_t r = unit.row_first + row / at.group;
             q.word[i][e] = *reinterpret_cast<const uint32_t *>(from + head * call.q_head_stride +
                                                                r * D + column);
-            if (q.has_plain && q.has_turned && i < D / 32) {
+            if (q.has_plain && q.has_rotated && i < D / 32) {
                 const uint8_t *mask = call.mask + head * sizes<D>::pairs + column;
                 uint32_t signs = (mask[0] != 0 ? 0x80U : 0U) | (mask[1] != 0 ? 0x8000U : 0U);
-                q.turned[i % (D / 32)][e / 2] |= signs << 16 * (e % 2);
+                q.rotated[i % (D / 32)][e / 2] |= signs << 16 * (e % 2);
             }
         }
     }
@@ -222,15 +222,16 @@ __device__ void load_queries(const dpe_decode &call, const dpe_decode_unit &unit
     __syncwarp();
 }
 
-/* Which bits of word e of step i, of either half of a head, meet turned keys. */
-template <int D> __device__ __forceinline__ uint32_t turned_bits(const queries<D> &q, int i, int e)
+/* Which bits of word e of step i, of either half of a head, meet rotated keys. */
+template <int D> __device__ __forceinline__ uint32_t rotated_bits(const queries<D> &q, int i, int e)
 {
-    uint32_t bytes = q.turned[i][e / 2];
+    uint32_t bytes = q.rotated[i][e / 2];
     return e % 2 == 0 ? dpe_spread_signs<0>(bytes) : dpe_spread_signs<1>(bytes);
 }
 
-/* Turn the pairs (x, y) of two neighbouring columns each. */
-template <class T> __device__ __forceinline__ void turn_pairs(uint32_t &x, uint32_t &y, uint2 table)
+/* Rotate the pairs (x, y) of two neighbouring columns each. */
+template <class T>
+__device__ __forceinline__ void rotate_pairs(uint32_t &x, uint32_t &y, uint2 table)
 {
     float xs[2];
     float ys[2];
@@ -271,7 +272,7 @@ __device__ __forceinline__ void scores(const queries<D> &q, uint32_t keys,
             uint32_t b[4];
             uint32_t some[4];
             dpe_ldmatrix(b, from + 32U * i);
-            if (!q.has_turned) {
+            if (!q.has_rotated) {
                 dpe_mma(T{}, s[j], q.word[i], b[0], b[1]);
                 dpe_mma(T{}, s[j], q.word[i + half], b[2], b[3]);
                 continue;
@@ -281,18 +282,18 @@ __device__ __forceinline__ void scores(const queries<D> &q, uint32_t keys,
                 for (int upper = 0; upper < 2; upper++) {
 #pragma unroll
                     for (int e = 0; e < 4; e++) {
-                        some[e] = q.word[i + half * upper][e] & ~turned_bits<D>(q, i, e);
+                        some[e] = q.word[i + half * upper][e] & ~rotated_bits<D>(q, i, e);
                     }
                     dpe_mma(T{}, s[j], some, b[2 * upper], b[2 * upper + 1]);
                 }
             }
-            turn_pairs<T>(b[0], b[2], *reinterpret_cast<const uint2 *>(row + 64 * i));
-            turn_pairs<T>(b[1], b[3], *reinterpret_cast<const uint2 *>(row + 64 * i + 32));
+            rotate_pairs<T>(b[0], b[2], *reinterpret_cast<const uint2 *>(row + 64 * i));
+            rotate_pairs<T>(b[1], b[3], *reinterpret_cast<const uint2 *>(row + 64 * i + 32));
 #pragma unroll
             for (int upper = 0; upper < 2; upper++) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    some[e] = q.word[i + half * upper][e] & turned_bits<D>(q, i, e);
+                    some[e] = q.word[i + half * upper][e] & rotated_bits<D>(q, i, e);
                 }
                 dpe_mma(T{}, s[j], some, b[2 * upper], b[2 * upper + 1]);
             }

@@ -57,23 +57,23 @@ enum { DPE_NORM_PARTS = 64 }; /**< ranges of rows that are added up side by side
 int dpe_kernel_norms(enum dpe_dtype dtype, const void *q, const void *k,
                      const struct dpe_norm_shape *shape, double *sums);
 
-/** How rows of [head][row][head_dim] are turned: by table `table` (pairs outside the head's mask by
- *  `base`), and back by table `undo` where cos is not NULL (what is read was turned by that).
+/** How rows of [head][row][head_dim] are rotated: by table `table` (pairs outside the head's mask
+ * by `base`), and back by table `undo` where cos is not NULL (what is read was rotated by that).
  * Tables are [positions][n_pairs]. */
-struct dpe_turn {
+struct dpe_row_rotation {
     const float *cos, *sin;
     const float *base_cos, *base_sin; /**< with a mask */
     const float *undo_cos, *undo_sin; /**< or NULL */
     const uint8_t *mask;              /**< [n_heads][n_pairs] of the layer, or NULL */
 };
-/** Where query or key rows lie, at which positions they stand, where turned ones go. */
-struct dpe_turn_rows {
+/** Where query or key rows lie, at which positions they stand, where rotated ones go. */
+struct dpe_rotated_rows {
     enum dpe_dtype dtype;
     const void *from;
     int64_t from_row, from_head; /**< strides in elements */
     void *to;
     int64_t to_row, to_head;
-    int64_t to_copy; /**< from one turn's rows to the next one's */
+    int64_t to_copy; /**< from the rows of one rotation to those of the next */
     int64_t rows, head_dim;
     int64_t n_heads;          /**< heads of `to` */
     int64_t group;            /**< head h reads head h / group of `from` */
@@ -83,9 +83,10 @@ struct dpe_turn_rows {
     const int64_t *to_offsets;
     int64_t to_first;
 };
-/** to[c][h][r] = R(turn c at the row's position) from[h / group][r], c = 0 … n−1, n at most
+/** to[c][h][r] = R(rotation c at the row's position) from[h / group][r], c = 0 … n−1, n at most
  *  DPE_MAX_BANDS; n = 0: copied. */
-int dpe_kernel_turn(const struct dpe_turn_rows *rows, const struct dpe_turn *turns, int n);
+int dpe_kernel_rotate(const struct dpe_rotated_rows *rows, const struct dpe_row_rotation *rotations,
+                      int n);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* Turning rows of queries and keys by the tables of a plan: copies for attention, and what goes
+/* Rotating rows of queries and keys by the tables of a plan: copies for attention, and what goes
  * into the cache. */
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/ptx/vector.cuh"
@@ -24,32 +24,32 @@ template <int N> __device__ __forceinline__ void load_mask(const uint8_t *mask, 
     }
 }
 
-/* By what N pairs are turned; `at`: their place in the tables, `mask`: theirs, or NULL. */
+/* By what N pairs are rotated; `at`: their place in the tables, `mask`: theirs, or NULL. */
 template <int N>
-__device__ __forceinline__ void load_turn(const struct dpe_turn &turn, int64_t at,
-                                          const uint8_t *mask, float *c, float *s)
+__device__ __forceinline__ void load_rotation(const struct dpe_row_rotation &rotation, int64_t at,
+                                              const uint8_t *mask, float *c, float *s)
 {
     float other_c[N];
     float other_s[N];
-    dpe_some<float, N>::load(turn.cos + at, c);
-    dpe_some<float, N>::load(turn.sin + at, s);
+    dpe_some<float, N>::load(rotation.cos + at, c);
+    dpe_some<float, N>::load(rotation.sin + at, s);
     if (mask != NULL) {
         bool in[N];
         load_mask<N>(mask, in);
-        dpe_some<float, N>::load(turn.base_cos + at, other_c);
-        dpe_some<float, N>::load(turn.base_sin + at, other_s);
+        dpe_some<float, N>::load(rotation.base_cos + at, other_c);
+        dpe_some<float, N>::load(rotation.base_sin + at, other_s);
 #pragma unroll
         for (int e = 0; e < N; e++) {
             c[e] = in[e] ? c[e] : other_c[e];
             s[e] = in[e] ? s[e] : other_s[e];
         }
     }
-    if (turn.undo_cos != NULL) {
-        dpe_some<float, N>::load(turn.undo_cos + at, other_c);
-        dpe_some<float, N>::load(turn.undo_sin + at, other_s);
+    if (rotation.undo_cos != NULL) {
+        dpe_some<float, N>::load(rotation.undo_cos + at, other_c);
+        dpe_some<float, N>::load(rotation.undo_sin + at, other_s);
 #pragma unroll
         for (int e = 0; e < N; e++) {
-            /* A pair that is turned as it already was stays as it is, to the bit. */
+            /* A pair that is rotated as it already was stays as it is, to the bit. */
             bool same = other_c[e] == c[e] && other_s[e] == s[e];
             float by_c = c[e] * other_c[e] + s[e] * other_s[e];
             float by_s = s[e] * other_c[e] - c[e] * other_s[e];
@@ -59,15 +59,16 @@ __device__ __forceinline__ void load_turn(const struct dpe_turn &turn, int64_t a
     }
 }
 
-struct turns {
-    struct dpe_turn of[DPE_MAX_BANDS];
+struct rotations {
+    struct dpe_row_rotation of[DPE_MAX_BANDS];
     int n;
 };
 
-/* N pairs of a head and row as they are, or under every turn. */
-template <class T, int N, bool TURNED>
-__device__ __forceinline__ void turn_some(const struct dpe_turn_rows &a, const struct turns &turns,
-                                          int64_t r, int h, int j)
+/* N pairs of a head and row as they are, or under every rotation. */
+template <class T, int N, bool ROTATED>
+__device__ __forceinline__ void rotate_some(const struct dpe_rotated_rows &a,
+                                            const struct rotations &rotations, int64_t r, int h,
+                                            int j)
 {
     const int64_t n_pairs = a.head_dim / 2;
     int64_t position = a.positions != NULL ? a.positions[r] : a.first + r;
@@ -79,19 +80,19 @@ __device__ __forceinline__ void turn_some(const struct dpe_turn_rows &a, const s
     float y[N];
     dpe_some<T, N>::load(from, x);
     dpe_some<T, N>::load(from + n_pairs, y);
-    if (!TURNED) {
+    if (!ROTATED) {
         dpe_some<T, N>::store(to, x);
         dpe_some<T, N>::store(to + n_pairs, y);
     }
 #pragma unroll 1
-    for (int copy = 0; TURNED && copy < turns.n; copy++, to += a.to_copy) {
-        const struct dpe_turn &turn = turns.of[copy];
+    for (int copy = 0; ROTATED && copy < rotations.n; copy++, to += a.to_copy) {
+        const struct dpe_row_rotation &rotation = rotations.of[copy];
         float c[N];
         float s[N];
         float low[N];
         float high[N];
-        load_turn<N>(turn, position * n_pairs + j,
-                     turn.mask == NULL ? NULL : turn.mask + h * n_pairs + j, c, s);
+        load_rotation<N>(rotation, position * n_pairs + j,
+                         rotation.mask == NULL ? NULL : rotation.mask + h * n_pairs + j, c, s);
 #pragma unroll
         for (int e = 0; e < N; e++) {
             low[e] = x[e] * c[e] - y[e] * s[e];
@@ -104,10 +105,10 @@ __device__ __forceinline__ void turn_some(const struct dpe_turn_rows &a, const s
 
 /* A block takes `together` rows at a time, a thread N pairs of a head. What a thread looks for is
  * so found by divisions of 32 bits; heads of a row follow each other, they share the tables. */
-template <class T, int N, bool TURNED>
+template <class T, int N, bool ROTATED>
 __global__ void __launch_bounds__(THREADS)
-    turn_rows(const __grid_constant__ struct dpe_turn_rows a,
-              const __grid_constant__ struct turns turns, int together)
+    rotate_rows(const __grid_constant__ struct dpe_rotated_rows a,
+                const __grid_constant__ struct rotations rotations, int together)
 {
     int steps = static_cast<int>(a.head_dim / 2) / N;
     int of_row = static_cast<int>(a.n_heads) * steps;
@@ -117,49 +118,52 @@ __global__ void __launch_bounds__(THREADS)
             int64_t r = first + i / of_row;
             int item = i % of_row;
             if (r < a.rows) {
-                turn_some<T, N, TURNED>(a, turns, r, item / steps, item % steps * N);
+                rotate_some<T, N, ROTATED>(a, rotations, r, item / steps, item % steps * N);
             }
         }
     }
 }
 
-template <class T, int N> int launch(const struct dpe_turn_rows *rows, const struct turns &turns)
+template <class T, int N>
+int launch(const struct dpe_rotated_rows *rows, const struct rotations &rotations)
 {
     const int64_t of_row = rows->n_heads * (rows->head_dim / 2 / N);
     /* Few rows are dealt to as many blocks as there can be. */
     const int64_t together = rows->rows < 1024 || of_row > AT_ONCE ? 1 : AT_ONCE / of_row;
     int64_t blocks = (rows->rows + together - 1) / together;
     blocks = blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks;
-    return dpe_launch(turns.n == 0 ? turn_rows<T, N, false> : turn_rows<T, N, true>,
-                      static_cast<unsigned>(blocks), THREADS, 0, NULL, *rows, turns,
+    return dpe_launch(rotations.n == 0 ? rotate_rows<T, N, false> : rotate_rows<T, N, true>,
+                      static_cast<unsigned>(blocks), THREADS, 0, NULL, *rows, rotations,
                       static_cast<int>(together));
 }
 
-template <class T> int launch_of(const struct dpe_turn_rows *rows, const struct turns &turns)
+template <class T>
+int launch_of(const struct dpe_rotated_rows *rows, const struct rotations &rotations)
 {
     int64_t strides = rows->from_row | rows->from_head | rows->to_row | rows->to_head;
     uintptr_t addresses =
         reinterpret_cast<uintptr_t>(rows->from) | reinterpret_cast<uintptr_t>(rows->to);
     uintptr_t masks = 0;
-    for (int i = 0; i < turns.n; i++) {
-        masks |= reinterpret_cast<uintptr_t>(turns.of[i].mask);
+    for (int i = 0; i < rotations.n; i++) {
+        masks |= reinterpret_cast<uintptr_t>(rotations.of[i].mask);
     }
-    strides |= turns.n > 1 ? rows->to_copy : 0;
+    strides |= rotations.n > 1 ? rows->to_copy : 0;
     bool eight =
         rows->head_dim % 16 == 0 && strides % 8 == 0 && addresses % 16 == 0 && masks % 8 == 0;
-    return eight ? launch<T, 8>(rows, turns) : launch<T, 1>(rows, turns);
+    return eight ? launch<T, 8>(rows, rotations) : launch<T, 1>(rows, rotations);
 }
 
 } // namespace
 
-int dpe_kernel_turn(const struct dpe_turn_rows *rows, const struct dpe_turn *turns, int n)
+int dpe_kernel_rotate(const struct dpe_rotated_rows *rows, const struct dpe_row_rotation *rotations,
+                      int n)
 {
-    struct turns all = {};
+    struct rotations all = {};
     if (n > DPE_MAX_BANDS) {
         return 1;
     }
     for (all.n = 0; all.n < n; all.n++) {
-        all.of[all.n] = turns[all.n];
+        all.of[all.n] = rotations[all.n];
     }
     switch (rows->dtype) {
     case DPE_F32:

@@ -42,7 +42,7 @@ template <int D> __device__ __forceinline__ int swizzled(int r, int c)
 }
 
 /* The address of chunk 2i + (its lane's half) of a row, from that of i = 0. Row starts are
- * multiples of 16·swizzle bytes, so turning the lower chunks never carries into the rest. */
+ * multiples of 16·swizzle bytes, so the XOR of the lower chunks never carries into the rest. */
 template <int D> __device__ __forceinline__ uint32_t chunk_pair(uint32_t first, int i)
 {
     constexpr int pairs = tiles<D>::swizzle / 2;

@@ -1,10 +1,10 @@
 /**
  * @file device.cuh
  * What every kernel source includes first. The same source is compiled twice: by nvcc for the
- * device, and with DPE_EMULATE by a plain C++17 compiler, where tests/emulate runs every thread of
- * a block as a fiber. So a kernel uses the language of CUDA C (threadIdx, __shared__,
- * __syncthreads, shuffles, votes, atomics) and, for everything that has no name in it, the wrappers
- * of ptx.cuh, which have a twin each in tests/emulate/emulate_ptx.h. No #ifdef in kernels.
+ * device, and with DPE_EMULATE by a plain C++17 compiler that is given a header with the same names
+ * (-include), where every thread of a block runs on the CPU. So a kernel uses the language of CUDA C
+ * (threadIdx, __shared__, __syncthreads, shuffles, votes, atomics) and, for everything that has no
+ * name in it, the wrappers of ptx.cuh, ptx_mma.cuh and ptx_sm90.cuh. No #ifdef in kernels.
  *
  * Half types are structs of their bits; the conversions here round to nearest even and keep NaN
  * and infinities on both sides.
@@ -15,9 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef DPE_EMULATE
-#include "tests/emulate/emulate.h"
-#else
+#ifndef DPE_EMULATE
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -39,12 +37,9 @@ struct dpe_f16 {
 static const uint64_t DPE_L2_AS_ANY = 0x10f0000000000000U;
 static const uint64_t DPE_L2_READ_ONCE = 0x12f0000000000000U;
 
-#ifdef DPE_EMULATE
-#include "tests/emulate/emulate_mma.h"
-#include "tests/emulate/emulate_ptx.h"
-#else
-#include "engine/cuda/ptx/ptx.cuh"
-#include "engine/cuda/ptx/ptx_mma.cuh"
+#ifndef DPE_EMULATE
+#include "ptx.cuh"
+#include "ptx_mma.cuh"
 
 /** `type *name` = the block's dynamic shared memory, 1024-byte aligned. */
 #define DPE_SHARED(type, name)                                                                     \

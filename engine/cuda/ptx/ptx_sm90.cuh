@@ -16,9 +16,7 @@
 
 #include "engine/cuda/ptx/device.cuh"
 
-#ifdef DPE_EMULATE
-#include "tests/emulate/emulate_sm90.h"
-#else
+#ifndef DPE_EMULATE
 #include <cuda.h>
 
 /* ------------------------------------------------------------------------------------ barriers */

@@ -37,8 +37,7 @@ int64_t suite_task(const struct suite *suite, const char *label, double length);
 bool suite_is_single(const struct suite *suite);
 /** The longest length that has a value (of those in an unfinished run). */
 double suite_longest(const struct suite *suite);
-/** Whether task i is the first with its label / its length. */
-bool suite_first_label(const struct suite *suite, size_t task);
+/** Whether task i is the first with its length. */
 bool suite_first_length(const struct suite *suite, size_t task);
 /** "recall" … what a value is, on axes and in headings. */
 const char *suite_unit(const struct suite *suite);

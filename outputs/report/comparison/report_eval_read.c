@@ -137,16 +137,6 @@ int64_t suite_task(const struct suite *s, const char *label, double length)
     return -1;
 }
 
-bool suite_first_label(const struct suite *s, size_t task)
-{
-    for (size_t t = 0; t < task; t++) {
-        if (strcmp(s->labels.names[t], s->labels.names[task]) == 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
 bool suite_first_length(const struct suite *s, size_t task)
 {
     for (size_t t = 0; t < task; t++) {

@@ -26,11 +26,11 @@ struct flash_case {
     struct flash_shape shape;
     struct dpe_plan plan; /* owned */
     struct dpe_rotation rotation;
-    struct dpe_turned_copies q_copies, k_copies;
+    struct dpe_rotated_copies q_copies, k_copies;
     struct dpe_walk walk;
     int64_t capacity;
     float *q, *k, *v; /* unrotated, values of the dtype */
-    uint16_t *q_turned[DPE_MAX_BANDS], *k_turned[DPE_MAX_BANDS], *v_bits, *k_bits;
+    uint16_t *q_rotated[DPE_MAX_BANDS], *k_rotated[DPE_MAX_BANDS], *v_bits, *k_bits;
     double *want, *want_lse;
     float *plain, *plain_lse;
     uint16_t *out; /* FLASH_GUARD sentinels on both sides */
@@ -117,17 +117,17 @@ static void flash_random(enum dpe_dtype dtype, float *x, int64_t n, double size,
 /* ----------------------------------------------------------------------------------- preparing */
 
 /* One row through a copy's table, as the rotation kernel does it: float, rounded once. */
-static void flash_turn(const struct flash_case *c, const struct dpe_turned_copies *copies, int copy,
-                       int64_t head, int64_t x, const float *from, uint16_t *to)
+static void flash_rotate(const struct flash_case *c, const struct dpe_rotated_copies *copies,
+                         int copy, int64_t head, int64_t x, const float *from, uint16_t *to)
 {
     int64_t pairs = c->plan.n_pairs;
-    const struct dpe_turned *turned = &copies->copies[copy];
+    const struct dpe_rotated *rotated = &copies->copies[copy];
     for (int64_t j = 0; j < pairs; j++) {
-        int table = turned->table;
-        if (turned->per_head && c->plan.mask[head * pairs + j] == 0) {
+        int table = rotated->table;
+        if (rotated->per_head && c->plan.mask[head * pairs + j] == 0) {
             table = copies->base_table;
         }
-        int64_t at = (turned->constant ? 0 : x) * pairs + j;
+        int64_t at = (rotated->constant ? 0 : x) * pairs + j;
         float cosine = c->rotation.cos[table][at];
         float sine = c->rotation.sin[table][at];
         to[j] = flash_bits(c->shape.dtype, from[j] * cosine - from[j + pairs] * sine);
@@ -168,12 +168,12 @@ static void flash_copies(struct flash_case *c)
     const struct flash_shape *s = &c->shape;
     int64_t d = s->head_dim;
     for (int i = 0; i < c->q_copies.n; i++) {
-        c->q_turned[i] = flash_memory(s->n_heads * s->rows * d, sizeof(uint16_t));
-        c->call.q[i] = c->q_turned[i];
+        c->q_rotated[i] = flash_memory(s->n_heads * s->rows * d, sizeof(uint16_t));
+        c->call.q[i] = c->q_rotated[i];
         for (int64_t h = 0; h < s->n_heads; h++) {
             for (int64_t r = 0; r < s->rows; r++) {
-                flash_turn(c, &c->q_copies, i, h, s->start + r, c->q + (r * s->n_heads + h) * d,
-                           c->q_turned[i] + (h * s->rows + r) * d);
+                flash_rotate(c, &c->q_copies, i, h, s->start + r, c->q + (r * s->n_heads + h) * d,
+                             c->q_rotated[i] + (h * s->rows + r) * d);
             }
         }
     }
@@ -181,16 +181,16 @@ static void flash_copies(struct flash_case *c)
     for (int i = 0; i < c->k_copies.n; i++) {
         bool per_head = c->k_copies.copies[i].per_head;
         int64_t heads = per_head ? s->n_heads : s->n_kv_heads;
-        c->k_turned[i] = flash_memory(heads * c->capacity * d, sizeof(uint16_t));
-        c->call.k[i] = c->k_copies.copies[i].plain ? c->k_bits : c->k_turned[i];
+        c->k_rotated[i] = flash_memory(heads * c->capacity * d, sizeof(uint16_t));
+        c->call.k[i] = c->k_copies.copies[i].plain ? c->k_bits : c->k_rotated[i];
         c->call.k_head_stride[i] = c->capacity * d;
         c->call.k_per_head[i] = per_head;
         for (int64_t h = 0; h < heads; h++) {
             int64_t kv = per_head ? h / (s->n_heads / s->n_kv_heads) : h;
             for (int64_t n = c->walk.k_first[i]; n < c->walk.k_end[i]; n++) {
                 int64_t at = n * d + h * c->capacity * d;
-                flash_turn(c, &c->k_copies, i, h, n, c->k + (kv * c->capacity + n) * d,
-                           c->k_turned[i] + at);
+                flash_rotate(c, &c->k_copies, i, h, n, c->k + (kv * c->capacity + n) * d,
+                             c->k_rotated[i] + at);
             }
         }
     }
@@ -211,9 +211,9 @@ static void flash_plain_row(struct flash_case *c, int64_t r, int64_t h, float *l
         if (b >= 0) {
             int qc = c->q_copies.of_band[b];
             int kc = c->k_copies.of_band[b];
-            const uint16_t *q = c->q_turned[qc] + (h * s->rows + r) * d;
+            const uint16_t *q = c->q_rotated[qc] + (h * s->rows + r) * d;
             const uint16_t *k =
-                c->k_turned[kc] + ((c->call.k_per_head[kc] ? h : kv) * c->capacity + n) * d;
+                c->k_rotated[kc] + ((c->call.k_per_head[kc] ? h : kv) * c->capacity + n) * d;
             float dot = 0.0F;
             for (int64_t j = 0; j < d; j++) {
                 dot += flash_float(s->dtype, q[j]) * flash_float(s->dtype, k[j]);
@@ -343,8 +343,8 @@ static struct flash_case flash_case_make(const struct flash_shape *shape, int pl
     int64_t d = shape->head_dim;
     assert_int_equal(dpe_rotation_make(&c.plan, shape->start + shape->rows, 1, &c.rotation, &err),
                      DPE_OK);
-    c.q_copies = dpe_turned_find(&c.plan, &c.rotation, false);
-    c.k_copies = dpe_turned_find(&c.plan, &c.rotation, true);
+    c.q_copies = dpe_rotated_find(&c.plan, &c.rotation, false);
+    c.k_copies = dpe_rotated_find(&c.plan, &c.rotation, true);
     assert_int_equal(dpe_walk_make(&c.plan, &c.q_copies, &c.k_copies, tile, shape->start,
                                    shape->rows, &c.walk, &err),
                      DPE_OK);
@@ -417,8 +417,8 @@ static inline void flash_case_check(struct flash_case *c, const char *kernel)
 static void flash_case_free(struct flash_case *c)
 {
     for (int i = 0; i < DPE_MAX_BANDS; i++) {
-        free(c->q_turned[i]);
-        free(c->k_turned[i]);
+        free(c->q_rotated[i]);
+        free(c->k_rotated[i]);
     }
     free(c->q);
     free(c->k);

@@ -59,7 +59,7 @@ static inline void flash_nan_stays(struct flash_case *c, flash_launch launch)
     enum { ROW = 33 };
     int64_t d = c->call.head_dim;
     for (int i = 0; i < c->q_copies.n; i++) {
-        c->q_turned[i][ROW * d + 5] = FLASH_POISON; /* head 0 */
+        c->q_rotated[i][ROW * d + 5] = FLASH_POISON; /* head 0 */
     }
     launch(c);
     flash_case_read(c);

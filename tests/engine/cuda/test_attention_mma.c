@@ -142,8 +142,8 @@ static void passes_merge(void **state)
         struct dpe_error err = {0};
         struct flash_case *c = &part[i];
         struct dpe_plan one = c->plan;
-        struct dpe_turned_copies q = c->q_copies;
-        struct dpe_turned_copies k = c->k_copies;
+        struct dpe_rotated_copies q = c->q_copies;
+        struct dpe_rotated_copies k = c->k_copies;
         one.n_bands = 1;
         one.bands[0] = c->plan.bands[i];
         q.of_band[0] = q.of_band[i];

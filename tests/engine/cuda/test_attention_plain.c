@@ -109,7 +109,7 @@ static void decode(void **state)
     assert_int_equal(dpe_attention_decode(&d.call, NULL), 0);
     flash_case_check(&c, "decoding");
     /* Row 1 of head 0: none of its logits is a number, in no part. */
-    c.q_turned[0][64 + 5] = FLASH_POISON;
+    c.q_rotated[0][64 + 5] = FLASH_POISON;
     assert_int_equal(dpe_attention_decode(&d.call, NULL), 0);
     flash_case_read(&c);
     for (int64_t i = 0; i < 2 * 2 * 64; i++) {

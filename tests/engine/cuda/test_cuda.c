@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "session_internal.h"
 #include "tests/engine/cuda/cuda_case.h"
 #include "tests/engine/plan/plan_cases.h"
 
@@ -418,7 +419,7 @@ static void non_finite(void **state)
     assert_int_equal(status, DPE_NONFINITE);
     assert_int_equal(err.layer, 0);
     assert_true(err.position >= 0 && err.position < tiny.n);
-    assert_int_equal(dpe_session_length(session), 0);
+    assert_int_equal(dpe_session_branch_length(session, 0), 0);
     dpe_session_destroy(session);
     dpe_plan_free(&plan);
     tiny_close(&tiny);

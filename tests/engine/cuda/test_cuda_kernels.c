@@ -1,5 +1,5 @@
 /* Small kernels of the CUDA backend, called directly in the emulator: what reads logits,
- * biases, turning rows, products of few rows. */
+ * biases, rotating rows, products of few rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -120,30 +120,30 @@ static void bias(void **state)
     }
 }
 
-/* Rows are turned by one table, outside of the mask by another, and back by a third; a second copy
+/* Rows are rotated by one table, outside of the mask by another, and back by a third; a second copy
  * by a table alone. Keys of a KV head become those of its two query heads; `scattered`: rows have
  * positions and places of their own. */
-struct turning {
+struct rotating {
     int64_t rows, head_dim;
     bool masked, undone, scattered;
 };
 
 enum { HEADS = 4, GROUP = 2, PLACES = 1400 };
 
-/* A turned row of head h against the definition; true where it holds. */
-static bool turned_well(const struct turning *t, const struct dpe_turn *turn, const float *from,
-                        const float *to, int64_t h, int64_t position)
+/* A rotated row of head h against the definition; true where it holds. */
+static bool rotated_well(const struct rotating *t, const struct dpe_row_rotation *rotation,
+                         const float *from, const float *to, int64_t h, int64_t position)
 {
     int64_t pairs = t->head_dim / 2;
     bool good = true;
     for (int64_t j = 0; j < pairs; j++) {
         int64_t at = position * pairs + j;
-        bool base = turn->mask != NULL && turn->mask[h * pairs + j] == 0;
-        double c = (double)(base ? turn->base_cos : turn->cos)[at];
-        double s = (double)(base ? turn->base_sin : turn->sin)[at];
-        if (turn->undo_cos != NULL) {
-            double uc = (double)turn->undo_cos[at];
-            double us = (double)turn->undo_sin[at];
+        bool base = rotation->mask != NULL && rotation->mask[h * pairs + j] == 0;
+        double c = (double)(base ? rotation->base_cos : rotation->cos)[at];
+        double s = (double)(base ? rotation->base_sin : rotation->sin)[at];
+        if (rotation->undo_cos != NULL) {
+            double uc = (double)rotation->undo_cos[at];
+            double us = (double)rotation->undo_sin[at];
             double back = c * uc + s * us;
             s = s * uc - c * us;
             c = back;
@@ -156,7 +156,7 @@ static bool turned_well(const struct turning *t, const struct dpe_turn *turn, co
     return good;
 }
 
-static void turn_case(const struct turning *t)
+static void rotate_case(const struct rotating *t)
 {
     int64_t d = t->head_dim;
     int64_t n = PLACES * d / 2;
@@ -177,38 +177,39 @@ static void turn_case(const struct turning *t)
         positions[r] = r * 7 % t->rows;
         offsets[r] = 2;
     }
-    const struct dpe_turn turn[2] = {{.cos = tables[0],
-                                      .sin = tables[1],
-                                      .base_cos = tables[2],
-                                      .base_sin = tables[3],
-                                      .undo_cos = t->undone ? tables[4] : NULL,
-                                      .undo_sin = t->undone ? tables[5] : NULL,
-                                      .mask = t->masked ? mask : NULL},
-                                     {.cos = tables[4], .sin = tables[3]}};
-    const struct dpe_turn_rows rows = {.dtype = DPE_F32,
-                                       .from = from,
-                                       .from_row = HEADS / GROUP * d,
-                                       .from_head = d,
-                                       .to = to,
-                                       .to_row = d,
-                                       .to_head = PLACES * d,
-                                       .to_copy = HEADS * PLACES * d,
-                                       .rows = t->rows,
-                                       .head_dim = d,
-                                       .n_heads = HEADS,
-                                       .group = GROUP,
-                                       .first = 5,
-                                       .positions = t->scattered ? positions : NULL,
-                                       .to_offsets = t->scattered ? offsets : NULL,
-                                       .to_first = 3};
-    assert_int_equal(dpe_kernel_turn(&rows, turn, 2), 0);
+    const struct dpe_row_rotation rotation[2] = {{.cos = tables[0],
+                                                  .sin = tables[1],
+                                                  .base_cos = tables[2],
+                                                  .base_sin = tables[3],
+                                                  .undo_cos = t->undone ? tables[4] : NULL,
+                                                  .undo_sin = t->undone ? tables[5] : NULL,
+                                                  .mask = t->masked ? mask : NULL},
+                                                 {.cos = tables[4], .sin = tables[3]}};
+    const struct dpe_rotated_rows rows = {.dtype = DPE_F32,
+                                          .from = from,
+                                          .from_row = HEADS / GROUP * d,
+                                          .from_head = d,
+                                          .to = to,
+                                          .to_row = d,
+                                          .to_head = PLACES * d,
+                                          .to_copy = HEADS * PLACES * d,
+                                          .rows = t->rows,
+                                          .head_dim = d,
+                                          .n_heads = HEADS,
+                                          .group = GROUP,
+                                          .first = 5,
+                                          .positions = t->scattered ? positions : NULL,
+                                          .to_offsets = t->scattered ? offsets : NULL,
+                                          .to_first = 3};
+    assert_int_equal(dpe_kernel_rotate(&rows, rotation, 2), 0);
     for (int64_t r = 0; r < t->rows; r++) {
         int64_t position = t->scattered ? positions[r] : 5 + r;
         int64_t to_row = t->scattered ? positions[r] + offsets[r] : 3 + r;
         for (int64_t i = 0; i < 2 * HEADS; i++) {
             int64_t h = i % HEADS;
-            assert_true(turned_well(t, &turn[i / HEADS], from + (r * HEADS / GROUP + h / GROUP) * d,
-                                    to + (i * PLACES + to_row) * d, h, position));
+            assert_true(rotated_well(t, &rotation[i / HEADS],
+                                     from + (r * HEADS / GROUP + h / GROUP) * d,
+                                     to + (i * PLACES + to_row) * d, h, position));
         }
     }
     for (int i = 0; i < 6; i++) {
@@ -219,9 +220,9 @@ static void turn_case(const struct turning *t)
     free(to);
 }
 
-static void turned_rows(void **state)
+static void rotated_rows(void **state)
 {
-    static const struct turning cases[] = {
+    static const struct rotating cases[] = {
         {1, 16, true, true, false},     {1023, 32, false, false, false},
         {1024, 16, true, false, false}, {1025, 32, true, true, false},
         {1300, 6, true, true, false},   {1301, 16, false, true, true},
@@ -229,7 +230,7 @@ static void turned_rows(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         emulate_set_seed(i);
-        turn_case(&cases[i]);
+        rotate_case(&cases[i]);
     }
 }
 
@@ -318,7 +319,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(largest_logit), cmocka_unit_test(likelihood), cmocka_unit_test(bias),
-        cmocka_unit_test(turned_rows),   cmocka_unit_test(products),
+        cmocka_unit_test(rotated_rows),  cmocka_unit_test(products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "random_model.h"
+#include "slice.h"
 #include "engine/base/base.h"
 #include "engine/model/layer_weights.h"
 #include "engine/model/model.h"
@@ -70,12 +72,12 @@ static void every_golden_folder_opens(void **state)
         assert_int_equal(dpe_config_parameters(config), rows[i].parameters);
         assert_int_equal(weights->lm_head.data == weights->embedding.data, rows[i].tied);
         for (int64_t l = 0; l < config->n_layers; l++) {
-            struct dpe_tensor q = dpe_layer_matrix(weights->layers + l, DPE_WEIGHT_Q);
+            struct dpe_tensor q = weights->layers[l].weight[DPE_WEIGHT_Q];
             assert_int_equal(q.rows, rows[i].heads * rows[i].head_dim);
             assert_int_equal(q.cols, config->hidden);
-            struct dpe_tensor bias = dpe_layer_bias(weights->layers + l, DPE_WEIGHT_Q);
+            struct dpe_tensor bias = weights->layers[l].bias[DPE_WEIGHT_Q];
             assert_int_equal(bias.data != NULL, rows[i].qkv_bias);
-            bias = dpe_layer_bias(weights->layers + l, DPE_WEIGHT_O);
+            bias = weights->layers[l].bias[DPE_WEIGHT_O];
             assert_int_equal(bias.data != NULL, rows[i].o_bias);
         }
         assert_int_equal(dpe_model_verify(model, NULL), DPE_OK);
@@ -121,12 +123,69 @@ static void end_ids_are_the_union_in_order(void **state)
     dpe_model_close(model);
 }
 
+static int64_t elements(const struct dpe_tensor *tensor)
+{
+    return tensor->rows * tensor->cols;
+}
+
+/* Every family's biases at once: what is counted is what there is, in the whole model and in the
+ * slices that together are the model. */
+static void every_tensor_of_a_layer_is_counted_and_sliced(void **state)
+{
+    (void)state;
+    struct dpe_config config = {.model_type = "llama",
+                                .n_layers = 2,
+                                .hidden = 12,
+                                .intermediate = 10,
+                                .n_heads = 4,
+                                .n_kv_heads = 2,
+                                .head_dim = 6,
+                                .vocab = 7,
+                                .max_position = 16,
+                                .qkv_bias = true,
+                                .o_bias = true,
+                                .mlp_bias = true,
+                                .rope = {.theta = 1e4, .partial_rotary_factor = 1.0}};
+    struct dpe_model *model = NULL;
+    assert_int_equal(dpe_random_model(&config, true, 5, &model, NULL), DPE_OK);
+    struct dpe_model halves[2];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dpe_slice_make(model, i, 2, &halves[i], NULL), DPE_OK);
+    }
+    int64_t n = 2 * config.vocab * config.hidden + config.hidden;
+    for (int64_t l = 0; l < config.n_layers; l++) {
+        const struct dpe_layer_weights *layer = &dpe_model_weights(model)->layers[l];
+        for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+            int64_t whole = elements(&layer->weight[which]) + elements(&layer->bias[which]);
+            int64_t sliced = 0;
+            for (int i = 0; i < 2; i++) {
+                const struct dpe_layer_weights *half = &halves[i].weights.layers[l];
+                struct dpe_layer_shape shape =
+                    dpe_layer_shape(&halves[i].config, (enum dpe_weight)which);
+                assert_int_equal(half->weight[which].rows, shape.rows);
+                assert_int_equal(half->weight[which].cols, shape.cols);
+                sliced += elements(&half->weight[which]) + elements(&half->bias[which]);
+            }
+            bool norm = which == DPE_WEIGHT_ATTENTION_NORM || which == DPE_WEIGHT_MLP_NORM;
+            assert_int_equal(layer->bias[which].cols, norm ? 0 : layer->weight[which].rows);
+            assert_int_equal(sliced, norm ? 2 * whole : whole);
+            n += whole;
+        }
+    }
+    assert_int_equal(dpe_config_parameters(&config), n);
+    for (int i = 0; i < 2; i++) {
+        dpe_slice_free(&halves[i]);
+    }
+    dpe_model_close(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_golden_folder_opens),
         cmocka_unit_test(rotation_is_read_from_both_schemas),
         cmocka_unit_test(end_ids_are_the_union_in_order),
+        cmocka_unit_test(every_tensor_of_a_layer_is_counted_and_sliced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

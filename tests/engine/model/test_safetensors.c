@@ -10,6 +10,7 @@
 #include <math.h>
 #include <time.h>
 
+#include "layer_weights.h"
 #include "tests/lib/model_files.h"
 
 static struct model_folder base_folder(void)
@@ -236,7 +237,8 @@ static void misaligned_data_is_copied(void **state)
         if (dpe_model_open(folder.path, NULL, &model, &err) != DPE_OK) {
             fail_msg("%s", err.text);
         }
-        const struct dpe_tensor *norm = &dpe_model_weights(model)->layers[0].attention_norm;
+        const struct dpe_tensor *norm =
+            &dpe_model_weights(model)->layers[0].weight[DPE_WEIGHT_ATTENTION_NORM];
         assert_int_equal((uintptr_t)norm->data % 4, 0);
         /* The embedding's 80 bytes come before: byte i of the data is i mod 60. */
         const unsigned char want[4] = {20, 21, 22, 23};

@@ -37,7 +37,7 @@ static double direct_frequency(int row, int j)
 {
     const double s = 16.0;
     double theta = pow(5e5, -2.0 * j / 128.0);
-    double turns = 8192.0 * theta / (2.0 * acos(-1.0));
+    double rotations = 8192.0 * theta / (2.0 * acos(-1.0));
     double keep = 0.0;
     switch (row) {
     case 0: /* rope */
@@ -49,13 +49,13 @@ static double direct_frequency(int row, int j)
     case 3: /* ntk-dynamic */
         return pow(5e5 * pow(s * 16.0 - 15.0, 128.0 / 126.0), -2.0 * j / 128.0);
     case 4: /* ntk-by-parts */
-        keep = fmin(fmax((turns - 1.0) / 31.0, 0.0), 1.0);
+        keep = fmin(fmax((rotations - 1.0) / 31.0, 0.0), 1.0);
         return keep * theta + (1.0 - keep) * theta / s;
     case 5: /* yarn: low 18, high 35 */
         keep = 1.0 - fmin(fmax((j - 18.0) / 17.0, 0.0), 1.0);
         return keep * theta + (1.0 - keep) * theta / s;
     default: /* llama3 with low 1, high 4 */
-        keep = fmin(fmax((turns - 1.0) / 3.0, 0.0), 1.0);
+        keep = fmin(fmax((rotations - 1.0) / 3.0, 0.0), 1.0);
         return keep * theta + (1.0 - keep) * theta / s;
     }
 }

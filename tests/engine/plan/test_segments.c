@@ -1,6 +1,6 @@
 /* Segment lists: walked as a kernel walks them, tile by tile and row by row, they visit every pair
- * of query and key that the plan evaluator shows, once, in the band it names, with copies turned by
- * the positions it names. */
+ * of query and key that the plan evaluator shows, once, in the band it names, with copies rotated
+ * by the positions it names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ static const struct dpe_config config = {
 struct scene {
     struct dpe_plan plan;
     struct dpe_rotation rotation;
-    struct dpe_turned_copies q, k;
+    struct dpe_rotated_copies q, k;
     struct dpe_tile_shape shape;
     int64_t start, rows;
     int32_t parts; /* 0: not split */
@@ -35,10 +35,10 @@ struct scene {
 };
 
 /* cos of the angle that a copy turns pair j of token x by, as the kernel that fills it computes. */
-static float copy_cos(const struct scene *s, const struct dpe_turned_copies *copies, int c,
+static float copy_cos(const struct scene *s, const struct dpe_rotated_copies *copies, int c,
                       int64_t layer, int64_t head, int64_t j, int64_t x)
 {
-    const struct dpe_turned *copy = &copies->copies[c];
+    const struct dpe_rotated *copy = &copies->copies[c];
     const struct dpe_plan *plan = &s->plan;
     int table = copy->table;
     if (copy->per_head && plan->mask[(layer * plan->n_heads + head) * plan->n_pairs + j] == 0) {
@@ -130,8 +130,8 @@ static void run_scene(struct scene *s, struct dpe_rng *rng)
 {
     struct dpe_error err = {0};
     int64_t keys = s->start + s->rows;
-    s->q = dpe_turned_find(&s->plan, &s->rotation, false);
-    s->k = dpe_turned_find(&s->plan, &s->rotation, true);
+    s->q = dpe_rotated_find(&s->plan, &s->rotation, false);
+    s->k = dpe_rotated_find(&s->plan, &s->rotation, true);
     assert_int_equal(
         dpe_walk_make(&s->plan, &s->q, &s->k, s->shape, s->start, s->rows, &s->walk, &err), DPE_OK);
     int64_t tiles = s->walk.n_tiles;
@@ -233,15 +233,15 @@ static void random_bands(void **state)
     }
 }
 
-static void copies_of(int i, struct dpe_turned_copies *q, struct dpe_turned_copies *k)
+static void copies_of(int i, struct dpe_rotated_copies *q, struct dpe_rotated_copies *k)
 {
     struct dpe_plan plan;
     struct dpe_rotation rotation;
     struct dpe_error err = {0};
     plan_case_make(i, 6, &config, &plan);
     assert_int_equal(dpe_rotation_make(&plan, 40, 1, &rotation, &err), DPE_OK);
-    *q = dpe_turned_find(&plan, &rotation, false);
-    *k = dpe_turned_find(&plan, &rotation, true);
+    *q = dpe_rotated_find(&plan, &rotation, false);
+    *k = dpe_rotated_find(&plan, &rotation, true);
     dpe_rotation_free(&rotation);
     dpe_plan_free(&plan);
 }
@@ -249,8 +249,8 @@ static void copies_of(int i, struct dpe_turned_copies *q, struct dpe_turned_copi
 static void copies_are_shared(void **state)
 {
     (void)state;
-    struct dpe_turned_copies q;
-    struct dpe_turned_copies k;
+    struct dpe_rotated_copies q;
+    struct dpe_rotated_copies k;
     copies_of(0, &q, &k); /* rope */
     assert_int_equal(q.n, 1);
     assert_int_equal(k.n, 1);
@@ -258,11 +258,11 @@ static void copies_are_shared(void **state)
     assert_int_equal(q.n, 2);
     assert_int_equal(k.n, 2);
     assert_true(k.copies[1].per_head && !k.copies[0].per_head);
-    copies_of(2, &q, &k); /* dca: three copies of queries, the oldest turned alike; one of keys */
+    copies_of(2, &q, &k); /* dca: three copies of queries, the oldest rotated alike; one of keys */
     assert_int_equal(q.n, 3);
     assert_int_equal(k.n, 1);
     assert_true(q.copies[q.of_band[2]].constant && !q.copies[q.of_band[2]].plain);
-    copies_of(5, &q, &k); /* rerope: far keys are not turned at all */
+    copies_of(5, &q, &k); /* rerope: far keys are not rotated at all */
     assert_true(k.copies[k.of_band[1]].plain && q.copies[q.of_band[1]].constant);
     copies_of(8, &q, &k); /* string: keys alike in both bands */
     assert_int_equal(k.n, 1);
@@ -280,7 +280,7 @@ static void second_band_is_cheap(void **state)
         struct dpe_plan plan;
         struct dpe_rotation rotation = {.q_table = {0, 1}, .k_table = {0, 1}};
         plan_case_make(i, 1024, &config, &plan);
-        struct dpe_turned_copies q = dpe_turned_find(&plan, &rotation, false);
+        struct dpe_rotated_copies q = dpe_rotated_find(&plan, &rotation, false);
         struct dpe_walk walk;
         assert_int_equal(dpe_walk_make(&plan, &q, &q, shape, 0, 8192, &walk, &err), DPE_OK);
         tiles[i] = walk.n_tiles;
@@ -303,7 +303,7 @@ static void parts_are_equal(void **state)
     struct dpe_plan plan;
     struct dpe_rotation rotation = {.q_table = {0, 1}, .k_table = {0, 1}};
     plan_case_make(1, 1024, &config, &plan);
-    struct dpe_turned_copies q = dpe_turned_find(&plan, &rotation, false);
+    struct dpe_rotated_copies q = dpe_rotated_find(&plan, &rotation, false);
     struct dpe_walk walk;
     const struct dpe_tile_shape shape = {64, 64};
     assert_int_equal(dpe_walk_make(&plan, &q, &q, shape, 9000, ROWS, &walk, &err), DPE_OK);
@@ -329,7 +329,7 @@ static void far_out(void **state)
     struct dpe_plan plan;
     struct dpe_rotation rotation = {.q_table = {0, 1}, .k_table = {0, 1}};
     plan_case_make(1, 1024, &config, &plan);
-    struct dpe_turned_copies q = dpe_turned_find(&plan, &rotation, false);
+    struct dpe_rotated_copies q = dpe_rotated_find(&plan, &rotation, false);
     struct dpe_walk walk;
     int64_t start = (INT64_C(1) << 24) - 100;
     const struct dpe_tile_shape shape = {128, 64};

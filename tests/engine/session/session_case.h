@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "session_internal.h"
 #include "tests/lib/near.h"
 #include "tests/lib/tiny.h"
 
@@ -22,9 +23,9 @@ static inline void feed(struct dpe_session *session, const struct tiny *tiny, in
                         float *logits)
 {
     struct dpe_error err = {0};
-    int64_t from = dpe_session_length(session);
+    int64_t from = dpe_session_branch_length(session, 0);
     TINY_OK(dpe_session_feed(session, tiny->tokens + from, to - from, logits, &err), err);
-    assert_int_equal(dpe_session_length(session), to);
+    assert_int_equal(dpe_session_branch_length(session, 0), to);
 }
 
 static inline void cut(struct dpe_session *session, int64_t keep)

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "layer_weights.h"
 #include "tests/engine/session/session_case.h"
 
 static const char *const specs[] = {
@@ -125,7 +126,7 @@ static void set_plan_is_a_new_session(void **state)
             }
             feed(session, &tiny, 11, NULL);
             TINY_OK(dpe_session_set_plan(session, &plan, &err), err);
-            assert_int_equal(dpe_session_length(session), 0);
+            assert_int_equal(dpe_session_branch_length(session, 0), 0);
             dpe_plan_free(&plan);
             feed(session, &tiny, tiny.n, changed);
             cut(session, 0);
@@ -168,7 +169,7 @@ static void likelihoods_are_those_of_the_logits(void **state)
         double part[64];
         struct dpe_session *session = open_session(&tiny, devices[d], "rope", false, 2, 16);
         TINY_OK(dpe_session_nll(session, tiny.tokens, tiny.n, nll, &err), err);
-        assert_int_equal(dpe_session_length(session), tiny.n);
+        assert_int_equal(dpe_session_branch_length(session, 0), tiny.n);
         for (int64_t i = 0; i + 1 < tiny.n; i++) {
             const double *row = tiny.oracle + i * VOCAB;
             double total = 0.0;
@@ -222,7 +223,7 @@ static double first_layer_value(const struct tiny *tiny, const struct dpe_tensor
     const struct dpe_weights *w = dpe_model_weights(tiny->model);
     int64_t n = tiny->config->hidden;
     const float *x = (const float *)w->embedding.data + token * n;
-    const float *gain = w->layers[0].attention_norm.data;
+    const float *gain = w->layers[0].weight[DPE_WEIGHT_ATTENTION_NORM].data;
     double squares = 0.0;
     double sum = 0.0;
     for (int64_t i = 0; i < n; i++) {
@@ -238,7 +239,7 @@ static void taps_see_q_and_k_before_rotation(void **state)
     struct tiny tiny = tiny_open("llama");
     struct dpe_error err = {0};
     const struct dpe_layer_weights *layer = &dpe_model_weights(tiny.model)->layers[0];
-    assert_true(layer->q.dtype == DPE_F32 && tiny.config->n_layers == 2);
+    assert_true(layer->weight[DPE_WEIGHT_Q].dtype == DPE_F32 && tiny.config->n_layers == 2);
     for (int d = 0; d < N_DEVICES; d++) {
         struct tapped *taps[2] = {calloc(1, sizeof(struct tapped)),
                                   calloc(1, sizeof(struct tapped))};
@@ -263,16 +264,18 @@ static void taps_see_q_and_k_before_rotation(void **state)
             taps[i]->stop_at = 0;
             assert_int_equal(dpe_session_feed(session, tiny.tokens, 9, plain, &err),
                              DPE_INCOMPLETE);
-            assert_int_equal(dpe_session_length(session), 5);
+            assert_int_equal(dpe_session_branch_length(session, 0), 5);
             dpe_session_destroy(session);
         }
         for (int64_t t = 0; t < tiny.n; t++) {
-            for (int64_t o = 0; o < layer->q.rows; o++) {
-                double want = first_layer_value(&tiny, &layer->q, o, tiny.tokens[t]);
+            for (int64_t o = 0; o < layer->weight[DPE_WEIGHT_Q].rows; o++) {
+                double want =
+                    first_layer_value(&tiny, &layer->weight[DPE_WEIGHT_Q], o, tiny.tokens[t]);
                 assert_int_equal(near_f32("q", &taps[0]->q[0][t][o], &want, 1, 1e-5), 0);
             }
-            for (int64_t o = 0; o < layer->k.rows; o++) {
-                double want = first_layer_value(&tiny, &layer->k, o, tiny.tokens[t]);
+            for (int64_t o = 0; o < layer->weight[DPE_WEIGHT_K].rows; o++) {
+                double want =
+                    first_layer_value(&tiny, &layer->weight[DPE_WEIGHT_K], o, tiny.tokens[t]);
                 assert_int_equal(near_f32("k", &taps[0]->k[0][t][o], &want, 1, 1e-5), 0);
             }
         }
