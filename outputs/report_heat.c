@@ -317,8 +317,9 @@ static void put_marks(struct writer *out, const struct frame *frame, const struc
         double x = frame->left + field->cut * cell_x;
         dpe_svg_line(out, x, frame->bottom, x, frame->top, "on-dark", 2.0, "");
         dpe_svg_line(out, x, frame->top, x, frame->top - 6.0, DPE_INK, 2.0, "");
-        dpe_svg_text(out, x, frame->top - 13.0, 0.0, DPE_SVG_MIDDLE, 11, DPE_INK, field->cut_title,
-                     0);
+        double half = dpe_svg_text_width(field->cut_title, 11, 0) / 2.0;
+        dpe_svg_text(out, fmin(x, FIGURE_WIDTH - 2.0 - half), frame->top - 13.0, 0.0,
+                     DPE_SVG_MIDDLE, 11, DPE_INK, field->cut_title, 0);
     }
 }
 

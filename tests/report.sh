@@ -121,6 +121,7 @@ expect 64 "a head has 32 pairs" norms.h5 -o k.html --top-k 33
 expect 0 "is written" norms.h5 -o k.html --top-k 0.5
 # All pairs hold all of every head: what rounding leaves of that is no colour.
 expect 0 "is written" norms.h5 -o k32.html --top-k 32 --figures k32
+"$python" "$here/report_check.py" k32.html || failed=1
 heads=$(sed 1d k32/norms-top-k.csv | grep -vc NaN)
 [ "$(grep -o 'fill="#[0-9a-f]*"' k32/norms-top-k.svg | sort | uniq -c | sort -rn | awk 'NR == 1 { print $1 }')" = "$heads" ] ||
     { echo "equal shares have different colours"; failed=1; }

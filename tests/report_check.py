@@ -100,6 +100,10 @@ def check_svg(text, name):
             value = float(element.get(key, "0"))
             check(0.0 <= value <= most or element.get("transform"),
                   f"{name}: {element.tag} {key}={value} outside")
+        if element.get("text-anchor") == "middle" and not element.get("transform"):
+            half = 0.25 * float(element.get("font-size")) * len(element.text)  # at least
+            x = float(element.get("x"))
+            check(half <= x <= width - half, f"{name}: {element.text!r} is cut off")
         check(not re.search(r"nan|inf", element.get("d", "")), f"{name}: a path without numbers")
     for element in root.iter():
         for key, value in element.attrib.items():
