@@ -17,16 +17,17 @@
 
 extern char **environ;
 
-/** What posix_spawn is told besides argv. */
+/** How a child is started. */
 struct start {
     int streams[3];       /**< −1: ours */
     bool group;           /**< a process group of its own */
     const sigset_t *mask; /**< its signal mask */
 };
 
-/* posix_spawn cannot ask for a signal at our death (PR_SET_PDEATHSIG). A pipe can: the child holds
- * its reading end, only we hold the other one, and the kernel reports the end of writers to the
- * child as SIGTERM. The writing end is never closed by us, it ends with the process. */
+/* posix_spawn cannot ask for a signal at our death (PR_SET_PDEATHSIG). A pipe can: the child
+ * inherits the reading end, only this process has the writing end, and when that closes the kernel
+ * sends the owner of the reading end SIGTERM (F_SETOWN, F_SETSIG, O_ASYNC). It closes when this
+ * process ends, however it ends, or when the child has been waited for. */
 static int open_lifeline(int *held)
 {
     int ends[2];
@@ -44,7 +45,7 @@ static int open_lifeline(int *held)
 
 static void tie_lifeline(int end, pid_t pid)
 {
-    /* Where the kernel refuses one of these the child just goes on without us. */
+    /* Should the kernel refuse one of these, the child outlives us; nothing else is lost. */
     if (fcntl(end, F_SETOWN, pid) == 0 && fcntl(end, F_SETSIG, SIGTERM) == 0) {
         fcntl(end, F_SETFL, fcntl(end, F_GETFL) | O_ASYNC);
     }
@@ -110,7 +111,7 @@ static dpe_status start(char *const *argv, const struct start *how, pid_t *pid, 
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------ in our place
+/* ----------------------------------------------------------------------------- in the foreground
  */
 
 static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
@@ -235,8 +236,8 @@ dpe_status dpe_child_run(char *const *argv, bool silent, int *code, struct dpe_e
 
 enum { STREAM_IN, STREAM_OUT, STREAM_ERR, MAX_WORDS = 400, MAX_OUTPUT = 64 << 20 };
 
-/* Files in memory as its streams: nothing to be moved while it runs, and none can be full. Above
- * 2, so that none is overwritten where we were started with a closed standard stream. */
+/* Files in memory as its streams: no bytes have to be moved while it runs, and no pipe can be full.
+ * Above 2, so that none is overwritten where we were started with a closed standard stream. */
 static int open_stream(const char *bytes, size_t n)
 {
     int made = memfd_create("dpe", MFD_CLOEXEC);
@@ -335,8 +336,10 @@ static dpe_status explain(const char *name, int code, int stream, struct dpe_err
         return DPE_OK;
     }
     if (read_stream(stream, MAX_WORDS, true, &words, NULL) == DPE_OK && words.n > 0) {
-        for (size_t i = 0; i < words.n; i++) {
-            words.bytes[i] = words.bytes[i] == '\n' ? ' ' : words.bytes[i];
+        /* Messages are one line of UTF-8; the limit may have cut a character. */
+        words.bytes[dpe_utf8_check(words.bytes, words.n)] = '\0';
+        for (char *c = words.bytes; *c != '\0'; c++) {
+            *c = (unsigned char)*c < 0x20 || *c == 0x7f ? ' ' : *c;
         }
         said = words.bytes;
     }

@@ -16,7 +16,7 @@
  *  killed: mpirun of Open MPI 4.1 may ignore them. */
 void dpe_child_forward_signals(void);
 
-/** Run a program in our place: it has our standard streams (`silent`: its standard output goes to
+/** Run a program in the foreground, on our standard streams (`silent`: its standard output goes to
  *  /dev/null). argv[0] is a path, or a name in PATH; argv ends with NULL. *code: its exit status.
  *  DPE_NO_INPUT: it cannot be started; DPE_INCOMPLETE: a forwarded signal came before it was
  *  started, or it was ended by a signal; DPE_INTERNAL: it crashed. */

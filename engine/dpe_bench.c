@@ -196,8 +196,7 @@ static json_t *number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-static void write_json(const struct outputs *out, const struct arguments *a,
-                       const struct result *r)
+static void write_json(const struct outputs *out, const struct arguments *a, const struct result *r)
 {
     json_t *line = json_pack(
         "{s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "shape",

@@ -134,12 +134,12 @@ static dpe_status write_line(const struct dpe_sample *sample, const struct dpe_t
             outputs = NULL; /* which fails the line */
         }
     }
-    return dpe_json_line(
-        line,
-        json_pack("{s:I, s:s%, s:o, s:I}", "index", (json_int_t)sample->index, "input",
-                  prompt->n > 0 ? prompt->bytes : "", prompt->n, "outputs", outputs, "length",
-                  (json_int_t)((int64_t)sample->prompt.n + sample->max_new)),
-        err);
+    return dpe_json_line(line,
+                         json_pack("{s:I, s:s%, s:o, s:I}", "index", (json_int_t)sample->index,
+                                   "input", prompt->n > 0 ? prompt->bytes : "", prompt->n,
+                                   "outputs", outputs, "length",
+                                   (json_int_t)((int64_t)sample->prompt.n + sample->max_new)),
+                         err);
 }
 
 /* A task's file on its way. */

@@ -28,8 +28,7 @@ static json_t *references(const struct file *file, const struct dpe_sample *samp
     json_t *all = json_array();
     for (size_t i = 0; i < sample->n_references; i++) {
         const char *text = sample->references[i];
-        json_t *one =
-            file->numbers ? json_loads(text, JSON_DECODE_ANY, NULL) : json_string(text);
+        json_t *one = file->numbers ? json_loads(text, JSON_DECODE_ANY, NULL) : json_string(text);
         if (json_array_append_new(all, one) != 0) {
             json_decref(all);
             return NULL;
@@ -58,8 +57,7 @@ static json_t *infinitebench_line(const struct file *file, const struct dpe_row 
                                   const struct dpe_sample *sample)
 {
     return json_pack("{s:I, s:s, s:o}", "id", (json_int_t)row->sample, "prediction",
-                     row->text == NULL ? "" : row->text, "ground_truth",
-                     references(file, sample));
+                     row->text == NULL ? "" : row->text, "ground_truth", references(file, sample));
 }
 
 static dpe_status write_row(const struct file *file, const struct dpe_row *row, FILE *out,

@@ -3,9 +3,9 @@
  * Inside of dpe-report: what its files share. No library.
  *
  * One story. Input tables become a list of *blocks* (headings, paragraphs, figures, sheets of
- * numbers); figures are SVG from the beginning; the list is written as one HTML page, each figure as
- * SVG and PNG, each sheet as CSV. Builders never fail: whoever runs out of memory sets a flag that is
- * looked at once, before anything is written.
+ * numbers); figures are SVG from the beginning; the list is written as one HTML page, each figure
+ * as SVG and PNG, each sheet as CSV. Builders never fail: whoever runs out of memory sets a flag
+ * that is looked at once, before anything is written.
  */
 #ifndef DPE_REPORT_H
 #define DPE_REPORT_H
