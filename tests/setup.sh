@@ -3,11 +3,11 @@
 
 # What the tools are built from and run with.
 dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev libopenblas-openmp-dev
-    libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev gnuplot-nox
+    libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev libpng-dev
     libopenmpi-dev openmpi-bin"
 # What the tests need besides.
 dpe_test_packages="g++ libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy
-    python3-torch slurmctld slurmd slurm-client munge clang libclang-rt-dev libomp-dev locales procps"
+    python3-torch librsvg2-bin slurmctld slurmd slurm-client munge clang libclang-rt-dev libomp-dev locales procps"
 
 # dpe_install PACKAGE...: install those that are missing.
 dpe_install() {

@@ -105,12 +105,9 @@ dpe_status calibrate_print_cost(const struct batch *batch, struct dpe_error *err
 char *tools_path(const char *folder, const char *name);
 /** The folder of this program, without a slash at its end; owned by the caller. */
 dpe_status tools_folder(char **folder, struct dpe_error *err);
-/** Signals (TERM, INT, HUP, USR1) are remembered, and passed on to the tool that runs. */
-void tools_signals_install(void);
 /** Run the tool FOLDER/words[program], through the words before it if there are any, with these
- * arguments to its end and give its exit code. `silent` sends its standard output nowhere. It is
- * asked to stop when this process dies. DPE_INCOMPLETE when a signal ended it or came before it
- * began, DPE_INTERNAL when it crashed, DPE_NO_INPUT when there is no such tool. */
+ * arguments to its end and give its exit code. `silent` sends its standard output nowhere. Errors
+ * are those of dpe_child_run. */
 dpe_status tools_run(const char *folder, const struct words *words, bool silent, int *code,
                      struct dpe_error *err);
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "detect/calibrate/calibrate_tool.h"
 #include "outputs/ranks/ranks.h"
 #include "outputs/storage/storage.h"
@@ -123,36 +124,22 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
     return status;
 }
 
-static dpe_status report_once(struct batch *batch, bool figures, struct dpe_error *err)
+static dpe_status write_report(struct batch *batch, struct dpe_error *err)
 {
     /* The last is left out where the number of pairs was given: it would be of an older choice. */
     static const char *const inputs[] = {"detect.h5", "norms.h5", "table.h5", "check.h5",
                                          "ablate.h5"};
     int n = batch->chooses ? 5 : 4;
     struct words words = {0};
+    announce(batch, "the report (dpe-report)");
     words_add(&words, "dpe-report");
     for (int i = 0; i < n; i++) {
         words_add_path(&words, NULL, batch->args->job.output, inputs[i]);
     }
     words_add(&words, "--force");
     words_add(&words, "--quiet");
-    if (!figures) {
-        words_add(&words, "--no-figures");
-    }
     words_add_path(&words, "--output", batch->args->job.output, "report.html");
     return run(batch, &words, false, err);
-}
-
-/* Hours of work do not fail for want of gnuplot: the numbers then stand without figures. */
-static dpe_status write_report(struct batch *batch, struct dpe_error *err)
-{
-    announce(batch, "the report (dpe-report)");
-    dpe_status status = report_once(batch, true, err);
-    if (status == DPE_OK && (batch->code == DPE_NO_INPUT || batch->code == DPE_IO)) {
-        dpe_log_warning("the report is written without figures (dpe-report said why)");
-        status = report_once(batch, false, err);
-    }
-    return status;
 }
 
 /* How many key pairs: given, or measured. */
@@ -396,7 +383,7 @@ int main(int argc, char **argv)
     struct calibrate_arguments args = {.top_k = CALIBRATE_AUTO};
     argp_parse(&calibrate_argp, argc, argv, 0, NULL, &args);
     dpe_tool_configure(&args.job.tool);
-    tools_signals_install();
+    dpe_child_forward_signals();
     batch.args = &args;
     struct dpe_error err = {0};
     dpe_status status = work(&batch, &err);

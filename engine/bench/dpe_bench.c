@@ -24,6 +24,8 @@
 #include "engine/session/session_measure.h"
 #include "engine/tool/tool.h"
 
+#include <jansson.h>
+
 enum { MOST_LENGTHS = 16, MOST_METHODS = 16, MOST_REPEATS = 25 };
 
 struct arguments {
@@ -198,6 +200,31 @@ static void begin_outputs(struct outputs *out)
     out->begun = true;
 }
 
+/* JSON has no NaN and no infinity: null. */
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static void write_json(const struct outputs *out, const struct arguments *a, const struct result *r)
+{
+    json_t *line = json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "shape",
+        a->shape, "device", out->rates.name, "method", r->method, "length", (json_int_t)r->length,
+        "branches", (json_int_t)a->branches, "prefill_s", number(r->prefill), "prefill_flops",
+        number(r->product_flops + r->attention_flops), "prefill_floor_s",
+        number(prefill_floor(out, r)), "attention_s", number(r->attention), "attention_flops",
+        number(r->attention_flops), "token_s", number(r->token), "token_bytes",
+        number(r->token_bytes), "token_floor_s", number(token_floor(out, r)), "memory_bytes",
+        (json_int_t)r->memory, "copy_bytes_per_s", number(out->rates.copy), "product_flops_per_s",
+        number(out->rates.product));
+    if (line == NULL || json_dumpf(line, out->json, JSON_REAL_PRECISION(6)) != 0 ||
+        fputc('\n', out->json) == EOF) {
+        dpe_log_warning("a result is not in the JSON file: writing it failed");
+    }
+    json_decref(line);
+}
+
 static void print_result(const struct outputs *out, const struct arguments *a,
                          const struct result *r)
 {
@@ -211,17 +238,7 @@ static void print_result(const struct outputs *out, const struct arguments *a,
         100.0 * token_floor(out, r) / r->token, (double)r->memory / 0x1p30);
     fflush(stdout);
     if (out->json != NULL) {
-        fprintf(out->json,
-                "{\"shape\": \"%s\", \"device\": \"%s\", \"method\": \"%s\", \"length\": %" PRId64
-                ", \"branches\": %" PRId64 ", \"prefill_s\": %.6g, \"prefill_flops\": %.6g, "
-                "\"prefill_floor_s\": %.6g, \"attention_s\": %.6g, \"attention_flops\": %.6g, "
-                "\"token_s\": %.6g, \"token_bytes\": %.6g, \"token_floor_s\": %.6g, "
-                "\"memory_bytes\": %" PRIu64 ", \"copy_bytes_per_s\": %.6g, "
-                "\"product_flops_per_s\": %.6g}\n",
-                a->shape, out->rates.name, r->method, r->length, a->branches, r->prefill,
-                r->product_flops + r->attention_flops, prefill_floor(out, r), r->attention,
-                r->attention_flops, r->token, r->token_bytes, token_floor(out, r), r->memory,
-                out->rates.copy, out->rates.product);
+        write_json(out, a, r);
         fflush(out->json); /* what is killed later has told what it knew */
     }
     if (out->csv != NULL) {

@@ -128,22 +128,19 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 static dpe_status write_line(const struct dpe_sample *sample, const struct dpe_text *prompt,
                              struct dpe_text *line, struct dpe_error *err)
 {
-    char number[64];
-    snprintf(number, sizeof number, "{\"index\": %lld, \"input\": ", (long long)sample->index);
-    dpe_status status = json_line_append(line, number, err);
-    if (status == DPE_OK) {
-        status = json_line_string(line, prompt->bytes, prompt->n, err);
-    }
-    for (size_t i = 0; i < sample->n_references && status == DPE_OK; i++) {
-        status = json_line_append(line, i == 0 ? ", \"outputs\": [" : ", ", err);
-        if (status == DPE_OK) {
-            const char *text = sample->references[i];
-            status = json_line_string(line, text, strlen(text), err);
+    json_t *outputs = json_array();
+    for (size_t i = 0; i < sample->n_references; i++) {
+        if (json_array_append_new(outputs, json_string(sample->references[i])) != 0) {
+            json_decref(outputs);
+            outputs = NULL; /* which fails the line */
         }
     }
-    snprintf(number, sizeof number, "], \"length\": %lld}\n",
-             (long long)((int64_t)sample->prompt.n + sample->max_new));
-    return status == DPE_OK ? json_line_append(line, number, err) : status;
+    return dpe_json_line(line,
+                         json_pack("{s:I, s:s%, s:o, s:I}", "index", (json_int_t)sample->index,
+                                   "input", prompt->n > 0 ? prompt->bytes : "", prompt->n,
+                                   "outputs", outputs, "length",
+                                   (json_int_t)((int64_t)sample->prompt.n + sample->max_new)),
+                         err);
 }
 
 /* A task's file on its way. */

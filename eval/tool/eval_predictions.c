@@ -20,69 +20,44 @@ struct file {
     bool many;    /* they are a list even when there is one */
 };
 
-static dpe_status append_references(const struct file *file, const struct dpe_sample *sample,
-                                    struct dpe_text *line, struct dpe_error *err)
+/* The references as their benchmark has them; NULL: no memory, or one that should be a number and
+ * is none. */
+static json_t *references(const struct file *file, const struct dpe_sample *sample)
 {
     bool list = file->many || sample->n_references != 1;
-    dpe_status status = list ? json_line_append(line, "[", err) : DPE_OK;
-    for (size_t i = 0; i < sample->n_references && status == DPE_OK; i++) {
+    json_t *all = json_array();
+    for (size_t i = 0; i < sample->n_references; i++) {
         const char *text = sample->references[i];
-        status = i > 0 ? json_line_append(line, ", ", err) : DPE_OK;
-        if (status == DPE_OK) {
-            status = file->numbers ? json_line_append(line, text, err)
-                                   : json_line_string(line, text, strlen(text), err);
+        json_t *one = file->numbers ? json_loads(text, JSON_DECODE_ANY, NULL) : json_string(text);
+        if (json_array_append_new(all, one) != 0) {
+            json_decref(all);
+            return NULL;
         }
     }
-    return status == DPE_OK && list ? json_line_append(line, "]", err) : status;
+    if (list) {
+        return all;
+    }
+    json_t *only = json_incref(json_array_get(all, 0));
+    json_decref(all);
+    return only;
 }
 
 /* RULER: all fields that its evaluation asks for. */
-static dpe_status ruler_line(const struct file *file, const struct dpe_row *row,
-                             const struct dpe_sample *sample, const struct dpe_text *prompt,
-                             struct dpe_text *line, struct dpe_error *err)
+static json_t *ruler_line(const struct file *file, const struct dpe_row *row,
+                          const struct dpe_sample *sample, const struct dpe_text *prompt)
 {
-    const char *said = row->text == NULL ? "" : row->text;
-    char number[96];
-    snprintf(number, sizeof number, "{\"index\": %lld, \"pred\": ", (long long)row->sample);
-    dpe_status status = json_line_append(line, number, err);
-    if (status == DPE_OK) {
-        status = json_line_string(line, said, strlen(said), err);
-    }
-    if (status == DPE_OK) {
-        status = json_line_append(line, ", \"input\": ", err);
-    }
-    if (status == DPE_OK) {
-        status = json_line_string(line, prompt->bytes, prompt->n, err);
-    }
-    if (status == DPE_OK) {
-        status = json_line_append(line, ", \"outputs\": ", err);
-    }
-    if (status == DPE_OK) {
-        status = append_references(file, sample, line, err);
-    }
-    snprintf(number, sizeof number, ", \"others\": {}, \"truncation\": -1, \"length\": %lld}\n",
-             (long long)((int64_t)sample->prompt.n + sample->max_new));
-    return status == DPE_OK ? json_line_append(line, number, err) : status;
+    return json_pack("{s:I, s:s, s:s%, s:o, s:{}, s:i, s:I}", "index", (json_int_t)row->sample,
+                     "pred", row->text == NULL ? "" : row->text, "input",
+                     prompt->n > 0 ? prompt->bytes : "", prompt->n, "outputs",
+                     references(file, sample), "others", "truncation", -1, "length",
+                     (json_int_t)((int64_t)sample->prompt.n + sample->max_new));
 }
 
-static dpe_status infinitebench_line(const struct file *file, const struct dpe_row *row,
-                                     const struct dpe_sample *sample, struct dpe_text *line,
-                                     struct dpe_error *err)
+static json_t *infinitebench_line(const struct file *file, const struct dpe_row *row,
+                                  const struct dpe_sample *sample)
 {
-    const char *said = row->text == NULL ? "" : row->text;
-    char number[64];
-    snprintf(number, sizeof number, "{\"id\": %lld, \"prediction\": ", (long long)row->sample);
-    dpe_status status = json_line_append(line, number, err);
-    if (status == DPE_OK) {
-        status = json_line_string(line, said, strlen(said), err);
-    }
-    if (status == DPE_OK) {
-        status = json_line_append(line, ", \"ground_truth\": ", err);
-    }
-    if (status == DPE_OK) {
-        status = append_references(file, sample, line, err);
-    }
-    return status == DPE_OK ? json_line_append(line, "}\n", err) : status;
+    return json_pack("{s:I, s:s, s:o}", "id", (json_int_t)row->sample, "prediction",
+                     row->text == NULL ? "" : row->text, "ground_truth", references(file, sample));
 }
 
 static dpe_status write_row(const struct file *file, const struct dpe_row *row, FILE *out,
@@ -94,8 +69,10 @@ static dpe_status write_row(const struct file *file, const struct dpe_row *row, 
     dpe_status status =
         dpe_task_sample(&file->task->task, row->sample, &sample, ruler ? &prompt : NULL, err);
     if (status == DPE_OK) {
-        status = ruler ? ruler_line(file, row, &sample, &prompt, &line, err)
-                       : infinitebench_line(file, row, &sample, &line, err);
+        status = dpe_json_line(&line,
+                               ruler ? ruler_line(file, row, &sample, &prompt)
+                                     : infinitebench_line(file, row, &sample),
+                               err);
     }
     if (status == DPE_OK && fwrite(line.bytes, 1, line.n, out) != line.n) {
         status = dpe_fail(err, DPE_IO, "writing predictions: %s", strerror(errno));

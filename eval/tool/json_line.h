@@ -1,16 +1,16 @@
 /**
  * @file json_line.h
- * Pieces of a JSON line that dpe-eval writes. No library.
+ * JSON lines that dpe-eval writes, through jansson. No library.
  */
 #ifndef DPE_JSON_LINE_H
 #define DPE_JSON_LINE_H
 
 #include "engine/base/base.h"
 
-/** Append a C string as it is. */
-dpe_status json_line_append(struct dpe_text *out, const char *text, struct dpe_error *err);
-/** Append n bytes of UTF-8 as a JSON string. */
-dpe_status json_line_string(struct dpe_text *out, const char *text, size_t n,
-                            struct dpe_error *err);
+#include <jansson.h>
+
+/** Append an object (of json_pack) and a newline. Takes `line` over. DPE_BAD_DATA when it is NULL:
+ *  a text was not UTF-8, a value was NULL, or memory ran out. DPE_NO_MEMORY. */
+dpe_status dpe_json_line(struct dpe_text *out, json_t *line, struct dpe_error *err);
 
 #endif

@@ -16,7 +16,7 @@ dpe_status dpe_export_json(const struct dpe_table_values *values, struct dpe_tex
 /** The YAML of the paper's released code: `model`, as the last part of the model's folder, and
  * below it local_window_size, scale_factors, dimension_groups_range, selected_dim_path. Its prefill
  * divides the window by the scale without flooring, so scales that do not divide the window are
- * noted in a comment. */
+ * noted in a comment. DPE_USAGE: a name is not UTF-8; DPE_NO_MEMORY. */
 dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *model,
                            const char *selected_dim_path, struct dpe_text *out,
                            struct dpe_error *err);

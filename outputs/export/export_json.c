@@ -76,59 +76,63 @@ static json_t *settings(const struct dpe_table_values *values)
     return root;
 }
 
-static dpe_status append_json(struct dpe_text *out, const json_t *value, struct dpe_error *err)
+/** Text being written; after the first error nothing more is. */
+struct lines {
+    struct dpe_text *out;
+    dpe_status status;
+    struct dpe_error *err;
+};
+
+static void put_text(struct lines *lines, const char *text)
 {
-    char *dumped = value != NULL ? json_dumps(value, json_flags) : NULL;
-    if (dumped == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
+    if (lines->status == DPE_OK) {
+        lines->status = dpe_text_append(lines->out, text, strlen(text), lines->err);
     }
-    dpe_status status = dpe_text_append(out, dumped, strlen(dumped), err);
+}
+
+/* Takes the value over. */
+static void put_json(struct lines *lines, json_t *value, size_t flags)
+{
+    char *dumped = value != NULL && lines->status == DPE_OK ? json_dumps(value, flags) : NULL;
+    if (dumped != NULL) {
+        put_text(lines, dumped);
+    } else if (lines->status == DPE_OK) {
+        lines->status = dpe_fail(lines->err, DPE_NO_MEMORY, "out of memory for JSON");
+    }
     free(dumped);
-    return status;
+    json_decref(value);
 }
 
-static dpe_status append_text(struct dpe_text *out, const char *text, struct dpe_error *err)
-{
-    return dpe_text_append(out, text, strlen(text), err);
-}
-
-/* A line per key and a line per layer: readable, and short enough for a diff. */
-static dpe_status append_members(struct dpe_text *out, json_t *root, struct dpe_error *err)
-{
-    const char *key = NULL;
-    json_t *value = NULL;
-    dpe_status status = DPE_OK;
-    json_object_foreach(root, key, value)
-    {
-        json_t *name = json_string(key);
-        status = status == DPE_OK ? append_text(out, "  ", err) : status;
-        status = status == DPE_OK ? append_json(out, name, err) : status;
-        status = status == DPE_OK ? append_text(out, ": ", err) : status;
-        status = status == DPE_OK ? append_json(out, value, err) : status;
-        status = status == DPE_OK ? append_text(out, ",\n", err) : status;
-        json_decref(name);
-    }
-    return status;
-}
-
+/* A line for each key and for each layer: readable, and short enough for a diff. jansson's own
+ * layouts are one line for all, or one for each number. */
 dpe_status dpe_export_json(const struct dpe_table_values *values, struct dpe_text *out,
                            struct dpe_error *err)
 {
+    struct lines lines = {.out = out, .err = err};
+    const char *key = NULL;
+    json_t *value = NULL;
     json_t *root = settings(values);
-    dpe_status status = append_text(out, "{\n", err);
-    status = status == DPE_OK ? append_members(out, root, err) : status;
-    status = status == DPE_OK ? append_text(out, "  \"key_pairs\": [\n", err) : status;
-    for (int64_t layer = 0; layer < values->n_layers && status == DPE_OK; layer++) {
-        json_t *heads = key_pairs_of_layer(values, layer);
-        status = append_text(out, "    ", err);
-        status = status == DPE_OK ? append_json(out, heads, err) : status;
-        const char *end = layer + 1 < values->n_layers ? ",\n" : "\n";
-        status = status == DPE_OK ? append_text(out, end, err) : status;
-        json_decref(heads);
+    if (root == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
     }
-    status = status == DPE_OK ? append_text(out, "  ]\n}\n", err) : status;
+    put_text(&lines, "{\n");
+    json_object_foreach(root, key, value)
+    {
+        put_text(&lines, "  ");
+        put_json(&lines, json_string(key), json_flags);
+        put_text(&lines, ": ");
+        put_json(&lines, json_incref(value), json_flags);
+        put_text(&lines, ",\n");
+    }
+    put_text(&lines, "  \"key_pairs\": [\n");
+    for (int64_t layer = 0; layer < values->n_layers; layer++) {
+        put_text(&lines, "    ");
+        put_json(&lines, key_pairs_of_layer(values, layer), json_flags);
+        put_text(&lines, layer + 1 < values->n_layers ? ",\n" : "\n");
+    }
+    put_text(&lines, "  ]\n}\n");
     json_decref(root);
-    return status;
+    return lines.status;
 }
 
 dpe_status dpe_export_hf(const struct dpe_table_values *values, const char *config_json,
@@ -140,11 +144,11 @@ dpe_status dpe_export_hf(const struct dpe_table_values *values, const char *conf
         json_decref(config);
         return dpe_fail(err, DPE_BAD_DATA, "config.json: line %d: %s", why.line, why.text);
     }
+    struct lines lines = {.out = out, .err = err};
     json_t *block = settings(values);
     json_t *pairs = key_pairs(values);
-    dpe_status status = DPE_OK;
     if (block == NULL || pairs == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
+        lines.status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
         json_decref(pairs);
         goto done;
     }
@@ -157,13 +161,10 @@ dpe_status dpe_export_hf(const struct dpe_table_values *values, const char *conf
     json_t *native = json_object_get(config, name);
     json_object_set(block, "native", native != NULL ? native : json_null());
     json_object_set(config, name, block);
-    char *dumped = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    status = dumped != NULL ? append_text(out, dumped, err)
-                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
-    status = status == DPE_OK ? append_text(out, "\n", err) : status;
-    free(dumped);
+    put_json(&lines, json_incref(config), JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    put_text(&lines, "\n");
 done:
     json_decref(block);
     json_decref(config);
-    return status;
+    return lines.status;
 }

@@ -1,5 +1,5 @@
-/* Text forms of a DPE table: the YAML of the paper's code, and CSV. */
-#include "outputs/export/export.h"
+/* Text forms of a DPE table: the YAML of the paper's code through libyaml, CSV through libcsv. */
+#include "export.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,6 +8,7 @@
 
 #include <csv.h>
 #include <math.h>
+#include <yaml.h>
 
 /* printf at the end of a text; 256 bytes are enough for every call here. */
 static dpe_status append(struct dpe_text *out, struct dpe_error *err, const char *format, ...)
@@ -22,23 +23,6 @@ static dpe_status append(struct dpe_text *out, struct dpe_error *err, const char
     return dpe_text_append(out, line, n < (int)sizeof line ? (size_t)n : sizeof line - 1, err);
 }
 
-/* A double-quoted YAML scalar: quotes, backslashes and control characters escaped. */
-static dpe_status append_quoted(struct dpe_text *out, const char *text, struct dpe_error *err)
-{
-    dpe_status status = append(out, err, "\"");
-    for (const char *c = text; *c != '\0' && status == DPE_OK; c++) {
-        unsigned char byte = (unsigned char)*c;
-        if (byte == '"' || byte == '\\') {
-            status = append(out, err, "\\%c", byte);
-        } else if (byte < 0x20 || byte == 0x7f) {
-            status = append(out, err, "\\x%02X", byte);
-        } else {
-            status = dpe_text_append(out, c, 1, err);
-        }
-    }
-    return status == DPE_OK ? append(out, err, "\"") : status;
-}
-
 static bool windows_divide(const struct dpe_table_values *values)
 {
     for (int64_t g = 0; g < values->n_groups; g++) {
@@ -50,10 +34,113 @@ static bool windows_divide(const struct dpe_table_values *values)
     return true;
 }
 
+/** A YAML document being made; what fails once stays failed. */
+struct yaml {
+    yaml_document_t document;
+    bool failed;
+};
+
+static int node(struct yaml *yaml, int made)
+{
+    yaml->failed = yaml->failed || made == 0;
+    return made;
+}
+
+/* A number or a key of ours, as it is. */
+static int plain(struct yaml *yaml, const char *text)
+{
+    return node(yaml, yaml_document_add_scalar(&yaml->document, NULL, (const yaml_char_t *)text,
+                                               (int)strlen(text), YAML_PLAIN_SCALAR_STYLE));
+}
+
+/* A text of the user's. */
+static int quoted(struct yaml *yaml, const char *text)
+{
+    return node(yaml, yaml_document_add_scalar(&yaml->document, NULL, (const yaml_char_t *)text,
+                                               (int)strlen(text), YAML_DOUBLE_QUOTED_SCALAR_STYLE));
+}
+
+static int mapping(struct yaml *yaml)
+{
+    return node(yaml, yaml_document_add_mapping(&yaml->document, NULL, YAML_BLOCK_MAPPING_STYLE));
+}
+
+static void set(struct yaml *yaml, int map, int key, int value)
+{
+    yaml->failed =
+        yaml->failed || yaml_document_append_mapping_pair(&yaml->document, map, key, value) == 0;
+}
+
+static int sequence(struct yaml *yaml)
+{
+    return node(yaml, yaml_document_add_sequence(&yaml->document, NULL, YAML_FLOW_SEQUENCE_STYLE));
+}
+
+static void add(struct yaml *yaml, int list, double value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.17g", value);
+    int item = plain(yaml, text);
+    yaml->failed =
+        yaml->failed || yaml_document_append_sequence_item(&yaml->document, list, item) == 0;
+}
+
+/* The settings as the paper's code reads them: {model: {local_window_size, scale_factors,
+ * dimension_groups_range, selected_dim_path}}. */
+static void build(struct yaml *yaml, const struct dpe_table_values *values, const char *model,
+                  const char *selected_dim_path)
+{
+    char window[32];
+    snprintf(window, sizeof window, "%lld", (long long)values->window);
+    int root = mapping(yaml);
+    int block = mapping(yaml);
+    int scales = sequence(yaml);
+    int edges = sequence(yaml);
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        add(yaml, scales, values->scale_factor[g]);
+    }
+    for (int64_t g = 0; g <= values->n_groups; g++) {
+        add(yaml, edges, values->group_edge[g]);
+    }
+    set(yaml, root, quoted(yaml, model), block);
+    set(yaml, block, plain(yaml, "local_window_size"), plain(yaml, window));
+    set(yaml, block, plain(yaml, "scale_factors"), scales);
+    set(yaml, block, plain(yaml, "dimension_groups_range"), edges);
+    set(yaml, block, plain(yaml, "selected_dim_path"), quoted(yaml, selected_dim_path));
+}
+
+static int write_bytes(void *user, unsigned char *bytes, size_t n)
+{
+    return dpe_text_append(user, (const char *)bytes, n, NULL) == DPE_OK;
+}
+
+/* Takes the document over, as libyaml does. */
+static dpe_status dump(struct yaml *yaml, struct dpe_text *out, struct dpe_error *err)
+{
+    yaml_emitter_t emitter;
+    if (!yaml_emitter_initialize(&emitter)) {
+        yaml_document_delete(&yaml->document);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
+    }
+    yaml_emitter_set_output(&emitter, write_bytes, out);
+    yaml_emitter_set_unicode(&emitter, 1);
+    yaml_emitter_set_width(&emitter, -1);
+    bool good = yaml_emitter_dump(&emitter, &yaml->document) && yaml_emitter_flush(&emitter);
+    dpe_status status = DPE_OK;
+    if (!good) {
+        status = dpe_fail(err, emitter.error == YAML_MEMORY_ERROR ? DPE_NO_MEMORY : DPE_BAD_DATA,
+                          "YAML: %s", emitter.problem != NULL ? emitter.problem : "out of memory");
+    }
+    yaml_emitter_delete(&emitter);
+    return status;
+}
+
 dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *model,
                            const char *selected_dim_path, struct dpe_text *out,
                            struct dpe_error *err)
 {
+    struct yaml yaml = {0};
+    /* libyaml writes no comments. */
     dpe_status status =
         append(out, err,
                "# DPE settings for the paper's released code. adapter_required: true\n"
@@ -66,20 +153,24 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
                         "# A scale does not divide the window: that code's prefill and "
                         "decode differ by up to one position there.\n");
     }
-    status = status == DPE_OK ? append_quoted(out, model, err) : status;
-    status = status == DPE_OK ? append(out, err, ":\n  local_window_size: %lld\n  scale_factors: [",
-                                       (long long)values->window)
-                              : status;
-    for (int64_t g = 0; g < values->n_groups && status == DPE_OK; g++) {
-        status = append(out, err, "%s%.17g", g > 0 ? ", " : "", values->scale_factor[g]);
+    if (status != DPE_OK) {
+        return status;
     }
-    status = status == DPE_OK ? append(out, err, "]\n  dimension_groups_range: [") : status;
-    for (int64_t g = 0; g <= values->n_groups && status == DPE_OK; g++) {
-        status = append(out, err, "%s%d", g > 0 ? ", " : "", values->group_edge[g]);
+    const char *const texts[] = {model, selected_dim_path};
+    for (int i = 0; i < 2; i++) {
+        if (dpe_utf8_check(texts[i], strlen(texts[i])) != strlen(texts[i])) {
+            return dpe_fail(err, DPE_USAGE, "YAML: expected names in UTF-8, found '%s'", texts[i]);
+        }
     }
-    status = status == DPE_OK ? append(out, err, "]\n  selected_dim_path: ") : status;
-    status = status == DPE_OK ? append_quoted(out, selected_dim_path, err) : status;
-    return status == DPE_OK ? append(out, err, "\n") : status;
+    if (!yaml_document_initialize(&yaml.document, NULL, NULL, NULL, 1, 1)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
+    }
+    build(&yaml, values, model, selected_dim_path);
+    if (yaml.failed) {
+        yaml_document_delete(&yaml.document);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
+    }
+    return dump(&yaml, out, err);
 }
 
 static dpe_status append_field(struct dpe_text *out, const char *text, bool last,

@@ -19,8 +19,6 @@
 enum option_key {
     KEY_FIGURES = 0x2000,
     KEY_NO_FIGURES,
-    KEY_GNUPLOT,
-    KEY_FIGURE_TIME,
     KEY_TOP_K,
     KEY_TITLE,
     KEY_MIXED,
@@ -34,8 +32,8 @@ enum { MAX_INPUTS = 256 };
 struct arguments {
     const char *inputs[MAX_INPUTS];
     size_t n;
-    const char *output, *figures, *gnuplot, *title;
-    double figure_time, top_k;
+    const char *output, *figures, *title;
+    double top_k;
     bool no_figures, mixed, force, quiet;
 };
 
@@ -43,7 +41,10 @@ static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to write:", 1},
     {"output", 'o', "FILE", 0, "The page, one self-contained HTML file", 1},
     {"figures", KEY_FIGURES, "DIR", 0,
-     "Also each figure as ID.svg and ID.png, and all numbers as ID.csv", 1},
+     "Also each figure as ID.svg, all numbers as ID.csv, and ID.png where rsvg-convert is "
+     "installed (Debian: librsvg2-bin)",
+     1},
+    {"no-figures", KEY_NO_FIGURES, NULL, 0, "The figures' numbers in their place", 1},
     {"title", KEY_TITLE, "TEXT", 0, "Title of the page", 1},
     {"top-k", KEY_TOP_K, "K", 0,
      "Where the line of a profile is drawn: a count, or a share such as 0.75 (default: the "
@@ -51,11 +52,7 @@ static const struct argp_option options_table[] = {
      1},
     {"mixed-models", KEY_MIXED, NULL, 0, "Accept tables of different models in one report", 1},
     {"force", KEY_FORCE, NULL, 0, "Replace FILE even if it is no report", 1},
-    {NULL, 0, NULL, 0, "Figures:", 2},
-    {"no-figures", KEY_NO_FIGURES, NULL, 0, "Numbers in their place; needs no gnuplot", 2},
-    {"gnuplot", KEY_GNUPLOT, "PROGRAM", 0, "What draws them (default: gnuplot)", 2},
-    {"figure-time", KEY_FIGURE_TIME, "TIME", 0, "Limit for each (default 60)", 2},
-    {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 2},
+    {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 1},
     {0},
 };
 
@@ -86,14 +83,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_NO_FIGURES:
         args->no_figures = true;
-        return 0;
-    case KEY_GNUPLOT:
-        args->gnuplot = arg;
-        return 0;
-    case KEY_FIGURE_TIME:
-        if (!dpe_parse_seconds(arg, &args->figure_time) || !(args->figure_time > 0.0)) {
-            argp_error(state, "--figure-time: expected a time such as 30 or 2m, found '%s'", arg);
-        }
         return 0;
     case KEY_TOP_K:
         args->top_k = parse_k(state, arg);
@@ -270,21 +259,14 @@ static dpe_status compose(const struct arguments *args, struct report *report,
                                       : status;
 }
 
-static dpe_status draw(const struct arguments *args, struct document *document,
-                       struct dpe_error *err)
+/* Without figures the page shows their numbers in their place. */
+static void drop_figures(struct document *document)
 {
-    const struct drawing drawing = {
-        .program = args->gnuplot, .seconds = args->figure_time, .png = args->figures != NULL};
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < document->n && status == DPE_OK && !args->no_figures; i++) {
-        struct figure *figure = document->blocks[i].figure;
-        if (figure != NULL && figure->script.failed) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for figure %s", figure->id);
-        } else if (figure != NULL) {
-            status = figure_draw(figure, &drawing, err);
+    for (size_t i = 0; i < document->n; i++) {
+        if (document->blocks[i].figure != NULL) {
+            dpe_text_free(&document->blocks[i].figure->body.text);
         }
     }
-    return status;
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -302,17 +284,29 @@ static dpe_status write_file(const char *folder, const char *name, const char *e
     return status;
 }
 
-static dpe_status write_figure(const char *folder, const struct figure *figure,
+/* *png: whether PNG files are written; false from the first figure on that finds no converter. */
+static dpe_status write_figure(const char *folder, const struct figure *figure, bool *png,
                                struct dpe_error *err)
 {
     struct writer svg = {0};
-    const struct writer png = {.text = figure->png};
+    struct writer image = {0};
     put_svg(&svg, figure, true);
     dpe_status status = write_file(folder, figure->id, ".svg", &svg, err);
-    if (status == DPE_OK) {
-        status = write_file(folder, figure->id, ".png", &png, err);
+    if (status != DPE_OK || !*png) {
+        goto done;
     }
+    status = figure_png(figure, &image.text, err);
+    if (status == DPE_NO_INPUT) {
+        dpe_log_warning("figures are written as SVG only: rsvg-convert is not installed (Debian: "
+                        "librsvg2-bin)");
+        *png = false;
+        status = DPE_OK;
+    } else if (status == DPE_OK) {
+        status = write_file(folder, figure->id, ".png", &image, err);
+    }
+done:
     dpe_text_free(&svg.text);
+    dpe_text_free(&image.text);
     return status;
 }
 
@@ -335,10 +329,11 @@ static dpe_status write_figures(const struct arguments *args, const struct docum
         return dpe_fail_errno(err, errno, args->figures, "cannot be made");
     }
     dpe_status status = DPE_OK;
+    bool png = true;
     for (size_t i = 0; i < document->n && status == DPE_OK; i++) {
         const struct block *block = &document->blocks[i];
         if (block->figure != NULL) {
-            status = write_figure(args->figures, block->figure, err);
+            status = write_figure(args->figures, block->figure, &png, err);
         }
         const struct sheet *sheet = block->figure != NULL ? block->figure->numbers : block->sheet;
         if (status == DPE_OK && sheet != NULL) {
@@ -369,8 +364,8 @@ static dpe_status work(const struct arguments *args, struct report *report, stru
     if (status == DPE_OK) {
         status = compose(args, report, err);
     }
-    if (status == DPE_OK) {
-        status = draw(args, &report->document, err);
+    if (args->no_figures) {
+        drop_figures(&report->document);
     }
     if (status == DPE_OK) {
         status = write_figures(args, &report->document, err);
@@ -388,15 +383,15 @@ int main(int argc, char **argv)
                "ablations, in any order.\v"
                "The page stands for itself: it loads nothing, follows light and dark, and prints. "
                "What no table has is not in it. Tables are only read.\n\n"
-               "Exit status: 0 written; 64 usage, 65 bad table, 66 missing input or no gnuplot, 73 "
-               "cannot create, 74 gnuplot failed or disk full, 78 tables of different models, or "
+               "Exit status: 0 written; 64 usage, 65 bad table, 66 missing input, 73 cannot "
+               "create, 74 rsvg-convert failed or disk full, 78 tables of different models, or "
                "FILE is no report.\n\n"
                "Examples:\n"
                "  dpe-report detect.h5 norms.h5 compare.h5 -o report.html\n"
                "  dpe-report norms.h5 -o norms.html --figures figures",
     };
     dpe_tool_start(argv);
-    struct arguments args = {.gnuplot = "gnuplot", .figure_time = 60.0};
+    struct arguments args = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     const struct dpe_tool_options talk = {.quiet = args.quiet};
     dpe_tool_configure(&talk);

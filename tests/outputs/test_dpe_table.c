@@ -319,6 +319,22 @@ static void yaml_round_trip(void **state)
     assert_int_equal(dpe_import_yaml("memory", out.bytes, out.n, "other", &settings, &err),
                      DPE_USAGE);
     dpe_text_free(&out);
+    /* A list stays on its line, and a text is a text whatever it looks like. */
+    assert_int_equal(dpe_export_yaml(&v, "no", "~", &out, NULL), DPE_OK);
+    assert_non_null(strstr(out.bytes, "\n\"no\":\n  local_window_size: "));
+    assert_non_null(strstr(out.bytes, "\n  scale_factors: ["));
+    assert_non_null(strstr(out.bytes, "]\n  dimension_groups_range: ["));
+    assert_non_null(strstr(out.bytes, "]\n  selected_dim_path: \"~\"\n"));
+    dpe_text_free(&out);
+    char name[300]; /* longer than what libyaml writes as a plain key */
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(dpe_export_yaml(&v, name, "s.pt", &out, NULL), DPE_OK);
+    assert_int_equal(dpe_import_yaml("memory", out.bytes, out.n, name, &settings, &err), DPE_OK);
+    dpe_yaml_settings_free(&settings);
+    dpe_text_free(&out);
+    assert_int_equal(dpe_export_yaml(&v, "m\xff", "s.pt", &out, &err), DPE_USAGE);
+    dpe_text_free(&out);
     static const char *const broken[] = {
         "",
         "m: [1, 2",

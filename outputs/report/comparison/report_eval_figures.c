@@ -52,9 +52,9 @@ static size_t *by_length(const struct suite *s, size_t *n)
 /* Lines of more methods than these cannot be told from each other. */
 enum { MANY = 8 };
 
-/* Methods × lengths, or positions: a map in place of lines. */
+/* Methods × lengths, or positions: a map in place of lines. `percent`: values are percent. */
 static void draw_map(struct figure *figure, const struct suite *s, const double *x, size_t n,
-                     double *value, const char *x_title)
+                     double *value, const char *x_title, bool percent)
 {
     char text[32][32];
     const char *columns[32];
@@ -65,15 +65,19 @@ static void draw_map(struct figure *figure, const struct suite *s, const double 
                               .n_columns = (int64_t)(n < 32 ? n : 32),
                               .value = value,
                               .low = s->low_is_better ? (double)NAN : 0.0,
-                              .high = s->low_is_better ? (double)NAN : 1.0,
+                              .high = s->low_is_better ? (double)NAN
+                                      : percent        ? 100.0
+                                                       : 1.0,
                               .log = s->low_is_better,
                               .low_is_good = s->low_is_better,
-                              .digits = 2,
+                              .digits = percent ? 0 : 2,
                               .row_names = (const char *const *)s->methods.names,
                               .column_names = columns,
                               .x_title = x_title,
                               .y_title = "method",
-                              .bar_title = s->low_is_better ? "perplexity" : "recall"};
+                              .bar_title = s->low_is_better ? "perplexity"
+                                           : percent        ? "percent"
+                                                            : "recall"};
     draw_heat(figure, &heat);
 }
 
@@ -101,7 +105,7 @@ static void add_lengths_map(struct report *report, const struct suite *s)
                                    : "A method whose row stays bright reaches further."),
                    ok ? values_sheet(s, id, title) : NULL);
     if (figure != NULL && ok) {
-        draw_map(figure, s, x, n, value, "length, tokens");
+        draw_map(figure, s, x, n, value, "length, tokens", false);
     }
     report->document.failed = report->document.failed || !ok;
     add_figure(&report->document, figure);
@@ -333,7 +337,9 @@ static void add_overall(struct report *report, const struct suite *s)
         format_text("One line for each method. A mean of tasks has no interval: those of the tasks "
                     "are in the table below."),
         ok ? overall_sheet(s, id, title, value) : NULL);
-    if (figure != NULL && ok) {
+    if (figure != NULL && ok && s->methods.n > MANY) {
+        draw_map(figure, s, s->category_length.values, n, value, "length, tokens", true);
+    } else if (figure != NULL && ok) {
         const struct curves curves = {
             .curves = all,
             .n = s->methods.n,
@@ -382,7 +388,7 @@ static void draw_positions(struct figure *figure, const struct suite *s, size_t 
 {
     size_t n = s->position.n - first;
     if (s->methods.n > MANY) {
-        draw_map(figure, s, s->position.values + first, n, value, "from position, tokens");
+        draw_map(figure, s, s->position.values + first, n, value, "from position, tokens", false);
         return;
     }
     for (size_t m = 0; m < s->methods.n; m++) {

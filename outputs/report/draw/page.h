@@ -17,16 +17,9 @@ void put_bytes(struct writer *out, const char *bytes, size_t n);
 /** Text for HTML content and attributes in double quotes: & < > " ' escaped, control characters
  *  and bytes that are no UTF-8 become U+FFFD, line breaks become spaces. */
 void put_html(struct writer *out, const char *text);
-/** A gnuplot string in double quotes; what is special in one (quote, backslash, backtick, which
- *  would run a command) is written as its octal number. Control characters as in put_html; longer
- *  than `columns` characters it is cut in its middle (0: never). (Single quotes would do, but for
- *  gnuplot 5.4, which fails on a string that begins with a doubled quote.) */
-void put_quoted(struct writer *out, const char *text, size_t columns);
-/** Text with a question mark for characters that fonts may lack. */
-void put_common(struct writer *out, const char *text);
 /** One line of valid UTF-8 without control characters, owned by the caller; NULL without memory. */
 char *clean_text(const char *text, size_t columns);
-/** "1,024" style is not used anywhere: lengths are "512", "8192", "16k", "128k" in figures. */
+/** Lengths are "512", "1000", "1k" (of 1024), "128k" in figures and titles. */
 const char *length_text(double tokens, char text[32]);
 /** A p-value in words: "p = 0.012", "p < 0.001". */
 const char *p_text(double p, char text[32]);
@@ -72,15 +65,13 @@ void sheet_html(const struct sheet *sheet, struct writer *out);
 /** Logical pixels: one text line is 12 of them. A phone shows a figure at 0.85 of its size. */
 enum { FIGURE_WIDTH = 420 };
 
-/** One figure: what gnuplot is told, what it answered, and the words around it. */
+/** One figure and the words around it. */
 struct figure {
     char *id;      /**< file name and anchor, [a-z0-9-]+ */
     char *title;   /**< one line above it */
     char *caption; /**< what it shows, for somebody who did not read the paper; what is noise */
     int width, height;
-    struct writer script; /**< gnuplot, after the terminal is set */
-    struct dpe_text svg;  /**< as gnuplot wrote it; empty until drawn */
-    struct dpe_text png;  /**< only with --figures */
+    struct writer body; /**< SVG elements (report_svg.h); empty: the page has the numbers only */
     struct sheet *numbers;
 };
 /** Takes caption and numbers over; NULL without memory, also when that is why one of them is NULL.
@@ -154,22 +145,12 @@ unsigned color_at(double share);
 /** Whether dark text is readable on that colour. */
 bool color_is_bright(unsigned rgb);
 
-/** How gnuplot is run. */
-struct drawing {
-    const char *program; /**< name or path */
-    double seconds;      /**< limit for one figure */
-    bool png;
-};
-/** Draw a figure: SVG, and PNG if asked. DPE_NO_INPUT (no gnuplot), DPE_IO (it failed, or took
- *  too long; what it said is in the message), DPE_INCOMPLETE (a signal), DPE_NO_MEMORY. */
-dpe_status figure_draw(struct figure *figure, const struct drawing *drawing, struct dpe_error *err);
-/** Run a program without a shell: `input` to its standard input, its standard output to `output`.
- *  It is killed when the time is over or when we are asked to stop. */
-dpe_status run_program(const char *const *argv, const char *input, size_t n, double seconds,
-                       struct dpe_text *output, struct dpe_error *err);
-
-/** gnuplot's SVG for use inside a page (`standalone` false) or as a file: ids made unique, its own
- *  titles replaced by the figure's, empty groups dropped, colours that follow light and dark. */
+/** The figure as PNG, two pixels to a logical one, through rsvg-convert. DPE_NO_INPUT (that is not
+ *  installed), DPE_IO (it failed or took too long; the message has its reason), DPE_INCOMPLETE (a
+ *  signal), DPE_NO_MEMORY. */
+dpe_status figure_png(const struct figure *figure, struct dpe_text *png, struct dpe_error *err);
+/** The figure for use inside a page (`standalone` false: the page has the style sheet) or as a file
+ *  with a style sheet of its own. Both have the title as their text alternative. */
 void put_svg(struct writer *out, const struct figure *figure, bool standalone);
 
 enum block_kind {

@@ -1,5 +1,5 @@
 /* The page: blocks in their order, figures side by side where there is room. */
-#include "outputs/report/draw/report_color.h"
+#include "report_svg.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,9 +100,7 @@ void figure_free(struct figure *figure)
     free(figure->id);
     free(figure->title);
     free(figure->caption);
-    dpe_text_free(&figure->script.text);
-    dpe_text_free(&figure->svg);
-    dpe_text_free(&figure->png);
+    dpe_text_free(&figure->body.text);
     sheet_free(figure->numbers);
     free(figure);
 }
@@ -113,7 +111,7 @@ void figure_free(struct figure *figure)
 /* Figures that are not drawn leave their numbers. */
 static void put_figure(struct writer *out, const struct figure *figure)
 {
-    bool drawn = figure->svg.n > 0;
+    bool drawn = figure->body.text.n > 0;
     put(out, "<figure id=\"%s\">\n<h3>", figure->id);
     put_html(out, figure->title);
     put(out, "</h3>\n");
@@ -185,8 +183,9 @@ static void put_head(struct writer *out, const struct document *document)
     put_html(out, document->title);
     put(out, "</title>\n<style>\n");
     put_bytes(out, (const char *)report_style, report_style_size);
+    dpe_svg_rules(out, ".plot", false);
     put(out, "@media screen and (prefers-color-scheme:dark){\n");
-    put_dark_rules(out, ".plot");
+    dpe_svg_rules(out, ".plot", true);
     put(out, "}\n</style>\n</head>\n<body>\n");
 }
 

@@ -1,5 +1,5 @@
-/* Colours, and gnuplot's SVG made fit for a page. */
-#include "outputs/report/draw/report_color.h"
+/* Elements of figures, their colours, and the figure as a whole. */
+#include "report_svg.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,35 +9,50 @@
  */
 
 static const struct {
-    const char *light, *dark;
+    const char *name, *light, *dark;
 } palette[] = {
-    {INK, "#e6edf3"},
-    {QUIET, "#9da7b1"},
-    {AXIS, "#7d8590"},
-    {GRID, "#30363d"},
-    {MISSING, "#2a3038"},
-    /* Lines. Blue, vermilion, green, purple, ochre, sky, grey and brown stay apart in the three
-     * common kinds of colour blindness, by hue or by lightness; marks differ besides. */
-    {"#0b62a8", "#6cb6ff"},
-    {"#c2480b", "#f69d50"},
-    {"#0a7f5b", "#57c99a"},
-    {"#93308a", "#e09be0"},
-    {"#8a6a00", "#dcb83c"},
-    {"#3d8fb8", "#96d0ec"},
-    {"#5c6570", "#b0b9c2"},
-    {"#6b3410", "#c79a7b"},
+    {"page", "#ffffff", "#0d1117"},
+    {DPE_INK, "#1f2328", "#e6edf3"},
+    {DPE_QUIET, "#59636e", "#9da7b1"},
+    {DPE_AXIS, "#8c959f", "#7d8590"},
+    {DPE_GRID, "#d8dee4", "#30363d"},
+    {DPE_MISSING, "#e6eaef", "#2a3038"},
+    /* Blue, vermilion, green, purple, ochre, sky, grey and brown stay apart in the three common
+     * kinds of colour blindness, by hue or by lightness; marks differ besides. */
+    {"s0", "#0b62a8", "#6cb6ff"},
+    {"s1", "#c2480b", "#f69d50"},
+    {"s2", "#0a7f5b", "#57c99a"},
+    {"s3", "#93308a", "#e09be0"},
+    {"s4", "#8a6a00", "#dcb83c"},
+    {"s5", "#3d8fb8", "#96d0ec"},
+    {"s6", "#5c6570", "#b0b9c2"},
+    {"s7", "#6b3410", "#c79a7b"},
 };
-enum { PALETTE = sizeof palette / sizeof palette[0], FIRST_SERIES = 5 };
+enum { PALETTE = sizeof palette / sizeof palette[0], FIRST_SERIES = 6 };
 
-const char *series_color(size_t index)
+const char *dpe_svg_series(size_t index)
 {
-    return palette[FIRST_SERIES + index % SERIES_COLORS].light;
+    return palette[FIRST_SERIES + index % DPE_SERIES_COLORS].name;
 }
 
-int series_mark(size_t index)
+const char *dpe_svg_color(const char *name, bool dark)
 {
-    static const int marks[] = {7, 5, 9, 13, 11, 6, 4, 8, 12, 10};
-    return marks[index % (sizeof marks / sizeof marks[0])];
+    for (size_t i = 0; i < PALETTE; i++) {
+        if (strcmp(palette[i].name, name) == 0) {
+            return dark ? palette[i].dark : palette[i].light;
+        }
+    }
+    return NULL;
+}
+
+/* Values and no variables, so that programs without a browser's CSS show them as well. */
+void dpe_svg_rules(struct writer *out, const char *selector, bool dark)
+{
+    for (size_t i = 1; i < PALETTE; i++) {
+        put(out, "%s .%s{color:%s}\n", selector, palette[i].name,
+            dark ? palette[i].dark : palette[i].light);
+    }
+    put(out, "%s .hollow{fill:%s}\n", selector, dpe_svg_color("page", dark));
 }
 
 /* Dark blue over green to yellow, even steps of lightness (CIE L* 15 to 92) so that order is seen
@@ -50,7 +65,7 @@ unsigned color_at(double share)
     };
     enum { STEPS = sizeof stops / sizeof stops[0] - 1 };
     if (isnan(share)) {
-        return 0xE6EAEF; /* MISSING */
+        return 0xE6EAEF; /* missing */
     }
     double at = fmin(fmax(share, 0.0), 1.0) * STEPS;
     int i = at >= STEPS ? STEPS - 1 : (int)at;
@@ -72,133 +87,128 @@ bool color_is_bright(unsigned rgb)
 {
     double luminance = 0.2126 * linear(rgb >> 16 & 255) + 0.7152 * linear(rgb >> 8 & 255) +
                        0.0722 * linear(rgb & 255);
-    /* Where contrast with black and with white is the same (WCAG). */
+    /* Where contrast with black and with white is the same (WCAG): 4.58. */
     return luminance > 0.179;
 }
 
-static void put_rgb(struct writer *out, const char *hex)
-{
-    unsigned rgb = (unsigned)strtoul(hex + 1, NULL, 16);
-    put(out, "rgb(%u,%u,%u)", rgb >> 16, rgb >> 8 & 255, rgb & 255);
-}
-
-void put_dark_rules(struct writer *out, const char *selector)
-{
-    static const char *const properties[] = {"fill", "stroke", "color"};
-    for (size_t i = 0; i < PALETTE; i++) {
-        for (size_t p = 0; p < 3; p++) {
-            put(out, "%s [%s=\"", selector, properties[p]);
-            put_rgb(out, palette[i].light);
-            put(out, "\"]{%s:%s}\n", properties[p], palette[i].dark);
-        }
-    }
-}
-
-/* -------------------------------------------------------------------------------------------- SVG
+/* --------------------------------------------------------------------------------------- elements
  */
 
-/* Copy a line: spaces inside rgb(…) go (so that style rules need one spelling), ids get the
- * figure's name, quotes become double. Text between tags is left alone; *tag says whether a tag is
- * open, for its attributes may go on over lines. */
-static void put_line(struct writer *out, const char *line, size_t n, const char *id, bool *tag)
+/* Widths in a wide sans-serif (DejaVu Sans), in parts of the size. */
+static double character_width(const char *c)
 {
-    static const char *const names[] = {"gpPt", "gpDot", "gnuplot_canvas", "fig_plot_"};
-    bool color = false;
-    for (size_t i = 0; i < n; i++) {
-        char c = line[i];
-        *tag = c == '<' ? true : c == '>' ? false : *tag;
-        if (!*tag) {
-            put_bytes(out, &c, 1);
-            continue;
-        }
-        color = strncmp(line + i, "rgb(", 4) == 0 || (color && c != ')');
-        if (color && c == ' ') {
-            continue;
-        }
-        for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
-            bool begins = i > 0 && strchr("'\"#", line[i - 1]) != NULL;
-            if (begins && strncmp(line + i, names[k], strlen(names[k])) == 0) {
-                put(out, "%s-", id);
-            }
-        }
-        c = c == '\'' ? '"' : c;
-        put_bytes(out, &c, 1);
+    unsigned char first = (unsigned char)c[0];
+    if (first < 0x80) {
+        return strchr("ijlI|.,:;'!", first) != NULL      ? 0.36
+               : strchr(" ft()[]{}r/\\-", first) != NULL ? 0.42
+               : strchr("mwMW%@", first) != NULL         ? 0.95
+                                                         : 0.64;
     }
-    put_bytes(out, "\n", 1);
+    return (first & 0xC0) == 0x80 ? 0.0 : first >= 0xE3 ? 1.0 : 0.7;
 }
 
-/* The first place of `needle` in a line, NULL when it has none. */
-static const char *find(const char *line, size_t n, const char *needle)
+double dpe_svg_text_width(const char *text, int size, size_t columns)
 {
-    size_t length = strlen(needle);
-    for (size_t i = 0; i + length <= n; i++) {
-        if (memcmp(line + i, needle, length) == 0) {
-            return line + i;
-        }
+    char *clean = clean_text(text, columns);
+    double width = 0.0;
+    for (const char *c = clean; c != NULL && *c != '\0'; c++) {
+        width += character_width(c);
     }
-    return NULL;
+    free(clean);
+    return width * size;
 }
 
-/* Whether a definition (a line of <defs>) is used: marks refer to each other, so anything counts.
+void dpe_svg_text(struct writer *out, double x, double y, double degrees,
+                  enum dpe_svg_anchor anchor, int size, const char *color, const char *text,
+                  size_t columns)
+{
+    static const char *const anchors[] = {"", " text-anchor=\"middle\"", " text-anchor=\"end\""};
+    char *clean = clean_text(text, columns);
+    if (clean == NULL) {
+        out->failed = true;
+        return;
+    }
+    /* Half of a digit's height below the middle: dominant-baseline is not understood everywhere. */
+    double down = 0.36 * size;
+    if (degrees == 0.0) {
+        put(out, "<text x=\"%.5g\" y=\"%.5g\"", x, y + down);
+    } else {
+        put(out, "<text transform=\"translate(%.5g %.5g) rotate(%g)\" y=\"%.3g\"", x, y, degrees,
+            down);
+    }
+    put(out, " font-size=\"%d\"%s class=\"%s\">", size, anchors[anchor], color);
+    put_html(out, clean);
+    put(out, "</text>\n");
+    free(clean);
+}
+
+void dpe_svg_line(struct writer *out, double x0, double y0, double x1, double y1, const char *color,
+                  double width, const char *more)
+{
+    put(out,
+        "<path d=\"M%.5g %.5gL%.5g %.5g\" class=\"%s\" stroke=\"currentColor\" "
+        "stroke-width=\"%g\"%s%s/>\n",
+        x0, y0, x1, y1, color, width, more[0] != '\0' ? " " : "", more);
+}
+
+void dpe_svg_cell(struct writer *out, double x, double y, double width, double height, unsigned rgb)
+{
+    put(out, "<rect x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" fill=\"#%06x\"/>\n", x, y,
+        width, height, rgb);
+}
+
+void dpe_svg_mark(struct writer *out, double x, double y, double radius, size_t index,
+                  const char *color)
+{
+    enum { CIRCLE, SQUARE, UP, DIAMOND, DOWN, SHAPES };
+    static const struct {
+        int shape;
+        bool hollow;
+    } marks[DPE_SERIES_COLORS] = {{CIRCLE, false},  {SQUARE, false}, {UP, false},
+                                  {DIAMOND, false}, {DOWN, false},   {CIRCLE, true},
+                                  {SQUARE, true},   {UP, true}};
+    /* Unit outlines whose areas look alike. */
+    static const double outlines[SHAPES][4][2] = {
+        [SQUARE] = {{-0.88, -0.88}, {0.88, -0.88}, {0.88, 0.88}, {-0.88, 0.88}},
+        [UP] = {{0.0, -1.2}, {1.15, 0.8}, {-1.15, 0.8}, {0.0, -1.2}},
+        [DIAMOND] = {{0.0, -1.25}, {1.25, 0.0}, {0.0, 1.25}, {-1.25, 0.0}},
+        [DOWN] = {{0.0, 1.2}, {1.15, -0.8}, {-1.15, -0.8}, {0.0, 1.2}},
+    };
+    int shape = marks[index % DPE_SERIES_COLORS].shape;
+    bool hollow = marks[index % DPE_SERIES_COLORS].hollow;
+    const char *paint =
+        hollow ? "stroke=\"currentColor\" stroke-width=\"1.4\"" : "fill=\"currentColor\"";
+    put(out, "<g class=\"%s\">", color);
+    if (shape == CIRCLE) {
+        put(out, "<circle cx=\"%.5g\" cy=\"%.5g\" r=\"%.3g\"", x, y, radius);
+    } else {
+        put(out, "<path d=\"");
+        for (int i = 0; i < 4; i++) {
+            put(out, "%c%.5g %.5g", i == 0 ? 'M' : 'L', x + radius * outlines[shape][i][0],
+                y + radius * outlines[shape][i][1]);
+        }
+        put(out, "z\"");
+    }
+    put(out, "%s %s/></g>\n", hollow ? " class=\"hollow\"" : "", paint);
+}
+
+/* ------------------------------------------------------------------------------------- the figure
  */
-static bool is_used(const char *svg, const char *line, size_t n)
-{
-    const char *id = find(line, n, "id='gp");
-    const char *end = id == NULL ? NULL : memchr(id + 4, '\'', n - (size_t)(id + 4 - line));
-    if (end == NULL) {
-        return false;
-    }
-    char *reference = format_text("'#%.*s'", (int)(end - id - 4), id + 4);
-    bool used = reference == NULL || strstr(svg, reference) != NULL;
-    free(reference);
-    return used;
-}
 
-static bool starts(const char *line, size_t n, const char *with)
-{
-    while (n > 0 && (*line == ' ' || *line == '\t')) {
-        line++;
-        n--;
-    }
-    return n >= strlen(with) && memcmp(line, with, strlen(with)) == 0;
-}
-
-/* The body: from gnuplot's first group on, without its titles, unused marks and empty groups. */
-static void put_body(struct writer *out, const char *svg, const char *id)
-{
-    const char *line = strstr(svg, "<g id=\"gnuplot_canvas\">");
-    bool defs = false;
-    bool tag = false;
-    while (line != NULL && *line != '\0') {
-        const char *end = strchr(line, '\n');
-        size_t n = end == NULL ? strlen(line) : (size_t)(end - line);
-        const char *next = line + n + (end != NULL);
-        defs = defs || starts(line, n, "<defs>");
-        const char *title = find(line, n, "<title>");
-        if (starts(line, n, "<g ") && starts(next, strlen(next), "</g>") && title == NULL) {
-            next = strchr(next, '\n');
-            line = next == NULL ? NULL : next + 1;
-            continue;
-        }
-        bool drop = n == 0 || (defs && !starts(line, n, "<defs>") && !starts(line, n, "</defs>") &&
-                               !is_used(svg, line, n));
-        if (!drop) {
-            put_line(out, line, title != NULL ? (size_t)(title - line) : n, id, &tag);
-        }
-        defs = defs && !starts(line, n, "</defs>");
-        line = next;
-    }
-}
-
+/* A file follows light and dark by itself. The rules of the dark screen come last; a program that
+ * does not know the condition skips them. */
 static void put_style(struct writer *out)
 {
     put(out, "<style>\n"
-             "svg{background:#fff}\n"
-             "g[font-family]{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,"
-             "\"Helvetica Neue\",Arial,sans-serif;font-variant-numeric:tabular-nums}\n"
-             "image{image-rendering:pixelated}\n"
-             "@media (prefers-color-scheme:dark){\nsvg{background:#0d1117}\n");
-    put_dark_rules(out, "svg");
+             ".plot text{fill:currentColor;font-family:system-ui,-apple-system,\"Segoe UI\","
+             "Roboto,\"Helvetica Neue\",Arial,sans-serif;font-variant-numeric:tabular-nums}\n"
+             ".plot image{image-rendering:pixelated}\n"
+             ".plot .on-dark{color:#fff}\n.plot .on-bright{color:#000}\n"
+             ".plot{background:#fff}\n");
+    dpe_svg_rules(out, ".plot", false);
+    put(out, "@media screen and (prefers-color-scheme:dark){\n.plot{background:%s}\n",
+        dpe_svg_color("page", true));
+    dpe_svg_rules(out, ".plot", true);
     put(out, "}\n</style>\n");
 }
 
@@ -208,14 +218,19 @@ void put_svg(struct writer *out, const struct figure *figure, bool standalone)
         put(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     }
     put(out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" "
-        "class=\"plot\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\" "
-        "aria-labelledby=\"%s-title\">\n<title id=\"%s-title\">",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" "
+        "class=\"plot\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" fill=\"none\" "
+        "role=\"img\" aria-labelledby=\"%s-title\">\n<title id=\"%s-title\">",
         figure->width, figure->height, figure->width, figure->height, figure->id, figure->id);
     put_html(out, figure->title);
     put(out, "</title>\n");
-    if (standalone) {
+    if (standalone) { /* in a page the caption follows */
+        put(out, "<desc>");
+        put_html(out, figure->caption);
+        put(out, "</desc>\n");
         put_style(out);
     }
-    put_body(out, figure->svg.bytes, figure->id);
+    put_bytes(out, figure->body.text.bytes, figure->body.text.n);
+    put(out, "</svg>\n");
+    out->failed = out->failed || figure->body.failed;
 }

@@ -170,54 +170,12 @@ void put_html(struct writer *out, const char *text)
     free(clean);
 }
 
-void put_quoted(struct writer *out, const char *text, size_t columns)
-{
-    char *clean = clean_text(text, columns);
-    if (clean == NULL) {
-        out->failed = true;
-        return;
-    }
-    put_bytes(out, "\"", 1);
-    for (const char *c = clean; *c != '\0'; c++) {
-        if (*c == '"' || *c == '\\' || *c == '`') {
-            put(out, "\\%03o", (unsigned)*c);
-        } else {
-            put_bytes(out, c, 1);
-        }
-    }
-    put_bytes(out, "\"", 1);
-    free(clean);
-}
-
-/* Latin, Greek, Cyrillic, punctuation, arrows, mathematics: what any machine's fonts have. */
-static bool is_common(const char *text, size_t length)
-{
-    const unsigned char *c = (const unsigned char *)text;
-    return length == 1 || (length == 2 && c[0] <= 0xD3) ||
-           (length == 3 && ((c[0] == 0xE1 && c[1] >= 0xB8) || (c[0] == 0xE2 && c[1] <= 0x9E) ||
-                            memcmp(text, replacement, 3) == 0));
-}
-
-void put_common(struct writer *out, const char *text)
-{
-    size_t n = strlen(text);
-    for (size_t i = 0; i < n;) {
-        size_t length = character(text + i, n - i);
-        if (length > 0 && is_common(text + i, length)) {
-            put_bytes(out, text + i, length);
-        } else {
-            put_bytes(out, "?", 1);
-        }
-        i += length == 0 ? 1 : length;
-    }
-}
-
 /* ---------------------------------------------------------------------------------------- numbers
  */
 
 const char *length_text(double tokens, char text[32])
 {
-    if (tokens >= 16384.0 && fmod(tokens, 1024.0) == 0.0) {
+    if (tokens >= 1024.0 && fmod(tokens, 1024.0) == 0.0) {
         snprintf(text, 32, "%.0fk", tokens / 1024.0);
     } else {
         snprintf(text, 32, "%.0f", tokens);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # report.sh BIN PYTHON: dpe-report on tables of every kind, some with names that mean harm: the page,
-# figures and CSV files are well-formed and true to the tables; gnuplot missing, failing, hanging; a
-# kill midway; tables of different models; files that are somebody else's.
+# figures and CSV files are well-formed and true to the tables; rsvg-convert missing or failing; a kill
+# midway; tables of different models; files that are somebody else's.
 set -u
 bin=$1
 python=$2
@@ -12,8 +12,8 @@ failed=0
 cd "$work" || exit 1
 export LC_ALL=C
 
-if ! command -v gnuplot >/dev/null; then
-    echo "gnuplot is missing: install gnuplot-nox (tests/setup.sh)"
+if ! command -v rsvg-convert >/dev/null; then
+    echo "rsvg-convert is missing: install librsvg2-bin (tests/setup.sh)"
     exit 1
 fi
 "$python" "$here/report_tables.py" . || exit 1
@@ -55,25 +55,38 @@ expect 78 "--mixed-models" compare.h5 other.h5 -o mixed.html
 [ -e mixed.html ] && { echo "a refused report was written"; failed=1; }
 expect 0 "is written" compare.h5 other.h5 -o mixed.html --mixed-models
 
-# gnuplot: missing, failing, hanging, silent, and not needed.
-mkdir bad
-printf '#!/bin/sh\necho "line 7: no such thing <b>" >&2\nexit 1\n' >bad/failing
-printf '#!/bin/sh\nsleep 100\n' >bad/hanging
-printf '#!/bin/sh\ncat >/dev/null\n' >bad/silent
-printf '#!/bin/sh\nsleep 0.4\nexec gnuplot "$@"\n' >bad/slow
-chmod +x bad/*
-expect 66 "gnuplot-nox" detect.h5 -o g.html --gnuplot ./no-such-program
-expect 74 "no such thing" detect.h5 -o g.html --gnuplot bad/failing
-expect 74 "did not finish in time" detect.h5 -o g.html --gnuplot bad/hanging --figure-time 0.5
-expect 74 "wrote no SVG" detect.h5 -o g.html --gnuplot bad/silent
-(PATH=$work/nowhere exec "$bin/dpe-report" detect.h5 -o g.html) >out 2>err
+# rsvg-convert: failing, silent, slow, missing.
+for kind in failing silent slow; do
+    mkdir -p "bad/$kind"
+done
+printf '#!/bin/sh\necho "line 7: no such thing <b>" >&2\nexit 1\n' >bad/failing/rsvg-convert
+printf '#!/bin/sh\ncat >/dev/null\n' >bad/silent/rsvg-convert
+printf '#!/bin/sh\necho >started\nexec sleep 1000\n' >bad/slow/rsvg-convert
+chmod +x bad/*/rsvg-convert
+# with KIND CODE WORDS ARGUMENTS...: expect with that converter.
+with() {
+    path=$PATH
+    PATH=$work/bad/$1:$PATH
+    shift
+    expect "$@"
+    PATH=$path
+}
+with failing 74 "no such thing" detect.h5 -o g.html --figures g
+with failing 74 "as PNG: rsvg-convert failed with exit status 1" detect.h5 -o g.html --figures g
+with silent 74 "expected a PNG" detect.h5 -o g.html --figures g
+[ -e g.html ] && { echo "a report without its figures was written"; failed=1; }
+rm -rf g
+(PATH=$work/nowhere exec "$bin/dpe-report" detect.h5 -o g.html --figures g) >out 2>err
 code=$?
-if [ $code != 66 ] || ! grep -qF "gnuplot-nox" err; then
-    echo "no gnuplot in PATH: expected 66, got $code: $(cat err)"
+if [ $code != 0 ] || ! grep -qF "librsvg2-bin" err || [ "$(grep -c SVG err)" != 1 ]; then
+    echo "no rsvg-convert: expected 0 and one warning, got $code: $(cat err)"
     failed=1
 fi
-[ -e g.html ] && { echo "a report without its figures was written"; failed=1; }
-expect 0 "is written" detect.h5 norms.h5 -o g.html --no-figures --gnuplot ./no-such-program
+[ -s g/detect-recall.svg ] || { echo "no SVG without rsvg-convert"; failed=1; }
+[ -e g/detect-recall.png ] && { echo "a PNG from nowhere"; failed=1; }
+"$python" "$here/report_check.py" g.html || failed=1
+grep -q '<svg' g.html || { echo "the page has no figures"; failed=1; }
+expect 0 "is written" detect.h5 norms.h5 -o g.html --no-figures
 "$python" "$here/report_check.py" g.html || failed=1
 grep -q '<svg' g.html && { echo "--no-figures has figures"; failed=1; }
 
@@ -81,9 +94,12 @@ grep -q '<svg' g.html && { echo "--no-figures has figures"; failed=1; }
 cp two.html before.html
 for signal in KILL TERM; do
     cp before.html victim.html
-    "$bin/dpe-report" detect.h5 norms.h5 -o victim.html --gnuplot bad/slow >out 2>err &
+    rm -f started
+    (PATH=$work/bad/slow:$PATH exec "$bin/dpe-report" detect.h5 norms.h5 -o victim.html --figures victim) >out 2>err &
     child=$!
-    sleep 0.7
+    while [ ! -e started ]; do
+        sleep 0.05
+    done
     kill -$signal $child
     wait $child
     code=$?
@@ -105,8 +121,9 @@ expect 64 "a head has 32 pairs" norms.h5 -o k.html --top-k 33
 expect 0 "is written" norms.h5 -o k.html --top-k 0.5
 # All pairs hold all of every head: what rounding leaves of that is no colour.
 expect 0 "is written" norms.h5 -o k32.html --top-k 32 --figures k32
+"$python" "$here/report_check.py" k32.html || failed=1
 heads=$(sed 1d k32/norms-top-k.csv | grep -vc NaN)
-[ "$(grep -o 'fill = "rgb([0-9,]*)"' k32/norms-top-k.svg | sort | uniq -c | sort -rn | awk 'NR == 1 { print $1 }')" = "$heads" ] ||
+[ "$(grep -o 'fill="#[0-9a-f]*"' k32/norms-top-k.svg | sort | uniq -c | sort -rn | awk 'NR == 1 { print $1 }')" = "$heads" ] ||
     { echo "equal shares have different colours"; failed=1; }
 expect 0 "is written" norms.h5 table.h5 -o k2.html --no-figures
 grep -q "top 24 of 32 pairs (the table's)" k2.html && echo 'not escaped' && failed=1

@@ -90,7 +90,21 @@ def check_svg(text, name):
         return
     tags = {element.tag.split("}")[-1] for element in root.iter()}
     check("script" not in tags and "foreignObject" not in tags, f"{name}: {tags}")
-    check(tags & {"path", "polygon", "image", "use"}, f"{name}: nothing is drawn")
+    check(tags & {"path", "rect", "image"}, f"{name}: nothing is drawn")
+    titles = [e for e in root if e.tag.split("}")[-1] == "title"]
+    check(root.get("role") == "img" and len(titles) == 1 and (titles[0].text or "").strip() and
+          root.get("aria-labelledby") == titles[0].get("id"), f"{name}: no text alternative")
+    width, height = (float(root.get(key)) for key in ("width", "height"))
+    for element in root.iter():
+        for key, most in (("x", width), ("cx", width), ("y", height), ("cy", height)):
+            value = float(element.get(key, "0"))
+            check(0.0 <= value <= most or element.get("transform"),
+                  f"{name}: {element.tag} {key}={value} outside")
+        if element.get("text-anchor") == "middle" and not element.get("transform"):
+            half = 0.25 * float(element.get("font-size")) * len(element.text)  # at least
+            x = float(element.get("x"))
+            check(half <= x <= width - half, f"{name}: {element.text!r} is cut off")
+        check(not re.search(r"nan|inf", element.get("d", "")), f"{name}: a path without numbers")
     for element in root.iter():
         for key, value in element.attrib.items():
             if key.endswith("href"):

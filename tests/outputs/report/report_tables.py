@@ -2,7 +2,7 @@
 """Makes tables of every kind that dpe-report reads, with made-up numbers: report_tables.py DIR.
 
 The layout is that of outputs/SCHEMA.md; the numbers are drawn, so that nothing here looks like a
-measurement of a model. Some methods have names that mean harm in HTML, SVG or gnuplot.
+measurement of a model. Some methods have names that mean harm in HTML or SVG.
 """
 import sys
 

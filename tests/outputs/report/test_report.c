@@ -1,14 +1,15 @@
-/* dpe-report's parts: hostile text, sheets, gnuplot's SVG, and programs that misbehave. */
+/* dpe-report's parts: hostile text, sheets, colours, axes and figures. */
 #include <math.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "report_svg.h"
 #include "engine/base/base.h"
 #include "engine/tool/tool.h"
 #include "outputs/report/draw/page.h"
@@ -54,23 +55,12 @@ static void assert_put(void (*put_it)(struct writer *, const char *), const char
     dpe_text_free(&out.text);
 }
 
-static void quoted(struct writer *out, const char *text)
-{
-    put_quoted(out, text, 0);
-}
-
 static void test_escapes(void **state)
 {
     (void)state;
     assert_put(put_html, "<script>alert(\"1\" & '2')</script>",
                "&lt;script&gt;alert(&quot;1&quot; &amp; &#39;2&#39;)&lt;/script&gt;");
     assert_put(put_html, "100%s &amp;", "100%s &amp;amp;");
-    assert_put(quoted, "it's @x {y}_2^3 %d", "\"it's @x {y}_2^3 %d\"");
-    assert_put(quoted, "a\"b\\n`date`", "\"a\\042b\\134n\\140date\\140\"");
-    assert_put(quoted, "line\nbreak", "\"line break\"");
-    assert_put(quoted, "", "\"\"");
-    assert_put(put_common, "naïve β Ж … – ≥ \xEF\xBF\xBD 日本 𝔘 א x",
-               "naïve β Ж … – ≥ \xEF\xBF\xBD ?? ? ? x");
 }
 
 static void test_numbers(void **state)
@@ -78,7 +68,9 @@ static void test_numbers(void **state)
     (void)state;
     char text[32];
     assert_string_equal(length_text(512.0, text), "512");
-    assert_string_equal(length_text(8192.0, text), "8192");
+    assert_string_equal(length_text(1000.0, text), "1000");
+    assert_string_equal(length_text(1024.0, text), "1k");
+    assert_string_equal(length_text(1536.0, text), "1536");
     assert_string_equal(length_text(16384.0, text), "16k");
     assert_string_equal(length_text(131072.0, text), "128k");
     assert_string_equal(length_text(16385.0, text), "16385");
@@ -153,122 +145,233 @@ static double lightness(unsigned rgb)
     return sum;
 }
 
+/* As WCAG defines it. */
+static double contrast(unsigned a, unsigned b)
+{
+    double one = lightness(a);
+    double other = lightness(b);
+    return (fmax(one, other) + 0.05) / (fmin(one, other) + 0.05);
+}
+
 /* Order must be seen without hue: brighter at every step, and labels in contrast everywhere. */
 static void test_colors(void **state)
 {
     (void)state;
     double before = -1.0;
-    for (int i = 0; i <= 100; i++) {
-        unsigned rgb = color_at(i / 100.0);
+    for (int i = 0; i <= 1000; i++) {
+        unsigned rgb = color_at(i / 1000.0);
         double now = lightness(rgb);
-        double label = color_is_bright(rgb) ? 0.0056 /* #111111 */ : 1.0;
-        double contrast = (fmax(now, label) + 0.05) / (fmin(now, label) + 0.05);
-        assert_true(now > before);
-        assert_true(contrast >= 4.0);
-        before = now;
+        assert_true(i % 10 != 0 || now > before);
+        assert_true(contrast(rgb, color_is_bright(rgb) ? 0x000000 : 0xFFFFFF) >= 4.5);
+        before = i % 10 == 0 ? now : before;
     }
     assert_int_equal(color_at(-1.0), color_at(0.0));
     assert_int_equal(color_at(2.0), color_at(1.0));
     assert_int_equal(color_at((double)NAN), 0xE6EAEF);
 }
 
-/* -------------------------------------------------------------------------------------------- SVG
+static unsigned color_of(const char *name, bool dark)
+{
+    const char *text = dpe_svg_color(name, dark);
+    assert_non_null(text);
+    assert_int_equal(strlen(text), 7);
+    return (unsigned)strtoul(text + 1, NULL, 16);
+}
+
+/* Texts can be read and lines be seen on the page, in light and in dark. */
+static void test_palette(void **state)
+{
+    (void)state;
+    for (int dark = 0; dark < 2; dark++) {
+        unsigned page = color_of("page", dark != 0);
+        assert_true(contrast(color_of(DPE_INK, dark != 0), page) >= 4.5);
+        assert_true(contrast(color_of(DPE_QUIET, dark != 0), page) >= 4.5);
+        assert_true(contrast(color_of(DPE_QUIET, dark != 0), color_of(DPE_MISSING, dark != 0)) >=
+                    4.5);
+        for (size_t i = 0; i < DPE_SERIES_COLORS; i++) {
+            assert_true(contrast(color_of(dpe_svg_series(i), dark != 0), page) >= 3.0);
+            for (size_t k = 0; k < i; k++) {
+                assert_int_not_equal(color_of(dpe_svg_series(i), dark != 0),
+                                     color_of(dpe_svg_series(k), dark != 0));
+            }
+        }
+    }
+    assert_null(dpe_svg_color("s99", false));
+    struct writer out = {0};
+    dpe_svg_rules(&out, ".plot", true);
+    assert_non_null(strstr(out.text.bytes, ".plot .s0{color:#6cb6ff}"));
+    dpe_text_free(&out.text);
+}
+
+/* ------------------------------------------------------------------------------------------- axes
  */
+
+static void assert_ticks(struct dpe_axis axis, double gap, const char *expected)
+{
+    struct dpe_ticks ticks;
+    char found[512] = "";
+    dpe_axis_ticks(&axis, gap, &ticks);
+    for (size_t i = 0; i < ticks.n; i++) {
+        size_t used = strlen(found);
+        snprintf(found + used, sizeof found - used, "%s%s", i > 0 ? " " : "", ticks.ticks[i].text);
+    }
+    assert_string_equal(found, expected);
+}
+
+static void test_ticks(void **state)
+{
+    (void)state;
+    assert_ticks((struct dpe_axis){0.0, 1.0, false, 0.0, 200.0}, 26.0, "0.0 0.2 0.4 0.6 0.8 1.0");
+    assert_ticks((struct dpe_axis){-0.02, 1.04, false, 200.0, 0.0}, 60.0, "0.0 0.5 1.0");
+    assert_ticks((struct dpe_axis){-3.0, 117.0, false, 0.0, 200.0}, 40.0, "0 50 100");
+    assert_ticks((struct dpe_axis){0.9, 60.0, true, 0.0, 200.0}, 20.0, "1 2 5 10 20 50");
+    assert_ticks((struct dpe_axis){2.0, 5.0, true, 0.0, 400.0}, 20.0, "2 2.5 3 4 5");
+    assert_ticks((struct dpe_axis){1.0, 1e9, true, 0.0, 100.0}, 30.0, "1 1000 1e+06 1e+09");
+    /* Too short for round values of its own. */
+    assert_ticks((struct dpe_axis){2.01, 2.03, true, 0.0, 200.0}, 90.0, "2.01 2.02 2.03");
+    /* Nothing is outside, whatever the numbers. */
+    const double low[] = {1e-12, 1.0, 3.0, 1e150, 12345.0};
+    const double high[] = {1e-3, 1.0001, 4.0, 1e180, 12346.0};
+    for (int i = 0; i < 10; i++) {
+        struct dpe_axis axis = {low[i % 5], high[i % 5], i >= 5, 50.0, 250.0};
+        struct dpe_ticks ticks;
+        dpe_axis_ticks(&axis, 26.0, &ticks);
+        assert_in_range(ticks.n, 1, 11);
+        for (size_t t = 0; t < ticks.n; t++) {
+            double at = dpe_axis_at(&axis, ticks.ticks[t].value);
+            assert_true(at >= 50.0 && at <= 250.0);
+            assert_true(t == 0 || at > dpe_axis_at(&axis, ticks.ticks[t - 1].value));
+        }
+    }
+}
+
+static void test_length_ticks(void **state)
+{
+    (void)state;
+    struct dpe_axis axis = {500.0, 150000.0, true, 50.0, 400.0};
+    struct dpe_ticks ticks;
+    dpe_axis_lengths(&axis, NULL, 0, &ticks);
+    assert_int_equal(ticks.n, 9);
+    assert_string_equal(ticks.ticks[0].text, "512");
+    assert_string_equal(ticks.ticks[1].text, "1k");
+    assert_string_equal(ticks.ticks[8].text, "128k");
+    /* Texts that would touch are left out. */
+    const double near[] = {1000.0, 1001.0, 100000.0};
+    dpe_axis_lengths(&axis, near, 3, &ticks);
+    assert_int_equal(ticks.n, 2);
+    assert_string_equal(ticks.ticks[1].text, "100000");
+}
+
+/* ---------------------------------------------------------------------------------------- figures
+ */
+
+static struct figure *new_figure(void)
+{
+    struct figure *figure = figure_new("fig-1", "A <title>", format_text("A \"caption\""),
+                                       sheet_new("fig-1", "numbers"));
+    assert_non_null(figure);
+    return figure;
+}
+
+/* What put_svg writes; the caller frees it. */
+static char *svg_of(const struct figure *figure, bool standalone)
+{
+    struct writer out = {0};
+    put_svg(&out, figure, standalone);
+    assert_false(out.failed);
+    return out.text.bytes;
+}
 
 static void test_svg(void **state)
 {
     (void)state;
-    struct figure *figure =
-        figure_new("fig-1", "A <title>", format_text("caption"), sheet_new("fig-1", "numbers"));
-    assert_non_null(figure);
-    figure->width = 10;
-    figure->height = 20;
-    static const char svg[] =
-        "<?xml version=\"1.0\"?>\n<svg width=\"10\">\n<title>Gnuplot</title>\n"
-        "<g id=\"gnuplot_canvas\">\n<defs>\n\t<path id='gpPt0' d='M1'/>\n"
-        "\t<circle id='gpPt5' r='1'/>\n\t<use xlink:href='#gpPt5' id='gpPt6'/>\n</defs>\n"
-        "<g fill=\"none\">\n</g>\n"
-        "<g fill=\"none\">\n\t<text>rgb( 1, 2, 3) 'kept' gpPt6</text>\n</g>\n"
-        "\t<g id=\"fig_plot_1\" ><title>secret</title>\n"
-        "<path stroke='rgb(  1,  2,  3)' d='M0,0\n L1,1 '/>\n"
-        "<use xlink:href='#gpPt6' color='rgb( 11,  98, 168)'/>\n</g>\n</g>\n</svg>\n";
-    assert_int_equal(dpe_text_append(&figure->svg, svg, sizeof svg - 1, NULL), DPE_OK);
-    struct writer out = {0};
-    put_svg(&out, figure, false);
-    assert_false(out.failed);
-    assert_non_null(strstr(out.text.bytes, "<title id=\"fig-1-title\">A &lt;title&gt;</title>"));
-    assert_null(strstr(out.text.bytes, "secret"));
-    assert_null(strstr(out.text.bytes, "Gnuplot"));
-    assert_null(strstr(out.text.bytes, "gpPt0")); /* not used */
-    assert_non_null(strstr(out.text.bytes, "id=\"fig-1-gpPt5\""));
-    assert_non_null(strstr(out.text.bytes, "href=\"#fig-1-gpPt6\""));
-    assert_non_null(strstr(out.text.bytes, "id=\"fig-1-fig_plot_1\""));
-    assert_non_null(strstr(out.text.bytes, "stroke=\"rgb(1,2,3)\" d=\"M0,0\n L1,1 \""));
-    assert_non_null(strstr(out.text.bytes, "<text>rgb( 1, 2, 3) 'kept' gpPt6</text>"));
-    assert_null(strstr(out.text.bytes, "<g fill=\"none\">\n</g>"));
-    dpe_text_free(&out.text);
+    struct figure *figure = new_figure();
+    dpe_svg_text(&figure->body, 10.0, 20.0, -90.0, DPE_SVG_MIDDLE, 11, DPE_INK, "<b>&\n", 0);
+    char *inside = svg_of(figure, false);
+    assert_non_null(strstr(inside, "role=\"img\" aria-labelledby=\"fig-1-title\""));
+    assert_non_null(strstr(inside, "<title id=\"fig-1-title\">A &lt;title&gt;</title>"));
+    assert_non_null(strstr(inside, "class=\"ink\">&lt;b&gt;&amp; </text>"));
+    assert_null(strstr(inside, "<style>")); /* the page has it */
+    char *file = svg_of(figure, true);
+    assert_non_null(strstr(file, "<desc>A &quot;caption&quot;</desc>"));
+    assert_non_null(strstr(file, "@media screen and (prefers-color-scheme:dark)"));
+    free(inside);
+    free(file);
     figure_free(figure);
 }
 
-/* --------------------------------------------------------------------------------------- programs
- */
-
-static void test_run_program(void **state)
+static size_t count(const char *text, const char *what)
 {
-    (void)state;
-    const char *const cat[] = {"cat", NULL};
-    struct dpe_text output = {0};
-    struct dpe_error err = {0};
-    size_t n = (size_t)3 << 20; /* more than any pipe holds: both ways at once */
-    char *input = malloc(n);
-    assert_non_null(input);
-    for (size_t i = 0; i < n; i++) {
-        input[i] = (char)('a' + i % 26);
+    size_t n = 0;
+    for (; (text = strstr(text, what)) != NULL; text++) {
+        n++;
     }
-    assert_int_equal(run_program(cat, input, n, 30.0, &output, &err), DPE_OK);
-    assert_int_equal(output.n, n);
-    assert_memory_equal(output.bytes, input, n);
-    dpe_text_free(&output);
-    /* One that does not read what it is told, and still ends well. */
-    const char *const deaf[] = {"true", NULL};
-    assert_int_equal(run_program(deaf, input, n, 30.0, &output, &err), DPE_OK);
-    dpe_text_free(&output);
-    free(input);
+    return n;
 }
 
-static void fails(const char *const *argv, double seconds, dpe_status status, const char *words)
-{
-    struct dpe_text output = {0};
-    struct dpe_error err = {0};
-    double begin = dpe_clock();
-    dpe_status got = run_program(argv, "x\n", 2, seconds, &output, &err);
-    if (got != status || strstr(err.text, words) == NULL) {
-        fail_msg("expected %d and '%s', found %d and '%s'", (int)status, words, (int)got, err.text);
-    }
-    assert_true(dpe_clock() - begin < seconds + 5.0);
-    dpe_text_free(&output);
-}
-
-static void test_bad_programs(void **state)
+/* A gap in a curve is a gap, an interval is a bar, and what cannot be shown is left out. */
+static void test_curves(void **state)
 {
     (void)state;
-    const char *const missing[] = {"no-such-gnuplot-anywhere", NULL};
-    fails(missing, 10.0, DPE_NO_INPUT, "gnuplot-nox");
-    const char *const folder[] = {"/", NULL};
-    fails(folder, 10.0, DPE_NO_INPUT, "/: ");
-    const char *const failing[] = {"sh", "-c", "echo 'what <went> wrong' >&2; exit 3", NULL};
-    fails(failing, 10.0, DPE_IO, "exit status 3: what <went> wrong");
-    const char *const killed[] = {"sh", "-c", "kill -SEGV $$", NULL};
-    fails(killed, 10.0, DPE_IO, "signal 11");
-    /* Hanging: asleep; with its streams closed; with a child that keeps them open. */
-    const char *const hanging[] = {"sleep", "100", NULL};
-    fails(hanging, 0.3, DPE_IO, "did not finish in time");
-    const char *const closed[] = {"sh", "-c", "exec >&- 2>&-; sleep 100", NULL};
-    fails(closed, 0.3, DPE_IO, "did not finish in time");
-    const char *const child[] = {"sh", "-c", "sleep 100 & exit 0", NULL};
-    fails(child, 0.3, DPE_IO, "did not finish in time");
-    const char *const endless[] = {"yes", NULL};
-    fails(endless, 30.0, DPE_IO, "more than");
+    const double x[] = {512.0, 1024.0, 2048.0, 4096.0};
+    const double y[] = {1.0, (double)NAN, 3.0, (double)INFINITY};
+    const double low[] = {0.5, (double)NAN, 2.0, 0.0};
+    const double high[] = {1.5, (double)NAN, 4.0, 1e300};
+    const double level[] = {2.0, 2.0, 2.0, 2.0};
+    const struct curve curves[] = {{"one", 4, x, y, low, high, false, true},
+                                   {"level", 4, x, level, NULL, NULL, true, false}};
+    const struct curves all = {.curves = curves,
+                               .n = 2,
+                               .log_x = true,
+                               .log_y = true,
+                               .y_low = (double)NAN,
+                               .y_high = (double)NAN,
+                               .x_title = "length",
+                               .y_title = "value",
+                               .x_line = 1024.0,
+                               .x_line_title = "trained"};
+    struct figure *figure = new_figure();
+    draw_curves(figure, &all);
+    char *svg = svg_of(figure, false);
+    assert_int_equal(count(svg, "<circle "), 3);   /* two points, one in the legend */
+    assert_int_equal(count(svg, "h5m-2.5 0V"), 2); /* error bars */
+    assert_int_equal(count(svg, ">one</text>") + count(svg, ">level</text>"), 2);
+    assert_int_equal(count(svg, ">trained</text>"), 1);
+    assert_int_equal(count(svg, ">4k</text>"), 1);
+    assert_null(strstr(svg, "nan"));
+    assert_null(strstr(svg, "inf"));
+    free(svg);
+    figure_free(figure);
+}
+
+static void test_heat(void **state)
+{
+    (void)state;
+    const double value[] = {0.0, 1.0, (double)NAN, 0.5};
+    const unsigned char mark[] = {0, 1, 0, 0};
+    const char *const names[] = {"a", "b"};
+    const struct heat heat = {.n_rows = 2,
+                              .n_columns = 2,
+                              .value = value,
+                              .low = (double)NAN,
+                              .high = (double)NAN,
+                              .digits = 1,
+                              .row_names = names,
+                              .column_names = names,
+                              .x_title = "x",
+                              .y_title = "y",
+                              .bar_title = "bar",
+                              .mark = mark};
+    struct figure *figure = new_figure();
+    draw_heat(figure, &heat);
+    char *svg = svg_of(figure, false);
+    assert_int_equal(count(svg, "class=\"on-dark\">0.0</text>"), 1);
+    assert_int_equal(count(svg, "class=\"on-bright\">1.0</text>"), 1);
+    assert_int_equal(count(svg, "class=\"quiet\">–</text>"), 1);
+    assert_int_equal(count(svg, "class=\"missing\" fill"), 1);
+    assert_int_equal(count(svg, "class=\"ink\" stroke=\"currentColor\" stroke-width=\"2\"/>"), 1);
+    free(svg);
+    figure_free(figure);
 }
 
 int main(void)
@@ -277,9 +380,9 @@ int main(void)
         cmocka_unit_test(test_clean),        cmocka_unit_test(test_escapes),
         cmocka_unit_test(test_numbers),      cmocka_unit_test(test_csv),
         cmocka_unit_test(test_html_table),   cmocka_unit_test(test_colors),
-        cmocka_unit_test(test_svg),          cmocka_unit_test(test_run_program),
-        cmocka_unit_test(test_bad_programs),
+        cmocka_unit_test(test_palette),      cmocka_unit_test(test_ticks),
+        cmocka_unit_test(test_length_ticks), cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_curves),       cmocka_unit_test(test_heat),
     };
-    signal(SIGPIPE, SIG_IGN); /* as dpe_tool_start does */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,82 @@
+/**
+ * @file report_svg.h
+ * Inside of dpe-report: how its figures are painted. Builders append SVG elements to a figure's
+ * body; put_svg writes the element around them.
+ *
+ * Coordinates are logical pixels from the upper left corner. A colour is the name of a class, never
+ * a value: one style sheet gives it its value on a light screen and on paper, another on a dark
+ * screen. Only the cells of heat maps have a colour of their own, the same everywhere.
+ */
+#ifndef DPE_REPORT_SVG_H
+#define DPE_REPORT_SVG_H
+
+#include "report.h"
+
+/** Classes of colours by what they are for. */
+#define DPE_INK     "ink"
+#define DPE_QUIET   "quiet"
+#define DPE_AXIS    "axis"
+#define DPE_GRID    "grid"
+#define DPE_MISSING "missing"
+
+enum { DPE_SERIES_COLORS = 8 };
+/** Class of series `index`, counted around: told apart in every common kind of colour blindness by
+ *  hue or by lightness. */
+const char *dpe_svg_series(size_t index);
+/** "#rrggbb" of a class on a light page or a dark one; "page" is the page itself. NULL: no such
+ *  class. */
+const char *dpe_svg_color(const char *name, bool dark);
+/** Rules for figures in elements that match `selector`, light or dark. */
+void dpe_svg_rules(struct writer *out, const char *selector, bool dark);
+
+enum dpe_svg_anchor { DPE_SVG_START, DPE_SVG_MIDDLE, DPE_SVG_END };
+
+/** A text with the middle of its line at (x, y). `degrees` turns it clockwise about that point.
+ *  Longer than `columns` characters it is cut in its middle (0: never). */
+void dpe_svg_text(struct writer *out, double x, double y, double degrees,
+                  enum dpe_svg_anchor anchor, int size, const char *color, const char *text,
+                  size_t columns);
+/** Estimated width of such a text in pixels, for a wide font. */
+double dpe_svg_text_width(const char *text, int size, size_t columns);
+/** `more`: further attributes, "" for none. */
+void dpe_svg_line(struct writer *out, double x0, double y0, double x1, double y1, const char *color,
+                  double width, const char *more);
+/** A rectangle filled with 0xRRGGBB. */
+void dpe_svg_cell(struct writer *out, double x, double y, double width, double height,
+                  unsigned rgb);
+/** The mark of series `index`, `radius` about (x, y). Its shape differs from its neighbours'. */
+void dpe_svg_mark(struct writer *out, double x, double y, double radius, size_t index,
+                  const char *color);
+
+/* ------------------------------------------------------------------------------------------- axes
+ */
+
+/** What a value's place is computed from. */
+struct dpe_axis {
+    double low, high; /**< values at the ends, low < high; both above 0 on a logarithmic axis */
+    bool log;
+    double from, to; /**< pixels of low and of high */
+};
+/** Pixels of a value; values outside of the axis lie at its ends. */
+double dpe_axis_at(const struct dpe_axis *axis, double value);
+/** Whether an axis can show it: no NaN or infinity, above 0 where it is logarithmic. */
+bool dpe_axis_shows(double value, bool log);
+/** Make [low, high] an axis' range: room at both ends, and some range where there is none. */
+void dpe_axis_widen(double *low, double *high, bool log, double share);
+
+enum { DPE_MAX_TICKS = 24 };
+struct dpe_ticks {
+    size_t n;
+    struct dpe_tick {
+        double value;
+        char text[32];
+    } ticks[DPE_MAX_TICKS];
+};
+/** Round values at least `gap` pixels apart: 1, 2 or 5 times a power of ten. */
+void dpe_axis_ticks(const struct dpe_axis *axis, double gap, struct dpe_ticks *ticks);
+/** Ticks at lengths: at the n ascending `values`, or where n is 0 at powers of two (round values
+ *  on a linear axis). Those whose texts would touch are left out. */
+void dpe_axis_lengths(const struct dpe_axis *axis, const double *values, size_t n,
+                      struct dpe_ticks *ticks);
+
+#endif
