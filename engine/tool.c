@@ -79,10 +79,8 @@ static error_t parse_talk(int key, const char *arg, struct argp_state *state,
 {
     switch (key) {
     case KEY_LOG_FORMAT:
-        if (strcmp(arg, "json") != 0 && strcmp(arg, "text") != 0) {
-            argp_error(state, "--log-format: expected text or json, found '%s'", arg);
-        }
-        options->json = strcmp(arg, "json") == 0;
+        options->json =
+            dpe_parse_choice(state, "--log-format", arg, (const char *[]){"text", "json", NULL}) == 1;
         return 0;
     case KEY_QUIET:
         options->quiet = true;
@@ -117,7 +115,6 @@ static error_t parse_output(int key, char *arg, struct argp_state *state)
 static error_t parse_common(int key, char *arg, struct argp_state *state)
 {
     struct dpe_tool_options *options = state->input;
-    int64_t threads = 0;
     switch (key) {
     case KEY_DEVICE:
         options->device = arg;
@@ -129,10 +126,7 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         }
         return 0;
     case KEY_THREADS:
-        if (!dpe_parse_int(arg, 1, 4096, &threads)) {
-            argp_error(state, "--threads: expected a number from 1 to 4096, found '%s'", arg);
-        }
-        options->threads = (int)threads;
+        options->threads = (int)dpe_parse_count(state, "--threads", arg, 1, 4096);
         return 0;
     case KEY_DTYPE:
         if (strcmp(arg, "f32") != 0) {
@@ -327,8 +321,30 @@ int dpe_terminal_width(FILE *file)
     return 80;
 }
 
-/* One object a line; jansson escapes, and refuses text that is no UTF-8, which is then shown as
- * such. */
+/* Text that is no UTF-8, a path perhaps, with \xHH for each byte that is none; owned by the caller,
+ * NULL when memory is out. */
+static char *show_bytes(const char *text)
+{
+    size_t n = strlen(text);
+    char *shown = malloc(4 * n + 1);
+    size_t to = 0;
+    for (size_t at = 0; shown != NULL && at < n;) {
+        size_t good = dpe_utf8_check(text + at, n - at);
+        memcpy(shown + to, text + at, good);
+        to += good;
+        at += good;
+        if (at < n) {
+            to += (size_t)sprintf(shown + to, "\\x%02x", (unsigned)(unsigned char)text[at]);
+            at++;
+        }
+    }
+    if (shown != NULL) {
+        shown[to] = '\0';
+    }
+    return shown;
+}
+
+/* One object a line. */
 static void print_json(const char *level, const char *text)
 {
     char stamp[32];
@@ -336,11 +352,10 @@ static void print_json(const char *level, const char *text)
     struct tm utc;
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    json_t *line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message", text);
-    if (line == NULL) {
-        line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message",
-                         "(a message that is not UTF-8)");
-    }
+    char *shown = show_bytes(text);
+    json_t *line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message",
+                             shown != NULL ? shown : "(no memory for the message)");
+    free(shown);
     char *dumped = line != NULL ? json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     if (dumped != NULL) {
         fprintf(stderr, "%s\n", dumped);
@@ -351,8 +366,10 @@ static void print_json(const char *level, const char *text)
 
 static void print_line(const char *level, const char *format, va_list args)
 {
+    char whole[3 * 4096];
     char text[2048];
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(whole, sizeof whole, format, args);
+    dpe_shorten(text, sizeof text, whole);
     dpe_progress_clear();
     if (talk.json) {
         print_json(level, text);

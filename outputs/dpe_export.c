@@ -50,27 +50,15 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-/* A count of pairs, or a share of them below 1 (kept negative until the number of pairs is known).
- */
-static double parse_k(struct argp_state *state, const char *option, const char *text)
-{
-    char *end = NULL;
-    double value = strtod(text, &end);
-    bool share = value > 0.0 && value < 1.0;
-    if (end == text || *end != '\0' || !(value >= 0.0) || value > 65536.0 ||
-        (!share && value != floor(value))) {
-        argp_error(state, "%s: expected a count or a share below 1, found '%s'", option, text);
-    }
-    return share ? -value : value;
-}
-
 static void take_k(struct argp_state *state, const char *option, const char *text, bool last,
                    struct export_arguments *args)
 {
     if (args->has_k && args->last != last) {
         argp_error(state, "--top-k and --last-k exclude each other");
     }
-    args->k = parse_k(state, option, text);
+    /* A share is kept negative until the number of pairs is known. */
+    double k = dpe_parse_top_k(state, option, text, NULL);
+    args->k = k < 1.0 ? -k : k;
     args->has_k = true;
     args->last = last;
 }
@@ -80,14 +68,10 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
 {
     switch (key) {
     case KEY_RANK:
-        if (!dpe_parse_int(arg, 1, 1000, &args->rank)) {
-            argp_error(state, "--rank: expected a number from 1 to 1000, found '%s'", arg);
-        }
+        args->rank = dpe_parse_count(state, "--rank", arg, 1, 1000);
         return 0;
     case KEY_LENGTH:
-        if (!dpe_parse_int(arg, 1, INT64_C(1) << 40, &args->length)) {
-            argp_error(state, "--length: expected tokens, found '%s'", arg);
-        }
+        args->length = dpe_parse_count(state, "--length", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_TOP_K:
         take_k(state, "--top-k", arg, false, args);
