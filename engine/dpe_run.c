@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "run_tool.h"
 
@@ -163,7 +164,13 @@ static dpe_status run_open(struct run *run, const struct arguments *args, struct
     if (args->mode == MODE_SHOW_PLAN || args->mode == MODE_INFO) {
         return DPE_OK;
     }
-    return dpe_tokenizer_open(args->model, &run->tokenizer, err);
+    dpe_status status = dpe_tokenizer_open(args->model, &run->tokenizer, err);
+    if (status == DPE_OK) {
+        const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll,
+                                                    .max_memory = args->tool.max_memory};
+        dpe_tokenizer_set_limits(run->tokenizer, &limits);
+    }
+    return status;
 }
 
 static void run_close(struct run *run)
@@ -225,6 +232,13 @@ static dpe_status encode(const struct run *run, const char *text, const char *fi
 {
     char *bytes = NULL;
     size_t n = text != NULL ? strlen(text) : 0;
+    struct stat info;
+    uint64_t most = run->args->tool.max_memory;
+    if (text == NULL && most > 0 && stat(file, &info) == 0 && (uint64_t)info.st_size > most) {
+        return dpe_fail(err, DPE_NO_MEMORY,
+                        "%s: %lld bytes, allowed are %llu; allow more with --max-memory", file,
+                        (long long)info.st_size, (unsigned long long)most);
+    }
     if (text == NULL) {
         dpe_status status = dpe_read_file(file, UINT64_C(1) << 34, &bytes, &n, err);
         if (status != DPE_OK) {
@@ -248,8 +262,10 @@ static dpe_status tokenize(const struct run *run, struct dpe_error *err)
 {
     struct dpe_tokens tokens = {0};
     dpe_status status = encode(run, run->args->prompt, run->args->prompt_file, &tokens, err);
+    const size_t often = 1 << 16;
     for (size_t i = 0; i < tokens.n && status == DPE_OK; i++) {
         printf("%s%d", i == 0 ? "" : " ", tokens.ids[i]);
+        status = i % often == 0 ? dpe_signals_poll(NULL, err) : DPE_OK;
     }
     if (status == DPE_OK) {
         printf("\n");

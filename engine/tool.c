@@ -221,9 +221,80 @@ static bool finish_output(void)
     return false;
 }
 
+/* argp writes its errors to standard error as text, and ends the process. With --log-format json
+ * they go through a pipe until the command line is read, and become an object at the end. */
+static struct {
+    bool open;
+    int from;  /* where they are read */
+    int error; /* standard error itself */
+} usage;
+
+static void catch_usage(void)
+{
+    int ends[2];
+    int error = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (error < 0 || pipe(ends) != 0) {
+        return;
+    }
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    usage.open = dup2(ends[1], STDERR_FILENO) >= 0;
+    close(ends[1]);
+    usage.from = ends[0];
+    usage.error = error;
+    talk.json = usage.open;
+}
+
+/* Standard error is itself again; what argp wrote is one line of it. */
+static void release_usage(void)
+{
+    if (!usage.open) {
+        return;
+    }
+    char text[8192];
+    fflush(stderr);
+    ssize_t n = read(usage.from, text, sizeof text - 1);
+    usage.open = false;
+    dup2(usage.error, STDERR_FILENO);
+    close(usage.error);
+    close(usage.from);
+    while (n > 0 && text[n - 1] == '\n') {
+        n--;
+    }
+    for (ssize_t i = 0; i < n; i++) {
+        text[i] = (char)(text[i] == '\n' ? ' ' : text[i]);
+    }
+    if (n > 0) {
+        text[n] = '\0';
+        dpe_log_error("%s", text);
+    }
+}
+
+/* Whether the command line asks for JSON, before argp reads it. */
+static bool asks_json(void)
+{
+    static char bytes[1 << 17];
+    size_t n = read_arguments(bytes, sizeof bytes);
+    bool json = false;
+    for (size_t at = 0; at < n; at += strlen(bytes + at) + 1) {
+        const char *word = bytes + at;
+        size_t next = at + strlen(word) + 1;
+        if (strcmp(word, "--") == 0) {
+            break;
+        }
+        if (strcmp(word, "--log-format") == 0) {
+            json = next < n && strcmp(bytes + next, "json") == 0;
+        } else if (strncmp(word, "--log-format=", 13) == 0) {
+            json = strcmp(word + 13, "json") == 0;
+        }
+    }
+    return json;
+}
+
 /* argp ends the process itself behind --help, --usage and --version. */
 static void end_of_argp(void)
 {
+    release_usage();
     if (!talk.ended && !finish_output()) {
         _exit(DPE_IO);
     }
@@ -244,11 +315,18 @@ void dpe_tool_start(const char *name)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     atexit(end_of_argp);
+    if (asks_json()) {
+        catch_usage();
+    }
 }
 
 void dpe_tool_refuse(const struct argp *argp, const char *why)
 {
     char name[64];
+    if (talk.json) {
+        dpe_log_error("%s", why);
+        exit(DPE_USAGE);
+    }
     snprintf(name, sizeof name, "%s", talk.name);
     fprintf(stderr, "%s: %s\n", name, why);
     argp_help(argp, stderr, ARGP_HELP_SEE, name);
@@ -257,6 +335,7 @@ void dpe_tool_refuse(const struct argp *argp, const char *why)
 
 void dpe_tool_configure(const struct dpe_tool_options *options)
 {
+    release_usage();
     talk.quiet = options->quiet;
     talk.json = options->json;
 }

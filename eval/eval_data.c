@@ -326,6 +326,10 @@ static dpe_status write_data(const struct data_arguments *args, struct dpe_error
     if (status == DPE_OK) {
         status = dpe_tokenizer_open(args->model, &tokenizer, err);
     }
+    if (status == DPE_OK) {
+        dpe_tokenizer_set_limits(tokenizer,
+                                 &(struct dpe_tokenizer_limits){.poll = dpe_signals_poll});
+    }
     if (status == DPE_OK && args->corpus != NULL) {
         status = dpe_corpus_open(args->corpus, &corpus_options, &corpus, err);
     }

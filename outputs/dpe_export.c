@@ -154,6 +154,11 @@ static const char *check_together(const struct export_arguments *args)
                : NULL;
 }
 
+static bool is_utf8(const char *text)
+{
+    return text == NULL || dpe_utf8_check(text, strlen(text)) == strlen(text);
+}
+
 static void check_usage(const struct export_arguments *args, const struct argp *argp)
 {
     const char *wrong = NULL;
@@ -169,6 +174,8 @@ static void check_usage(const struct export_arguments *args, const struct argp *
         wrong = "--check needs --model DIR";
     } else if (args->output == NULL && !args->show && !args->check) {
         wrong = "nothing to do: give -o FILE, --show or --check";
+    } else if (!is_utf8(args->name) || !is_utf8(args->scores)) {
+        wrong = "--name and --scores: expected UTF-8, which YAML is written in";
     } else if (args->has_k && args->inputs[1] == NULL) {
         wrong = "--top-k and --last-k need NORMS.h5 as second argument";
     } else if (args->output != NULL && args->format == NULL &&
@@ -229,8 +236,9 @@ static dpe_status read_config(const char *model, char **json, struct dpe_error *
 }
 
 /* What the paper's code looks a model up by: the last part of its folder. */
-static void model_name(const struct export_arguments *args, const struct dpe_table_values *values,
-                       char name[256])
+static dpe_status model_name(const struct export_arguments *args,
+                             const struct dpe_table_values *values, char name[256],
+                             struct dpe_error *err)
 {
     const char *from = args->name;
     size_t n = from != NULL ? strlen(from) : 0;
@@ -251,7 +259,14 @@ static void model_name(const struct export_arguments *args, const struct dpe_tab
         from = values->model_type;
         n = strlen(from);
     }
-    snprintf(name, 256, "%.*s", n < 255 ? (int)n : 255, from);
+    if (n > 255 || dpe_utf8_check(from, n) < n) {
+        return dpe_fail(err, DPE_USAGE,
+                        "the name of the model in a YAML: expected at most 255 bytes of UTF-8, "
+                        "found %zu bytes%s; give it with --name",
+                        n, n > 255 ? "" : " of another encoding");
+    }
+    snprintf(name, 256, "%.*s", (int)n, from);
+    return DPE_OK;
 }
 
 static dpe_status render(const struct export_arguments *args, enum export_format format,
