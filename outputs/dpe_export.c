@@ -285,8 +285,10 @@ static dpe_status render(const struct export_arguments *args, enum export_format
     case FORMAT_SAFETENSORS:
         return dpe_export_safetensors(values, out, err);
     case FORMAT_YAML:
-        model_name(args, values, name);
-        return dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "", out, err);
+        status = model_name(args, values, name, err);
+        return status != DPE_OK ? status
+                                : dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "",
+                                                  out, err);
     case FORMAT_PT:
         if (table->scores == NULL) {
             return dpe_fail(err, DPE_USAGE,

@@ -108,7 +108,7 @@ static dpe_status start(struct child *child, const char *const *argv, struct dpe
 static dpe_status drain(int *fd, struct dpe_text *into, size_t limit, bool cut,
                         struct dpe_error *err)
 {
-    char bytes[65536];
+    char bytes[8192];
     ssize_t n = read(*fd, bytes, sizeof bytes);
     if (n < 0) {
         return errno == EINTR || errno == EAGAIN
