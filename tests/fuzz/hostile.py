@@ -192,7 +192,7 @@ def hostile_text(draw):
     return "".join(draw.choice(parts) for _ in range(draw.choice([0, 1, 20, 3000])))
 
 
-def component(draw, kind):
+def component(draw, kind, depth=0):
     text = draw.choice(["a", " ", "\u2581", "", "ab", "é", "a" * 10])
     content = draw.choice(["", "a", "\u2581", "a" * 10, "b" * 1000, "\x1b", text])
     pattern = {draw.choice(["String", "Regex"]): draw.choice([text, "\\p{L}+", "(a+)+$", "(a|aa)+b", "[", "a{1,9999}", ".*"])}
@@ -209,8 +209,8 @@ def component(draw, kind):
                     {"type": "Strip", "content": text, "start": draw.choice([0, 1, 99]), "stop": 0}],
     }
     lists = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
-    if draw.random() < 0.4:
-        return {"type": "Sequence", lists[kind]: [component(draw, kind) for _ in range(draw.choice([0, 1, 2, 3, 8]))]}
+    if depth < 4 and draw.random() < 0.4:
+        return {"type": "Sequence", lists[kind]: [component(draw, kind, depth + 1) for _ in range(draw.choice([0, 1, 2, 3, 8]))]}
     return draw.choice(sets[kind])
 
 
