@@ -110,6 +110,14 @@ dpe_status dpe_textfile_load(const char *path, bool replace_invalid, char **byte
             dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found %s; convert it", path, wide);
         goto done;
     }
+    const char *nul = memchr(read, '\0', size);
+    if (nul != NULL) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected text, found a NUL byte at offset %zu; a file ends in them "
+                          "when the machine stopped while it was written: copy it again",
+                          path, (size_t)(nul - read));
+        goto done;
+    }
     size_t good = dpe_utf8_check(read, size);
     if (good < size && replace_invalid) {
         status = replace_all_invalid(path, &read, &size, err);

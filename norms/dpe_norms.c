@@ -46,10 +46,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         }
         return 0;
     case KEY_SPECIAL:
-        if (strcmp(arg, "error") != 0 && strcmp(arg, "literal") != 0) {
-            argp_error(state, "--special-in-text: expected error or literal, found '%s'", arg);
-        }
-        args->special = arg[0] == 'l' ? DPE_SPECIAL_LITERAL : DPE_SPECIAL_ERROR;
+        args->special = (enum dpe_special_policy)dpe_parse_choice(
+            state, "--special-in-text", arg, (const char *[]){"error", "literal", NULL});
         return 0;
     case KEY_DRY_RUN:
         args->job.dry_run = true;
@@ -89,9 +87,9 @@ static dpe_status parse_lengths(struct profile *profile, struct dpe_error *err)
         return DPE_OK;
     }
     while (*text != '\0' && profile->n_lengths < MAX_LENGTHS) {
-        char *end = NULL;
-        long long length = strtoll(text, &end, 10);
-        if (end == text || (*end != ',' && *end != '\0') || length < 2 || length > 1LL << 40) {
+        const char *end = text;
+        int64_t length = 0;
+        if (!dpe_scan_int(&end, 2, DPE_MOST_COUNT, &length) || (*end != ',' && *end != '\0')) {
             return dpe_fail(err, DPE_USAGE,
                             "--lengths: expected auto or tokens such as 2048,4096, found '%s'",
                             profile->args->lengths);

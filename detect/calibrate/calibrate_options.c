@@ -109,26 +109,12 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-/* A count of pairs, or a share of them below 1; the tool that cuts them reads it the same way. */
-static void check_top_k(struct argp_state *state, const char *text)
-{
-    if (strcmp(text, CALIBRATE_AUTO) == 0) {
-        return;
-    }
-    char *end = NULL;
-    double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= 0.0) || value > 65536.0 ||
-        (value >= 1.0 && value != floor(value))) {
-        argp_error(state, "--top-k: expected auto, a count or a share below 1, found '%s'", text);
-    }
-}
-
 static error_t parse_handed(struct argp_state *state, int key, const char *arg,
                             struct calibrate_arguments *args)
 {
     const struct handed *option = &handed_on[key - KEY_HANDED];
     if (option->least >= 0) {
-        int64_t value = dpe_job_number(state, option->name, arg, option->least);
+        int64_t value = dpe_parse_count(state, option->name, arg, option->least, DPE_MOST_COUNT);
         /* The parts behind the sweep add to it, and would refuse the sum. */
         if (key == KEY_SEED && value > MOST_SEED) {
             argp_error(state, "--seed: expected at most %lld, found '%s'", (long long)MOST_SEED,
@@ -158,7 +144,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->job.dry_run = true;
         return 0;
     case KEY_TOP_K:
-        check_top_k(state, arg);
+        if (strcmp(arg, CALIBRATE_AUTO) != 0) {
+            dpe_parse_top_k(state, "--top-k", arg, CALIBRATE_AUTO);
+        }
         args->top_k = arg;
         return 0;
     case KEY_LAUNCH:

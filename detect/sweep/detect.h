@@ -238,7 +238,7 @@ enum dpe_detect_rule {
     DPE_DETECT_SEQUENTIAL, /**< group after group, those before it at their chosen lengths */
 };
 /** "paper", "guarded", "sequential". */
-extern const char *const dpe_detect_rule_names[3];
+extern const char *const dpe_detect_rule_names[4]; /**< NULL ends them */
 
 /** Level of the tests of the guarded rule. */
 #define DPE_DETECT_GUARD_LEVEL 0.05

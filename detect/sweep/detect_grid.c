@@ -91,10 +91,9 @@ dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *
     }
     const char *at = spec;
     for (;;) {
-        char *end = NULL;
-        errno = 0;
-        long long length = strtoll(at, &end, 10);
-        if (errno != 0 || end == at || length < 1 || (*end != ',' && *end != '\0')) {
+        const char *end = at;
+        int64_t length = 0;
+        if (!dpe_scan_int(&end, 1, INT64_MAX, &length) || (*end != ',' && *end != '\0')) {
             return dpe_fail(err, DPE_USAGE,
                             "--lengths: expected auto or whole numbers with commas between, found "
                             "'%s'",

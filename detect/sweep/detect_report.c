@@ -125,14 +125,19 @@ static dpe_status step_scores(void *user, const int *at, int group,
     const struct dpe_detect_report *report = rows->report;
     const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
     int n = report->grid->params.n_lengths;
-    struct dpe_plan plans[DPE_DETECT_MAX_LENGTHS];
     const char *names[DPE_DETECT_MAX_LENGTHS];
+    /* Too large for a small stack. */
+    struct dpe_plan *plans = dpe_alloc_zero((size_t)n, sizeof *plans);
+    if (plans == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d plans", n);
+    }
     dpe_status status =
         dpe_detect_step_plans(report->grid, report->context, at, group, plans, keys, err);
     for (int t = 0; t < n; t++) {
         dpe_plan_free(&plans[t]);
         names[t] = keys[t];
     }
+    free(plans);
     if (status == DPE_OK) {
         status = dpe_detect_collect(rows->run, deciding->task, names, n, 0, deciding->n_samples,
                                     deciding->together, scores, err);

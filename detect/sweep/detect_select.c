@@ -8,7 +8,7 @@
 enum { FLIPS = 4999, STATISTICS_SEED = 1 };
 static const double tie = 1e-9;
 
-const char *const dpe_detect_rule_names[3] = {"paper", "guarded", "sequential"};
+const char *const dpe_detect_rule_names[4] = {"paper", "guarded", "sequential", NULL};
 
 int dpe_detect_base_length(const struct dpe_detect_params *params)
 {

@@ -288,14 +288,19 @@ static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
     const struct dpe_detect_selection *selection = &sweep->report->selection;
     int n = inputs->grid.params.n_lengths;
     static const int64_t first[2] = {0, 0};
-    struct dpe_plan plans[DPE_DETECT_MAX_LENGTHS];
+    /* Too large for a small stack. */
+    struct dpe_plan *plans = dpe_alloc_zero((size_t)n, sizeof *plans);
     char names[DPE_DETECT_MAX_LENGTHS][33];
     const struct dpe_plan *borrowed[DPE_DETECT_MAX_LENGTHS];
     const char *keys[DPE_DETECT_MAX_LENGTHS];
+    if (plans == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d plans", n);
+    }
     dpe_status status =
         dpe_detect_step_plans(&inputs->grid, &inputs->context, selection->at,
                               dpe_detect_pending_group(selection), plans, names, err);
     if (status != DPE_OK) {
+        free(plans);
         return status;
     }
     int64_t later[2] = {0, 0};
@@ -320,6 +325,7 @@ static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
     for (int t = 0; t < n; t++) {
         dpe_plan_free(&plans[t]);
     }
+    free(plans);
     return status;
 }
 

@@ -86,22 +86,10 @@ static void parse_task(struct argp_state *state, const char *text, struct detect
     }
 }
 
-static void parse_rule(struct argp_state *state, const char *text, enum dpe_detect_rule *rule)
-{
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(text, dpe_detect_rule_names[i]) == 0) {
-            *rule = (enum dpe_detect_rule)i;
-            return;
-        }
-    }
-    argp_error(state, "--select: expected paper, guarded or sequential, found '%s'", text);
-}
-
 static double parse_level(struct argp_state *state, const char *text)
 {
-    char *end = NULL;
-    double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value > 0.0 && value < 0.5)) {
+    double value = 0.0;
+    if (!dpe_parse_real(text, 0.0, 0.5, &value) || !(value > 0.0 && value < 0.5)) {
         argp_error(state, "--race-level: expected a number above 0 and below 0.5, found '%s'",
                    text);
     }
@@ -110,33 +98,12 @@ static double parse_level(struct argp_state *state, const char *text)
 
 static double parse_indifference(struct argp_state *state, const char *text)
 {
-    char *end = NULL;
-    double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= 0.0 && value < 100.0)) {
+    double value = 0.0;
+    if (!dpe_parse_real(text, 0.0, 100.0, &value) || !(value < 100.0)) {
         argp_error(state, "--race-indifference: expected a number from 0 to below 100, found '%s'",
                    text);
     }
     return value;
-}
-
-static void parse_top_k(struct argp_state *state, const char *text, double *top_k)
-{
-    char *end = NULL;
-    *top_k = strtod(text, &end);
-    if (end == text || *end != '\0' || !(*top_k > 0.0) || *top_k > 65536.0 ||
-        (*top_k >= 1.0 && *top_k != floor(*top_k))) {
-        argp_error(state, "--top-k: expected a count or a share below 1, found '%s'", text);
-    }
-}
-
-static int64_t number_up_to(struct argp_state *state, const char *option, const char *text,
-                            int64_t most)
-{
-    int64_t number = dpe_job_number(state, option, text, 1);
-    if (number > most) {
-        argp_error(state, "%s: expected at most %lld, found '%s'", option, (long long)most, text);
-    }
-    return number;
 }
 
 static int64_t parse_haystack(struct argp_state *state, const char *text)
@@ -151,7 +118,7 @@ static int64_t parse_haystack(struct argp_state *state, const char *text)
         argp_error(state, "--haystack: expected own, shared or shared=N up to 256, found '%s'",
                    text);
     }
-    return number_up_to(state, "--haystack shared", text + 7, 256);
+    return dpe_parse_count(state, "--haystack shared", text + 7, 1, 256);
 }
 
 /* Options that spare GPU-hours. */
@@ -163,7 +130,7 @@ static error_t parse_saving(int key, char *arg, struct argp_state *state)
         args->shared = parse_haystack(state, arg);
         return 0;
     case KEY_KEYS:
-        args->keys_per_context = number_up_to(state, "--keys-per-context", arg, 256);
+        args->keys_per_context = dpe_parse_count(state, "--keys-per-context", arg, 1, 256);
         return 0;
     case KEY_RACE:
         args->race = true;
@@ -177,7 +144,7 @@ static error_t parse_saving(int key, char *arg, struct argp_state *state)
         args->race_settings = true;
         return 0;
     case KEY_BATCH:
-        args->batch = number_up_to(state, "--batch", arg, 256);
+        args->batch = dpe_parse_count(state, "--batch", arg, 1, 256);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -203,8 +170,10 @@ static void check_niah(struct argp_state *state, const struct detect_arguments *
         argp_error(state, "--keys-per-context and --niah asked= exclude each other");
     }
     const char *own = dpe_niah_find(niah, "keys", &n);
-    if (own != NULL && args->keys_per_context > 1 &&
-        strtoll(own, NULL, 10) < args->keys_per_context) {
+    const char *digits = own;
+    int64_t own_keys = 0;
+    if (own != NULL && dpe_scan_int(&digits, 0, INT64_MAX, &own_keys) &&
+        own_keys < args->keys_per_context && args->keys_per_context > 1) {
         argp_error(state, "--keys-per-context %lld needs as many keys, found --niah keys=%.*s",
                    (long long)args->keys_per_context, (int)n, own);
     }
@@ -258,25 +227,26 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->job.dry_run = true;
         return 0;
     case KEY_GROUPS:
-        args->groups = dpe_job_number(state, "--groups", arg, 1);
+        args->groups = dpe_parse_count(state, "--groups", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_LENGTHS:
         args->lengths = arg;
         return 0;
     case KEY_WINDOW:
-        args->window = dpe_job_number(state, "--window", arg, 1);
+        args->window = dpe_parse_count(state, "--window", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_SCALE_PAIRS:
         args->scale_pairs = arg;
         return 0;
     case KEY_TOP_K:
-        parse_top_k(state, arg, &args->top_k);
+        args->top_k = dpe_parse_top_k(state, "--top-k", arg, NULL);
         return 0;
     case KEY_SELECT:
-        parse_rule(state, arg, &args->rule);
+        args->rule = (enum dpe_detect_rule)dpe_parse_choice(state, "--select", arg,
+                                                            dpe_detect_rule_names);
         return 0;
     case KEY_ROUNDS:
-        args->rounds = number_up_to(state, "--rounds", arg, 100);
+        args->rounds = dpe_parse_count(state, "--rounds", arg, 1, 100);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);

@@ -41,7 +41,8 @@ struct dpe_error {
 };
 
 /** Write a message into `err` (NULL allowed) and return `status`, so that
- *  `return dpe_fail(err, DPE_BAD_DATA, "…")` is one line. Text too long is cut. */
+ *  `return dpe_fail(err, DPE_BAD_DATA, "…")` is one line. Of a text too long the middle is left out
+ *  (dpe_shorten), which is a path. */
 dpe_status dpe_fail(struct dpe_error *err, dpe_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -49,6 +50,9 @@ dpe_status dpe_fail(struct dpe_error *err, dpe_status status, const char *format
 dpe_status dpe_fail_prefix(struct dpe_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/** Copy `text` into `out` of `size` ≥ 32 bytes. When it does not fit, its first third and its end stand
+ *  there with "[...]" between: the reason of a message follows its paths. UTF-8 stays UTF-8. */
+void dpe_shorten(char *out, size_t size, const char *text);
 /** The exit code of a tool that ends with `status` (DPE_NONFINITE → 70, others are themselves). */
 int dpe_exit_code(dpe_status status);
 
@@ -76,6 +80,18 @@ struct dpe_text {
 dpe_status dpe_text_append(struct dpe_text *text, const char *bytes, size_t n,
                            struct dpe_error *err);
 void dpe_text_free(struct dpe_text *text);
+
+/* -------------------------------------------------------------------------------------- numbers */
+
+/** Numbers of options and text files. A whole number is decimal digits, perhaps after a '-'; a real
+ *  number may have a point and a decimal exponent ("0.75", "1e-3") and is finite. Hexadecimal, a
+ *  leading space or '+', "inf" and "nan" are none of them. The scan functions read from *text on and
+ *  move it to the first byte that follows the number; the parse functions accept nothing after it.
+ *  All return false, and change nothing, when there is no such number in [low, high]. */
+bool dpe_scan_int(const char **text, int64_t low, int64_t high, int64_t *value);
+bool dpe_scan_real(const char **text, double *value);
+bool dpe_parse_int(const char *text, int64_t low, int64_t high, int64_t *value);
+bool dpe_parse_real(const char *text, double low, double high, double *value);
 
 /** Bytes of memory this process can still get: what the machine has available, or what is left of
  *  the container's limit if that is less. UINT64_MAX when neither can be read. */

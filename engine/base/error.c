@@ -6,6 +6,39 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Where a character begins, at or before `at`. */
+static size_t character_before(const char *text, size_t at)
+{
+    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80) {
+        at--;
+    }
+    return at;
+}
+
+void dpe_shorten(char *out, size_t size, const char *text)
+{
+    static const char gap[] = "[...]";
+    size_t n = strlen(text);
+    if (n < size) {
+        memcpy(out, text, n + 1);
+        return;
+    }
+    /* A message begins with a path and ends with the reason: more of the end is kept. */
+    size_t room = size - sizeof gap;
+    size_t head = character_before(text, room / 3);
+    size_t tail = n - (room - room / 3);
+    while (((unsigned char)text[tail] & 0xc0) == 0x80) {
+        tail++;
+    }
+    memcpy(out, text, head);
+    memcpy(out + head, gap, sizeof gap - 1);
+    memcpy(out + head + sizeof gap - 1, text + tail, n - tail + 1);
+}
+
+/* Room for a message with two paths as long as the system takes them; on the stack, since memory may
+ * be what is out. */
+enum { MOST_WORDS = 3 * 4096 };
+
 dpe_status dpe_fail(struct dpe_error *err, dpe_status status, const char *format, ...)
 {
     if (err == NULL) {
@@ -14,10 +47,12 @@ dpe_status dpe_fail(struct dpe_error *err, dpe_status status, const char *format
     err->status = status;
     err->layer = -1;
     err->position = -1;
+    char words[MOST_WORDS];
     va_list args;
     va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
+    vsnprintf(words, sizeof words, format, args);
     va_end(args);
+    dpe_shorten(err->text, sizeof err->text, words);
     return status;
 }
 
@@ -26,15 +61,15 @@ dpe_status dpe_fail_prefix(struct dpe_error *err, const char *format, ...)
     if (err == NULL) {
         return DPE_INTERNAL;
     }
-    char tail[sizeof err->text];
-    memcpy(tail, err->text, sizeof tail);
+    char words[MOST_WORDS];
+    const size_t room = sizeof words - sizeof err->text - 2;
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(err->text, sizeof err->text, format, args);
+    vsnprintf(words, room, format, args);
     va_end(args);
-    if (n >= 0 && (size_t)n < sizeof err->text) {
-        snprintf(err->text + n, sizeof err->text - (size_t)n, ": %s", tail);
-    }
+    size_t n = strlen(words);
+    snprintf(words + n, sizeof words - n, ": %s", err->text);
+    dpe_shorten(err->text, sizeof err->text, words);
     return err->status;
 }
 

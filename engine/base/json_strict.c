@@ -127,6 +127,12 @@ double dpe_json_number(struct dpe_json_reader *reader, const char *key, struct d
         dpe_json_expected(reader, key, what);
         return fallback;
     }
+    if (bound.max > 0.0 && number > bound.max) {
+        char what[64];
+        snprintf(what, sizeof what, "a number up to %g", bound.max);
+        dpe_json_expected(reader, key, what);
+        return fallback;
+    }
     return number;
 }
 

@@ -37,11 +37,12 @@ json_t *dpe_json_member(const struct dpe_json_reader *reader, const char *key);
 /** An integer in min…max; `fallback` when absent or null; a fallback < min makes it required. */
 int64_t dpe_json_integer(struct dpe_json_reader *reader, const char *key, int64_t min, int64_t max,
                          int64_t fallback);
-/** A finite number (integer or real) > min, or ≥ min when `or_equal`; `fallback` when absent or
- *  null; required when `required`. */
+/** A finite number (integer or real) > min, or ≥ min when `or_equal`, and ≤ max unless that is 0;
+ *  `fallback` when absent or null; required when `required`. */
 struct dpe_json_bound {
     double min;
     bool or_equal, required;
+    double max; /**< 0: any */
 };
 double dpe_json_number(struct dpe_json_reader *reader, const char *key, struct dpe_json_bound bound,
                        double fallback);

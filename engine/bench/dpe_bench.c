@@ -82,16 +82,6 @@ static bool parse_length(const char *text, int64_t *length)
     return good;
 }
 
-static error_t parse_number(struct argp_state *state, const char *name, const char *text,
-                            int64_t most, int64_t *value)
-{
-    if (!dpe_parse_int(text, 1, most, value)) {
-        argp_error(state, "%s: expected a whole number from 1 to %lld, found '%s'", name,
-                   (long long)most, text);
-    }
-    return 0;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct arguments *a = state->input;
@@ -116,17 +106,23 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         a->methods[a->n_methods++] = arg;
         return 0;
     case KEY_REPEATS:
-        return parse_number(state, "--repeats", arg, MOST_REPEATS, &a->repeats);
+        a->repeats = dpe_parse_count(state, "--repeats", arg, 1, MOST_REPEATS);
+        return 0;
     case KEY_NEW:
-        return parse_number(state, "--new", arg, 1 << 20, &a->new_tokens);
+        a->new_tokens = dpe_parse_count(state, "--new", arg, 1, 1 << 20);
+        return 0;
     case KEY_LAYERS:
-        return parse_number(state, "--layers", arg, 1 << 20, &a->layers);
+        a->layers = dpe_parse_count(state, "--layers", arg, 1, 1 << 20);
+        return 0;
     case KEY_CHUNK:
-        return parse_number(state, "--chunk", arg, 1 << 30, &a->chunk);
+        a->chunk = dpe_parse_count(state, "--chunk", arg, 1, 1 << 30);
+        return 0;
     case KEY_BRANCHES:
-        return parse_number(state, "--branches", arg, DPE_MAX_BRANCHES, &a->branches);
+        a->branches = dpe_parse_count(state, "--branches", arg, 1, DPE_MAX_BRANCHES);
+        return 0;
     case KEY_TRAINED:
-        return parse_number(state, "--trained-length", arg, 1 << 30, &a->trained_length);
+        a->trained_length = dpe_parse_count(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
+        return 0;
     case KEY_JSON:
         a->json = arg;
         return 0;

@@ -20,7 +20,7 @@ enum {
     MAX_HEAD_DIM = 1 << 11,
     MAX_VOCAB = 1 << 26,
 };
-static const int64_t max_positions = (int64_t)1 << 40;
+static const int64_t max_positions = (int64_t)1 << 31;
 
 static const struct {
     const char *model_type, *architecture;
@@ -68,7 +68,7 @@ static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)
     config->intermediate = dpe_json_integer(top, "intermediate_size", 1, MAX_INTERMEDIATE, 0);
     config->n_heads = dpe_json_integer(top, "num_attention_heads", 1, MAX_HEADS, 0);
     config->vocab = dpe_json_integer(top, "vocab_size", 1, MAX_VOCAB, 0);
-    config->max_position = dpe_json_integer(top, "max_position_embeddings", 1, max_positions, 0);
+    config->max_position = dpe_json_integer(top, "max_position_embeddings", 2, max_positions, 0);
     /* null means "as many as query heads" everywhere; an absent key means that in Llama only (the
      * others default to a number of their own). */
     bool as_heads = llama || json_is_null(json_object_get(top->from, "num_key_value_heads"));
@@ -132,7 +132,7 @@ static void read_sliding(struct dpe_json_reader *top, const struct dpe_config *c
 
 static void read_switches(struct dpe_json_reader *top, struct dpe_config *config)
 {
-    const struct dpe_json_bound not_negative = {0.0, true, false};
+    const struct dpe_json_bound not_negative = {0.0, true, false, 1.0};
     bool llama = strcmp(config->model_type, "llama") == 0;
     config->rms_eps = dpe_json_number(top, "rms_norm_eps", not_negative, 1e-6);
     config->tied_embeddings = dpe_json_bool(top, "tie_word_embeddings", false);

@@ -7,6 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Numbers of a rotation lie in these bounds in every checkpoint by orders of magnitude. Outside them
+ * frequencies and logits leave the range of single precision. */
+#define MOST_THETA 1e30
+#define MOST_FACTOR 1e6
+#define LEAST_FACTOR 1e-6
+#define MOST_POSITION 0x1p31
+
 static const struct {
     const char *name;
     enum dpe_rope_type type;
@@ -58,8 +65,10 @@ static double *read_list(struct dpe_json_reader *rope, const char *key, int64_t 
     for (size_t i = 0; i < (size_t)n; i++) {
         const json_t *value = json_array_get(list, i);
         numbers[i] = json_number_value(value);
-        if (!json_is_number(value) || !isfinite(numbers[i]) || !(numbers[i] > 0.0)) {
-            dpe_json_expected(rope, key, "numbers > 0");
+        bool positive = json_is_number(value) && isfinite(numbers[i]) && numbers[i] > 0.0;
+        if (!positive || numbers[i] < LEAST_FACTOR || numbers[i] > MOST_FACTOR) {
+            dpe_json_expected(rope, key,
+                              positive ? "numbers from 1e-06 to 1e+06" : "numbers > 0");
             free(numbers);
             return NULL;
         }
@@ -72,23 +81,30 @@ static double *read_list(struct dpe_json_reader *rope, const char *key, int64_t 
 static double read_original(struct dpe_json_reader *top, struct dpe_json_reader *rope,
                             bool required)
 {
-    const struct dpe_json_bound positive = {0.0, false, false};
+    const struct dpe_json_bound positive = {0.0, false, false, MOST_POSITION};
     const char *key = "original_max_position_embeddings";
     double outer = dpe_json_number(top, key, positive, (double)NAN);
     if (!isnan(outer)) {
         return outer;
     }
-    struct dpe_json_bound bound = {0.0, false, required};
+    const struct dpe_json_bound bound = {0.0, false, required, MOST_POSITION};
     return dpe_json_number(rope, key, bound, (double)NAN);
+}
+
+/* NAN when there is none. */
+static double read_attention_factor(struct dpe_json_reader *rope)
+{
+    const struct dpe_json_bound bound = {LEAST_FACTOR, true, false, MOST_FACTOR};
+    return dpe_json_number(rope, "attention_factor", bound, (double)NAN);
 }
 
 static void read_yarn(struct dpe_json_reader *rope, struct dpe_rope_config *out)
 {
-    const struct dpe_json_bound positive = {0.0, false, false};
-    const struct dpe_json_bound not_negative = {0.0, true, false};
+    const struct dpe_json_bound positive = {0.0, false, false, MOST_FACTOR};
+    const struct dpe_json_bound not_negative = {0.0, true, false, MOST_FACTOR};
     out->beta_fast = dpe_json_number(rope, "beta_fast", positive, 32.0);
     out->beta_slow = dpe_json_number(rope, "beta_slow", positive, 1.0);
-    out->attention_factor = dpe_json_number(rope, "attention_factor", positive, (double)NAN);
+    out->attention_factor = read_attention_factor(rope);
     /* 0 means "not given" in the reference. */
     out->mscale = dpe_json_number(rope, "mscale", not_negative, (double)NAN);
     out->mscale_all_dim = dpe_json_number(rope, "mscale_all_dim", not_negative, (double)NAN);
@@ -99,7 +115,7 @@ static void read_yarn(struct dpe_json_reader *rope, struct dpe_rope_config *out)
 
 static void read_llama3(struct dpe_json_reader *rope, struct dpe_rope_config *out)
 {
-    const struct dpe_json_bound required = {0.0, false, true};
+    const struct dpe_json_bound required = {0.0, false, true, MOST_FACTOR};
     out->low_freq_factor = dpe_json_number(rope, "low_freq_factor", required, (double)NAN);
     out->high_freq_factor = dpe_json_number(rope, "high_freq_factor", required, (double)NAN);
     if (rope->status == DPE_OK && !(out->high_freq_factor > out->low_freq_factor)) {
@@ -110,8 +126,7 @@ static void read_llama3(struct dpe_json_reader *rope, struct dpe_rope_config *ou
 static void read_longrope(struct dpe_json_reader *rope, int64_t n_pairs,
                           struct dpe_rope_config *out)
 {
-    const struct dpe_json_bound positive = {0.0, false, false};
-    out->attention_factor = dpe_json_number(rope, "attention_factor", positive, (double)NAN);
+    out->attention_factor = read_attention_factor(rope);
     out->short_factor = read_list(rope, "short_factor", n_pairs);
     out->long_factor = read_list(rope, "long_factor", n_pairs);
     if (rope->status == DPE_OK && isnan(out->factor) && isnan(out->original_max_position)) {
@@ -160,8 +175,8 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
                                     .low_freq_factor = nan,
                                     .high_freq_factor = nan};
     struct dpe_json_reader rope = choose_object(top);
-    const struct dpe_json_bound above_one = {1.0, false, false};
-    const struct dpe_json_bound positive = {0.0, false, false};
+    const struct dpe_json_bound above_one = {1.0, false, false, MOST_THETA};
+    const struct dpe_json_bound positive = {0.0, false, false, 0.0};
     out->theta = dpe_json_number(top, "rope_theta", above_one, 10000.0);
     out->theta = dpe_json_number(&rope, "rope_theta", above_one, out->theta);
     out->partial_rotary_factor = dpe_json_number(top, "partial_rotary_factor", positive, 1.0);
@@ -180,7 +195,8 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
         out->original_max_position = read_original(top, &rope, out->type == DPE_ROPE_LLAMA3);
     }
     if (out->type != DPE_ROPE_DEFAULT) {
-        const struct dpe_json_bound factor = {1.0, true, out->type != DPE_ROPE_LONGROPE};
+        const struct dpe_json_bound factor = {1.0, true, out->type != DPE_ROPE_LONGROPE,
+                                              MOST_FACTOR};
         out->factor = dpe_json_number(&rope, "factor", factor, nan);
     }
     if (out->type == DPE_ROPE_YARN) {

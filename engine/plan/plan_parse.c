@@ -47,9 +47,8 @@ static const char *find(const struct dpe_spec *spec, const char *key)
 /* One number at *text, which must end there or at `separator`; moves *text behind it. */
 static bool read_number(const char **text, char separator, double *value)
 {
-    char *end = NULL;
-    *value = strtod(*text, &end);
-    if (end == *text || !isfinite(*value) || (*end != 0 && *end != separator)) {
+    const char *end = *text;
+    if (!dpe_scan_real(&end, value) || (*end != 0 && *end != separator)) {
         return false;
     }
     *text = end;
@@ -73,8 +72,11 @@ static double number(struct dpe_spec *spec, const char *key, double fallback, do
     double value = fallback;
     if (text != NULL) {
         const char *end = text;
-        bool good = read_number(&end, 0, &value) && value >= lo && value <= hi;
-        if (!good || (whole && value != floor(value))) {
+        int64_t count = 0;
+        bool good = whole ? dpe_parse_int(text, INT64_MIN, INT64_MAX, &count)
+                          : read_number(&end, 0, &value);
+        value = whole ? (double)count : value;
+        if (!good || value < lo || value > hi) {
             refuse(spec, key, whole ? "a whole number" : "a number", lo, hi);
             value = fallback;
         }

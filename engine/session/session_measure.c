@@ -47,16 +47,17 @@ dpe_status dpe_session_measure_attention(struct dpe_session *s, int64_t length, 
 dpe_status dpe_session_measure_tokens(struct dpe_session *s, int64_t branches, int64_t n,
                                       double *seconds, struct dpe_error *err)
 {
-    int64_t which[DPE_MAX_BRANCHES];
-    int32_t tokens[DPE_MAX_BRANCHES];
-    int32_t best[DPE_MAX_BRANCHES];
-    size_t room = (size_t)(branches * s->config->vocab);
-    float *logits = dpe_alloc(room, sizeof *logits);
-    if (logits == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for logits");
-    }
-    dpe_status status = dpe_session_branch(s, branches, n + 1, err);
+    int64_t *which = dpe_alloc((size_t)branches, sizeof *which);
+    int32_t *tokens = dpe_alloc((size_t)branches, sizeof *tokens);
+    int32_t *best = dpe_alloc((size_t)branches, sizeof *best);
+    float *logits = dpe_alloc((size_t)(branches * s->config->vocab), sizeof *logits);
     double start = 0.0;
+    dpe_status status = DPE_OK;
+    if (which == NULL || tokens == NULL || best == NULL || logits == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for logits");
+        goto done;
+    }
+    status = dpe_session_branch(s, branches, n + 1, err);
     for (int64_t i = 0; i <= n && status == DPE_OK; i++) {
         for (int64_t b = 0; b < branches; b++) {
             which[b] = b;
@@ -68,6 +69,10 @@ dpe_status dpe_session_measure_tokens(struct dpe_session *s, int64_t branches, i
                                       : dpe_session_step(s, branches, which, tokens, logits, err);
     }
     *seconds = (dpe_clock() - start) / (double)n;
+done:
+    free(which);
+    free(tokens);
+    free(best);
     free(logits);
     return status;
 }

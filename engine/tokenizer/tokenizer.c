@@ -10,6 +10,71 @@
 /* Ten times the largest file in use. */
 enum { MAX_FILE = 1 << 28 };
 
+/* How much longer the rules of a file can make a text, in the worst case. Three chained rules of a
+ * thousand characters would make a gigabyte of every byte; files in use reach 36. */
+static dpe_status grow(double *growth, double by, const char *where, size_t i, const char *kind,
+                       struct dpe_error *err)
+{
+    const double most = 128.0;
+    *growth *= by;
+    return *growth <= most
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA,
+                          "%s: rule %zu (%s): with the rules before it a text can become %g times "
+                          "as long, expected at most %g times",
+                          where, i + 1, kind, *growth, most);
+}
+
+static double growth_of_replace(const struct dpe_text *pattern, const struct dpe_text *content)
+{
+    return content->n > pattern->n ? (double)content->n / (double)pattern->n : 1.0;
+}
+
+static dpe_status check_growth(const struct dpe_tokenizer *t, struct dpe_error *err)
+{
+    double growth = 1.0;
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < t->n_normalizers && status == DPE_OK; i++) {
+        const struct dpe_normalizer *rule = t->normalizers + i;
+        switch (rule->kind) {
+        case DPE_NORMALIZE_NFC:
+            status = grow(&growth, 3.0, "normalizer", i, "NFC", err);
+            break;
+        case DPE_NORMALIZE_PREPEND: /* before each piece between added tokens, of a byte perhaps */
+            status = grow(&growth, 1.0 + (double)rule->content.n, "normalizer", i, "Prepend", err);
+            break;
+        case DPE_NORMALIZE_REPLACE:
+            status = grow(&growth, growth_of_replace(&rule->pattern, &rule->content), "normalizer",
+                          i, "Replace", err);
+            break;
+        }
+    }
+    for (size_t i = 0; i < t->n_steps && status == DPE_OK; i++) {
+        const struct dpe_step *step = t->steps + i;
+        if (step->kind == DPE_STEP_PREFIX_SPACE) {
+            status = grow(&growth, 2.0, "pre_tokenizer", i, "ByteLevel", err);
+        } else if (step->kind == DPE_STEP_METASPACE) {
+            status = grow(&growth, 2.0 * (double)step->spaces.content.n, "pre_tokenizer", i,
+                          "Metaspace", err);
+        }
+    }
+    return status;
+}
+
+static dpe_status check_decoder_growth(const struct dpe_tokenizer *t, struct dpe_error *err)
+{
+    double growth = 1.0;
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < t->n_decoders && status == DPE_OK; i++) {
+        const struct dpe_decoder *rule = t->decoders + i;
+        if (rule->kind == DPE_DECODE_REPLACE) {
+            status = grow(&growth, growth_of_replace(&rule->pattern, &rule->content), "decoder", i,
+                          "Replace", err);
+        }
+    }
+    return status;
+}
+
 dpe_status dpe_tokenizer_load(struct dpe_tokenizer *t, const char *bytes, size_t n,
                               struct dpe_error *err)
 {
@@ -34,10 +99,16 @@ dpe_status dpe_tokenizer_load(struct dpe_tokenizer *t, const char *bytes, size_t
         status = dpe_load_normalizer(t, json_object_get(root, "normalizer"), 0, err);
     }
     if (status == DPE_OK) {
+        status = check_growth(t, err);
+    }
+    if (status == DPE_OK) {
         status = dpe_load_model(t, model, json_object_get(root, "added_tokens"), err);
     }
     if (status == DPE_OK) {
         status = dpe_load_decoder(t, json_object_get(root, "decoder"), 0, err);
+    }
+    if (status == DPE_OK) {
+        status = check_decoder_growth(t, err);
     }
     if (status == DPE_OK) {
         status = dpe_load_post_processor(t, json_object_get(root, "post_processor"), 0, err);

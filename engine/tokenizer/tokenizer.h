@@ -31,9 +31,21 @@ struct dpe_encode_options {
 dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer,
                               struct dpe_error *err);
 void dpe_tokenizer_close(struct dpe_tokenizer *tokenizer);
+/** What holds while this tokenizer encodes, in every later call. Zeros: nothing does. */
+struct dpe_tokenizer_limits {
+    dpe_status (*poll)(void *user, struct dpe_error *err); /**< asked at least every few million
+                                    bytes, from the thread that encodes; what is not DPE_OK ends the
+                                    call with that status */
+    void *user;
+    uint64_t max_memory; /**< bytes that one call may hold, its text and ids included: more is
+                              DPE_NO_MEMORY. 0: any */
+};
+void dpe_tokenizer_set_limits(struct dpe_tokenizer *tokenizer,
+                              const struct dpe_tokenizer_limits *limits);
 /** Append the ids of `text` (n bytes, need not be NUL-terminated, may hold NULs) to `out`.
  *  Thread-safe on one tokenizer. `options` NULL = all defaults (no specials added).
- *  Errors: DPE_BAD_DATA (invalid UTF-8 or special text, with the byte offset), DPE_NO_MEMORY. */
+ *  Errors: DPE_BAD_DATA (invalid UTF-8 or special text, with the byte offset), DPE_NO_MEMORY, and
+ *  what the poll of dpe_tokenizer_set_limits returns. */
 dpe_status dpe_tokenizer_encode(const struct dpe_tokenizer *tokenizer, const char *text, size_t n,
                                 const struct dpe_encode_options *options, struct dpe_tokens *out,
                                 struct dpe_error *err);

@@ -71,9 +71,9 @@ static const struct dpe_added_token *longest_at(const struct dpe_added_set *set,
 }
 
 const struct dpe_added_token *dpe_added_find(const struct dpe_added_set *set, const char *text,
-                                             size_t n, size_t from, size_t *start)
+                                             size_t n, size_t from, size_t end, size_t *start)
 {
-    for (size_t at = from; at < n && set->n > 0; at++) {
+    for (size_t at = from; at < end && set->n > 0; at++) {
         if (set->first[(unsigned char)text[at]]) {
             const struct dpe_added_token *token = longest_at(set, text + at, n - at);
             if (token != NULL) {

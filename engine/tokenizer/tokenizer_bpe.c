@@ -18,9 +18,9 @@ struct dpe_bpe_entry {
 };
 
 dpe_status dpe_bpe_init(struct dpe_bpe *bpe, const struct dpe_vocab *vocab, size_t n,
-                        struct dpe_error *err)
+                        struct dpe_work *work, struct dpe_error *err)
 {
-    *bpe = (struct dpe_bpe){.vocab = vocab};
+    *bpe = (struct dpe_bpe){.vocab = vocab, .work = work};
     size_t entries = 64;
     while (entries < MAX_CACHE && entries < n / 8) {
         entries *= 2;
@@ -109,7 +109,12 @@ static dpe_status to_symbols(struct dpe_bpe *bpe, const char *piece, size_t n,
         int32_t id = -1;
         char name[4];
         size_t n_name = 0;
-        at += next_symbol(vocab, piece + at, &id, name, &n_name);
+        size_t length = next_symbol(vocab, piece + at, &id, name, &n_name);
+        at += length;
+        status = dpe_work_did(bpe->work, length, err);
+        if (status != DPE_OK) {
+            break;
+        }
         if (id < 0) {
             status = unknown_symbol(bpe, name, n_name, &pending, err);
             continue;
@@ -173,6 +178,14 @@ static dpe_status reserve_long(struct dpe_bpe *bpe, size_t n, struct dpe_error *
     if (n > bpe->link_capacity) {
         free(bpe->links);
         free(bpe->heap);
+        bpe->links = NULL;
+        bpe->heap = NULL;
+        bpe->link_capacity = 0;
+        uint64_t bytes = (2 * sizeof *bpe->links + 3 * sizeof *bpe->heap) * (uint64_t)n;
+        dpe_status status = dpe_work_look(bpe->work, bytes, err);
+        if (status != DPE_OK) {
+            return status;
+        }
         /* Every symbol starts one pair, and every merge, at most n − 1, adds at most two. */
         bpe->links = dpe_alloc(n, 2 * sizeof *bpe->links);
         bpe->heap = dpe_alloc(n, 3 * sizeof *bpe->heap);
@@ -242,8 +255,15 @@ static dpe_status merge_long(struct dpe_bpe *bpe, struct dpe_error *err)
         if (i + 1 < n) {
             push_pair(bpe, i, i + 1);
         }
+        if ((status = dpe_work_did(bpe->work, 1, err)) != DPE_OK) {
+            return status;
+        }
     }
     while (bpe->heap_n > 0) {
+        /* A step at the heap takes as long as some bytes of text. */
+        if ((status = dpe_work_did(bpe->work, 8, err)) != DPE_OK) {
+            return status;
+        }
         uint64_t top = heap_pop(bpe);
         uint32_t at = (uint32_t)top;
         if (id[at] < 0 || next[at] == n) {
@@ -350,7 +370,8 @@ dpe_status dpe_bpe_encode(struct dpe_bpe *bpe, const char *piece, size_t n, stru
 {
     const struct dpe_vocab *vocab = bpe->vocab;
     if (!vocab->words_apart) {
-        return encode_cached(bpe, piece, n, true, out, err);
+        dpe_status status = dpe_work_did(bpe->work, n, err);
+        return status == DPE_OK ? encode_cached(bpe, piece, n, true, out, err) : status;
     }
     /* SentencePiece-style files give whole texts as one pre-token; where no merge joins two words
      * each can be merged alone, with the same result and no heap over the whole text. */
@@ -363,7 +384,10 @@ dpe_status dpe_bpe_encode(struct dpe_bpe *bpe, const char *piece, size_t n, stru
     dpe_status status = DPE_OK;
     for (size_t at = 0; at < n && status == DPE_OK;) {
         size_t end = word_end(piece, n, at);
-        status = encode_cached(bpe, piece + at, end - at, false, out, err);
+        status = dpe_work_did(bpe->work, end - at, err);
+        if (status == DPE_OK) {
+            status = encode_cached(bpe, piece + at, end - at, false, out, err);
+        }
         at = end;
     }
     return status;

@@ -10,12 +10,14 @@
 struct encoder {
     const struct dpe_tokenizer *tokenizer;
     enum dpe_special_policy special;
+    struct dpe_work work;
     struct dpe_bpe bpe;
     struct dpe_matcher matcher;
     struct dpe_text normal[2];
     struct dpe_text step[DPE_MAX_STEPS]; /* steps that rewrite their piece do it here */
     struct dpe_tokens *out;
-    const char *text;  /* the whole input, repaired if need be */
+    const char *text;  /* the whole input, repaired if need be, */
+    size_t n_held;     /* and what the caller and the repaired form of it hold, in bytes */
     size_t special_at; /* offset of the special text that was refused, SIZE_MAX: none was */
     struct dpe_error *err;
 };
@@ -35,11 +37,67 @@ static struct piece part(const struct piece *piece, size_t start, size_t end)
                           first ? piece->inserted - (int64_t)start : -1};
 }
 
+/* ---------------------------------------------------------------------------------------- limits
+ */
+
+void dpe_tokenizer_set_limits(struct dpe_tokenizer *tokenizer,
+                              const struct dpe_tokenizer_limits *limits)
+{
+    tokenizer->limits = *limits;
+}
+
+dpe_status dpe_work_look(struct dpe_work *work, uint64_t more, struct dpe_error *err)
+{
+    const struct dpe_tokenizer_limits *limits = work->limits;
+    work->since = 0;
+    if (limits->max_memory > 0) {
+        uint64_t held = work->held(work->user) + more;
+        if (held > limits->max_memory) {
+            return dpe_fail(err, DPE_NO_MEMORY,
+                            "tokenizing takes %.1f MiB, allowed are %.1f MiB; use a shorter text, "
+                            "or allow more with --max-memory",
+                            (double)held / 0x1p20, (double)limits->max_memory / 0x1p20);
+        }
+    }
+    return limits->poll != NULL ? limits->poll(limits->user, err) : DPE_OK;
+}
+
+static uint64_t bytes_held(const void *user)
+{
+    const struct encoder *e = user;
+    uint64_t held = e->n_held + e->normal[0].capacity + e->normal[1].capacity;
+    for (size_t i = 0; i < e->tokenizer->n_steps; i++) {
+        held += e->step[i].capacity;
+    }
+    held += sizeof *e->out->ids * (e->out->capacity + e->bpe.symbols.capacity);
+    return held + (2 * sizeof *e->bpe.links + 3 * sizeof *e->bpe.heap) * e->bpe.link_capacity;
+}
+
+/* As dpe_utf8_check, in blocks. */
+static dpe_status check_utf8(struct encoder *e, const char *text, size_t n, size_t *valid)
+{
+    const size_t block = (size_t)1 << 24;
+    dpe_status status = DPE_OK;
+    size_t at = 0;
+    while (at < n && status == DPE_OK) {
+        size_t size = n - at < block ? n - at : block;
+        size_t good = dpe_utf8_check(text + at, size);
+        at += good;
+        /* A character may stand across the end of a block, and begins the next one. */
+        if (good < size && (size < block || size - good > 3)) {
+            break;
+        }
+        status = dpe_work_did(&e->work, good, e->err);
+    }
+    *valid = at;
+    return status;
+}
+
 /* ------------------------------------------------------------------------------------- normalisers
  */
 
 static dpe_status replace_all(const struct dpe_normalizer *normalizer, const char *text, size_t n,
-                              struct dpe_text *out, struct dpe_error *err)
+                              struct dpe_text *out, struct dpe_work *work, struct dpe_error *err)
 {
     const struct dpe_text *pattern = &normalizer->pattern, *content = &normalizer->content;
     dpe_status status = DPE_OK;
@@ -47,6 +105,10 @@ static dpe_status replace_all(const struct dpe_normalizer *normalizer, const cha
     for (size_t at = 0; at + pattern->n <= n && status == DPE_OK;) {
         const char *hit = memchr(text + at, pattern->bytes[0], n - pattern->n + 1 - at);
         if (hit == NULL) {
+            break;
+        }
+        status = dpe_work_did(work, (size_t)(hit - text) - at + 1, err);
+        if (status != DPE_OK) {
             break;
         }
         at = (size_t)(hit - text);
@@ -58,6 +120,9 @@ static dpe_status replace_all(const struct dpe_normalizer *normalizer, const cha
         if (status == DPE_OK) {
             status = dpe_text_append(out, content->bytes, content->n, err);
         }
+        if (status == DPE_OK) {
+            status = dpe_work_did(work, content->n, err);
+        }
         at += pattern->n;
         done = at;
     }
@@ -66,7 +131,7 @@ static dpe_status replace_all(const struct dpe_normalizer *normalizer, const cha
 
 dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text, size_t n,
                          struct dpe_text buffers[2], const char **result, size_t *n_result,
-                         size_t *inserted, struct dpe_error *err)
+                         size_t *inserted, struct dpe_work *work, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     *inserted = 0;
@@ -79,7 +144,7 @@ dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text
         out->n = 0;
         switch (normalizer->kind) {
         case DPE_NORMALIZE_NFC:
-            status = dpe_nfc(text, n, out, err);
+            status = dpe_nfc(text, n, out, work, err);
             break;
         case DPE_NORMALIZE_PREPEND:
             *inserted += normalizer->content.n;
@@ -87,7 +152,7 @@ dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text
             status = status == DPE_OK ? dpe_text_append(out, text, n, err) : status;
             break;
         case DPE_NORMALIZE_REPLACE:
-            status = replace_all(normalizer, text, n, out, err);
+            status = replace_all(normalizer, text, n, out, work, err);
             break;
         }
         text = out->bytes;
@@ -169,6 +234,10 @@ static dpe_status split_by_pattern(struct cutter *c, const struct dpe_pattern *p
         status = dpe_pattern_find(pattern, &e->matcher, piece->text, piece->n, at, &found, &start,
                                   &end, e->err);
         if (status != DPE_OK || !found) {
+            break;
+        }
+        status = dpe_work_did(&e->work, end - at, e->err);
+        if (status != DPE_OK) {
             break;
         }
         if (start == end && match_end == end) {
@@ -256,7 +325,7 @@ static dpe_status metaspace(struct encoder *e, size_t i, struct piece piece)
         piece.inserted += piece.inserted < 0 ? 0 : (int64_t)mark->n;
     }
     if (status == DPE_OK) {
-        status = replace_all(&step->spaces, piece.text, piece.n, out, e->err);
+        status = replace_all(&step->spaces, piece.text, piece.n, out, &e->work, e->err);
     }
     struct piece rewritten = {out->bytes, out->n, piece.inserted};
     return status == DPE_OK ? run_steps(e, i + 1, rewritten) : status;
@@ -331,12 +400,18 @@ static dpe_status split_added(struct encoder *e, const struct dpe_added_set *set
                               const struct piece *piece, size_t offset, piece_handler handle)
 {
     dpe_status status = DPE_OK;
+    const size_t block = (size_t)1 << 20;
     size_t at = 0, done = 0, start = 0;
-    const struct dpe_added_token *token = NULL;
-    while (status == DPE_OK &&
-           (token = dpe_added_find(set, piece->text, piece->n, at, &start)) != NULL) {
-        size_t end = start + token->content.n;
+    while (status == DPE_OK && at < piece->n && set->n > 0) {
+        size_t until = piece->n - at < block ? piece->n : at + block;
+        const struct dpe_added_token *token =
+            dpe_added_find(set, piece->text, piece->n, at, until, &start);
+        size_t end = token != NULL ? start + token->content.n : until;
+        status = dpe_work_did(&e->work, end - at, e->err);
         at = end;
+        if (token == NULL || status != DPE_OK) {
+            continue;
+        }
         if ((token->special && e->special == DPE_SPECIAL_LITERAL) ||
             (token->single_word && !stands_alone(piece, start, end))) {
             continue;
@@ -375,7 +450,7 @@ static dpe_status encode_raw(struct encoder *e, struct piece piece)
     struct piece normal = {.inserted = -1};
     size_t inserted = 0;
     dpe_status status = dpe_normalize(t, piece.text, piece.n, e->normal, &normal.text, &normal.n,
-                                      &inserted, e->err);
+                                      &inserted, &e->work, e->err);
     if (status != DPE_OK || normal.n == 0) {
         return status;
     }
@@ -404,7 +479,7 @@ static size_t offset_before_repair(const char *text, size_t n, size_t offset)
 
 static dpe_status encode_valid(struct encoder *e, size_t n)
 {
-    dpe_status status = dpe_bpe_init(&e->bpe, &e->tokenizer->vocab, n, e->err);
+    dpe_status status = dpe_bpe_init(&e->bpe, &e->tokenizer->vocab, n, &e->work, e->err);
     if (status == DPE_OK) {
         status = dpe_matcher_init(&e->matcher, n, e->err);
     }
@@ -426,9 +501,19 @@ static dpe_status encode_text(struct encoder *e, const char *text, size_t n, boo
 {
     struct dpe_text repaired = {0};
     dpe_status status = DPE_OK;
-    size_t valid = dpe_utf8_check(text, n), n_valid = n;
+    size_t valid = 0, n_valid = n;
     e->text = text;
+    e->n_held = n;
     e->special_at = SIZE_MAX;
+    e->work = (struct dpe_work){
+        .limits = &e->tokenizer->limits, .held = bytes_held, .user = e};
+    status = dpe_work_look(&e->work, 0, e->err);
+    if (status == DPE_OK) {
+        status = check_utf8(e, text, n, &valid);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
     if (valid < n && !repair) {
         return dpe_fail(e->err, DPE_BAD_DATA, "the text is not valid UTF-8 at byte %zu (0x%02x)",
                         valid, (unsigned)(unsigned char)text[valid]);
@@ -437,6 +522,7 @@ static dpe_status encode_text(struct encoder *e, const char *text, size_t n, boo
         status = dpe_utf8_repair(text, n, &repaired, e->err);
         e->text = repaired.bytes;
         n_valid = repaired.n;
+        e->n_held = n + repaired.capacity;
     }
     if (status == DPE_OK) {
         status = encode_valid(e, n_valid);

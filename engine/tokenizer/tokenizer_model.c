@@ -249,7 +249,7 @@ static dpe_status add_token(struct dpe_tokenizer *t, json_t *json, int64_t *next
     const char *text = content;
     size_t n_text = n, inserted = 0;
     if (token->normalized) {
-        status = dpe_normalize(t, content, n, buffers, &text, &n_text, &inserted, err);
+        status = dpe_normalize(t, content, n, buffers, &text, &n_text, &inserted, NULL, err);
     }
     if (status == DPE_OK) {
         status = dpe_text_append(&token->content, text, n_text, err);

@@ -127,7 +127,8 @@ static dpe_status compose(const char *text, size_t n, struct points *points, str
     return status;
 }
 
-dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_error *err)
+dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_work *work,
+                   struct dpe_error *err)
 {
     struct points points = {0};
     dpe_status status = DPE_OK;
@@ -135,6 +136,7 @@ dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_
     bool any_before = false;
     for (size_t at = 0, length = 0; at < n && status == DPE_OK; at += length) {
         uint32_t point = dpe_utf8_next(text + at, &length);
+        status = dpe_work_did(work, length, err);
         if (point < 0x300 || !dpe_unicode_has(&dpe_unicode_nfc_active, point)) {
             before = at;
             any_before = true;
@@ -153,7 +155,9 @@ dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_
             dpe_unicode_has(&dpe_unicode_nfc_first, dpe_utf8_next(text + before, &ignored))) {
             start = before;
         }
-        status = dpe_text_append(out, text + done, start - done, err);
+        if (status == DPE_OK) {
+            status = dpe_text_append(out, text + done, start - done, err);
+        }
         if (status == DPE_OK) {
             status = compose(text + start, end - start, &points, out, err);
         }

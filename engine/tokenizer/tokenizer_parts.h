@@ -20,6 +20,25 @@
  *  allocate with one absurd id. */
 enum { DPE_MAX_IDS = 1 << 22 };
 
+/** Work of one encoding call: every megabyte of it the caller's limits are looked at. */
+struct dpe_work {
+    const struct dpe_tokenizer_limits *limits;
+    uint64_t (*held)(const void *user); /**< bytes that the call holds now */
+    const void *user;
+    size_t since; /**< bytes of work since the last look */
+};
+/** The limits, at once: `more` bytes are about to be held besides. */
+dpe_status dpe_work_look(struct dpe_work *work, uint64_t more, struct dpe_error *err);
+/** n bytes were worked on. `work` may be NULL. */
+static inline dpe_status dpe_work_did(struct dpe_work *work, size_t n, struct dpe_error *err)
+{
+    const size_t often = (size_t)1 << 20;
+    if (work == NULL || (work->since += n) < often) {
+        return DPE_OK;
+    }
+    return dpe_work_look(work, 0, err);
+}
+
 /** A piece of the vocabulary's arena. */
 struct dpe_span {
     uint32_t offset, n;
@@ -92,6 +111,7 @@ struct dpe_bpe_entry;
 /** What merging needs within one encoding call: a cache of short words and room for long ones. */
 struct dpe_bpe {
     const struct dpe_vocab *vocab;
+    struct dpe_work *work;
     struct dpe_bpe_entry *cache;
     size_t cache_mask;
     struct dpe_tokens symbols; /**< ids of the word at hand, before and after merging */
@@ -100,9 +120,9 @@ struct dpe_bpe {
     size_t link_capacity, heap_n;
 };
 
-/** `n`: bytes of the whole text, decides the size of the cache. */
+/** `n`: bytes of the whole text, decides the size of the cache. `work` is borrowed. */
 dpe_status dpe_bpe_init(struct dpe_bpe *bpe, const struct dpe_vocab *vocab, size_t n,
-                        struct dpe_error *err);
+                        struct dpe_work *work, struct dpe_error *err);
 void dpe_bpe_free(struct dpe_bpe *bpe);
 /** Append the ids of one pre-token of n ≥ 1 bytes. */
 dpe_status dpe_bpe_encode(struct dpe_bpe *bpe, const char *piece, size_t n, struct dpe_tokens *out,
@@ -125,9 +145,10 @@ struct dpe_added_set {
     bool first[256]; /**< bytes that a content begins with */
 };
 
-/** Leftmost-longest match at or after `from`; NULL: none, else *start is its offset. */
+/** Leftmost-longest match that begins in [from, end) of the n bytes; NULL: none, else *start is its
+ *  offset. */
 const struct dpe_added_token *dpe_added_find(const struct dpe_added_set *set, const char *text,
-                                             size_t n, size_t from, size_t *start);
+                                             size_t n, size_t from, size_t end, size_t *start);
 /** Sort and index; `tokens` becomes owned by the set. DPE_BAD_DATA on two with one content. */
 dpe_status dpe_added_set_init(struct dpe_added_set *set, const struct dpe_added_token **tokens,
                               size_t n, struct dpe_error *err);
@@ -169,7 +190,8 @@ dpe_status dpe_pattern_find(const struct dpe_pattern *pattern, struct dpe_matche
 
 /** Append NFC of valid UTF-8 to `out`, as the reference has it: characters younger than its
  *  Unicode version neither decompose nor compose nor move. */
-dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_error *err);
+dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_work *work,
+                   struct dpe_error *err);
 /** Whether NFC leaves every text of these characters as it is. */
 bool dpe_nfc_is_plain(const char *text, size_t n);
 
@@ -229,6 +251,7 @@ struct dpe_decoder {
 struct dpe_tokenizer {
     struct dpe_text path; /**< of the file */
     char fingerprint[65];
+    struct dpe_tokenizer_limits limits;
     struct dpe_vocab vocab;
     struct dpe_added_token *added;
     size_t n_added;
@@ -249,9 +272,9 @@ struct dpe_tokenizer {
 dpe_status dpe_tokenizer_load(struct dpe_tokenizer *tokenizer, const char *bytes, size_t n,
                               struct dpe_error *err);
 /** Apply the normalisers; *result is `text` itself or the content of one of the two buffers.
- *  *inserted is the number of bytes in front that stand for nothing in `text`. */
+ *  *inserted is the number of bytes in front that stand for nothing in `text`. `work` may be NULL. */
 dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text, size_t n,
                          struct dpe_text buffers[2], const char **result, size_t *n_result,
-                         size_t *inserted, struct dpe_error *err);
+                         size_t *inserted, struct dpe_work *work, struct dpe_error *err);
 
 #endif

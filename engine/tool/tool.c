@@ -76,10 +76,8 @@ static error_t parse_talk(int key, const char *arg, struct argp_state *state,
 {
     switch (key) {
     case KEY_LOG_FORMAT:
-        if (strcmp(arg, "json") != 0 && strcmp(arg, "text") != 0) {
-            argp_error(state, "--log-format: expected text or json, found '%s'", arg);
-        }
-        options->json = strcmp(arg, "json") == 0;
+        options->json =
+            dpe_parse_choice(state, "--log-format", arg, (const char *[]){"text", "json", NULL}) == 1;
         return 0;
     case KEY_QUIET:
         options->quiet = true;
@@ -114,7 +112,6 @@ static error_t parse_output(int key, char *arg, struct argp_state *state)
 static error_t parse_common(int key, char *arg, struct argp_state *state)
 {
     struct dpe_tool_options *options = state->input;
-    int64_t threads = 0;
     switch (key) {
     case KEY_DEVICE:
         options->device = arg;
@@ -126,10 +123,7 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         }
         return 0;
     case KEY_THREADS:
-        if (!dpe_parse_int(arg, 1, 4096, &threads)) {
-            argp_error(state, "--threads: expected a number from 1 to 4096, found '%s'", arg);
-        }
-        options->threads = (int)threads;
+        options->threads = (int)dpe_parse_count(state, "--threads", arg, 1, 4096);
         return 0;
     case KEY_MAX_MEMORY:
         if (!dpe_parse_bytes(arg, &options->max_memory)) {
@@ -196,9 +190,80 @@ static bool finish_output(void)
     return false;
 }
 
+/* argp writes its errors to standard error as text, and ends the process. With --log-format json
+ * they go through a pipe until the command line is read, and become an object at the end. */
+static struct {
+    bool open;
+    int from;  /* where they are read */
+    int error; /* standard error itself */
+} usage;
+
+static void catch_usage(void)
+{
+    int ends[2];
+    int error = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (error < 0 || pipe(ends) != 0) {
+        return;
+    }
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    usage.open = dup2(ends[1], STDERR_FILENO) >= 0;
+    close(ends[1]);
+    usage.from = ends[0];
+    usage.error = error;
+    talk.json = usage.open;
+}
+
+/* Standard error is itself again; what argp wrote is one line of it. */
+static void release_usage(void)
+{
+    if (!usage.open) {
+        return;
+    }
+    char text[8192];
+    fflush(stderr);
+    ssize_t n = read(usage.from, text, sizeof text - 1);
+    usage.open = false;
+    dup2(usage.error, STDERR_FILENO);
+    close(usage.error);
+    close(usage.from);
+    while (n > 0 && text[n - 1] == '\n') {
+        n--;
+    }
+    for (ssize_t i = 0; i < n; i++) {
+        text[i] = (char)(text[i] == '\n' ? ' ' : text[i]);
+    }
+    if (n > 0) {
+        text[n] = '\0';
+        dpe_log_error("%s", text);
+    }
+}
+
+/* Whether the command line asks for JSON, before argp reads it. */
+static bool asks_json(void)
+{
+    static char bytes[1 << 17];
+    size_t n = read_arguments(bytes, sizeof bytes);
+    bool json = false;
+    for (size_t at = 0; at < n; at += strlen(bytes + at) + 1) {
+        const char *word = bytes + at;
+        size_t next = at + strlen(word) + 1;
+        if (strcmp(word, "--") == 0) {
+            break;
+        }
+        if (strcmp(word, "--log-format") == 0) {
+            json = next < n && strcmp(bytes + next, "json") == 0;
+        } else if (strncmp(word, "--log-format=", 13) == 0) {
+            json = strcmp(word + 13, "json") == 0;
+        }
+    }
+    return json;
+}
+
 /* argp ends the process itself behind --help, --usage and --version. */
 static void end_of_argp(void)
 {
+    release_usage();
     if (!talk.ended && !finish_output()) {
         _exit(DPE_IO);
     }
@@ -218,11 +283,18 @@ void dpe_tool_start(char **argv)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     atexit(end_of_argp);
+    if (asks_json()) {
+        catch_usage();
+    }
 }
 
 void dpe_tool_refuse(const struct argp *argp, const char *why)
 {
     char name[64];
+    if (talk.json) {
+        dpe_log_error("%s", why);
+        exit(DPE_USAGE);
+    }
     snprintf(name, sizeof name, "%s", talk.name);
     fprintf(stderr, "%s: %s\n", name, why);
     argp_help(argp, stderr, ARGP_HELP_SEE, name);
@@ -231,6 +303,7 @@ void dpe_tool_refuse(const struct argp *argp, const char *why)
 
 void dpe_tool_configure(const struct dpe_tool_options *options)
 {
+    release_usage();
     talk.quiet = options->quiet;
     talk.json = options->json;
 }
@@ -288,8 +361,30 @@ int dpe_terminal_width(FILE *file)
     return 80;
 }
 
-/* One object a line; jansson escapes, and refuses text that is no UTF-8, which is then shown as
- * such. */
+/* Text that is no UTF-8, a path perhaps, with \xHH for each byte that is none; owned by the caller,
+ * NULL when memory is out. */
+static char *show_bytes(const char *text)
+{
+    size_t n = strlen(text);
+    char *shown = malloc(4 * n + 1);
+    size_t to = 0;
+    for (size_t at = 0; shown != NULL && at < n;) {
+        size_t good = dpe_utf8_check(text + at, n - at);
+        memcpy(shown + to, text + at, good);
+        to += good;
+        at += good;
+        if (at < n) {
+            to += (size_t)sprintf(shown + to, "\\x%02x", (unsigned)(unsigned char)text[at]);
+            at++;
+        }
+    }
+    if (shown != NULL) {
+        shown[to] = '\0';
+    }
+    return shown;
+}
+
+/* One object a line. */
 static void print_json(const char *level, const char *text)
 {
     char stamp[32];
@@ -297,11 +392,10 @@ static void print_json(const char *level, const char *text)
     struct tm utc;
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    json_t *line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message", text);
-    if (line == NULL) {
-        line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message",
-                         "(a message that is not UTF-8)");
-    }
+    char *shown = show_bytes(text);
+    json_t *line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message",
+                             shown != NULL ? shown : "(no memory for the message)");
+    free(shown);
     char *dumped = line != NULL ? json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     if (dumped != NULL) {
         fprintf(stderr, "%s\n", dumped);
@@ -312,8 +406,10 @@ static void print_json(const char *level, const char *text)
 
 static void print_line(const char *level, const char *format, va_list args)
 {
+    char whole[3 * 4096];
     char text[2048];
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(whole, sizeof whole, format, args);
+    dpe_shorten(text, sizeof text, whole);
     dpe_progress_clear();
     if (talk.json) {
         print_json(level, text);

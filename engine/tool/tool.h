@@ -61,8 +61,22 @@ int dpe_tool_end(dpe_status status, const struct dpe_error *err);
 /** "12", "8K", "1.5G" → bytes; "90", "30m", "2h", "1d" → seconds. False when it is neither. */
 bool dpe_parse_bytes(const char *text, uint64_t *bytes);
 bool dpe_parse_seconds(const char *text, double *seconds);
-/** A whole number in [low, high] and nothing behind it. */
-bool dpe_parse_int(const char *text, int64_t low, int64_t high, int64_t *value);
+/** The value of an option, or a usage error that names the option, what it takes and what it got: a
+ *  whole number in [low, high]; the index of one of the `choices`, which NULL ends; a count of pairs
+ *  from 1 to 65536, or a share above 0 and below 1. `also` is another word that the caller takes
+ *  ("auto"), for the message, or NULL. */
+int64_t dpe_parse_count(const struct argp_state *state, const char *option, const char *text,
+                        int64_t low, int64_t high);
+int dpe_parse_choice(const struct argp_state *state, const char *option, const char *text,
+                     const char *const *choices);
+double dpe_parse_top_k(const struct argp_state *state, const char *option, const char *text,
+                       const char *also);
+/** The policies of --special-in-text for dpe_parse_choice, in the order of dpe_special_policy. */
+extern const char *const dpe_special_names[];
+/** Most tokens, seeds and the like that an option takes. */
+#define DPE_MOST_COUNT (INT64_C(1) << 40)
+/** Longest trained length, the same as in config.json and in a position plan. */
+#define DPE_MOST_TRAINED (INT64_C(1) << 31)
 /** "1.5 GiB" and "2 h 05 min" into a buffer of 32 bytes; returns the buffer. */
 const char *dpe_format_bytes(uint64_t bytes, char buffer[32]);
 const char *dpe_format_seconds(double seconds, char buffer[32]);

@@ -1,21 +1,14 @@
 /* Numbers with units, read and written. */
 #include "engine/tool/tool.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* A non-negative decimal number and the position behind it. */
+/* A non-negative number without an exponent, and what follows it. */
 static bool parse_number(const char *text, double *value, const char **rest)
 {
-    if (text[0] < '0' || text[0] > '9') {
-        return false;
-    }
-    char *end = NULL;
-    *value = strtod(text, &end);
-    *rest = end;
-    return end != text && isfinite(*value) && strpbrk(text, "xXpPeE") == NULL;
+    *rest = text;
+    return text[0] != '-' && strpbrk(text, "eE") == NULL && dpe_scan_real(rest, value);
 }
 
 bool dpe_parse_bytes(const char *text, uint64_t *bytes)
@@ -76,16 +69,54 @@ bool dpe_parse_seconds(const char *text, double *seconds)
     return *rest == '\0' && *seconds > 0.0;
 }
 
-bool dpe_parse_int(const char *text, int64_t low, int64_t high, int64_t *value)
+int64_t dpe_parse_count(const struct argp_state *state, const char *option, const char *text,
+                        int64_t low, int64_t high)
 {
-    char *end = NULL;
-    errno = 0;
-    long long parsed = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || parsed < low || parsed > high) {
-        return false;
+    int64_t value = low;
+    if (dpe_parse_int(text, low, high, &value)) {
+        return value;
     }
-    *value = parsed;
-    return true;
+    /* A number of digits alone that is no count up to `high` is too large, unless it is below `low`. */
+    bool digits = text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
+    if (digits && !dpe_parse_int(text, 0, low - 1, &value)) {
+        argp_error(state, "%s: expected at most %lld, found '%s'", option, (long long)high, text);
+    } else {
+        argp_error(state, "%s: expected a whole number from %lld on, found '%s'", option,
+                   (long long)low, text);
+    }
+    return low;
+}
+
+const char *const dpe_special_names[] = {"error", "literal", "parse", NULL};
+
+int dpe_parse_choice(const struct argp_state *state, const char *option, const char *text,
+                     const char *const *choices)
+{
+    char names[256] = "";
+    for (int i = 0; choices[i] != NULL; i++) {
+        if (strcmp(text, choices[i]) == 0) {
+            return i;
+        }
+        const char *before = i == 0 ? "" : choices[i + 1] != NULL ? ", " : " or ";
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", before, choices[i]);
+    }
+    argp_error(state, "%s: expected %s, found '%s'", option, names, text);
+    return 0;
+}
+
+double dpe_parse_top_k(const struct argp_state *state, const char *option, const char *text,
+                       const char *also)
+{
+    double value = 1.0;
+    if (!dpe_parse_real(text, 0.0, 65536.0, &value) || !(value > 0.0) ||
+        (value >= 1.0 && strspn(text, "0123456789") != strlen(text))) {
+        argp_error(state,
+                   "%s: expected %s%sa count of pairs from 1 on, or a share above 0 and below 1, "
+                   "found '%s'",
+                   option, also != NULL ? also : "", also != NULL ? ", " : "", text);
+    }
+    return value;
 }
 
 const char *dpe_format_bytes(uint64_t bytes, char buffer[32])

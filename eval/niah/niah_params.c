@@ -1,6 +1,7 @@
 /* The needle task's parameters: defaults, reading, writing. */
 #include "eval/niah/niah_parts.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,9 +66,8 @@ dpe_status dpe_niah_check(const struct dpe_niah_params *params, struct dpe_error
 
 static dpe_status read_int(const char *name, const char *value, int *out, struct dpe_error *err)
 {
-    char *end = NULL;
-    long number = strtol(value, &end, 10);
-    if (end == value || *end != '\0' || number < 0 || number > 1000000) {
+    int64_t number = 0;
+    if (!dpe_parse_int(value, 0, 1000000, &number)) {
         return dpe_fail(err, DPE_USAGE, "niah: %s: expected a whole number, found \"%.60s\"", name,
                         value);
     }
@@ -114,9 +114,7 @@ static dpe_status read_one(const char *name, const char *value, struct dpe_niah_
         return DPE_OK;
     }
     if (strcmp(name, "depth") == 0) {
-        char *end = NULL;
-        params->depth = strtod(value, &end);
-        if (end == value || *end != '\0' || isnan(params->depth)) {
+        if (!dpe_parse_real(value, -DBL_MAX, DBL_MAX, &params->depth)) {
             return dpe_fail(err, DPE_USAGE, "niah: depth: expected a number, found \"%.60s\"",
                             value);
         }

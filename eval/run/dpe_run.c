@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/run/run_tool.h"
@@ -58,51 +59,32 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-static void parse_number(struct argp_state *state, const char *option, const char *text,
-                         int64_t *value)
-{
-    if (!dpe_parse_int(text, 1, INT64_C(1) << 40, value)) {
-        argp_error(state, "%s: expected a positive whole number, found '%s'", option, text);
-    }
-}
-
-static void parse_choice(struct argp_state *state, const char *option, const char *text,
-                         const char *const *choices)
-{
-    for (size_t i = 0; choices[i] != NULL; i++) {
-        if (strcmp(text, choices[i]) == 0) {
-            return;
-        }
-    }
-    argp_error(state, "%s: '%s' is none of its choices (see --help)", option, text);
-}
-
 static error_t parse_values(int key, char *arg, struct argp_state *state, struct arguments *args)
 {
     switch (key) {
     case 'n':
-        parse_number(state, "--max-new", arg, &args->max_new);
+        args->max_new = dpe_parse_count(state, "--max-new", arg, 1, DPE_MOST_COUNT);
         return 0;
     case 'c':
-        parse_number(state, "--context", arg, &args->context);
+        args->context = dpe_parse_count(state, "--context", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_TRAINED_LENGTH:
-        parse_number(state, "--trained-length", arg, &args->trained_length);
+        args->trained_length = dpe_parse_count(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
         return 0;
     case KEY_LENGTH:
-        parse_number(state, "--length", arg, &args->length);
+        args->length = dpe_parse_count(state, "--length", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_CHUNK:
-        parse_number(state, "--chunk", arg, &args->chunk);
+        args->chunk = dpe_parse_count(state, "--chunk", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_SCORE:
-        parse_choice(state, "--score", arg, (const char *[]){"all", "second-half", NULL});
+        dpe_parse_choice(state, "--score", arg, (const char *[]){"second-half", "all", NULL});
         args->score = arg;
         return 0;
     case KEY_SPECIAL:
-        parse_choice(state, "--special-in-text", arg,
-                     (const char *[]){"error", "literal", "parse", NULL});
-        args->special = arg;
+        args->special = (enum dpe_special_policy)dpe_parse_choice(state, "--special-in-text", arg,
+                                                                  dpe_special_names);
+        args->special_given = true;
         return 0;
     case KEY_OTHER_MODEL:
         args->other_model = true;
@@ -183,7 +165,13 @@ static dpe_status run_open(struct run *run, const struct arguments *args, struct
     if (args->mode == MODE_SHOW_PLAN || args->mode == MODE_INFO) {
         return DPE_OK;
     }
-    return dpe_tokenizer_open(args->model, &run->tokenizer, err);
+    dpe_status status = dpe_tokenizer_open(args->model, &run->tokenizer, err);
+    if (status == DPE_OK) {
+        const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll,
+                                                    .max_memory = args->tool.max_memory};
+        dpe_tokenizer_set_limits(run->tokenizer, &limits);
+    }
+    return status;
 }
 
 static void run_close(struct run *run)
@@ -245,6 +233,13 @@ static dpe_status encode(const struct run *run, const char *text, const char *fi
 {
     char *bytes = NULL;
     size_t n = text != NULL ? strlen(text) : 0;
+    struct stat info;
+    uint64_t most = run->args->tool.max_memory;
+    if (text == NULL && most > 0 && stat(file, &info) == 0 && (uint64_t)info.st_size > most) {
+        return dpe_fail(err, DPE_NO_MEMORY,
+                        "%s: %lld bytes, allowed are %llu; allow more with --max-memory", file,
+                        (long long)info.st_size, (unsigned long long)most);
+    }
     if (text == NULL) {
         dpe_status status = dpe_read_file(file, UINT64_C(1) << 34, &bytes, &n, err);
         if (status != DPE_OK) {
@@ -252,12 +247,9 @@ static dpe_status encode(const struct run *run, const char *text, const char *fi
         }
         text = bytes;
     }
-    const char *special = run->args->special;
     const struct dpe_encode_options options = {
         .add_special = !run->args->raw,
-        .special = special == NULL || special[0] == 'e' ? DPE_SPECIAL_ERROR
-                   : special[0] == 'l'                  ? DPE_SPECIAL_LITERAL
-                                                        : DPE_SPECIAL_PARSE,
+        .special = run->args->special,
     };
     dpe_status status = dpe_tokenizer_encode(run->tokenizer, text, n, &options, tokens, err);
     if (status != DPE_OK && bytes != NULL) {
@@ -271,8 +263,10 @@ static dpe_status tokenize(const struct run *run, struct dpe_error *err)
 {
     struct dpe_tokens tokens = {0};
     dpe_status status = encode(run, run->args->prompt, run->args->prompt_file, &tokens, err);
+    const size_t often = 1 << 16;
     for (size_t i = 0; i < tokens.n && status == DPE_OK; i++) {
         printf("%s%d", i == 0 ? "" : " ", tokens.ids[i]);
+        status = i % often == 0 ? dpe_signals_poll(NULL, err) : DPE_OK;
     }
     if (status == DPE_OK) {
         printf("\n");
@@ -464,7 +458,7 @@ static const char *check_modes(const struct arguments *args)
         {args->max_new > 0, 1U << MODE_GENERATE, "--max-new is for generating from a prompt"},
         {args->chunk > 0, run, "--chunk is for generating and --nll"},
         {args->raw, text, "--raw is for generating, --tokenize and --nll"},
-        {args->special != NULL, text, "--special-in-text is for generating, --tokenize and --nll"},
+        {args->special_given, text, "--special-in-text is for generating, --tokenize and --nll"},
         {args->method != NULL, plan, "--method is for generating, --nll and --show-plan"},
         {args->table != NULL, plan, "--table is for generating, --nll and --show-plan"},
         {args->length > 0, plan, "--length is for generating, --nll and --show-plan"},

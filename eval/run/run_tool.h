@@ -14,7 +14,9 @@ enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };
 struct arguments {
     struct dpe_tool_options tool;
     enum mode mode;
-    const char *model, *prompt, *prompt_file, *nll_file, *method, *table, *special, *score;
+    const char *model, *prompt, *prompt_file, *nll_file, *method, *table, *score;
+    enum dpe_special_policy special;
+    bool special_given;
     int64_t context, max_new, trained_length, length, chunk;
     bool raw, other_model;
 };

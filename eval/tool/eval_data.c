@@ -60,19 +60,20 @@ static error_t parse_number(int key, char *arg, struct argp_state *state)
     struct data_arguments *args = state->input;
     switch (key) {
     case 'l':
-        args->length = dpe_job_number(state, "--length", arg, 16);
+        args->length = dpe_parse_count(state, "--length", arg, 16, DPE_MOST_COUNT);
         return 0;
     case KEY_SAMPLES:
-        args->samples = dpe_job_number(state, "--samples", arg, 1);
+        args->samples = dpe_parse_count(state, "--samples", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_SEED:
-        args->seed = dpe_job_number(state, "--seed", arg, 0);
+        args->seed = dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);
         return 0;
     case KEY_THREADS:
-        args->threads = eval_threads(state, arg);
+        args->threads = dpe_parse_count(state, "--threads", arg, 1, 4096);
         return 0;
     case KEY_SPECIAL:
-        args->special = eval_special(state, arg);
+        args->special = (enum dpe_special_policy)dpe_parse_choice(state, "--special-in-text", arg,
+                                                                  dpe_special_names);
         return 0;
     case KEY_FORCE:
         args->force = true;
@@ -322,6 +323,10 @@ static dpe_status write_data(const struct data_arguments *args, struct dpe_error
     dpe_status status = dpe_suite_check_tasks("ruler", args->tasks, err);
     if (status == DPE_OK) {
         status = dpe_tokenizer_open(args->model, &tokenizer, err);
+    }
+    if (status == DPE_OK) {
+        dpe_tokenizer_set_limits(tokenizer,
+                                 &(struct dpe_tokenizer_limits){.poll = dpe_signals_poll});
     }
     if (status == DPE_OK && args->corpus != NULL) {
         status = dpe_corpus_open(args->corpus, &corpus_options, &corpus, err);

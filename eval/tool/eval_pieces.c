@@ -40,10 +40,12 @@ static int parse_list(struct argp_state *state, const char *option, const char *
     int n = 0;
     const char *at = text;
     for (;;) {
-        char *end = NULL;
-        double value = strtod(at, &end);
-        if (end == at || (*end != ',' && *end != '\0') || !(value >= low && value <= high) ||
-            (whole && value != (double)(int64_t)value)) {
+        const char *end = at;
+        double value = 0.0;
+        int64_t count = 0;
+        bool read = whole ? dpe_scan_int(&end, 0, INT64_MAX, &count) : dpe_scan_real(&end, &value);
+        value = whole ? (double)count : value;
+        if (!read || (*end != ',' && *end != '\0') || !(value >= low && value <= high)) {
             argp_error(state,
                        "%s: expected %snumbers from %g to %g, separated by commas, found '%s'",
                        option, whole ? "whole " : "", low, high, text);
@@ -100,27 +102,6 @@ static void add_method(struct argp_state *state, struct eval_arguments *args, co
     args->is_table[args->n_methods++] = table;
 }
 
-enum dpe_special_policy eval_special(struct argp_state *state, const char *text)
-{
-    static const char *const names[] = {"error", "literal", "parse"};
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(text, names[i]) == 0) {
-            return (enum dpe_special_policy)i;
-        }
-    }
-    argp_error(state, "--special-in-text: expected error, literal or parse, found '%s'", text);
-    return DPE_SPECIAL_ERROR;
-}
-
-int64_t eval_threads(struct argp_state *state, const char *text)
-{
-    int64_t threads = 0;
-    if (!dpe_parse_int(text, 1, 4096, &threads)) {
-        argp_error(state, "--threads: expected a whole number of 1 or more, found '%s'", text);
-    }
-    return threads;
-}
-
 /* ---------------------------------------------------------------------------------------- pieces
  */
 
@@ -141,10 +122,8 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
         args->other_model = true;
         return 0;
     case KEY_OFFICIAL:
-        if (strcmp(arg, "0") != 0 && strcmp(arg, "1") != 0) {
-            argp_error(state, "--official: expected 0 or 1, found '%s'", arg);
-        }
-        args->official = arg[0] == '1';
+        args->official =
+            dpe_parse_choice(state, "--official", arg, (const char *[]){"0", "1", NULL}) == 1;
         return 0;
     case KEY_SUITE:
         eval_add_suites(state, args, arg);
@@ -174,13 +153,14 @@ static error_t parse_suite_piece(int key, char *arg, struct argp_state *state)
         parse_depths(state, arg, args);
         return 0;
     case KEY_STRIDE:
-        args->general.stride = dpe_job_number(state, "--stride", arg, 1);
+        args->general.stride = dpe_parse_count(state, "--stride", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_MAX_TOKENS:
-        args->general.max_tokens = dpe_job_number(state, "--max-tokens", arg, 2);
+        args->general.max_tokens = dpe_parse_count(state, "--max-tokens", arg, 2, DPE_MOST_COUNT);
         return 0;
     case KEY_SPECIAL:
-        args->special = eval_special(state, arg);
+        args->special = (enum dpe_special_policy)dpe_parse_choice(state, "--special-in-text", arg,
+                                                                  dpe_special_names);
         args->special_text = arg;
         return 0;
     default:

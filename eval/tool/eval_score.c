@@ -55,7 +55,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->skip_bad = true;
         return 0;
     case KEY_THREADS:
-        args->threads = eval_threads(state, arg);
+        args->threads = dpe_parse_count(state, "--threads", arg, 1, 4096);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "score takes no '%s'", arg);

@@ -64,12 +64,6 @@ extern const struct argp eval_method_argp, eval_suite_argp, eval_needle_argp, ev
     eval_depth_argp, eval_book_argp, eval_special_argp, eval_ablate_argp, eval_chat_argp,
     eval_benchmark_argp, eval_ruler_argp, eval_infinitebench_argp;
 
-/** The value of --special-in-text; ends the process when it is none. */
-enum dpe_special_policy eval_special(struct argp_state *state, const char *text);
-
-/** The value of --threads of commands that run no model; likewise. */
-int64_t eval_threads(struct argp_state *state, const char *text);
-
 /** Read `--suite NAME,…` or `--suite NAME:KEY=VALUE,…`; ends the process when it makes no sense.
  *  eval_suites_free frees what was added. */
 void eval_add_suites(struct argp_state *state, struct eval_arguments *args, const char *text);

@@ -53,27 +53,15 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-/* A count of pairs, or a share of them below 1 (kept negative until the number of pairs is known).
- */
-static double parse_k(struct argp_state *state, const char *option, const char *text)
-{
-    char *end = NULL;
-    double value = strtod(text, &end);
-    bool share = value > 0.0 && value < 1.0;
-    if (end == text || *end != '\0' || !(value >= 0.0) || value > 65536.0 ||
-        (!share && value != floor(value))) {
-        argp_error(state, "%s: expected a count or a share below 1, found '%s'", option, text);
-    }
-    return share ? -value : value;
-}
-
 static void take_k(struct argp_state *state, const char *option, const char *text, bool last,
                    struct export_arguments *args)
 {
     if (args->has_k && args->last != last) {
         argp_error(state, "--top-k and --last-k exclude each other");
     }
-    args->k = parse_k(state, option, text);
+    /* A share is kept negative until the number of pairs is known. */
+    double k = dpe_parse_top_k(state, option, text, NULL);
+    args->k = k < 1.0 ? -k : k;
     args->has_k = true;
     args->last = last;
 }
@@ -83,14 +71,10 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
 {
     switch (key) {
     case KEY_RANK:
-        if (!dpe_parse_int(arg, 1, 1000, &args->rank)) {
-            argp_error(state, "--rank: expected a number from 1 to 1000, found '%s'", arg);
-        }
+        args->rank = dpe_parse_count(state, "--rank", arg, 1, 1000);
         return 0;
     case KEY_LENGTH:
-        if (!dpe_parse_int(arg, 1, INT64_C(1) << 40, &args->length)) {
-            argp_error(state, "--length: expected tokens, found '%s'", arg);
-        }
+        args->length = dpe_parse_count(state, "--length", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_TOP_K:
         take_k(state, "--top-k", arg, false, args);
@@ -173,6 +157,11 @@ static const char *check_together(const struct export_arguments *args)
                : NULL;
 }
 
+static bool is_utf8(const char *text)
+{
+    return text == NULL || dpe_utf8_check(text, strlen(text)) == strlen(text);
+}
+
 static void check_usage(const struct export_arguments *args, const struct argp *argp)
 {
     const char *wrong = NULL;
@@ -188,6 +177,8 @@ static void check_usage(const struct export_arguments *args, const struct argp *
         wrong = "--check needs --model DIR";
     } else if (args->output == NULL && !args->show && !args->check) {
         wrong = "nothing to do: give -o FILE, --show or --check";
+    } else if (!is_utf8(args->name) || !is_utf8(args->scores)) {
+        wrong = "--name and --scores: expected UTF-8, which YAML is written in";
     } else if (args->has_k && args->inputs[1] == NULL) {
         wrong = "--top-k and --last-k need NORMS.h5 as second argument";
     } else if (args->output != NULL && args->format == NULL &&
@@ -248,8 +239,9 @@ static dpe_status read_config(const char *model, char **json, struct dpe_error *
 }
 
 /* What the paper's code looks a model up by: the last part of its folder. */
-static void model_name(const struct export_arguments *args, const struct dpe_table_values *values,
-                       char name[256])
+static dpe_status model_name(const struct export_arguments *args,
+                             const struct dpe_table_values *values, char name[256],
+                             struct dpe_error *err)
 {
     const char *from = args->name;
     size_t n = from != NULL ? strlen(from) : 0;
@@ -270,7 +262,14 @@ static void model_name(const struct export_arguments *args, const struct dpe_tab
         from = values->model_type;
         n = strlen(from);
     }
-    snprintf(name, 256, "%.*s", n < 255 ? (int)n : 255, from);
+    if (n > 255 || dpe_utf8_check(from, n) < n) {
+        return dpe_fail(err, DPE_USAGE,
+                        "the name of the model in a YAML: expected at most 255 bytes of UTF-8, "
+                        "found %zu bytes%s; give it with --name",
+                        n, n > 255 ? "" : " of another encoding");
+    }
+    snprintf(name, 256, "%.*s", (int)n, from);
+    return DPE_OK;
 }
 
 static dpe_status render(const struct export_arguments *args, enum export_format format,
@@ -289,8 +288,10 @@ static dpe_status render(const struct export_arguments *args, enum export_format
     case FORMAT_SAFETENSORS:
         return dpe_export_safetensors(values, out, err);
     case FORMAT_YAML:
-        model_name(args, values, name);
-        return dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "", out, err);
+        status = model_name(args, values, name, err);
+        return status != DPE_OK ? status
+                                : dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "",
+                                                  out, err);
     case FORMAT_PT:
         if (table->scores == NULL) {
             return dpe_fail(err, DPE_USAGE,

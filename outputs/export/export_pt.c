@@ -86,7 +86,7 @@ static dpe_status take_bytes(zip_source_t *target, struct dpe_text *out, struct 
     dpe_status status = zip_source_open(target) == 0
                             ? DPE_OK
                             : dpe_fail(err, DPE_INTERNAL, "the zip archive cannot be read back");
-    char block[65536];
+    char block[8192];
     while (status == DPE_OK) {
         zip_int64_t n = zip_source_read(target, block, sizeof block);
         if (n < 0) {

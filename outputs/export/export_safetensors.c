@@ -1,6 +1,7 @@
 /* The safetensors form of a DPE table: numbers and masks as tensors, the rest as metadata. */
 #include "outputs/export/export.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,21 +211,18 @@ static void read_metadata(struct reader *reader, struct dpe_table_values *values
     struct number numbers[NUMBERS];
     list_numbers(values, numbers);
     for (int i = 0; i < NUMBERS; i++) {
-        char *end = NULL;
-        const char *text = get_text(reader, numbers[i].name);
-        *numbers[i].value = strtoll(text, &end, 10);
-        if (end == text || *end != '\0') {
+        if (!dpe_parse_int(get_text(reader, numbers[i].name), INT64_MIN, INT64_MAX,
+                           numbers[i].value)) {
             bad(reader, numbers[i].name, "a whole number");
         }
     }
-    char *end = NULL;
-    const char *text = get_text(reader, "attention_scaling");
-    values->attention_scaling = strtod(text, &end);
+    bool scaling = dpe_parse_real(get_text(reader, "attention_scaling"), -DBL_MAX, DBL_MAX,
+                                  &values->attention_scaling);
     values->n_pairs = values->head_dim / 2;
     const json_t *scales = json_object_get(json_object_get(reader->root, "scale_factor"), "shape");
     values->n_groups = json_integer_value(json_array_get(scales, 0));
     /* Bounds before any product of counts: every mask byte must be in the file. */
-    if (end == text || *end != '\0' || values->n_groups < 1 || values->n_pairs < 1 ||
+    if (!scaling || values->n_groups < 1 || values->n_pairs < 1 ||
         values->n_groups > values->n_pairs || values->n_pairs > 1 << 15 || values->n_layers < 1 ||
         values->n_layers > 1 << 16 || values->n_heads < 1 || values->n_heads > 1 << 16) {
         bad(reader, "__metadata__", "counts that a model can have");

@@ -1,6 +1,7 @@
 /* Settings in the YAML of the paper's released code, through libyaml. */
 #include "outputs/export/export.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,24 +52,28 @@ static yaml_node_t *member(struct reader *reader, const yaml_node_t *mapping, co
     return found;
 }
 
-static double number(struct reader *reader, const yaml_node_t *node, const char *what)
+static double number(struct reader *reader, const yaml_node_t *node, const char *what, bool whole)
 {
     if (node == NULL || node->type != YAML_SCALAR_NODE) {
         bad(reader, node, what, "a number");
         return NAN;
     }
-    char *end = NULL;
     const char *text = (const char *)node->data.scalar.value;
-    double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !isfinite(value)) {
-        bad(reader, node, what, "a number");
+    double value = 0.0;
+    int64_t count = 0;
+    bool good = whole ? dpe_parse_int(text, INT64_MIN, INT64_MAX, &count)
+                      : dpe_parse_real(text, -DBL_MAX, DBL_MAX, &value);
+    if (!good) {
+        bad(reader, node, what,
+            whole ? "a whole number in decimal digits" : "a decimal number such as 8 or 2.5");
         return NAN;
     }
-    return value;
+    return whole ? (double)count : value;
 }
 
 /* Numbers of a list, owned; *n of them. */
-static double *list(struct reader *reader, const yaml_node_t *block, const char *key, int64_t *n)
+static double *list(struct reader *reader, const yaml_node_t *block, const char *key, bool whole,
+                    int64_t *n)
 {
     const yaml_node_t *node = member(reader, block, key);
     if (node == NULL || node->type != YAML_SEQUENCE_NODE) {
@@ -83,7 +88,8 @@ static double *list(struct reader *reader, const yaml_node_t *block, const char 
         return NULL;
     }
     for (int64_t i = 0; i < *n; i++) {
-        values[i] = number(reader, yaml_document_get_node(&reader->document, items[i]), key);
+        values[i] =
+            number(reader, yaml_document_get_node(&reader->document, items[i]), key, whole);
     }
     return values;
 }
@@ -92,14 +98,14 @@ static void read_block(struct reader *reader, const yaml_node_t *block,
                        struct dpe_yaml_settings *settings)
 {
     const yaml_node_t *window = member(reader, block, "local_window_size");
-    double w = number(reader, window, "local_window_size");
-    if (reader->status == DPE_OK && !(w >= 1.0 && w <= 0x1p40 && w == floor(w))) {
+    double w = number(reader, window, "local_window_size", true);
+    if (reader->status == DPE_OK && !(w >= 1.0 && w <= 0x1p40)) {
         bad(reader, window, "local_window_size", "a positive whole number");
     }
     settings->window = reader->status == DPE_OK ? (int64_t)w : 0;
     int64_t n_edges = 0;
-    settings->scale = list(reader, block, "scale_factors", &settings->n_groups);
-    double *edges = list(reader, block, "dimension_groups_range", &n_edges);
+    settings->scale = list(reader, block, "scale_factors", false, &settings->n_groups);
+    double *edges = list(reader, block, "dimension_groups_range", true, &n_edges);
     if (reader->status == DPE_OK && (n_edges != settings->n_groups + 1 || n_edges < 2)) {
         bad(reader, block, "dimension_groups_range", "one number more than scale_factors");
     }
@@ -110,7 +116,7 @@ static void read_block(struct reader *reader, const yaml_node_t *block,
         }
     }
     for (int64_t i = 0; i < n_edges && reader->status == DPE_OK; i++) {
-        if (!(edges[i] >= 0.0 && edges[i] <= 0x1p15 && edges[i] == floor(edges[i]))) {
+        if (!(edges[i] >= 0.0 && edges[i] <= 0x1p15)) {
             bad(reader, block, "dimension_groups_range", "pair indices");
         } else {
             settings->edges[i] = (int32_t)edges[i];
@@ -166,12 +172,49 @@ static const yaml_node_t *find_block(struct reader *reader, const char *model)
     return block;
 }
 
+/* Settings are four levels deep. libyaml takes time with the square of the depth, so a file that is
+ * deeper is refused at the level that is too much. */
+static dpe_status check_depth(const char *name, const char *bytes, size_t n, struct dpe_error *err)
+{
+    enum { MAX_DEPTH = 64 };
+    yaml_parser_t parser;
+    if (!yaml_parser_initialize(&parser)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
+    }
+    yaml_parser_set_input_string(&parser, (const unsigned char *)bytes, n);
+    dpe_status status = DPE_OK;
+    int depth = 0;
+    for (bool more = true; more && status == DPE_OK;) {
+        yaml_event_t event;
+        /* What is no YAML is reported when it is loaded. */
+        if (!yaml_parser_parse(&parser, &event)) {
+            break;
+        }
+        depth += event.type == YAML_SEQUENCE_START_EVENT || event.type == YAML_MAPPING_START_EVENT;
+        depth -= event.type == YAML_SEQUENCE_END_EVENT || event.type == YAML_MAPPING_END_EVENT;
+        more = event.type != YAML_STREAM_END_EVENT;
+        if (depth > MAX_DEPTH) {
+            status = dpe_fail(err, DPE_BAD_DATA,
+                              "%s: line %zu: expected settings four levels deep, found lists or "
+                              "maps nested deeper than %d",
+                              name, event.start_mark.line + 1, MAX_DEPTH);
+        }
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&parser);
+    return status;
+}
+
 dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const char *model,
                            struct dpe_yaml_settings *settings, struct dpe_error *err)
 {
     *settings = (struct dpe_yaml_settings){0};
     struct reader reader = {.name = name, .err = err};
     yaml_parser_t parser;
+    dpe_status depth = check_depth(name, bytes, n, err);
+    if (depth != DPE_OK) {
+        return depth;
+    }
     if (!yaml_parser_initialize(&parser)) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
     }

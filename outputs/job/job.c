@@ -29,6 +29,11 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
                                   : dpe_model_config(job->model)->max_position;
         status = dpe_tokenizer_open(options->model, &job->tokenizer, err);
     }
+    if (status == DPE_OK) {
+        const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll,
+                                                    .max_memory = options->tool.max_memory};
+        dpe_tokenizer_set_limits(job->tokenizer, &limits);
+    }
     return status == DPE_OK && options->corpus != NULL
                ? dpe_corpus_open(options->corpus, &corpus_options, &job->corpus, err)
                : status;

@@ -55,8 +55,6 @@ extern const struct argp dpe_job_argp, dpe_job_rows_argp, dpe_job_prompt_argp;
  *  output (`output` is how it is called; not in a dry run) is missing. */
 void dpe_job_require(struct argp_state *state, const struct dpe_job_options *options, bool prompts,
                      const char *output);
-/** A whole number in [low, 2^40] for `option`, or a usage error. */
-int64_t dpe_job_number(struct argp_state *state, const char *option, const char *text, int64_t low);
 
 /* ------------------------------------------------------------------------------ opening, closing
  */

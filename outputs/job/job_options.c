@@ -15,22 +15,6 @@ enum option_key {
     KEY_CHAT_TEMPLATE,
 };
 
-int64_t dpe_job_number(struct argp_state *state, const char *option, const char *text, int64_t low)
-{
-    int64_t value = 0;
-    const int64_t most = INT64_C(1) << 40;
-    if (!dpe_parse_int(text, low, most, &value)) {
-        /* Digits alone, and more of them than `most` has. */
-        if (*text != '\0' && strspn(text, "0123456789") == strlen(text) && strlen(text) > 12) {
-            argp_error(state, "%s: expected at most %lld, found '%s'", option, (long long)most,
-                       text);
-        }
-        argp_error(state, "%s: expected a whole number from %lld on, found '%s'", option,
-                   (long long)low, text);
-    }
-    return value;
-}
-
 /* ------------------------------------------------------------------------------ model and texts */
 
 static const struct argp_option inputs_table[] = {
@@ -82,17 +66,11 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
                        arg);
         }
         return 0;
-    case KEY_TENSOR_PARALLEL: {
-        int64_t peers = 0;
-        if (!dpe_parse_int(arg, 1, 256, &peers)) {
-            argp_error(state, "--tensor-parallel: expected a number from 1 to 256, found '%s'",
-                       arg);
-        }
-        options->tensor_parallel = (int)peers;
+    case KEY_TENSOR_PARALLEL:
+        options->tensor_parallel = (int)dpe_parse_count(state, "--tensor-parallel", arg, 1, 256);
         return 0;
-    }
     case KEY_TRAINED_LENGTH:
-        options->trained_length = dpe_job_number(state, "--trained-length", arg, 1);
+        options->trained_length = dpe_parse_count(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -127,13 +105,10 @@ static error_t parse_rows(int key, char *arg, struct argp_state *state)
         options->output = arg;
         return 0;
     case KEY_SAMPLES:
-        options->samples = dpe_job_number(state, "--samples", arg, 1);
-        if (options->samples > 1000000) {
-            argp_error(state, "--samples: expected at most 1000000, found '%s'", arg);
-        }
+        options->samples = dpe_parse_count(state, "--samples", arg, 1, 1000000);
         return 0;
     case KEY_SEED:
-        options->seed = (uint64_t)dpe_job_number(state, "--seed", arg, 0);
+        options->seed = (uint64_t)dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -180,7 +155,7 @@ static error_t parse_prompt(int key, char *arg, struct argp_state *state)
     struct dpe_job_options *options = state->input;
     switch (key) {
     case 'l':
-        options->length = dpe_job_number(state, "--length", arg, 1);
+        options->length = dpe_parse_count(state, "--length", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_CHAT_TEMPLATE:
         options->chat_template = arg;

@@ -59,16 +59,11 @@ static const struct argp_option options_table[] = {
 /* ----------------------------------------------------------------------------------- command line
  */
 
+/* A share is kept negative until the number of pairs is known. */
 static double parse_k(struct argp_state *state, const char *text)
 {
-    char *end = NULL;
-    double value = strtod(text, &end);
-    bool share = value > 0.0 && value < 1.0;
-    if (end == text || *end != '\0' || !(value > 0.0) || value > 65536.0 ||
-        (!share && value != floor(value))) {
-        argp_error(state, "--top-k: expected a count or a share below 1, found '%s'", text);
-    }
-    return share ? -value : value;
+    double value = dpe_parse_top_k(state, "--top-k", text, NULL);
+    return value < 1.0 ? -value : value;
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)

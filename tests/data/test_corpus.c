@@ -252,6 +252,8 @@ static void text_is_checked(void **state)
     REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-32");
     put("test/a.txt", "good \xed\xa0\x80 bad", 12);
     REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "0xed", "offset 5");
+    put("test/a.txt", "whole words\0\0\0\0", 15);
+    REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "a NUL byte at offset 11");
     unlink(at("test/a.txt"));
     assert_int_equal(mkfifo(at("test/a.txt"), 0600), 0);
     REFUSED(at("test"), NULL, DPE_NO_INPUT, "a.txt", "regular file");

@@ -15,7 +15,7 @@ def main():
         for number, line in enumerate(file, 1):
             if not line.startswith("| ") or line.startswith("| fault"):
                 continue
-            named = re.findall(r"`([a-z_0-9/.]+)` ([A-Za-z_0-9 ]+)", line.rsplit("|", 2)[1])
+            named = re.findall(r"`([-a-z_0-9/.]+)` ([A-Za-z_0-9 ]+)", line.rsplit("|", 2)[1])
             rows += 1
             if not named:
                 wrong.append(f"line {number}: names no test")

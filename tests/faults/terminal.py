@@ -3,6 +3,7 @@
 leaves, and what it does when its terminal goes or its user is impatient. Standard library only."""
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -231,6 +232,47 @@ def test_foreign_numbers(work):
     german = subprocess.run(command(work, "de"), capture_output=True, check=True, env=env)
     assert german.stdout.replace(b"de.h5", b"c.h5") == plain.stdout
     subprocess.run(["h5diff", "--exclude-path=/run", work + "/c.h5", work + "/de.h5"], check=True)
+
+
+def test_json_errors(work):
+    """Every line of standard error is an object, whatever goes wrong and whenever."""
+    run = os.path.join(sys.argv[1], "dpe-run")
+    cases = [(["--nosuch"], 64, "--nosuch"), (["-n", "x"], 64, "--max-new"), ([], 64, "--model"),
+             (["-m", b"/nowhere\xff", "--info"], 66, "/nowhere\\xff")]
+    for words, code, said in cases:
+        ran = subprocess.run([run, "--log-format", "json", *words], capture_output=True, check=False)
+        lines = [json.loads(line) for line in ran.stderr.decode("utf-8").splitlines()]
+        assert ran.returncode == code and not ran.stdout, ran
+        assert [line["level"] for line in lines] == ["error"], ran
+        assert said in lines[0]["message"], ran
+
+
+def test_long_text(work):
+    """A signal ends the tokenizing of a long text; so does too little memory."""
+    with open(work + "/long.txt", "w", encoding="utf-8") as file:
+        file.write("A fox that is quick. " * 3_000_000)
+    words = [os.path.join(sys.argv[1], "dpe-run"), "-m", ROOT + "/data/reference", "--tokenize",
+             "--prompt-file", work + "/long.txt"]
+    for pause in (0.2, 0.8):
+        running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        time.sleep(pause)
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=60)
+        assert running.returncode == 75 and b"stopped by a signal" in said, (running.returncode, said)
+    ran = subprocess.run([*words, "--max-memory", "80M"], capture_output=True, check=False)
+    assert ran.returncode == 71 and b"--max-memory" in ran.stderr and not ran.stdout, ran.stderr
+
+
+def test_small_stack(work):
+    """Tools that run no model live with a stack of 64 KiB; none dies without a word."""
+    subprocess.run(command(work, "stack"), capture_output=True, check=True)
+    bench = [os.path.join(sys.argv[1], "dpe-bench"), "--shape", ROOT + "/data/reference", "-l", "64",
+             "--new", "1", "--repeats", "1", "--threads", "1"]
+    report = [os.path.join(sys.argv[1], "dpe-report"), work + "/stack.h5", "-o", work + "/stack.html"]
+    for words in (bench, report):
+        ran = subprocess.run(["sh", "-c", 'ulimit -s 64; exec "$@"', "sh", *words],
+                             capture_output=True, check=False)
+        assert ran.returncode == 0 or ran.returncode == 71 and ran.stderr, ran
 
 
 def main():

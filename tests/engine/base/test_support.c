@@ -54,6 +54,57 @@ static void failures_carry_words(void **state)
     assert_int_equal(dpe_exit_code(DPE_MISMATCH), 78);
 }
 
+static void a_long_path_leaves_the_reason(void **state)
+{
+    (void)state;
+    /* Two bytes a character, at an odd offset: the cut must not fall into one. */
+    char path[4096];
+    for (size_t i = 0; i + 2 < sizeof path; i += 2) {
+        memcpy(path + i, "\xc3\xa4", 3);
+    }
+    struct dpe_error err;
+    dpe_fail(&err, DPE_NO_INPUT, "/x%s: cannot be opened: no such file", path);
+    assert_true(strncmp(err.text, "/x\xc3\xa4", 4) == 0);
+    assert_non_null(strstr(err.text, "[...]"));
+    assert_non_null(strstr(err.text, ": cannot be opened: no such file"));
+    assert_int_equal(dpe_utf8_check(err.text, strlen(err.text)), strlen(err.text));
+    dpe_fail(&err, DPE_BAD_DATA, "expected text");
+    dpe_fail_prefix(&err, "%s/a.txt", path);
+    assert_non_null(strstr(err.text, "/a.txt: expected text"));
+    char small[32];
+    dpe_shorten(small, sizeof small, "exactly thirty-one bytes stay !");
+    assert_string_equal(small, "exactly thirty-one bytes stay !");
+    dpe_shorten(small, sizeof small, "one byte more than thirty-one !!");
+    assert_int_equal(strlen(small), 31);
+}
+
+static void numbers_are_decimal(void **state)
+{
+    (void)state;
+    static const char *const no_counts[] = {"",    "0x10", "1e2",  " 1", "+1", "1 ", "1.0", "-", "1_0",
+                                            "ten", "9223372036854775808",  "-9223372036854775809"};
+    static const char *const no_reals[] = {"",     "0x1p7", "0x10", " 1", "+1", "inf",   "nan", "1e",
+                                           "1e+",  ".",     "1,5",  "-",  "1e999", "1.5.2"};
+    int64_t count = 7;
+    double real = 7.0;
+    for (size_t i = 0; i < sizeof no_counts / sizeof no_counts[0]; i++) {
+        assert_false(dpe_parse_int(no_counts[i], INT64_MIN, INT64_MAX, &count));
+        assert_int_equal(count, 7);
+    }
+    for (size_t i = 0; i < sizeof no_reals / sizeof no_reals[0]; i++) {
+        assert_false(dpe_parse_real(no_reals[i], -1e300, 1e300, &real));
+        assert_true(real == 7.0);
+    }
+    assert_true(dpe_parse_int("-9223372036854775808", INT64_MIN, 0, &count) && count == INT64_MIN);
+    assert_true(dpe_parse_int("007", 0, 7, &count) && count == 7);
+    assert_false(dpe_parse_int("8", 0, 7, &count));
+    assert_true(dpe_parse_real("-2.5e-1", -1.0, 1.0, &real) && real == -0.25);
+    assert_true(dpe_parse_real(".5", 0.0, 1.0, &real) && real == 0.5);
+    assert_false(dpe_parse_real("2", 0.0, 1.0, &real));
+    const char *list = "12,0x1";
+    assert_true(dpe_scan_int(&list, 0, 100, &count) && count == 12 && *list == ',');
+}
+
 static void alloc_refuses_overflow(void **state)
 {
     (void)state;
@@ -193,6 +244,8 @@ int main(void)
         cmocka_unit_test(near_fails_on_nan_and_names_the_worst),
         cmocka_unit_test(guards_notice_one_word),
         cmocka_unit_test(failures_carry_words),
+        cmocka_unit_test(a_long_path_leaves_the_reason),
+        cmocka_unit_test(numbers_are_decimal),
         cmocka_unit_test(alloc_refuses_overflow),
         cmocka_unit_test(sha256_of_abc),
         cmocka_unit_test(rng_is_fixed_and_fair),

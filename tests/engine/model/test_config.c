@@ -35,6 +35,8 @@ static const struct {
     {{"vocab_size", "4294967296"}, "vocab_size"},
     {{"max_position_embeddings", NULL}, "max_position_embeddings"},
     {{"max_position_embeddings", "0"}, "max_position_embeddings"},
+    {{"max_position_embeddings", "1"}, "max_position_embeddings: expected"},
+    {{"max_position_embeddings", "2147483649"}, "max_position_embeddings: expected"},
     {{"rms_norm_eps", "-1e-5"}, "rms_norm_eps: expected a number >= 0"},
     {{"rope_theta", "NaN"}, "expected JSON"},
     {{"rope_theta", "\"NaN\""}, "rope_theta: expected a number > 1"},
@@ -109,6 +111,18 @@ static void wrong_rotations(void **state)
         {"{\"rope_type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[1]}",
          "factor: expected a number, or original_max_position_embeddings"},
         {"{\"full_attention\":{\"rope_type\":\"default\"}}", "one rotation for all layers"},
+        /* What no checkpoint has, and single precision cannot hold. */
+        {"{\"type\":\"dynamic\",\"factor\":1e30}", "factor: expected a number up to 1e+06"},
+        {"{\"type\":\"linear\",\"factor\":2,\"rope_theta\":1e300}", "rope_theta: expected a number up"},
+        {"{\"rope_type\":\"yarn\",\"factor\":8,\"attention_factor\":1e300}",
+         "attention_factor: expected a number up to 1e+06"},
+        {"{\"rope_type\":\"yarn\",\"factor\":8,\"attention_factor\":1e-300}",
+         "attention_factor: expected a number >= 1e-06"},
+        {"{\"rope_type\":\"yarn\",\"factor\":8,\"mscale\":1e300}", "mscale: expected a number up to"},
+        {"{\"rope_type\":\"yarn\",\"factor\":8,\"original_max_position_embeddings\":1e12}",
+         "original_max_position_embeddings: expected a number up to 2.14748e+09"},
+        {"{\"rope_type\":\"longrope\",\"factor\":8,\"short_factor\":[1],\"long_factor\":[1e-320]}",
+         "long_factor: expected numbers from 1e-06 to 1e+06"},
     };
     struct model_folder folder = folder_make();
     for (int schema = 0; schema < 2; schema++) {

@@ -347,6 +347,83 @@ static void a_pattern_that_explodes_ends(void **state)
     dpe_tokens_free(&tokens);
 }
 
+#define REPLACE(by) "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"" by "\"}"
+#define TEN "aaaaaaaaaa"
+
+/* Each rule is harmless alone; three of them in a row would make a thousand bytes of one. */
+static void rules_that_multiply_a_text(void **state)
+{
+    (void)state;
+    static const char three[] =
+        "{\"type\":\"Sequence\",\"normalizers\":[" REPLACE(TEN) "," REPLACE(TEN) "," REPLACE(TEN) "]}";
+    static const char two[] =
+        "{\"type\":\"Sequence\",\"normalizers\":[" REPLACE(TEN) "," REPLACE(TEN) "]}";
+    static const char decoders[] =
+        "{\"type\":\"Sequence\",\"decoders\":[" REPLACE(TEN) "," REPLACE(TEN) "," REPLACE(TEN) "]}";
+    REFUSE("normalizer: rule 3 (Replace): with the rules before it a text can become 1000 times",
+           .normalizer = three);
+    REFUSE("decoder: rule 3 (Replace)", .decoder = decoders);
+    struct dpe_tokenizer *tokenizer = NULL;
+    struct dpe_error err = {0};
+    struct dpe_tokens tokens = {0};
+    const char *json = build(&(struct parts){.normalizer = two});
+    assert_int_equal(open_bytes(json, strlen(json), &tokenizer, &err), DPE_OK);
+    assert_int_equal(dpe_tokenizer_encode(tokenizer, "ab", 2, NULL, &tokens, &err), DPE_OK);
+    assert_int_equal(tokens.n, 100);
+    dpe_tokens_free(&tokens);
+    dpe_tokenizer_close(tokenizer);
+}
+
+static dpe_status stop_at(void *user, struct dpe_error *err)
+{
+    int *left = user;
+    return --*left < 0 ? dpe_fail(err, DPE_INCOMPLETE, "asked to stop") : DPE_OK;
+}
+
+/* The caller is asked often, wherever the time goes, and nothing of what was done is kept. */
+static void encoding_stops_when_asked(void **state)
+{
+    (void)state;
+    static const struct parts kinds[] = {
+        {.normalizer = REPLACE("b")}, /* one long word */
+        {.normalizer = "{\"type\":\"NFC\"}"},
+        {.added = "{\"id\":3,\"content\":\"z\",\"special\":false,\"single_word\":false,"
+                  "\"lstrip\":false,\"rstrip\":false,\"normalized\":false}"},
+        {.pre_tokenizer = "{\"type\":\"Digits\",\"individual_digits\":true}"},
+        {.pre_tokenizer = "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"ab\"},\"behavior\":"
+                          "\"Isolated\",\"invert\":false}"},
+    };
+    const size_t n = (size_t)8 << 20;
+    char *text = malloc(n);
+    assert_non_null(text);
+    for (size_t i = 0; i < n; i++) {
+        text[i] = "ab"[i % 2];
+    }
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct dpe_tokenizer *tokenizer = NULL;
+        struct dpe_error err = {0};
+        struct dpe_tokens tokens = {0};
+        const char *json = build(&kinds[i]);
+        assert_int_equal(open_bytes(json, strlen(json), &tokenizer, &err), DPE_OK);
+        for (int after = 0; after < 8; after++) {
+            int left = after;
+            dpe_tokenizer_set_limits(tokenizer,
+                                     &(struct dpe_tokenizer_limits){.poll = stop_at, .user = &left});
+            assert_int_equal(dpe_tokenizer_encode(tokenizer, text, n, NULL, &tokens, &err),
+                             DPE_INCOMPLETE);
+            assert_int_equal(tokens.n, 0);
+        }
+        dpe_tokenizer_set_limits(tokenizer,
+                                 &(struct dpe_tokenizer_limits){.max_memory = n + (1 << 20)});
+        assert_int_equal(dpe_tokenizer_encode(tokenizer, text, n, NULL, &tokens, &err),
+                         DPE_NO_MEMORY);
+        assert_non_null(strstr(err.text, "--max-memory"));
+        dpe_tokens_free(&tokens);
+        dpe_tokenizer_close(tokenizer);
+    }
+    free(text);
+}
+
 /* An unk_token that does not exist matters only when it is needed, as in the reference. */
 static void missing_unk_is_an_error_when_needed(void **state)
 {
@@ -455,6 +532,8 @@ int main(void)
         cmocka_unit_test(templates),
         cmocka_unit_test(patterns),
         cmocka_unit_test(a_pattern_that_explodes_ends),
+        cmocka_unit_test(rules_that_multiply_a_text),
+        cmocka_unit_test(encoding_stops_when_asked),
         cmocka_unit_test(missing_unk_is_an_error_when_needed),
         cmocka_unit_test(damaged_files_never_crash),
     };

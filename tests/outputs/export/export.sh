@@ -64,14 +64,28 @@ grep -q "selected_dim_path .* is not read: all pairs move" "$work/err" ||
     fail "nothing is said of pairs that the YAML selects: $(cat "$work/err")"
 same "$all/table.h5" "$work/yaml.h5" /model
 
+# Numbers of a YAML are decimal, and it is as deep as settings are.
+for wrong in "s/local_window_size: .*/local_window_size: 0x20/" "s/local_window_size: .*/local_window_size: 1e2/" \
+    "s/scale_factors: *\[[^,]*/scale_factors: [0x1p1/"; do
+    sed "$wrong" "$all/table.yaml" >"$work/wrong.yaml"
+    cmp -s "$all/table.yaml" "$work/wrong.yaml" && fail "$wrong changes nothing: $(cat "$all/table.yaml")"
+    refused 65 "number" export_ --import-yaml "$work/wrong.yaml" -m "$root/data/reference" --length 512 \
+        -o "$work/none.h5"
+done
+awk 'BEGIN { for (i = 0; i < 40000; i++) printf "{a: "; print "" }' >"$work/deep.yaml"
+refused 65 "nested deeper than 64" timeout 10 "$bin/dpe-export" --import-yaml "$work/deep.yaml" \
+    -m "$root/data/reference" --length 512 -o "$work/none.h5" 2>"$work/err"
+
 # Other cuts of the same profile.
 works "last-k" export_ "$all/detect.h5" "$all/norms.h5" --last-k 8 -o "$work/last.h5"
-works "top-k 0" export_ "$all/detect.h5" "$all/norms.h5" --top-k 0 -o "$work/none.h5"
+refused 64 "a share above 0" export_ "$all/detect.h5" "$all/norms.h5" --top-k 0 -o "$work/none.h5"
+refused 64 "less than one pair" export_ "$all/detect.h5" "$all/norms.h5" --top-k 0.001 -o "$work/none.h5"
+refused 64 "of another encoding" export_ "$all/table.h5" -m "$work/$(printf 'a\377')" -o "$work/none.yaml"
 works "no profile" export_ "$all/detect.h5" -o "$work/every.h5"
-"$python" - "$all/table.h5" "$work/last.h5" "$work/none.h5" "$work/every.h5" <<'END' || fail "other cuts"
+"$python" - "$all/table.h5" "$work/last.h5" "$work/every.h5" <<'END' || fail "other cuts"
 import sys, h5py
-top, last, none, every = (h5py.File(path)["table/mask"][()] for path in sys.argv[1:])
-assert (last == 1 - top).all() and not none.any() and every.all()
+top, last, every = (h5py.File(path)["table/mask"][()] for path in sys.argv[1:])
+assert (last == 1 - top).all() and every.all()
 END
 refused 64 "40 key pairs asked for" export_ "$all/detect.h5" "$all/norms.h5" --top-k 40 -o "$work/no.h5"
 refused 64 "--rank 3" export_ "$all/detect.h5" --rank 3 -o "$work/no.h5"

@@ -1,0 +1,88 @@
+/* Numbers as options and text files write them: one rule for all of them. */
+#include "engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const char *skip_digits(const char *at)
+{
+    while (*at >= '0' && *at <= '9') {
+        at++;
+    }
+    return at;
+}
+
+bool dpe_scan_int(const char **text, int64_t low, int64_t high, int64_t *value)
+{
+    const char *at = *text;
+    bool negative = *at == '-';
+    at += negative;
+    const char *end = skip_digits(at);
+    int64_t read = 0;
+    for (const char *digit = at; digit < end; digit++) {
+        int64_t next = negative ? '0' - *digit : *digit - '0';
+        if (__builtin_mul_overflow(read, (int64_t)10, &read) ||
+            __builtin_add_overflow(read, next, &read)) {
+            return false;
+        }
+    }
+    if (end == at || read < low || read > high) {
+        return false;
+    }
+    *value = read;
+    *text = end;
+    return true;
+}
+
+bool dpe_scan_real(const char **text, double *value)
+{
+    const char *at = *text + (**text == '-');
+    const char *end = skip_digits(at);
+    bool digits = end > at;
+    if (*end == '.') {
+        const char *fraction = end + 1;
+        end = skip_digits(fraction);
+        digits = digits || end > fraction;
+    }
+    if (!digits) {
+        return false;
+    }
+    if (*end == 'e' || *end == 'E') {
+        const char *power = end + 1;
+        power += *power == '-' || *power == '+';
+        const char *last = skip_digits(power);
+        if (last == power) {
+            return false;
+        }
+        end = last;
+    }
+    /* strtod reads what was just found to be a decimal number, and nothing that follows it. */
+    char *stop = NULL;
+    double read = strtod(*text, &stop);
+    if (stop != end || !isfinite(read)) {
+        return false;
+    }
+    *value = read;
+    *text = end;
+    return true;
+}
+
+bool dpe_parse_int(const char *text, int64_t low, int64_t high, int64_t *value)
+{
+    int64_t read = 0;
+    if (!dpe_scan_int(&text, low, high, &read) || *text != '\0') {
+        return false;
+    }
+    *value = read;
+    return true;
+}
+
+bool dpe_parse_real(const char *text, double low, double high, double *value)
+{
+    double read = 0.0;
+    if (!dpe_scan_real(&text, &read) || *text != '\0' || !(read >= low && read <= high)) {
+        return false;
+    }
+    *value = read;
+    return true;
+}

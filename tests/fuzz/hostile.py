@@ -1,0 +1,637 @@
+#!/usr/bin/env python3
+"""hostile.py BIN [--seconds S | --runs N] [--seed S] [--classes A,B] [--jobs J] [--log FILE]
+           [--limit S] [--only I [--keep DIR]]
+
+Runs the tools in BIN (best a build with sanitizers: cmake --preset asan) on hostile inputs that are
+made from a seed, and judges each run. Run I of a seed is the same run every time; --only I makes it
+alone, and --keep leaves its files in DIR. One line a run goes to the log (default: standard output):
+
+    VERDICT <tab> CLASS <tab> SEED:I <tab> COMMAND <tab> EXIT <tab> LAST LINE OF STDERR <tab> SECONDS
+
+VERDICT is ok or what is wrong. Exit status 1 when something was. Standard library only."""
+
+import argparse
+import collections
+import concurrent.futures
+import hashlib
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import world as world_py  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CODES = {0, 64, 65, 66, 69, 70, 71, 73, 74, 75, 77, 78}  # of README.md, "What you may rely on"
+SANITIZER = re.compile(rb"AddressSanitizer|LeakSanitizer|runtime error:|UndefinedBehavior|hard rss limit")
+METHODS = ["rope", "pi", "ntk", "yarn", "self-extend", "rerope", "leaky-rerope", "dca", "streaming", "dpe"]
+
+
+# ------------------------------------------------------------------------------------ a good world
+
+def sweep(world, output, *more):
+    return ["dpe-detect", "-m", world + "/model", "--corpus", world + "/corpus", "-l", "192", "--groups", "2",
+            "--lengths", "8,32,64", "--seed", "5", "--threads", "1", "--samples", "2", "-o", output, *more]
+
+
+def profile(world, output, *more):
+    return ["dpe-norms", "-m", world + "/model", "--corpus", world + "/corpus", "--lengths", "16,32",
+            "--samples", "2", "--threads", "1", "-o", output, *more]
+
+
+def compare(world, output, *more):
+    return ["dpe-eval", "niah", "-m", world + "/model", "--corpus", world + "/corpus", "-l", "128",
+            "--method", "rope", "--method", "pi", "--samples", "2", "--threads", "1", "-o", output, *more]
+
+
+def make_world(bin_folder, world):
+    """Good inputs of every kind; what hostile runs change is a copy of this folder."""
+    world_py.make(world)
+    name = sorted(os.listdir(world + "/corpus"))[0]
+    os.makedirs(world + "/pg/test")
+    shutil.copy(f"{world}/corpus/{name}", f"{world}/pg/test/7.txt")
+    with open(world + "/pg/metadata.csv", "w", encoding="utf-8") as file:
+        file.write('7,"A ""book""",1901,http://x/7\n')
+    with open(world + "/template.txt", "w", encoding="utf-8") as file:
+        file.write("<user>{prompt}</user>\n")
+    table = world + "/table.h5"
+    steps = [sweep(world, world + "/detect.h5"), profile(world, world + "/norms.h5"),
+             compare(world, world + "/eval.h5"),
+             sweep(world, world + "/kept.h5", "--keep-journal"),
+             ["dpe-export", world + "/detect.h5", world + "/norms.h5", "--top-k", "0.75", "-o", table],
+             ["dpe-export", table, "-o", world + "/table.json"],
+             ["dpe-export", table, "-o", world + "/table.yaml"],
+             ["dpe-export", table, "-o", world + "/table.safetensors"]]
+    for words in steps:
+        ran = subprocess.run([os.path.join(bin_folder, words[0]), *words[1:]], capture_output=True, check=False)
+        if ran.returncode != 0:
+            sys.exit(f"the good world: {' '.join(words)}: exit {ran.returncode}: {ran.stderr.decode(errors='replace')}")
+    # A run that is not complete: the journal of the kept one with its last records cut off.
+    os.remove(world + "/kept.h5")
+
+
+# ----------------------------------------------------------------------------------------- hostility
+
+WORDS = [b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\x1b[2J", b"\n", b"-1", b"1e999", b"NaN", b"\"", b"}", b"]]]]",
+         b"99999999999999999999", b"0x10", b"%s%n", b"../../x", b"\xef\xbb\xbf", b"\xe2\x80\xae", b"\\u0000", b" " * 3000]
+VALUES = [None, True, 0, -1, 1, 2, 3, 7, 2**31, 2**31 - 1, 2**32, 2**53, 2**63, -2**63, 0.5, 1e-320, 1e30, 1e300,
+          "", "x", "a\0b", "\x1b[31m", "\ud800", "ü" * 300, "../x", "/etc/passwd", [], {}, [[]], [0] * 50, {"type": "x"}]
+
+
+def changed_bytes(draw, data):
+    """Some of: flipped bits, cut, zeros at the end, words put in, a slice twice or gone."""
+    data = bytearray(data)
+    for _ in range(draw.choice([1, 1, 1, 2, 5, 30])):
+        n = len(data)
+        at = draw.randrange(n + 1)
+        # Headers decide more than the rest.
+        at = at if draw.random() < 0.5 else min(at, draw.choice([8, 64, 600]))
+        kind = draw.randrange(7)
+        if kind == 0 and n > 0:
+            data[min(at, n - 1)] ^= 1 << draw.randrange(8)
+        elif kind == 1:
+            del data[at:]
+        elif kind == 2:
+            data += b"\0" * draw.choice([1, 8, 4096])
+        elif kind == 3:
+            data[at:at] = draw.choice(WORDS)
+        elif kind == 4:
+            data[at:at] = data[at:at + draw.randrange(1, 200)]
+        elif kind == 5:
+            del data[at:at + draw.randrange(1, 200)]
+        elif n >= 8:
+            at = min(at, n - 8)
+            data[at:at + 8] = draw.choice([b"\xff" * 8, b"\0" * 8, struct.pack("<Q", 2**63), struct.pack("<Q", n)])
+    return bytes(data)
+
+
+def places(value, found, depth=0):
+    """(container, key) of everything within a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in list(items)[:60]:
+        found.append((value, key))
+        if depth < 6:
+            places(inner, found, depth + 1)
+    return found
+
+
+def changed_json(draw, data):
+    value = json.loads(data)
+    for _ in range(draw.choice([1, 1, 2, 4])):
+        found = places(value, [])
+        if not found:
+            break
+        container, key = draw.choice(found)
+        kind = draw.randrange(5)
+        if kind == 0:
+            del container[key]
+        elif kind == 1 and isinstance(container, dict):
+            container[draw.choice(["x", "", "type", "a\0b", "\x1b]0;x\x07"])] = draw.choice(VALUES)
+        elif kind == 2 and isinstance(container[key], (int, float)) and not isinstance(container[key], bool):
+            container[key] = container[key] * draw.choice([-1, 0, 2, 0.5, 1e9, 1000]) + draw.choice([0, 1])
+        elif kind == 3:
+            deep = 0
+            for _ in range(draw.choice([3, 500, 3000])):
+                deep = [deep]
+            container[key] = deep if draw.random() < 0.2 else draw.choice(VALUES)
+        else:
+            container[key] = draw.choice(VALUES)
+    sys.setrecursionlimit(20000)
+    text = json.dumps(value, ensure_ascii=draw.random() < 0.5)
+    if draw.random() < 0.1:
+        text = text.replace("{", '{"model_type":"llama",', 1)
+    if draw.random() < 0.05:
+        text = text.replace("1", "NaN", 1)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def change(draw, path):
+    """A file becomes hostile: its content, or what it is."""
+    kind = draw.random()
+    if kind < 0.12:
+        if os.path.isdir(path):
+            return
+        os.remove(path)
+        what = draw.randrange(7)
+        if what == 0:
+            os.mkfifo(path)
+        elif what == 1:
+            os.mkdir(path)
+        elif what == 2:
+            os.symlink(path, path)
+        elif what == 3:
+            os.symlink("/nowhere/at/all", path)
+        elif what == 4:
+            os.symlink("/dev/zero", path)
+        elif what == 5:
+            open(path, "wb").close()
+        return
+    with open(path, "rb") as file:
+        data = file.read()
+    as_json = path.endswith(".json") and kind < 0.8
+    data = changed_json(draw, data) if as_json else changed_bytes(draw, data)
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def hostile_text(draw):
+    parts = ["word ", "a", " ", "\n", "é", "e\u0301", "\u2581", "<s>", "</s>", "<|endoftext|>", "123", "\u200d", "👩\u200d🦰", "'ll"]
+    if draw.random() < 0.2:
+        return draw.choice(parts) * draw.choice([1, 1000, 200000])
+    return "".join(draw.choice(parts) for _ in range(draw.choice([0, 1, 20, 3000])))
+
+
+def component(draw, kind, depth=0):
+    text = draw.choice(["a", " ", "\u2581", "", "ab", "é", "a" * 10])
+    content = draw.choice(["", "a", "\u2581", "a" * 10, "b" * 1000, "\x1b", text])
+    pattern = {draw.choice(["String", "Regex"]): draw.choice([text, "\\p{L}+", "(a+)+$", "(a|aa)+b", "[", "a{1,9999}", ".*"])}
+    sets = {
+        "normalizer": [{"type": "NFC"}, {"type": "Prepend", "prepend": content},
+                       {"type": "Replace", "pattern": pattern, "content": content}],
+        "pre_tokenizer": [{"type": "Digits", "individual_digits": draw.random() < 0.5},
+                          {"type": "Split", "pattern": pattern, "invert": draw.random() < 0.5,
+                           "behavior": draw.choice(["Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"])},
+                          {"type": "ByteLevel", "add_prefix_space": draw.random() < 0.5, "use_regex": draw.random() < 0.5},
+                          {"type": "Metaspace", "replacement": draw.choice(["\u2581", text]), "prepend_scheme": draw.choice(["first", "always", "never", "x"])}],
+        "decoder": [{"type": "ByteLevel"}, {"type": "ByteFallback"}, {"type": "Fuse"},
+                    {"type": "Replace", "pattern": pattern, "content": content},
+                    {"type": "Strip", "content": text, "start": draw.choice([0, 1, 99]), "stop": 0}],
+    }
+    lists = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
+    if depth < 4 and draw.random() < 0.4:
+        return {"type": "Sequence", lists[kind]: [component(draw, kind, depth + 1) for _ in range(draw.choice([0, 1, 2, 3, 8]))]}
+    return draw.choice(sets[kind])
+
+
+# ------------------------------------------------------------------------------------------ classes
+# Each takes (draw, world): changes files of the world and returns the command; what it writes is below
+# world/out.
+
+def any_use(draw, world):
+    """A command that reads the model, one of many."""
+    out = world + "/out/o"
+    model = ["-m", world + "/model"]
+    return draw.choice([
+        ["dpe-run", *model, "--info"], ["dpe-run", *model, "-p", "The fox", "-n", "4"],
+        ["dpe-run", *model, "--nll", world + "/corpus/900000.txt", "-c", "32", "--time-budget", "2"],
+        ["dpe-run", *model, "--show-plan", "--method", draw.choice(METHODS)],
+        ["dpe-run", *model, "--tokenize", "-p", hostile_text(draw)[:2000].replace("\0", "")],
+        sweep(world, out + ".h5"), sweep(world, out + ".h5", "--dry-run"), profile(world, out + ".h5"),
+        compare(world, out + ".h5"),
+        ["dpe-export", world + "/table.h5", "-m", world + "/model", "--check"],
+        ["dpe-export", world + "/table.h5", "-m", world + "/model", "--format", "hf", "-o", out + ".json"],
+        ["dpe-bench", "--shape", world + "/model", "-l", "32", "--new", "1", "--repeats", "1", "--threads", "1"]])
+
+
+def class_model(draw, world):
+    names = ["config.json", "config.json", "config.json", "generation_config.json", "model.safetensors", "model.safetensors"]
+    if draw.random() < 0.15:
+        index = {"metadata": {}, "weight_map": {"model.norm.weight": draw.choice(["model.safetensors", "../x", "a/b", "", "nosuch"])}}
+        with open(world + "/model/model.safetensors.index.json", "w", encoding="utf-8") as file:
+            json.dump(index, file)
+        if draw.random() < 0.5:
+            os.remove(world + "/model/model.safetensors")
+        return any_use(draw, world)
+    if draw.random() < 0.3:
+        path = world + "/model/config.json"
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+        big = draw.choice([1e300, 1e-320, 1e30, -1, 0, 1, 2, 8, 2**31, 2**32])
+        config[draw.choice(["rope_scaling", "rope_parameters"])] = {
+            "rope_type": draw.choice(["linear", "dynamic", "yarn", "longrope", "llama3"]), "factor": draw.choice([2, 8, big]),
+            draw.choice(["attention_factor", "mscale", "beta_fast", "low_freq_factor", "original_max_position_embeddings"]): big,
+            "high_freq_factor": 4, "short_factor": [draw.choice([1, big])] * 8, "long_factor": [draw.choice([2, big])] * 8}
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        return any_use(draw, world)
+    change(draw, world + "/model/" + draw.choice(names))
+    return any_use(draw, world)
+
+
+def class_tokenizer(draw, world):
+    path = world + "/model/tokenizer.json"
+    if draw.random() < 0.6:
+        with open(path, encoding="utf-8") as file:
+            value = json.load(file)
+        for kind in ("normalizer", "pre_tokenizer", "decoder"):
+            if draw.random() < 0.5:
+                value[kind] = component(draw, kind)
+        if draw.random() < 0.2:
+            value["added_tokens"].append({"id": draw.choice([2560, 5, -1, 2**32]), "content": draw.choice(["word", "", "a"]),
+                                          "special": True, "single_word": True, "lstrip": True, "rstrip": True, "normalized": True})
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(value, file)
+    else:
+        change(draw, path)
+    with open(world + "/text.txt", "w", encoding="utf-8") as file:
+        file.write(hostile_text(draw))
+    if draw.random() < 0.3:
+        return any_use(draw, world)
+    return ["dpe-run", "-m", world + "/model", "--tokenize", "--prompt-file", world + "/text.txt",
+            *draw.choice([[], ["--raw"], ["--special-in-text", "parse"], ["--max-memory", "20M"]])]
+
+
+def class_corpus(draw, world):
+    folder = draw.choice(["corpus", "pg"])
+    files = [os.path.join(at, name) for at, _, names in os.walk(f"{world}/{folder}") for name in names]
+    for path in draw.sample(sorted(files), draw.choice([1, 1, len(files)])):
+        change(draw, path)
+    if draw.random() < 0.2:
+        with open(os.path.join(os.fsencode(world), b"corpus", draw.choice([b"\xff.txt", b"\x1b[2J.txt", b"a\nb.txt", b".txt"])), "wb") as file:
+            file.write(hostile_text(draw).encode())
+    out = world + "/out/o.h5"
+    words = draw.choice([sweep(world, out, "--task", "both"), profile(world, out), compare(world, out),
+                         ["dpe-eval", "ppl", "-m", world + "/model", "--corpus", world + "/corpus", "-l", "64", "--method", "rope",
+                          "--samples", "2", "--threads", "1", "-o", out],
+                         ["dpe-eval", "data", "-m", world + "/model", "--corpus", world + "/corpus", "-l", "1024", "--samples", "1",
+                          "--tasks", draw.choice(["vt", "niah_single_1", "cwe", "fwe"]), "-o", world + "/out"]])
+    return [word.replace("/corpus", "/pg") if folder == "pg" else word for word in words]
+
+
+def class_table(draw, world):
+    name = draw.choice(["table.h5", "table.h5", "detect.h5", "norms.h5", "eval.h5", "table.json", "table.json",
+                        "table.yaml", "table.yaml", "table.safetensors"])
+    change(draw, f"{world}/{name}")
+    path = f"{world}/{name}"
+    out = world + "/out/o"
+    form = draw.choice([".h5", ".json", ".yaml", ".safetensors", ".csv"])
+    if name.endswith(".yaml"):
+        return ["dpe-export", "--import-yaml", path, "-m", world + "/model", "--length", "192", "-o", out + form]
+    if name in ("detect.h5", "norms.h5"):
+        return draw.choice([["dpe-export", world + "/detect.h5", world + "/norms.h5", "-o", out + form],
+                            ["dpe-report", world + "/detect.h5", world + "/norms.h5", "--no-figures", "-o", out + ".html"],
+                            ["dpe-report", path, "--no-figures", "-o", out + ".html"],
+                            sweep(world, out + ".h5", "--scale-pairs", world + "/norms.h5", "--top-k", "4")])
+    if name == "eval.h5":
+        return ["dpe-report", path, "--no-figures", "-o", out + ".html"]
+    return draw.choice([["dpe-export", path, "--show"], ["dpe-export", path, "-o", out + form],
+                        ["dpe-export", path, "-m", world + "/model", "--check"],
+                        ["dpe-run", "-m", world + "/model", "--table", path, "-p", "The fox", "-n", "2"],
+                        ["dpe-run", "-m", world + "/model", "--table", path, "--show-plan"],
+                        ["dpe-report", path, "--no-figures", "-o", out + ".html"],
+                        compare(world, out + ".h5", "--table", path)])
+
+
+def class_journal(draw, world):
+    os.rename(world + "/kept.h5.journal", world + "/out/o.h5.journal")
+    folder = world + "/out/o.h5.journal/"
+    for name in draw.sample(sorted(os.listdir(folder)), draw.choice([0, 1, 1, 2])):
+        if os.path.isfile(folder + name):
+            change(draw, folder + name)
+    if draw.random() < 0.3:
+        with open(folder + "LOCK", "w", encoding="utf-8") as file:
+            file.write(draw.choice(["", "host x pid -1 start 0 boot y since z\n", "\x1b[2J" * 50, "host h pid 999999999999999999999"]))
+    if draw.random() < 0.2:
+        shutil.copy(world + "/table.h5", world + "/out/o.h5")
+    return sweep(world, world + "/out/o.h5", *draw.choice([[], [], ["--salvage"], ["--force"], ["--salvage", "--force-unlock"],
+                                                           ["--samples", "3"], ["--seed", "6"]]))
+
+
+OPTIONS = {}
+
+
+def options_of(bin_folder, words):
+    """The options that --help shows, with whether they take a value."""
+    key = " ".join(words)
+    if key not in OPTIONS:
+        text = subprocess.run([os.path.join(bin_folder, words[0]), *words[1:], "--help"], capture_output=True,
+                              check=True, env=dict(os.environ, ARGP_HELP_FMT="", COLUMNS="200")).stdout.decode()
+        found = re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)(\[?=)?", text, re.M)
+        OPTIONS[key] = sorted({(name, bool(value)) for name, value in found
+                               if name not in ("--launch", "--gnuplot", "--device", "--force")})
+    return OPTIONS[key]
+
+
+def class_options(draw, world):
+    words = draw.choice([["dpe-run"], ["dpe-detect"], ["dpe-norms"], ["dpe-export"], ["dpe-report"], ["dpe-bench"],
+                         ["dpe-calibrate"], *[["dpe-eval", name] for name in
+                                              ("niah", "ppl", "ruler", "compare", "ablate", "score", "data", "infinitebench")]])
+    known = options_of(ARGS.bin, words)
+    base = {"--model": world + "/model", "--corpus": world + "/corpus", "--output": world + "/out/o.h5", "--length": "128",
+            "--shape": world + "/model", "--prompt": "The fox", "--method": "rope", "--suite": "niah", "--samples": "1",
+            "--threads": "1", "--time-budget": "3", "--max-memory": "1500M", "--window": "8", "--top-k": "4"}
+    numbers = ["0", "-1", "1", "2", "7", "0x10", "1e2", "1e-400", "0.5", "1.5", "nan", "inf", "", " 1", "99999999999999999999",
+               "4294967296", "2147483648", "1K", "3,5", "8,32,64", "64,64", ",", "auto", "both", "ppl", "niah", "shared=2", "rope:x=1",
+               "self-extend:window=0x10", "keys=2,values=9999", "json", "text", "literal", "h5", "rank", "30m"]
+    paths = [world, world + "/table.h5", world + "/table.json", world + "/detect.h5", world + "/norms.h5", "/dev/null", "/nowhere/x",
+             world + "/template.txt", world + "/out/x.html", world + "/out/x.json", "x" * 5000, b"\xff\xfe", "\x1b[2J", "-", "--", world + "/model"]
+    command = list(words)
+    if words[0] in ("dpe-export", "dpe-report"):
+        command += draw.sample([world + "/table.h5", world + "/detect.h5", world + "/norms.h5", world + "/eval.h5"], draw.choice([0, 1, 1, 2]))
+        base["--output"] = world + "/out/o" + draw.choice([".h5", ".json", ".yaml", ".csv", ".html"])
+        base.pop("--length" if words[0] == "dpe-export" else "--samples")
+    for name, value in known:
+        usual = name in base and draw.random() < 0.9
+        if not usual and draw.random() > 0.12:
+            continue
+        command.append(name)
+        if value:
+            command.append(base[name] if usual else draw.choice(numbers + paths))
+    if draw.random() < 0.1:
+        command.insert(draw.randrange(1, len(command) + 1), draw.choice(["x", "", "-", "--nosuch", "--", "-z", "--help", "--version", "--usage"]))
+    return command
+
+
+def class_environment(draw, world):
+    """The surroundings are hostile, the command is good (`around` applies them)."""
+    return any_use(draw, world)
+
+
+CLASSES = {name[6:]: made for name, made in sorted(globals().items()) if name.startswith("class_")}
+
+
+def around(draw, kind, world):
+    """(environment, function that the child runs first)."""
+    env = {"PATH": os.environ.get("PATH", ""), "HOME": world, "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1",
+           "ASAN_OPTIONS": "exitcode=99:allocator_may_return_null=1:hard_rss_limit_mb=4000:handle_segv=0:detect_stack_use_after_return=0",
+           "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99:print_stacktrace=1", "OPENBLAS_NUM_THREADS": "1"}
+    limits, closed, gone, mask = [], [], False, None
+    if kind == "environment":
+        for key in draw.sample(["LC_ALL", "TERM", "COLUMNS", "TMPDIR", "HOME", "PATH", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "NO_COLOR",
+                                "POSIXLY_CORRECT", "ARGP_HELP_FMT", "TZ", "GOMP_SPINCOUNT", "LANG", "HDF5_PLUGIN_PATH", "HDF5_USE_FILE_LOCKING"],
+                               draw.choice([1, 2, 4])):
+            env[key] = draw.choice(["", "x", "-1", "0", "1", "99999", "/nowhere", "dumb", "de_DE.UTF-8", "\x1b[2J", "y" * 9000, "UTC", "FALSE"])
+            if key == "OMP_NUM_THREADS" and env[key] == "99999":
+                env[key] = "2"
+        if draw.random() < 0.5:
+            sanitized = ARGS.sanitized
+            limits = [draw.choice([(resource.RLIMIT_NOFILE, draw.choice([4, 6, 8, 10, 16])), (resource.RLIMIT_FSIZE, draw.choice([0, 1, 512, 20000])),
+                                   (resource.RLIMIT_CORE, 0),
+                                   (resource.RLIMIT_STACK, draw.choice([1 << 20, 8 << 20]) if sanitized else draw.choice([64 << 10, 256 << 10])),
+                                   (resource.RLIMIT_CORE, 0) if sanitized else (resource.RLIMIT_AS, draw.choice([64, 200, 1000]) << 20)])]
+        if draw.random() < 0.2:
+            closed = draw.choice([[0], [1], [2], [0, 1, 2]])
+        gone = draw.random() < 0.1
+        mask = draw.choice([None, 0o777, 0])
+
+    def prepare():
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if gone:
+            empty = tempfile.mkdtemp()
+            os.chdir(empty)
+            os.rmdir(empty)
+        if mask is not None:
+            os.umask(mask)
+        for what, most in limits:
+            resource.setrlimit(what, (most, most))
+        for fd in closed:
+            os.close(fd)
+    return env, prepare, bool(limits or closed)
+
+
+# ------------------------------------------------------------------------------------------- judging
+
+def snapshot(world):
+    """What every input is; world/out is not one."""
+    seen = {}
+    for at, folders, names in os.walk(os.fsencode(world)):
+        if at == os.fsencode(world) and b"out" in folders:
+            folders.remove(b"out")
+        for name in names + folders:
+            path = os.path.join(at, name)
+            info = os.lstat(path)
+            what = (info.st_mode, info.st_size, info.st_mtime_ns)
+            if os.path.isfile(path) and not os.path.islink(path):
+                with open(path, "rb") as file:
+                    what = (info.st_mode, hashlib.sha256(file.read()).hexdigest())
+            seen[path] = what if not os.path.isdir(path) else info.st_mode
+    return seen
+
+
+def broken_output(path):
+    """What is wrong with a file that a tool left as its output, or None."""
+    if not os.path.isfile(path) or os.path.islink(path):
+        return None
+    with open(path, "rb") as file:
+        data = file.read()
+    name = os.path.basename(path)
+    if ".tmp" in name:
+        return f"{name} is left behind"
+    if name.endswith(".h5"):
+        if data[:8] != b"\x89HDF\r\n\x1a\n":
+            return f"{name} is no HDF5"
+        if shutil.which("h5dump"):
+            ran = subprocess.run(["h5dump", "-H", path], capture_output=True, check=False)
+            return f"{name} does not open" if ran.returncode != 0 else None
+    try:
+        if data.startswith(b"<!DOCTYPE"):  # a page may have any name
+            return None if data.rstrip().endswith(b"</html>") else f"{name} is cut"
+        if name.endswith(".json"):
+            json.loads(data)
+        elif name.endswith(".jsonl"):
+            for line in data.splitlines():
+                json.loads(line)
+        elif name.endswith(".safetensors"):
+            size = struct.unpack("<Q", data[:8])[0]
+            ends = [v["data_offsets"][1] for k, v in json.loads(data[8:8 + size]).items() if k != "__metadata__"]
+            if 8 + size + max(ends, default=0) != len(data):
+                return f"{name} is cut"
+        elif name.endswith(".html"):
+            return f"{name} is no page"
+        elif name.endswith((".csv", ".yaml")) and not data.endswith(b"\n"):
+            return f"{name} is cut"
+    except (ValueError, KeyError, struct.error) as error:
+        return f"{name} is half-written: {error}"
+    return None
+
+
+def judge(ran, before, world, started_with, limited):
+    code, out, err = ran
+    if SANITIZER.search(err) or SANITIZER.search(out):
+        return "SANITIZER"
+    if code is None:
+        return "HANG"
+    if code < 0 or code >= 128:
+        # Limits that the loader meets before main are none of the tools'.
+        return "ok" if limited and b"error while loading shared libraries" in err else "SIGNAL"
+    if code == 127 and limited:
+        return "ok"
+    if code not in CODES:
+        return "CODE"
+    if code == 70 and b"finite" not in err and b"NaN or Inf" not in err:
+        return "INTERNAL"
+    if code != 0 and not err.strip() and not limited:
+        return "SILENT"
+    if re.search(rb"[\0-\x08\x0b-\x1f\x7f]", err):
+        return "ESCAPE"
+    if snapshot(world) != before:
+        return "INPUT CHANGED"
+    for at, folders, names in os.walk(world + "/out"):
+        folders[:] = [name for name in folders if not name.endswith(".journal")]
+        for name in names:
+            path = os.path.join(at, name)
+            wrong = broken_output(path) if started_with.get(path) is None else None
+            if wrong is not None and not (limited and "left behind" not in wrong and code != 0):
+                return f"OUTPUT {wrong}"
+    return "ok"
+
+
+def execute(command, env, prepare, limit):
+    child = subprocess.Popen([os.path.join(ARGS.bin, command[0]), *command[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, env=env, preexec_fn=prepare, start_new_session=True, cwd="/")
+    try:
+        out, err = child.communicate(timeout=limit)
+        return child.returncode, out, err
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        out, err = child.communicate()
+        return None, out, err
+
+
+def shown(word):
+    text = word.decode("utf-8", "backslashreplace") if isinstance(word, bytes) else word
+    text = text if len(text) < 200 else f"{text[:60]}[{len(text)} bytes]{text[-20:]}"
+    return text.encode("unicode_escape", "backslashreplace").decode()
+
+
+def one(index, good):
+    """Run `index` of the seed; (verdict, line of the log)."""
+    draw = random.Random(f"{ARGS.seed}:{index}")
+    kind = draw.choice(ARGS.chosen)
+    work = ARGS.keep if ARGS.keep else tempfile.mkdtemp(prefix="hostile-")
+    world = work + "/w"
+    try:
+        shutil.copytree(good, world, symlinks=True)
+        os.makedirs(world + "/out")
+        command = CLASSES[kind](draw, world)
+        command = [word if isinstance(word, bytes) else word.replace("\0", "").encode("utf-8", "replace") for word in command]
+        command = [os.fsdecode(command[0])] + command[1:]
+        env, prepare, limited = around(draw, kind, world)
+        before = snapshot(world)
+        started_with = {os.path.join(at, name): True for at, _, names in os.walk(world + "/out") for name in names}
+        begin = time.monotonic()
+        ran = execute(command, env, prepare, ARGS.limit)
+        took = time.monotonic() - begin
+        verdict = judge(ran, before, world, started_with, limited)
+        last = ran[2].decode("utf-8", "backslashreplace").strip().splitlines()
+        if verdict == "SANITIZER":
+            last = [line for line in last if SANITIZER.search(line.encode())]
+            last = last[:1]
+        words = " ".join(shown(word) for word in command).replace(world, "W")
+        line = "\t".join([verdict, kind, f"{ARGS.seed}:{index}", words, str(ran[0]), shown(last[-1].replace(world, "W") if last else ""), f"{took:.2f}"])
+        return verdict, kind, ran[0], line
+    finally:
+        if not ARGS.keep:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bin")
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--runs", type=int)
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--first", type=int, default=0, help="number of the first run")
+    parser.add_argument("--classes", default=",".join(CLASSES))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds after which a run hangs")
+    parser.add_argument("--log")
+    parser.add_argument("--only", type=int)
+    parser.add_argument("--keep")
+    args = parser.parse_args()
+    args.bin = os.path.abspath(args.bin)
+    args.chosen = args.classes.split(",")
+    if any(name not in CLASSES for name in args.chosen):
+        parser.error(f"--classes: there are {', '.join(CLASSES)}")
+    if args.seconds is None and args.runs is None and args.only is None:
+        args.seconds = 60.0
+    args.runs = 1 if args.only is not None else args.runs if args.runs is not None else 1 << 60
+    args.first = args.only if args.only is not None else args.first
+    with open(args.bin + "/dpe-run", "rb") as file:
+        args.sanitized = b"__asan_init" in file.read()
+    return args
+
+
+def main():
+    base = tempfile.mkdtemp(prefix="hostile-good-")
+    counts, codes, stop = collections.Counter(), collections.Counter(), threading.Event()
+    log = open(ARGS.log, "a", encoding="utf-8") if ARGS.log else sys.stdout
+    end = time.monotonic() + ARGS.seconds if ARGS.seconds else float("inf")
+    numbers = iter(range(ARGS.first, ARGS.first + ARGS.runs))
+    lock = threading.Lock()
+
+    def work():
+        while not stop.is_set() and time.monotonic() < end:
+            with lock:
+                index = next(numbers, None)
+            if index is None:
+                return
+            verdict, kind, code, line = one(index, base + "/w")
+            with lock:
+                counts[kind, "ok" if verdict == "ok" else "wrong"] += 1
+                codes[kind, code] += 1
+                print(line, file=log, flush=True)
+                if verdict != "ok" and log is not sys.stdout:
+                    print(line, flush=True)
+    try:
+        make_world(ARGS.bin, base + "/w")
+        with concurrent.futures.ThreadPoolExecutor(ARGS.jobs) as pool:
+            try:
+                for done in [pool.submit(work) for _ in range(ARGS.jobs)]:
+                    done.result()
+            finally:
+                stop.set()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    for kind in CLASSES:
+        ended = ", ".join(f"{code}: {n}" for (k, code), n in sorted(codes.items(), key=str) if k == kind)
+        if ended:
+            print(f"# {kind}: {counts[kind, 'ok']} ok, {counts[kind, 'wrong']} wrong; exits {ended}")
+    return 1 if any(n for (_, verdict), n in counts.items() if verdict == "wrong") else 0
+
+
+ARGS = parse()
+sys.exit(main())
