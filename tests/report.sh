@@ -9,6 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
+. "$here/limits.sh"
 cd "$work" || exit 1
 export LC_ALL=C
 
@@ -60,7 +61,7 @@ mkdir bad
 printf '#!/bin/sh\necho "line 7: no such thing <b>" >&2\nexit 1\n' >bad/failing
 printf '#!/bin/sh\nsleep 100\n' >bad/hanging
 printf '#!/bin/sh\ncat >/dev/null\n' >bad/silent
-printf '#!/bin/sh\nsleep 0.4\nexec gnuplot "$@"\n' >bad/slow
+printf '#!/bin/sh\ntouch begun\nexec sleep 20\n' >bad/slow
 chmod +x bad/*
 expect 66 "gnuplot-nox" detect.h5 -o g.html --gnuplot ./no-such-program
 expect 74 "no such thing" detect.h5 -o g.html --gnuplot bad/failing
@@ -81,9 +82,10 @@ grep -q '<svg' g.html && { echo "--no-figures has figures"; failed=1; }
 cp two.html before.html
 for signal in KILL TERM; do
     cp before.html victim.html
+    rm -f begun
     "$bin/dpe-report" detect.h5 norms.h5 -o victim.html --gnuplot bad/slow >out 2>err &
     child=$!
-    sleep 0.7
+    wait_until test -e begun
     kill -$signal $child
     wait $child
     code=$?
