@@ -51,10 +51,10 @@ new_root() {
     cp -a --reflink=auto "$fresh/${2:-base}" "$fresh/$1"
     cp -L /etc/resolv.conf /etc/hosts "$fresh/$1/etc/"
 }
-# put_tree CASE: the files that git has, as /srv/dpe.
+# put_tree CASE: the files of the tree that git does not ignore, as /srv/dpe.
 put_tree() {
     mkdir "$fresh/$1/srv/dpe"
-    (cd "$root" && git ls-files -z | tar -c --null --owner=0 --group=0 -T -) | tar -x -C "$fresh/$1/srv/dpe"
+    (cd "$root" && git ls-files -z --cached --others --exclude-standard | tar -c --null --owner=0 --group=0 -T -) | tar -x -C "$fresh/$1/srv/dpe"
 }
 # inside CASE PART [USER]: runs a part of fresh_inside.sh in the root of CASE, as root or as USER. What it
 # started and mounted ends with it. All cases share the downloaded packages.

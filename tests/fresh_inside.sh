@@ -92,7 +92,11 @@ administer)
     sh -e /home/visitor/line
     ;;
 tests)
+    # Some tests, with what they need; of the packages that all of them need, that they can be installed.
     expect 0 $tree/tests/run.sh -R '^(test_support|test_plan|test_table|test_kill|test_emulate|cli_dpe-run|cli_dpe-detect|detect_contexts|detect_peers_logits|export|install)$'
+    . $tree/tests/setup.sh
+    # shellcheck disable=SC2086 # lists of words
+    expect 0 apt-get install --simulate --no-install-recommends $dpe_packages $dpe_test_packages $dpe_all_test_packages
     ;;
 *) fail "no part $part" ;;
 esac
