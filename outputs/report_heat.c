@@ -169,7 +169,7 @@ static void put_cells(struct writer *out, const struct heat *heat, double low, d
         }
         double share = share_of(heat, heat->value[i], low, high);
         const char *color = isnan(share)                       ? QUIET
-                            : color_is_bright(color_at(share)) ? "#111111"
+                            : color_is_bright(color_at(share)) ? "#000000"
                                                                : "#ffffff";
         put(out, "set label '%s' at first %g,%g center front font ',11' textcolor rgb '%s'\n", text,
             x, y, color);

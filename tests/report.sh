@@ -1,7 +1,7 @@
 #!/bin/sh
-# report.sh BIN PYTHON: dpe-report on tables of every kind, some with names that mean harm: the page,
+# report.sh BIN PYTHON [browser]: dpe-report on tables of every kind, some with names that mean harm: the page,
 # figures and CSV files are well-formed and true to the tables; gnuplot missing, failing, hanging; a
-# kill midway; tables of different models; files that are somebody else's.
+# kill midway; tables of different models; files that are somebody else's; and the page in a browser.
 set -u
 bin=$1
 python=$2
@@ -37,6 +37,11 @@ all="detect.h5 norms.h5 table.h5 compare.h5 grid.h5 rank.h5 topk.h5 lastk.h5 sca
 # shellcheck disable=SC2086 # a list of words
 expect 0 "is written" $all -o all.html --figures figures
 "$python" "$here/report_check.py" all.html figures . || failed=1
+if [ "${3:-}" = browser ]; then
+    "$python" "$here/report_browser.py" all.html
+    # 125: Chromium is not installed, and this is not CI.
+    case $? in 0 | 125) ;; *) failed=1 ;; esac
+fi
 # In another order, and again over the first one. Nothing but the order changes.
 expect 0 "is written" scaled.h5 lastk.h5 grid.h5 topk.h5 rank.h5 compare.h5 norms.h5 detect.h5 -o all.html
 for one in detect.h5 flat.h5 guarded.h5 table.h5 norms.h5 compare.h5 single.h5 many.h5 grid.h5 rank.h5; do

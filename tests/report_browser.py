@@ -120,8 +120,9 @@ MEASURE = """async (texts, shot, least) => {
             count.set(key, (count.get(key) || 0) + 1);
         }
         const ink = rgba(t.color), alpha = ink[3] / 255 * t.alpha;
-        for (const [key, n] of [...count].sort((a, b) => b[1] - a[1])) {
-            if (n * 5 < w * h && key !== [...count].sort((a, b) => b[1] - a[1])[0][0]) break;
+        const most = Math.max(...count.values());
+        for (const [key, n] of count) {
+            if (n * 5 < w * h && n < most) continue;
             const below = [key >> 16, (key >> 8) & 255, key & 255];
             const a = light(below), b = light(below.map((v, i) => v + (ink[i] - v) * alpha));
             const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
