@@ -8,8 +8,8 @@
 #   tests       tests/run.sh as root with some tests
 #   whole-demo  detect/demo.sh to its end
 # Default: all but whole-demo. install, bundle, user and whole-demo take the tree that demo built.
-# Everything is in build/fresh/. The minimal root and the downloaded packages stay there for the next
-# run; the other roots go when their case has passed. Exit status: 0, 1 when a case failed, 125 where no
+# Everything is in build/fresh/. The minimal root, the root of demo and the downloaded packages stay
+# there for the next run; the other roots go when their case has passed. Exit status: 0, 1 when a case failed, 125 where no
 # such root can be made (it takes root, mmdebstrap and unshare).
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)

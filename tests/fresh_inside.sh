@@ -51,6 +51,10 @@ whole_demo)
     $tree/build/bin/dpe-run -m $tree/data/reference --table calibrated/table.h5 -p "Once"
     ;;
 install)
+    # Without cmocka a configuration has no tests, and one that asks for them names the package.
+    cmake -S $tree -B configured
+    expect 1 cmake -S $tree -B asked -DDPE_TESTS=ON
+    grep -q libcmocka-dev log || fail "DPE_TESTS=ON without cmocka: the package is not named"
     cmake --install $tree/build --prefix /opt/dpe
     # Neither the tree nor its build is needed from here on.
     cp -r $tree/outputs/example example
