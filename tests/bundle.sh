@@ -68,6 +68,7 @@ if [ -e "$place/gpu/run.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; 
     [ "$failed" = 0 ] || cat "$work/out" "$work/results/results.md"
     # A kernel that hangs (124 is how timeout ends it): the rest goes without it.
     printf '#!/bin/sh\n[ "$1" = mma ] || exit 124\n' >"$work/bundle/gpu/test_attention_gpu"
+    rm "$work/bin/compute-sanitizer"
     PATH="$work/bin:$PATH" DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" DPE_FAKE_CUDA= \
         "$work/bundle/gpu/run.sh" -q -s 3500 -o "$work/without" >"$work/out-without" 2>&1
     grep -q "^kernels-wgmma: exit 124" "$work/out-without" &&
