@@ -18,7 +18,7 @@ measure() {
     measured_since=$(date +%s)
     "$@"
     measured=$?
-    silence=$((6 + 2 * ($(date +%s) - measured_since)))
+    silence=$((6 + $(date +%s) - measured_since))
     killed_limit=$((120 + 20 * silence))
     return $measured
 }
