@@ -49,6 +49,10 @@ found() {
     pid=
     gone "$job"
 }
+# working: rows came to those of $rows bytes in the journals of $out, or the job has ended.
+working() {
+    [ "$(cat "$out".journal/* 2>/dev/null | wc -c)" -gt "$rows" ] || gone "$job"
+}
 # stops SIGNAL R N [OPTION...]: rank R of N gets the signal; the job ends as one that can go on, and
 # does, to $work/calm.h5. What it said is in $work/said.
 stops() {
@@ -59,7 +63,11 @@ stops() {
     out="$work/$signal$r.h5"
     detect "$job_ranks" -o "$out" "$@" &
     job=$!
-    kill "-$signal" "$(rank "$out" "$r")"
+    pid=$(rank "$out" "$r")
+    # Not before there are rows: until then rank 0 may be late itself, and be named instead of rank r.
+    rows=$(cat "$out".journal/* 2>/dev/null | wc -c)
+    wait_until working
+    kill "-$signal" "$pid"
     wait $job
     code=$?
     cp "$work/err" "$work/said"
