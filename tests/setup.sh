@@ -5,9 +5,11 @@
 dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev libopenblas-openmp-dev
     libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev libpng-dev
     libopenmpi-dev openmpi-bin"
-# What the tests need besides.
-dpe_test_packages="g++ libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy
-    python3-torch librsvg2-bin slurmctld slurmd slurm-client munge clang libclang-rt-dev libomp-dev locales procps"
+# What the tests are built with, and what most of them run.
+dpe_test_packages="g++ libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy locales procps"
+# What single tests, the sanitizers and the fuzzers need besides.
+dpe_all_test_packages="python3-torch librsvg2-bin slurmctld slurmd slurm-client munge clang libclang-rt-dev libomp-dev
+    chromium mmdebstrap"
 
 # dpe_install PACKAGE...: install those that are missing.
 dpe_install() {
@@ -25,11 +27,13 @@ dpe_install() {
     if [ "$(id -u)" -ne 0 ]; then
         as_root="sudo"
         command -v sudo >/dev/null || {
-            echo "As root, please run: apt-get install$missing" >&2
+            echo "Packages are missing, and only root can install them. Please run as root:" >&2
+            echo "apt-get update && apt-get install -y --no-install-recommends$missing" >&2
             return 1
         }
     fi
     echo "Installing with apt-get:$missing"
+    # shellcheck disable=SC2086 # a list of words
     $as_root apt-get update -qq &&
         $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
             --no-install-recommends $missing >/dev/null

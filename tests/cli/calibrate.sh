@@ -19,7 +19,7 @@ calibrate() {
     name=$1
     shift
     # shellcheck disable=SC2086 # lists of words
-    timeout 100 "$bin/dpe-calibrate" $common $sweep $profiled -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
+    "$bin/dpe-calibrate" $common $sweep $profiled -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
 }
 # both NAME OPTIONS: by dpe-calibrate into NAME, by dpe-detect into NAME.h5
 both() {
@@ -106,14 +106,14 @@ by_books="--length 96 --task ppl --niah special=literal --groups 2 --samples 9 -
 for name in whole killed; do
     from=$bin
     [ $name = whole ] || from=$work/tools
-    timeout 100 "$from/dpe-calibrate" $common $by_books -o "$work/$name" >"$work/out" 2>"$work/err"
+    "$from/dpe-calibrate" $common $by_books -o "$work/$name" >"$work/out" 2>"$work/err"
     code=$?
     [ $name = whole ] && [ $code != 0 ] && fail "by perplexity: $code, $(cat "$work/err")"
     [ $name = killed ] && { [ $code = 75 ] || fail "killed: expected 75, got $code: $(cat "$work/err")"; }
     [ $name = killed ] && [ -e "$work/killed/table.h5" ] && fail "a table was made without a choice"
 done
 # shellcheck disable=SC2086
-timeout 100 "$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err" ||
+"$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err" ||
     fail "killed, and on: $(cat "$work/err")"
 for table in detect norms ablate table check; do
     same "$work/whole/$table.h5" "$work/killed/$table.h5"
@@ -129,12 +129,12 @@ chosen=$(sed -n 's/^\*  *\([0-9][0-9]*\) .*/\1/p' "$work/out")
 # A file of its name that another run made is found before the table, and --force replaces it.
 cp "$work/norms.h5" "$work/killed/ablate.h5"
 # shellcheck disable=SC2086
-timeout 100 "$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err"
+"$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err"
 code=$?
 [ $code = 78 ] && grep -q "killed/ablate.h5 can be moved away: the same command" "$work/err" ||
     fail "another's ablate.h5: $code, $(cat "$work/err")"
 # shellcheck disable=SC2086
-timeout 100 "$bin/dpe-calibrate" $common $by_books -o "$work/killed" --force >"$work/out" 2>"$work/err" ||
+"$bin/dpe-calibrate" $common $by_books -o "$work/killed" --force >"$work/out" 2>"$work/err" ||
     fail "--force: $(cat "$work/err")"
 same "$work/whole/ablate.h5" "$work/killed/ablate.h5"
 
@@ -149,7 +149,7 @@ code=$?
 
 # A folder whose name looks like an option.
 # shellcheck disable=SC2086
-(cd "$work" && timeout 100 "$bin/dpe-calibrate" $common $by_books --top-k 2 -o -x) >"$work/out" 2>"$work/err" ||
+(cd "$work" && "$bin/dpe-calibrate" $common $by_books --top-k 2 -o -x) >"$work/out" 2>"$work/err" ||
     fail "-o -x: $(cat "$work/err")"
 # What all of it would cost.
 calibrate none --dry-run || fail "--dry-run: $(cat "$work/err")"

@@ -6,42 +6,52 @@ command -v mpirun >/dev/null || { echo "no mpirun"; exit 125; }
 . "$here/world.sh"
 . "$here/mpi_settings.sh"
 export OMP_WAIT_POLICY=passive
-# mpi N COMMAND...: mpirun may hang for good and ignore a polite signal when a rank dies early. What
-# works takes a tenth of this on two idle cores.
+# mpi N COMMAND...: mpirun may hang for good and ignore a polite signal when a rank dies early.
 mpi() {
     size=$1
     shift
-    timeout -k 5 150 mpirun -n "$size" "$@"
+    timeout -k 5 "$limit" mpirun -n "$size" "$@"
+}
+# measure COMMAND...: an undisturbed run. How long it took on this machine is the measure of how long a
+# rank may be silent ($silence), and of a run whose rank is killed ($killed_limit).
+measure() {
+    measured_since=$(date +%s)
+    "$@"
+    measured=$?
+    silence=$((6 + $(date +%s) - measured_since))
+    killed_limit=$((120 + 20 * silence))
+    return $measured
+}
+idle() {
+    ! pgrep -f "^$bin/dpe-detect .*$work" >/dev/null
 }
 # detect N OPTION...: the sweep; ranks whose mpirun has just ended may take a moment to be gone.
 detect() {
     ranks=$1
     shift
-    tries=0
-    while pgrep -f "^$bin/dpe-detect .*$work" >/dev/null && [ $tries -lt 500 ]; do
-        sleep 0.02
-        tries=$((tries + 1))
-    done
-    mpi "$ranks" "$bin/dpe-detect" $sweep --rank-timeout 20 "$@" >"$work/out" 2>"$work/err"
+    wait_until idle
+    mpi "$ranks" "$bin/dpe-detect" $sweep "$@" >"$work/out" 2>"$work/err"
 }
 # rank TABLE R: the process of rank R of $job that works on TABLE, once the sweep is under way: it has
 # its journal open. Earlier the rank may still be inside MPI_Init, and Open MPI 4.1's mpirun can hang
-# for good when a rank dies there.
+# for good when a rank dies there. Nothing when the job ended before.
 rank() {
-    tries=0
-    while [ $tries -lt 400 ]; do
-        for pid in $(pgrep -f "^$bin/dpe-detect .*$1"); do
-            if cat "/proc/$pid/environ" 2>/dev/null | tr "\0" "\n" |
-                grep -qx "OMPI_COMM_WORLD_RANK=$2" &&
-                readlink "/proc/$pid/fd/"* 2>/dev/null | grep -qx "$1.journal/rank-000$2.journal"; then
-                echo "$pid"
-                return
-            fi
-        done
-        kill -0 "$job" 2>/dev/null || return
-        tries=$((tries + 1))
-        sleep 0.02
+    wait_until found "$1" "$2" && echo "$pid"
+}
+found() {
+    for pid in $(pgrep -f "^$bin/dpe-detect .*$1"); do
+        if cat "/proc/$pid/environ" 2>/dev/null | tr "\0" "\n" |
+            grep -qx "OMPI_COMM_WORLD_RANK=$2" &&
+            readlink "/proc/$pid/fd/"* 2>/dev/null | grep -qx "$1.journal/rank-000$2.journal"; then
+            return 0
+        fi
     done
+    pid=
+    gone "$job"
+}
+# working: rows came to those of $rows bytes in the journals of $out, or the job has ended.
+working() {
+    [ "$(cat "$out".journal/* 2>/dev/null | wc -c)" -gt "$rows" ] || gone "$job"
 }
 # stops SIGNAL R N [OPTION...]: rank R of N gets the signal; the job ends as one that can go on, and
 # does, to $work/calm.h5. What it said is in $work/said.
@@ -53,7 +63,11 @@ stops() {
     out="$work/$signal$r.h5"
     detect "$job_ranks" -o "$out" "$@" &
     job=$!
-    kill "-$signal" "$(rank "$out" "$r")"
+    pid=$(rank "$out" "$r")
+    # Not before there are rows: until then rank 0 may be late itself, and be named instead of rank r.
+    rows=$(cat "$out".journal/* 2>/dev/null | wc -c)
+    wait_until working
+    kill "-$signal" "$pid"
     wait $job
     code=$?
     cp "$work/err" "$work/said"
@@ -62,9 +76,9 @@ stops() {
     detect 2 -o "$out" || fail "resume after SIG$signal to rank $r: $(cat "$work/err")"
     same "$work/calm.h5" "$out"
 }
-# hangs R N SECONDS: rank R of N stops; it is named by those that wait for it.
+# hangs R N: rank R of N stops; it is named by those that wait for it.
 hangs() {
-    stops STOP "$1" "$2" --rank-timeout "$3"
+    stops STOP "$1" "$2" --rank-timeout "$silence"
     grep -q "rank $1 .*(--rank-timeout)" "$work/said" || fail "rank $1 hangs: $(cat "$work/said")"
 }
 # settle TABLE: one that is complete is compared and goes; what is tested is the way there.

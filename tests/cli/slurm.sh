@@ -27,7 +27,7 @@ cleanup() {
 }
 # Nothing here may wait for ever.
 limit() {
-    timeout -k 5 60 "$@"
+    timeout -k 5 "$limit" "$@"
 }
 trap cleanup EXIT
 
@@ -67,20 +67,25 @@ munged --foreground --force --key-file="$work/munge/key" --socket="$work/munge/s
     --pid-file="$work/munge/pid" --log-file="$work/munge/log" --seed-file="$work/munge/seed" \
     >/dev/null 2>&1 &
 daemons="$daemons $!"
-sleep 0.5
+wait_until test -S "$work/munge/socket"
 slurmctld -D >/dev/null 2>&1 &
 daemons="$daemons $!"
 slurmd -D -N "$host" >/dev/null 2>&1 &
 daemons="$daemons $!"
-tries=0
-until limit sinfo -h -o %t 2>/dev/null | grep -q idle; do
-    tries=$((tries + 1))
-    if [ $tries -gt 100 ]; then
-        echo "Slurm does not start here: $(limit sinfo 2>&1 | tail -1) $(tail -2 "$work/slurmd.log")"
-        exit 125
-    fi
-    sleep 0.2
-done
+ready() {
+    limit sinfo -h -o %t 2>/dev/null | grep -q idle
+}
+ready_or_ended() {
+    for daemon in $daemons; do
+        gone "$daemon" && return 0
+    done
+    ready
+}
+wait_until ready_or_ended
+if ! ready; then
+    echo "Slurm does not start here: $(limit sinfo 2>&1 | tail -1) $(tail -2 "$work/slurmd.log")"
+    exit 125
+fi
 
 make_model model
 sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 500
@@ -89,26 +94,24 @@ limit "$bin/dpe-detect" $sweep -o "$work/calm.h5" >"$work/out" 2>"$work/err" || 
 
 export PATH="$bin:$PATH" DPE_SLURM_LEAST=0
 state() { limit squeue -h -j "$1" -o %t 2>/dev/null; }
+# ended: the job is through, or no longer known. Slurm lets a job that was put back wait for two minutes:
+# not here.
+ended() {
+    grep -q "detect ended with 0" "$log" 2>/dev/null && return 0
+    now=$(state "$job")
+    [ "$now" = PD ] && limit scontrol update jobid="$job" StartTime=now 2>/dev/null
+    [ -z "$now" ]
+}
 # requeued TASKS: a job of that many tasks, stopped by a notice.
 requeued() {
     out="$work/sweep$1.h5"
     log="$work/sweep$1.log"
     job=$(limit sbatch --parsable --chdir="$work" --output="$log" --ntasks="$1" --ntasks-per-node="$1" \
-        --overcommit --time=10 "$root/detect/slurm/dpe.sbatch" dpe-detect $sweep -o "$out" 2>"$work/err") ||
+        --overcommit --time=60 "$root/detect/slurm/dpe.sbatch" dpe-detect $sweep -o "$out" 2>"$work/err") ||
         fail "sbatch: $(cat "$work/err")"
-    tries=0
-    until [ -e "$out.journal/rank-000$(($1 - 1)).journal" ] || [ $tries -gt 300 ]; do
-        tries=$((tries + 1))
-        sleep 0.1
-    done
+    wait_until test -e "$out.journal/rank-000$(($1 - 1)).journal"
     limit scancel --signal=USR1 "$job"
-    tries=0
-    # Slurm lets a job that was put back wait for two minutes: not here.
-    until grep -q "detect ended with 0" "$log" 2>/dev/null || [ $tries -gt 600 ]; do
-        [ "$(state "$job")" = PD ] && limit scontrol update jobid="$job" StartTime=now 2>/dev/null
-        tries=$((tries + 1))
-        sleep 0.2
-    done
+    wait_until ended
     grep -q "ended with 75" "$log" || fail "$1 tasks: no stop at the notice: $(cat "$log")"
     grep -q "samples are there already" "$log" || fail "$1 tasks: did not go on: $(cat "$log")"
     h5diff --exclude-path=/run "$work/calm.h5" "$out" >"$work/diff" 2>&1 ||

@@ -3,6 +3,7 @@
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
+. "$root/tests/limits.sh"
 
 fail() {
     echo "FAILED: $*"

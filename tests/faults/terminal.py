@@ -20,6 +20,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TOOL = os.path.join(sys.argv[1], "dpe-detect")
+# Seconds after which a tool counts as hung. It only has to end a hang.
+LIMIT = 1800
 COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -28,6 +30,13 @@ def command(work, name, *more):
     return [TOOL, "--model", work + "/model", "--corpus", work + "/corpus", "--length", "192",
             "--groups", "2", "--samples", "40", "--lengths", "8,32,64", "--seed", "5",
             "--threads", "1", "-o", f"{work}/{name}.h5", *more]
+
+
+def wait_until(condition):
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
 
 
 def on_terminal(arguments, columns=80, both=True, after=None, **environment):
@@ -42,8 +51,8 @@ def on_terminal(arguments, columns=80, both=True, after=None, **environment):
     os.close(slave)
     shown = b""
     while True:
-        ready, _, _ = select.select([master], [], [], 120)
-        assert ready, "nothing was shown for two minutes"
+        ready, _, _ = select.select([master], [], [], LIMIT)
+        assert ready, "nothing was shown: the tool hangs"
         try:
             part = os.read(master, 65536)
         except OSError:
@@ -180,17 +189,14 @@ def test_benchmark(work):
                          check=False)
     assert ran.returncode == 64 and not os.path.exists(work + "/bench.json"), ran
     ran = subprocess.run(bench + ["-l", "400K", "--method", "rope", "--time-budget", "0.01"],
-                         capture_output=True, check=False, timeout=120)
+                         capture_output=True, check=False, timeout=LIMIT)
     assert ran.returncode == 75 and b"the time budget is used up" in ran.stderr, ran
     running = subprocess.Popen(bench + ["-l", "400K", "--method", "rope"], stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE)
-    for _ in range(1200):
-        lines = open(work + "/bench.csv").read().splitlines()
-        if len(lines) == 2:
-            break
-        time.sleep(0.05)
+    wait_until(lambda: len(open(work + "/bench.csv").read().splitlines()) == 2 or running.poll() is not None)
+    lines = open(work + "/bench.csv").read().splitlines()
     running.terminate()
-    assert running.wait(timeout=60) == 75 and b"stopped by a signal" in running.stderr.read()
+    assert running.wait(timeout=LIMIT) == 75 and b"stopped by a signal" in running.stderr.read()
     assert len(lines) == 2 and lines[0].startswith("method,") and lines[1].startswith("rope,32,"), lines
 
 
@@ -204,12 +210,9 @@ def test_weights_go(work):
 
     running = subprocess.Popen(words("2000"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     journal = work + "/cut.h5.journal/rank-0000.journal"
-    for _ in range(600):
-        if os.path.exists(journal) and os.path.getsize(journal) > 2048:
-            break
-        time.sleep(0.05)
+    wait_until(lambda: os.path.exists(journal) and os.path.getsize(journal) > 2048 or running.poll() is not None)
     os.truncate(work + "/cut/model.safetensors", 0)
-    said = running.communicate(timeout=120)[1]
+    said = running.communicate(timeout=LIMIT)[1]
     # Between samples the file is looked at, within one its pages are missed.
     assert running.returncode == 74, (running.returncode, said)
     assert b"cannot be read any more" in said or b"was truncated while in use" in said, said

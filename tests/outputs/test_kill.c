@@ -97,7 +97,9 @@ static void rows_survive_kills(void **state)
     int kills = wanted == NULL ? 20 : atoi(wanted), in_snapshots = 0, last = -1, tables = 0;
     struct dpe_rng rng;
     dpe_rng_seed(&rng, (uint64_t)time(NULL), 0);
-    for (int i = 0; i < kills; i++) {
+    /* Snapshots are aimed at; a busy machine may need more attempts to hit one. */
+    int i = 0;
+    for (; i < kills || in_snapshots == 0; i++) {
         int reported = last;
         static const int until[4] = {0, SNAPSHOT_BEGINS, SNAPSHOT_ENDS, SNAPSHOT_BEGINS};
         in_snapshots += kill_one(scratch, &rng, until[i % 4], i % 2 == 0 ? 30000 : 3000, &reported);
@@ -126,7 +128,7 @@ static void rows_survive_kills(void **state)
         last = (int)n - 1;
         assert_int_equal(dpe_run_close(run, &err), DPE_OK);
     }
-    print_message("%d kills, %d of them in snapshots, %d rows, %d tables looked at\n", kills,
+    print_message("%d kills, %d of them in snapshots, %d rows, %d tables looked at\n", i,
                   in_snapshots, last + 1, tables);
     assert_true(in_snapshots > 0);
     assert_true(tables > 0);

@@ -70,11 +70,11 @@ same "$work/calm.h5" "$work/again.h5"
 
 # Ranks take devices in turn; one that is asked for by number is everybody's.
 if command -v mpirun >/dev/null && [ -n "${3:-}" ]; then
-    launch="timeout 300 mpirun -n 2"
+    launch="timeout -k 5 $limit mpirun -n 2"
     sweep 0 "^table" "" --device cuda -o "$work/ranks.h5"
     same "$work/calm.h5" "$work/ranks.h5"
     sweep 75 "(emulated device 1) failed in" broken=1 --device cuda -o "$work/one.h5"
-    launch="timeout 300 mpirun -n 3"
+    launch="timeout -k 5 $limit mpirun -n 3"
     sweep 0 "^table" broken=0 --device cuda:1 -o "$work/one.h5"
     same "$work/calm.h5" "$work/one.h5"
 fi

@@ -12,7 +12,7 @@
 #include "tests/lib/tiny.h"
 
 enum { NEW = 6, LARGE = (1 << 22) + 5 };
-static struct dpe_ranks ranks = {.limit = 30.0};
+static struct dpe_ranks ranks = {.limit = 1800.0};
 static int n_checked;
 static const char *device = "cpu";
 

@@ -10,6 +10,7 @@ root=$(cd "$here/../../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
+. "$here/../../limits.sh"
 
 fail() {
     echo "FAILED: $*"
@@ -167,14 +168,9 @@ for signal in KILL TERM KILL; do
     if [ $signal = TERM ] && [ -n "$child" ] && [ $code != 75 ]; then
         fail "SIGTERM: expected exit 75, got $code: $(cat "$work/err")"
     fi
-    waited=0
     for tool in $child; do
-        while kill -0 "$tool" 2>/dev/null && [ $waited -lt 200 ]; do
-            sleep 0.1
-            waited=$((waited + 1))
-        done
+        wait_until gone "$tool" || fail "SIG$signal: the tool below runs on"
     done
-    [ $waited -lt 200 ] || fail "SIG$signal: the tool below runs on"
 done
 # A launcher that ignores signals, as mpirun of Open MPI 4.1 can when a rank died inside MPI_Init.
 cat >"$work/deaf" <<END
@@ -184,14 +180,13 @@ echo heard
 while :; do sleep 0.2; done
 END
 chmod +x "$work/deaf"
-timeout -k 5 60 "$bin/dpe-calibrate" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" \
+timeout -k 5 "$limit" "$bin/dpe-calibrate" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" \
     --norm-samples 1 --launch "$work/deaf" -o "$work/held" >"$work/out" 2>"$work/err" &
 pid=$!
-waited=0
-until grep -q heard "$work/out" || [ $waited -gt 200 ]; do
-    sleep 0.1
-    waited=$((waited + 1))
-done
+heard() {
+    grep -q heard "$work/out" || gone $pid
+}
+wait_until heard
 child=$(cat "/proc/$pid/task/$pid/children")
 kill -TERM $child
 sleep 0.2

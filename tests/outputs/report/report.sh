@@ -1,5 +1,5 @@
 #!/bin/sh
-# report.sh BIN PYTHON: dpe-report on tables of every kind, some with names that mean harm: the page,
+# report.sh BIN PYTHON [browser]: dpe-report on tables of every kind, some with names that mean harm: the page,
 # figures and CSV files are well-formed and true to the tables; rsvg-convert missing or failing; a kill
 # midway; tables of different models; files that are somebody else's.
 set -u
@@ -9,6 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
+. "$here/../../limits.sh"
 cd "$work" || exit 1
 export LC_ALL=C
 
@@ -36,6 +37,11 @@ all="detect.h5 norms.h5 table.h5 compare.h5 grid.h5 rank.h5 topk.h5 lastk.h5 sca
 # shellcheck disable=SC2086 # a list of words
 expect 0 "is written" $all -o all.html --figures figures
 "$python" "$here/report_check.py" all.html figures . || failed=1
+if [ "${3:-}" = browser ]; then
+    "$python" "$here/report_browser.py" all.html
+    # 125: Chromium is not installed, and this is not CI.
+    case $? in 0 | 125) ;; *) failed=1 ;; esac
+fi
 # In another order, and again over the first one. Nothing but the order changes.
 expect 0 "is written" scaled.h5 lastk.h5 grid.h5 topk.h5 rank.h5 compare.h5 norms.h5 detect.h5 -o all.html
 for one in detect.h5 flat.h5 guarded.h5 table.h5 norms.h5 compare.h5 single.h5 many.h5 grid.h5 rank.h5; do
@@ -97,9 +103,7 @@ for signal in KILL TERM; do
     rm -f started
     (PATH=$work/bad/slow:$PATH exec "$bin/dpe-report" detect.h5 norms.h5 -o victim.html --figures victim) >out 2>err &
     child=$!
-    while [ ! -e started ]; do
-        sleep 0.05
-    done
+    wait_until test -e started
     kill -$signal $child
     wait $child
     code=$?

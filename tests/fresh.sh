@@ -1,0 +1,136 @@
+#!/bin/sh
+# fresh.sh [CASE...]: tries the tree on bare machines. Each is a minimal Debian 12 root without a compiler,
+# a copy of one that mmdebstrap makes, entered with chroot; what happens inside is in fresh_inside.sh.
+#   demo        detect/demo.sh as root: SIGTERM ends it with 75, and the same command continues
+#   install     cmake --install of what demo built, and the C example against it
+#   bundle      the archive of cpack, where none of the packages that it was built with is installed
+#   user        a user without sudo gets the one line for an administrator, who runs it
+#   tests       tests/run.sh as root with some tests
+#   whole-demo  detect/demo.sh to its end
+# Default: all but whole-demo. install, bundle, user and whole-demo take the tree that demo built.
+# Everything is in build/fresh/. The minimal root, the root of demo and the downloaded packages stay
+# there for the next run; the other roots go when their case has passed. Exit status: 0, 1 when a case failed, 125 where no
+# such root can be made (it takes root, mmdebstrap and unshare).
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+fresh=$root/build/fresh
+[ $# -gt 0 ] || set -- demo install bundle user tests
+
+unable() {
+    echo "A bare machine cannot be made here: $*" >&2
+    exit 125
+}
+[ "$(id -u)" = 0 ] || unable "only root may enter another root"
+command -v mmdebstrap >/dev/null || unable "mmdebstrap is missing (package mmdebstrap)"
+unshare --mount --pid --fork true 2>/dev/null || unable "unshare --mount --pid is not permitted"
+
+# The minimal root: from the archive that this machine's apt uses, or from Debian's. apt inside gets the
+# settings that concern the way to the archive (proxies, checks of dates).
+make_base() {
+    rm -rf "$fresh/base"
+    apt-config dump | grep -E '^Acquire::(http|https|ftp|Check-|Retries|ForceIPv)' >"$fresh/apt.conf" || true
+    # shellcheck disable=SC2016 # apt replaces these
+    apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
+        grep -E ' bookworm(-updates|-security)? main$' | sort -u >"$fresh/sources.list" || true
+    sources=
+    [ -s "$fresh/sources.list" ] && sources=$fresh/sources.list
+    # Nothing in a root that is thrown away has to be on the disk before dpkg goes on.
+    mmdebstrap --variant=minbase --quiet --aptopt="$fresh/apt.conf" --dpkgopt=force-unsafe-io \
+        bookworm "$fresh/base" $sources
+    for program in cc c++ nvcc python3 cmake sudo; do
+        if chroot "$fresh/base" sh -c "command -v $program"; then
+            echo "The minimal root has $program: it shows nothing" >&2
+            exit 1
+        fi
+    done
+    touch "$fresh/base.made"
+}
+# new_root CASE [FROM]: a root for CASE, a copy of the one that case FROM left (default: the minimal one).
+new_root() {
+    rm -rf "${fresh:?}/$1"
+    cp -a --reflink=auto "$fresh/${2:-base}" "$fresh/$1"
+    cp -L /etc/resolv.conf /etc/hosts "$fresh/$1/etc/"
+}
+# put_tree CASE: the files of the tree that git does not ignore, as /srv/dpe.
+put_tree() {
+    mkdir "$fresh/$1/srv/dpe"
+    (cd "$root" && git ls-files -z --cached --others --exclude-standard | tar -c --null --owner=0 --group=0 -T -) | tar -x -C "$fresh/$1/srv/dpe"
+}
+# inside CASE PART [USER]: runs a part of fresh_inside.sh in the root of CASE, as root or as USER. What it
+# started and mounted ends with it. All cases share the downloaded packages.
+inside() {
+    cp "$root/tests/fresh_inside.sh" "$fresh/$1/inside.sh"
+    home=/root
+    [ -n "${3:-}" ] && home=/home/$3
+    # shellcheck disable=SC2016 # the inner shell's words
+    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb HOME="$home" USER="${3:-root}" \
+        ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
+        ${no_proxy:+no_proxy="$no_proxy"} \
+        unshare --mount --pid --fork --kill-child sh -euc '
+            mount -t proc proc "$1/proc"
+            mount --rbind /dev "$1/dev"
+            mount --bind "$2" "$1/var/cache/apt/archives"
+            exec chroot ${4:+--userspec="$4"} "$1" /bin/sh -eu /inside.sh "$3"' \
+        inside "$fresh/$1" "$fresh/packages" "$2" "${3:-}" </dev/null
+}
+
+case_demo() {
+    new_root demo
+    put_tree demo
+    inside demo demo
+}
+case_install() {
+    new_root install demo
+    inside install install
+}
+case_bundle() {
+    inside demo pack
+    new_root bundle
+    mkdir -p "$fresh/bundle/root/data"
+    cp "$fresh/demo/root/pack/"dpe-*.tar.gz "$fresh/bundle/root/"
+    cp -r "$root/data/reference" "$root/data/sample" "$fresh/bundle/root/data/"
+    inside bundle bundle
+}
+case_user() {
+    new_root user
+    put_tree user
+    chroot "$fresh/user" useradd --create-home --shell /bin/sh visitor
+    chroot "$fresh/user" chown -R visitor: /srv/dpe
+    inside user refused visitor
+    inside user administer
+    # Building is another case.
+    cp -a "$fresh/demo/srv/dpe/build" "$fresh/user/srv/dpe/"
+    chroot "$fresh/user" chown -R visitor: /srv/dpe/build
+    inside user demo visitor
+}
+case_tests() {
+    new_root tests
+    put_tree tests
+    inside tests tests
+}
+case_whole_demo() {
+    new_root whole-demo demo
+    inside whole-demo whole_demo
+}
+
+mkdir -p "$fresh/packages/partial"
+# A month later the packages of the minimal root are old: all would be downloaded again.
+[ -n "$(find "$fresh/base.made" -mtime -30 2>/dev/null)" ] || make_base
+failed=""
+for name in "$@"; do
+    begin=$(date +%s)
+    # Not in a condition: there a command that fails would not end the case (set -e).
+    set +e
+    (set -e; "case_$(echo "$name" | tr - _)") >"$fresh/$name.log" 2>&1
+    code=$?
+    set -e
+    if [ $code = 0 ]; then
+        echo "fresh: $name passed ($(($(date +%s) - begin)) s)"
+        [ "$name" = demo ] || rm -rf "${fresh:?}/$name"
+    else
+        tail -n 60 "$fresh/$name.log"
+        echo "fresh: $name FAILED with $code; its root is $fresh/$name, its output $fresh/$name.log"
+        failed="$failed $name"
+    fi
+done
+[ -z "$failed" ]

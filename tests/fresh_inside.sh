@@ -1,0 +1,106 @@
+# fresh_inside.sh PART: run by fresh.sh inside a minimal Debian 12 root.
+part=$1
+cd "$HOME"
+tree=/srv/dpe
+
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+# expect CODE COMMAND...: its output is shown and stays in the file log.
+expect() {
+    expected=$1
+    shift
+    code=0
+    "$@" >log 2>&1 || code=$?
+    cat log
+    [ $code = "$expected" ] || fail "$*: expected exit $expected, got $code"
+}
+size() {
+    cat "$1" 2>/dev/null | wc -c
+}
+# stopped: the demo, which gets SIGTERM once it has written more rows than there are.
+journal=calibrated/detect.h5.journal/rank-0000.journal
+stopped() {
+    before=$(size $journal)
+    $tree/detect/demo.sh >log 2>&1 &
+    demo=$!
+    until [ "$(size $journal)" -gt $((before + 2000)) ]; do
+        kill -0 $demo 2>/dev/null || { cat log; fail "the demo ended before it wrote rows"; }
+        sleep 0.2
+    done
+    kill -TERM $demo
+    code=0
+    wait $demo || code=$?
+    cat log
+    [ $code = 75 ] || fail "the demo after SIGTERM: expected exit 75, got $code"
+    grep -q "of [0-9]* samples.* same command" log || fail "the demo does not report that it can continue"
+}
+
+case $part in
+demo)
+    stopped
+    cp $journal first
+    stopped
+    cmp -n "$(size first)" first $journal || fail "the demo began again instead of continuing"
+    ;;
+whole_demo)
+    expect 0 $tree/detect/demo.sh
+    [ -s calibrated/report.html ] && [ -s calibrated/table.h5 ] || fail "no result: $(ls calibrated)"
+    grep -q "<svg" calibrated/report.html || fail "the report has no figures"
+    $tree/build/bin/dpe-run -m $tree/data/reference --table calibrated/table.h5 -p "Once"
+    ;;
+install)
+    # Without cmocka a configuration has no tests, and one that asks for them names the package.
+    cmake -S $tree -B configured
+    expect 1 cmake -S $tree -B asked -DDPE_TESTS=ON
+    grep -q libcmocka-dev log || fail "DPE_TESTS=ON without cmocka: the package is not named"
+    cmake --install $tree/build --prefix /opt/dpe
+    # Neither the tree nor its build is needed from here on.
+    cp -r $tree/outputs/example example
+    mv $tree /srv/elsewhere
+    cmake -S example -B example/build -DCMAKE_PREFIX_PATH=/opt/dpe
+    cmake --build example/build
+    /opt/dpe/bin/dpe-detect --model /srv/elsewhere/data/reference --corpus /srv/elsewhere/data/sample --length 512 \
+        --groups 2 --samples 2 --lengths 64,256 -o detect.h5
+    /opt/dpe/bin/dpe-export detect.h5 -o table.h5
+    example/build/positions_example table.h5
+    ;;
+pack)
+    mkdir -p pack
+    cpack --config $tree/build/CPackConfig.cmake -B pack
+    ;;
+bundle)
+    ! dpkg-query -W -f '${Package}\n' | grep -e '-dev$' || fail "the root has packages for building"
+    tar -xzf dpe-*.tar.gz
+    bin=$(echo dpe-*/bin)
+    $bin/dpe-detect --model data/reference --corpus data/sample --length 512 --groups 2 --samples 2 \
+        --lengths 64,256 -o detect.h5
+    $bin/dpe-norms --model data/reference --corpus data/sample --samples 2 --lengths 64 -o norms.h5
+    $bin/dpe-export detect.h5 norms.h5 --top-k 0.75 -o table.json
+    $bin/dpe-run -m data/reference --table table.json -p "Once" -n 8
+    $bin/dpe-report detect.h5 norms.h5 -o report.html --no-figures
+    ;;
+refused)
+    for script in detect/demo.sh "tests/run.sh -R test_plan"; do
+        # shellcheck disable=SC2086 # a command and its arguments
+        expect 1 $tree/$script
+        [ "$(grep -c "^apt-get " log)" = 1 ] || fail "$script: no line for an administrator"
+        [ ! -e $tree/build ] || fail "$script began to build"
+    done
+    expect 1 $tree/detect/demo.sh
+    grep "^apt-get " log >line
+    ;;
+administer)
+    # As it was printed.
+    sh -e /home/visitor/line
+    ;;
+tests)
+    # Some tests, with what they need; of the packages that all of them need, that they can be installed.
+    expect 0 $tree/tests/run.sh -R '^(test_support|test_plan|test_table|test_kill|test_emulate|cli_dpe-run|cli_dpe-detect|detect_contexts|detect_peers_logits|export|install)$'
+    . $tree/tests/setup.sh
+    # shellcheck disable=SC2086 # lists of words
+    expect 0 apt-get install --simulate --no-install-recommends $dpe_packages $dpe_test_packages $dpe_all_test_packages
+    ;;
+*) fail "no part $part" ;;
+esac
