@@ -360,6 +360,24 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, int64_t n_pairs
     return DPE_OK;
 }
 
+static void name_dpe(const struct dpe_dpe_params *params, struct dpe_plan *plan)
+{
+    size_t room = sizeof plan->name;
+    int used =
+        snprintf(plan->name, room, "dpe:window=%" PRId64 "%s%s,scales=", params->window,
+                 params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "");
+    for (int g = 0; g < params->n_groups && used < (int)room; g++) {
+        used += snprintf(plan->name + used, room - (size_t)used, "%s%.15g", g == 0 ? "" : "/",
+                         params->scale[g]);
+    }
+    if (params->temperature != NULL && !dpe_temperature_is_none(params->temperature) &&
+        used < (int)room) {
+        char text[160];
+        dpe_temperature_text(params->temperature, text);
+        snprintf(plan->name + used, room - (size_t)used, ",%s", text);
+    }
+}
+
 dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
                              struct dpe_error *err)
@@ -387,19 +405,16 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
     if (params->mask != NULL) {
         status = dpe_plan_set_mask(&made, params->mask, err);
     }
+    if (status == DPE_OK && params->temperature != NULL) {
+        status = dpe_plan_set_temperature(&made, params->temperature, err);
+    }
     if (status == DPE_OK) {
         status = dpe_plan_check(&made, err);
     }
     if (status != DPE_OK) {
         goto done;
     }
-    int used =
-        snprintf(made.name, sizeof made.name, "dpe:window=%" PRId64 "%s%s,scales=", params->window,
-                 params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "");
-    for (int g = 0; g < params->n_groups && used < (int)sizeof made.name; g++) {
-        used += snprintf(made.name + used, sizeof made.name - (size_t)used, "%s%.15g",
-                         g == 0 ? "" : "/", params->scale[g]);
-    }
+    name_dpe(params, &made);
     *plan = made;
     return DPE_OK;
 done:

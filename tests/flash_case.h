@@ -373,7 +373,7 @@ static struct flash_case flash_case_make(const struct flash_shape *shape, int pl
     c.call.lse = c.lse + FLASH_GUARD;
     flash_set_walk(&c);
     c.call.scale = (float)(c.plan.logit_factor / sqrt((double)d));
-    c.call.log_n_length = (float)c.plan.log_n_length;
+    c.call.log_n = dpe_log_n_of(&c.plan);
     return c;
 }
 
