@@ -24,6 +24,7 @@ struct dpe_ablation_source {
     int64_t trained_length, length, window; /**< L0, L, w: tokens */
     int n_groups, n_lengths;
     int64_t n_layers, n_heads, n_pairs;
+    struct dpe_temperature temperature; /**< of the detection: that of every step but rope */
     int32_t *edges;    /**< [n_groups + 1] */
     int64_t *lengths;  /**< [n_lengths], tokens, ascending */
     int32_t *rank;     /**< [n_groups][n_lengths], 1 = best, −1 = no rank */

@@ -223,6 +223,11 @@ dpe_status export_write_h5(const struct export_table *table, const char *path,
         status = put_texts(file, values, err);
     }
     if (status == DPE_OK) {
+        const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
+                                                    values->log_n_decay, values->logit_scale};
+        status = dpe_h5_put_temperature(file, &temperature, err);
+    }
+    if (status == DPE_OK) {
         status = dpe_h5_finish(file, temporary, target, err);
     } else {
         dpe_h5_close(file);

@@ -182,8 +182,11 @@ bool dpe_lock_held(const struct dpe_lock *lock);
 /* --------------------------------------------------------------------------------------- tables */
 
 #define DPE_SCHEMA_NAME    "dpe-table"
-#define DPE_SCHEMA_MAJOR   1
-#define DPE_SCHEMA_VERSION "1.1.0"
+/* Versions 1 and 2 are read. A table with an attention temperature is version 2, so that readers
+ * that would leave it out refuse it; all others are written as version 1. */
+#define DPE_SCHEMA_MAJOR       2
+#define DPE_SCHEMA_VERSION     "1.1.0"
+#define DPE_SCHEMA_TEMPERATURE "2.0.0"
 
 /** An empty table in memory. */
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);
