@@ -36,7 +36,7 @@ END
 # Token 103: far query 103/4 -> 25 + 16 - 16/4 = 37, far key 25; unmoved 103.
 cat >"$work/want" <<'END'
 llama model, trained for 64 tokens, table for 104; nearer than 16 is near
-token 103: near, every pair at 103
+token 103: near, every pair at 103; its logits as a query times 0.353553391
   far, group 0 (pair 0, scale 4): query at 37, key at 25
   far, group 1 (pair 2, scale 1): query at 103, key at 103
 far key 100: pair 0 by (0.991203, -0.132352), pair 3 by (0.980067, 0.198669)
