@@ -26,7 +26,7 @@ static const char *const specs[] = {
     "string:window=3",
     "streaming-llm:window=9",
     "lm-infinite:window=7,sinks=3",
-    "dpe:window=5,groups=3,scales=1/2.5/4,log-n=6,log-n-power=1.7,logit-scale=1.5",
+    "dpe:window=5,groups=3,scales=1/2.5/4,log-n=6,log-n-power=1.3,logit-scale=0.9",
     "string:window=3,infoscale=4",
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
