@@ -40,8 +40,7 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
         dpe_fail_prefix(err, "--temperature");
         return status;
     }
-    status =
-        dpe_detect_parse_lengths(args->lengths, &params, &inputs->skipped_lengths, err);
+    status = dpe_detect_parse_lengths(args->lengths, &params, &inputs->skipped_lengths, err);
     if (status != DPE_OK) {
         return status;
     }

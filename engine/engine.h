@@ -302,11 +302,11 @@ enum dpe_angle_precision {
  *  B > 0, ln x is replaced by 1 − x^−B on both sides, which for B → 0 gives ln again.
  *
  *  Sources. log-n (G = 1, B = 0): J. Su, "Entropy invariance of softmax", kexue.fm/archives/8823,
- *  2021; D. Chiang and P. Cholak, "Overcoming a theoretical limitation of self-attention", ACL 2022.
- *  InfoScale (G = ½, B = 2/head_dim): K. Li and others, arXiv 2501.08570, as in its released code
- *  (HT-NEKO/Information-Entropy-Invariance, 66d4543): sqrt(1 − l^(−2/d)) / sqrt(1 − N^(−2/d)) with
- *  l the number of keys; not less than 1, as in its T5 variant. A: a constant factor, as YaRN's a²
- *  is one (Peng et al. 2023). */
+ *  2021; D. Chiang and P. Cholak, "Overcoming a theoretical limitation of self-attention", ACL
+ * 2022. InfoScale (G = ½, B = 2/head_dim): K. Li and others, arXiv 2501.08570, as in its released
+ * code (HT-NEKO/Information-Entropy-Invariance, 66d4543): sqrt(1 − l^(−2/d)) / sqrt(1 − N^(−2/d))
+ * with l the number of keys; not less than 1, as in its T5 variant. A: a constant factor, as YaRN's
+ * a² is one (Peng et al. 2023). */
 struct dpe_temperature {
     double log_n_length; /**< N > 1, tokens; 0: f is 1 */
     double log_n_power;  /**< G, in (0, 64] */

@@ -363,9 +363,8 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, int64_t n_pairs
 static void name_dpe(const struct dpe_dpe_params *params, struct dpe_plan *plan)
 {
     size_t room = sizeof plan->name;
-    int used =
-        snprintf(plan->name, room, "dpe:window=%" PRId64 "%s%s,scales=", params->window,
-                 params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "");
+    int used = snprintf(plan->name, room, "dpe:window=%" PRId64 "%s%s,scales=", params->window,
+                        params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "");
     for (int g = 0; g < params->n_groups && used < (int)room; g++) {
         used += snprintf(plan->name + used, room - (size_t)used, "%s%.15g", g == 0 ? "" : "/",
                          params->scale[g]);

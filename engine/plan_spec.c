@@ -210,8 +210,8 @@ static void fail_temperature(struct dpe_spec *spec, const char *key, const char 
 {
     if (spec->status == DPE_OK) {
         spec->status =
-            dpe_fail(spec->err, DPE_USAGE, "method %s: %s: expected %s, found \"%s\"",
-                     spec->method, key, expected, has(spec, key) ? find(spec, key) : "nothing");
+            dpe_fail(spec->err, DPE_USAGE, "method %s: %s: expected %s, found \"%s\"", spec->method,
+                     key, expected, has(spec, key) ? find(spec, key) : "nothing");
     }
 }
 
@@ -247,8 +247,9 @@ static void read_temperature(struct dpe_spec *spec, int64_t head_dim,
     const double most_tokens = 0x1p31;
     if (has(spec, "infoscale") &&
         (has(spec, "log-n") || has(spec, "log-n-power") || has(spec, "log-n-decay"))) {
-        fail_temperature(spec, "infoscale", "it without log-n, log-n-power and log-n-decay, "
-                                            "which it stands for");
+        fail_temperature(spec, "infoscale",
+                         "it without log-n, log-n-power and log-n-decay, "
+                         "which it stands for");
         return;
     }
     temperature->log_n_length =

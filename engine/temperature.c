@@ -29,9 +29,8 @@ dpe_status dpe_temperature_check(const struct dpe_temperature *temperature, stru
     };
     for (size_t i = 0; i < sizeof positive / sizeof positive[0]; i++) {
         if (!(positive[i].value > 0.0 && positive[i].value <= positive[i].high)) {
-            return dpe_fail(err, DPE_USAGE,
-                            "%s: expected a number above 0, at most %g, found %g", positive[i].key,
-                            positive[i].high, positive[i].value);
+            return dpe_fail(err, DPE_USAGE, "%s: expected a number above 0, at most %g, found %g",
+                            positive[i].key, positive[i].high, positive[i].value);
         }
     }
     double decay = temperature->log_n_decay;

@@ -72,7 +72,8 @@ static const struct argp_option ruler_table[] = {
 };
 static const struct argp_option infinitebench_table[] = {
     {"scorer", KEY_SCORER, "NAME", 0,
-     "infinitebench: official (default: the script of June 2024, 88b3daa), official-2024-08 (En.Dia as "
+     "infinitebench: official (default: the script of June 2024, 88b3daa), official-2024-08 "
+     "(En.Dia as "
      "since 214808d) or string, looser",
      2},
     {0},

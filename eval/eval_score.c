@@ -18,7 +18,8 @@ static const struct argp_option options_table[] = {
      "JSON lines, or a folder of .jsonl files, one or several a task", 1},
     {"task", KEY_TASK, "NAME", 0, "What a file is about (default: the task its name holds)", 1},
     {"scorer", KEY_SCORER, "NAME", 0,
-     "ruler: all or part; infinitebench: official (script of June 2024), official-2024-08 (En.Dia as "
+     "ruler: all or part; infinitebench: official (script of June 2024), official-2024-08 (En.Dia "
+     "as "
      "since 214808d) or string (default: the task's own, official)",
      1},
     {"skip-bad", KEY_SKIP_BAD, NULL, 0,

@@ -47,7 +47,8 @@ static dpe_status add_task(const struct dpe_suite_options *options, size_t i, in
                                                   .length = length,
                                                   .room = rooms[i],
                                                   .phrase = 2 * i,
-                                                  .score = dpe_score_rule(task, options->scorer, &name),
+                                                  .score =
+                                                      dpe_score_rule(task, options->scorer, &name),
                                                   .skip_bad = options->skip_bad};
     dpe_status status = dpe_suite_official(&official, suite, &source, err);
     if (status == DPE_OK) {

@@ -45,7 +45,8 @@ static const struct argp_option options_table[] = {
      "Name of the model in a YAML (default: the last part of --model, else the model type)", 2},
     {"scores", KEY_SCORES, "FILE.pt", 0, "Score tensor that a YAML points to", 2},
     {"drop-temperature", KEY_DROP_TEMPERATURE, NULL, 0,
-     "Write yaml or csv, which cannot carry an attention temperature, without the one that the table "
+     "Write yaml or csv, which cannot carry an attention temperature, without the one that the "
+     "table "
      "has",
      2},
     {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 2},
@@ -167,7 +168,7 @@ static const char *check_together(const struct export_arguments *args)
                : args->name != NULL && args->yaml == NULL ? "--name goes with -o FILE.yaml"
                : args->scores != NULL                     ? "--scores goes with -o FILE.yaml"
                : args->drop_temperature ? "--drop-temperature goes with -o FILE.yaml or FILE.csv"
-                                                          : NULL;
+                                        : NULL;
     }
     enum export_format format =
         args->format != NULL ? export_format_of(args->format) : export_format_of_path(args->output);

@@ -145,10 +145,11 @@ static int check_temperature(const struct dpe_table_values *values, char *messag
     }
     if (dpe_table_has_temperature(values) &&
         !dpe_table_version_has_temperature(values->schema_version)) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "schema version %.32s has no temperature (logit_scale, log_n_length), "
-                              "expected 2.x: a reader of that version would leave it out",
-                              values->schema_version);
+        return dpe_table_fail(
+            message, DPE_TABLE_BAD_FILE,
+            "schema version %.32s has no temperature (logit_scale, log_n_length), "
+            "expected 2.x: a reader of that version would leave it out",
+            values->schema_version);
     }
     return DPE_TABLE_OK;
 }

@@ -86,7 +86,8 @@ const struct dpe_table_values *dpe_table_values(const struct dpe_table *table);
  *  Indices are the caller's duty. */
 double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair);
 
-/** The factor on all logits of the query at `position` ≥ 0 (see above), 1/sqrt(head_dim) included. */
+/** The factor on all logits of the query at `position` ≥ 0 (see above), 1/sqrt(head_dim) included.
+ */
 double dpe_table_query_scale(const struct dpe_table *table, int64_t position);
 
 enum dpe_table_band { DPE_TABLE_NEAR, DPE_TABLE_FAR };

@@ -214,8 +214,8 @@ static void read_temperature(struct reader *reader, struct dpe_table_values *val
         {"/table/log_n_decay", &values->log_n_decay},
     };
     dpe_table_no_temperature(values);
-    bool has = reader->error == DPE_TABLE_OK &&
-               dpe_table_version_has_temperature(values->schema_version);
+    bool has =
+        reader->error == DPE_TABLE_OK && dpe_table_version_has_temperature(values->schema_version);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (has) {
             read_scalar(reader, numbers[i].name, H5T_NATIVE_DOUBLE, numbers[i].value);

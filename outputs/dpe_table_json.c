@@ -172,8 +172,8 @@ static void read_temperature(struct reader *reader, const json_t *root,
         {"log_n_decay", &values->log_n_decay},
     };
     dpe_table_no_temperature(values);
-    bool has = values->schema_version != NULL &&
-               dpe_table_version_has_temperature(values->schema_version);
+    bool has =
+        values->schema_version != NULL && dpe_table_version_has_temperature(values->schema_version);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (has) {
             *numbers[i].value = get_double(reader, root, numbers[i].name);

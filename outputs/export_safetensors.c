@@ -61,10 +61,8 @@ static void list_numbers(struct dpe_table_values *values, struct number numbers[
 
 /* Conventions that a reader must know; the same words as in the other forms. */
 static const char *const conventions[][2] = {
-    {"schema_name", "dpe-table"},
-    {"near_rule", "distance < local_window"},
-    {"rounding", "separable"},
-    {"angle_precision", "f32"},
+    {"schema_name", "dpe-table"},  {"near_rule", "distance < local_window"},
+    {"rounding", "separable"},     {"angle_precision", "f32"},
     {"pair_layout", "half-split"},
 };
 enum { CONVENTIONS = sizeof conventions / sizeof conventions[0] };
@@ -282,9 +280,9 @@ static void read_metadata(struct reader *reader, struct dpe_table_values *values
     const json_t *scales = json_object_get(json_object_get(reader->root, "scale_factor"), "shape");
     values->n_groups = json_integer_value(json_array_get(scales, 0));
     /* Bounds before any product of counts: every mask byte must be in the file. */
-    if (values->n_groups < 1 || values->n_pairs < 1 ||
-        values->n_groups > values->n_pairs || values->n_pairs > 1 << 15 || values->n_layers < 1 ||
-        values->n_layers > 1 << 16 || values->n_heads < 1 || values->n_heads > 1 << 16) {
+    if (values->n_groups < 1 || values->n_pairs < 1 || values->n_groups > values->n_pairs ||
+        values->n_pairs > 1 << 15 || values->n_layers < 1 || values->n_layers > 1 << 16 ||
+        values->n_heads < 1 || values->n_heads > 1 << 16) {
         bad(reader, "__metadata__", "counts that a model can have");
     }
 }

@@ -181,7 +181,7 @@ bool dpe_lock_held(const struct dpe_lock *lock);
 
 /* --------------------------------------------------------------------------------------- tables */
 
-#define DPE_SCHEMA_NAME    "dpe-table"
+#define DPE_SCHEMA_NAME "dpe-table"
 /* Versions 1 and 2 are read. A table with an attention temperature is version 2, so that readers
  * that would leave it out refuse it; all others are written as version 1. */
 #define DPE_SCHEMA_MAJOR       2

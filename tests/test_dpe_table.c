@@ -304,8 +304,8 @@ static void json_and_safetensors_read_back_equal(void **state)
     read_back_equal(warm());
 }
 
-/* A table without a temperature is what it was; of one with a temperature, what readers of version 1
- * look at has changed: the version, and in safetensors, where they look at none, the adapter. */
+/* A table without a temperature is what it was; of one with a temperature, what readers of version
+ * 1 look at has changed: the version, and in safetensors, where they look at none, the adapter. */
 static void readers_of_version_1_refuse_a_temperature(void **state)
 {
     (void)state;

@@ -197,8 +197,16 @@ static void temperatures_have_one_text(void **state)
         assert_int_equal(dpe_temperature_parse(text, 128, &again, &err), DPE_OK);
         assert_memory_equal(&read, &again, sizeof read);
     }
-    static const char *const bad[] = {"", "on", "auto", "log-n", "log-n=1", "scale=2", "log-n=2,log-n=3",
-                                      "infoscale=2,log-n-power=2", "log-n-power=2", "logit-scale=0"};
+    static const char *const bad[] = {"",
+                                      "on",
+                                      "auto",
+                                      "log-n",
+                                      "log-n=1",
+                                      "scale=2",
+                                      "log-n=2,log-n=3",
+                                      "infoscale=2,log-n-power=2",
+                                      "log-n-power=2",
+                                      "logit-scale=0"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct dpe_temperature read;
         struct dpe_error err = {0};
@@ -223,7 +231,8 @@ static void temperatures_multiply_the_logits(void **state)
     double e = log(1001.0) / log(1000.0);
     assert_true(fabs(dpe_plan_query_scale(&plan, 1000) - base * e * e) < 1e-12);
     assert_true(fabs(dpe_plan_query_scale(&plan, 999999) - base * 4.0) < 1e-9);
-    struct dpe_plan other = make("dpe:window=64,scales=32,log-n=1000,log-n-power=1.5,logit-scale=1.5");
+    struct dpe_plan other =
+        make("dpe:window=64,scales=32,log-n=1000,log-n-power=1.5,logit-scale=1.5");
     assert_false(equal(&plan, &other));
     struct dpe_plan info = make("dpe:window=64,scales=32,infoscale=1000");
     struct dpe_plan power = make("dpe:window=64,scales=32,log-n=1000,log-n-power=0.5");
@@ -352,13 +361,26 @@ static void break_number(struct dpe_plan *plan, size_t how)
         double *number;
         double value;
     } breaks[N_BREAKS] = {
-        {&plan->inv_freq[3], NAN},     {&plan->inv_freq[3], -1.0}, {&plan->inv_freq[3], INFINITY},
-        {&plan->logit_factor, 0.0},    {&plan->logit_factor, NAN}, {&plan->log_n_length, 1.0},
-        {&plan->log_n_length, NAN},    {&far->q.scale[0], 0.5},    {&far->k.scale[63], NAN},
-        {&far->q.offset[0], INFINITY}, {&far->k.offset[0], NAN},   {&far->q.period, 0.0},
-        {&far->q.period, 2.5},         {&far->k.period, NAN},      {&far->k.cap, NAN},
-        {&far->k.cap, -INFINITY},      {&plan->log_n_power, 0.0},  {&plan->log_n_power, NAN},
-        {&plan->log_n_decay, -1.0},    {&plan->log_n_length, INFINITY},
+        {&plan->inv_freq[3], NAN},
+        {&plan->inv_freq[3], -1.0},
+        {&plan->inv_freq[3], INFINITY},
+        {&plan->logit_factor, 0.0},
+        {&plan->logit_factor, NAN},
+        {&plan->log_n_length, 1.0},
+        {&plan->log_n_length, NAN},
+        {&far->q.scale[0], 0.5},
+        {&far->k.scale[63], NAN},
+        {&far->q.offset[0], INFINITY},
+        {&far->k.offset[0], NAN},
+        {&far->q.period, 0.0},
+        {&far->q.period, 2.5},
+        {&far->k.period, NAN},
+        {&far->k.cap, NAN},
+        {&far->k.cap, -INFINITY},
+        {&plan->log_n_power, 0.0},
+        {&plan->log_n_power, NAN},
+        {&plan->log_n_decay, -1.0},
+        {&plan->log_n_length, INFINITY},
     };
     *breaks[how].number = breaks[how].value;
 }

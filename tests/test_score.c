@@ -271,9 +271,12 @@ int main(int argc, char **argv)
 {
     golden = argc > 1 ? argv[1] : golden;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules_are_pythons),   cmocka_unit_test(files_of_every_spelling),
-        cmocka_unit_test(bad_lines_are_named), cmocka_unit_test(nothing_to_score),
-        cmocka_unit_test(many_lines),          cmocka_unit_test(tasks_by_file_name),
+        cmocka_unit_test(rules_are_pythons),
+        cmocka_unit_test(files_of_every_spelling),
+        cmocka_unit_test(bad_lines_are_named),
+        cmocka_unit_test(nothing_to_score),
+        cmocka_unit_test(many_lines),
+        cmocka_unit_test(tasks_by_file_name),
         cmocka_unit_test(sets_of_rules_by_name),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -153,8 +153,7 @@ __device__ void begin_rows(const dpe_decode &call, const dpe_decode_unit &unit, 
     for (int h = 0; h < 2; h++) {
         int row = row_of_lane(unit, at, h);
         float keys = static_cast<float>(call.parts[unit.row_first + row].position) + 1.0F;
-        st.factor[h] =
-            call.scale * 1.4426950408889634F * dpe_log_n_factor(call.log_n, keys);
+        st.factor[h] = call.scale * 1.4426950408889634F * dpe_log_n_factor(call.log_n, keys);
         st.top[h] = -INFINITY;
         st.sum[h] = 0.0F;
     }

@@ -43,7 +43,7 @@ struct dpe_wgmma_params {
     float *lse;
     int32_t n_items, items_per_kv; /* blocks × heads, blocks × heads of a KV head */
     int32_t n_heads, heads_per_kv;
-    uint32_t k_per_head;      /* bit c: copy c of the keys is per query head */
+    uint32_t k_per_head; /* bit c: copy c of the keys is per query head */
     float scale;
     struct dpe_log_n log_n;
 };
