@@ -33,10 +33,12 @@ cat >"$work/table.json" <<END
  "scale_factor": [4, 1], "attention_scaling": 1, "inv_freq": [1, 0.1, 0.01, 0.002],
  "key_pairs": [[[0, 2], [2, 3]]]}
 END
+sed 's/"1.0.0"/"2.0.0", "logit_scale": 1.5, "log_n_length": 8, "log_n_power": 2, "log_n_decay": 0/' \
+    "$work/table.json" >"$work/warm.json"
 # Token 103: far query 103/4 -> 25 + 16 - 16/4 = 37, far key 25; unmoved 103.
 cat >"$work/want" <<'END'
 llama model, trained for 64 tokens, table for 104; nearer than 16 is near
-token 103: near, every pair at 103
+token 103: near, every pair at 103; its logits as a query times 0.353553391
   far, group 0 (pair 0, scale 4): query at 37, key at 25
   far, group 1 (pair 2, scale 1): query at 103, key at 103
 far key 100: pair 0 by (0.991203, -0.132352), pair 3 by (0.980067, 0.198669)
@@ -56,6 +58,8 @@ flags=$(PKG_CONFIG_PATH="$libdir" pkg-config --cflags --libs dpe_table) || fail 
 for program in "$work/cmake/positions_example" "$work/plain"; do
     "$program" "$work/table.json" >"$work/got" 2>&1 || fail "$program: $(cat "$work/got")"
     diff -u "$work/want" "$work/got" || fail "$program prints something else"
+    # Token 103 sees 104 keys: 1.5 * (ln 104 / ln 8)^2 / sqrt(8).
+    "$program" "$work/warm.json" | grep -q "its logits as a query times 2.64551583\$" || fail "$program: the temperature"
     "$program" "$work/table.json" 0 1 | grep -q "group 0 (pair 0, scale 1): query at 103" ||
         fail "$program: the second head moves pair 0"
     sed 's/"scale_factor": \[4/"scale_factor": [0.5/' "$work/table.json" >"$work/bad.json"

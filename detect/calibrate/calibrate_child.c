@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "child.h"
+#include "engine/base/child.h"
 
 /* ------------------------------------------------------------------------------------------- words
  */

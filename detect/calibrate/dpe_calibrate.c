@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "child.h"
 #include "detect/calibrate/calibrate_tool.h"
+#include "engine/base/child.h"
 #include "outputs/ranks/ranks.h"
 #include "outputs/storage/storage.h"
 
@@ -73,14 +73,15 @@ static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *
 static const struct form {
     const char *name, *from[2];
     bool top_k, model, scores;
+    bool drop; /* it cannot carry an attention temperature */
 } forms[] = {
-    {"table.h5", {"detect.h5", "norms.h5"}, true, false, false},
-    {"table.json", {"table.h5"}, false, false, false},
-    {"scores.pt", {"detect.h5", "norms.h5"}, false, false, false},
-    {"table.yaml", {"table.h5"}, false, true, true},
-    {"table.safetensors", {"table.h5"}, false, false, false},
-    {"config.json", {"table.h5"}, false, true, false},
-    {"table.csv", {"table.h5"}, false, false, false},
+    {"table.h5", {"detect.h5", "norms.h5"}, true, false, false, false},
+    {"table.json", {"table.h5"}, false, false, false, false},
+    {"scores.pt", {"detect.h5", "norms.h5"}, false, false, false, false},
+    {"table.yaml", {"table.h5"}, false, true, true, true},
+    {"table.safetensors", {"table.h5"}, false, false, false, false},
+    {"config.json", {"table.h5"}, false, true, false, false},
+    {"table.csv", {"table.h5"}, false, false, false, true},
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
 
@@ -96,6 +97,9 @@ static dpe_status write_form(struct batch *batch, const struct form *form, struc
     words_add_pair(&words, "--model", form->model ? args->job.model : NULL);
     if (form->scores) {
         words_add_path(&words, "--scores", args->job.output, "scores.pt");
+    }
+    if (form->drop) {
+        words_add(&words, "--drop-temperature");
     }
     words_add(&words, "--force");
     words_add_path(&words, "--output", args->job.output, form->name);

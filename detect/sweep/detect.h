@@ -37,6 +37,9 @@ struct dpe_detect_params {
     int64_t lengths[DPE_DETECT_MAX_LENGTHS]; /**< detecting lengths t, ascending, w ≤ t ≤ L */
     const uint8_t *mask; /**< [n_layers][n_heads][n_pairs] pairs that move; NULL = all (the paper);
                               borrowed for the grid's life */
+    /** Of every plan of the sweep: base, cells, steps, joint; not of "rope". All zero:
+     *  none, which the grid then has. */
+    struct dpe_temperature temperature;
 };
 
 /** min(1024, L0/8), at least 1. */

@@ -156,6 +156,7 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
         .edges = grid->edges,
         .scale = scale,
         .mask = grid->params.mask,
+        .temperature = &grid->params.temperature,
     };
     return dpe_plan_make_dpe(&dpe, context, plan, err);
 }
@@ -259,6 +260,9 @@ dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
                                 struct dpe_detect_grid *grid, struct dpe_error *err)
 {
     *grid = (struct dpe_detect_grid){.params = *params, .n_pairs = context->config->head_dim / 2};
+    if (params->temperature.logit_scale == 0.0) {
+        grid->params.temperature = dpe_temperature_none;
+    }
     dpe_status status = check_params(params, err);
     if (status != DPE_OK) {
         return status;

@@ -4,6 +4,7 @@
 #include "detect/sweep/detect_table_internal.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/h5/h5_put.h"
+#include "outputs/read/read.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -375,7 +376,7 @@ static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
     const struct dpe_plan *plan = &grid->configs[0].plan;
-    double attention = sqrt(plan->logit_factor);
+    double attention = sqrt(plan->logit_factor / params->temperature.logit_scale);
     const struct table_axis group = {"/group", params->n_groups};
     const struct table_axis edge = {"/edge", params->n_groups + 1};
     const struct table_axis pair = {"/pair", grid->n_pairs};
@@ -419,6 +420,9 @@ static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h
     }
     if (status == DPE_OK) {
         status = table_put_all(table, "/table", scalars, COUNT(scalars), NULL, 0, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_put_temperature(table, &params->temperature, err);
     }
     if (status == DPE_OK) {
         status = put_key_pairs(report, table, err);

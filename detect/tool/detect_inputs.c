@@ -35,7 +35,12 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
         .mask = inputs->mask,
     };
     dpe_status status =
-        dpe_detect_parse_lengths(args->lengths, &params, &inputs->skipped_lengths, err);
+        dpe_temperature_parse(args->temperature, config->head_dim, &params.temperature, err);
+    if (status != DPE_OK) {
+        dpe_fail_prefix(err, "--temperature");
+        return status;
+    }
+    status = dpe_detect_parse_lengths(args->lengths, &params, &inputs->skipped_lengths, err);
     if (status != DPE_OK) {
         return status;
     }

@@ -45,6 +45,11 @@ void detect_announce(const struct detect_inputs *inputs)
     }
     dpe_log_info("detecting lengths %s%s", lengths,
                  inputs->skipped_lengths > 0 ? " (shorter ones lie inside the window)" : "");
+    if (!dpe_temperature_is_none(&params->temperature)) {
+        char text[160];
+        dpe_temperature_text(&params->temperature, text);
+        dpe_log_info("attention temperature %s in every plan but rope", text);
+    }
     dpe_log_info("%d configurations for %d groups x %d lengths", inputs->grid.n_configs,
                  params->n_groups, params->n_lengths);
     for (int i = 0; i < inputs->n_tasks; i++) {

@@ -14,6 +14,7 @@
 struct detect_arguments {
     struct dpe_job_options job;
     const char *niah, *lengths;
+    const char *temperature; /**< "off" or as dpe_temperature_parse */
     const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
     double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl;

@@ -11,6 +11,7 @@ enum option_key {
     KEY_GROUPS,
     KEY_LENGTHS,
     KEY_WINDOW,
+    KEY_TEMPERATURE,
     KEY_SCALE_PAIRS,
     KEY_TOP_K,
     KEY_DRY_RUN,
@@ -43,6 +44,10 @@ static const struct argp_option options_table[] = {
      3},
     {"window", KEY_WINDOW, "W", 0,
      "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 3},
+    {"temperature", KEY_TEMPERATURE, "off|K=V,...", 0,
+     "Attention temperature of every plan but rope, in the table too: log-n=N, log-n-power=G, "
+     "log-n-decay=B, infoscale=N, logit-scale=A (dpe-run --method help; default off)",
+     3},
     {"scale-pairs", KEY_SCALE_PAIRS, "NORMS.h5", 0,
      "Move only the key pairs of a profile by dpe-norms (default: all pairs, as the paper)", 3},
     {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share such as 0.75", 3},
@@ -235,6 +240,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_WINDOW:
         args->window = dpe_parse_count(state, "--window", arg, 1, DPE_MOST_COUNT);
         return 0;
+    case KEY_TEMPERATURE:
+        args->temperature = arg;
+        return 0;
     case KEY_SCALE_PAIRS:
         args->scale_pairs = arg;
         return 0;
@@ -287,6 +295,7 @@ int main(int argc, char **argv)
     struct detect_arguments args = {
         .job = {.samples = 100, .knobs = {.branches = "--batch"}, .argc = argc, .argv = argv},
         .lengths = "auto",
+        .temperature = "off",
         .groups = 8,
         .race_level = 0.05,
         .use_niah = true};

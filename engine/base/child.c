@@ -1,6 +1,6 @@
 /* Programs that ours starts. */
 #define _GNU_SOURCE /* pipe2, memfd_create, F_SETSIG */
-#include "child.h"
+#include "engine/base/child.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #ifndef DPE_CHILD_H
 #define DPE_CHILD_H
 
-#include "engine.h"
+#include "engine/base/base.h"
 
 /** Forward SIGTERM, SIGINT, SIGHUP and SIGUSR1 to the child of dpe_child_run, and remember them.
  * One that the terminal sent to the child as well is not sent twice; one that was ignored when we

@@ -1,5 +1,5 @@
 /* Numbers as options and text files write them: one rule for all of them. */
-#include "engine.h"
+#include "engine/base/base.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -20,8 +20,6 @@
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 #include "engine/session/session_measure.h"
-#include "engine/session/session.h"
-#include "engine/session/session_measure.h"
 #include "engine/tool/tool.h"
 
 #include <jansson.h>
@@ -397,7 +395,8 @@ static dpe_status masked_dpe(const struct dpe_plan_context *context, struct dpe_
     dpe_status status = dpe_plan_group_edges(n_pairs, n_groups, edges, err);
     if (status == DPE_OK) {
         int64_t window = context->length / 8 < 1024 ? context->length / 8 + 1 : 1024;
-        const struct dpe_dpe_params params = {window, n_groups, edges, scale, mask, false};
+        const struct dpe_dpe_params params = {
+            .window = window, .n_groups = n_groups, .edges = edges, .scale = scale, .mask = mask};
         status = dpe_plan_make_dpe(&params, context, plan, err);
     }
     free(mask);

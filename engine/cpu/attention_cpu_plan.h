@@ -6,8 +6,8 @@
 #ifndef DPE_ATTENTION_CPU_PLAN_H
 #define DPE_ATTENTION_CPU_PLAN_H
 
-#include "cuda/segments.h"
 #include "engine/cpu/ops_cpu_kernels.h"
+#include "engine/plan/segments.h"
 
 /** The mask of a head as words for dpe_cpu_rotation.select; n_pairs of them. */
 void dpe_copy_select(const struct dpe_attention *args, int64_t head, uint32_t *select);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "layer_weights.h"
+#include "engine/model/layer_weights.h"
 
 /* Bounds keep every product of sizes, and the number of weights, within 63 bits. */
 enum {

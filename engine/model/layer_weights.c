@@ -1,5 +1,5 @@
 /* The one table of a layer's tensors. */
-#include "layer_weights.h"
+#include "engine/model/layer_weights.h"
 
 /* clang-format off */
 const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {

@@ -9,7 +9,7 @@
 #ifndef DPE_LAYER_WEIGHTS_H
 #define DPE_LAYER_WEIGHTS_H
 
-#include "engine.h"
+#include "engine/model/model.h"
 
 #ifdef __cplusplus
 extern "C" {

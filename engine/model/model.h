@@ -78,6 +78,8 @@ struct dpe_tensor {
     int64_t stride;     /**< elements from a row to the next; 0: cols, nothing in between */
 };
 
+struct dpe_layer_weights;
+
 struct dpe_weights {
     struct dpe_tensor embedding;      /**< [vocab, hidden] */
     struct dpe_layer_weights *layers; /**< [n_layers]; layer_weights.h */

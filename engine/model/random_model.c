@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layer_weights.h"
+#include "engine/model/layer_weights.h"
 #include "engine/model/model_internal.h"
 
 /* Shapes as their config.json files say. */

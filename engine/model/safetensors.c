@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bytes.h"
+#include "engine/base/bytes.h"
 #include "engine/base/json_scan.h"
 #include "engine/base/json_strict.h"
 

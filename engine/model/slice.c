@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layer_weights.h"
+#include "engine/model/layer_weights.h"
 dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,
                            struct dpe_error *err)
 {

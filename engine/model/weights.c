@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_strict.h"
-#include "layer_weights.h"
-#include "model.h"
+#include "engine/base/json_strict.h"
+#include "engine/model/layer_weights.h"
+#include "engine/model/model.h"
+#include "engine/model/model_internal.h"
 
 void dpe_name_list_add(struct dpe_name_list *list, const char *name)
 {

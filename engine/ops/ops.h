@@ -16,7 +16,6 @@
 #ifndef DPE_OPS_H
 #define DPE_OPS_H
 
-#include "layer_weights.h"
 #include "engine/base/base.h"
 #include "engine/model/layer_weights.h"
 #include "engine/model/model.h"

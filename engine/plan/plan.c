@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "engine/base/bytes.h"
 
 enum { MAX_PLAN_SIDE = 1 << 20 };
 
@@ -37,6 +37,7 @@ dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layer
     plan->n_layers = n_layers;
     plan->n_heads = n_heads;
     plan->logit_factor = 1.0;
+    plan->log_n_power = 1.0;
     plan->inv_freq = block;
     double *next = block + n;
     for (int b = 0; b < DPE_MAX_BANDS; b++) {
@@ -74,6 +75,8 @@ dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struc
     memcpy(copy.inv_freq, from->inv_freq, n * sizeof *copy.inv_freq);
     copy.logit_factor = from->logit_factor;
     copy.log_n_length = from->log_n_length;
+    copy.log_n_power = from->log_n_power;
+    copy.log_n_decay = from->log_n_decay;
     copy.chunk = from->chunk;
     copy.n_bands = from->n_bands;
     copy.exact = from->exact;
@@ -281,15 +284,18 @@ dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
         return dpe_fail(err, DPE_USAGE, "plan: expected a positive logit factor, found %g",
                         plan->logit_factor);
     }
-    if (plan->log_n_length != 0.0 && (!(plan->log_n_length > 1.0) || isinf(plan->log_n_length))) {
-        return dpe_fail(err, DPE_USAGE, "plan: expected a log-n length of 0 or above 1, found %g",
-                        plan->log_n_length);
+    const struct dpe_temperature temperature = {plan->log_n_length, plan->log_n_power,
+                                                plan->log_n_decay, 1.0};
+    dpe_status status = dpe_temperature_check(&temperature, err);
+    if (status != DPE_OK) {
+        dpe_fail_prefix(err, "plan");
+        return status;
     }
     if (plan->angle != DPE_ANGLE_F32 && plan->angle != DPE_ANGLE_F64) {
         return dpe_fail(err, DPE_USAGE, "plan: unknown angle precision %d", (int)plan->angle);
     }
     for (int b = 0; b < plan->n_bands; b++) {
-        dpe_status status = check_band(plan, b, err);
+        status = check_band(plan, b, err);
         if (status != DPE_OK) {
             return status;
         }
@@ -355,6 +361,12 @@ dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], stru
     }
     hash_f64(hash, plan->logit_factor);
     hash_f64(hash, plan->log_n_length);
+    /* Plans without these have the digest that they had before there were any. */
+    if (plan->log_n_length > 0.0 && (plan->log_n_power != 1.0 || plan->log_n_decay != 0.0)) {
+        dpe_sha256_add(hash, "log-n form", sizeof "log-n form");
+        hash_f64(hash, plan->log_n_power);
+        hash_f64(hash, plan->log_n_decay);
+    }
     hash_u64(hash, plan->exact);
     hash_u64(hash, (uint64_t)plan->angle);
     hash_u64(hash, (uint64_t)plan->n_bands);

@@ -40,10 +40,48 @@ enum dpe_angle_precision {
     DPE_ANGLE_F64,
 };
 
+/** The attention temperature: the logits of a query at position m (0, 1, …) are multiplied by
+ *
+ *      A · f(m),   f(m) = max(1, ln(m + 1) / ln N)^G,
+ *
+ *  A = logit_scale, N = log_n_length, G = log_n_power; m + 1 is the number of keys that a causal
+ *  query sees, so f depends on the position alone and not on how tokens are cut into calls. f is 1
+ *  up to m = N − 1 and undoes the dilution of the softmax over more keys than that. With a decay
+ *  B > 0, ln x is replaced by 1 − x^−B on both sides, which for B → 0 gives ln again.
+ *
+ *  Sources. log-n (G = 1, B = 0): J. Su, "Entropy invariance of softmax", kexue.fm/archives/8823,
+ *  2021; D. Chiang and P. Cholak, "Overcoming a theoretical limitation of self-attention", ACL
+ * 2022. InfoScale (G = ½, B = 2/head_dim): K. Li and others, arXiv 2501.08570, as in its released
+ * code (HT-NEKO/Information-Entropy-Invariance, 66d4543): sqrt(1 − l^(−2/d)) / sqrt(1 − N^(−2/d))
+ * with l the number of keys; not less than 1, as in its T5 variant. A: a constant factor, as YaRN's
+ * a² is one (Peng et al. 2023). */
+struct dpe_temperature {
+    double log_n_length; /**< N > 1, tokens; 0: f is 1 */
+    double log_n_power;  /**< G, in (0, 64] */
+    double log_n_decay;  /**< B, in [0, 64] */
+    double logit_scale;  /**< A > 0 */
+};
+/** No temperature: A = 1, f = 1. */
+extern const struct dpe_temperature dpe_temperature_none;
+/** Whether it changes any logit. */
+bool dpe_temperature_is_none(const struct dpe_temperature *temperature);
+/** "off", or a comma-separated list of  log-n=N  log-n-power=G  log-n-decay=B  infoscale=N
+ *  logit-scale=A,  with the meaning that these keys have in a method spec. `head_dim` gives
+ *  infoscale its decay. DPE_USAGE names the key, what was expected and what was found. */
+dpe_status dpe_temperature_parse(const char *text, int64_t head_dim,
+                                 struct dpe_temperature *temperature, struct dpe_error *err);
+/** The canonical form: equal temperatures have equal texts, which dpe_temperature_parse reads back
+ *  to the same bits. */
+void dpe_temperature_text(const struct dpe_temperature *temperature, char text[160]);
+/** The ranges above: DPE_USAGE names the field that is outside. */
+dpe_status dpe_temperature_check(const struct dpe_temperature *temperature, struct dpe_error *err);
+/** f(m); both are ≥ 0 and f ≥ 1. */
+double dpe_temperature_factor(const struct dpe_temperature *temperature, int64_t m);
+
 /** A position method as data (methods.md, "The struct that holds all of it"). The logit of query m
- *  and key n is  logit_factor * query_factor(m) / sqrt(head_dim) * Σ_j ⟨R(θ_j pq_j(m)) q_j,
- *  R(θ_j pk_j(n)) k_j⟩ with pair j = components (j, j + n_pairs) (half-split). No kernel and no
- *  forward pass knows the name of a method. */
+ *  and key n is  logit_factor * f(m) / sqrt(head_dim) * Σ_j ⟨R(θ_j pq_j(m)) q_j,
+ *  R(θ_j pk_j(n)) k_j⟩ with pair j = components (j, j + n_pairs) (half-split), f as in struct
+ *  dpe_temperature. No kernel and no forward pass knows the name of a method. */
 struct dpe_plan {
     char name[256];  /**< the canonical spec it was made from, cut if longer; for people, never
                           decides */
@@ -51,8 +89,10 @@ struct dpe_plan {
     int64_t n_layers, n_heads;
     double *inv_freq;    /**< θ_j [n_pairs], radians per position; the maps' arrays are in the same
                               block: write into them, don't exchange them */
-    double logit_factor; /**< a² of yarn and the like, 1 otherwise */
-    double log_n_length; /**< > 0: query factor max(1, ln(m+1)/ln(log_n_length)); 0: off */
+    double logit_factor; /**< a² of yarn and the like times A of struct dpe_temperature */
+    double log_n_length; /**< N of struct dpe_temperature; 0: f is 1 */
+    double log_n_power;  /**< G; decides nothing when log_n_length is 0 */
+    double log_n_decay;  /**< B; decides nothing when log_n_length is 0 */
     int64_t chunk;       /**< P of DPE_BAND_CHUNK, 0 when no band needs it */
     int n_bands;
     struct dpe_band bands[DPE_MAX_BANDS];
@@ -72,7 +112,9 @@ struct dpe_plan_context {
 };
 
 /** Make a plan from "name" or "name:key=value,key=value". Lists inside a value are separated by
- *  '/'. Known names: dpe_plan_method. Unknown names and keys are DPE_USAGE and listed.
+ *  '/'. Known names: dpe_plan_method. Unknown names and keys are DPE_USAGE and listed. Every method
+ *  has the keys of struct dpe_temperature (dpe_plan_temperature_keys); `log-n` and `infoscale`
+ *  replace the log-n that official=1 sets, `logit-scale` multiplies what a method has.
  *  Frequency methods replace the model's own rope scaling, band methods and `rope` keep it.
  *  *plan is filled and owned by the caller (dpe_plan_free). */
 dpe_status dpe_plan_make(const char *spec, const struct dpe_plan_context *context,
@@ -80,6 +122,8 @@ dpe_status dpe_plan_make(const char *spec, const struct dpe_plan_context *contex
 /** Line i of the methods, NULL behind the last: "name<TAB>key=default key=default …<TAB>what it
  * does and its source". */
 const char *dpe_plan_method(size_t i);
+/** The keys that every method has besides its own, in the same form. */
+const char *dpe_plan_temperature_keys(void);
 
 /** The parameters of DPE (and of Self-Extend, which is DPE with one group and all pairs). */
 struct dpe_dpe_params {
@@ -89,6 +133,7 @@ struct dpe_dpe_params {
     const double *scale;  /**< s_g [n_groups], finite, ≥ 1 */
     const uint8_t *mask;  /**< [n_layers][n_heads][n_pairs] or NULL = all pairs; copied */
     bool exact;
+    const struct dpe_temperature *temperature; /**< NULL: none */
 };
 dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
@@ -107,6 +152,10 @@ dpe_status dpe_plan_mask_ranked(const uint16_t *ranking, int64_t n_rows, int64_t
  *  period and cap infinite), for filling by hand. */
 dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layers, int64_t n_heads,
                          struct dpe_error *err);
+/** Give the plan this log-n and multiply its logit_factor by this logit_scale. */
+dpe_status dpe_plan_set_temperature(struct dpe_plan *plan,
+                                    const struct dpe_temperature *temperature,
+                                    struct dpe_error *err);
 dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struct dpe_error *err);
 /** The plan for the heads of slice `index` of `size` of a model (engine/model/slice.h); free with
  *  dpe_plan_free. DPE_NO_MEMORY. */
@@ -131,7 +180,7 @@ struct dpe_rel {
 };
 struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int64_t head,
                                  int64_t pair, int64_t m, int64_t n);
-/** The factor on all logits of query m: logit_factor * query factor / sqrt(head_dim). */
+/** The factor on all logits of query m: logit_factor * f(m) / sqrt(head_dim). */
 double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t m);
 
 /** Native frequencies and attention factor of a checkpoint (rope, linear, dynamic, yarn, longrope,

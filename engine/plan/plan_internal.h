@@ -25,6 +25,11 @@ dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim
 /** The numbers of a context make sense: DPE_USAGE else. */
 dpe_status dpe_plan_context_check(const struct dpe_plan_context *context, struct dpe_error *err);
 
+/* Factors beyond these are no temperatures. */
+static const double DPE_MOST_LOG_N_POWER = 64.0;
+static const double DPE_MOST_LOG_N_DECAY = 64.0;
+static const double DPE_MOST_LOGIT_SCALE = 1024.0;
+
 enum { DPE_SPEC_MAX_KEYS = 16 };
 
 /** A method spec, taken apart. The first failure sticks in `status`; getters then return their

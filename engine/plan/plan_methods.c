@@ -363,6 +363,23 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, int64_t n_pairs
     return DPE_OK;
 }
 
+static void name_dpe(const struct dpe_dpe_params *params, struct dpe_plan *plan)
+{
+    size_t room = sizeof plan->name;
+    int used = snprintf(plan->name, room, "dpe:window=%" PRId64 "%s%s,scales=", params->window,
+                        params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "");
+    for (int g = 0; g < params->n_groups && used < (int)room; g++) {
+        used += snprintf(plan->name + used, room - (size_t)used, "%s%.15g", g == 0 ? "" : "/",
+                         params->scale[g]);
+    }
+    if (params->temperature != NULL && !dpe_temperature_is_none(params->temperature) &&
+        used < (int)room) {
+        char text[160];
+        dpe_temperature_text(params->temperature, text);
+        snprintf(plan->name + used, room - (size_t)used, ",%s", text);
+    }
+}
+
 dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
                              struct dpe_error *err)
@@ -390,19 +407,16 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
     if (params->mask != NULL) {
         status = dpe_plan_set_mask(&made, params->mask, err);
     }
+    if (status == DPE_OK && params->temperature != NULL) {
+        status = dpe_plan_set_temperature(&made, params->temperature, err);
+    }
     if (status == DPE_OK) {
         status = dpe_plan_check(&made, err);
     }
     if (status != DPE_OK) {
         goto done;
     }
-    int used =
-        snprintf(made.name, sizeof made.name, "dpe:window=%" PRId64 "%s%s,scales=", params->window,
-                 params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "");
-    for (int g = 0; g < params->n_groups && used < (int)sizeof made.name; g++) {
-        used += snprintf(made.name + used, sizeof made.name - (size_t)used, "%s%.15g",
-                         g == 0 ? "" : "/", params->scale[g]);
-    }
+    name_dpe(params, &made);
     *plan = made;
     return DPE_OK;
 done:
@@ -576,20 +590,23 @@ const struct dpe_method dpe_methods[] = {
      "distances beyond the window are divided by the scale, not rounded (Su 2023); official adds log-n",
      build_leaky_rerope},
     {"self-extend\twindow=min(1024;L0/8) group=2L/L0 exact=0\t"
-     "positions beyond the window are grouped (Jin et al. 2024)",
+     "positions beyond the window are grouped (Jin et al. 2024); adds floor(w/s), as released decode "
+     "does, released prefill w/s",
      build_self_extend},
     {"dpe\twindow=min(1024;L0/8) scales=2L/L0 lengths=(instead-of-scales) groups=8 exact=0\t"
      "positions beyond the window are grouped, each range of pairs by its own scale, "
-     "scale = max(1, floor(L/length)) (Lu et al. 2025)",
+     "scale = max(1, floor(L/length)) (Lu et al. 2025); adds floor(w/s), released prefill w/s",
      build_dpe},
     {"dca\tchunk=3*L0/4 local=L0/8 official=1\t"
      "three bands by chunk (ChunkLlama, An et al. 2024); official scales the logits",
      build_dca},
     {"string\tshift=0.33*L window=128 official=1\t"
-     "far positions shifted into trained ones (STRING, An et al. 2024); official scales the logits",
+     "far positions shifted into trained ones (STRING, An et al. 2024); official scales the logits; "
+     "released prefill counts distance S in both bands, this one once",
      build_string},
     {"streaming-llm\tsinks=4 window=L0-sinks\t"
-     "first tokens and a sliding window, positions inside the cache (Xiao et al. 2023)",
+     "first tokens and a sliding window, positions inside the cache (Xiao et al. 2023); the window "
+     "counts the query: released recent_size=W is window=W+1",
      build_streaming_llm},
     {"lm-infinite\tsinks=10 window=L0\t"
      "first tokens at the window's distance and a sliding window (Han et al. 2023)",

@@ -137,11 +137,13 @@ static bool method_is(const struct dpe_method *method, const char *name)
     return strncmp(method->line, name, n) == 0 && method->line[n] == '\t';
 }
 
-/* Whether the key stands in the middle field of the method's line. */
-static bool method_has_key(const struct dpe_method *method, const char *key)
+/* The keys of struct dpe_temperature, which every method has. */
+static const char temperature_keys[] =
+    "log-n=0 log-n-power=1 log-n-decay=0 infoscale=0 logit-scale=1";
+
+/* Whether the key stands in a list "key=default key=default ...". */
+static bool list_has_key(const char *at, const char *end, const char *key)
 {
-    const char *at = strchr(method->line, '\t') + 1;
-    const char *end = strchr(at, '\t');
     size_t n = strlen(key);
     while (at < end) {
         if (strncmp(at, key, n) == 0 && at[n] == '=') {
@@ -153,6 +155,13 @@ static bool method_has_key(const struct dpe_method *method, const char *key)
         at++;
     }
     return false;
+}
+
+static bool method_has_key(const struct dpe_method *method, const char *key)
+{
+    const char *keys = strchr(method->line, '\t') + 1;
+    return list_has_key(keys, strchr(keys, '\t'), key) ||
+           list_has_key(temperature_keys, temperature_keys + strlen(temperature_keys), key);
 }
 
 static const struct dpe_method *find_method(const char *name, struct dpe_error *err)
@@ -182,8 +191,9 @@ static dpe_status add_key(struct dpe_spec *spec, const struct dpe_method *method
     if (!method_has_key(method, item)) {
         const char *keys = strchr(method->line, '\t') + 1;
         return dpe_fail(spec->err, DPE_USAGE,
-                        "method %s: unknown key \"%.64s\"; keys and defaults are %.*s",
-                        spec->method, item, (int)strcspn(keys, "\t"), keys);
+                        "method %s: unknown key \"%.64s\"; keys and defaults are %.*s%s%s",
+                        spec->method, item, (int)strcspn(keys, "\t"), keys,
+                        *keys == '\t' ? "" : " ", temperature_keys);
     }
     if (find(spec, item) != NULL) {
         return dpe_fail(spec->err, DPE_USAGE, "method %s: %s is given twice", spec->method, item);
@@ -192,6 +202,140 @@ static dpe_status add_key(struct dpe_spec *spec, const struct dpe_method *method
     spec->values[spec->n++] = equals + 1;
     return DPE_OK;
 }
+
+/* ----------------------------------------------------------------------------------- temperature
+ */
+
+static bool has(const struct dpe_spec *spec, const char *key)
+{
+    return find(spec, key) != NULL;
+}
+
+static void fail_temperature(struct dpe_spec *spec, const char *key, const char *expected)
+{
+    if (spec->status == DPE_OK) {
+        spec->status =
+            dpe_fail(spec->err, DPE_USAGE, "method %s: %s: expected %s, found \"%s\"", spec->method,
+                     key, expected, has(spec, key) ? find(spec, key) : "nothing");
+    }
+}
+
+/* A number above 0, or with `off` 0 or a number above 1; absent keys are not noted, so that a plan
+ * without them has the name that it always had. */
+static double temperature_number(struct dpe_spec *spec, const char *key, double fallback,
+                                 double high, bool off)
+{
+    if (!has(spec, key)) {
+        return fallback;
+    }
+    const char *text = find(spec, key);
+    double value = fallback;
+    bool good = read_number(&text, 0, &value) && value <= high;
+    if (!good || !(off ? value == 0.0 || value > 1.0 : value > 0.0)) {
+        char expected[96];
+        snprintf(expected, sizeof expected,
+                 off ? "0 (off) or a number of tokens above 1, at most %.15g"
+                     : "a number above 0, at most %.15g",
+                 high);
+        fail_temperature(spec, key, expected);
+        return fallback;
+    }
+    note_key(spec, key);
+    note_number(spec, value);
+    return value;
+}
+
+/* What the temperature keys say; what they do not mention stays. */
+static void read_temperature(struct dpe_spec *spec, int64_t head_dim,
+                             struct dpe_temperature *temperature)
+{
+    const double most_tokens = 0x1p31;
+    if (has(spec, "infoscale") &&
+        (has(spec, "log-n") || has(spec, "log-n-power") || has(spec, "log-n-decay"))) {
+        fail_temperature(spec, "infoscale",
+                         "it without log-n, log-n-power and log-n-decay, "
+                         "which it stands for");
+        return;
+    }
+    temperature->log_n_length =
+        temperature_number(spec, "log-n", temperature->log_n_length, most_tokens, true);
+    temperature->log_n_power = temperature_number(spec, "log-n-power", temperature->log_n_power,
+                                                  DPE_MOST_LOG_N_POWER, false);
+    if (has(spec, "log-n-decay")) {
+        temperature->log_n_decay =
+            dpe_spec_number(spec, "log-n-decay", 0.0, 0.0, DPE_MOST_LOG_N_DECAY);
+    }
+    if (has(spec, "infoscale")) {
+        temperature->log_n_length = temperature_number(spec, "infoscale", 0.0, most_tokens, true);
+        temperature->log_n_power = 0.5;
+        temperature->log_n_decay = 2.0 / (double)head_dim;
+    } else if (temperature->log_n_length == 0.0 && !has(spec, "log-n") &&
+               (has(spec, "log-n-power") || has(spec, "log-n-decay"))) {
+        fail_temperature(spec, "log-n", "a number of tokens beside log-n-power or log-n-decay");
+    }
+    temperature->logit_scale =
+        temperature_number(spec, "logit-scale", 1.0, DPE_MOST_LOGIT_SCALE, false);
+}
+
+static dpe_status apply_temperature(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    struct dpe_temperature temperature = {plan->log_n_length, plan->log_n_power, plan->log_n_decay,
+                                          1.0};
+    read_temperature(spec, spec->context->config->head_dim, &temperature);
+    return spec->status != DPE_OK ? spec->status
+                                  : dpe_plan_set_temperature(plan, &temperature, spec->err);
+}
+
+/* Take "key=value,key=value" apart; `rest` is written to and must live as long as the spec. */
+static dpe_status add_keys(struct dpe_spec *spec, const struct dpe_method *method, char *rest)
+{
+    dpe_status status = DPE_OK;
+    while (rest != NULL && status == DPE_OK) {
+        char *item = rest;
+        rest = strchr(rest, ',');
+        if (rest != NULL) {
+            *rest++ = 0;
+        }
+        status = add_key(spec, method, item);
+    }
+    return status;
+}
+
+dpe_status dpe_temperature_parse(const char *text, int64_t head_dim,
+                                 struct dpe_temperature *temperature, struct dpe_error *err)
+{
+    static const struct dpe_method keys_alone = {.line = "temperature\t\t"};
+    *temperature = dpe_temperature_none;
+    if (strcmp(text, "off") == 0) {
+        return DPE_OK;
+    }
+    size_t n = strlen(text);
+    char *own = dpe_alloc(n + 1, 1);
+    if (own == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "temperature: out of memory for %zu bytes", n);
+    }
+    memcpy(own, text, n + 1);
+    struct dpe_spec spec = {.err = err, .method = "temperature"};
+    struct dpe_temperature read = dpe_temperature_none;
+    dpe_status status = add_keys(&spec, &keys_alone, own);
+    if (status == DPE_OK) {
+        read_temperature(&spec, head_dim, &read);
+        status = spec.status;
+    }
+    if (status == DPE_OK && (status = dpe_temperature_check(&read, err)) == DPE_OK) {
+        *temperature = read;
+    }
+    free(own);
+    return status;
+}
+
+const char *dpe_plan_temperature_keys(void)
+{
+    return temperature_keys;
+}
+
+/* ---------------------------------------------------------------------------------- the way there
+ */
 
 static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
                         struct dpe_plan *plan)
@@ -206,6 +350,9 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
     made.angle = spec->context->angle;
     method->build(spec, &made);
     status = spec->status;
+    if (status == DPE_OK) {
+        status = apply_temperature(spec, &made);
+    }
     if (status == DPE_OK) {
         status = dpe_plan_check(&made, spec->err);
     }
@@ -242,18 +389,10 @@ dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *contex
         goto done;
     }
     note(&spec, own);
-    while (rest != NULL) {
-        char *item = rest;
-        rest = strchr(rest, ',');
-        if (rest != NULL) {
-            *rest++ = 0;
-        }
-        status = add_key(&spec, method, item);
-        if (status != DPE_OK) {
-            goto done;
-        }
+    status = add_keys(&spec, method, rest);
+    if (status == DPE_OK) {
+        status = build(&spec, method, plan);
     }
-    status = build(&spec, method, plan);
 done:
     free(own);
     return status;

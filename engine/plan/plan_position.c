@@ -61,11 +61,10 @@ struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int
 
 double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t m)
 {
+    const struct dpe_temperature log_n = {plan->log_n_length, plan->log_n_power, plan->log_n_decay,
+                                          1.0};
     double factor = plan->logit_factor / sqrt(2.0 * (double)plan->n_pairs);
-    if (plan->log_n_length > 0.0) {
-        factor *= fmax(1.0, log((double)m + 1.0) / log(plan->log_n_length));
-    }
-    return factor;
+    return factor * dpe_temperature_factor(&log_n, m);
 }
 
 static bool same_map(const struct dpe_position_map *a, const struct dpe_position_map *b,

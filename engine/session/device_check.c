@@ -108,7 +108,7 @@ static dpe_status add_mask(struct dpe_plan *plan, struct dpe_error *err)
 static dpe_status make_plan(const struct test *test, int which, struct dpe_plan *plan,
                             struct dpe_error *err)
 {
-    char spec[64];
+    char spec[96];
     int window = (int)(test->n * 2 / 9);
     /* Edges at a multiple of every tile where there is room, and at odd places. */
     window = window >= 128 ? window / 128 * 128 : window;
@@ -117,7 +117,8 @@ static dpe_status make_plan(const struct test *test, int which, struct dpe_plan 
         snprintf(spec, sizeof spec, "rope");
         break;
     case 1:
-        snprintf(spec, sizeof spec, "dpe:window=%d,scales=1/2/3.5/8", window);
+        snprintf(spec, sizeof spec, "dpe:window=%d,scales=1/2/3.5/8,log-n=%d,log-n-power=0.8",
+                 window, (int)(test->n / 4 + 2));
         break;
     default:
         snprintf(spec, sizeof spec, "dca:chunk=%d,local=%d", window + 11, window / 3);

@@ -1,6 +1,6 @@
 /* The forward pass. Activations are handles that only operations dereference; the cache holds keys
  * as they come out of the projection, attention rotates them as the plan says. */
-#include "session_internal.h"
+#include "engine/session/session_internal.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -240,21 +240,14 @@ static void release_usage(void)
 }
 
 /* Whether the command line asks for JSON, before argp reads it. */
-static bool asks_json(void)
+static bool asks_json(char *const *argv)
 {
-    static char bytes[1 << 17];
-    size_t n = read_arguments(bytes, sizeof bytes);
     bool json = false;
-    for (size_t at = 0; at < n; at += strlen(bytes + at) + 1) {
-        const char *word = bytes + at;
-        size_t next = at + strlen(word) + 1;
-        if (strcmp(word, "--") == 0) {
-            break;
-        }
-        if (strcmp(word, "--log-format") == 0) {
-            json = next < n && strcmp(bytes + next, "json") == 0;
-        } else if (strncmp(word, "--log-format=", 13) == 0) {
-            json = strcmp(word + 13, "json") == 0;
+    for (int i = 1; argv[i] != NULL && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--log-format") == 0) {
+            json = argv[i + 1] != NULL && strcmp(argv[i + 1], "json") == 0;
+        } else if (strncmp(argv[i], "--log-format=", 13) == 0) {
+            json = strcmp(argv[i] + 13, "json") == 0;
         }
     }
     return json;
@@ -283,7 +276,7 @@ void dpe_tool_start(char **argv)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     atexit(end_of_argp);
-    if (asks_json()) {
+    if (asks_json(argv)) {
         catch_usage();
     }
 }

@@ -266,7 +266,8 @@ dpe_status dpe_ablation_plan(const struct dpe_ablation *ablation,
                                           .n_groups = source->n_groups,
                                           .edges = source->edges,
                                           .scale = step->scale,
-                                          .mask = step->mask};
+                                          .mask = step->mask,
+                                          .temperature = &source->temperature};
     return dpe_plan_make_dpe(&params, context, plan, err);
 }
 

@@ -23,10 +23,11 @@ struct dpe_ablation_source {
     int64_t trained_length, length, window; /**< L0, L, w: tokens */
     int n_groups, n_lengths;
     int64_t n_layers, n_heads, n_pairs;
-    int32_t *edges;    /**< [n_groups + 1] */
-    int64_t *lengths;  /**< [n_lengths], tokens, ascending */
-    int32_t *rank;     /**< [n_groups][n_lengths], 1 = best, −1 = no rank */
-    double *scale;     /**< [n_groups] of the joint plan */
+    struct dpe_temperature temperature; /**< of the detection: that of every step but rope */
+    int32_t *edges;                     /**< [n_groups + 1] */
+    int64_t *lengths;                   /**< [n_lengths], tokens, ascending */
+    int32_t *rank;                      /**< [n_groups][n_lengths], 1 = best, −1 = no rank */
+    double *scale;                      /**< [n_groups] of the joint plan */
     uint8_t *mask;     /**< [layers][heads][pairs] of the detection, NULL = all pairs */
     uint16_t *ranking; /**< [layers][heads][pairs] pairs by falling contribution, NULL = unknown */
     char fingerprint[65]; /**< of the model it was measured on */

@@ -440,6 +440,12 @@ static void list_methods(void)
     for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
         printf("%s\n", dpe_plan_method(i));
     }
+    printf("\nEvery method has the keys of the attention temperature too: %s\n"
+           "The logits of the query at position m (0, 1, ...) are multiplied by\n"
+           "logit-scale * max(1, ln(m+1) / ln(log-n))^log-n-power; log-n=0 is off, a log-n-decay B "
+           "puts\n1 - x^-B in the place of ln x, infoscale=N is log-n=N with power 1/2 and decay "
+           "2/head_dim\n(arXiv 2501.08570). log-n and infoscale replace the log-n of official=1.\n",
+           dpe_plan_temperature_keys());
 }
 
 /* An option that the mode has no use for; NULL: there is none. */

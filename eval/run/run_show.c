@@ -117,7 +117,12 @@ void run_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t l
            2.0 * M_PI / plan->inv_freq[0], 2.0 * M_PI / plan->inv_freq[plan->n_pairs - 1]);
     printf("logit factor    %.6g\n", plan->logit_factor);
     if (plan->log_n_length > 0) {
-        printf("query factor    max(1, ln(m + 1) / ln %.0f)\n", plan->log_n_length);
+        const struct dpe_temperature log_n = {plan->log_n_length, plan->log_n_power,
+                                              plan->log_n_decay, 1.0};
+        char text[160];
+        dpe_temperature_text(&log_n, text);
+        printf("query factor    %s: %.6g at the last of %lld tokens\n", text,
+               dpe_temperature_factor(&log_n, length - 1), (long long)length);
     }
     show_bands(plan);
     show_distances(plan, length);

@@ -56,6 +56,15 @@ struct dpe_score_task {
 };
 /** Task i of a suite in its customary order, NULL behind the last and for unknown suites. */
 const struct dpe_score_task *dpe_score_task(const char *suite, size_t i);
+/** The rule of a task in a set of rules by name, and that name as it is kept: the suite's own (NULL
+ *  too), the looser one, and of infinitebench "official-2024-08". InfiniteBench's released script
+ *  changed its rule of En.Dia on 2024-08-08 (commit 214808d): any label in the upper-cased text,
+ * which is this set; "official" is the script of June 2024 (88b3daa): the first label among the
+ * upper-cased words. All other tasks are the same in both. NULL for a set that the suite does not
+ * have. */
+dpe_rule dpe_score_rule(const struct dpe_score_task *task, const char *scorer, const char **name);
+/** The sets of a suite, for messages: "all and part". */
+const char *dpe_score_sets(const char *suite);
 /** The task whose name stands in a file's name (between characters that are neither letters nor
  *  digits; the longest one), NULL when there is none. */
 const struct dpe_score_task *dpe_score_task_of_file(const char *suite, const char *path);

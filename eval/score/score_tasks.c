@@ -56,6 +56,31 @@ const struct dpe_score_task *dpe_score_task(const char *suite, size_t i)
     return NULL;
 }
 
+static const char later[] = "official-2024-08";
+
+dpe_rule dpe_score_rule(const struct dpe_score_task *task, const char *scorer, const char **name)
+{
+    if (scorer == NULL || strcmp(scorer, task->scorer) == 0) {
+        *name = task->scorer;
+        return task->rule;
+    }
+    if (strcmp(scorer, task->other) == 0) {
+        *name = task->other;
+        return task->other_rule;
+    }
+    if (strcmp(task->suite, "infinitebench") == 0 && strcmp(scorer, later) == 0) {
+        *name = later;
+        return task->rule == dpe_score_dialogue ? dpe_score_dialogue_string : task->rule;
+    }
+    return NULL;
+}
+
+const char *dpe_score_sets(const char *suite)
+{
+    return strcmp(suite, "infinitebench") == 0 ? "official, official-2024-08 and string"
+                                               : "all and part";
+}
+
 static bool letter_or_digit(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');

@@ -32,7 +32,8 @@ struct dpe_suite_options {
     const char *data;          /**< folder of official JSON lines; ruler without it generates */
     const char *template_file; /**< NULL = the built-in one */
     const char *squad, *hotpotqa; /**< ruler, generated: files of questions, NULL = none */
-    const char *scorer;           /**< infinitebench: "official" (NULL too) or "string" */
+    const char *scorer;           /**< infinitebench: "official" (NULL too), "official-2024-08" or
+                                       "string" (dpe_score_rule) */
     bool skip_bad;                /**< leave out lines of data that are no samples */
 };
 

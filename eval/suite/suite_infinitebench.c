@@ -33,7 +33,7 @@ static dpe_status add_task(const struct dpe_suite_options *options, size_t i, in
                            struct dpe_error *err)
 {
     const struct dpe_score_task *task = dpe_score_task("infinitebench", i);
-    bool loose = options->scorer != NULL && strcmp(options->scorer, task->other) == 0;
+    const char *name = NULL;
     struct dpe_source source = {0};
     struct dpe_suite_task *added =
         dpe_suite_add(suite, task->name, "", length, options->n_samples, err);
@@ -47,7 +47,8 @@ static dpe_status add_task(const struct dpe_suite_options *options, size_t i, in
                                                   .length = length,
                                                   .room = rooms[i],
                                                   .phrase = 2 * i,
-                                                  .score = loose ? task->other_rule : task->rule,
+                                                  .score =
+                                                      dpe_score_rule(task, options->scorer, &name),
                                                   .skip_bad = options->skip_bad};
     dpe_status status = dpe_suite_official(&official, suite, &source, err);
     if (status == DPE_OK) {
@@ -66,11 +67,10 @@ static dpe_status check(const struct dpe_suite_options *options, struct dpe_erro
         return dpe_fail(err, DPE_USAGE,
                         "infinitebench reads the official files: give their folder by --data DIR");
     }
-    if (options->scorer != NULL && strcmp(options->scorer, "official") != 0 &&
-        strcmp(options->scorer, "string") != 0) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--scorer: infinitebench has official and string, found '%.40s'",
-                        options->scorer);
+    const char *name = NULL;
+    if (dpe_score_rule(dpe_score_task("infinitebench", 0), options->scorer, &name) == NULL) {
+        return dpe_fail(err, DPE_USAGE, "--scorer: infinitebench has %s, found '%.40s'",
+                        dpe_score_sets("infinitebench"), options->scorer);
     }
     return dpe_suite_check_tasks("infinitebench", options->tasks, err);
 }

@@ -71,7 +71,11 @@ static const struct argp_option ruler_table[] = {
     {0},
 };
 static const struct argp_option infinitebench_table[] = {
-    {"scorer", KEY_SCORER, "NAME", 0, "infinitebench: official (default) or string, looser", 2},
+    {"scorer", KEY_SCORER, "NAME", 0,
+     "infinitebench: official (default: the script of June 2024, 88b3daa), official-2024-08 "
+     "(En.Dia as "
+     "since 214808d) or string, looser",
+     2},
     {0},
 };
 const struct argp eval_chat_argp = {.options = chat_table, .parser = parse_benchmark_piece};

@@ -54,6 +54,14 @@ static dpe_status open_ablation(struct comparison *comparison, struct dpe_error 
                           "applies it all the same",
                           args->methods[0], ablation->source.fingerprint, fingerprint);
     }
+    if (status == DPE_OK && args->temperature != NULL) {
+        status = dpe_temperature_parse(args->temperature,
+                                       dpe_model_config(comparison->job.model)->head_dim,
+                                       &ablation->source.temperature, err);
+        if (status != DPE_OK) {
+            dpe_fail_prefix(err, "--temperature");
+        }
+    }
     if (status == DPE_OK) {
         status = dpe_ablation_make(ablation, (enum dpe_ablation_what)dpe_ablation_find(args->what),
                                    args->values, args->n_values, err);

@@ -22,6 +22,7 @@ enum option_key {
     KEY_VALUES,
     KEY_NORMS,
     KEY_ALONE,
+    KEY_TEMPERATURE,
 };
 
 /* --------------------------------------------------------------------------------------- values */
@@ -187,6 +188,9 @@ static error_t parse_ablate_piece(int key, char *arg, struct argp_state *state)
     case KEY_NORMS:
         args->norms = arg;
         return 0;
+    case KEY_TEMPERATURE:
+        args->temperature = arg;
+        return 0;
     case KEY_ALONE:
         args->alone = true;
         return 0;
@@ -271,6 +275,10 @@ static const struct argp_option ablate_table[] = {
     {"norms", KEY_NORMS, "FILE", 0,
      "Table of dpe-norms: the ranking of key pairs, for top-k, last-k and scaled-length", 1},
     {"alone", KEY_ALONE, NULL, 0, "Without rope and base beside the steps", 1},
+    {"temperature", KEY_TEMPERATURE, "off|K=V,...", 0,
+     "Attention temperature of every step but rope: log-n=N, log-n-power=G, log-n-decay=B, "
+     "infoscale=N, logit-scale=A (default: the detection's)",
+     1},
     OTHER_MODEL,
     LENGTHS,
     {NULL, 0, NULL, 0, "On what:", 2},

@@ -18,7 +18,9 @@ static const struct argp_option options_table[] = {
      "JSON lines, or a folder of .jsonl files, one or several a task", 1},
     {"task", KEY_TASK, "NAME", 0, "What a file is about (default: the task its name holds)", 1},
     {"scorer", KEY_SCORER, "NAME", 0,
-     "ruler: all or part; infinitebench: official or string (default: the task's own, official)",
+     "ruler: all or part; infinitebench: official (script of June 2024), official-2024-08 (En.Dia "
+     "as "
+     "since 214808d) or string (default: the task's own, official)",
      1},
     {"skip-bad", KEY_SKIP_BAD, NULL, 0,
      "Leave out and count lines that are no predictions, count empty predictions", 1},
@@ -85,17 +87,10 @@ struct scoring {
 static dpe_status pick_rule(const struct dpe_score_task *task, const char *scorer, dpe_rule *rule,
                             const char **name, struct dpe_error *err)
 {
-    *rule = task->rule;
-    *name = task->scorer;
-    if (scorer != NULL && strcmp(scorer, task->scorer) != 0) {
-        if (strcmp(scorer, task->other) != 0) {
-            return dpe_fail(err, DPE_USAGE, "--scorer: %s has %s and %s, found '%s'", task->suite,
-                            task->scorer, task->other, scorer);
-        }
-        *rule = task->other_rule;
-        *name = task->other;
-    }
-    return DPE_OK;
+    *rule = dpe_score_rule(task, scorer, name);
+    return *rule != NULL ? DPE_OK
+                         : dpe_fail(err, DPE_USAGE, "--scorer: %s has %s, found '%s'", task->suite,
+                                    dpe_score_sets(task->suite), scorer);
 }
 
 static size_t place_of(const struct dpe_score_task *task)

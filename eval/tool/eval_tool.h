@@ -52,6 +52,7 @@ struct eval_arguments {
     bool skip_bad;
     const char *what, *norms; /**< ablate; its table is methods[0] */
     bool alone;               /**< ablate: without rope and base */
+    const char *temperature;  /**< ablate: NULL: the detection's */
     double values[EVAL_MAX_METHODS];
     int n_values;
 };

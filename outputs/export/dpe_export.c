@@ -24,6 +24,7 @@ enum option_key {
     KEY_IMPORT_YAML,
     KEY_WINDOW,
     KEY_FORCE,
+    KEY_DROP_TEMPERATURE,
 };
 
 static const struct argp_option options_table[] = {
@@ -46,6 +47,11 @@ static const struct argp_option options_table[] = {
     {"name", KEY_NAME, "NAME", 0,
      "Name of the model in a YAML (default: the last part of --model, else the model type)", 2},
     {"scores", KEY_SCORES, "FILE.pt", 0, "Score tensor that a YAML points to", 2},
+    {"drop-temperature", KEY_DROP_TEMPERATURE, NULL, 0,
+     "Write yaml or csv, which cannot carry an attention temperature, without the one that the "
+     "table "
+     "has",
+     2},
     {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 2},
     {NULL, 0, NULL, 0, "Looking at one:", 3},
     {"show", KEY_SHOW, NULL, 0, "Print a summary of TABLE", 3},
@@ -118,6 +124,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_FORCE:
         args->force = true;
         return 0;
+    case KEY_DROP_TEMPERATURE:
+        args->drop_temperature = true;
+        return 0;
     case KEY_IMPORT_YAML:
         args->yaml = arg;
         return 0;
@@ -145,13 +154,16 @@ static const char *check_together(const struct export_arguments *args)
                : args->force                              ? "--force goes with -o FILE"
                : args->name != NULL && args->yaml == NULL ? "--name goes with -o FILE.yaml"
                : args->scores != NULL                     ? "--scores goes with -o FILE.yaml"
-                                                          : NULL;
+               : args->drop_temperature ? "--drop-temperature goes with -o FILE.yaml or FILE.csv"
+                                        : NULL;
     }
     enum export_format format =
         args->format != NULL ? export_format_of(args->format) : export_format_of_path(args->output);
     return to_stdout(args) && (args->show || args->check)
                ? "-o - leaves no room for --show and --check, which print there too"
            : args->scores != NULL && format != FORMAT_YAML ? "--scores goes with --format yaml"
+           : args->drop_temperature && format != FORMAT_YAML && format != FORMAT_CSV
+               ? "--drop-temperature goes with --format yaml or csv; the others carry a temperature"
            : args->name != NULL && format != FORMAT_YAML && args->yaml == NULL
                ? "--name goes with --format yaml and --import-yaml"
                : NULL;
@@ -210,6 +222,13 @@ static void show(const struct dpe_table_values *values)
     printf("key pairs          %lld of %lld of each head\n", (long long)values->top_k,
            (long long)values->n_pairs);
     printf("attention scaling  %g\n", values->attention_scaling);
+    if (dpe_table_has_temperature(values)) {
+        const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
+                                                    values->log_n_decay, values->logit_scale};
+        char text[160];
+        dpe_temperature_text(&temperature, text);
+        printf("temperature        %s\n", text);
+    }
     printf("%5s  %11s  %16s  %6s\n", "group", "pairs", "effective length", "scale");
     for (int64_t g = 0; g < values->n_groups; g++) {
         char pairs[32];
@@ -272,6 +291,23 @@ static dpe_status model_name(const struct export_arguments *args,
     return DPE_OK;
 }
 
+/* A form without a temperature is another table. */
+static dpe_status check_temperature(const struct export_arguments *args,
+                                    const struct dpe_table_values *values, struct dpe_error *err)
+{
+    if (args->drop_temperature || !dpe_table_has_temperature(values)) {
+        return DPE_OK;
+    }
+    const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
+                                                values->log_n_decay, values->logit_scale};
+    char text[160];
+    dpe_temperature_text(&temperature, text);
+    return dpe_fail(err, DPE_USAGE,
+                    "this form has no place for the table's attention temperature (%s), without "
+                    "which it is another table; --drop-temperature writes it all the same",
+                    text);
+}
+
 static dpe_status render(const struct export_arguments *args, enum export_format format,
                          const struct export_table *table, struct dpe_text *out,
                          struct dpe_error *err)
@@ -284,11 +320,13 @@ static dpe_status render(const struct export_arguments *args, enum export_format
     case FORMAT_JSON:
         return dpe_export_json(values, out, err);
     case FORMAT_CSV:
-        return dpe_export_csv(values, out, err);
+        status = check_temperature(args, values, err);
+        return status == DPE_OK ? dpe_export_csv(values, out, err) : status;
     case FORMAT_SAFETENSORS:
         return dpe_export_safetensors(values, out, err);
     case FORMAT_YAML:
-        status = model_name(args, values, name, err);
+        status = check_temperature(args, values, err);
+        status = status == DPE_OK ? model_name(args, values, name, err) : status;
         return status != DPE_OK ? status
                                 : dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "",
                                                   out, err);

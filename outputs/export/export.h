@@ -10,20 +10,29 @@
 #include "engine/base/base.h"
 #include "outputs/table/dpe_table.h"
 
+#include <string.h>
+
 /** JSON, complete (outputs/table/dpe_table.schema.json); dpe_table_open reads it back. */
 dpe_status dpe_export_json(const struct dpe_table_values *values, struct dpe_text *out,
                            struct dpe_error *err);
+/** Whether the table's form holds a temperature (its schema version is 2). */
+static inline bool dpe_export_temperature(const struct dpe_table_values *values)
+{
+    return strncmp(values->schema_version, "2.", 2) == 0;
+}
 /** The YAML of the paper's released code: `model`, as the last part of the model's folder, and
  * below it local_window_size, scale_factors, dimension_groups_range, selected_dim_path. Its prefill
  * divides the window by the scale without flooring, so scales that do not divide the window are
- * noted in a comment. DPE_USAGE: a name is not UTF-8; DPE_NO_MEMORY. */
+ * noted in a comment. It has no temperature: one that the table has is left out, and a comment says
+ * so; dpe-export asks for --drop-temperature first. DPE_USAGE: a name is not UTF-8; DPE_NO_MEMORY. */
 dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *model,
                            const char *selected_dim_path, struct dpe_text *out,
                            struct dpe_error *err);
 /** config.json with its rope block replaced by one of rope_type "dpe" that nests the native one. */
 dpe_status dpe_export_hf(const struct dpe_table_values *values, const char *config_json,
                          struct dpe_text *out, struct dpe_error *err);
-/** One row per (layer, head, pair): layer, head, pair, group, key_pair, scale, inv_freq. */
+/** One row per (layer, head, pair): layer, head, pair, group, key_pair, scale, inv_freq. No
+ *  temperature: dpe-export asks for --drop-temperature. */
 dpe_status dpe_export_csv(const struct dpe_table_values *values, struct dpe_text *out,
                           struct dpe_error *err);
 /** Masks and numbers as tensors, the rest as metadata. */

@@ -6,6 +6,7 @@
 #include "outputs/export/export_tool.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/h5_file.h"
+#include "outputs/read/read.h"
 #include "outputs/rows/rows.h"
 #include "outputs/storage/storage.h"
 
@@ -225,6 +226,11 @@ dpe_status export_write_h5(const struct export_table *table, const char *path,
     }
     if (status == DPE_OK) {
         status = put_texts(file, values, err);
+    }
+    if (status == DPE_OK) {
+        const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
+                                                    values->log_n_decay, values->logit_scale};
+        status = dpe_h5_put_temperature(file, &temperature, err);
     }
     if (status == DPE_OK) {
         status = dpe_h5_finish(file, temporary, target, err);

@@ -71,6 +71,12 @@ static json_t *settings(const struct dpe_table_values *values)
                             doubles(values->effective_length, values->n_groups));
         json_object_set_new(root, "scale_factor", doubles(values->scale_factor, values->n_groups));
         json_object_set_new(root, "attention_scaling", json_real(values->attention_scaling));
+        if (dpe_export_temperature(values)) {
+            json_object_set_new(root, "logit_scale", json_real(values->logit_scale));
+            json_object_set_new(root, "log_n_length", json_real(values->log_n_length));
+            json_object_set_new(root, "log_n_power", json_real(values->log_n_power));
+            json_object_set_new(root, "log_n_decay", json_real(values->log_n_decay));
+        }
         json_object_set_new(root, "inv_freq", doubles(values->inv_freq, values->n_pairs));
     }
     return root;

@@ -7,7 +7,7 @@
 
 #include <zip.h>
 
-#include "bytes.h"
+#include "engine/base/bytes.h"
 
 /* ---------------------------------------------------------------- the pickle, protocol 2 */
 

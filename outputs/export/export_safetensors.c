@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "bytes.h"
+#include "engine/base/bytes.h"
 
 /* A tensor of the file, in the order of its data: the widest first, so that all stay aligned. */
 struct part {
@@ -64,14 +64,37 @@ static void list_numbers(struct dpe_table_values *values, struct number numbers[
 
 /* Conventions that a reader must know; the same words as in the other forms. */
 static const char *const conventions[][2] = {
-    {"schema_name", "dpe-table"},
-    {"adapter_required", "true"},
-    {"near_rule", "distance < local_window"},
-    {"rounding", "separable"},
-    {"angle_precision", "f32"},
+    {"schema_name", "dpe-table"},  {"near_rule", "distance < local_window"},
+    {"rounding", "separable"},     {"angle_precision", "f32"},
     {"pair_layout", "half-split"},
 };
 enum { CONVENTIONS = sizeof conventions / sizeof conventions[0] };
+
+/* The reader of version 1 looks at this word and at no version, so it is what makes it refuse. */
+static const char *adapter_word(const struct dpe_table_values *values)
+{
+    return dpe_export_temperature(values) ? "temperature" : "true";
+}
+
+/* The real numbers among the metadata, by name; the last four are there from version 2 on. */
+struct real {
+    const char *name;
+    double *value;
+};
+enum { REALS = 5 };
+
+static int list_reals(struct dpe_table_values *values, struct real reals[REALS])
+{
+    const struct real list[REALS] = {
+        {"attention_scaling", &values->attention_scaling},
+        {"logit_scale", &values->logit_scale},
+        {"log_n_length", &values->log_n_length},
+        {"log_n_power", &values->log_n_power},
+        {"log_n_decay", &values->log_n_decay},
+    };
+    memcpy(reals, list, sizeof list);
+    return dpe_export_temperature(values) ? REALS : 1;
+}
 
 static json_t *metadata(const struct dpe_table_values *values)
 {
@@ -90,8 +113,12 @@ static json_t *metadata(const struct dpe_table_values *values)
         snprintf(text, sizeof text, "%lld", (long long)*numbers[i].value);
         json_object_set_new(object, numbers[i].name, json_string(text));
     }
-    snprintf(text, sizeof text, "%.17g", values->attention_scaling);
-    json_object_set_new(object, "attention_scaling", json_string(text));
+    struct real reals[REALS];
+    for (int i = 0, n = list_reals(&copy, reals); i < n; i++) {
+        snprintf(text, sizeof text, "%.17g", *reals[i].value);
+        json_object_set_new(object, reals[i].name, json_string(text));
+    }
+    json_object_set_new(object, "adapter_required", json_string(adapter_word(values)));
     return object;
 }
 
@@ -198,6 +225,27 @@ static void *get_tensor(struct reader *reader, const struct part *part)
     return copy;
 }
 
+static void read_reals(struct reader *reader, struct dpe_table_values *values)
+{
+    struct real reals[REALS];
+    values->logit_scale = values->log_n_power = 1.0;
+    int n = list_reals(values, reals);
+    for (int i = 0; i < REALS; i++) {
+        bool there = json_object_get(reader->metadata, reals[i].name) != NULL;
+        if (i >= n && there) {
+            bad(reader, reals[i].name, "none in a table of schema version 1");
+        } else if (i < n) {
+            if (!dpe_parse_real(get_text(reader, reals[i].name), -DBL_MAX, DBL_MAX,
+                                reals[i].value)) {
+                bad(reader, reals[i].name, "a number");
+            }
+        }
+    }
+    if (strcmp(get_text(reader, "adapter_required"), adapter_word(values)) != 0) {
+        bad(reader, "adapter_required", adapter_word(values));
+    }
+}
+
 static void read_metadata(struct reader *reader, struct dpe_table_values *values)
 {
     for (int i = 0; i < CONVENTIONS; i++) {
@@ -208,6 +256,14 @@ static void read_metadata(struct reader *reader, struct dpe_table_values *values
     values->schema_version = strdup(get_text(reader, "schema_version"));
     values->model_type = strdup(get_text(reader, "model_type"));
     values->model_fingerprint = strdup(get_text(reader, "model_fingerprint"));
+    if (values->schema_version == NULL || values->model_type == NULL ||
+        values->model_fingerprint == NULL) {
+        reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "out of memory");
+        return;
+    }
+    if (strncmp(values->schema_version, "1.", 2) != 0 && !dpe_export_temperature(values)) {
+        bad(reader, "schema_version", "1.x or 2.x");
+    }
     struct number numbers[NUMBERS];
     list_numbers(values, numbers);
     for (int i = 0; i < NUMBERS; i++) {
@@ -216,15 +272,14 @@ static void read_metadata(struct reader *reader, struct dpe_table_values *values
             bad(reader, numbers[i].name, "a whole number");
         }
     }
-    bool scaling = dpe_parse_real(get_text(reader, "attention_scaling"), -DBL_MAX, DBL_MAX,
-                                  &values->attention_scaling);
+    read_reals(reader, values);
     values->n_pairs = values->head_dim / 2;
     const json_t *scales = json_object_get(json_object_get(reader->root, "scale_factor"), "shape");
     values->n_groups = json_integer_value(json_array_get(scales, 0));
     /* Bounds before any product of counts: every mask byte must be in the file. */
-    if (!scaling || values->n_groups < 1 || values->n_pairs < 1 ||
-        values->n_groups > values->n_pairs || values->n_pairs > 1 << 15 || values->n_layers < 1 ||
-        values->n_layers > 1 << 16 || values->n_heads < 1 || values->n_heads > 1 << 16) {
+    if (values->n_groups < 1 || values->n_pairs < 1 || values->n_groups > values->n_pairs ||
+        values->n_pairs > 1 << 15 || values->n_layers < 1 || values->n_layers > 1 << 16 ||
+        values->n_heads < 1 || values->n_heads > 1 << 16) {
         bad(reader, "__metadata__", "counts that a model can have");
     }
 }

@@ -1,5 +1,5 @@
 /* Text forms of a DPE table: the YAML of the paper's code through libyaml, CSV through libcsv. */
-#include "export.h"
+#include "outputs/export/export.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -152,6 +152,13 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
         status = append(out, err,
                         "# A scale does not divide the window: that code's prefill and "
                         "decode differ by up to one position there.\n");
+    }
+    if (status == DPE_OK && dpe_table_has_temperature(values)) {
+        status = append(out, err,
+                        "# Left out, that code has none: the attention temperature logit-scale "
+                        "%.17g, log-n %.17g,\n# power %.17g, decay %.17g.\n",
+                        values->logit_scale, values->log_n_length, values->log_n_power,
+                        values->log_n_decay);
     }
     if (status != DPE_OK) {
         return status;

@@ -9,14 +9,20 @@
 #include "outputs/h5/h5.h"
 #include "outputs/rows/rows.h"
 
-#define DPE_SCHEMA_NAME    "dpe-table"
-#define DPE_SCHEMA_MAJOR   1
-#define DPE_SCHEMA_VERSION "1.1.0"
+#define DPE_SCHEMA_NAME "dpe-table"
+/* Versions 1 and 2 are read. A table with an attention temperature is version 2, so that readers
+ * that would leave it out refuse it; all others are written as version 1. */
+#define DPE_SCHEMA_MAJOR       2
+#define DPE_SCHEMA_VERSION     "1.1.0"
+#define DPE_SCHEMA_TEMPERATURE "2.0.0"
 
 /** An empty table in memory. */
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);
 /** From here on dpe_h5_attr_* refuse to change what the root says (but title and source). */
 void dpe_h5_seal(struct dpe_h5 *table);
+/** The schema version that a reader of this table must know; root attributes may be sealed. Errors as
+ *  dpe_h5_attr_text. */
+dpe_status dpe_h5_set_version(struct dpe_h5 *table, const char *version, struct dpe_error *err);
 /** Close a table made by dpe_h5_create and put it at `path` by way of `temporary`: written,
  *  synced, reopened, every dataset compared with what was put, renamed. Frees the table always. */
 dpe_status dpe_h5_finish(struct dpe_h5 *table, const char *temporary, const char *path,

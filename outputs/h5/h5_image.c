@@ -1,6 +1,7 @@
 /* The bytes of a table. The file is made in memory (HDF5's core driver): HDF5 itself never touches
  * the disk, so a full disk or a kill meets our own write, sync and rename, whose every return is
  * seen, and never a half-flushed cache. */
+#include "engine/base/bytes.h"
 #include "outputs/h5/h5_file.h"
 #include "outputs/h5/h5_internal.h"
 #include "outputs/storage/storage.h"

@@ -34,10 +34,10 @@ static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
     } else {
         char *end = NULL;
         long major = strtol(version, &end, 10);
-        if (end == version || *end != '.' || major != DPE_SCHEMA_MAJOR) {
+        if (end == version || *end != '.' || major < 1 || major > DPE_SCHEMA_MAJOR) {
             status = dpe_fail(err, DPE_BAD_DATA,
-                              "%s: expected schema_version %d.x, found \"%s\"; use the program "
-                              "that goes with it",
+                              "%s: expected schema_version 1.x to %d.x, found \"%s\"; use the "
+                              "program that goes with it",
                               table->path, DPE_SCHEMA_MAJOR, version);
         }
     }

@@ -7,12 +7,17 @@
 
 #include "engine/base/base.h"
 #include "engine/plan/plan.h"
+#include "outputs/h5/h5.h"
 
 struct dpe_table;
 struct dpe_table_values;
 /** dpe_table_open (dpe_table.h) with our kind of error: DPE_NO_INPUT without such a file, else
  *  DPE_BAD_DATA. */
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
+/** Put the temperature of /table into a table that is being written and make its schema version the
+ *  one that readers without temperatures refuse; nothing when there is none. */
+dpe_status dpe_h5_put_temperature(struct dpe_h5 *table, const struct dpe_temperature *temperature,
+                                  struct dpe_error *err);
 /** The position plan that a DPE table (dpe_table.h) describes, for the lengths it was made for;
  *  of `context` the configuration, `official` and `angle` are used. DPE_BAD_DATA when layers,
  *  heads, KV heads or head dimension are not the model's, or its own frequencies and attention

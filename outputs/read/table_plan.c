@@ -21,6 +21,7 @@ static dpe_status check_frequencies(const struct dpe_table_values *values,
                                     const struct dpe_plan *plan, struct dpe_error *err)
 {
     double factor = values->attention_scaling * values->attention_scaling;
+    double found = plan->logit_factor / values->logit_scale;
     for (int64_t j = 0; j < plan->n_pairs; j++) {
         if (!(fabs(values->inv_freq[j] - plan->inv_freq[j]) <= 1e-5 * plan->inv_freq[j])) {
             return dpe_fail(
@@ -30,10 +31,10 @@ static dpe_status check_frequencies(const struct dpe_table_values *values,
                 (long long)j, values->inv_freq[j], plan->inv_freq[j]);
         }
     }
-    if (!(fabs(factor - plan->logit_factor) <= 1e-5 * plan->logit_factor)) {
+    if (!(fabs(factor - found) <= 1e-5 * found)) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "made for a model with attention scaling %.8g, this one's is %.8g",
-                        values->attention_scaling, sqrt(plan->logit_factor));
+                        values->attention_scaling, sqrt(found));
     }
     return DPE_OK;
 }
@@ -53,12 +54,15 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
                         (long long)config->n_layers, (long long)config->n_heads,
                         (long long)config->n_kv_heads, (long long)config->head_dim);
     }
+    const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
+                                                values->log_n_decay, values->logit_scale};
     const struct dpe_dpe_params params = {
         .window = values->window,
         .n_groups = (int)values->n_groups,
         .edges = values->group_edge,
         .scale = values->scale_factor,
         .mask = values->top_k < values->n_pairs ? values->mask : NULL,
+        .temperature = &temperature,
     };
     struct dpe_plan_context made_for = *context;
     made_for.length = values->length;

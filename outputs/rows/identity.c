@@ -1,6 +1,7 @@
 /* Identities: what decides a result, compared. */
 
 #include "engine/base/base.h"
+#include "engine/base/bytes.h"
 #include "outputs/rows/rows.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/trailer.h"

@@ -1,6 +1,7 @@
 /* Rows: their rules, their portable bytes, and finding them by key. */
 
 #include "engine/base/base.h"
+#include "engine/base/bytes.h"
 #include "outputs/rows/rows.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/trailer.h"

@@ -5,6 +5,7 @@
  * payload, so that a payload cannot belong to another header. All little-endian. Because a record
  * is synced before the next one is written, a crash can only leave the last one torn. */
 #include "engine/base/base.h"
+#include "engine/base/bytes.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/trailer.h"
 

@@ -88,6 +88,72 @@ static int check_groups(const struct dpe_table_values *values, char *message)
     return DPE_TABLE_OK;
 }
 
+/* ------------------------------------------------------------------------ version, temperature */
+
+bool dpe_table_knows_version(const char *version)
+{
+    return strncmp(version, "1.", 2) == 0 || dpe_table_version_has_temperature(version);
+}
+
+bool dpe_table_version_has_temperature(const char *version)
+{
+    return strncmp(version, "2.", 2) == 0;
+}
+
+int dpe_table_has_temperature(const struct dpe_table_values *values)
+{
+    return values->logit_scale != 1.0 || values->log_n_length != 0.0;
+}
+
+const char *dpe_table_version_needed(const struct dpe_table_values *values)
+{
+    return dpe_table_has_temperature(values) ? "2.0.0" : "1.1.0";
+}
+
+void dpe_table_no_temperature(struct dpe_table_values *values)
+{
+    values->logit_scale = 1.0;
+    values->log_n_length = 0.0;
+    values->log_n_power = 1.0;
+    values->log_n_decay = 0.0;
+}
+
+static int check_temperature(const struct dpe_table_values *values, char *message)
+{
+    double n = values->log_n_length;
+    if (n != 0.0 && !(n > 1.0 && isfinite(n))) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "log_n_length is %g, expected 0 (off) or a number above 1", n);
+    }
+    const struct {
+        const char *name;
+        double value, high;
+        bool zero;
+    } numbers[] = {
+        {"logit_scale", values->logit_scale, 1024.0, false},
+        {"log_n_power", values->log_n_power, 64.0, false},
+        {"log_n_decay", values->log_n_decay, 64.0, true},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        double value = numbers[i].value;
+        bool low = numbers[i].zero ? value >= 0.0 : value > 0.0;
+        if (!low || !(value <= numbers[i].high)) {
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                  "%s is %g, expected a number %s 0, at most %g", numbers[i].name,
+                                  value, numbers[i].zero ? "not below" : "above", numbers[i].high);
+        }
+    }
+    if (dpe_table_has_temperature(values) &&
+        !dpe_table_version_has_temperature(values->schema_version)) {
+        return dpe_table_fail(
+            message, DPE_TABLE_BAD_FILE,
+            "schema version %.32s has no temperature (logit_scale, log_n_length), "
+            "expected 2.x: a reader of that version would leave it out",
+            values->schema_version);
+    }
+    return DPE_TABLE_OK;
+}
+
 static int check_mask(const struct dpe_table_values *values, char *message)
 {
     for (int64_t row = 0; row < values->n_layers * values->n_heads; row++) {
@@ -141,7 +207,8 @@ int dpe_table_check(const struct dpe_table_values *values, char *message)
                               "attention_scaling is %g, expected a positive number",
                               values->attention_scaling);
     }
-    return check_mask(values, message);
+    error = check_temperature(values, message);
+    return error != DPE_TABLE_OK ? error : check_mask(values, message);
 }
 
 void dpe_table_values_free(struct dpe_table_values *values)
@@ -255,6 +322,25 @@ double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t hea
     int64_t row = layer * values->n_heads + head;
     bool key_pair = values->mask[row * values->n_pairs + pair] != 0;
     return key_pair ? values->scale_factor[table->group[pair]] : 1.0;
+}
+
+/* ln x, or what takes its place with a decay. */
+static double grown(double decay, double x)
+{
+    return decay > 0.0 ? -expm1(-decay * log(x)) : log(x);
+}
+
+double dpe_table_query_scale(const struct dpe_table *table, int64_t position)
+{
+    const struct dpe_table_values *values = &table->values;
+    double a = values->attention_scaling;
+    double scale = a * a * values->logit_scale / sqrt((double)values->head_dim);
+    if (!(values->log_n_length > 0.0)) {
+        return scale;
+    }
+    double ratio = grown(values->log_n_decay, (double)position + 1.0) /
+                   grown(values->log_n_decay, values->log_n_length);
+    return scale * pow(fmax(1.0, ratio), values->log_n_power);
 }
 
 double dpe_table_position(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair,

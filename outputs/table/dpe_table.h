@@ -13,9 +13,17 @@
  * the pair is *near* and both are rotated at their true positions; otherwise it is *far*, and each
  * pair of dimensions j that is a key pair of its query head is rotated at query:  floor(m / s_j) +
  * window − floor(window / s_j)        key:  floor(n / s_j) with s_j the scale of j's group; the
- * other pairs keep true positions. Logits are multiplied by attention_scaling² / sqrt(head_dim). A
- * static inv_freq cannot express this: without an adapter that does the above the table must not be
- * applied.
+ * other pairs keep true positions. The logits of query m are multiplied by dpe_table_query_scale:
+ *
+ *     attention_scaling² · logit_scale · f(m) / sqrt(head_dim),
+ *     f(m) = max(1, ln(m + 1) / ln N)^G    with N = log_n_length, G = log_n_power; 1 when N is 0.
+ *
+ * With a log_n_decay B > 0, 1 − x^−B takes the place of ln x on both sides. m is the query's
+ * position in its text, whatever the call that computes it holds. A static inv_freq cannot express
+ * this: without an adapter that does the above the table must not be applied.
+ *
+ * A table with a temperature (logit_scale other than 1, or log_n_length above 0) has schema version
+ * 2: readers from before there were temperatures refuse it. One without stays version 1.
  *
  * Functions return 0, or one of enum dpe_table_error with a sentence in `message` (NULL allowed).
  * A table is immutable once opened and may be used by many threads.
@@ -36,7 +44,7 @@ enum dpe_table_error {
     DPE_TABLE_OK = 0,
     DPE_TABLE_NO_FILE = 1,  /**< cannot be opened */
     DPE_TABLE_BAD_FILE = 2, /**< not a table, damaged, or a value that makes no sense */
-    DPE_TABLE_VERSION = 3,  /**< a major schema version this library does not know */
+    DPE_TABLE_VERSION = 3,  /**< a schema version or convention this library does not know */
     DPE_TABLE_MEMORY = 4,
 };
 
@@ -56,7 +64,11 @@ struct dpe_table_values {
     double *effective_length; /**< [n_groups], tokens; −1: none was found */
     double *scale_factor;     /**< [n_groups], ≥ 1 */
     double *inv_freq;         /**< [n_pairs], radians per position, native scaling applied */
-    double attention_scaling; /**< a; logits are multiplied by a² */
+    double attention_scaling; /**< a of the model; logits are multiplied by a² */
+    double logit_scale;       /**< factor on all logits besides, > 0; 1: none */
+    double log_n_length;      /**< N > 1, tokens; 0: f is 1 */
+    double log_n_power;       /**< G in (0, 64]; 1 when log_n_length is 0 */
+    double log_n_decay;       /**< B in [0, 64]; 0: the logarithm itself */
     uint8_t *mask;            /**< [n_layers][n_heads][n_pairs], 1 = key pair */
 };
 
@@ -74,6 +86,10 @@ const struct dpe_table_values *dpe_table_values(const struct dpe_table *table);
  *  Indices are the caller's duty. */
 double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair);
 
+/** The factor on all logits of the query at `position` ≥ 0 (see above), 1/sqrt(head_dim) included.
+ */
+double dpe_table_query_scale(const struct dpe_table *table, int64_t position);
+
 enum dpe_table_band { DPE_TABLE_NEAR, DPE_TABLE_FAR };
 enum dpe_table_side { DPE_TABLE_QUERY, DPE_TABLE_KEY };
 /** The position at which a token at `position` is rotated. */
@@ -86,6 +102,10 @@ void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t hea
                        enum dpe_table_band band, enum dpe_table_side side, int64_t first,
                        int64_t count, float *cos, float *sin);
 
+/** Whether the values have a temperature, which needs schema version 2. */
+int dpe_table_has_temperature(const struct dpe_table_values *values);
+/** The schema version that a table of these values is to be written with. */
+const char *dpe_table_version_needed(const struct dpe_table_values *values);
 /** Check values that come from elsewhere by the rules of dpe_table_open. */
 int dpe_table_check(const struct dpe_table_values *values, char *message);
 /** Wrap values (checked, deep-copied) as a table, as if they had been read. */

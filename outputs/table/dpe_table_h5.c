@@ -186,9 +186,9 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
     }
     free(schema);
     values->schema_version = read_text(reader, "/", "schema_version");
-    if (values->schema_version != NULL && strncmp(values->schema_version, "1.", 2) != 0) {
+    if (values->schema_version != NULL && !dpe_table_knows_version(values->schema_version)) {
         reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                                       "%s: schema version %s, this library reads 1.x",
+                                       "%s: schema version %s, this library reads 1.x and 2.x",
                                        reader->path, values->schema_version);
     }
     if (reader->error == DPE_TABLE_OK && H5Lexists(reader->file, "/table", H5P_DEFAULT) <= 0) {
@@ -198,6 +198,32 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
     expect_text(reader, "rounding", "separable");
     expect_text(reader, "angle_precision", "f32");
     expect_text(reader, "pair_layout", "half-split");
+}
+
+/* Version 2 has all of a temperature. In version 1, which readers apply without one, there must be
+ * none of it. */
+static void read_temperature(struct reader *reader, struct dpe_table_values *values)
+{
+    const struct {
+        const char *name;
+        double *value;
+    } numbers[] = {
+        {"/table/logit_scale", &values->logit_scale},
+        {"/table/log_n_length", &values->log_n_length},
+        {"/table/log_n_power", &values->log_n_power},
+        {"/table/log_n_decay", &values->log_n_decay},
+    };
+    dpe_table_no_temperature(values);
+    bool has =
+        reader->error == DPE_TABLE_OK && dpe_table_version_has_temperature(values->schema_version);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (has) {
+            read_scalar(reader, numbers[i].name, H5T_NATIVE_DOUBLE, numbers[i].value);
+        } else if (reader->error == DPE_TABLE_OK &&
+                   H5Lexists(reader->file, numbers[i].name, H5P_DEFAULT) > 0) {
+            bad(reader, numbers[i].name, "none in a table of schema version 1");
+        }
+    }
 }
 
 /* Without a mask (what the detection alone knows) every pair of every head is a key pair. */
@@ -249,6 +275,7 @@ static void read_values(struct reader *reader, struct dpe_table_values *values)
     read_scalar(reader, "/table/evaluated_length", H5T_NATIVE_INT64, &values->length);
     read_scalar(reader, "/table/local_window", H5T_NATIVE_INT64, &values->window);
     read_scalar(reader, "/table/attention_scaling", H5T_NATIVE_DOUBLE, &values->attention_scaling);
+    read_temperature(reader, values);
     if (reader->error != DPE_TABLE_OK) {
         return;
     }

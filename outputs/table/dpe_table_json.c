@@ -146,15 +146,41 @@ static void read_conventions(struct reader *reader, const json_t *root,
 {
     expect_text(reader, root, "schema_name", "dpe-table");
     values->schema_version = get_text(reader, root, "schema_version");
-    if (values->schema_version != NULL && strncmp(values->schema_version, "1.", 2) != 0) {
+    if (values->schema_version != NULL && !dpe_table_knows_version(values->schema_version)) {
         reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                                       "%s: schema version %s, this library reads 1.x",
+                                       "%s: schema version %s, this library reads 1.x and 2.x",
                                        reader->path, values->schema_version);
     }
     expect_text(reader, root, "near_rule", "distance < local_window");
     expect_text(reader, root, "rounding", "separable");
     expect_text(reader, root, "angle_precision", "f32");
     expect_text(reader, root, "pair_layout", "half-split");
+}
+
+/* Version 2 has all of a temperature. In version 1, which readers apply without one, there must be
+ * none of it. */
+static void read_temperature(struct reader *reader, const json_t *root,
+                             struct dpe_table_values *values)
+{
+    const struct {
+        const char *name;
+        double *value;
+    } numbers[] = {
+        {"logit_scale", &values->logit_scale},
+        {"log_n_length", &values->log_n_length},
+        {"log_n_power", &values->log_n_power},
+        {"log_n_decay", &values->log_n_decay},
+    };
+    dpe_table_no_temperature(values);
+    bool has =
+        values->schema_version != NULL && dpe_table_version_has_temperature(values->schema_version);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (has) {
+            *numbers[i].value = get_double(reader, root, numbers[i].name);
+        } else if (json_object_get(root, numbers[i].name) != NULL) {
+            bad(reader, numbers[i].name, "none in a table of schema version 1");
+        }
+    }
 }
 
 static void read_values(struct reader *reader, const json_t *root, struct dpe_table_values *values)
@@ -173,6 +199,7 @@ static void read_values(struct reader *reader, const json_t *root, struct dpe_ta
     values->window = get_int(reader, root, "local_window");
     values->top_k = get_int(reader, root, "top_k");
     values->attention_scaling = get_double(reader, root, "attention_scaling");
+    read_temperature(reader, root, values);
     values->n_groups = (int64_t)json_array_size(json_object_get(root, "scale_factor"));
     if (values->n_layers < 1 || values->n_layers > 1 << 16 || values->n_heads < 1 ||
         values->n_heads > 1 << 16 || values->n_pairs < 1 || values->n_pairs > 1 << 15 ||

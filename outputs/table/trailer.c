@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../engine/bytes.h"
+#include "engine/base/bytes.h"
 
 /* Eight bytes at a time: table k is the effect of a byte that k more bytes follow. */
 static uint32_t crc_tables[8][256];

@@ -6,7 +6,10 @@
 The contract is outputs/SCHEMA.md; what makes a table valid is what outputs/table/dpe_table.c says. For
 query m and key n, n <= m: when m - n < window both are rotated at their true positions; otherwise
 the key pairs of the query head are rotated at floor(m / s) + window - floor(window / s) and
-floor(n / s), s being the scale of the pair's group, and its other pairs at true positions.
+floor(n / s), s being the scale of the pair's group, and its other pairs at true positions. The
+logits of query m are multiplied by attention_scaling^2 logit_scale f(m) / sqrt(head_dim), f(m) =
+max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a log_n_decay B above
+0 puts 1 - x^-B in the place of ln x.
 """
 import json
 import math
@@ -23,6 +26,7 @@ CONVENTIONS = {"near_rule": "distance < local_window", "rounding": "separable",
                "angle_precision": "f32", "pair_layout": "half-split"}
 MODEL_SIZES = ("n_layers", "n_heads", "n_kv_heads", "head_dim")
 TABLE_SIZES = ("trained_length", "evaluated_length", "local_window", "top_k")
+TEMPERATURE = {"logit_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
 LISTS = ("group_edge", "scale_factor", "effective_length", "inv_freq")
 
 
@@ -37,6 +41,7 @@ class Table:
         self.n_groups = len(self.scale_factor)
         self._check_sizes()
         self._check_groups()
+        self._check_temperature()
         self._check_mask()
 
     def _check_sizes(self):
@@ -72,6 +77,15 @@ class Table:
             raise TableError(f"attention_scaling is {self.attention_scaling}, expected a positive "
                              "number")
 
+    def _check_temperature(self):
+        length = self.log_n_length
+        if length != 0 and not (length > 1 and math.isfinite(length)):
+            raise TableError(f"log_n_length is {length}, expected 0 (off) or a number above 1")
+        for name, high in (("logit_scale", 1024), ("log_n_power", 64), ("log_n_decay", 64)):
+            value = getattr(self, name)
+            if not (value > 0 or name == "log_n_decay" and value == 0) or not value <= high:
+                raise TableError(f"{name} is {value}, expected a number above 0, at most {high}")
+
     def _check_mask(self):
         if self.mask is None:
             return
@@ -100,6 +114,16 @@ class Table:
                 abs(attention_scaling / self.attention_scaling - 1) > 1e-5:
             raise TableError("the table was made for a model with other rotation frequencies (rope "
                              "base or rope scaling)")
+
+    def query_scales(self, first, last):
+        """The factors on the logits of queries at first ... last - 1 [last - first], float64."""
+        scale = self.attention_scaling ** 2 * self.logit_scale / math.sqrt(self.head_dim)
+        if not self.log_n_length:
+            return np.full(last - first, scale)
+        keys = np.log(np.append(np.arange(first, last, dtype=np.float64) + 1, self.log_n_length))
+        if self.log_n_decay > 0:
+            keys = -np.expm1(-self.log_n_decay * keys)
+        return scale * np.maximum(1, keys[:-1] / keys[-1]) ** self.log_n_power
 
     def pair_scales(self):
         """The scale of each pair's group [n_pairs]."""
@@ -140,8 +164,18 @@ def load_table(path):
 def _check_header(name, version):
     if name != "dpe-table":
         raise TableError(f"schema_name is {name!r}, expected 'dpe-table'")
-    if not isinstance(version, str) or not version.startswith("1."):
-        raise TableError(f"schema version {version}, this adapter reads 1.x")
+    if not isinstance(version, str) or not version.startswith(("1.", "2.")):
+        raise TableError(f"schema version {version}, this adapter reads 1.x and 2.x")
+
+
+def _temperature(parent, version, number):
+    """Version 2 has all of a temperature, version 1, which readers apply without one, none of it."""
+    if version.startswith("2."):
+        return {name: float(number(name)) for name in TEMPERATURE}
+    for name in TEMPERATURE:
+        if name in parent:
+            raise TableError(f"{name}: expected none in a table of schema version 1")
+    return dict(TEMPERATURE)
 
 
 def _distinct(pairs):
@@ -177,6 +211,8 @@ def _read_json(path):
     values.update((name, _member(root, name, *whole)) for name in TABLE_SIZES)
     values["schema_version"] = root["schema_version"]
     values["attention_scaling"] = float(_member(root, "attention_scaling", (int, float), "a number"))
+    values.update(_temperature(root, root["schema_version"],
+                               lambda name: _member(root, name, (int, float), "a number")))
     for name in LISTS:
         numbers = _member(root, name, (list,), "a list of numbers")
         kind = (int,) if name == "group_edge" else (int, float)
@@ -255,6 +291,8 @@ def _read_h5(path):
             values[name] = _h5_scalar(table[name][()], name, "iu")
         values["attention_scaling"] = float(_h5_scalar(table["attention_scaling"][()],
                                                        "attention_scaling", "iuf"))
+        values.update(_temperature(table, values["schema_version"],
+                                   lambda name: _h5_scalar(table[name][()], name, "iuf")))
         for name in LISTS:
             edge = name == "group_edge"
             values[name] = _h5_array(table, name, 1, "iu" if edge else "iuf")[()].astype(
@@ -304,6 +342,8 @@ class _Rotations:
         self.near = self._cos_sin(true)
         self.far_query = self._cos_sin(self.table.far_positions(0, self.capacity, True))
         self.far_key = self._cos_sin(self.table.far_positions(0, self.capacity, False))
+        scales = self.table.query_scales(0, self.capacity).astype(np.float32)
+        self.query_scale = torch.from_numpy(scales).to(self.device)[:, None]
 
 
 def _rotate(x, cos_sin, first, compute):
@@ -324,7 +364,6 @@ class Attention:
     def __init__(self, table, query_block=256, key_block=None, compute=torch.float32):
         self.table, self.compute = table, compute
         self.query_block, self.key_block = query_block, key_block
-        self.scale = table.attention_scaling ** 2 / math.sqrt(table.head_dim)
         self._rotations, self._selectors = {}, {}
 
     def __call__(self, q, k, v, layer):
@@ -417,7 +456,7 @@ class Attention:
             logits = torch.where(distance < self.table.local_window, near, far)
         else:
             logits = far if part == 0 else near
-        logits = logits * self.scale
+        logits = logits * rotations.query_scale[first:first + near_q.shape[-2]]
         if begin + k.shape[-2] - 1 > first:
             logits = logits.masked_fill(distance < 0, -math.inf)
         return logits

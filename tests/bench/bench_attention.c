@@ -88,7 +88,8 @@ static void make_plan(const char *name, const struct dpe_config *config, int64_t
         }
         status = dpe_plan_group_edges(n_pairs, 8, edges, &err);
         int64_t window = length / 32 < 1024 ? length / 32 : 1024;
-        struct dpe_dpe_params params = {window, 8, edges, scale, mask, false};
+        struct dpe_dpe_params params = {
+            .window = window, .n_groups = 8, .edges = edges, .scale = scale, .mask = mask};
         if (status == DPE_OK) {
             status = dpe_plan_make_dpe(&params, &context, plan, &err);
         }

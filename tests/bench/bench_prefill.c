@@ -54,7 +54,8 @@ static void make_plan(bool dpe, const struct dpe_config *config, int64_t length,
     const double scale[8] = {2, 8, 2, 8, 32, 32, 16, 4};
     must(dpe_plan_group_edges(n_pairs, 8, edges, &err), &err);
     int64_t window = length / 32 < 1024 ? length / 32 : 1024;
-    struct dpe_dpe_params params = {window, 8, edges, scale, mask, false};
+    struct dpe_dpe_params params = {
+        .window = window, .n_groups = 8, .edges = edges, .scale = scale, .mask = mask};
     must(dpe_plan_make_dpe(&params, &context, plan, &err), &err);
     free(mask);
 }

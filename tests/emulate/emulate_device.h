@@ -6,12 +6,12 @@
 #ifndef DPE_EMULATE_DEVICE_H
 #define DPE_EMULATE_DEVICE_H
 
-#include "emulate.h"
-#include "emulate_ptx.h"
+#include "tests/emulate/emulate.h"
+#include "tests/emulate/emulate_ptx.h"
 
-#include "device.cuh" /* the half types, with which the rest is declared */
+#include "engine/cuda/ptx/device.cuh" /* the half types, with which the rest is declared */
 
-#include "emulate_mma.h"
-#include "emulate_sm90.h"
+#include "tests/emulate/emulate_mma.h"
+#include "tests/emulate/emulate_sm90.h"
 
 #endif

@@ -317,7 +317,8 @@ static void suites_refuse(void **state)
     refused("infinitebench", options, DPE_USAGE, "infinitebench has no task \"vt\"");
     options = usual(NULL);
     options.scorer = "part";
-    refused("infinitebench", options, DPE_USAGE, "infinitebench has official and string");
+    refused("infinitebench", options, DPE_USAGE,
+            "infinitebench has official, official-2024-08 and string");
     options.data = NULL;
     refused("infinitebench", options, DPE_USAGE, "give their folder by --data DIR");
     options = usual("vt");

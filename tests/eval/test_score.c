@@ -241,13 +241,43 @@ static void tasks_by_file_name(void **state)
     }
 }
 
+/* InfiniteBench's script before and after 2024-08-08: only En.Dia differs. */
+static void sets_of_rules_by_name(void **state)
+{
+    (void)state;
+    const char *name = NULL;
+    for (size_t i = 0; dpe_score_task("infinitebench", i) != NULL; i++) {
+        const struct dpe_score_task *task = dpe_score_task("infinitebench", i);
+        bool dialogue = strcmp(task->name, "longdialogue_qa_eng") == 0;
+        dpe_rule later = dpe_score_rule(task, "official-2024-08", &name);
+        assert_string_equal(name, "official-2024-08");
+        assert_true((later == task->rule) == !dialogue);
+        assert_true(dpe_score_rule(task, NULL, &name) == task->rule);
+        assert_string_equal(name, "official");
+        assert_true(dpe_score_rule(task, "string", &name) == task->other_rule);
+        assert_null(dpe_score_rule(task, "all", &name));
+        if (dialogue) {
+            char *labels[] = {(char *)(uintptr_t) "KING LEAR", (char *)(uintptr_t) "LEAR"};
+            assert_true(task->rule("It is King Lear.", labels, 2) == 0.0);
+            assert_true(later("It is King Lear.", labels, 2) == 1.0);
+            assert_true(task->rule("It is Learned.", labels + 1, 1) == 0.0);
+            assert_true(later("It is Learned.", labels + 1, 1) == 1.0);
+        }
+    }
+    assert_null(dpe_score_rule(dpe_score_task("ruler", 0), "official-2024-08", &name));
+}
+
 int main(int argc, char **argv)
 {
     golden = argc > 1 ? argv[1] : golden;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules_are_pythons),   cmocka_unit_test(files_of_every_spelling),
-        cmocka_unit_test(bad_lines_are_named), cmocka_unit_test(nothing_to_score),
-        cmocka_unit_test(many_lines),          cmocka_unit_test(tasks_by_file_name),
+        cmocka_unit_test(rules_are_pythons),
+        cmocka_unit_test(files_of_every_spelling),
+        cmocka_unit_test(bad_lines_are_named),
+        cmocka_unit_test(nothing_to_score),
+        cmocka_unit_test(many_lines),
+        cmocka_unit_test(tasks_by_file_name),
+        cmocka_unit_test(sets_of_rules_by_name),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -55,8 +55,16 @@ class Method:
         return out
 
 
-def log_n():
-    return np.maximum(1.0, np.log(np.arange(T) + 1.0) / math.log(TRAINED))
+def log_n(base=TRAINED):
+    return np.maximum(1.0, np.log(np.arange(T) + 1.0) / math.log(base))
+
+
+def infoscale(base):
+    """As in model/my_gau_alpha_eval/layer.py of HT-NEKO/Information-Entropy-Invariance (66d4543), l
+    being the keys that a causal query sees, not below 1 as in its overlap_attention.py."""
+    length = np.arange(T) + 1.0
+    clip = (1 - (base**(-2 / DIM)))**0.5
+    return np.maximum(1.0, (1 - (length**(-2 / DIM)))**0.5 / clip)
 
 
 def ntk_by_parts(scale, alpha, beta):
@@ -192,6 +200,25 @@ def methods():
     for sinks, window in ((10, 24), (3, 17)):
         rel, seen = lm_infinite(sinks, window)
         yield Method("lm-infinite:sinks=%d,window=%d" % (sinks, window), rel=rel, seen=seen)
+    # The attention temperature, on plans of every kind.
+    yield Method("rope:log-n=9", query=log_n(9.0))
+    yield Method("rope:logit-scale=1.44", a=1.2)
+    yield Method("yarn:scale=4,log-n=11,logit-scale=2.25", freq=yarn(4.0),
+                 a=1.5 * (0.1 * math.log(4.0) + 1.0), query=log_n(11.0))
+    yield Method("dpe:window=8,groups=4,scales=4/2/2/8,log-n=12,log-n-power=0.6,logit-scale=1.21",
+                 rel=dpe(8, [4, 2, 2, 8], MASK), a=1.1, query=log_n(12.0)**0.6, masked=True)
+    yield Method("self-extend:window=9,group=4,log-n=7.5,log-n-power=2", rel=grouped(9, 4),
+                 query=log_n(7.5)**2.0)
+    yield Method("string:shift=26,window=5,official=0,infoscale=9",
+                 rel=np.where(D < 26, D, D - 26 + 5), query=infoscale(9.0))
+    yield Method("dca:chunk=18,local=5,official=0,log-n=9,log-n-power=0.5,log-n-decay=%.17g"
+                 % (2.0 / DIM), rel=dca(18, 5), query=infoscale(9.0))
+    # log-n replaces what official=1 sets.
+    yield Method("rerope:window=24,official=1,log-n=5", rel=np.minimum(D, 24), query=log_n(5.0))
+    yield Method("leaky-rerope:window=10,scale=4,official=1,log-n=0",
+                 rel=np.where(D < 10, D, 10 + (D - 10) / 4.0))
+    yield Method("rerope:window=13,official=1,log-n-power=1.5", rel=np.minimum(D, 13),
+                 query=log_n()**1.5)
 
 
 def by_transformers():

@@ -17,6 +17,7 @@
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
 #include "outputs/export/export.h"
+#include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, PAIRS = 8, GROUPS = 3 };
@@ -56,8 +57,22 @@ static struct dpe_table_values good(void)
         .scale_factor = scales,
         .inv_freq = inv_freq,
         .attention_scaling = 1.0,
+        .logit_scale = 1.0,
+        .log_n_power = 1.0,
         .mask = mask,
     };
+}
+
+/* The same with a temperature, which needs version 2. */
+static struct dpe_table_values warm(void)
+{
+    struct dpe_table_values v = good();
+    v.schema_version = (char *)(uintptr_t) "2.0.0";
+    v.logit_scale = 1.3;
+    v.log_n_length = 40.0;
+    v.log_n_power = 0.7;
+    v.log_n_decay = 1.0 / 3.0;
+    return v;
 }
 
 static void expect_refused(const struct dpe_table_values *values, const char *words)
@@ -99,6 +114,32 @@ static void every_broken_rule_is_named(void **state)
     v = good();
     v.inv_freq = NULL;
     expect_refused(&v, "missing");
+    const struct {
+        double *value, bad;
+        const char *words;
+    } temperatures[] = {
+        {&v.logit_scale, 0.0, "logit_scale is 0, expected a number above 0"},
+        {&v.logit_scale, -1.0, "logit_scale is -1"},
+        {&v.logit_scale, NAN, "logit_scale"},
+        {&v.logit_scale, INFINITY, "logit_scale"},
+        {&v.log_n_length, 1.0, "log_n_length is 1, expected 0 (off) or a number above 1"},
+        {&v.log_n_length, -5.0, "log_n_length is -5"},
+        {&v.log_n_length, NAN, "log_n_length"},
+        {&v.log_n_length, INFINITY, "log_n_length"},
+        {&v.log_n_power, 0.0, "log_n_power is 0"},
+        {&v.log_n_power, NAN, "log_n_power"},
+        {&v.log_n_decay, -0.5, "log_n_decay is -0.5"},
+        {&v.log_n_decay, NAN, "log_n_decay"},
+    };
+    for (size_t i = 0; i < sizeof temperatures / sizeof temperatures[0]; i++) {
+        v = warm();
+        assert_int_equal(dpe_table_check(&v, NULL), DPE_TABLE_OK);
+        *temperatures[i].value = temperatures[i].bad;
+        expect_refused(&v, temperatures[i].words);
+    }
+    v = warm();
+    v.schema_version = (char *)(uintptr_t) "1.1.0";
+    expect_refused(&v, "schema version 1.1.0 has no temperature");
     static const struct {
         double scale, effective;
         const char *words;
@@ -130,7 +171,10 @@ static void positions_are_the_engines(void **state)
     (void)state;
     struct dpe_table_values v = good();
     struct dpe_table *table = NULL;
+    struct dpe_table *hot = NULL;
+    struct dpe_table_values with = warm();
     assert_int_equal(dpe_table_make(&v, &table, NULL), DPE_TABLE_OK);
+    assert_int_equal(dpe_table_make(&with, &hot, NULL), DPE_TABLE_OK);
     const struct dpe_config config = {.n_layers = LAYERS,
                                       .n_heads = HEADS,
                                       .n_kv_heads = KV_HEADS,
@@ -146,9 +190,21 @@ static void positions_are_the_engines(void **state)
     if (dpe_plan_make_dpe(&params, &context, &plan, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
+    const struct dpe_temperature temperature = {with.log_n_length, with.log_n_power,
+                                                with.log_n_decay, with.logit_scale};
+    struct dpe_plan hot_plan;
+    assert_int_equal(dpe_plan_copy(&hot_plan, &plan, &err), DPE_OK);
+    assert_int_equal(dpe_plan_set_temperature(&hot_plan, &temperature, &err), DPE_OK);
+    struct dpe_plan of_table;
+    assert_int_equal(dpe_plan_of_table(dpe_table_values(hot), &context, &of_table, &err), DPE_OK);
     static const int64_t queries[] = {0, 29, 30, 31, 100, 1000, 4095};
     for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++) {
         int64_t m = queries[i];
+        double scale = dpe_plan_query_scale(&hot_plan, m);
+        assert_true(fabs(dpe_table_query_scale(table, m) - 0.25) < 1e-15);
+        assert_true(fabs(dpe_table_query_scale(hot, m) - scale) < 1e-15);
+        assert_true(dpe_plan_query_scale(&of_table, m) == scale);
+        assert_true((m < 40) == (fabs(scale - 0.25 * 1.3) < 1e-15));
         for (int64_t n = m; n >= 0; n -= 1 + n / 9) {
             enum dpe_table_band band = m - n < v.window ? DPE_TABLE_NEAR : DPE_TABLE_FAR;
             for (int64_t at = 0; at < (int64_t)LAYERS * HEADS * PAIRS; at++) {
@@ -171,7 +227,10 @@ static void positions_are_the_engines(void **state)
         assert_true(cosines[PAIRS + j] == (float)cos(angle));
         assert_true(sines[PAIRS + j] == (float)sin(angle));
     }
+    dpe_plan_free(&of_table);
+    dpe_plan_free(&hot_plan);
     dpe_plan_free(&plan);
+    dpe_table_close(hot);
     dpe_table_close(table);
 }
 
@@ -194,6 +253,8 @@ static void expect_same(const struct dpe_table_values *a, const struct dpe_table
     assert_true(a->trained_length == b->trained_length && a->length == b->length &&
                 a->window == b->window && a->top_k == b->top_k && a->n_groups == b->n_groups);
     assert_true(a->attention_scaling == b->attention_scaling);
+    assert_true(a->logit_scale == b->logit_scale && a->log_n_length == b->log_n_length &&
+                a->log_n_power == b->log_n_power && a->log_n_decay == b->log_n_decay);
     assert_memory_equal(a->group_edge, b->group_edge, sizeof edges);
     assert_memory_equal(a->effective_length, b->effective_length, sizeof effective);
     assert_memory_equal(a->scale_factor, b->scale_factor, sizeof scales);
@@ -201,10 +262,8 @@ static void expect_same(const struct dpe_table_values *a, const struct dpe_table
     assert_memory_equal(a->mask, b->mask, sizeof mask);
 }
 
-static void json_and_safetensors_read_back_equal(void **state)
+static void read_back_equal(struct dpe_table_values v)
 {
-    (void)state;
-    struct dpe_table_values v = good();
     v.attention_scaling = 1.0 / 3.0;
     struct dpe_text out = {0};
     assert_int_equal(dpe_export_json(&v, &out, NULL), DPE_OK);
@@ -240,6 +299,39 @@ static void json_and_safetensors_read_back_equal(void **state)
     dpe_text_free(&out);
 }
 
+static void json_and_safetensors_read_back_equal(void **state)
+{
+    (void)state;
+    read_back_equal(good());
+    read_back_equal(warm());
+}
+
+/* A table without a temperature is what it was; of one with a temperature, what readers of version
+ * 1 look at has changed: the version, and in safetensors, where they look at none, the adapter. */
+static void readers_of_version_1_refuse_a_temperature(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = good();
+    assert_string_equal(dpe_table_version_needed(&v), "1.1.0");
+    struct dpe_text out = {0};
+    assert_int_equal(dpe_export_json(&v, &out, NULL), DPE_OK);
+    assert_null(strstr(out.bytes, "log_n"));
+    assert_null(strstr(out.bytes, "logit_scale"));
+    dpe_text_free(&out);
+    assert_int_equal(dpe_export_safetensors(&v, &out, NULL), DPE_OK);
+    assert_non_null(strstr(out.bytes + 8, "\"adapter_required\":\"true\""));
+    assert_null(strstr(out.bytes + 8, "log_n"));
+    dpe_text_free(&out);
+    v = warm();
+    assert_string_equal(dpe_table_version_needed(&v), "2.0.0");
+    assert_int_equal(dpe_export_safetensors(&v, &out, NULL), DPE_OK);
+    assert_null(strstr(out.bytes + 8, "\"adapter_required\":\"true\""));
+    dpe_text_free(&out);
+    assert_int_equal(dpe_export_json(&v, &out, NULL), DPE_OK);
+    assert_non_null(strstr(out.bytes, "\"schema_version\": \"2.0.0\""));
+    dpe_text_free(&out);
+}
+
 /* Text with `from` replaced by `to` is refused with an error that holds `words`. */
 static void expect_json_refused(const char *text, const char *from, const char *to,
                                 enum dpe_table_error error, const char *words)
@@ -266,7 +358,10 @@ static void other_versions_and_conventions_are_refused(void **state)
     struct dpe_text out = {0};
     assert_int_equal(dpe_export_json(&v, &out, NULL), DPE_OK);
     const char *text = out.bytes;
-    expect_json_refused(text, "1.0.0", "2.0.0", DPE_TABLE_VERSION, "reads 1.x");
+    expect_json_refused(text, "1.0.0", "3.0.0", DPE_TABLE_VERSION, "reads 1.x and 2.x");
+    expect_json_refused(text, "1.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "\"logit_scale\": expected");
+    expect_json_refused(text, "\"top_k\": 5", "\"log_n_length\": 256, \"top_k\": 5",
+                        DPE_TABLE_BAD_FILE, "none in a table of schema version 1");
     expect_json_refused(text, "separable", "exact", DPE_TABLE_VERSION, "separable");
     expect_json_refused(text, "half-split", "interleaved", DPE_TABLE_VERSION, "half-split");
     expect_json_refused(text, "dpe-table", "other", DPE_TABLE_VERSION, "dpe-table");
@@ -360,6 +455,7 @@ int main(void)
         cmocka_unit_test(every_broken_rule_is_named),
         cmocka_unit_test(positions_are_the_engines),
         cmocka_unit_test(json_and_safetensors_read_back_equal),
+        cmocka_unit_test(readers_of_version_1_refuse_a_temperature),
         cmocka_unit_test(other_versions_and_conventions_are_refused),
         cmocka_unit_test(missing_files_say_so),
         cmocka_unit_test(yaml_round_trip),

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "engine/base/base.h"
+#include "engine/base/bytes.h"
 #include "outputs/rows/rows.h"
 #include "outputs/run/run.h"
 #include "outputs/storage/storage.h"

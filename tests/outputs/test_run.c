@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "run_internal.h"
 #include "outputs/h5/h5.h"
+#include "outputs/run/run_internal.h"
 #include "tests/outputs/outputs_fixture.h"
 
 static void rows_come_back_from_the_journal(void **state)

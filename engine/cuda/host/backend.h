@@ -15,13 +15,16 @@
 #ifndef DPE_BACKEND_H
 #define DPE_BACKEND_H
 
+#include "engine/base/base.h"
 #include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/kernels/attention_decode.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/runtime/runtime.h"
 #include "engine/model/layer_weights.h"
+#include "engine/model/model.h"
 #include "engine/ops/ops.h"
 #include "engine/ops/options.h"
+#include "engine/plan/plan.h"
 #include "engine/plan/segments.h"
 
 /** Which attention kernel. The fastest that the card, dtype and head dimension have is taken;

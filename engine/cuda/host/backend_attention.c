@@ -388,7 +388,7 @@ static void attend_run(struct dpe_backend *b, const struct run *run)
         .n_blocks = b->walk.n_blocks,
         /* At query 0 the part that depends on the query is 1. */
         .scale = (float)dpe_plan_query_scale(plan, 0),
-        .log_n_length = (float)plan->log_n_length,
+        .log_n = dpe_log_n_of(plan),
     };
     rotate_queries(b, run, &room, call.q);
     call.q_head_stride = run->rows * args->head_dim;

@@ -221,7 +221,7 @@ void dpe_cuda_decode_call(const struct dpe_backend *b, const struct dpe_attentio
     call->n_units = b->units.n;
     call->parts = b->units.parts;
     call->scale = (float)dpe_plan_query_scale(plan, 0);
-    call->log_n_length = (float)plan->log_n_length;
+    call->log_n = dpe_log_n_of(plan);
     for (int i = 0; i < plan->n_bands; i++) {
         int copy = b->k_copies.of_band[i];
         call->bands[i] = (struct dpe_decode_band){

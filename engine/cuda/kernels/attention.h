@@ -7,7 +7,7 @@
  *     out[r][h] = Σ_n p_n v_n,   p = softmax over the visible keys n of
  *                                scale · f(m) · ⟨q_c[h][r], k_c[n]⟩,   c = copies of n's segment,
  *
- * f(m) = max(1, ln(m+1)/ln(log_n_length)), or 1 when log_n_length is 0.
+ * f(m) as in struct dpe_temperature (engine.h); log_n.cuh computes it.
  */
 #ifndef DPE_ATTENTION_H
 #define DPE_ATTENTION_H
@@ -16,9 +16,25 @@
 #include "engine/plan/plan.h"
 #include "engine/plan/segments.h"
 
+#include <math.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/** f(m) of a plan, ready for a kernel. */
+struct dpe_log_n {
+    float base;  /**< ln N, or 1 − N^−B with a decay; 0: f is 1 */
+    float power; /**< G */
+    float decay; /**< B; 0: the logarithm itself */
+};
+static inline struct dpe_log_n dpe_log_n_of(const struct dpe_plan *plan)
+{
+    double n = plan->log_n_length, decay = plan->log_n_decay;
+    double base = n > 0.0 ? (decay > 0.0 ? -expm1(-decay * log(n)) : log(n)) : 0.0;
+    struct dpe_log_n log_n = {(float)base, (float)plan->log_n_power, (float)decay};
+    return log_n;
+}
 
 /** One call. Pointers are device memory, 16-byte aligned; strides count elements and are multiples
  *  of 8. q, k, v, out share one dtype. */
@@ -47,8 +63,8 @@ struct dpe_flash {
      *  results, parts · rows · n_heads · (head_dim + 1) floats. */
     int32_t parts;
     float *partial;
-    float scale;        /**< logit_factor / √head_dim, > 0 */
-    float log_n_length; /**< 0: off */
+    float scale; /**< logit_factor / √head_dim, > 0 */
+    struct dpe_log_n log_n;
 };
 
 /** Tiles of the mma.sync kernel for a head dimension; rows 0 when it has no kernel for that one

@@ -14,6 +14,7 @@
  * Tiles of 16 keys go through a ring of three stages (cp.async). Rows in shared memory have 16
  * bytes to spare, so that eight of them touch all banks. */
 #include "engine/cuda/kernels/attention_decode_tile.cuh"
+#include "engine/cuda/kernels/log_n.cuh"
 
 namespace
 {
@@ -151,12 +152,8 @@ __device__ void begin_rows(const dpe_decode &call, const dpe_decode_unit &unit, 
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int row = row_of_lane(unit, at, h);
-        float factor = call.scale * 1.4426950408889634F;
-        if (call.log_n_length > 0.0F) {
-            float m = static_cast<float>(call.parts[unit.row_first + row].position);
-            factor *= fmaxf(1.0F, logf(m + 1.0F) / logf(call.log_n_length));
-        }
-        st.factor[h] = factor;
+        float keys = static_cast<float>(call.parts[unit.row_first + row].position) + 1.0F;
+        st.factor[h] = call.scale * 1.4426950408889634F * dpe_log_n_factor(call.log_n, keys);
         st.top[h] = -INFINITY;
         st.sum[h] = 0.0F;
     }

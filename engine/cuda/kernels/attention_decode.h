@@ -68,7 +68,7 @@ struct dpe_decode {
     void *out;                            /**< [rows][n_heads][head_dim] */
     float *lse;                           /**< [rows][n_heads] or NULL */
     float scale;                          /**< as in struct dpe_flash */
-    float log_n_length;
+    struct dpe_log_n log_n;
 };
 
 /** Whether there is a kernel for these. */

@@ -1,6 +1,7 @@
 /* One block takes one query block of one head: 16 rows against tiles of 32 keys, all of it float in
  * shared memory. Obvious loops; speed is not its task. */
 #include "engine/cuda/kernels/attention_plain.h"
+#include "engine/cuda/kernels/log_n.cuh"
 #include "engine/cuda/ptx/device.cuh"
 
 namespace
@@ -50,11 +51,8 @@ __device__ void logits(const struct dpe_flash &call, const struct dpe_query_bloc
         dpe_segment_keys(&block, &segment, r, &lo, &hi);
         float logit = -INFINITY;
         if (r < block.rows && n >= lo && n < hi) {
-            float m = static_cast<float>(block.query + r);
-            float factor = call.scale;
-            if (call.log_n_length > 0.0f) {
-                factor *= fmaxf(1.0f, logf(m + 1.0f) / logf(call.log_n_length));
-            }
+            float keys = static_cast<float>(block.query + r) + 1.0f;
+            float factor = call.scale * dpe_log_n_factor(call.log_n, keys);
             logit = 0.0f;
             for (int64_t e = 0; e < d; e++) {
                 logit = fmaf(tile.q[r * d + e], tile.k[i % KEYS * (d + 1) + e], logit);

@@ -13,6 +13,7 @@
  *
  * Rows in shared memory are 2·head_dim bytes; 16-byte chunk c of row r lies at place c ^ (r & 7)
  * (head_dim 96: c ^ (r/2 & 3)), so that the eight rows of an 8 × 8 matrix touch all banks once. */
+#include "engine/cuda/kernels/log_n.cuh"
 #include "engine/cuda/prefill/attention_mma_tile.cuh"
 
 namespace
@@ -225,11 +226,8 @@ __device__ __forceinline__ void store_rows(const place<T, D> &at, const unsigned
 /* Base-2 logit of a dot product of the query at position m. */
 __device__ __forceinline__ float logit_factor(const dpe_flash *call, int64_t m)
 {
-    float factor = call->scale * 1.44269504088896F;
-    if (call->log_n_length > 0.0F) {
-        factor *= fmaxf(1.0F, logf(static_cast<float>(m) + 1.0F) / logf(call->log_n_length));
-    }
-    return factor;
+    float keys = static_cast<float>(m) + 1.0F;
+    return call->scale * 1.44269504088896F * dpe_log_n_factor(call->log_n, keys);
 }
 
 /* The common part; every thread does its share. */

@@ -129,6 +129,6 @@ int dpe_attention_wgmma(const struct dpe_flash *call, int variant, int32_t *coun
     params.n_heads = static_cast<int32_t>(call->n_heads);
     params.heads_per_kv = static_cast<int32_t>(per_kv);
     params.scale = call->scale;
-    params.log_n_scale = call->log_n_length > 0.0f ? 1.0f / logf(call->log_n_length) : 0.0f;
+    params.log_n = call->log_n;
     return (call->dtype == DPE_BF16 ? v->bf16 : v->f16)(params, stream);
 }

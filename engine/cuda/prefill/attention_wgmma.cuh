@@ -20,6 +20,7 @@
 #ifndef DPE_ATTENTION_WGMMA_CUH
 #define DPE_ATTENTION_WGMMA_CUH
 
+#include "engine/cuda/kernels/log_n.cuh"
 #include "engine/cuda/prefill/attention_wgmma_tile.cuh"
 
 /** Issue S' = Q·K of this tile and O += P·V of the one before, and wait for the first. Returns the
@@ -290,8 +291,8 @@ dpe_wgmma_begin(dpe_wgmma_consumer<C> &me, const struct dpe_wgmma_params &params
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int m = static_cast<int32_t>(message.block.query) + me.row + 8 * h;
-        float log_n = logf(static_cast<float>(m + 1)) * params.log_n_scale;
-        me.scale[h] = params.scale * fmaxf(1.0f, log_n) * 1.4426950408889634f;
+        float keys = fmaxf(static_cast<float>(m + 1), 1.0f);
+        me.scale[h] = params.scale * dpe_log_n_factor(params.log_n, keys) * 1.4426950408889634f;
     }
     dpe_wgmma_mask<C>(me, static_cast<int32_t>(message.segment.end) - C::KEYS, s);
     /* Finite, so that a row that has seen nothing yet makes no NaN. */

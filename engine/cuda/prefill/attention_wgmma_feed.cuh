@@ -8,6 +8,7 @@
 
 #include "engine/cuda/ptx/ptx_sm90.cuh"
 
+#include "engine/cuda/kernels/attention.h"
 #include "engine/plan/segments.h"
 
 /** Tile sizes and schedule. T: dpe_bf16 or dpe_f16. */
@@ -42,8 +43,9 @@ struct dpe_wgmma_params {
     float *lse;
     int32_t n_items, items_per_kv; /* blocks × heads, blocks × heads of a KV head */
     int32_t n_heads, heads_per_kv;
-    uint32_t k_per_head;      /* bit c: copy c of the keys is per query head */
-    float scale, log_n_scale; /* 1 / ln(log_n_length), or 0 */
+    uint32_t k_per_head; /* bit c: copy c of the keys is per query head */
+    float scale;
+    struct dpe_log_n log_n;
 };
 
 /** What the producer tells the consumers about a segment. Keys and positions fit 32 bits: the host

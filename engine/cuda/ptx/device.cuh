@@ -38,8 +38,8 @@ static const uint64_t DPE_L2_AS_ANY = 0x10f0000000000000U;
 static const uint64_t DPE_L2_READ_ONCE = 0x12f0000000000000U;
 
 #ifndef DPE_EMULATE
-#include "ptx.cuh"
-#include "ptx_mma.cuh"
+#include "engine/cuda/ptx/ptx.cuh"
+#include "engine/cuda/ptx/ptx_mma.cuh"
 
 /** `type *name` = the block's dynamic shared memory, 1024-byte aligned. */
 #define DPE_SHARED(type, name)                                                                     \

@@ -1,6 +1,7 @@
 /* Axes: where values lie, and which of them are named. */
-#include "report_svg.h"
+#include "outputs/report/draw/report_svg.h"
 
+#include <stdio.h>
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Curves with bands or error bars, and dots with intervals. */
-#include "report_svg.h"
+#include "outputs/report/draw/report_svg.h"
 
 #include <math.h>
 #include <stdio.h>

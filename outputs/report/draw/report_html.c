@@ -1,5 +1,5 @@
 /* The page: blocks in their order, figures side by side where there is room. */
-#include "report_svg.h"
+#include "outputs/report/draw/report_svg.h"
 
 #include <stdlib.h>
 #include <string.h>

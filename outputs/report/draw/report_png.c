@@ -1,9 +1,11 @@
 /* Figures as PNG: librsvg's program reads the SVG and writes it. */
-#include "report.h"
+#include "engine/base/base.h"
+#include "engine/tool/tool.h"
+#include "outputs/report/draw/page.h"
 
 #include <string.h>
 
-#include "child.h"
+#include "engine/base/child.h"
 
 static dpe_status poll_signals(void *user, struct dpe_error *err)
 {

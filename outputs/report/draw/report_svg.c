@@ -1,5 +1,5 @@
 /* Elements of figures, their colours, and the figure as a whole. */
-#include "report_svg.h"
+#include "outputs/report/draw/report_svg.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #ifndef DPE_REPORT_SVG_H
 #define DPE_REPORT_SVG_H
 
-#include "report.h"
+#include "outputs/report/draw/page.h"
 
 /** Classes of colours by what they are for. */
 #define DPE_INK     "ink"

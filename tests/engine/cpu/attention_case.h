@@ -26,7 +26,7 @@ enum plan_kind {
     CHUNKS,     /* dca: three bands by chunk, one key map */
     SINKS,      /* first keys and a window, the rest masked */
     HOLES,      /* a band that begins behind the diagonal: first rows see nothing */
-    FOUR,       /* four bands of three kinds, two of them per head */
+    FOUR,       /* four bands of three kinds, two of them per head; InfoScale */
     N_PLANS,
 };
 
@@ -157,6 +157,9 @@ static inline void make_plan(enum plan_kind kind, const struct shape *shape, str
         break;
     case FOUR:
         four_bands(plan, w);
+        plan->log_n_length = 24.0;
+        plan->log_n_power = 0.5;
+        plan->log_n_decay = 2.0 / (double)shape->head_dim;
         break;
     case N_PLANS:
         break;

@@ -10,8 +10,12 @@
 #ifndef DPE_FLASH_CASE_H
 #define DPE_FLASH_CASE_H
 
+#include "engine/base/base.h"
 #include "engine/cuda/kernels/attention.h"
+#include "engine/model/model.h"
 #include "engine/ops/ops.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/rotation.h"
 
 struct flash_shape {
     enum dpe_dtype dtype;
@@ -374,7 +378,7 @@ static struct flash_case flash_case_make(const struct flash_shape *shape, int pl
     c.call.lse = c.lse + FLASH_GUARD;
     flash_set_walk(&c);
     c.call.scale = (float)(c.plan.logit_factor / sqrt((double)d));
-    c.call.log_n_length = (float)c.plan.log_n_length;
+    c.call.log_n = dpe_log_n_of(&c.plan);
     return c;
 }
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "session_internal.h"
+#include "engine/session/session_internal.h"
 #include "tests/engine/cuda/cuda_case.h"
 #include "tests/engine/plan/plan_cases.h"
 

@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "random_model.h"
-#include "slice.h"
 #include "engine/base/base.h"
 #include "engine/model/layer_weights.h"
 #include "engine/model/model.h"
+#include "engine/model/random_model.h"
+#include "engine/model/slice.h"
 #include "engine/ops/ops.h"
 
 #define GOLDEN DPE_SOURCE_DIR "/tests/golden/"

@@ -147,6 +147,24 @@ static void bad_specs_are_named(void **state)
         {"dpe:groups=0", "groups"},
         {"dpe:topk=48", "unknown key \"topk\""},
         {"dca:chunk=10,local=10", "local"},
+        {"rope:log-n=1", "log-n: expected 0 (off) or a number of tokens above 1"},
+        {"dpe:log-n=0.5", "found \"0.5\""},
+        {"yarn:log-n=-256", "found \"-256\""},
+        {"pi:log-n=nan", "log-n"},
+        {"ntk:log-n=inf", "log-n"},
+        {"dpe:log-n=1e12", "at most 2147483648"},
+        {"dpe:log-n=", "log-n"},
+        {"dpe:log-n=256,log-n-power=0", "log-n-power: expected a number above 0"},
+        {"dpe:log-n=256,log-n-power=-1", "log-n-power"},
+        {"dpe:log-n=256,log-n-power=nan", "log-n-power"},
+        {"dpe:log-n=256,log-n-decay=-1", "log-n-decay"},
+        {"dpe:log-n-power=2", "log-n: expected a number of tokens beside log-n-power"},
+        {"self-extend:logit-scale=0", "logit-scale: expected a number above 0, at most 1024"},
+        {"self-extend:logit-scale=-1.5", "logit-scale"},
+        {"self-extend:logit-scale=inf", "logit-scale"},
+        {"dpe:infoscale=1", "infoscale"},
+        {"dpe:infoscale=256,log-n=256", "infoscale: expected it without log-n"},
+        {"dpe:temperature=2", "logit-scale=1"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct dpe_plan plan;
@@ -155,6 +173,77 @@ static void bad_specs_are_named(void **state)
         if (status != DPE_USAGE || strstr(err.text, bad[i][1]) == NULL) {
             fail_msg("\"%s\": status %d, \"%s\"", bad[i][0], (int)status, err.text);
         }
+    }
+}
+
+static void temperatures_have_one_text(void **state)
+{
+    (void)state;
+    static const char *const texts[][2] = {
+        {"off", "off"},
+        {"log-n=0", "off"},
+        {"logit-scale=1", "off"},
+        {"log-n=256", "log-n=256"},
+        {"logit-scale=1.4,log-n=256,log-n-power=1", "log-n=256,logit-scale=1.4"},
+        {"log-n=0.1e4,log-n-power=0.1", "log-n=1000,log-n-power=0.1"},
+        {"infoscale=512", "log-n=512,log-n-power=0.5,log-n-decay=0.015625"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct dpe_temperature read;
+        struct dpe_temperature again;
+        struct dpe_error err = {0};
+        char text[160];
+        assert_int_equal(dpe_temperature_parse(texts[i][0], 128, &read, &err), DPE_OK);
+        dpe_temperature_text(&read, text);
+        assert_string_equal(text, texts[i][1]);
+        assert_int_equal(dpe_temperature_parse(text, 128, &again, &err), DPE_OK);
+        assert_memory_equal(&read, &again, sizeof read);
+    }
+    static const char *const bad[] = {"",
+                                      "on",
+                                      "auto",
+                                      "log-n",
+                                      "log-n=1",
+                                      "scale=2",
+                                      "log-n=2,log-n=3",
+                                      "infoscale=2,log-n-power=2",
+                                      "log-n-power=2",
+                                      "logit-scale=0"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct dpe_temperature read;
+        struct dpe_error err = {0};
+        assert_int_equal(dpe_temperature_parse(bad[i], 128, &read, &err), DPE_USAGE);
+        assert_true(err.text[0] != '\0' && dpe_temperature_is_none(&read));
+    }
+}
+
+/* By hand: 1 up to m + 1 = N, then the formula; 0 is off, and a temperature that says what no
+ * temperature says makes the same plan. */
+static void temperatures_multiply_the_logits(void **state)
+{
+    (void)state;
+    struct dpe_plan plain = make("dpe:window=64,scales=32");
+    struct dpe_plan off = make("dpe:window=64,scales=32,log-n=0,log-n-power=3,logit-scale=1");
+    assert_true(equal(&plain, &off));
+    struct dpe_plan plan = make("dpe:window=64,scales=32,log-n=1000,log-n-power=2,logit-scale=1.5");
+    assert_false(equal(&plain, &plan));
+    double base = 1.5 / sqrt(128.0);
+    assert_true(dpe_plan_query_scale(&plan, 0) == base);
+    assert_true(dpe_plan_query_scale(&plan, 999) == base);
+    double e = log(1001.0) / log(1000.0);
+    assert_true(fabs(dpe_plan_query_scale(&plan, 1000) - base * e * e) < 1e-12);
+    assert_true(fabs(dpe_plan_query_scale(&plan, 999999) - base * 4.0) < 1e-9);
+    struct dpe_plan other =
+        make("dpe:window=64,scales=32,log-n=1000,log-n-power=1.5,logit-scale=1.5");
+    assert_false(equal(&plan, &other));
+    struct dpe_plan info = make("dpe:window=64,scales=32,infoscale=1000");
+    struct dpe_plan power = make("dpe:window=64,scales=32,log-n=1000,log-n-power=0.5");
+    assert_false(equal(&info, &power));
+    double want = sqrt((1.0 - pow(1e6, -2.0 / 128.0)) / (1.0 - pow(1e3, -2.0 / 128.0)));
+    assert_true(fabs(dpe_plan_query_scale(&info, 999999) * sqrt(128.0) - want) < 1e-12);
+    struct dpe_plan *all[] = {&plain, &off, &plan, &other, &info, &power};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        dpe_plan_free(all[i]);
     }
 }
 
@@ -264,7 +353,7 @@ static void groups_at_one_length_are_one_configuration(void **state)
 
 /* --------------------------------------------------------------------------- structural checks */
 
-enum { N_BREAKS = 16 };
+enum { N_BREAKS = 20 };
 
 /* One number of a good plan replaced by one that makes no sense. */
 static void break_number(struct dpe_plan *plan, size_t how)
@@ -274,12 +363,26 @@ static void break_number(struct dpe_plan *plan, size_t how)
         double *number;
         double value;
     } breaks[N_BREAKS] = {
-        {&plan->inv_freq[3], NAN},     {&plan->inv_freq[3], -1.0}, {&plan->inv_freq[3], INFINITY},
-        {&plan->logit_factor, 0.0},    {&plan->logit_factor, NAN}, {&plan->log_n_length, 1.0},
-        {&plan->log_n_length, NAN},    {&far->q.scale[0], 0.5},    {&far->k.scale[63], NAN},
-        {&far->q.offset[0], INFINITY}, {&far->k.offset[0], NAN},   {&far->q.period, 0.0},
-        {&far->q.period, 2.5},         {&far->k.period, NAN},      {&far->k.cap, NAN},
+        {&plan->inv_freq[3], NAN},
+        {&plan->inv_freq[3], -1.0},
+        {&plan->inv_freq[3], INFINITY},
+        {&plan->logit_factor, 0.0},
+        {&plan->logit_factor, NAN},
+        {&plan->log_n_length, 1.0},
+        {&plan->log_n_length, NAN},
+        {&far->q.scale[0], 0.5},
+        {&far->k.scale[63], NAN},
+        {&far->q.offset[0], INFINITY},
+        {&far->k.offset[0], NAN},
+        {&far->q.period, 0.0},
+        {&far->q.period, 2.5},
+        {&far->k.period, NAN},
+        {&far->k.cap, NAN},
         {&far->k.cap, -INFINITY},
+        {&plan->log_n_power, 0.0},
+        {&plan->log_n_power, NAN},
+        {&plan->log_n_decay, -1.0},
+        {&plan->log_n_length, INFINITY},
     };
     *breaks[how].number = breaks[how].value;
 }
@@ -425,6 +528,8 @@ int main(void)
         cmocka_unit_test(effective_lengths_become_scales),
         cmocka_unit_test(every_method_makes_itself_again_from_its_name),
         cmocka_unit_test(bad_specs_are_named),
+        cmocka_unit_test(temperatures_have_one_text),
+        cmocka_unit_test(temperatures_multiply_the_logits),
         cmocka_unit_test(a_long_hostile_spec_is_refused),
         cmocka_unit_test(contexts_are_checked),
         cmocka_unit_test(digests_tell_meaning_not_names),

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session_internal.h"
+#include "engine/session/session_internal.h"
 #include "tests/lib/near.h"
 #include "tests/lib/tiny.h"
 

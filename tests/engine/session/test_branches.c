@@ -15,6 +15,7 @@ static const char *const specs[] = {
     "leaky-rerope:window=5,scale=4.3",
     "self-extend:window=5,group=4",
     "dpe:window=5,groups=3,scales=1/2.5/4",
+    "dpe:window=5,groups=3,scales=1/2.5/4,log-n=6,log-n-power=1.3,logit-scale=0.9",
     "dca:chunk=12,local=5",
     "string:window=3",
     "streaming-llm:window=9",

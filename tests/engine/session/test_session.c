@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "layer_weights.h"
+#include "engine/model/layer_weights.h"
 #include "tests/engine/session/session_case.h"
 
 static const char *const specs[] = {
@@ -27,6 +27,8 @@ static const char *const specs[] = {
     "string:window=3",
     "streaming-llm:window=9",
     "lm-infinite:window=7,sinks=3",
+    "dpe:window=5,groups=3,scales=1/2.5/4,log-n=6,log-n-power=1.3,logit-scale=0.9",
+    "string:window=3,infoscale=4",
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
 

@@ -4,6 +4,7 @@
 PROBE is adapter_probe, EXPORT dpe-export, ADAPTER the folder outputs/transformers. Exits with 125 when
 torch is not there."""
 import json
+import math
 import os
 import subprocess
 import sys
@@ -24,6 +25,14 @@ from dpe_attention import Attention, TableError, load_table  # noqa: E402
 torch.set_num_threads(1)
 LAYERS, HEADS, KV_HEADS, DIM = 2, 6, 2, 16
 PAIRS = DIM // 2
+
+
+TEMPERATURE = {"logit_scale": 1.25, "log_n_length": 11.0, "log_n_power": 1.5, "log_n_decay": 0.0}
+
+
+def warm(value, **temperature):
+    """The table with a temperature, which is version 2."""
+    return dict(value, schema_version="2.0.0", **dict(TEMPERATURE, **temperature))
 
 
 def table(window=9, scales=(2.0, 3.5, 8.0), top_k=5, scaling=1.0):
@@ -94,6 +103,11 @@ def test_attention(folder):
     check_attention(folder, "window longer than the text", table(window=500), 30)
     check_attention(folder, "logit factor", table(scaling=1.3), 40)
     check_attention(folder, "one token", table(), 1)
+    check_attention(folder, "log-n", warm(table()), 60)
+    check_attention(folder, "log-n, all pairs", warm(table(top_k=PAIRS, scaling=1.1)), 40)
+    check_attention(folder, "InfoScale", warm(table(), logit_scale=1.0, log_n_power=0.5,
+                                              log_n_decay=2 / DIM), 60)
+    check_attention(folder, "logit scale", warm(table(), log_n_length=0, log_n_power=1), 40)
 
 
 def test_attention_depends_on_the_table(folder):
@@ -103,7 +117,7 @@ def test_attention_depends_on_the_table(folder):
     k, v = torch.from_numpy(rng.standard_normal((2, 1, KV_HEADS, 60, DIM), np.float32) * 2)
     base = Attention(load_table(write(folder, table())))
     for change in (table(window=10), table(scales=(2.0, 3.5, 9.0)), table(top_k=4),
-                   table(scaling=1.1)):
+                   table(scaling=1.1), warm(table()), warm(table(), log_n_length=0)):
         other = Attention(load_table(write(folder, change)))
         assert spread_error(other(q, k, v, 0).numpy(), base(q, k, v, 0).numpy()) > 1e-3
     assert spread_error(base(q, k, v, 1).numpy(), base(q, k, v, 0).numpy()) > 1e-3
@@ -163,7 +177,10 @@ def changed(path, value):
 
 HOSTILE = [
     (("schema_name",), "other", "schema_name"), (("schema_name",), None, "schema_name"),
-    (("schema_version",), "2.0.0", "2.0.0"), (("schema_version",), 1, "schema_version"),
+    (("schema_version",), "3.0.0", "3.0.0"), (("schema_version",), 1, "schema_version"),
+    (("schema_version",), "2.0.0", "logit_scale"),
+    (("log_n_length",), 256, "log_n_length: expected none in a table of schema version 1"),
+    (("logit_scale",), 1.0, "logit_scale: expected none"),
     (("scale_factor", 1), 0.5, "scale_factor[1] is 0.5"),
     (("scale_factor", 1), -3, "scale_factor[1]"), (("scale_factor", 1), "2", "scale_factor"),
     (("scale_factor", 1), True, "scale_factor"), (("scale_factor",), [], "n_groups is 0"),
@@ -189,6 +206,32 @@ HOSTILE = [
     (("angle_precision",), "f64", "angle_precision"),
     (("pair_layout",), "interleaved", "pair_layout"), (("inv_freq",), None, "inv_freq"),
 ]
+
+
+HOSTILE_TEMPERATURE = [
+    ("logit_scale", 0, "logit_scale is 0"), ("logit_scale", -1.0, "logit_scale is -1"),
+    ("logit_scale", 1e6, "at most 1024"), ("logit_scale", "1", "logit_scale"),
+    ("logit_scale", True, "logit_scale"), ("log_n_length", 1, "log_n_length is 1"),
+    ("log_n_length", -256, "log_n_length is -256"), ("log_n_length", 0.5, "log_n_length is 0.5"),
+    ("log_n_power", 0, "log_n_power is 0"), ("log_n_power", -1, "log_n_power is -1"),
+    ("log_n_decay", -0.1, "log_n_decay is -0.1"), ("log_n_decay", None, "log_n_decay"),
+]
+
+
+def test_hostile_temperatures(folder):
+    assert load_table(write(folder, warm(table()))).log_n_length == 11
+    for name, value, words in HOSTILE_TEMPERATURE:
+        refused(write(folder, warm(table(), **{name: value})), words)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            refused(write_h5(folder, warm(table(), **{name: value})), words)
+    for name in TEMPERATURE:
+        value = warm(table())
+        del value[name]
+        refused(write(folder, value), name)
+        refused(write_h5(folder, warm(table()), skip=(name,)), name)
+        refused(write_h5(folder, table(), **{name: 1.5}), f"{name}: expected none")
+    refused(write_h5(folder, warm(table(), log_n_length=math.nan)), "log_n_length is nan")
+    refused(write_h5(folder, warm(table(), logit_scale=math.inf)), "logit_scale is inf")
 
 
 def test_hostile_json(folder):
@@ -227,9 +270,11 @@ def write_h5(folder, value, skip=(), **exchange):
                 group_edge=np.array(value["group_edge"], np.int32),
                 effective_length=np.array(value["effective_length"], np.int64),
                 scale_factor=np.array(value["scale_factor"]), inv_freq=np.array(value["inv_freq"]))
+    sets.update({name: value[name] for name in TEMPERATURE if name in value})
     sets.update(exchange)
     with h5py.File(path, "w") as file:
-        file.attrs["schema_name"], file.attrs["schema_version"] = "dpe-table", "1.0.0"
+        file.attrs["schema_name"] = "dpe-table"
+        file.attrs["schema_version"] = value["schema_version"]
         for name, data in sets.items():
             if name not in skip:
                 file[f"table/{name}"] = data
@@ -245,12 +290,13 @@ def write_h5(folder, value, skip=(), **exchange):
 
 
 def test_hdf5(folder):
-    from_json = load_table(write(folder, table()))
-    path = write_h5(folder, table())
-    from_h5 = load_table(path)
-    for name, value in vars(from_json).items():
-        assert np.array_equal(getattr(from_h5, name), value), name
-    subprocess.run([PROBE, "check", path], check=True)
+    for good in (table(), warm(table())):
+        from_json = load_table(write(folder, good))
+        path = write_h5(folder, good)
+        from_h5 = load_table(path)
+        for name, value in vars(from_json).items():
+            assert np.array_equal(getattr(from_h5, name), value), name
+        subprocess.run([PROBE, "check", path], check=True)
     bare = write_h5(folder, table(), skip=("mask", "top_k"))
     assert load_table(bare).mask is None and load_table(bare).top_k == PAIRS
     subprocess.run([PROBE, "check", bare], check=True)
@@ -266,8 +312,8 @@ def test_hdf5(folder):
     refused(write_h5(folder, table(), skip=("scale_factor",)), "scale_factor")
     path = write_h5(folder, table())
     with h5py.File(path, "r+") as file:
-        file.attrs["schema_version"] = "2.0.0"
-    refused(path, "2.0.0")
+        file.attrs["schema_version"] = "3.0.0"
+    refused(path, "3.0.0")
     path = write_h5(folder, table())
     with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) // 2)
@@ -276,12 +322,20 @@ def test_hdf5(folder):
 
 def test_written_by_dpe_export(folder):
     """Both forms as the tool writes them, not as this file thinks it does."""
-    ours = write(folder, table(scaling=1.1))
+    written_by_dpe_export(folder, table(scaling=1.1), "a")
+    written_by_dpe_export(folder, warm(table(scaling=1.1)), "b")
+
+
+def written_by_dpe_export(folder, value, stem):
+    ours = write(folder, value)
     expected = vars(load_table(ours))
-    for name in ("exported.h5", "again.json"):
+    for name in (stem + ".h5", stem + ".safetensors", stem + "2.h5", stem + ".json"):
         path = os.path.join(folder, name)
         subprocess.run([EXPORT, ours, "-o", path], check=True, stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL)
+        if name.endswith(".safetensors"):
+            ours = path
+            continue
         found = vars(load_table(path))
         for key, value in expected.items():
             # The HDF5 form is of the writer's minor version, which may be newer than its source's.

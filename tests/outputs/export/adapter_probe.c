@@ -30,6 +30,8 @@ static dpe_status make_plan(const struct dpe_table_values *values, const struct 
 {
     const struct dpe_plan_context context = {
         .config = config, .trained_length = values->trained_length, .length = values->length};
+    const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
+                                                values->log_n_decay, values->logit_scale};
     const struct dpe_dpe_params params = {
         .window = values->window,
         .n_groups = (int)values->n_groups,
@@ -41,6 +43,7 @@ static dpe_status make_plan(const struct dpe_table_values *values, const struct 
     if (status == DPE_OK) {
         memcpy(plan->inv_freq, values->inv_freq, (size_t)values->n_pairs * sizeof(double));
         plan->logit_factor = values->attention_scaling * values->attention_scaling;
+        status = dpe_plan_set_temperature(plan, &temperature, err);
     }
     return status;
 }

@@ -47,16 +47,21 @@ RULES = {
     "pattern": lambda value, text: re.search(text, value) is not None,
     "minLength": lambda value, n: len(value) >= n,
     "minimum": lambda value, least: value >= least,
+    "maximum": lambda value, most: value <= most,
+    "anyOf": lambda value, rules: any(not list(problems(value, rule)) for rule in rules),
     "exclusiveMinimum": lambda value, least: value > least,
     "multipleOf": lambda value, n: value % n == 0,
     "minItems": lambda value, n: len(value) >= n,
     "uniqueItems": lambda value, yes: len(set(value)) == len(value),
 }
-WORDS = {"$schema", "title", "description", "properties", "items"}
+WORDS = {"$schema", "title", "description", "properties", "items", "if", "then", "else"}
 
 
 def problems(value, schema, where="$"):
     """Where `value` breaks `schema`; a keyword that is not known here is an error."""
+    if schema is False:
+        yield f"{where}: must not be there"
+        return
     for keyword, rule in schema.items():
         if keyword in RULES:
             if not RULES[keyword](value, rule):
@@ -67,6 +72,9 @@ def problems(value, schema, where="$"):
     for name, inner in schema.get("properties", {}).items():
         if name in value:
             yield from problems(value[name], inner, f"{where}.{name}")
+    if "if" in schema:
+        branch = "else" if list(problems(value, schema["if"])) else "then"
+        yield from problems(value, schema[branch], where)
     for i, item in enumerate(value if "items" in schema else []):
         yield from problems(item, schema["items"], f"{where}[{i}]")
 
@@ -77,7 +85,19 @@ def check_json(folder, schema_path, table):
     data = json.loads(text)
     check(f"table.json against the schema: {list(problems(data, schema))[:3]}",
           not list(problems(data, schema)))
-    check("the schema lists every member", set(data) == set(schema["properties"]))
+    temperature = set(schema["then"]["required"])
+    check("the schema lists every member", set(data) | temperature == set(schema["properties"]))
+    # A temperature goes with version 2, and with all of it.
+    with_one = {**data, "schema_version": "2.0.0", "logit_scale": 1.5, "log_n_length": 256,
+                "log_n_power": 1, "log_n_decay": 0}
+    check("the schema takes a temperature", not list(problems(with_one, schema)))
+    for name, value in (("schema_version", "1.1.0"), ("log_n_length", 1), ("logit_scale", 0),
+                        ("log_n_power", 0), ("log_n_decay", -1), ("log_n_power", 65)):
+        check(f"the schema refuses {name} = {value} in a temperature",
+              list(problems({**with_one, name: value}, schema)))
+    for name in temperature:
+        check(f"the schema refuses version 1 with {name}",
+              list(problems({**data, name: with_one[name]}, schema)))
     # The check can fail: each of these is caught.
     wrong = [("top_k", -1), ("scale_factor", [0.5]), ("rounding", "other"), ("model", {}),
              ("schema_version", "2.0.0"), ("key_pairs", [[[1, 1]]]), ("adapter_required", 1)]

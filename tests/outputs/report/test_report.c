@@ -9,10 +9,10 @@
 
 #include <cmocka.h>
 
-#include "report_svg.h"
 #include "engine/base/base.h"
 #include "engine/tool/tool.h"
 #include "outputs/report/draw/page.h"
+#include "outputs/report/draw/report_svg.h"
 
 /* ------------------------------------------------------------------------------------------- text
  */

@@ -1,0 +1,24 @@
+/**
+ * @file log_n.cuh
+ * The factor of a query's position on its logits, on the device.
+ */
+#ifndef DPE_LOG_N_CUH
+#define DPE_LOG_N_CUH
+
+#include "engine/cuda/kernels/attention.h"
+
+/** f(m) of struct dpe_temperature (engine.h), m + 1 > 0 keys. */
+__device__ __forceinline__ float dpe_log_n_factor(const dpe_log_n &log_n, float keys)
+{
+    if (!(log_n.base > 0.0F)) {
+        return 1.0F;
+    }
+    float grown = logf(keys);
+    if (log_n.decay > 0.0F) {
+        grown = -expm1f(-log_n.decay * grown);
+    }
+    float ratio = fmaxf(1.0F, grown / log_n.base);
+    return log_n.power == 1.0F ? ratio : powf(ratio, log_n.power);
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* The attention temperature: what makes one valid, its factor, and its one canonical text. */
+#include "engine/plan/plan_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct dpe_temperature dpe_temperature_none = {.log_n_power = 1.0, .logit_scale = 1.0};
+
+bool dpe_temperature_is_none(const struct dpe_temperature *temperature)
+{
+    return temperature->log_n_length == 0.0 && temperature->logit_scale == 1.0;
+}
+
+dpe_status dpe_temperature_check(const struct dpe_temperature *temperature, struct dpe_error *err)
+{
+    double n = temperature->log_n_length;
+    if (n != 0.0 && !(n > 1.0 && isfinite(n))) {
+        return dpe_fail(err, DPE_USAGE,
+                        "log-n: expected 0 (off) or a number of tokens above 1, found %g", n);
+    }
+    const struct {
+        const char *key;
+        double value, high;
+    } positive[] = {
+        {"log-n-power", temperature->log_n_power, DPE_MOST_LOG_N_POWER},
+        {"logit-scale", temperature->logit_scale, DPE_MOST_LOGIT_SCALE},
+    };
+    for (size_t i = 0; i < sizeof positive / sizeof positive[0]; i++) {
+        if (!(positive[i].value > 0.0 && positive[i].value <= positive[i].high)) {
+            return dpe_fail(err, DPE_USAGE, "%s: expected a number above 0, at most %g, found %g",
+                            positive[i].key, positive[i].high, positive[i].value);
+        }
+    }
+    double decay = temperature->log_n_decay;
+    if (!(decay >= 0.0 && decay <= DPE_MOST_LOG_N_DECAY)) {
+        return dpe_fail(err, DPE_USAGE, "log-n-decay: expected a number from 0 to %g, found %g",
+                        DPE_MOST_LOG_N_DECAY, decay);
+    }
+    return DPE_OK;
+}
+
+/* ln x, or with a decay the 1 - x^-B that takes its place. */
+static double grown(double decay, double x)
+{
+    return decay > 0.0 ? -expm1(-decay * log(x)) : log(x);
+}
+
+double dpe_temperature_factor(const struct dpe_temperature *temperature, int64_t m)
+{
+    double length = temperature->log_n_length;
+    if (!(length > 0.0)) {
+        return 1.0;
+    }
+    double decay = temperature->log_n_decay;
+    double ratio = grown(decay, (double)m + 1.0) / grown(decay, length);
+    return pow(fmax(1.0, ratio), temperature->log_n_power);
+}
+
+static void put(char text[160], const char *key, double value)
+{
+    char number[32];
+    snprintf(number, sizeof number, "%.15g", value);
+    if (strtod(number, NULL) != value) {
+        snprintf(number, sizeof number, "%.17g", value);
+    }
+    size_t used = strlen(text);
+    snprintf(text + used, 160 - used, "%s%s=%s", used > 0 ? "," : "", key, number);
+}
+
+void dpe_temperature_text(const struct dpe_temperature *temperature, char text[160])
+{
+    text[0] = '\0';
+    if (dpe_temperature_is_none(temperature)) {
+        snprintf(text, 160, "off");
+        return;
+    }
+    if (temperature->log_n_length > 0.0) {
+        put(text, "log-n", temperature->log_n_length);
+        if (temperature->log_n_power != 1.0) {
+            put(text, "log-n-power", temperature->log_n_power);
+        }
+        if (temperature->log_n_decay != 0.0) {
+            put(text, "log-n-decay", temperature->log_n_decay);
+        }
+    }
+    if (temperature->logit_scale != 1.0) {
+        put(text, "logit-scale", temperature->logit_scale);
+    }
+}
+
+dpe_status dpe_plan_set_temperature(struct dpe_plan *plan,
+                                    const struct dpe_temperature *temperature,
+                                    struct dpe_error *err)
+{
+    dpe_status status = dpe_temperature_check(temperature, err);
+    if (status == DPE_OK) {
+        plan->logit_factor *= temperature->logit_scale;
+        plan->log_n_length = temperature->log_n_length;
+        plan->log_n_power = temperature->log_n_power;
+        plan->log_n_decay = temperature->log_n_decay;
+    }
+    return status;
+}
