@@ -200,7 +200,7 @@ static dpe_status open_for_append(struct dpe_journal *journal, const char *path,
     if (journal->path == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
-    journal->fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    journal->fd = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
     if (journal->fd < 0) {
         dpe_status status = dpe_fail_errno(err, errno, path, "cannot be opened");
         dpe_journal_close(journal);
@@ -214,7 +214,7 @@ dpe_status dpe_journal_create(struct dpe_journal *journal, const char *path,
                               struct dpe_error *err)
 {
     *journal = (struct dpe_journal){.fd = -1};
-    dpe_status status = dpe_write_atomic(path, records->bytes, records->n, err);
+    dpe_status status = dpe_replace_file(path, records->bytes, records->n, err);
     return status != DPE_OK ? status : open_for_append(journal, path, sequence, err);
 }
 
@@ -233,7 +233,7 @@ dpe_status dpe_journal_set_aside(const char *path, uint64_t from, const char *ki
         status = dpe_read_file(path, INT64_MAX, &bytes, &n, err);
     }
     if (status == DPE_OK && n > from) {
-        status = dpe_write_synced(name, bytes + from, n - (size_t)from, err);
+        status = dpe_replace_file(name, bytes + from, n - (size_t)from, err);
     }
     free(bytes);
     if (status != DPE_OK) {

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include "durable.h"
 #include "outputs.h"
 #include "trailer.h"
 
@@ -18,19 +19,8 @@ dpe_status dpe_fail_errno(struct dpe_error *err, int code, const char *path, con
 /** All of n bytes, through short writes and EINTR. */
 dpe_status dpe_write_all(int fd, const char *path, const void *bytes, size_t n,
                          struct dpe_error *err);
-/** A new file at `path` holding n bytes, written and synced; an older one is replaced in place, so
- *  give a temporary name. Removed again on failure. */
-dpe_status dpe_write_synced(const char *path, const void *bytes, size_t n, struct dpe_error *err);
-/** rename(2), then sync the folder of `to`. */
-dpe_status dpe_rename_synced(const char *from, const char *to, struct dpe_error *err);
 /** Sync the entries of a folder. */
 dpe_status dpe_sync_folder(const char *folder, struct dpe_error *err);
-/** The file that `path` leads to, which need not exist: what is replaced by a rename there leaves
- *  links as they are. Owned by the caller; NULL without memory. */
-char *dpe_follow_links(const char *path);
-/** Write `path`, or the file that it links to, so that that always holds either the old bytes or
- * all the new ones. */
-dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struct dpe_error *err);
 /** "a" + "b" + "c", owned by the caller; NULL without memory. */
 char *dpe_join(const char *a, const char *b, const char *c);
 /** The folder that holds `path` ("." when it names none), owned; NULL without memory. */
@@ -189,10 +179,10 @@ bool dpe_lock_held(const struct dpe_lock *lock);
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);
 /** From here on dpe_h5_attr_* refuse to change what the root says (but title and source). */
 void dpe_h5_seal(struct dpe_h5 *table);
-/** Close a table made by dpe_h5_create and put it at `path` by way of `temporary`: written,
- *  synced, reopened, every dataset compared with what was put, renamed. Frees the table always. */
-dpe_status dpe_h5_finish(struct dpe_h5 *table, const char *temporary, const char *path,
-                         struct dpe_error *err);
+/** Close a table made by dpe_h5_create and write it into a new file: synced, reopened, every
+ *  dataset compared with what was put. dpe_new_file_finish puts it in place. Frees the table
+ *  always; on an error the file is dropped. */
+dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct dpe_error *err);
 
 /** DPE_BAD_DATA when an open file carries a trailer that its bytes do not agree with; DPE_OK when
  *  they do, or when there is no trailer (another program wrote the file). */
