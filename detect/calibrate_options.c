@@ -117,7 +117,7 @@ static void check_top_k(struct argp_state *state, const char *text)
     }
     char *end = NULL;
     double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= 0.0) || value > 65536.0 ||
+    if (end == text || *end != '\0' || !(value > 0.0) || value > 65536.0 ||
         (value >= 1.0 && value != floor(value))) {
         argp_error(state, "--top-k: expected auto, a count or a share below 1, found '%s'", text);
     }
@@ -152,7 +152,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         if (strcmp(arg, "-") == 0) {
             argp_error(state, "--output: expected a folder, found '-'");
         }
-        args->job.output = arg;
+        args->job.output = dpe_tool_path(state, "--output", arg);
         return 0;
     case KEY_DRY_RUN:
         args->job.dry_run = true;

@@ -29,6 +29,7 @@ enum option_key {
     KEY_SALVAGE,
     KEY_KEEP_JOURNAL,
     KEY_FORCE_UNLOCK,
+    KEY_CHECK_OPTIONS,
 };
 
 static const struct argp_option options_table[] = {
@@ -48,6 +49,7 @@ static const struct argp_option options_table[] = {
      50},
     {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "text or json: lines on stderr", 50},
     {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 50},
+    {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 50},
     {0},
 };
 
@@ -86,6 +88,9 @@ static error_t parse_talk(int key, const char *arg, struct argp_state *state,
         return 0;
     case KEY_QUIET:
         options->quiet = true;
+        return 0;
+    case KEY_CHECK_OPTIONS:
+        options->check_options = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -252,6 +257,14 @@ void dpe_tool_start(const char *name)
     atexit(end_of_argp);
 }
 
+const char *dpe_tool_path(const struct argp_state *state, const char *option, const char *arg)
+{
+    if (arg[0] == '\0') {
+        argp_error(state, "%s: expected a name, found an empty one", option);
+    }
+    return arg;
+}
+
 void dpe_tool_refuse(const struct argp *argp, const char *why)
 {
     char name[64];
@@ -265,6 +278,9 @@ void dpe_tool_configure(const struct dpe_tool_options *options)
 {
     talk.quiet = options->quiet;
     talk.json = options->json;
+    if (options->check_options) {
+        exit(0);
+    }
 }
 
 void dpe_tool_set_rank(int rank)

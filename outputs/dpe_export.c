@@ -21,6 +21,7 @@ enum option_key {
     KEY_IMPORT_YAML,
     KEY_WINDOW,
     KEY_FORCE,
+    KEY_CHECK_OPTIONS,
 };
 
 static const struct argp_option options_table[] = {
@@ -44,6 +45,7 @@ static const struct argp_option options_table[] = {
      "Name of the model in a YAML (default: the last part of --model, else the model type)", 2},
     {"scores", KEY_SCORES, "FILE.pt", 0, "Score tensor that a YAML points to", 2},
     {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 2},
+    {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 2},
     {NULL, 0, NULL, 0, "Looking at one:", 3},
     {"show", KEY_SHOW, NULL, 0, "Print a summary of TABLE", 3},
     {"check", KEY_CHECK, NULL, 0, "Say whether TABLE fits --model DIR (exit code 65 when not)", 3},
@@ -57,7 +59,7 @@ static double parse_k(struct argp_state *state, const char *option, const char *
     char *end = NULL;
     double value = strtod(text, &end);
     bool share = value > 0.0 && value < 1.0;
-    if (end == text || *end != '\0' || !(value >= 0.0) || value > 65536.0 ||
+    if (end == text || *end != '\0' || !(value > 0.0) || value > 65536.0 ||
         (!share && value != floor(value))) {
         argp_error(state, "%s: expected a count or a share below 1, found '%s'", option, text);
     }
@@ -111,7 +113,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     struct export_arguments *args = state->input;
     switch (key) {
     case 'o':
-        args->output = arg;
+        args->output = dpe_tool_path(state, "--output", arg);
         return 0;
     case 'm':
         args->model = arg;
@@ -124,6 +126,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_SHOW:
         args->show = true;
+        return 0;
+    case KEY_CHECK_OPTIONS:
+        args->check_options = true;
         return 0;
     case KEY_CHECK:
         args->check = true;
@@ -315,19 +320,12 @@ static dpe_status render(const struct export_arguments *args, enum export_format
  * otherwise take the place of /dev/null or of a pipe that someone waits on. */
 static dpe_status check_output(const struct export_arguments *args, struct dpe_error *err)
 {
-    struct stat info;
-    if (to_stdout(args) || stat(args->output, &info) != 0) {
-        return DPE_OK;
+    dpe_status status =
+        to_stdout(args) ? DPE_OK : dpe_tool_check_new(args->output, args->force, err);
+    if (status != DPE_OK || to_stdout(args)) {
+        return status;
     }
-    if (!S_ISREG(info.st_mode)) {
-        return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: expected a file or nothing, found something that is no regular file",
-                        args->output);
-    }
-    if (!args->force) {
-        return dpe_fail(err, DPE_MISMATCH, "%s: exists already; --force replaces it", args->output);
-    }
-    dpe_status status = dpe_tool_check_output(args->output, &args->model, 1, err);
+    status = dpe_tool_check_output(args->output, &args->model, 1, err);
     return status == DPE_OK ? dpe_tool_check_words(args->output, args->argc, args->argv, err)
                             : status;
 }
@@ -402,6 +400,9 @@ int main(int argc, char **argv)
     struct export_arguments args = {.argc = argc, .argv = argv};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     check_usage(&args, &argp);
+    const struct dpe_tool_options talk = {.check_options = args.check_options};
+    dpe_tool_configure(&talk);
+    dpe_signals_install();
     struct dpe_error err = {0};
     struct export_table table = {0};
     dpe_status status = args.output != NULL ? check_output(&args, &err) : DPE_OK;
@@ -413,6 +414,9 @@ int main(int argc, char **argv)
     }
     if (status == DPE_OK && args.check) {
         status = check_model(args.model, dpe_table_values(table.table), &err);
+    }
+    if (status == DPE_OK && args.output != NULL) {
+        status = dpe_signals_poll(NULL, &err);
     }
     if (status == DPE_OK && args.output != NULL) {
         status = write_output(&args, &table, &err);

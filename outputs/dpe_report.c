@@ -19,6 +19,7 @@ enum option_key {
     KEY_MIXED,
     KEY_FORCE,
     KEY_QUIET,
+    KEY_CHECK_OPTIONS,
 };
 
 enum { MAX_INPUTS = 256 };
@@ -29,7 +30,7 @@ struct arguments {
     size_t n;
     const char *output, *figures, *gnuplot, *title;
     double figure_time, top_k;
-    bool no_figures, mixed, force, quiet;
+    bool no_figures, mixed, force, quiet, check_options;
 };
 
 static const struct argp_option options_table[] = {
@@ -43,12 +44,14 @@ static const struct argp_option options_table[] = {
      "table's, else 0.75)",
      1},
     {"mixed-models", KEY_MIXED, NULL, 0, "Accept tables of different models in one report", 1},
-    {"force", KEY_FORCE, NULL, 0, "Replace FILE even if it is no report", 1},
+    {"force", KEY_FORCE, NULL, 0,
+     "Replace FILE even if it is no report, and other files of the figures' names", 1},
     {NULL, 0, NULL, 0, "Figures:", 2},
     {"no-figures", KEY_NO_FIGURES, NULL, 0, "Numbers in their place; needs no gnuplot", 2},
     {"gnuplot", KEY_GNUPLOT, "PROGRAM", 0, "What draws them (default: gnuplot)", 2},
     {"figure-time", KEY_FIGURE_TIME, "TIME", 0, "Limit for each (default 60)", 2},
     {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 2},
+    {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 2},
     {0},
 };
 
@@ -72,10 +75,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     struct arguments *args = state->input;
     switch (key) {
     case 'o':
-        args->output = arg;
+        args->output = dpe_tool_path(state, "--output", arg);
         return 0;
     case KEY_FIGURES:
-        args->figures = arg;
+        args->figures = dpe_tool_path(state, "--figures", arg);
         return 0;
     case KEY_NO_FIGURES:
         args->no_figures = true;
@@ -102,6 +105,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_QUIET:
         args->quiet = true;
+        return 0;
+    case KEY_CHECK_OPTIONS:
+        args->check_options = true;
         return 0;
     case ARGP_KEY_ARG:
         if (args->n == MAX_INPUTS) {
@@ -136,13 +142,9 @@ static dpe_status check_output(const struct arguments *args, struct dpe_error *e
 {
     struct stat info;
     char begin[1024] = "";
-    if (stat(args->output, &info) != 0) {
-        return DPE_OK;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: expected a file or nothing, found something that is no regular file",
-                        args->output);
+    dpe_status status = dpe_tool_check_new(args->output, true, err);
+    if (status != DPE_OK || stat(args->output, &info) != 0) {
+        return status;
     }
     for (size_t i = 0; i < args->n; i++) {
         struct stat input;
@@ -284,36 +286,38 @@ static dpe_status draw(const struct arguments *args, struct document *document,
  * writing
  */
 
-static dpe_status write_file(const char *folder, const char *name, const char *ending,
+static dpe_status write_file(const struct arguments *args, const char *name, const char *ending,
                              const struct writer *content, struct dpe_error *err)
 {
-    char *path = content->failed ? NULL : format_text("%s/%s%s", folder, name, ending);
+    char *path = content->failed ? NULL : format_text("%s/%s%s", args->figures, name, ending);
     dpe_status status = path == NULL
                             ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s%s", name, ending)
-                            : dpe_write_atomic(path, content->text.bytes, content->text.n, err);
+                            : dpe_extend_file(path, content->text.bytes, content->text.n,
+                                              args->force, err);
     free(path);
     return status;
 }
 
-static dpe_status write_figure(const char *folder, const struct figure *figure,
+static dpe_status write_figure(const struct arguments *args, const struct figure *figure,
                                struct dpe_error *err)
 {
     struct writer svg = {0};
     const struct writer png = {.text = figure->png};
     put_svg(&svg, figure, true);
-    dpe_status status = write_file(folder, figure->id, ".svg", &svg, err);
+    dpe_status status = write_file(args, figure->id, ".svg", &svg, err);
     if (status == DPE_OK) {
-        status = write_file(folder, figure->id, ".png", &png, err);
+        status = write_file(args, figure->id, ".png", &png, err);
     }
     dpe_text_free(&svg.text);
     return status;
 }
 
-static dpe_status write_sheet(const char *folder, const struct sheet *sheet, struct dpe_error *err)
+static dpe_status write_sheet(const struct arguments *args, const struct sheet *sheet,
+                              struct dpe_error *err)
 {
     struct writer csv = {0};
     sheet_csv(sheet, &csv);
-    dpe_status status = write_file(folder, sheet->id, ".csv", &csv, err);
+    dpe_status status = write_file(args, sheet->id, ".csv", &csv, err);
     dpe_text_free(&csv.text);
     return status;
 }
@@ -331,11 +335,11 @@ static dpe_status write_figures(const struct arguments *args, const struct docum
     for (size_t i = 0; i < document->n && status == DPE_OK; i++) {
         const struct block *block = &document->blocks[i];
         if (block->figure != NULL) {
-            status = write_figure(args->figures, block->figure, err);
+            status = write_figure(args, block->figure, err);
         }
         const struct sheet *sheet = block->figure != NULL ? block->figure->numbers : block->sheet;
         if (status == DPE_OK && sheet != NULL) {
-            status = write_sheet(args->figures, sheet, err);
+            status = write_sheet(args, sheet, err);
         }
     }
     return status;
@@ -391,7 +395,7 @@ int main(int argc, char **argv)
     dpe_tool_start(argv[0]);
     struct arguments args = {.gnuplot = "gnuplot", .figure_time = 60.0};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
-    const struct dpe_tool_options talk = {.quiet = args.quiet};
+    const struct dpe_tool_options talk = {.quiet = args.quiet, .check_options = args.check_options};
     dpe_tool_configure(&talk);
     dpe_signals_install();
     struct report report = {.top_k = args.top_k};

@@ -208,7 +208,7 @@ static dpe_status create_new(struct dpe_new_file *file, const char *folder, cons
         if (file->path == NULL) {
             return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", file->target);
         }
-        file->fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        file->fd = open(file->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         struct stat info;
         if (file->fd >= 0) {
             /* Where flock is not known no other process removes anything. */
@@ -296,6 +296,44 @@ dpe_status dpe_new_file_finish(struct dpe_new_file *file, struct dpe_error *err)
     return status;
 }
 
+/* Whether the bytes of `old` are the first ones of `fresh`. */
+static bool begins_with(int fresh, int old)
+{
+    enum { BLOCK = 1 << 16 };
+    char *blocks = malloc(2 * (size_t)BLOCK);
+    bool same = blocks != NULL;
+    for (off_t at = 0; same;) {
+        ssize_t n = pread(old, blocks, BLOCK, at);
+        if (n <= 0) {
+            same = n == 0;
+            break;
+        }
+        same = pread(fresh, blocks + BLOCK, (size_t)n, at) == n &&
+               memcmp(blocks, blocks + BLOCK, (size_t)n) == 0;
+        at += n;
+    }
+    free(blocks);
+    return same;
+}
+
+dpe_status dpe_new_file_finish_over(struct dpe_new_file *file, bool force, struct dpe_error *err)
+{
+    int old = force ? -1 : open(file->target, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    bool lost = old < 0 ? !force && errno != ENOENT : !begins_with(file->fd, old);
+    if (old >= 0) {
+        close(old);
+    }
+    if (lost) {
+        dpe_status status =
+            dpe_fail(err, DPE_MISMATCH,
+                     "%s: exists already and holds something else; --force replaces it",
+                     file->target);
+        dpe_new_file_drop(file);
+        return status;
+    }
+    return dpe_new_file_finish(file, err);
+}
+
 void dpe_new_file_drop(struct dpe_new_file *file)
 {
     if (file->path != NULL && file->fd >= 0) {
@@ -323,6 +361,26 @@ dpe_status dpe_replace_file(const char *path, const void *bytes, size_t n, struc
     return status;
 }
 
+dpe_status dpe_extend_file(const char *path, const void *bytes, size_t n, bool force,
+                           struct dpe_error *err)
+{
+    char *target = NULL;
+    struct dpe_new_file file = {.fd = -1};
+    dpe_status status = dpe_follow_links(path, &target, err);
+    if (status == DPE_OK) {
+        status = dpe_new_file_open(&file, target, NULL, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_new_file_write(&file, bytes, n, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_new_file_finish_over(&file, force, err);
+    }
+    dpe_new_file_drop(&file);
+    free(target);
+    return status;
+}
+
 dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struct dpe_error *err)
 {
     char *file = NULL;
@@ -332,22 +390,6 @@ dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struc
     }
     free(file);
     return status;
-}
-
-dpe_status dpe_check_replaceable(const char *path, bool force, struct dpe_error *err)
-{
-    struct stat info;
-    if (stat(path, &info) != 0) {
-        /* Of a circle of links the error is the same, now or later. */
-        return errno == ELOOP ? dpe_fail_errno(err, ELOOP, path, "cannot be written") : DPE_OK;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: expected a file or nothing, found something that is no regular file",
-                        path);
-    }
-    return force ? DPE_OK
-                 : dpe_fail(err, DPE_MISMATCH, "%s: exists already; --force replaces it", path);
 }
 
 void dpe_time_text(char text[32])

@@ -10,7 +10,7 @@
 
 #include "engine.h"
 
-/** A file being written, which has no name that a user knows yet. Zero is none. */
+/** A file being written, under a name that no user knows yet. {.fd = -1} is none. */
 struct dpe_new_file {
     int fd;       /**< open for writing while `path` is not NULL */
     char *path;   /**< the temporary name */
@@ -31,6 +31,9 @@ dpe_status dpe_new_file_write(struct dpe_new_file *file, const void *bytes, size
 /** Sync it, let it take the target's place, sync the folder. Of several that write one target the
  *  last one to finish remains, whole. Ends with dpe_new_file_drop, whatever happens. */
 dpe_status dpe_new_file_finish(struct dpe_new_file *file, struct dpe_error *err);
+/** The same, where the user's word is needed to lose what the target holds: DPE_MISMATCH unless the
+ *  target is not there, or all its bytes are the first ones of the new file, or `force`. */
+dpe_status dpe_new_file_finish_over(struct dpe_new_file *file, bool force, struct dpe_error *err);
 /** Give it up: close it and remove it. Nothing when there is none. */
 void dpe_new_file_drop(struct dpe_new_file *file);
 
@@ -40,13 +43,12 @@ dpe_status dpe_replace_file(const char *path, const void *bytes, size_t n, struc
 /** The same for the file that `path` leads to: a link there stays. */
 dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struct dpe_error *err);
 
+/** As dpe_write_atomic, put in place by dpe_new_file_finish_over. */
+dpe_status dpe_extend_file(const char *path, const void *bytes, size_t n, bool force,
+                           struct dpe_error *err);
+
 /** The file that `path` leads to, which need not exist, owned by the caller. DPE_CANNOT_CREATE when
  *  links lead in a circle, DPE_NO_MEMORY. */
 dpe_status dpe_follow_links(const char *path, char **file, struct dpe_error *err);
-
-/** Refuse what an output must not take the place of, before any work: DPE_CANNOT_CREATE when there
- *  is no regular file at `path` but something else (a folder, a FIFO, a device, a circle of links);
- *  DPE_MISMATCH when a file is there and `force` does not hold. */
-dpe_status dpe_check_replaceable(const char *path, bool force, struct dpe_error *err);
 
 #endif

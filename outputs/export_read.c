@@ -224,6 +224,12 @@ static dpe_status pairs_asked(const struct export_arguments *args, int64_t n_pai
     *k = !args->has_k     ? n_pairs
          : args->k >= 0.0 ? (int64_t)args->k
                           : (int64_t)floor(-args->k * (double)n_pairs + 0.5);
+    if (*k < 1) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--top-k, --last-k: %g of the %lld pairs of a head are less than half a "
+                        "pair, and the table would move nothing; expected one pair at least",
+                        -args->k, (long long)n_pairs);
+    }
     return *k <= n_pairs ? DPE_OK
                          : dpe_fail(err, DPE_USAGE, "%lld key pairs asked for, a head has %lld",
                                     (long long)*k, (long long)n_pairs);

@@ -101,16 +101,25 @@ static size_t next_record(const unsigned char *bytes, size_t n, size_t at, struc
     return n;
 }
 
-static void note_lost(struct dpe_journal_scan *scan, size_t from, size_t to, uint64_t missing)
+/* `type` of the first one when its header is whole, else 0. */
+static void note_lost(struct dpe_journal_scan *scan, size_t from, size_t to, uint64_t missing,
+                      unsigned type)
 {
+    static const char *const names[] = {"",
+                                        ": the beginning",
+                                        ": what a process was",
+                                        ": a sample's row",
+                                        ": the name of a plan"};
+    const char *what = type < sizeof names / sizeof names[0] ? names[type] : "";
     size_t used = strlen(scan->lost);
-    snprintf(scan->lost + used, sizeof scan->lost - used, "%sbytes %zu to %zu (%llu record%s)",
-             used == 0 ? "" : ", ", from, to, (unsigned long long)missing, missing == 1 ? "" : "s");
+    snprintf(scan->lost + used, sizeof scan->lost - used, "%sbytes %zu to %zu (%llu record%s%s%s)",
+             used == 0 ? "" : ", ", from, to, (unsigned long long)missing, missing == 1 ? "" : "s",
+             what, missing > 1 && what[0] != '\0' ? " and others" : "");
 }
 
 /* Damage at `at` with a whole record at `next`: an error, or under salvage a note of what is lost.
  */
-static dpe_status damage(const char *path, bool salvage, size_t at, size_t next,
+static dpe_status damage(const char *path, bool salvage, size_t at, size_t next, unsigned type,
                          const struct record *record, struct dpe_journal_scan *scan,
                          struct dpe_error *err)
 {
@@ -122,7 +131,7 @@ static dpe_status damage(const char *path, bool salvage, size_t at, size_t next,
                         (unsigned long long)record->sequence, next);
     }
     uint64_t missing = record->sequence > scan->sequence ? record->sequence - scan->sequence : 0;
-    note_lost(scan, at, next, missing);
+    note_lost(scan, at, next, missing, type);
     scan->damaged = true;
     return DPE_OK;
 }
@@ -146,11 +155,13 @@ static dpe_status scan_bytes(const char *path, const unsigned char *bytes, size_
     size_t at = 0;
     while (at < n) {
         struct record record = {0};
+        unsigned type = 0;
         if (header_at(bytes, n, at, &record)) {
             dpe_status status = check_version(path, &record, err);
             if (status != DPE_OK) {
                 return status;
             }
+            type = record.type;
         }
         size_t next = next_record(bytes, n, at, &record);
         if (next == n) {
@@ -158,7 +169,7 @@ static dpe_status scan_bytes(const char *path, const unsigned char *bytes, size_
         }
         dpe_status status = check_version(path, &record, err);
         if (status == DPE_OK && (next != at || record.sequence != scan->sequence)) {
-            status = damage(path, salvage, at, next, &record, scan, err);
+            status = damage(path, salvage, at, next, next != at ? type : 0, &record, scan, err);
         }
         if (status == DPE_OK) {
             status = visit(user, record.type, record.payload, record.n, err);
