@@ -372,10 +372,14 @@ static void print_line(const char *level, const char *format, va_list args)
     dpe_progress_clear();
     if (talk.json) {
         print_json(level, text);
-    } else if (strcmp(level, "info") == 0) {
-        fprintf(stderr, "%s\n", text);
     } else {
-        fprintf(stderr, "%s: %s: %s\n", talk.name, level, text);
+        char clean[2 * sizeof text];
+        dpe_printable(text, clean, sizeof clean);
+        if (strcmp(level, "info") == 0) {
+            fprintf(stderr, "%s\n", clean);
+        } else {
+            fprintf(stderr, "%s: %s: %s\n", talk.name, level, clean);
+        }
     }
 }
 

@@ -209,11 +209,18 @@ static void check_usage(const struct export_arguments *args, const struct argp *
 
 static void show(const struct dpe_table_values *values)
 {
+    /* Texts of the file. */
+    char version[64];
+    char type[64];
+    char fingerprint[160];
+    dpe_printable(values->schema_version, version, sizeof version);
+    dpe_printable(values->model_type, type, sizeof type);
+    dpe_printable(values->model_fingerprint, fingerprint, sizeof fingerprint);
     printf(
         "DPE table %s for a %s model, %lld layers, %lld query and %lld key/value heads of %lld\n",
-        values->schema_version, values->model_type, (long long)values->n_layers,
+        version, type, (long long)values->n_layers,
         (long long)values->n_heads, (long long)values->n_kv_heads, (long long)values->head_dim);
-    printf("model fingerprint  %s\n", values->model_fingerprint);
+    printf("model fingerprint  %s\n", fingerprint);
     printf("trained length     %lld\n", (long long)values->trained_length);
     printf("evaluated length   %lld\n", (long long)values->length);
     printf("window             %lld (nearer keys keep their distance)\n",
