@@ -163,11 +163,13 @@ static _Noreturn void become(char *const *argv, bool silent, pid_t parent, const
     }
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     int nowhere = silent ? open("/dev/null", O_WRONLY) : -1;
-    if (getppid() != parent || (silent && dup2(nowhere, STDOUT_FILENO) < 0)) {
+    if (getppid() != parent) {
         _exit(DPE_INCOMPLETE);
     }
-    sigprocmask(SIG_SETMASK, mask, NULL);
-    execvp(argv[0], argv);
+    if (!silent || (nowhere >= 0 && dup2(nowhere, STDOUT_FILENO) >= 0)) {
+        sigprocmask(SIG_SETMASK, mask, NULL);
+        execvp(argv[0], argv);
+    }
     int code = errno;
     _exit(write(why, &code, sizeof code) == (ssize_t)sizeof code ? DPE_NO_INPUT : DPE_IO);
 }
@@ -179,7 +181,8 @@ static dpe_status start(char *const *argv, bool silent, pid_t parent, const sigs
     int why[2];
     int code = 0;
     if (pipe(why) != 0) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no pipe to %s: %s", argv[0], strerror(errno));
+        return dpe_fail(err, DPE_NO_MEMORY, "%s cannot be started: no pipe to it: %s", argv[0],
+                        strerror(errno));
     }
     fcntl(why[0], F_SETFD, FD_CLOEXEC);
     fcntl(why[1], F_SETFD, FD_CLOEXEC);
@@ -195,7 +198,9 @@ static dpe_status start(char *const *argv, bool silent, pid_t parent, const sigs
             dpe_fail(err, DPE_NO_MEMORY, "%s cannot be started: %s", argv[0], strerror(failed));
     } else if (read(why[0], &code, sizeof code) == (ssize_t)sizeof code) {
         waitpid(pid, NULL, 0);
-        status = dpe_fail(err, DPE_NO_INPUT, "%s cannot be started: %s", argv[0], strerror(code));
+        bool limits = code == EMFILE || code == ENFILE || code == ENOMEM || code == EAGAIN;
+        status = dpe_fail(err, limits ? DPE_NO_MEMORY : DPE_NO_INPUT, "%s cannot be started: %s",
+                          argv[0], strerror(code));
     }
     close(why[0]);
     running = status == DPE_OK ? pid : 0;

@@ -383,7 +383,8 @@ static dpe_status make_folder(const struct batch *batch, bool *made, struct dpe_
     struct stat output;
     *made = mkdir(args->job.output, 0777) == 0;
     if (!*made && errno != EEXIST) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: cannot be made: %s",
+        bool denied = errno == EACCES || errno == EPERM;
+        return dpe_fail(err, denied ? DPE_PERMISSION : DPE_CANNOT_CREATE, "%s: cannot be made: %s",
                         args->job.output[0] != '\0' ? args->job.output : "\"\"", strerror(errno));
     }
     if (stat(args->job.output, &output) != 0 || !S_ISDIR(output.st_mode)) {

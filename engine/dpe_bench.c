@@ -576,9 +576,9 @@ static dpe_status open_output(const struct arguments *a, const char *path, FILE 
     if (path == NULL) {
         return DPE_OK;
     }
-    dpe_status status = dpe_tool_check_new(path, a->tool.force, err);
+    dpe_status status = dpe_tool_check_output(path, &a->shape, 1, err);
     if (status == DPE_OK) {
-        status = dpe_tool_check_output(path, &a->shape, 1, err);
+        status = dpe_tool_check_new(path, a->tool.force, err);
     }
     if (status != DPE_OK) {
         return status;

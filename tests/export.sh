@@ -66,12 +66,11 @@ same "$all/table.h5" "$work/yaml.h5" /model
 
 # Other cuts of the same profile.
 works "last-k" export_ "$all/detect.h5" "$all/norms.h5" --last-k 8 -o "$work/last.h5"
-works "top-k 0" export_ "$all/detect.h5" "$all/norms.h5" --top-k 0 -o "$work/none.h5"
 works "no profile" export_ "$all/detect.h5" -o "$work/every.h5"
-"$python" - "$all/table.h5" "$work/last.h5" "$work/none.h5" "$work/every.h5" <<'END' || fail "other cuts"
+"$python" - "$all/table.h5" "$work/last.h5" "$work/every.h5" <<'END' || fail "other cuts"
 import sys, h5py
-top, last, none, every = (h5py.File(path)["table/mask"][()] for path in sys.argv[1:])
-assert (last == 1 - top).all() and not none.any() and every.all()
+top, last, every = (h5py.File(path)["table/mask"][()] for path in sys.argv[1:])
+assert (last == 1 - top).all() and every.all()
 END
 refused 64 "40 key pairs asked for" export_ "$all/detect.h5" "$all/norms.h5" --top-k 40 -o "$work/no.h5"
 refused 64 "--rank 3" export_ "$all/detect.h5" --rank 3 -o "$work/no.h5"

@@ -219,6 +219,23 @@ def test_command_lines_are_read_first(work):
     assert not os.path.exists(work + "/early")
 
 
+def test_limits_of_a_calibration(work):
+    """Few open files and a folder that may not be written: what fails is said, 71 and 77."""
+    words = [os.path.join(BIN, "dpe-calibrate"), "--model", work + "/model", "--corpus",
+             work + "/corpus", "--length", "192", "--threads", "1", "-o", work + "/limits"]
+    for files in (4, 5):
+        ran = subprocess.run(["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *words],
+                             capture_output=True, check=False, timeout=GENEROUS)
+        expect(ran, 71, "cannot be started", "Too many open files")
+    if os.geteuid() == 0:
+        os.chmod(work, 0o755)
+        os.mkdir(work + "/closed", 0o555)
+        words[-1] = work + "/closed/limits"
+        ran = subprocess.run(words, capture_output=True, check=False, timeout=GENEROUS, user=65534,
+                             group=65534, extra_groups=[])
+        expect(ran, 77, work + "/closed/limits")
+
+
 def test_escapes_in_texts(work):
     """A lock's host, and a path, that hold escape sequences reach the terminal as \\xNN."""
     os.mkdir(work + "/held.h5.journal")
