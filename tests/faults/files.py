@@ -236,6 +236,24 @@ def test_limits_of_a_calibration(work):
         expect(ran, 77, work + "/closed/limits")
 
 
+def test_tables_without_memory(work):
+    """A whole table that is read with too little memory is not called bad: 71 or a crash of the
+    loader's, never 65. The least that is enough is found first, on any machine."""
+    words = [os.path.join(BIN, "dpe-report"), "--no-figures", "--force", "--quiet", work + "/source.h5", "-o",
+             work + "/little.html"]
+
+    def code(kib):
+        return subprocess.run(["sh", "-c", f'ulimit -v {kib}; exec "$@"', "sh", *words],
+                              capture_output=True, check=False, timeout=GENEROUS).returncode
+
+    few, enough = 0, 1 << 22
+    while enough - few > 500:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if code(middle) == 0 else (middle, enough)
+    codes = [code(enough - 250 * step) for step in range(1, 13)]
+    assert 65 not in codes, codes
+
+
 def test_escapes_in_texts(work):
     """A lock's host, and a path, that hold escape sequences reach the terminal as \\xNN."""
     os.mkdir(work + "/held.h5.journal")
