@@ -142,7 +142,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         if (strcmp(arg, "-") == 0) {
             argp_error(state, "--output: expected a folder, found '-'");
         }
-        args->job.output = arg;
+        args->job.output = dpe_tool_path(state, "--output", arg);
         return 0;
     case KEY_DRY_RUN:
         args->job.dry_run = true;

@@ -85,33 +85,45 @@ static const struct form {
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
 
-static dpe_status write_form(struct batch *batch, const struct form *form, struct dpe_error *err)
+/* Options come first in every command: with POSIXLY_CORRECT what stands after the first input is an
+ * input. */
+static void form_words(const struct batch *batch, const struct form *form, struct words *words)
 {
     const struct calibrate_arguments *args = batch->args;
-    struct words words = {0};
-    words_add(&words, "dpe-export");
-    for (int i = 0; i < 2 && form->from[i] != NULL; i++) {
-        words_add_path(&words, NULL, args->job.output, form->from[i]);
-    }
-    words_add_pair(&words, "--top-k", form->top_k ? batch->k : NULL);
-    words_add_pair(&words, "--model", form->model ? args->job.model : NULL);
+    words_add(words, "dpe-export");
+    words_add_pair(words, "--top-k", form->top_k ? batch->k : NULL);
+    words_add_pair(words, "--model", form->model ? args->job.model : NULL);
     if (form->scores) {
-        words_add_path(&words, "--scores", args->job.output, "scores.pt");
+        words_add_path(words, "--scores", args->job.output, "scores.pt");
     }
     if (form->drop) {
-        words_add(&words, "--drop-temperature");
+        words_add(words, "--drop-temperature");
     }
-    words_add(&words, "--force");
-    words_add_path(&words, "--output", args->job.output, form->name);
+    words_add(words, "--force");
+    words_add_path(words, "--output", args->job.output, form->name);
+    for (int i = 0; i < 2 && form->from[i] != NULL; i++) {
+        words_add_path(words, NULL, args->job.output, form->from[i]);
+    }
+}
+
+static dpe_status write_form(struct batch *batch, const struct form *form, struct dpe_error *err)
+{
+    struct words words = {0};
+    form_words(batch, form, &words);
     return run(batch, &words, false, err);
+}
+
+static void show_words(const struct batch *batch, struct words *words)
+{
+    words_add(words, "dpe-export");
+    words_add(words, "--show");
+    words_add_path(words, NULL, batch->args->job.output, "table.h5");
 }
 
 static dpe_status show(struct batch *batch, struct dpe_error *err)
 {
     struct words words = {0};
-    words_add(&words, "dpe-export");
-    words_add(&words, "--show");
-    words_add_path(&words, NULL, batch->args->job.output, "table.h5");
+    show_words(batch, &words);
     if (batch->chooses) {
         calibrate_print_pairs(batch);
     }
@@ -128,21 +140,26 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
     return status;
 }
 
-static dpe_status write_report(struct batch *batch, struct dpe_error *err)
+static void report_words(const struct batch *batch, struct words *words)
 {
     /* The last is left out where the number of pairs was given: it would be of an older choice. */
     static const char *const inputs[] = {"detect.h5", "norms.h5", "table.h5", "check.h5",
                                          "ablate.h5"};
     int n = batch->chooses ? 5 : 4;
+    words_add(words, "dpe-report");
+    words_add(words, "--force");
+    words_add(words, "--quiet");
+    words_add_path(words, "--output", batch->args->job.output, "report.html");
+    for (int i = 0; i < n; i++) {
+        words_add_path(words, NULL, batch->args->job.output, inputs[i]);
+    }
+}
+
+static dpe_status write_report(struct batch *batch, struct dpe_error *err)
+{
     struct words words = {0};
     announce(batch, "the report (dpe-report)");
-    words_add(&words, "dpe-report");
-    for (int i = 0; i < n; i++) {
-        words_add_path(&words, NULL, batch->args->job.output, inputs[i]);
-    }
-    words_add(&words, "--force");
-    words_add(&words, "--quiet");
-    words_add_path(&words, "--output", batch->args->job.output, "report.html");
+    report_words(batch, &words);
     return run(batch, &words, false, err);
 }
 
@@ -232,6 +249,60 @@ static dpe_status check_model(struct batch *batch, struct dpe_error *err)
     return status;
 }
 
+/* Let a tool read its command line and do nothing else. */
+static dpe_status check_words(struct batch *batch, struct words *words, struct dpe_error *err)
+{
+    /* Before the inputs, as the first option of the tool. */
+    struct words checked = {0};
+    for (size_t i = 0; i < words->n; i++) {
+        words_add(&checked, words->words[i]);
+        bool eval = strcmp(words->words[words->program], "dpe-eval") == 0;
+        if (i == words->program + (eval ? 1 : 0)) {
+            words_add(&checked, "--check-options");
+        }
+    }
+    checked.program = words->program;
+    checked.failed = checked.failed || words->failed;
+    words_free(words);
+    return run(batch, &checked, true, err);
+}
+
+/* Hours of work do not end at a command line that a later part refuses: all of them are read before
+ * the first part runs. */
+static dpe_status check_all_words(struct batch *batch, struct dpe_error *err)
+{
+    const calibrate_fill parts[] = {calibrate_sweep_words, calibrate_profile_words,
+                                    calibrate_pairs_words, calibrate_check_words};
+    struct calibrate_arguments alone = *batch->args;
+    struct batch trial = *batch;
+    struct words words = {0};
+    dpe_status status = DPE_OK;
+    alone.launch = NULL; /* the tools themselves, once */
+    trial.args = &alone;
+    snprintf(trial.k, sizeof trial.k, "%.31s", batch->chooses ? "1" : batch->args->top_k);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK && trial.code == 0;
+         i++) {
+        if (parts[i] != calibrate_pairs_words || batch->chooses) {
+            parts[i](&trial, "OUT.h5", &words);
+            status = check_words(&trial, &words, err);
+        }
+    }
+    for (int i = 0; i < FORMS && status == DPE_OK && trial.code == 0; i++) {
+        form_words(&trial, &forms[i], &words);
+        status = check_words(&trial, &words, err);
+    }
+    if (status == DPE_OK && trial.code == 0) {
+        report_words(&trial, &words);
+        status = check_words(&trial, &words, err);
+    }
+    if (status == DPE_OK && trial.code == 0) {
+        show_words(&trial, &words);
+        status = check_words(&trial, &words, err);
+    }
+    batch->code = trial.code;
+    return status;
+}
+
 /* What the profile would refuse is found before the sweep, not after it. */
 static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *err)
 {
@@ -304,7 +375,8 @@ static dpe_status make_folder(const struct batch *batch, bool *made, struct dpe_
     struct stat output;
     *made = mkdir(args->job.output, 0777) == 0;
     if (!*made && errno != EEXIST) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: cannot be made: %s",
+        bool denied = errno == EACCES || errno == EPERM;
+        return dpe_fail(err, denied ? DPE_PERMISSION : DPE_CANNOT_CREATE, "%s: cannot be made: %s",
                         args->job.output[0] != '\0' ? args->job.output : "\"\"", strerror(errno));
     }
     if (stat(args->job.output, &output) != 0 || !S_ISDIR(output.st_mode)) {
@@ -364,7 +436,8 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
     if (status != DPE_OK || args->job.dry_run) {
         return status == DPE_OK ? try_tools(batch, false, err) : status;
     }
-    if (!has_begun(args, "norms.h5", "norms.h5.journal")) {
+    status = check_all_words(batch, err);
+    if (status == DPE_OK && batch->code == 0 && !has_begun(args, "norms.h5", "norms.h5.journal")) {
         status = try_tools(batch, true, err);
     }
     bool made = false;

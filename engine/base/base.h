@@ -125,6 +125,11 @@ dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, siz
  * if all is. */
 size_t dpe_utf8_check(const char *bytes, size_t n);
 
+/** `text` for a terminal or a log, cut to `size` bytes with the NUL: what is no printable UTF-8 (a
+ *  control character, an escape sequence's first byte, a newline, text direction, a byte of another
+ *  encoding) becomes \xNN. Returns `out`. Texts of files, paths and host names go through it. */
+const char *dpe_printable(const char *text, char *out, size_t size);
+
 /** Seconds of a clock that never steps back. */
 double dpe_clock(void);
 

@@ -104,8 +104,9 @@ static dpe_status start(char *const *argv, const struct start *how, pid_t *pid, 
     if (failed != 0) {
         close(*held);
         *held = -1;
-        bool memory = failed == ENOMEM || failed == EAGAIN;
-        return dpe_fail(err, memory ? DPE_NO_MEMORY : DPE_NO_INPUT, "%s cannot be started: %s",
+        bool limits =
+            failed == ENOMEM || failed == EAGAIN || failed == EMFILE || failed == ENFILE;
+        return dpe_fail(err, limits ? DPE_NO_MEMORY : DPE_NO_INPUT, "%s cannot be started: %s",
                         argv[0], strerror(failed));
     }
     return DPE_OK;

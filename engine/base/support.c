@@ -317,3 +317,42 @@ double dpe_clock(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
+
+/* Bytes of the printable character at `text`, 0 when it is not one. `n` bytes are left. */
+static size_t printable_at(const unsigned char *text, size_t n)
+{
+    size_t size = text[0] < 0x80 ? 1 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
+    if (size > n || dpe_utf8_check((const char *)text, size) != size) {
+        return 0;
+    }
+    bool control = text[0] < 0x20 || text[0] == 0x7f || (text[0] == 0xc2 && text[1] < 0xa0);
+    /* U+2028 to U+202E and U+2066 to U+2069: lines, and the direction of text. */
+    bool layout = text[0] == 0xe2 && ((text[1] == 0x80 && text[2] >= 0xa8 && text[2] <= 0xae) ||
+                                      (text[1] == 0x81 && text[2] >= 0xa6 && text[2] <= 0xa9));
+    return control || layout ? 0 : size;
+}
+
+const char *dpe_printable(const char *text, char *out, size_t size)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    size_t left = strlen(text);
+    size_t used = 0;
+    while (left > 0) {
+        size_t n = printable_at(at, left);
+        if (used + (n > 0 ? n : 4) >= size) {
+            break;
+        }
+        if (n > 0) {
+            memcpy(out + used, at, n);
+            used += n;
+        } else {
+            snprintf(out + used, size - used, "\\x%02x", *at);
+            used += 4;
+            n = 1;
+        }
+        at += n;
+        left -= n;
+    }
+    out[used] = '\0';
+    return out;
+}

@@ -45,6 +45,7 @@ enum {
     KEY_CHUNK,
     KEY_JSON,
     KEY_CSV,
+    KEY_FORCE,
     KEY_BRANCHES,
     KEY_TRAINED
 };
@@ -69,6 +70,7 @@ static const struct argp_option options_table[] = {
     {0, 0, 0, 0, "Where results go besides stdout:", 2},
     {"json", KEY_JSON, "FILE", 0, "One JSON object a line", 2},
     {"csv", KEY_CSV, "FILE", 0, "A table with a header line", 2},
+    {"force", KEY_FORCE, NULL, 0, "Replace these files if they exist", 2},
     {0},
 };
 
@@ -122,10 +124,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         a->trained_length = dpe_parse_count(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
         return 0;
     case KEY_JSON:
-        a->json = arg;
+        a->json = dpe_tool_path(state, "--json", arg);
         return 0;
     case KEY_CSV:
-        a->csv = arg;
+        a->csv = dpe_tool_path(state, "--csv", arg);
+        return 0;
+    case KEY_FORCE:
+        a->tool.force = true;
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected argument '%s'", arg);
@@ -514,20 +519,25 @@ static dpe_status open_model(const struct arguments *a, bool cuda, struct dpe_mo
     return dpe_model_open(a->shape, NULL, model, err);
 }
 
-static dpe_status open_output(const char *path, const char *shape, FILE **file, bool *made,
+static dpe_status open_output(const struct arguments *a, const char *path, FILE **file, bool *made,
                               struct dpe_error *err)
 {
     if (path == NULL) {
         return DPE_OK;
     }
-    dpe_status status = dpe_tool_check_output(path, &shape, 1, err);
+    dpe_status status = dpe_tool_check_output(path, &a->shape, 1, err);
+    if (status == DPE_OK) {
+        status = dpe_tool_check_new(path, a->tool.force, err);
+    }
     if (status != DPE_OK) {
         return status;
     }
     *file = fopen(path, "wxe");
     *made = *file != NULL;
     if (!*made && (*file = fopen(path, "ae")) == NULL) {
-        status = dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", path, strerror(errno));
+        int code = errno;
+        status = dpe_fail(err, code == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE, "%s: %s", path,
+                          strerror(code));
     }
     return status;
 }
@@ -566,9 +576,9 @@ static dpe_status run(const struct arguments *a, struct dpe_error *err)
     struct outputs out = {0};
     struct dpe_model *model = NULL;
     bool cuda = dpe_cuda_is_name(a->tool.device);
-    dpe_status status = open_output(a->json, a->shape, &out.json, &out.json_made, err);
+    dpe_status status = open_output(a, a->json, &out.json, &out.json_made, err);
     if (status == DPE_OK) {
-        status = open_output(a->csv, a->shape, &out.csv, &out.csv_made, err);
+        status = open_output(a, a->csv, &out.csv, &out.csv_made, err);
     }
     status = status == DPE_OK ? open_model(a, cuda, &model, err) : status;
     if (status == DPE_OK) {

@@ -28,6 +28,7 @@ enum option_key {
     KEY_SALVAGE,
     KEY_KEEP_JOURNAL,
     KEY_FORCE_UNLOCK,
+    KEY_CHECK_OPTIONS,
 };
 
 static const struct argp_option options_table[] = {
@@ -45,6 +46,7 @@ static const struct argp_option options_table[] = {
      50},
     {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "text or json: lines on stderr", 50},
     {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 50},
+    {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 50},
     {0},
 };
 
@@ -81,6 +83,9 @@ static error_t parse_talk(int key, const char *arg, struct argp_state *state,
         return 0;
     case KEY_QUIET:
         options->quiet = true;
+        return 0;
+    case KEY_CHECK_OPTIONS:
+        options->check_options = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -281,6 +286,14 @@ void dpe_tool_start(char **argv)
     }
 }
 
+const char *dpe_tool_path(const struct argp_state *state, const char *option, const char *arg)
+{
+    if (arg[0] == '\0') {
+        argp_error(state, "%s: expected a name, found an empty one", option);
+    }
+    return arg;
+}
+
 void dpe_tool_refuse(const struct argp *argp, const char *why)
 {
     char name[64];
@@ -299,6 +312,9 @@ void dpe_tool_configure(const struct dpe_tool_options *options)
     release_usage();
     talk.quiet = options->quiet;
     talk.json = options->json;
+    if (options->check_options) {
+        exit(0);
+    }
 }
 
 void dpe_tool_set_rank(int rank)
@@ -406,10 +422,14 @@ static void print_line(const char *level, const char *format, va_list args)
     dpe_progress_clear();
     if (talk.json) {
         print_json(level, text);
-    } else if (strcmp(level, "info") == 0) {
-        fprintf(stderr, "%s\n", text);
     } else {
-        fprintf(stderr, "%s: %s: %s\n", talk.name, level, text);
+        char clean[2 * sizeof text];
+        dpe_printable(text, clean, sizeof clean);
+        if (strcmp(level, "info") == 0) {
+            fprintf(stderr, "%s\n", clean);
+        } else {
+            fprintf(stderr, "%s: %s: %s\n", talk.name, level, clean);
+        }
     }
 }
 

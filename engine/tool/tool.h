@@ -25,6 +25,8 @@ struct dpe_tool_options {
     bool salvage;        /**< drop what a damaged record hides, saying what is lost */
     bool keep_journal;
     bool force_unlock;
+    bool check_options; /**< dpe_tool_configure ends the process with 0: dpe-calibrate tries so what
+                             it will start later */
 };
 /** argp child parsers; their input is a struct dpe_tool_options. dpe_tool_argp has what every tool
  *  takes, dpe_tool_output_argp what tools with a resumable output take besides (from `force` on).
@@ -38,12 +40,18 @@ extern const struct argp dpe_tool_argp, dpe_tool_output_argp;
 void dpe_tool_start(char **argv);
 /** A usage error found after parsing: as argp's own, and ends the process with 64. */
 void dpe_tool_refuse(const struct argp *argp, const char *why) __attribute__((noreturn));
-/** After parsing: how to talk. */
+/** After parsing: how to talk. With check_options the process ends here. */
 void dpe_tool_configure(const struct dpe_tool_options *options);
 /** This process is not the one that talks for its job: standard output, progress, warnings and the
  *  error at the end are left to rank 0; what is logged still as an error, or by dpe_log_rank, names
  *  the rank. 0 changes nothing. */
 void dpe_tool_set_rank(int rank);
+/** The path `arg` that an option was given; argp_error (64) when it is empty. */
+const char *dpe_tool_path(const struct argp_state *state, const char *option, const char *arg);
+/** Before any work, of a file to be written: DPE_CANNOT_CREATE when something is at `path` that is
+ *  no regular file (a folder, a FIFO, a device, a circle of links), which is never opened;
+ *  DPE_MISMATCH when a file is there, unless `force`. */
+dpe_status dpe_tool_check_new(const char *path, bool force, struct dpe_error *err);
 /** Before `output` is replaced: DPE_CANNOT_CREATE when it exists and is one of the files in (or
  *  below, or is) one of the `n` inputs, folders or files; NULL ones are skipped. Links are
  *  followed. */

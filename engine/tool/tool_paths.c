@@ -1,4 +1,5 @@
-/* An output is never one of the inputs. */
+/* What an output may take the place of: never one of the inputs, never what is no file. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -77,4 +78,21 @@ dpe_status dpe_tool_check_words(const char *output, int argc, char *const *argv,
         }
     }
     return DPE_OK;
+}
+
+dpe_status dpe_tool_check_new(const char *path, bool force, struct dpe_error *err)
+{
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        return errno == ELOOP ? dpe_fail(err, DPE_CANNOT_CREATE, "%s: cannot be written: %s", path,
+                                         strerror(ELOOP))
+                              : DPE_OK;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        return dpe_fail(err, DPE_CANNOT_CREATE,
+                        "%s: expected a file or nothing, found something that is no regular file",
+                        path);
+    }
+    return force ? DPE_OK
+                 : dpe_fail(err, DPE_MISMATCH, "%s: exists already; --force replaces it", path);
 }

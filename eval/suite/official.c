@@ -405,6 +405,26 @@ static dpe_status check_lines(struct official *official, struct dpe_official_fil
     return status;
 }
 
+static dpe_status hash_chat(struct dpe_official_shared *shared, struct dpe_error *err)
+{
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a hash");
+    }
+    dpe_sha256_add(hash, shared->before, strlen(shared->before) + 1);
+    dpe_sha256_add(hash, shared->after, strlen(shared->after) + 1);
+    dpe_sha256_finish(hash, shared->chat_hash);
+    return DPE_OK;
+}
+
+dpe_status dpe_official_identify(const struct dpe_official_shared *shared,
+                                 struct dpe_identity *parameters, struct dpe_error *err)
+{
+    return shared->chat_hash[0] != '\0'
+               ? dpe_identity_add(parameters, "chat_template", shared->chat_hash, err)
+               : DPE_OK;
+}
+
 dpe_status dpe_official_share(const char *chat_template, const char *template_file,
                               const struct dpe_phrase_field *fields, size_t n_fields,
                               struct dpe_official_shared **shared, struct dpe_error *err)
@@ -415,6 +435,9 @@ dpe_status dpe_official_share(const char *chat_template, const char *template_fi
     }
     made->users = 1;
     dpe_status status = dpe_chat_read(chat_template, &made->before, &made->after, err);
+    if (status == DPE_OK && chat_template != NULL) {
+        status = hash_chat(made, err);
+    }
     if (status == DPE_OK && fields != NULL) {
         status = dpe_phrases_open(template_file, &dpe_builtin_infinitebench, fields, n_fields,
                                   &made->phrases, err);

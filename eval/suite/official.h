@@ -15,6 +15,7 @@
 /** What the sources of a folder share; each that is made keeps it for as long as it lives. */
 struct dpe_official_shared {
     char *before, *after;       /**< chat template */
+    char chat_hash[65];         /**< SHA-256 of both, "" without a template */
     struct dpe_phrases phrases; /**< infinitebench */
     int users;
 };
@@ -22,6 +23,9 @@ struct dpe_official_shared {
 dpe_status dpe_official_share(const char *chat_template, const char *template_file,
                               const struct dpe_phrase_field *fields, size_t n_fields,
                               struct dpe_official_shared **shared, struct dpe_error *err);
+/** Append the chat template, which decides rows, by its hash; nothing without one. */
+dpe_status dpe_official_identify(const struct dpe_official_shared *shared,
+                                 struct dpe_identity *parameters, struct dpe_error *err);
 /** NULL is allowed. */
 void dpe_official_release(struct dpe_official_shared *shared);
 

@@ -97,6 +97,9 @@ dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
         status = dpe_identity_add(&suite->parameters, "template", shared->phrases.hash, err);
     }
     if (status == DPE_OK) {
+        status = dpe_official_identify(shared, &suite->parameters, err);
+    }
+    if (status == DPE_OK) {
         status = dpe_identity_add(&suite->parameters, "scorer",
                                   options->scorer == NULL ? "official" : options->scorer, err);
     }

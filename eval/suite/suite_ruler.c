@@ -168,6 +168,9 @@ dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct 
         status = open_generator(&opening, err);
     } else if (status == DPE_OK) {
         status = dpe_official_share(options->chat_template, NULL, NULL, 0, &opening.shared, err);
+        if (status == DPE_OK) {
+            status = dpe_official_identify(opening.shared, &suite->parameters, err);
+        }
     }
     for (size_t l = 0; l < options->n_lengths && status == DPE_OK; l++) {
         for (size_t i = 0; dpe_ruler_kind(i) != NULL && status == DPE_OK; i++) {

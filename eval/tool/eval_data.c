@@ -10,6 +10,7 @@
 #include "eval/suite/suite.h"
 #include "eval/tool/eval_tool.h"
 #include "eval/tool/json_line.h"
+#include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
 enum option_key {
@@ -116,7 +117,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (texts[i].key == key) {
-            *texts[i].to = arg;
+            *texts[i].to = key == 'o' ? dpe_tool_path(state, "--output", arg) : arg;
             return 0;
         }
     }
@@ -176,7 +177,7 @@ static void make_line(struct writing *writing, int64_t index, struct dpe_text *l
     }
 }
 
-static dpe_status write_lines(struct writing *writing, FILE *file, const char *path, int64_t n,
+static dpe_status write_lines(struct writing *writing, struct dpe_new_file *file, int64_t n,
                               int threads, struct dpe_error *err)
 {
     enum { BATCH = 32 };
@@ -192,12 +193,10 @@ static dpe_status write_lines(struct writing *writing, FILE *file, const char *p
             status = dpe_fail(err, writing->err.status, "%s", writing->err.text);
         }
         for (int64_t i = 0; i < size && status == DPE_OK; i++) {
-            if (fwrite(lines[i].bytes, 1, lines[i].n, file) != lines[i].n) {
-                status = dpe_fail(err, DPE_IO, "%s: %s", path, strerror(errno));
-            }
+            status = dpe_new_file_write(file, lines[i].bytes, lines[i].n, err);
         }
         if (status == DPE_OK && dpe_signals_asked() != DPE_STOP_NONE) {
-            status = dpe_fail(err, DPE_INCOMPLETE, "stopped while %s was written", path);
+            status = dpe_fail(err, DPE_INCOMPLETE, "stopped while %s was written", file->target);
         }
     }
     for (int i = 0; i < BATCH; i++) {
@@ -217,9 +216,7 @@ static dpe_status make_folder(const char *path, struct dpe_error *err)
 static dpe_status check_new(const struct data_arguments *args, const char *path,
                             struct dpe_error *err)
 {
-    return args->force || access(path, F_OK) != 0
-               ? DPE_OK
-               : dpe_fail(err, DPE_CANNOT_CREATE, "%s is there already; --force replaces it", path);
+    return dpe_tool_check_new(path, args->force, err);
 }
 
 /* The file appears under its name when it is complete. */
@@ -227,27 +224,20 @@ static dpe_status write_file(struct writing *writing, const char *path, int64_t 
                              struct dpe_error *err)
 {
     const struct data_arguments *args = writing->args;
-    char part[4192];
-    snprintf(part, sizeof part, "%s.part", path);
+    struct dpe_new_file file = {.fd = -1};
     dpe_status status = check_new(args, path, err); /* another process may have finished it */
-    if (status != DPE_OK) {
-        return status;
+    if (status == DPE_OK) {
+        status = dpe_new_file_open(&file, path, NULL, err);
     }
-    FILE *file = fopen(part, "wb");
-    if (file == NULL) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", part, strerror(errno));
+    if (status == DPE_OK) {
+        int threads = args->threads > 0 ? (int)args->threads : omp_get_max_threads();
+        status = write_lines(writing, &file, n, threads, err);
     }
-    int threads = args->threads > 0 ? (int)args->threads : omp_get_max_threads();
-    status = write_lines(writing, file, part, n, threads, err);
-    if (fclose(file) != 0 && status == DPE_OK) {
-        status = dpe_fail(err, DPE_IO, "%s: %s", part, strerror(errno));
+    if (status == DPE_OK) {
+        status = dpe_new_file_finish_over(&file, args->force, err);
     }
-    if (status == DPE_OK && rename(part, path) != 0) {
-        status = dpe_fail(err, DPE_IO, "%s: %s", path, strerror(errno));
-    }
-    if (status != DPE_OK) {
-        unlink(part);
-    } else {
+    dpe_new_file_drop(&file);
+    if (status == DPE_OK) {
         printf("%s  %lld samples\n", path, (long long)n);
     }
     return status;

@@ -9,6 +9,7 @@
 #include "eval/score/score.h"
 #include "eval/tool/eval_tool.h"
 #include "eval/tool/json_line.h"
+#include "outputs/storage/durable.h"
 
 enum { LABEL = sizeof(((struct eval_method *)NULL)->label) };
 
@@ -60,8 +61,8 @@ static json_t *infinitebench_line(const struct file *file, const struct dpe_row 
                      row->text == NULL ? "" : row->text, "ground_truth", references(file, sample));
 }
 
-static dpe_status write_row(const struct file *file, const struct dpe_row *row, FILE *out,
-                            struct dpe_error *err)
+static dpe_status write_row(const struct file *file, const struct dpe_row *row,
+                            struct dpe_new_file *out, struct dpe_error *err)
 {
     struct dpe_sample sample = {0};
     struct dpe_text prompt = {0}, line = {0};
@@ -74,8 +75,8 @@ static dpe_status write_row(const struct file *file, const struct dpe_row *row, 
                                      : infinitebench_line(file, row, &sample),
                                err);
     }
-    if (status == DPE_OK && fwrite(line.bytes, 1, line.n, out) != line.n) {
-        status = dpe_fail(err, DPE_IO, "writing predictions: %s", strerror(errno));
+    if (status == DPE_OK) {
+        status = dpe_new_file_write(out, line.bytes, line.n, err);
     }
     dpe_sample_free(&sample);
     dpe_text_free(&prompt);
@@ -106,7 +107,7 @@ static void plain_name(const char *label, char name[LABEL])
 static dpe_status write_task(const struct comparison *comparison, const struct file *file,
                              const char *label, const char *key, struct dpe_error *err)
 {
-    char name[LABEL], folder[4096], path[4200], part[4256];
+    char name[LABEL], folder[4096], path[4200];
     plain_name(label, name);
     int n = snprintf(folder, sizeof folder, "%s/%s-%lld", comparison->args->predictions, name,
                      (long long)file->task->length);
@@ -114,31 +115,23 @@ static dpe_status write_task(const struct comparison *comparison, const struct f
         return dpe_fail(err, DPE_USAGE, "%s: the name is too long", comparison->args->predictions);
     }
     snprintf(path, sizeof path, "%s/%s.jsonl", folder, file->task->label);
-    snprintf(part, sizeof part, "%s.part", path);
     dpe_status status = make_folder(folder, err);
     if (status != DPE_OK) {
         return status;
     }
-    FILE *out = fopen(part, "wb");
-    if (out == NULL) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", part, strerror(errno));
-    }
+    struct dpe_new_file out;
+    status = dpe_new_file_open(&out, path, NULL, err);
     for (int64_t s = 0; s < file->task->n_samples && status == DPE_OK; s++) {
         const struct dpe_row *row =
             dpe_run_find(comparison->job.run, file->task->task.name, key, s);
         if (row != NULL && row->status == DPE_ROW_OK) {
-            status = write_row(file, row, out, err);
+            status = write_row(file, row, &out, err);
         }
     }
-    if (fclose(out) != 0 && status == DPE_OK) {
-        status = dpe_fail(err, DPE_IO, "%s: %s", part, strerror(errno));
+    if (status == DPE_OK) {
+        status = dpe_new_file_finish_over(&out, comparison->args->job.tool.force, err);
     }
-    if (status == DPE_OK && rename(part, path) != 0) {
-        status = dpe_fail(err, DPE_IO, "%s: %s", path, strerror(errno));
-    }
-    if (status != DPE_OK) {
-        unlink(part);
-    }
+    dpe_new_file_drop(&out);
     return status;
 }
 

@@ -25,6 +25,7 @@ enum option_key {
     KEY_WINDOW,
     KEY_FORCE,
     KEY_DROP_TEMPERATURE,
+    KEY_CHECK_OPTIONS,
 };
 
 static const struct argp_option options_table[] = {
@@ -53,6 +54,7 @@ static const struct argp_option options_table[] = {
      "has",
      2},
     {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 2},
+    {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 2},
     {NULL, 0, NULL, 0, "Looking at one:", 3},
     {"show", KEY_SHOW, NULL, 0, "Print a summary of TABLE", 3},
     {"check", KEY_CHECK, NULL, 0, "Say whether TABLE fits --model DIR (exit code 65 when not)", 3},
@@ -104,7 +106,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     struct export_arguments *args = state->input;
     switch (key) {
     case 'o':
-        args->output = arg;
+        args->output = dpe_tool_path(state, "--output", arg);
         return 0;
     case 'm':
         args->model = arg;
@@ -117,6 +119,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_SHOW:
         args->show = true;
+        return 0;
+    case KEY_CHECK_OPTIONS:
+        args->check_options = true;
         return 0;
     case KEY_CHECK:
         args->check = true;
@@ -210,11 +215,18 @@ static void check_usage(const struct export_arguments *args, const struct argp *
 
 static void show(const struct dpe_table_values *values)
 {
+    /* Texts of the file. */
+    char version[64];
+    char type[64];
+    char fingerprint[160];
+    dpe_printable(values->schema_version, version, sizeof version);
+    dpe_printable(values->model_type, type, sizeof type);
+    dpe_printable(values->model_fingerprint, fingerprint, sizeof fingerprint);
     printf(
         "DPE table %s for a %s model, %lld layers, %lld query and %lld key/value heads of %lld\n",
-        values->schema_version, values->model_type, (long long)values->n_layers,
+        version, type, (long long)values->n_layers,
         (long long)values->n_heads, (long long)values->n_kv_heads, (long long)values->head_dim);
-    printf("model fingerprint  %s\n", values->model_fingerprint);
+    printf("model fingerprint  %s\n", fingerprint);
     printf("trained length     %lld\n", (long long)values->trained_length);
     printf("evaluated length   %lld\n", (long long)values->length);
     printf("window             %lld (nearer keys keep their distance)\n",
@@ -357,19 +369,12 @@ static dpe_status render(const struct export_arguments *args, enum export_format
  * otherwise take the place of /dev/null or of a pipe that someone waits on. */
 static dpe_status check_output(const struct export_arguments *args, struct dpe_error *err)
 {
-    struct stat info;
-    if (to_stdout(args) || stat(args->output, &info) != 0) {
-        return DPE_OK;
+    dpe_status status =
+        to_stdout(args) ? DPE_OK : dpe_tool_check_new(args->output, args->force, err);
+    if (status != DPE_OK || to_stdout(args)) {
+        return status;
     }
-    if (!S_ISREG(info.st_mode)) {
-        return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: expected a file or nothing, found something that is no regular file",
-                        args->output);
-    }
-    if (!args->force) {
-        return dpe_fail(err, DPE_MISMATCH, "%s: exists already; --force replaces it", args->output);
-    }
-    dpe_status status = dpe_tool_check_output(args->output, &args->model, 1, err);
+    status = dpe_tool_check_output(args->output, &args->model, 1, err);
     return status == DPE_OK ? dpe_tool_check_words(args->output, args->argc, args->argv, err)
                             : status;
 }
@@ -444,6 +449,9 @@ int main(int argc, char **argv)
     struct export_arguments args = {.argc = argc, .argv = argv};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     check_usage(&args, &argp);
+    const struct dpe_tool_options talk = {.check_options = args.check_options};
+    dpe_tool_configure(&talk);
+    dpe_signals_install();
     struct dpe_error err = {0};
     struct export_table table = {0};
     dpe_status status = args.output != NULL ? check_output(&args, &err) : DPE_OK;
@@ -455,6 +463,9 @@ int main(int argc, char **argv)
     }
     if (status == DPE_OK && args.check) {
         status = check_model(args.model, dpe_table_values(table.table), &err);
+    }
+    if (status == DPE_OK && args.output != NULL) {
+        status = dpe_signals_poll(NULL, &err);
     }
     if (status == DPE_OK && args.output != NULL) {
         status = write_output(&args, &table, &err);

@@ -209,9 +209,12 @@ dpe_status export_write_h5(const struct export_table *table, const char *path,
 {
     const struct dpe_table_values *values = dpe_table_values(table->table);
     struct dpe_h5 *file = NULL;
-    char *target = dpe_follow_links(path);
-    char *temporary = target != NULL ? dpe_join(target, ".tmp", "") : NULL;
-    dpe_status status = temporary != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    struct dpe_new_file written = {.fd = -1};
+    char *target = NULL;
+    dpe_status status = dpe_follow_links(path, &target, err);
+    if (status == DPE_OK) {
+        status = dpe_new_file_open(&written, target, NULL, err);
+    }
     if (status == DPE_OK) {
         status = dpe_h5_create(&file, err);
     }
@@ -233,11 +236,14 @@ dpe_status export_write_h5(const struct export_table *table, const char *path,
         status = dpe_h5_put_temperature(file, &temperature, err);
     }
     if (status == DPE_OK) {
-        status = dpe_h5_finish(file, temporary, target, err);
+        status = dpe_h5_finish(file, &written, err);
     } else {
         dpe_h5_close(file);
     }
-    free(temporary);
+    if (status == DPE_OK) {
+        status = dpe_new_file_finish(&written, err);
+    }
+    dpe_new_file_drop(&written);
     free(target);
     return status;
 }

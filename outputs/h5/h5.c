@@ -41,9 +41,18 @@ void dpe_hdf5_enter(void)
     H5Eset_auto2(H5E_DEFAULT, keep_words, NULL);
 }
 
+/* HDF5 has one kind of failure for all causes. The bytes of a table agree with its checksum before
+ * HDF5 sees them, so what does not inflate had no memory for it. */
+static bool is_memory(void)
+{
+    return strstr(words.text, "memory allocation failed") != NULL ||
+           strstr(words.text, "inflate() failed") != NULL;
+}
+
 dpe_status dpe_hdf5_fail(struct dpe_error *err, dpe_status status, const struct dpe_h5 *table,
                          const char *object, const char *what)
 {
+    status = is_memory() ? DPE_NO_MEMORY : status;
     return dpe_fail(err, status, "%s: %s: %s%s%s%s", table->path, object, what,
                     words.n == 0 ? "" : " (", words.text, words.n == 0 ? "" : ")");
 }

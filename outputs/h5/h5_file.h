@@ -8,6 +8,7 @@
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/rows/rows.h"
+#include "outputs/storage/durable.h"
 
 #define DPE_SCHEMA_NAME "dpe-table"
 /* Versions 1 and 2 are read. A table with an attention temperature is version 2, so that readers
@@ -23,10 +24,10 @@ void dpe_h5_seal(struct dpe_h5 *table);
 /** The schema version that a reader of this table must know; root attributes may be sealed. Errors as
  *  dpe_h5_attr_text. */
 dpe_status dpe_h5_set_version(struct dpe_h5 *table, const char *version, struct dpe_error *err);
-/** Close a table made by dpe_h5_create and put it at `path` by way of `temporary`: written,
- *  synced, reopened, every dataset compared with what was put, renamed. Frees the table always. */
-dpe_status dpe_h5_finish(struct dpe_h5 *table, const char *temporary, const char *path,
-                         struct dpe_error *err);
+/** Close a table made by dpe_h5_create and write it into a new file: synced, reopened, every
+ *  dataset compared with what was put. dpe_new_file_finish puts it in place. Frees the table
+ *  always; on an error the file is dropped. */
+dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct dpe_error *err);
 
 /** DPE_BAD_DATA when an open file carries a trailer that its bytes do not agree with; DPE_OK when
  *  they do, or when there is no trailer (another program wrote the file). */

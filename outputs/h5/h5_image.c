@@ -226,8 +226,7 @@ static dpe_status add_trailer(struct dpe_h5 *table, size_t *n, struct dpe_error 
     return DPE_OK;
 }
 
-dpe_status dpe_h5_finish(struct dpe_h5 *table, const char *temporary, const char *path,
-                         struct dpe_error *err)
+dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct dpe_error *err)
 {
     dpe_hdf5_enter();
     size_t n = 0;
@@ -236,16 +235,13 @@ dpe_status dpe_h5_finish(struct dpe_h5 *table, const char *temporary, const char
         status = add_trailer(table, &n, err);
     }
     if (status == DPE_OK) {
-        status = dpe_write_synced(temporary, table->image->bytes, n, err);
+        status = dpe_new_file_write(file, table->image->bytes, n, err);
     }
     if (status == DPE_OK) {
-        status = verify(table, temporary, n, err);
-        if (status == DPE_OK) {
-            status = dpe_rename_synced(temporary, path, err);
-        }
-        if (status != DPE_OK) {
-            unlink(temporary);
-        }
+        status = verify(table, file->path, n, err);
+    }
+    if (status != DPE_OK) {
+        dpe_new_file_drop(file);
     }
     dpe_hdf5_free(table);
     return status;

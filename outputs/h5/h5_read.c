@@ -139,7 +139,7 @@ struct shape {
 
 static dpe_status no_such(const struct dpe_h5 *table, const char *path, struct dpe_error *err)
 {
-    return dpe_fail(err, DPE_BAD_DATA, "%s: %s: is not there", table->path, path);
+    return dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "is not there");
 }
 
 /* The shape of a dataset; refused when its bytes could not have come from what is stored. */

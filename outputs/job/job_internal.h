@@ -42,7 +42,7 @@ void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int6
 bool dpe_group_add(struct dpe_group *group, const struct dpe_loop *loop, int64_t at);
 
 /** Count what there is, telling of it, and what is missing. */
-void dpe_loop_stock(struct dpe_loop *loop);
+dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err);
 /** DPE_NONFINITE when more rows than the limit allows are not finite. */
 dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err);
 /** The progress line, if it is time for one. */

@@ -133,15 +133,29 @@ static void count_job(const struct dpe_loop *loop)
     }
 }
 
-/* Count what there is and what is missing. */
-void dpe_loop_stock(struct dpe_loop *loop)
+/* A row that is there names its plan by a hash. The plan's name may have been lost to damage: it is
+ * written again. */
+static dpe_status name_plan(const struct dpe_loop *loop, int plan, struct dpe_error *err)
 {
     const struct dpe_work *work = loop->work;
-    for (size_t i = 0; i < work->n_items; i++) {
+    if (loop->job->ranks->rank > 0 || dpe_run_plan_known(loop->job->run, work->keys[plan])) {
+        return DPE_OK;
+    }
+    dpe_log_rank("%s: the name of plan %s is not in the journal and is written again",
+                 loop->job->options->output, work->plans[plan]->name);
+    return dpe_run_plan(loop->job->run, work->keys[plan], work->plans[plan]->name, err);
+}
+
+dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err)
+{
+    const struct dpe_work *work = loop->work;
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < work->n_items && status == DPE_OK; i++) {
         const struct dpe_item *item = &work->items[i];
         const struct dpe_row *row = dpe_loop_find(loop, item);
         loop->rows[item->task]++;
         if (row != NULL) {
+            status = name_plan(loop, item->plan, err);
             tell(loop, item, row);
         } else {
             loop->open[i] = 1;
@@ -155,6 +169,7 @@ void dpe_loop_stock(struct dpe_loop *loop)
         loop->n_nonfinite += rows[i].status == DPE_ROW_NONFINITE;
     }
     count_job(loop);
+    return status;
 }
 
 dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err)

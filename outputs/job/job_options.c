@@ -102,7 +102,7 @@ static error_t parse_rows(int key, char *arg, struct argp_state *state)
             argp_error(state, "--output: a table cannot go to standard output; give a file's name "
                               "(./- is a file named -)");
         }
-        options->output = arg;
+        options->output = dpe_tool_path(state, "--output", arg);
         return 0;
     case KEY_SAMPLES:
         options->samples = dpe_parse_count(state, "--samples", arg, 1, 1000000);

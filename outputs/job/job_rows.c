@@ -85,10 +85,11 @@ static dpe_status same_work(const struct dpe_loop *loop, struct dpe_error *err)
     return status;
 }
 
-static dpe_status run_missing(struct dpe_loop *loop, struct dpe_error *err)
+/* `status` is how it went here so far, which all ranks learn. */
+static dpe_status run_missing(struct dpe_loop *loop, dpe_status status, struct dpe_error *err)
 {
     const struct dpe_work *work = loop->work;
-    dpe_status status = dpe_loop_check(loop, err);
+    status = status == DPE_OK ? dpe_loop_check(loop, err) : status;
     status = dpe_ranks_meet(loop->job->ranks, DPE_MEET_ROWS, status, err);
     if (status == DPE_OK) {
         status = same_work(loop, err);
@@ -136,8 +137,8 @@ dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", work->n_items);
     }
     if (status == DPE_OK) {
-        dpe_loop_stock(&loop);
-        status = run_missing(&loop, err);
+        status = dpe_loop_stock(&loop, err);
+        status = run_missing(&loop, status, err);
     }
     free(loop.rows);
     free(loop.missing);

@@ -22,14 +22,29 @@ static const char *dtype_name(enum dpe_dtype dtype)
     return dtype == DPE_F32 ? "f32" : dtype == DPE_F16 ? "f16" : "bf16";
 }
 
+/* The tokens that end an answer, as they were parsed: "2,32000", or "none". */
+static void end_tokens(const struct dpe_config *config, char *text, size_t size)
+{
+    snprintf(text, size, "none");
+    for (int i = 0; i < config->n_eos; i++) {
+        size_t used = i == 0 ? 0 : strlen(text);
+        snprintf(text + used, size - used, "%s%lld", i == 0 ? "" : ",",
+                 (long long)config->eos_ids[i]);
+    }
+}
+
+/* What is in and what is not, with the reasons: identity.c. */
 dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_identity *own,
                             struct dpe_identity *identity, struct dpe_error *err)
 {
     const struct dpe_job_options *options = job->options;
+    char ends[16 * 21];
+    end_tokens(dpe_model_config(job->model), ends, sizeof ends);
     const char *const first[][2] = {
         {"kind", own->kind},
         {"suite", own->suite},
         {"model", dpe_model_fingerprint(job->model)},
+        {"end_tokens", ends},
         {"tokenizer", dpe_tokenizer_fingerprint(job->tokenizer)},
         {"corpus", job->corpus != NULL ? dpe_corpus_fingerprint(job->corpus) : NULL},
     };
@@ -73,6 +88,29 @@ static void notice(void *user, const char *text)
     dpe_log_rank("%s", text);
 }
 
+/* Variables that choose among ways of computing the same; "" when none is set. */
+static void environment(char *text, size_t size)
+{
+    static const char *const names[] = {"DPE_CPU",
+                                        "DPE_CUDA_ATTENTION",
+                                        "DPE_CUDA_MODULE",
+                                        "DPE_CUDA_PEERS",
+                                        "DPE_DEVICE_SELF_TEST",
+                                        "OMP_NUM_THREADS",
+                                        "OPENBLAS_CORETYPE",
+                                        "OPENBLAS_NUM_THREADS"};
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *value = getenv(names[i]);
+        size_t n = value != NULL ? strlen(value) : 0;
+        size_t used = strlen(text);
+        if (n > 0 && used < size) {
+            snprintf(text + used, size - used, "%s%s=%.200s", used == 0 ? "" : " ", names[i],
+                     dpe_utf8_check(value, n) == n && n <= 200 ? value : "(another text)");
+        }
+    }
+}
+
 /* What this process is, for /run. */
 static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
                            struct dpe_error *err)
@@ -84,6 +122,11 @@ static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
     }
     if (status == DPE_OK && args->corpus != NULL) {
         status = dpe_identity_add(info, "corpus_path", args->corpus, err);
+    }
+    char variables[2048];
+    environment(variables, sizeof variables);
+    if (status == DPE_OK && variables[0] != '\0') {
+        status = dpe_identity_add(info, "environment", variables, err);
     }
     if (status == DPE_OK) {
         status = dpe_identity_add(info, "device", job->device, err);

@@ -14,6 +14,7 @@
 #include "outputs/report/draw/page.h"
 #include "outputs/report/input/input.h"
 #include "outputs/report/sections/sections.h"
+#include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
 enum option_key {
@@ -24,6 +25,7 @@ enum option_key {
     KEY_MIXED,
     KEY_FORCE,
     KEY_QUIET,
+    KEY_CHECK_OPTIONS,
 };
 
 enum { MAX_INPUTS = 256 };
@@ -34,7 +36,7 @@ struct arguments {
     size_t n;
     const char *output, *figures, *title;
     double top_k;
-    bool no_figures, mixed, force, quiet;
+    bool no_figures, mixed, force, quiet, check_options;
 };
 
 static const struct argp_option options_table[] = {
@@ -51,8 +53,10 @@ static const struct argp_option options_table[] = {
      "table's, else 0.75)",
      1},
     {"mixed-models", KEY_MIXED, NULL, 0, "Accept tables of different models in one report", 1},
-    {"force", KEY_FORCE, NULL, 0, "Replace FILE even if it is no report", 1},
+    {"force", KEY_FORCE, NULL, 0,
+     "Replace FILE even if it is no report, and other files of the figures' names", 1},
     {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 1},
+    {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 1},
     {0},
 };
 
@@ -71,10 +75,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     struct arguments *args = state->input;
     switch (key) {
     case 'o':
-        args->output = arg;
+        args->output = dpe_tool_path(state, "--output", arg);
         return 0;
     case KEY_FIGURES:
-        args->figures = arg;
+        args->figures = dpe_tool_path(state, "--figures", arg);
         return 0;
     case KEY_NO_FIGURES:
         args->no_figures = true;
@@ -93,6 +97,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_QUIET:
         args->quiet = true;
+        return 0;
+    case KEY_CHECK_OPTIONS:
+        args->check_options = true;
         return 0;
     case ARGP_KEY_ARG:
         if (args->n == MAX_INPUTS) {
@@ -127,13 +134,9 @@ static dpe_status check_output(const struct arguments *args, struct dpe_error *e
 {
     struct stat info;
     char begin[1024] = "";
-    if (stat(args->output, &info) != 0) {
-        return DPE_OK;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: expected a file or nothing, found something that is no regular file",
-                        args->output);
+    dpe_status status = dpe_tool_check_new(args->output, true, err);
+    if (status != DPE_OK || stat(args->output, &info) != 0) {
+        return status;
     }
     for (size_t i = 0; i < args->n; i++) {
         struct stat input;
@@ -268,25 +271,26 @@ static void drop_figures(struct document *document)
  * writing
  */
 
-static dpe_status write_file(const char *folder, const char *name, const char *ending,
+static dpe_status write_file(const struct arguments *args, const char *name, const char *ending,
                              const struct writer *content, struct dpe_error *err)
 {
-    char *path = content->failed ? NULL : format_text("%s/%s%s", folder, name, ending);
+    char *path = content->failed ? NULL : format_text("%s/%s%s", args->figures, name, ending);
     dpe_status status = path == NULL
                             ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s%s", name, ending)
-                            : dpe_write_atomic(path, content->text.bytes, content->text.n, err);
+                            : dpe_extend_file(path, content->text.bytes, content->text.n,
+                                              args->force, err);
     free(path);
     return status;
 }
 
 /* *png: whether PNG files are written; false from the first figure on that finds no converter. */
-static dpe_status write_figure(const char *folder, const struct figure *figure, bool *png,
+static dpe_status write_figure(const struct arguments *args, const struct figure *figure, bool *png,
                                struct dpe_error *err)
 {
     struct writer svg = {0};
     struct writer image = {0};
     put_svg(&svg, figure, true);
-    dpe_status status = write_file(folder, figure->id, ".svg", &svg, err);
+    dpe_status status = write_file(args, figure->id, ".svg", &svg, err);
     if (status != DPE_OK || !*png) {
         goto done;
     }
@@ -297,7 +301,7 @@ static dpe_status write_figure(const char *folder, const struct figure *figure, 
         *png = false;
         status = DPE_OK;
     } else if (status == DPE_OK) {
-        status = write_file(folder, figure->id, ".png", &image, err);
+        status = write_file(args, figure->id, ".png", &image, err);
     }
 done:
     dpe_text_free(&svg.text);
@@ -305,11 +309,12 @@ done:
     return status;
 }
 
-static dpe_status write_sheet(const char *folder, const struct sheet *sheet, struct dpe_error *err)
+static dpe_status write_sheet(const struct arguments *args, const struct sheet *sheet,
+                              struct dpe_error *err)
 {
     struct writer csv = {0};
     sheet_csv(sheet, &csv);
-    dpe_status status = write_file(folder, sheet->id, ".csv", &csv, err);
+    dpe_status status = write_file(args, sheet->id, ".csv", &csv, err);
     dpe_text_free(&csv.text);
     return status;
 }
@@ -328,11 +333,11 @@ static dpe_status write_figures(const struct arguments *args, const struct docum
     for (size_t i = 0; i < document->n && status == DPE_OK; i++) {
         const struct block *block = &document->blocks[i];
         if (block->figure != NULL) {
-            status = write_figure(args->figures, block->figure, &png, err);
+            status = write_figure(args, block->figure, &png, err);
         }
         const struct sheet *sheet = block->figure != NULL ? block->figure->numbers : block->sheet;
         if (status == DPE_OK && sheet != NULL) {
-            status = write_sheet(args->figures, sheet, err);
+            status = write_sheet(args, sheet, err);
         }
     }
     return status;
@@ -388,7 +393,7 @@ int main(int argc, char **argv)
     dpe_tool_start(argv);
     struct arguments args = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &args);
-    const struct dpe_tool_options talk = {.quiet = args.quiet};
+    const struct dpe_tool_options talk = {.quiet = args.quiet, .check_options = args.check_options};
     dpe_tool_configure(&talk);
     dpe_signals_install();
     struct report report = {.top_k = args.top_k};

@@ -1,5 +1,47 @@
-/* Identities: what decides a result, compared. */
-
+/* Identities: what decides a result, compared.
+ *
+ * Everything that a run reads, and why it is in the identity or not. In means: with another value
+ * the same command ends with DPE_MISMATCH, which names the field.
+ *
+ * Files
+ *   config.json             in, "model": its bytes
+ *   generation_config.json  in, "end_tokens": its eos_token_id joined with config.json's, as parsed;
+ *                           nothing else of it is read (decoding is greedy)
+ *   *.safetensors           in, "model": names, sizes, headers and blocks of the data of all shards
+ *   model.safetensors.index.json  out: it says which shard holds which tensor, and each shard's
+ *                           header, which is in, has to agree
+ *   tokenizer.json          in, "tokenizer": its bytes. Special tokens, what is put before a prompt,
+ *                           normalisation and splitting are read from it
+ *   tokenizer_config.json, special_tokens_map.json, chat_template.jinja: no tool reads them, so they
+ *                           decide nothing. A chat template is used only as --chat-template FILE
+ *   --corpus, --split       in, "corpus": ids and texts of the books as they were parsed
+ *   --chat-template         in: of niah and ruler within "...template", of official data in
+ *                           "..._chat_template"; both parts as they were parsed
+ *   templates and word lists (template=FILE, --template-file, those built in)  in, "...template"
+ *   --squad, --hotpotqa, files of --data  in, "..._squad", "..._hotpotqa", "..._data_TASK"
+ *   --table, --norms, --scale-pairs, plans of a command line  in each row's key: the digest of the
+ *                           plan, which is computed from all that it holds. dpe-detect's profile is
+ *                           in "key_pairs" too
+ *
+ * Options
+ *   seed, length, task and its parameters, special-token policy, contribution, suite, scorer  in
+ *   device, dtype, angle, tensor_parallel  in: they round differently
+ *   samples, lengths, groups, methods  out: which cells there are. A cell's key names its own
+ *   the rules by which dpe-detect races, selects and validates  out: they are applied to the rows
+ *                           again each time, and decide which cells are measured, not their values
+ *   trained length          out: plans hold what follows from it
+ *   threads, ranks, batch, prefill chunk, memory, time budget, log format, journal options  out:
+ *                           tests show equal bits for them
+ *
+ * Environment
+ *   DPE_CPU, DPE_CUDA_ATTENTION, DPE_CUDA_MODULE, DPE_CUDA_PEERS, OPENBLAS_CORETYPE  out, as the
+ *                           generation of a processor or card is: they choose among ways that round
+ *                           differently by no more than those do. /run/sessions records them
+ *   DPE_DEVICE_SELF_TEST, OMP_*, OPENBLAS_NUM_THREADS  out: how long it takes, not what comes out
+ *   LANG, LC_*              out: numbers are read and written as in C everywhere
+ *   TERM, COLORTERM, NO_COLOR, COLUMNS  out: the terminal
+ *   OMPI_*, PMI*, SLURM_*   out: which ranks there are
+ */
 #include "engine/base/base.h"
 #include "engine/base/bytes.h"
 #include "outputs/rows/rows.h"

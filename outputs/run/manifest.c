@@ -42,7 +42,7 @@ dpe_status dpe_manifest_write(const char *path, const struct dpe_manifest *manif
     if (text == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     } else {
-        status = dpe_write_atomic(path, text, strlen(text), err);
+        status = dpe_replace_file(path, text, strlen(text), err);
     }
     free(text);
     json_decref(json);

@@ -104,6 +104,16 @@ const struct dpe_row *dpe_run_find(const struct dpe_run *run, const char *task, 
     return dpe_rowset_find(&run->rows, task, plan, sample);
 }
 
+/* To the journal, which is there. */
+static dpe_status append(struct dpe_run *run, unsigned type, const struct dpe_text *bytes,
+                         struct dpe_error *err)
+{
+    dpe_status status = dpe_run_keep_journal(run, err);
+    return status != DPE_OK || run->detached
+               ? status
+               : dpe_journal_append(&run->journal, type, bytes->bytes, bytes->n, err);
+}
+
 dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dpe_error *err)
 {
     dpe_status status = dpe_row_check(row, err);
@@ -127,7 +137,7 @@ dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dp
         status = dpe_row_encode(&copy, true, &bytes, err);
     }
     if (status == DPE_OK) {
-        status = dpe_journal_append(&run->journal, DPE_RECORD_ROW, bytes.bytes, bytes.n, err);
+        status = append(run, DPE_RECORD_ROW, &bytes, err);
     }
     if (status == DPE_OK) {
         dpe_rowset_take(&run->rows, &copy);
@@ -154,6 +164,11 @@ dpe_status dpe_run_learn(struct dpe_run *run, const struct dpe_row *row, struct 
     return status;
 }
 
+bool dpe_run_plan_known(const struct dpe_run *run, const char *plan)
+{
+    return dpe_identity_get(&run->plans, plan) != NULL;
+}
+
 dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
                         struct dpe_error *err)
 {
@@ -168,7 +183,7 @@ dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
         status = dpe_identity_encode(&pair, &bytes, err);
     }
     if (status == DPE_OK) {
-        status = dpe_journal_append(&run->journal, DPE_RECORD_PLAN, bytes.bytes, bytes.n, err);
+        status = append(run, DPE_RECORD_PLAN, &bytes, err);
     }
     bool fresh = false;
     if (status == DPE_OK) {
@@ -182,7 +197,7 @@ dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
 
 /* ------------------------------------------------------------------------------------------ end */
 
-static bool is_ours(const char *name)
+bool dpe_run_is_ours(const char *name)
 {
     return strncmp(name, "rank-", 5) == 0 || strncmp(name, "manifest.json", 13) == 0 ||
            strncmp(name, "table.h5", 8) == 0 || strncmp(name, "LOCK.", 5) == 0;
@@ -196,7 +211,7 @@ dpe_status dpe_run_clear_folder(const struct dpe_run *run, struct dpe_error *err
     }
     dpe_status status = DPE_OK;
     for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        if (is_ours(entry->d_name) && unlinkat(dirfd(folder), entry->d_name, 0) != 0 &&
+        if (dpe_run_is_ours(entry->d_name) && unlinkat(dirfd(folder), entry->d_name, 0) != 0 &&
             status == DPE_OK) {
             status = dpe_fail_errno(err, errno, run->folder, "a file in it cannot be removed");
         }
@@ -219,7 +234,7 @@ void dpe_run_free(struct dpe_run *run)
     free(run->folder);
     free(run->manifest);
     free(run->own);
-    free(run->temporary);
+    free(run->beside);
     free(run);
 }
 

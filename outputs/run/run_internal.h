@@ -12,12 +12,14 @@
 #include "outputs/run/run.h"
 #include "outputs/storage/storage.h"
 
+#include <sys/stat.h>
+
 struct dpe_run {
     char *path;     /**< of the table */
     char *folder;   /**< of the journal */
     char *manifest; /**< files in it */
     char *own;      /**< this rank's journal */
-    char *temporary;
+    char *beside;   /**< beside which a table is written before it takes its place */
     struct dpe_identity identity;
     char hash[65];
     struct dpe_run_options options; /**< info is not kept */
@@ -29,6 +31,10 @@ struct dpe_run {
     size_t n_sessions, sessions_capacity;
     bool made_folder;   /**< by this process */
     bool table_current; /**< the table on disk is complete and holds every row */
+    bool replace;       /**< whatever lies at the table's path may be replaced */
+    bool detached;      /**< another process has the folder now: rows are in memory only */
+    bool table_there;   /**< when dpe_run_see_table last looked, and then: */
+    struct stat table_seen;
 };
 
 /** Tell people; printf-like. */
@@ -46,6 +52,23 @@ dpe_status dpe_run_keep_plan(struct dpe_run *run, const char *plan, const char *
 /** DPE_INTERNAL, naming the cell and the field in which two rows of one key differ. */
 dpe_status dpe_run_nondeterminism(const struct dpe_row *known, const struct dpe_row *row,
                                   const char *field, struct dpe_error *err);
+/** Whether a file of this name in a journal folder is one that runs write, the lock left out. */
+bool dpe_run_is_ours(const char *name);
+/** Make the journal's folder unless it is there, and prove that a table can be put beside it. */
+dpe_status dpe_run_make_folder(struct dpe_run *run, struct dpe_error *err);
+/** DPE_PERMISSION when the journal's folder, or one of our files in it, is a link, something else
+ *  than a folder and regular files, or another user's. */
+dpe_status dpe_run_check_folder(const struct dpe_run *run, struct dpe_error *err);
+/** Take the folder's lock (of this rank). Errors as of dpe_lock_take. */
+dpe_status dpe_run_take_lock(struct dpe_run *run, struct dpe_error *err);
+/** Before each write: when the journal was removed, write it again from what is in memory, and give
+ *  a notice. When another process has begun it again, `detached`. */
+dpe_status dpe_run_keep_journal(struct dpe_run *run, struct dpe_error *err);
+/** Remember what lies at the table's path. */
+void dpe_run_see_table(struct dpe_run *run);
+/** DPE_CANNOT_CREATE when there is something else at the table's path than was seen last, unless
+ *  `replace`. */
+dpe_status dpe_run_check_table(const struct dpe_run *run, struct dpe_error *err);
 /** Unlink every file of ours in the journal folder but the lock. */
 dpe_status dpe_run_clear_folder(const struct dpe_run *run, struct dpe_error *err);
 void dpe_run_free(struct dpe_run *run);

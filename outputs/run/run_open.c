@@ -49,18 +49,22 @@ static dpe_status make_run(const char *path, const struct dpe_identity *identity
     char own[40];
     snprintf(own, sizeof own, "/rank-%04d.journal", made->options.rank);
     /* Beside the file itself, also when it was named by a link: two names are one run. */
-    made->path = dpe_follow_links(path);
-    path = made->path != NULL ? made->path : path;
+    dpe_status status = dpe_follow_links(path, &made->path, err);
+    if (status != DPE_OK) {
+        dpe_run_free(made);
+        return status;
+    }
+    path = made->path;
     made->folder = dpe_join(path, ".journal", "");
     made->manifest = dpe_join(path, ".journal", "/manifest.json");
     made->own = dpe_join(path, ".journal", own);
-    made->temporary = dpe_join(path, ".journal", "/table.h5.tmp");
-    dpe_status status = dpe_identity_copy(&made->identity, identity, err);
+    made->beside = dpe_join(path, ".journal", "/table.h5");
+    status = dpe_identity_copy(&made->identity, identity, err);
     if (status == DPE_OK) {
         status = dpe_identity_hash(identity, made->hash, err);
     }
     if (made->path == NULL || made->folder == NULL || made->manifest == NULL || made->own == NULL ||
-        made->temporary == NULL) {
+        made->beside == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
     if (status != DPE_OK) {
@@ -69,45 +73,6 @@ static dpe_status make_run(const char *path, const struct dpe_identity *identity
     }
     *run = made;
     return DPE_OK;
-}
-
-/* The journal's folder, and proof that a table can be put beside it. */
-static dpe_status make_folder(struct dpe_run *run, struct dpe_error *err)
-{
-    char *parent = dpe_parent_folder(run->path);
-    if (parent == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
-    }
-    dpe_status status = DPE_OK;
-    if (mkdir(run->folder, 0777) == 0) {
-        run->made_folder = true;
-        status = dpe_sync_folder(parent, err);
-    } else if (errno != EEXIST) {
-        status = dpe_fail_errno(err, errno, run->folder, "cannot be created");
-    } else if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) != 0) {
-        status = dpe_fail_errno(err, errno, parent, "the table's folder cannot be written");
-    }
-    free(parent);
-    return status;
-}
-
-static dpe_status take_lock(struct dpe_run *run, struct dpe_error *err)
-{
-    char suffix[32] = "";
-    if (run->options.rank > 0) {
-        snprintf(suffix, sizeof suffix, ".%04d", run->options.rank);
-    }
-    char *path = dpe_join(run->folder, "/LOCK", suffix);
-    if (path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
-    }
-    char note[256];
-    dpe_status status = dpe_lock_take(&run->lock, path, run->options.force_unlock, note, err);
-    if (status == DPE_OK && note[0] != '\0') {
-        dpe_run_notice(run, "%s: %s", path, note);
-    }
-    free(path);
-    return status;
 }
 
 /* Forget an earlier run that `force` replaces. */
@@ -262,7 +227,10 @@ static dpe_status read_journal(struct dpe_opening *opening, const char *path, st
 static dpe_status open_own_only(struct dpe_opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
-    dpe_status status = take_lock(run, err);
+    dpe_status status = dpe_run_check_folder(run, err);
+    if (status == DPE_OK) {
+        status = dpe_run_take_lock(run, err);
+    }
     if (status == DPE_OK) {
         status = read_manifest(opening, err);
     }
@@ -381,11 +349,15 @@ static dpe_status open_parts(struct dpe_opening *opening, const struct dpe_ident
     if (run->options.own_only) {
         return open_own_only(opening, err);
     }
-    dpe_status status = make_folder(run, err);
+    dpe_status status = dpe_run_make_folder(run, err);
     if (status == DPE_OK) {
-        status = take_lock(run, err);
+        status = dpe_run_check_folder(run, err);
     }
     if (status == DPE_OK) {
+        status = dpe_run_take_lock(run, err);
+    }
+    if (status == DPE_OK) {
+        dpe_run_see_table(run);
         status = dpe_h5_look(run->path, &opening->state, &opening->table, err);
     }
     if (status == DPE_OK) {
@@ -400,9 +372,7 @@ static dpe_status open_parts(struct dpe_opening *opening, const struct dpe_ident
     if (status != DPE_OK) {
         return status;
     }
-    if (run->options.rank == 0) {
-        unlink(run->temporary);
-    }
+    run->replace = opening->replace;
     if (!opening->has_manifest || opening->replace != opening->manifest.replace) {
         const struct dpe_manifest manifest = {.identity = run->identity,
                                               .replace = opening->replace};

@@ -41,22 +41,38 @@ dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fil
         return dpe_fail(err, DPE_INTERNAL, "%s: only rank 0 writes tables", run->path);
     }
     const struct dpe_row **sorted = dpe_alloc(run->rows.n, sizeof *sorted);
+    struct dpe_new_file file = {.fd = -1};
     struct dpe_h5 *table = NULL;
-    if (sorted == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
+    dpe_status status = sorted != NULL ? dpe_run_keep_journal(run, err)
+                                       : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
+    if (status != DPE_OK) {
+        goto done;
     }
-    dpe_status status = dpe_h5_create(&table, err);
-    if (status == DPE_OK) {
-        status = fill_table(run, table, sorted, complete, fill, user, err);
-        if (status == DPE_OK) {
-            status = dpe_h5_finish(table, run->temporary, run->path, err);
-        } else {
-            dpe_h5_close(table);
-        }
+    status = dpe_h5_create(&table, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    free(sorted);
+    status = fill_table(run, table, sorted, complete, fill, user, err);
     if (status == DPE_OK) {
+        status = dpe_new_file_open(&file, run->path, run->detached ? NULL : run->beside, err);
+    }
+    if (status != DPE_OK) {
+        dpe_h5_close(table);
+        goto done;
+    }
+    status = dpe_h5_finish(table, &file, err);
+    if (status == DPE_OK) {
+        status = dpe_run_check_table(run, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_new_file_finish(&file, err);
+    }
+    if (status == DPE_OK) {
+        dpe_run_see_table(run);
         run->table_current = complete;
     }
+done:
+    dpe_new_file_drop(&file);
+    free(sorted);
     return status;
 }

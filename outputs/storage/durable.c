@@ -1,13 +1,18 @@
-/* Files that survive a crash: write, sync, rename, sync the folder. And the small change of
- * formats: checksums, little-endian integers, times. */
+/* Files that survive a crash, and take nothing's place but the file that they are meant for: create
+ * under a name that is not taken, write, sync, rename, sync the folder. */
 #include "engine/base/base.h"
+#include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,26 +61,6 @@ dpe_status dpe_write_all(int fd, const char *path, const void *bytes, size_t n,
     return DPE_OK;
 }
 
-dpe_status dpe_write_synced(const char *path, const void *bytes, size_t n, struct dpe_error *err)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return dpe_fail_errno(err, errno, path, "cannot be created");
-    }
-    dpe_status status = dpe_write_all(fd, path, bytes, n, err);
-    if (status == DPE_OK && fsync(fd) != 0) {
-        status = dpe_fail_errno(err, errno, path, "sync failed");
-    }
-    /* Network file systems report a full disk as late as here. */
-    if (close(fd) != 0 && status == DPE_OK) {
-        status = dpe_fail_errno(err, errno, path, "close failed");
-    }
-    if (status != DPE_OK) {
-        unlink(path);
-    }
-    return status;
-}
-
 dpe_status dpe_sync_folder(const char *folder, struct dpe_error *err)
 {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -116,15 +101,16 @@ char *dpe_parent_folder(const char *path)
     return folder;
 }
 
-char *dpe_follow_links(const char *path)
+dpe_status dpe_follow_links(const char *path, char **file, struct dpe_error *err)
 {
     enum { MOST_LINKS = 40 };
     char *at = dpe_join(path, "", "");
-    for (int i = 0; i < MOST_LINKS && at != NULL; i++) {
+    int links = 0;
+    for (; links < MOST_LINKS && at != NULL; links++) {
         char target[4096];
         ssize_t n = readlink(at, target, sizeof target);
         if (n < 0 || (size_t)n >= sizeof target) {
-            break; /* no link; what cannot be followed is for whoever opens it to tell */
+            break; /* no link; what cannot be followed is for whoever opens it to report */
         }
         target[n] = '\0';
         char *folder = target[0] == '/' ? dpe_join("", "", "") : dpe_parent_folder(at);
@@ -133,41 +119,277 @@ char *dpe_follow_links(const char *path)
         free(at);
         at = next;
     }
-    return at;
+    *file = NULL;
+    if (at == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    if (links == MOST_LINKS) {
+        free(at);
+        return dpe_fail_errno(err, ELOOP, path, "cannot be written");
+    }
+    *file = at;
+    return DPE_OK;
 }
 
-dpe_status dpe_rename_synced(const char *from, const char *to, struct dpe_error *err)
+/* ------------------------------------------------------------------------------------ new files */
+
+enum { BASE_MOST = 200, BOOT_DIGITS = 8, RANDOM_DIGITS = 16 };
+
+/* "NAME.BOOT-": what names of new files of `target` begin with. flock(2) is known to all processes
+ * of one boot of one machine, and on some file systems to those alone. */
+static void name_prefix(const char *target, char prefix[BASE_MOST + BOOT_DIGITS + 3])
 {
-    char *folder = dpe_parent_folder(to);
-    if (folder == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", to);
+    char boot[BOOT_DIGITS + 1] = "00000000";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t n = read(fd, boot, BOOT_DIGITS);
+        (void)n; /* without a /proc all boots are one */
+        close(fd);
     }
+    const char *slash = strrchr(target, '/');
+    snprintf(prefix, BASE_MOST + BOOT_DIGITS + 3, "%.*s.%s-", (int)BASE_MOST,
+             slash != NULL ? slash + 1 : target, boot);
+}
+
+static bool is_new_file(const char *name, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    return strncmp(name, prefix, n) == 0 &&
+           strspn(name + n, "0123456789abcdef") == RANDOM_DIGITS &&
+           strcmp(name + n + RANDOM_DIGITS, ".tmp") == 0;
+}
+
+/* Remove the new files of this target whose process is gone: they are ours and no process holds
+ * them. One that appears meanwhile is held, or its creator sees that its name is gone. */
+static void remove_abandoned(const char *folder, const char *prefix)
+{
+    DIR *list = opendir(folder);
+    struct dirent *entry = NULL;
+    while (list != NULL && (entry = readdir(list)) != NULL) {
+        if (!is_new_file(entry->d_name, prefix)) {
+            continue;
+        }
+        int fd = openat(dirfd(list), entry->d_name,
+                        O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        struct stat info;
+        if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+            info.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            unlinkat(dirfd(list), entry->d_name, 0);
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    if (list != NULL) {
+        closedir(list);
+    }
+}
+
+static uint64_t random_number(void)
+{
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) {
+        static uint64_t count;
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        number = ((uint64_t)getpid() << 40) ^ ((uint64_t)now.tv_nsec << 8) ^ ++count;
+    }
+    return number;
+}
+
+/* A name that is not taken, created and held. */
+static dpe_status create_new(struct dpe_new_file *file, const char *folder, const char *prefix,
+                             struct dpe_error *err)
+{
+    enum { TRIES = 100 };
+    for (int tries = 0; tries < TRIES; tries++) {
+        char name[BASE_MOST + BOOT_DIGITS + RANDOM_DIGITS + 16];
+        snprintf(name, sizeof name, "%s%016llx.tmp", prefix, (unsigned long long)random_number());
+        free(file->path);
+        file->path = dpe_join(folder, "/", name);
+        if (file->path == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", file->target);
+        }
+        file->fd = open(file->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        struct stat info;
+        if (file->fd >= 0) {
+            /* Where flock is not known no other process removes anything. */
+            (void)flock(file->fd, LOCK_EX | LOCK_NB);
+            if (fstat(file->fd, &info) == 0 && info.st_nlink > 0) {
+                return DPE_OK;
+            }
+            close(file->fd);
+            file->fd = -1;
+        } else if (errno != EEXIST) {
+            break;
+        }
+    }
+    return dpe_fail_errno(err, errno, file->target, "cannot be created");
+}
+
+dpe_status dpe_new_file_open(struct dpe_new_file *file, const char *target, const char *beside,
+                             struct dpe_error *err)
+{
+    *file = (struct dpe_new_file){.fd = -1};
+    struct stat info;
+    if (target[0] == '\0') {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "\"\": expected the name of a file");
+    }
+    if (lstat(target, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISLNK(info.st_mode)) {
+        return dpe_fail(err, DPE_CANNOT_CREATE,
+                        "%s: expected a file or nothing, found something that is no regular file",
+                        target);
+    }
+    char *folder = dpe_parent_folder(beside != NULL ? beside : target);
+    char prefix[BASE_MOST + BOOT_DIGITS + 3];
+    name_prefix(beside != NULL ? beside : target, prefix);
+    file->target = dpe_join(target, "", "");
     dpe_status status = DPE_OK;
-    if (rename(from, to) != 0) {
-        status = dpe_fail_errno(err, errno, to, "cannot be put in place");
+    if (folder == NULL || file->target == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", target);
     } else {
+        remove_abandoned(folder, prefix);
+        status = create_new(file, folder, prefix, err);
+    }
+    free(folder);
+    if (status != DPE_OK) {
+        dpe_new_file_drop(file);
+    }
+    return status;
+}
+
+dpe_status dpe_new_file_write(struct dpe_new_file *file, const void *bytes, size_t n,
+                              struct dpe_error *err)
+{
+    return dpe_write_all(file->fd, file->target, bytes, n, err);
+}
+
+/* Network file systems report a full disk as late as when a descriptor is closed. The file's own
+ * stays open, because its lock does not outlive it. */
+static dpe_status sync_file(const struct dpe_new_file *file, struct dpe_error *err)
+{
+    if (fsync(file->fd) != 0) {
+        return dpe_fail_errno(err, errno, file->target, "sync failed");
+    }
+    int again = dup(file->fd);
+    if (again >= 0 && close(again) != 0) {
+        return dpe_fail_errno(err, errno, file->target, "close failed");
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_new_file_finish(struct dpe_new_file *file, struct dpe_error *err)
+{
+    char *folder = dpe_parent_folder(file->target);
+    dpe_status status = folder != NULL
+                            ? sync_file(file, err)
+                            : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", file->target);
+    if (status == DPE_OK && rename(file->path, file->target) != 0) {
+        status = dpe_fail_errno(err, errno, file->target, "cannot be put in place");
+    }
+    if (status == DPE_OK) {
+        /* From here on the name is not this file's to remove. */
+        free(file->path);
+        file->path = NULL;
         status = dpe_sync_folder(folder, err);
     }
     free(folder);
+    dpe_new_file_drop(file);
+    return status;
+}
+
+/* Whether the bytes of `old` are the first ones of `fresh`. */
+static bool begins_with(int fresh, int old)
+{
+    enum { BLOCK = 1 << 16 };
+    char *blocks = malloc(2 * (size_t)BLOCK);
+    bool same = blocks != NULL;
+    for (off_t at = 0; same;) {
+        ssize_t n = pread(old, blocks, BLOCK, at);
+        if (n <= 0) {
+            same = n == 0;
+            break;
+        }
+        same = pread(fresh, blocks + BLOCK, (size_t)n, at) == n &&
+               memcmp(blocks, blocks + BLOCK, (size_t)n) == 0;
+        at += n;
+    }
+    free(blocks);
+    return same;
+}
+
+dpe_status dpe_new_file_finish_over(struct dpe_new_file *file, bool force, struct dpe_error *err)
+{
+    int old = force ? -1 : open(file->target, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    bool lost = old < 0 ? !force && errno != ENOENT : !begins_with(file->fd, old);
+    if (old >= 0) {
+        close(old);
+    }
+    if (lost) {
+        dpe_status status =
+            dpe_fail(err, DPE_MISMATCH,
+                     "%s: exists already and holds something else; --force replaces it",
+                     file->target);
+        dpe_new_file_drop(file);
+        return status;
+    }
+    return dpe_new_file_finish(file, err);
+}
+
+void dpe_new_file_drop(struct dpe_new_file *file)
+{
+    if (file->path != NULL && file->fd >= 0) {
+        unlink(file->path);
+    }
+    if (file->target != NULL && file->fd >= 0) {
+        close(file->fd);
+    }
+    free(file->path);
+    free(file->target);
+    *file = (struct dpe_new_file){.fd = -1};
+}
+
+dpe_status dpe_replace_file(const char *path, const void *bytes, size_t n, struct dpe_error *err)
+{
+    struct dpe_new_file file;
+    dpe_status status = dpe_new_file_open(&file, path, NULL, err);
+    if (status == DPE_OK) {
+        status = dpe_new_file_write(&file, bytes, n, err);
+    }
+    if (status == DPE_OK) {
+        return dpe_new_file_finish(&file, err);
+    }
+    dpe_new_file_drop(&file);
+    return status;
+}
+
+dpe_status dpe_extend_file(const char *path, const void *bytes, size_t n, bool force,
+                           struct dpe_error *err)
+{
+    char *target = NULL;
+    struct dpe_new_file file = {.fd = -1};
+    dpe_status status = dpe_follow_links(path, &target, err);
+    if (status == DPE_OK) {
+        status = dpe_new_file_open(&file, target, NULL, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_new_file_write(&file, bytes, n, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_new_file_finish_over(&file, force, err);
+    }
+    dpe_new_file_drop(&file);
+    free(target);
     return status;
 }
 
 dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struct dpe_error *err)
 {
-    char *file = dpe_follow_links(path);
-    char *temporary = file != NULL ? dpe_join(file, ".tmp", "") : NULL;
-    if (temporary == NULL) {
-        free(file);
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
-    dpe_status status = dpe_write_synced(temporary, bytes, n, err);
+    char *file = NULL;
+    dpe_status status = dpe_follow_links(path, &file, err);
     if (status == DPE_OK) {
-        status = dpe_rename_synced(temporary, file, err);
-        if (status != DPE_OK) {
-            unlink(temporary);
-        }
+        status = dpe_replace_file(file, bytes, n, err);
     }
-    free(temporary);
     free(file);
     return status;
 }

@@ -104,16 +104,25 @@ static size_t next_record(const unsigned char *bytes, size_t n, size_t at, struc
     return n;
 }
 
-static void note_lost(struct dpe_journal_scan *scan, size_t from, size_t to, uint64_t missing)
+/* `type` of the first one when its header is whole, else 0. */
+static void note_lost(struct dpe_journal_scan *scan, size_t from, size_t to, uint64_t missing,
+                      unsigned type)
 {
+    static const char *const names[] = {"",
+                                        ": the beginning",
+                                        ": what a process was",
+                                        ": a sample's row",
+                                        ": the name of a plan"};
+    const char *what = type < sizeof names / sizeof names[0] ? names[type] : "";
     size_t used = strlen(scan->lost);
-    snprintf(scan->lost + used, sizeof scan->lost - used, "%sbytes %zu to %zu (%llu record%s)",
-             used == 0 ? "" : ", ", from, to, (unsigned long long)missing, missing == 1 ? "" : "s");
+    snprintf(scan->lost + used, sizeof scan->lost - used, "%sbytes %zu to %zu (%llu record%s%s%s)",
+             used == 0 ? "" : ", ", from, to, (unsigned long long)missing, missing == 1 ? "" : "s",
+             what, missing > 1 && what[0] != '\0' ? " and others" : "");
 }
 
 /* Damage at `at` with a whole record at `next`: an error, or under salvage a note of what is lost.
  */
-static dpe_status damage(const char *path, bool salvage, size_t at, size_t next,
+static dpe_status damage(const char *path, bool salvage, size_t at, size_t next, unsigned type,
                          const struct record *record, struct dpe_journal_scan *scan,
                          struct dpe_error *err)
 {
@@ -125,7 +134,7 @@ static dpe_status damage(const char *path, bool salvage, size_t at, size_t next,
                         (unsigned long long)record->sequence, next);
     }
     uint64_t missing = record->sequence > scan->sequence ? record->sequence - scan->sequence : 0;
-    note_lost(scan, at, next, missing);
+    note_lost(scan, at, next, missing, type);
     scan->damaged = true;
     return DPE_OK;
 }
@@ -149,11 +158,13 @@ static dpe_status scan_bytes(const char *path, const unsigned char *bytes, size_
     size_t at = 0;
     while (at < n) {
         struct record record = {0};
+        unsigned type = 0;
         if (header_at(bytes, n, at, &record)) {
             dpe_status status = check_version(path, &record, err);
             if (status != DPE_OK) {
                 return status;
             }
+            type = record.type;
         }
         size_t next = next_record(bytes, n, at, &record);
         if (next == n) {
@@ -161,7 +172,7 @@ static dpe_status scan_bytes(const char *path, const unsigned char *bytes, size_
         }
         dpe_status status = check_version(path, &record, err);
         if (status == DPE_OK && (next != at || record.sequence != scan->sequence)) {
-            status = damage(path, salvage, at, next, &record, scan, err);
+            status = damage(path, salvage, at, next, next != at ? type : 0, &record, scan, err);
         }
         if (status == DPE_OK) {
             status = visit(user, record.type, record.payload, record.n, err);
@@ -203,7 +214,7 @@ static dpe_status open_for_append(struct dpe_journal *journal, const char *path,
     if (journal->path == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
-    journal->fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    journal->fd = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
     if (journal->fd < 0) {
         dpe_status status = dpe_fail_errno(err, errno, path, "cannot be opened");
         dpe_journal_close(journal);
@@ -217,7 +228,7 @@ dpe_status dpe_journal_create(struct dpe_journal *journal, const char *path,
                               struct dpe_error *err)
 {
     *journal = (struct dpe_journal){.fd = -1};
-    dpe_status status = dpe_write_atomic(path, records->bytes, records->n, err);
+    dpe_status status = dpe_replace_file(path, records->bytes, records->n, err);
     return status != DPE_OK ? status : open_for_append(journal, path, sequence, err);
 }
 
@@ -236,7 +247,7 @@ dpe_status dpe_journal_set_aside(const char *path, uint64_t from, const char *ki
         status = dpe_read_file(path, INT64_MAX, &bytes, &n, err);
     }
     if (status == DPE_OK && n > from) {
-        status = dpe_write_synced(name, bytes + from, n - (size_t)from, err);
+        status = dpe_replace_file(name, bytes + from, n - (size_t)from, err);
     }
     free(bytes);
     if (status != DPE_OK) {

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +108,8 @@ static dpe_status write_holder(int fd, const char *path, const struct holder *se
 
 static bool alive(const struct holder *holder, const struct holder *self)
 {
-    if (strcmp(holder->boot, self->boot) != 0) {
+    /* To kill(2) a number below 1 is not one process but many. */
+    if (holder->pid < 1 || holder->pid > INT_MAX || strcmp(holder->boot, self->boot) != 0) {
         return false;
     }
     if (kill((pid_t)holder->pid, 0) != 0 && errno == ESRCH) {

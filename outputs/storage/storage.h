@@ -6,7 +6,9 @@
 #define DPE_STORAGE_H
 
 #include <sys/types.h>
+
 #include "engine/base/base.h"
+#include "outputs/storage/durable.h"
 
 /** A file that one process at a time has, and that says which. A run takes its own. */
 struct dpe_lock {
@@ -26,19 +28,8 @@ dpe_status dpe_fail_errno(struct dpe_error *err, int code, const char *path, con
 /** All of n bytes, through short writes and EINTR. */
 dpe_status dpe_write_all(int fd, const char *path, const void *bytes, size_t n,
                          struct dpe_error *err);
-/** A new file at `path` holding n bytes, written and synced; an older one is replaced in place, so
- *  give a temporary name. Removed again on failure. */
-dpe_status dpe_write_synced(const char *path, const void *bytes, size_t n, struct dpe_error *err);
-/** rename(2), then sync the folder of `to`. */
-dpe_status dpe_rename_synced(const char *from, const char *to, struct dpe_error *err);
 /** Sync the entries of a folder. */
 dpe_status dpe_sync_folder(const char *folder, struct dpe_error *err);
-/** The file that `path` leads to, which need not exist: what is replaced by a rename there leaves
- *  links as they are. Owned by the caller; NULL without memory. */
-char *dpe_follow_links(const char *path);
-/** Write `path`, or the file that it links to, so that that always holds either the old bytes or
- * all the new ones. */
-dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struct dpe_error *err);
 /** "a" + "b" + "c", owned by the caller; NULL without memory. */
 char *dpe_join(const char *a, const char *b, const char *c);
 /** The folder that holds `path` ("." when it names none), owned; NULL without memory. */

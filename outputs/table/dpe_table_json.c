@@ -2,9 +2,12 @@
 #include "outputs/table/dpe_table_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -231,15 +234,23 @@ int dpe_table_read_json(const char *path, struct dpe_table_values *values, char 
 
 int dpe_table_open(const char *path, struct dpe_table **table, char *message)
 {
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
+    char magic[8] = {0};
+    struct stat info;
+    /* Without waiting, as it would on a FIFO. */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
         return dpe_table_fail(message, DPE_TABLE_NO_FILE, "%s: cannot be opened: %s",
                               path[0] != '\0' ? path : "\"\"", strerror(errno));
     }
-    char magic[8] = {0};
-    size_t n = fread(magic, 1, sizeof magic, file);
-    fclose(file);
-    if (n == 0) {
+    bool regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    bool folder = !regular && S_ISDIR(info.st_mode);
+    ssize_t n = regular ? pread(fd, magic, sizeof magic, 0) : 0;
+    close(fd);
+    if (!regular && !folder) {
+        return dpe_table_fail(message, DPE_TABLE_NO_FILE,
+                              "%s: expected a regular file, found something else", path);
+    }
+    if (n <= 0) {
         return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
                               "%s: is empty or a folder; expected a DPE table (HDF5 or JSON)",
                               path);

@@ -56,7 +56,7 @@ def check_ruler(work):
     data, made, read = (os.path.join(work, name) for name in ("data", "made", "read"))
     methods = ["--method", "rope", "--method", "self-extend"]
     run("data", *common, *words, "-o", data)
-    assert "--force replaces it" in run("data", *common, *words, "-o", data, code=73)
+    assert "--force replaces it" in run("data", *common, *words, "-o", data, code=78)
     run("ruler", *common, *words, *methods, "--predictions", made, "-o", made + ".h5")
     run("ruler", *common, "--data", data, *methods, "--predictions", read, "-o", read + ".h5")
     # Two at once: one writes, the other says so; what is written is one's alone.

@@ -180,7 +180,7 @@ def test_impatient_user(work):
 def test_benchmark(work):
     """dpe-bench keeps an old file until it has a result, makes none before, and keeps what it has when stopped."""
     bench = [os.path.join(sys.argv[1], "dpe-bench"), "--shape", work + "/model", "--repeats", "1",
-             "--new", "1", "--threads", "1", "--csv", work + "/bench.csv", "-l", "32"]
+             "--new", "1", "--threads", "1", "--force", "--csv", work + "/bench.csv", "-l", "32"]
     with open(work + "/bench.csv", "w") as file:
         file.write("old\n")
     ran = subprocess.run(bench + ["--method", "nosuch"], capture_output=True, check=False)

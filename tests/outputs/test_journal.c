@@ -270,7 +270,7 @@ static void salvage_says_what_is_lost(void **state)
         assert_int_equal(fixture_count(run, ROWS), ROWS - 1);
         assert_false(fixture_holds(run, hurt));
         char lost[64];
-        snprintf(lost, sizeof lost, "bytes %zu to %zu (1 record)", offsets[hurt],
+        snprintf(lost, sizeof lost, "bytes %zu to %zu (1 record: a sample's row)", offsets[hurt],
                  offsets[hurt + 1]);
         assert_non_null(strstr(scratch->notices, lost));
         /* The damaged file is kept, the new one needs no salvage. */

@@ -161,9 +161,11 @@ static void links_are_followed(void **state)
         fixture_expect_rows(scratch, round + 1);
         assert_int_equal(unlink(linked.table), 0);
     }
-    /* One that leads to itself ends. */
+    /* One that leads to itself ends, and stays. */
     assert_int_equal(symlink(linked.table, linked.table), 0);
-    assert_int_not_equal(fixture_open(&linked, 1, NULL, &run, &err), DPE_OK);
+    assert_int_equal(fixture_open(&linked, 1, NULL, &run, &err), DPE_CANNOT_CREATE);
+    assert_int_equal(lstat(linked.table, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
     assert_int_equal(unlink(linked.table), 0);
 }
 
@@ -185,6 +187,150 @@ static void the_journal_of_a_successor_stays(void **state)
     assert_true(exists(scratch->own));
     assert_true(exists(scratch->lock));
     kill_child(child);
+}
+
+/* Links and other users' files in the journal's folder are neither read nor written through. */
+static void what_is_planted_in_the_journal_is_refused(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    struct stat before, after;
+    char precious[160];
+    snprintf(precious, sizeof precious, "%s/precious", scratch->folder);
+    spill(precious, "mine", 4);
+    const char *const names[] = {scratch->own, scratch->manifest, scratch->lock};
+    for (int i = 0; i < 3; i++) {
+        scratch_clear(scratch);
+        assert_int_equal(mkdir(scratch->journal, 0777), 0);
+        assert_int_equal(symlink(precious, names[i]), 0);
+        assert_int_equal(stat(precious, &before), 0);
+        assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_PERMISSION);
+        assert_non_null(strstr(err.text, names[i]));
+        assert_int_equal(stat(precious, &after), 0);
+        assert_int_equal(before.st_size, after.st_size);
+        assert_int_equal(before.st_mtim.tv_nsec, after.st_mtim.tv_nsec);
+    }
+    /* The folder itself as a link. */
+    scratch_clear(scratch);
+    assert_int_equal(symlink(scratch->folder, scratch->journal), 0);
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_PERMISSION);
+    assert_int_equal(unlink(scratch->journal), 0);
+    if (geteuid() != 0) {
+        skip();
+    }
+    /* Another user's folder, and another user's file in ours. */
+    assert_int_equal(mkdir(scratch->journal, 0777), 0);
+    assert_int_equal(chown(scratch->journal, 65534, 65534), 0);
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_PERMISSION);
+    assert_non_null(strstr(err.text, "user 65534"));
+    assert_false(exists(scratch->manifest));
+    assert_int_equal(chown(scratch->journal, 0, 0), 0);
+    spill(scratch->own, "", 0);
+    assert_int_equal(chown(scratch->own, 65534, 65534), 0);
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_PERMISSION);
+    assert_int_equal(chown(scratch->own, 0, 0), 0);
+    fixture_expect_rows(scratch, 0);
+}
+
+/* The journal is deleted while the run goes on: it is written again at the next row, and a run that
+ * is killed then has lost nothing. */
+static void a_journal_that_is_deleted_is_written_again(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    for (int kind = 0; kind < 2; kind++) {
+        scratch_clear(scratch);
+        pid_t child = fork();
+        if (child == 0) {
+            bool good = fixture_open(scratch, 1, NULL, &run, &err) == DPE_OK &&
+                        dpe_run_plan(run, "p", "a plan", &err) == DPE_OK &&
+                        fixture_add(run, 0, &err) == DPE_OK && fixture_add(run, 1, &err) == DPE_OK;
+            if (kind == 0) {
+                good = good && shell("rm -r '%s'", scratch->journal) == 0;
+            } else {
+                good = good && unlink(scratch->own) == 0;
+            }
+            good = good && fixture_add(run, 2, &err) == DPE_OK &&
+                   strstr(scratch->notices, "was removed during the run") != NULL;
+            _exit(good ? 0 : 1); /* without a word, as if killed */
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        fixture_expect_rows(scratch, 3);
+        assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
+        assert_true(dpe_run_plan_known(run, "p"));
+        assert_int_equal(dpe_run_snapshot(run, true, NULL, NULL, &err), DPE_OK);
+        assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+    }
+    /* The folder above it goes: an error at the next row, not at the end. */
+    scratch_clear(scratch);
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
+    assert_int_equal(shell("mv '%s' '%s.away'", scratch->folder, scratch->folder), 0);
+    assert_int_equal(fixture_add(run, 0, &err), DPE_CANNOT_CREATE);
+    assert_non_null(strstr(err.text, "was removed during the run"));
+    assert_int_equal(dpe_run_close(run, NULL), DPE_OK);
+    assert_int_equal(shell("mv '%s.away' '%s'", scratch->folder, scratch->folder), 0);
+}
+
+/* It is deleted and another process begins it again: the first goes on in memory, ends with its
+ * table, and takes nothing of the second. */
+static void a_deleted_journal_may_have_a_successor(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
+    assert_int_equal(fixture_add(run, 0, &err), DPE_OK);
+    assert_int_equal(shell("rm -r '%s'", scratch->journal), 0);
+    pid_t child = hold_run(scratch);
+    assert_int_equal(fixture_add(run, 1, &err), DPE_OK);
+    assert_non_null(strstr(scratch->notices, "in memory only"));
+    assert_int_equal(dpe_run_snapshot(run, true, NULL, NULL, &err), DPE_OK);
+    assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+    assert_true(exists(scratch->own));
+    assert_true(exists(scratch->lock));
+    assert_true(exists(scratch->table));
+    kill_child(child);
+}
+
+/* A file is put at the table's path while the run goes on. */
+static void a_file_that_appears_is_not_replaced(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    for (int kind = 0; kind < 3; kind++) {
+        const struct dpe_run_options force = {.force = kind == 2};
+        scratch_clear(scratch);
+        if (kind == 2) {
+            spill(scratch->table, "an older one", 12);
+        }
+        assert_int_equal(fixture_open(scratch, 1, kind == 2 ? &force : NULL, &run, &err), DPE_OK);
+        assert_int_equal(fixture_add(run, 0, &err), DPE_OK);
+        if (kind == 1) { /* behind a snapshot of the run's own, in the same file */
+            assert_int_equal(dpe_run_snapshot(run, false, NULL, NULL, &err), DPE_OK);
+        }
+        spill(scratch->table, "a user's", 8);
+        dpe_status status = dpe_run_snapshot(run, true, NULL, NULL, &err);
+        if (kind == 2) { /* --force: whatever lies there */
+            assert_int_equal(status, DPE_OK);
+            assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+            continue;
+        }
+        assert_int_equal(status, DPE_CANNOT_CREATE);
+        assert_non_null(strstr(err.text, "by another program"));
+        size_t n = 0;
+        char *bytes = slurp(scratch->table, &n);
+        assert_int_equal(n, 8);
+        assert_memory_equal(bytes, "a user's", 8);
+        free(bytes);
+        assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+        assert_int_equal(unlink(scratch->table), 0);
+        fixture_expect_rows(scratch, 1);
+    }
 }
 
 static void locks_of_others_are_judged_by_what_they_say(void **state)
@@ -221,6 +367,19 @@ static void locks_of_others_are_judged_by_what_they_say(void **state)
         scratch->notices[0] = '\0';
         fixture_expect_rows(scratch, 3);
         assert_non_null(strstr(scratch->notices, "no longer runs"));
+    }
+    /* To kill(2) these are not one process but many, all of them alive. */
+    for (int pid = -1; pid <= 0; pid++) {
+        char boot[64] = "unknown";
+        FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+        if (file != NULL) {
+            assert_int_equal(fscanf(file, "%63s", boot), 1);
+            fclose(file);
+        }
+        int n = snprintf(text, sizeof text, "host %s pid %d start 0 boot %s since then\n", host, pid,
+                         boot);
+        spill(scratch->lock, text, (size_t)n);
+        fixture_expect_rows(scratch, 3);
     }
     /* A lock that was never finished is nobody's. */
     spill(scratch->lock, "host hal", 8);
@@ -262,6 +421,10 @@ int main(void)
         WITH_SCRATCH(a_second_process_is_refused),
         WITH_SCRATCH(links_are_followed),
         WITH_SCRATCH(the_journal_of_a_successor_stays),
+        WITH_SCRATCH(what_is_planted_in_the_journal_is_refused),
+        WITH_SCRATCH(a_journal_that_is_deleted_is_written_again),
+        WITH_SCRATCH(a_deleted_journal_may_have_a_successor),
+        WITH_SCRATCH(a_file_that_appears_is_not_replaced),
         WITH_SCRATCH(locks_of_others_are_judged_by_what_they_say),
         WITH_SCRATCH(folders_that_cannot_be_written_are_refused),
     };

@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""files.py BIN: what the tools do to files that are not theirs, and what a run does when a file that
+decides its results changes. Standard library only."""
+
+import json
+import os
+import shutil
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+BIN = os.path.abspath(sys.argv[1])
+GENEROUS = 120  # seconds: a limit for a hang, no measure of anything
+
+
+def tool(name, *words, cwd=None, **environment):
+    return subprocess.run([os.path.join(BIN, name), *words], capture_output=True, check=False,
+                          timeout=GENEROUS, cwd=cwd, stdin=subprocess.DEVNULL,
+                          env={**os.environ, **environment})
+
+
+def detect(work, name, *more, **environment):
+    return tool("dpe-detect", "--model", work + "/model", "--corpus", work + "/corpus", "--length",
+                "192", "--groups", "2", "--lengths", "8,32,64", "--seed", "5", "--threads", "1",
+                "--samples", "12", "-o", f"{work}/{name}", *more, **environment)
+
+
+def expect(ran, code, *words):
+    said = ran.stderr.decode(errors="replace")
+    assert ran.returncode == code, (code, ran.returncode, said)
+    for word in words:
+        assert word in said, (word, said)
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def write(path, data):
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def same_tables(one, other):
+    subprocess.run(["h5diff", "--exclude-path=/run", one, other], check=True)
+
+
+def test_a_changed_end_token(work):
+    """generation_config.json decides when an answer ends: a resume with another one is refused."""
+    path = work + "/model/generation_config.json"
+    try:
+        write(path, b'{"eos_token_id": [2, 5]}')
+        expect(detect(work, "ends.h5", "--time-budget", "0.000001"), 75)
+        write(path, b'{"eos_token_id": [2, 6]}')
+        expect(detect(work, "ends.h5"), 78, "end_tokens", "2,5", "2,6")
+        # What is not read of it may change, and so may the order of the tokens.
+        write(path, b'{"temperature": 0.3, "eos_token_id": [5, 2]}')
+        expect(detect(work, "ends.h5"), 0)
+        os.remove(path)
+        expect(detect(work, "ends.h5"), 78, "end_tokens")
+    finally:
+        if os.path.exists(path):
+            os.remove(path)
+
+
+def test_a_journal_of_an_older_identity(work):
+    """One that does not say which tokens end an answer is refused with the name of what it lacks."""
+    expect(detect(work, "older.h5", "--time-budget", "0.000001"), 75)
+    path = work + "/older.h5.journal/manifest.json"
+    manifest = json.loads(read(path))
+    fields = [f for f in manifest["identity"] if f["name"] != "end_tokens"]
+    assert len(fields) + 1 == len(manifest["identity"])
+    text = b"".join(struct.pack("<Q", len(v.encode())) + v.encode()
+                    for f in fields for v in (f["name"], f["value"]))
+    manifest["identity"] = fields
+    manifest["identity_sha256"] = subprocess.run(["sha256sum"], input=text, capture_output=True,
+                                                 check=True).stdout.decode().split()[0]
+    write(path, json.dumps(manifest).encode())
+    expect(detect(work, "older.h5"), 78, "end_tokens", "(absent)")
+
+
+def test_salvage_keeps_the_names_of_plans(work):
+    """A damaged record of a plan's name: named, and the table is the same outside /run."""
+    expect(detect(work, "whole.h5", "--keep-journal"), 0)
+    shutil.copytree(work + "/whole.h5.journal", work + "/torn.h5.journal")
+    path = work + "/torn.h5.journal/rank-0000.journal"
+    data = bytearray(read(path))
+    at = hurt = 0
+    while at < len(data):
+        assert data[at:at + 4] == b"DPEJ"
+        kind, size = struct.unpack_from("<HI", data, at + 6)
+        if kind == 4 and not hurt:
+            hurt = at
+            data[at + 24 + 9] ^= 1
+        at += 24 + size + 4
+    assert hurt, "the journal holds a plan's name"
+    write(path, data)
+    expect(detect(work, "torn.h5"), 65, "--salvage")
+    expect(detect(work, "torn.h5", "--salvage"), 0, "the name of a plan", "is written again")
+    same_tables(work + "/whole.h5", work + "/torn.h5")
+
+
+def test_names_beside_an_output(work):
+    """A user's OUT.tmp, a link or a FIFO of that name stay as they are; two exports end well."""
+    source, out = work + "/source.h5", work + "/x.json"
+    write(out + ".tmp", b"a user's")
+    expect(tool("dpe-export", source, "-o", out), 0)
+    assert read(out + ".tmp") == b"a user's"
+    whole = read(out)
+    os.remove(out + ".tmp")
+    write(work + "/precious", b"precious")
+    os.symlink("precious", out + ".tmp")
+    expect(tool("dpe-export", source, "-o", out, "--force"), 0)
+    assert read(work + "/precious") == b"precious" and read(out) == whole
+    assert not os.path.islink(out)
+    os.remove(out + ".tmp")
+    os.mkfifo(out + ".tmp")
+    expect(tool("dpe-export", source, "-o", out, "--force"), 0)
+    assert stat.S_ISFIFO(os.stat(out + ".tmp").st_mode) and read(out) == whole
+    os.remove(out + ".tmp")
+    for form in ("json", "h5"):
+        words = [os.path.join(BIN, "dpe-export"), "--force", "-o", f"{work}/both.{form}", source]
+        both = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(8)]
+        for one in both:
+            said = one.communicate(timeout=GENEROUS)[1]
+            assert one.returncode == 0, said
+    assert read(work + "/both.json") == whole
+    left = [name for name in os.listdir(work) if name.endswith(".tmp")]
+    assert not left, left
+
+
+def test_empty_names(work):
+    """-o '' is a usage error everywhere, before any work."""
+    empty = os.path.join(work, "empty")
+    os.mkdir(empty)
+    source = work + "/source.h5"
+    model, corpus = ["--model", work + "/model"], ["--corpus", work + "/corpus"]
+    for words in (["dpe-export", source, "-o", ""],
+                  ["dpe-report", source, "-o", ""],
+                  ["dpe-report", source, "-o", "a.html", "--figures", ""],
+                  ["dpe-detect", *model, *corpus, "--length", "192", "-o", ""],
+                  ["dpe-norms", *model, *corpus, "-o", ""],
+                  ["dpe-eval", "niah", *model, *corpus, "--length", "192", "-o", ""],
+                  ["dpe-eval", "data", *model, "--length", "192", "-o", ""],
+                  ["dpe-calibrate", *model, *corpus, "--length", "192", "-o", ""],
+                  ["dpe-bench", "--shape", work + "/model", "--csv", ""],
+                  ["dpe-bench", "--shape", work + "/model", "--json", ""]):
+        expect(tool(*words, cwd=empty), 64, "expected a name")
+    assert os.listdir(empty) == []
+
+
+def test_fifos(work):
+    """What is no regular file is refused at once, read or written."""
+    fifo = work + "/fifo"
+    os.mkfifo(fifo)
+    bench = ["dpe-bench", "--shape", work + "/model", "--length", "16", "--new", "1", "--repeats", "1",
+             "--threads", "1", "--device", "cpu"]
+    expect(tool("dpe-export", "--show", fifo), 66)
+    expect(tool("dpe-report", "--no-figures", fifo, "-o", work + "/fifo.html"), 66)
+    expect(tool("dpe-eval", "niah", "--model", work + "/model", "--corpus", work + "/corpus", "--length",
+                "192", "--table", fifo, "-o", work + "/fifo.h5"), 66)
+    expect(tool(*bench, "--csv", fifo), 73)
+    expect(tool(*bench, "--json", fifo, "--force"), 73)
+    expect(tool("dpe-export", work + "/source.h5", "-o", fifo, "--format", "json", "--force"), 73)
+    assert stat.S_ISFIFO(os.stat(fifo).st_mode)
+
+
+def test_what_is_there_needs_force(work):
+    """Outputs that hold something else are replaced with --force only; a circle of links stays."""
+    bench = ["dpe-bench", "--shape", work + "/model", "--length", "16", "--new", "1", "--repeats", "1",
+             "--threads", "1", "--device", "cpu", "--method", "rope"]
+    for option in ("--csv", "--json"):
+        write(work + "/mine", b"mine")
+        expect(tool(*bench, option, work + "/mine"), 78, "--force")
+        assert read(work + "/mine") == b"mine"
+        expect(tool(*bench, option, work + "/mine", "--force"), 0)
+        assert read(work + "/mine") != b"mine"
+    os.symlink("circle", work + "/circle")
+    expect(tool("dpe-export", work + "/source.h5", "--format", "json", "-o", work + "/circle"), 73)
+    expect(tool("dpe-report", "--no-figures", work + "/source.h5", "-o", work + "/circle"), 73)
+    expect(detect(work, "circle"), 73)
+    assert os.path.islink(work + "/circle")
+    figures = ["dpe-report", "--no-figures", work + "/source.h5", "-o", work + "/page.html", "--figures"]
+    expect(tool(*figures, work + "/none"), 64)
+
+
+def test_no_pairs_are_a_usage_error(work):
+    """A table that moves nothing is not made by mistake."""
+    expect(tool("dpe-norms", "--model", work + "/model", "--corpus", work + "/corpus", "--samples", "2",
+                "--threads", "1", "-o", work + "/norms.h5"), 0)
+    both = [work + "/source.h5", work + "/norms.h5"]
+    for k in ("0", "1e-400", "-1", "0.0"):
+        expect(tool("dpe-export", *both, "-o", work + "/none.h5", "--top-k=" + k), 64)
+        expect(tool("dpe-calibrate", "--model", work + "/model", "--corpus", work + "/corpus", "--length",
+                    "192", "-o", work + "/none", "--top-k=" + k), 64)
+    expect(tool("dpe-export", *both, "-o", work + "/none.h5", "--top-k", "0.01"), 64, "one pair")
+    assert not os.path.exists(work + "/none.h5") and not os.path.exists(work + "/none")
+
+
+def test_posixly_correct(work):
+    """With POSIXLY_CORRECT options end at the first input: a calibration runs through."""
+    ran = tool("dpe-calibrate", "--model", work + "/model", "--corpus", work + "/corpus", "--length",
+               "192", "--groups", "2", "--samples", "4", "--lengths", "8,32,64", "--norm-samples", "2",
+               "--threads", "1", "-o", work + "/posix", POSIXLY_CORRECT="1")
+    expect(ran, 0)
+    assert os.path.exists(work + "/posix/report.html")
+
+
+def test_command_lines_are_read_first(work):
+    """A part's command line that its tool would refuse ends the calibration before the first part."""
+    ran = tool("dpe-calibrate", "--model", work + "/model", "--corpus", work + "/corpus", "--length",
+               "192", "--threads", "1", "--contribution", "unheard-of", "-o", work + "/early")
+    expect(ran, 64, "unheard-of")
+    assert not os.path.exists(work + "/early")
+
+
+def test_limits_of_a_calibration(work):
+    """Few open files and a folder that may not be written: what fails is said, 71 and 77."""
+    words = [os.path.join(BIN, "dpe-calibrate"), "--model", work + "/model", "--corpus",
+             work + "/corpus", "--length", "192", "--threads", "1", "-o", work + "/limits"]
+    for files in (4, 5):
+        ran = subprocess.run(["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *words],
+                             capture_output=True, check=False, timeout=GENEROUS)
+        expect(ran, 71, "cannot be started", "Too many open files")
+    if os.geteuid() == 0:
+        os.chmod(work, 0o755)
+        os.mkdir(work + "/closed", 0o555)
+        words[-1] = work + "/closed/limits"
+        ran = subprocess.run(words, capture_output=True, check=False, timeout=GENEROUS, user=65534,
+                             group=65534, extra_groups=[])
+        expect(ran, 77, work + "/closed/limits")
+
+
+def test_tables_without_memory(work):
+    """A whole table that is read with too little memory is not called bad: 71 or a crash of the
+    loader's, never 65. The least that is enough is found first, on any machine."""
+    words = [os.path.join(BIN, "dpe-report"), "--no-figures", "--force", "--quiet", work + "/source.h5", "-o",
+             work + "/little.html"]
+
+    def code(kib):
+        return subprocess.run(["sh", "-c", f'ulimit -v {kib}; exec "$@"', "sh", *words],
+                              capture_output=True, check=False, timeout=GENEROUS).returncode
+
+    few, enough = 0, 1 << 22
+    while enough - few > 500:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if code(middle) == 0 else (middle, enough)
+    codes = [code(enough - 250 * step) for step in range(1, 13)]
+    assert 65 not in codes, codes
+
+
+def test_escapes_in_texts(work):
+    """A lock's host, and a path, that hold escape sequences reach the terminal as \\xNN."""
+    os.mkdir(work + "/held.h5.journal")
+    write(work + "/held.h5.journal/LOCK", b"host \x1b[31mevil pid 4711 start 9 boot b since then\n")
+    ran = detect(work, "held.h5")
+    expect(ran, 73, "\\x1b[31mevil")
+    assert b"\x1b" not in ran.stderr
+    ran = tool("dpe-export", "--show", work + "/no\x1b]0;title\x07\nsuch")
+    expect(ran, 66, "\\x1b]0;title\\x07\\x0asuch")
+    assert b"\x1b" not in ran.stderr
+    expect(tool("dpe-export", work + "/source.h5", "-o", work + "/good.json"), 0)
+    table = json.loads(read(work + "/good.json"))
+    table["model"]["model_type"] = "ll\x1b[2Jama"
+    table["model"]["fingerprint"] = "f\nnext line"
+    write(work + "/evil.json", json.dumps(table).encode())
+    ran = tool("dpe-export", "--show", work + "/evil.json")
+    assert b"\x1b" not in ran.stdout + ran.stderr and b"\nnext" not in ran.stdout, ran
+
+
+def main():
+    work = tempfile.mkdtemp()
+    try:
+        subprocess.run([sys.executable, ROOT + "/tests/cli/tiny_model.py",
+                        ROOT + "/data/reference/tokenizer.json", work + "/model"], check=True)
+        os.mkdir(work + "/corpus")
+        shutil.copy(ROOT + "/data/sample/test/900000.txt", work + "/corpus")
+        expect(detect(work, "source.h5"), 0)
+        for name, test in list(globals().items()):
+            if name.startswith("test_"):
+                test(work)
+                print("passed:", name, flush=True)
+    finally:
+        shutil.rmtree(work)
+
+
+main()
