@@ -175,7 +175,7 @@ static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_s
     struct profile *profile = user;
     int64_t length = profile->lengths[item->task];
     const int32_t *ids = profile->excerpts.ids + item->sample * profile->excerpts.length;
-    norms_task_name(length, row->task);
+    dpe_norms_task_name(length, row->task);
     memcpy(row->plan, profile->key, sizeof row->plan);
     row->sample = item->sample;
     row->prompt_tokens = length;
@@ -223,7 +223,7 @@ static dpe_status measure_rows(struct profile *profile, struct dpe_error *err)
     for (int i = 0; i < profile->n_lengths; i++) {
         double products = 0.0;
         double attention = 0.0;
-        norms_task_name(profile->lengths[i], names[i]);
+        dpe_norms_task_name(profile->lengths[i], names[i]);
         tasks[i] = names[i];
         dpe_config_flops(dpe_model_config(profile->job.model), 0, profile->lengths[i], 0, &products,
                          &attention);
@@ -246,7 +246,7 @@ static dpe_status measure_rows(struct profile *profile, struct dpe_error *err)
         .capacity = longest(profile),
         .user = profile,
         .row = make_row,
-        .fill = norms_fill,
+        .fill = dpe_norms_fill,
         .cost = cost,
         .nonfinite_limit = 0.05,
     };
@@ -304,7 +304,7 @@ static dpe_status print_summary(const struct profile *profile, struct dpe_error 
 {
     const struct dpe_config *config = dpe_model_config(profile->job.model);
     struct result result = {0};
-    dpe_status status = norms_summarize(profile, &result, err);
+    dpe_status status = dpe_norms_summarize(profile, &result, err);
     if (status == DPE_OK) {
         printf("2-norm contribution of %lld pairs a head (%s), %lld excerpts of %d lengths\n",
                (long long)result.n_pairs, dpe_contribution_name(profile->args->contribution),
@@ -317,7 +317,7 @@ static dpe_status print_summary(const struct profile *profile, struct dpe_error 
                log2((double)result.n_pairs));
         print_dominated(&result, config->n_heads);
     }
-    norms_result_free(&result);
+    dpe_norms_result_free(&result);
     return status;
 }
 
@@ -331,7 +331,7 @@ static dpe_status run_profile(struct profile *profile, struct dpe_error *err)
         return status;
     }
     status = measure_rows(profile, err);
-    status = dpe_job_finish(&profile->job, status, norms_fill, profile, err);
+    status = dpe_job_finish(&profile->job, status, dpe_norms_fill, profile, err);
     return status == DPE_OK ? print_summary(profile, err) : status;
 }
 
@@ -362,7 +362,7 @@ int main(int argc, char **argv)
     struct profile profile = {0};
     dpe_status status = profile_open(&profile, &args, &err);
     if (status == DPE_OK) {
-        status = args.job.dry_run ? norms_dry_run(&profile, &err) : run_profile(&profile, &err);
+        status = args.job.dry_run ? dpe_norms_dry_run(&profile, &err) : run_profile(&profile, &err);
     }
     return dpe_tool_end(profile_close(&profile, status, &err), &err);
 }

@@ -60,7 +60,7 @@ static void print_time(const struct profile *profile, uint64_t weights, double o
     }
 }
 
-dpe_status norms_dry_run(const struct profile *profile, struct dpe_error *err)
+dpe_status dpe_norms_dry_run(const struct profile *profile, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(profile->job.model);
     const struct dpe_session_options options = session_options(profile);

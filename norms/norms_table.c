@@ -5,7 +5,7 @@
 #include "norms/norms_tool.h"
 #include "outputs/h5/h5.h"
 
-void norms_task_name(int64_t length, char name[32])
+void dpe_norms_task_name(int64_t length, char name[32])
 {
     snprintf(name, 32, "norms-%lld", (long long)length);
 }
@@ -18,7 +18,7 @@ static const double **collect(const struct profile *profile)
         dpe_alloc_zero((size_t)profile->n_lengths, (size_t)samples * sizeof *tables);
     for (int i = 0; i < profile->n_lengths && tables != NULL; i++) {
         char task[32];
-        norms_task_name(profile->lengths[i], task);
+        dpe_norms_task_name(profile->lengths[i], task);
         for (int64_t s = 0; s < samples; s++) {
             const struct dpe_row *row = dpe_run_find(profile->job.run, task, profile->key, s);
             if (row != NULL && row->status == DPE_ROW_OK) {
@@ -29,7 +29,7 @@ static const double **collect(const struct profile *profile)
     return tables;
 }
 
-void norms_result_free(struct result *result)
+void dpe_norms_result_free(struct result *result)
 {
     free(result->mean);
     free(result->sem);
@@ -37,8 +37,8 @@ void norms_result_free(struct result *result)
     free(result->scores);
 }
 
-dpe_status norms_summarize(const struct profile *profile, struct result *result,
-                           struct dpe_error *err)
+dpe_status dpe_norms_summarize(const struct profile *profile, struct result *result,
+                               struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(profile->job.model);
     size_t cells = (size_t)(profile->n_lengths * profile->args->job.samples);
@@ -188,11 +188,11 @@ static dpe_status put_texts(const struct profile *profile, struct dpe_h5 *table,
     return status;
 }
 
-dpe_status norms_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
+dpe_status dpe_norms_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct profile *profile = user;
     struct result result = {0};
-    dpe_status status = norms_summarize(profile, &result, err);
+    dpe_status status = dpe_norms_summarize(profile, &result, err);
     if (status == DPE_OK) {
         status = put_scales(profile, &result, table, err);
     }
@@ -202,6 +202,6 @@ dpe_status norms_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
     if (status == DPE_OK) {
         status = put_texts(profile, table, err);
     }
-    norms_result_free(&result);
+    dpe_norms_result_free(&result);
     return status;
 }

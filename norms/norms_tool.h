@@ -31,10 +31,10 @@ struct profile {
 };
 
 /** Name of the sample stream of a length. */
-void norms_task_name(int64_t length, char name[32]);
+void dpe_norms_task_name(int64_t length, char name[32]);
 
 /** Print what the profile would cost. */
-dpe_status norms_dry_run(const struct profile *profile, struct dpe_error *err);
+dpe_status dpe_norms_dry_run(const struct profile *profile, struct dpe_error *err);
 
 /* Means, spread, ranking and the whole score tensor. */
 struct result {
@@ -44,11 +44,11 @@ struct result {
     float *scores; /* [lengths][samples][size], NaN = missing */
 };
 
-/** Everything the rows say so far; free with norms_result_free, also after a failure. */
-dpe_status norms_summarize(const struct profile *profile, struct result *result,
-                           struct dpe_error *err);
-void norms_result_free(struct result *result);
+/** Everything the rows say so far; free with dpe_norms_result_free, also after a failure. */
+dpe_status dpe_norms_summarize(const struct profile *profile, struct result *result,
+                               struct dpe_error *err);
+void dpe_norms_result_free(struct result *result);
 /** Fills the table of a run (dpe_run_fill); `profile` is a struct profile. */
-dpe_status norms_fill(void *profile, struct dpe_h5 *table, struct dpe_error *err);
+dpe_status dpe_norms_fill(void *profile, struct dpe_h5 *table, struct dpe_error *err);
 
 #endif

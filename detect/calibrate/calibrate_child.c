@@ -12,7 +12,7 @@
 /* ------------------------------------------------------------------------------------------- words
  */
 
-void words_add(struct words *words, const char *word)
+void dpe_calibrate_words_add(struct words *words, const char *word)
 {
     char *copy = words->n < CALIBRATE_MAX_WORDS ? strdup(word) : NULL;
     if (copy == NULL) {
@@ -22,24 +22,25 @@ void words_add(struct words *words, const char *word)
     words->words[words->n++] = copy;
 }
 
-void words_add_pair(struct words *words, const char *option, const char *value)
+void dpe_calibrate_words_add_pair(struct words *words, const char *option, const char *value)
 {
     if (value != NULL) {
-        words_add(words, option);
-        words_add(words, value);
+        dpe_calibrate_words_add(words, option);
+        dpe_calibrate_words_add(words, value);
     }
 }
 
-void words_add_number(struct words *words, const char *option, int64_t value, int64_t least)
+void dpe_calibrate_words_add_number(struct words *words, const char *option, int64_t value,
+                                    int64_t least)
 {
     char text[32];
     if (value >= least) {
         snprintf(text, sizeof text, "%lld", (long long)value);
-        words_add_pair(words, option, text);
+        dpe_calibrate_words_add_pair(words, option, text);
     }
 }
 
-void words_free(struct words *words)
+void dpe_calibrate_words_free(struct words *words)
 {
     for (size_t i = 0; i < words->n; i++) {
         free(words->words[i]);
@@ -50,7 +51,7 @@ void words_free(struct words *words)
 /* ------------------------------------------------------------------------------------------- tools
  */
 
-char *tools_path(const char *folder, const char *name)
+char *dpe_calibrate_tools_path(const char *folder, const char *name)
 {
     /* Some of these are words of a command line by themselves, where -x would be an option. */
     const char *before = folder[0] == '-' ? "./" : "";
@@ -62,7 +63,7 @@ char *tools_path(const char *folder, const char *name)
     return path;
 }
 
-dpe_status tools_folder(char **folder, struct dpe_error *err)
+dpe_status dpe_calibrate_tools_folder(char **folder, struct dpe_error *err)
 {
     char path[PATH_MAX + 1];
     ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
@@ -75,13 +76,13 @@ dpe_status tools_folder(char **folder, struct dpe_error *err)
     return *folder != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
 }
 
-dpe_status tools_run(const char *folder, const struct words *words, bool silent, int *code,
-                     struct dpe_error *err)
+dpe_status dpe_calibrate_tools_run(const char *folder, const struct words *words, bool silent,
+                                   int *code, struct dpe_error *err)
 {
     if (words->failed) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a command line");
     }
-    char *path = tools_path(folder, words->words[words->program]);
+    char *path = dpe_calibrate_tools_path(folder, words->words[words->program]);
     if (path == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     }

@@ -97,8 +97,8 @@ static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
                              struct dpe_error *err)
 {
     const struct calibrate_arguments *args = batch->args;
-    const char *samples = calibrate_value(args, "--samples");
-    bool needles = calibrate_needles(args);
+    const char *samples = dpe_calibrate_value(args, "--samples");
+    bool needles = dpe_calibrate_needles(args);
     struct dpe_suite suite = {0};
     struct cost cost = {0};
     struct dpe_suite_options options = {
@@ -108,11 +108,11 @@ static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
         .lengths = &args->job.length,
         .n_lengths = 1,
         .n_samples = samples != NULL ? strtoll(samples, NULL, 10) : 100,
-        .seed = (uint64_t)calibrate_seed(args, part),
+        .seed = (uint64_t)dpe_calibrate_seed(args, part),
     };
     char *niah = NULL;
     dpe_niah_defaults(&options.niah);
-    dpe_status status = calibrate_niah(args, part, &niah, err);
+    dpe_status status = dpe_calibrate_niah(args, part, &niah, err);
     if (status == DPE_OK && niah != NULL) {
         status = dpe_niah_parse(niah, &options.niah, err);
     }
@@ -132,7 +132,7 @@ static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
     return status;
 }
 
-dpe_status calibrate_print_cost(const struct batch *batch, struct dpe_error *err)
+dpe_status dpe_calibrate_print_cost(const struct batch *batch, struct dpe_error *err)
 {
     struct dpe_job_options options = batch->args->job;
     struct dpe_job job = {0};

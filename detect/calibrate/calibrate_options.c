@@ -168,7 +168,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     }
 }
 
-const char *calibrate_value(const struct calibrate_arguments *args, const char *name)
+const char *dpe_calibrate_value(const struct calibrate_arguments *args, const char *name)
 {
     for (int i = 0; i < CALIBRATE_HANDED; i++) {
         if (strcmp(handed_on[i].name, name) == 0) {
@@ -178,13 +178,15 @@ const char *calibrate_value(const struct calibrate_arguments *args, const char *
     return NULL;
 }
 
-void words_add_handed(struct words *words, const struct calibrate_arguments *args, int parts)
+void dpe_calibrate_words_add_handed(struct words *words, const struct calibrate_arguments *args,
+                                    int parts)
 {
     for (int i = 0; i < CALIBRATE_HANDED; i++) {
         if (args->handed[i] != NULL && (handed_on[i].parts & parts) != 0) {
-            words_add(words, handed_on[i].as != NULL ? handed_on[i].as : handed_on[i].name);
+            dpe_calibrate_words_add(words,
+                                    handed_on[i].as != NULL ? handed_on[i].as : handed_on[i].name);
             if (handed_on[i].least != FLAG) {
-                words_add(words, args->handed[i]);
+                dpe_calibrate_words_add(words, args->handed[i]);
             }
         }
     }
@@ -194,7 +196,7 @@ static const struct argp_child children[] = {{&dpe_job_argp, 0, NULL, 0},
                                              {&dpe_job_prompt_argp, 0, NULL, 0},
                                              {&dpe_tool_output_argp, 0, NULL, 0},
                                              {0}};
-const struct argp calibrate_argp = {
+const struct argp dpe_calibrate_argp = {
     .options = options_table,
     .parser = parse_option,
     .doc = "Calibrate a RoPE language model for a length: effective lengths, key pairs, and the "

@@ -92,16 +92,16 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
         }
     }
     if (status == DPE_OK) {
-        status = dpe_detect_choose_top_k(k, values, n, n_samples, calibrate_together(batch->args),
-                                         calibrate_needles(batch->args) ? DPE_DETECT_RECALL
-                                                                        : DPE_DETECT_PERPLEXITY,
-                                         &batch->pairs, err);
+        status = dpe_detect_choose_top_k(
+            k, values, n, n_samples, dpe_calibrate_together(batch->args),
+            dpe_calibrate_needles(batch->args) ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
+            &batch->pairs, err);
     }
     free(values);
     return status;
 }
 
-dpe_status calibrate_choose_pairs(struct batch *batch, const char *path, struct dpe_error *err)
+dpe_status dpe_calibrate_choose_pairs(struct batch *batch, const char *path, struct dpe_error *err)
 {
     struct ablation ablation = {0};
     struct dpe_h5 *table = NULL;
@@ -109,9 +109,9 @@ dpe_status calibrate_choose_pairs(struct batch *batch, const char *path, struct 
     if (status != DPE_OK) {
         return status;
     }
-    status =
-        read_steps(table, calibrate_needles(batch->args) ? "/eval/niah/score" : "/eval/ppl/score",
-                   &ablation, err);
+    status = read_steps(table,
+                        dpe_calibrate_needles(batch->args) ? "/eval/niah/score" : "/eval/ppl/score",
+                        &ablation, err);
     dpe_h5_close(table);
     if (status == DPE_OK) {
         status = choose(batch, &ablation, err);
@@ -186,11 +186,11 @@ static void print_reason(const struct batch *batch)
     }
 }
 
-void calibrate_print_pairs(const struct batch *batch)
+void dpe_calibrate_print_pairs(const struct batch *batch)
 {
     const struct dpe_detect_top_k *pairs = &batch->pairs;
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
-    int64_t together = calibrate_together(batch->args);
+    int64_t together = dpe_calibrate_together(batch->args);
     printf("\nKey pairs of each head (ablate.h5), %s\n",
            recall ? "by needles that neither the sweep nor the check asks for"
                   : "by the corpus's books, the sweep's among them");

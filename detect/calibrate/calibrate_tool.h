@@ -32,7 +32,7 @@ struct calibrate_arguments {
      * that takes none. */
     const char *handed[CALIBRATE_HANDED];
 };
-extern const struct argp calibrate_argp; /**< its input: struct calibrate_arguments */
+extern const struct argp dpe_calibrate_argp; /**< its input: struct calibrate_arguments */
 
 /** A command line that owns its words; words[n] is NULL. Zero-initialise. */
 struct words {
@@ -42,18 +42,21 @@ struct words {
     bool failed;    /**< memory ran out, or too many: words_run says so */
 };
 /** Append a copy; a NULL value appends nothing of the pair. */
-void words_add(struct words *words, const char *word);
-void words_add_pair(struct words *words, const char *option, const char *value);
+void dpe_calibrate_words_add(struct words *words, const char *word);
+void dpe_calibrate_words_add_pair(struct words *words, const char *option, const char *value);
 /** Appends nothing for a value below `least`, which means "not given". */
-void words_add_number(struct words *words, const char *option, int64_t value, int64_t least);
+void dpe_calibrate_words_add_number(struct words *words, const char *option, int64_t value,
+                                    int64_t least);
 /** The handed options of these parts (a set of enum calibrate_part), under the tool's names. */
-void words_add_handed(struct words *words, const struct calibrate_arguments *args, int parts);
+void dpe_calibrate_words_add_handed(struct words *words, const struct calibrate_arguments *args,
+                                    int parts);
 /** Value of the handed option of this name ("--task"); NULL when it was not given. */
-const char *calibrate_value(const struct calibrate_arguments *args, const char *name);
-void words_free(struct words *words);
+const char *dpe_calibrate_value(const struct calibrate_arguments *args, const char *name);
+void dpe_calibrate_words_free(struct words *words);
 
 /** OPTION FOLDER/NAME; no option when it is NULL. */
-void words_add_path(struct words *words, const char *option, const char *folder, const char *name);
+void dpe_calibrate_words_add_path(struct words *words, const char *option, const char *folder,
+                                  const char *name);
 
 /** A batch: the arguments and what is derived from them. */
 struct batch {
@@ -71,44 +74,45 @@ struct batch {
 /** The command line of a part, its table going to `output` (NULL: none, a dry run). False when the
  *  time budget is used up. */
 typedef bool (*calibrate_fill)(const struct batch *batch, const char *output, struct words *words);
-bool calibrate_sweep_words(const struct batch *batch, const char *output, struct words *words);
-bool calibrate_profile_words(const struct batch *batch, const char *output, struct words *words);
+bool dpe_calibrate_sweep_words(const struct batch *batch, const char *output, struct words *words);
+bool dpe_calibrate_profile_words(const struct batch *batch, const char *output,
+                                 struct words *words);
 /** Recall or perplexity of the sweep's lengths with each number of the ladder moved, on the sweep's
  *  task and samples of another seed than those of sweep and check. Perplexity: of the corpus's
  *  books, the sweep's among them. */
-bool calibrate_pairs_words(const struct batch *batch, const char *output, struct words *words);
+bool dpe_calibrate_pairs_words(const struct batch *batch, const char *output, struct words *words);
 /** The finished table, beside the same lengths with all pairs moved and the model as it is: needles
  *  that nothing before has seen, perplexity of the corpus's books. */
-bool calibrate_check_words(const struct batch *batch, const char *output, struct words *words);
+bool dpe_calibrate_check_words(const struct batch *batch, const char *output, struct words *words);
 
 /** Whether needles decide; else perplexity. */
-bool calibrate_needles(const struct calibrate_arguments *args);
+bool dpe_calibrate_needles(const struct calibrate_arguments *args);
 /** Seed and settings of the needles of CALIBRATE_PAIRS or CALIBRATE_CHECK; *spec is owned by the
  *  caller, NULL: the defaults. DPE_NO_MEMORY. */
-int64_t calibrate_seed(const struct calibrate_arguments *args, enum calibrate_part part);
-dpe_status calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
-                          char **spec, struct dpe_error *err);
+int64_t dpe_calibrate_seed(const struct calibrate_arguments *args, enum calibrate_part part);
+dpe_status dpe_calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
+                              char **spec, struct dpe_error *err);
 
 /** Samples in a row of CALIBRATE_PAIRS that share a context, or half of one. */
-int64_t calibrate_together(const struct calibrate_arguments *args);
+int64_t dpe_calibrate_together(const struct calibrate_arguments *args);
 
-/** Choose the number of key pairs from the table of calibrate_pairs_words, into batch->pairs and
- *  batch->k. DPE_BAD_DATA when it is none, or not finished; as dpe_detect_choose_top_k. */
-dpe_status calibrate_choose_pairs(struct batch *batch, const char *path, struct dpe_error *err);
+/** Choose the number of key pairs from the table of dpe_calibrate_pairs_words, into batch->pairs
+ * and batch->k. DPE_BAD_DATA when it is none, or not finished; as dpe_detect_choose_top_k. */
+dpe_status dpe_calibrate_choose_pairs(struct batch *batch, const char *path, struct dpe_error *err);
 /** The choice in words, on standard output. */
-void calibrate_print_pairs(const struct batch *batch);
+void dpe_calibrate_print_pairs(const struct batch *batch);
 /** What choice and check would read and generate, on standard output. Errors of model, tokenizer,
  *  corpus and task. */
-dpe_status calibrate_print_cost(const struct batch *batch, struct dpe_error *err);
+dpe_status dpe_calibrate_print_cost(const struct batch *batch, struct dpe_error *err);
 
 /** FOLDER/NAME, never beginning with "-"; owned by the caller, NULL when memory is out. */
-char *tools_path(const char *folder, const char *name);
+char *dpe_calibrate_tools_path(const char *folder, const char *name);
 /** The folder of this program, without a slash at its end; owned by the caller. */
-dpe_status tools_folder(char **folder, struct dpe_error *err);
+dpe_status dpe_calibrate_tools_folder(char **folder, struct dpe_error *err);
 /** Run the tool FOLDER/words[program], through the words before it if there are any, with these
  * arguments to its end and give its exit code. `silent` sends its standard output nowhere. Errors
  * are those of dpe_child_run. */
-dpe_status tools_run(const char *folder, const struct words *words, bool silent, int *code,
-                     struct dpe_error *err);
+dpe_status dpe_calibrate_tools_run(const char *folder, const struct words *words, bool silent,
+                                   int *code, struct dpe_error *err);
 
 #endif

@@ -20,26 +20,26 @@ static bool add_common(const struct batch *batch, struct words *words)
         {"--keep-journal", tool->keep_journal},
         {"--force-unlock", tool->force_unlock},
     };
-    words_add_pair(words, "--device", tool->device);
+    dpe_calibrate_words_add_pair(words, "--device", tool->device);
     if (batch->args->launch != NULL) {
         char text[32];
         snprintf(text, sizeof text, "%.3f", batch->args->job.rank_timeout);
-        words_add_pair(words, "--rank-timeout", text);
+        dpe_calibrate_words_add_pair(words, "--rank-timeout", text);
     }
-    words_add_number(words, "--tensor-parallel", batch->args->job.tensor_parallel, 2);
-    words_add_number(words, "--threads", tool->threads, 1);
-    words_add_number(words, "--max-memory", (int64_t)tool->max_memory, 1);
-    words_add_pair(words, "--log-format", tool->json ? "json" : NULL);
+    dpe_calibrate_words_add_number(words, "--tensor-parallel", batch->args->job.tensor_parallel, 2);
+    dpe_calibrate_words_add_number(words, "--threads", tool->threads, 1);
+    dpe_calibrate_words_add_number(words, "--max-memory", (int64_t)tool->max_memory, 1);
+    dpe_calibrate_words_add_pair(words, "--log-format", tool->json ? "json" : NULL);
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         if (flags[i].given) {
-            words_add(words, flags[i].option);
+            dpe_calibrate_words_add(words, flags[i].option);
         }
     }
     if (tool->time_budget > 0.0) {
         char text[32];
         double left = tool->time_budget - (dpe_clock() - batch->begin);
         snprintf(text, sizeof text, "%.3f", fmax(left, 0.001));
-        words_add_pair(words, "--time-budget", text);
+        dpe_calibrate_words_add_pair(words, "--time-budget", text);
         return left >= 0.001;
     }
     return true;
@@ -53,72 +53,73 @@ static void add_tool(const struct batch *batch, const char *output, struct words
     for (at += strspn(at, " "); *at != '\0'; at += strspn(at, " ")) {
         size_t n = strcspn(at, " ");
         char *word = strndup(at, n);
-        words_add(words, word != NULL ? word : "");
+        dpe_calibrate_words_add(words, word != NULL ? word : "");
         words->failed = words->failed || word == NULL;
         free(word);
         at += n;
     }
     words->program = words->n;
-    words_add(words, name);
+    dpe_calibrate_words_add(words, name);
 }
 
-bool calibrate_sweep_words(const struct batch *batch, const char *output, struct words *words)
+bool dpe_calibrate_sweep_words(const struct batch *batch, const char *output, struct words *words)
 {
     const struct calibrate_arguments *args = batch->args;
     add_tool(batch, output, words, "dpe-detect");
-    words_add_pair(words, "--model", args->job.model);
-    words_add_number(words, "--length", args->job.length, 1);
-    words_add_pair(words, "--corpus", args->job.corpus);
-    words_add_pair(words, "--split", args->job.split);
-    words_add_pair(words, "--chat-template", args->job.chat_template);
-    words_add_number(words, "--trained-length", args->job.trained_length, 1);
-    words_add_pair(words, "--output", output);
-    words_add_handed(words, args, CALIBRATE_SWEEP);
+    dpe_calibrate_words_add_pair(words, "--model", args->job.model);
+    dpe_calibrate_words_add_number(words, "--length", args->job.length, 1);
+    dpe_calibrate_words_add_pair(words, "--corpus", args->job.corpus);
+    dpe_calibrate_words_add_pair(words, "--split", args->job.split);
+    dpe_calibrate_words_add_pair(words, "--chat-template", args->job.chat_template);
+    dpe_calibrate_words_add_number(words, "--trained-length", args->job.trained_length, 1);
+    dpe_calibrate_words_add_pair(words, "--output", output);
+    dpe_calibrate_words_add_handed(words, args, CALIBRATE_SWEEP);
     return add_common(batch, words);
 }
 
-bool calibrate_profile_words(const struct batch *batch, const char *output, struct words *words)
+bool dpe_calibrate_profile_words(const struct batch *batch, const char *output, struct words *words)
 {
     const struct calibrate_arguments *args = batch->args;
     add_tool(batch, output, words, "dpe-norms");
-    words_add_pair(words, "--model", args->job.model);
-    words_add_pair(words, "--corpus", args->job.corpus);
-    words_add_pair(words, "--split", args->job.split);
-    words_add_number(words, "--trained-length", args->job.trained_length, 1);
-    words_add_pair(words, "--output", output);
-    words_add_handed(words, args, CALIBRATE_PROFILE);
+    dpe_calibrate_words_add_pair(words, "--model", args->job.model);
+    dpe_calibrate_words_add_pair(words, "--corpus", args->job.corpus);
+    dpe_calibrate_words_add_pair(words, "--split", args->job.split);
+    dpe_calibrate_words_add_number(words, "--trained-length", args->job.trained_length, 1);
+    dpe_calibrate_words_add_pair(words, "--output", output);
+    dpe_calibrate_words_add_handed(words, args, CALIBRATE_PROFILE);
     return add_common(batch, words);
 }
 
-void words_add_path(struct words *words, const char *option, const char *folder, const char *name)
+void dpe_calibrate_words_add_path(struct words *words, const char *option, const char *folder,
+                                  const char *name)
 {
-    char *path = tools_path(folder, name);
+    char *path = dpe_calibrate_tools_path(folder, name);
     if (option != NULL) {
-        words_add(words, option);
+        dpe_calibrate_words_add(words, option);
     }
-    words_add(words, path != NULL ? path : "");
+    dpe_calibrate_words_add(words, path != NULL ? path : "");
     words->failed = words->failed || path == NULL;
     free(path);
 }
 
-bool calibrate_needles(const struct calibrate_arguments *args)
+bool dpe_calibrate_needles(const struct calibrate_arguments *args)
 {
-    const char *task = calibrate_value(args, "--task");
+    const char *task = dpe_calibrate_value(args, "--task");
     return task == NULL || strcmp(task, "ppl") != 0;
 }
 
-int64_t calibrate_seed(const struct calibrate_arguments *args, enum calibrate_part part)
+int64_t dpe_calibrate_seed(const struct calibrate_arguments *args, enum calibrate_part part)
 {
-    const char *seed = calibrate_value(args, "--seed");
+    const char *seed = dpe_calibrate_value(args, "--seed");
     return (part == CALIBRATE_PAIRS ? CALIBRATE_PAIRS_SEED : CALIBRATE_CHECK_SEED) +
            (seed != NULL ? strtoll(seed, NULL, 10) : 0);
 }
 
-dpe_status calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
-                          char **spec, struct dpe_error *err)
+dpe_status dpe_calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
+                              char **spec, struct dpe_error *err)
 {
-    const char *given = calibrate_value(args, "--niah");
-    const char *several = calibrate_value(args, "--keys-per-context");
+    const char *given = dpe_calibrate_value(args, "--niah");
+    const char *several = dpe_calibrate_value(args, "--keys-per-context");
     bool more = part == CALIBRATE_PAIRS && several != NULL;
     *spec = NULL;
     if (given == NULL && !more) {
@@ -144,14 +145,14 @@ dpe_status calibrate_niah(const struct calibrate_arguments *args, enum calibrate
     return DPE_OK;
 }
 
-int64_t calibrate_together(const struct calibrate_arguments *args)
+int64_t dpe_calibrate_together(const struct calibrate_arguments *args)
 {
     struct dpe_niah_params params;
     struct dpe_error err = {0};
     char *spec = NULL;
     dpe_niah_defaults(&params);
-    if (calibrate_needles(args) && calibrate_niah(args, CALIBRATE_PAIRS, &spec, &err) == DPE_OK &&
-        spec != NULL) {
+    if (dpe_calibrate_needles(args) &&
+        dpe_calibrate_niah(args, CALIBRATE_PAIRS, &spec, &err) == DPE_OK && spec != NULL) {
         dpe_niah_parse(spec, &params, &err);
     }
     free(spec);
@@ -161,12 +162,12 @@ int64_t calibrate_together(const struct calibrate_arguments *args)
 /* What the sweep does with special tokens in books. */
 static void add_special(const struct calibrate_arguments *args, struct words *words)
 {
-    const char *given = calibrate_value(args, "--niah");
+    const char *given = dpe_calibrate_value(args, "--niah");
     size_t n = 0;
     const char *special = given != NULL ? dpe_niah_find(given, "special", &n) : NULL;
     char *value = special != NULL ? strndup(special, n) : NULL;
     words->failed = words->failed || (special != NULL && value == NULL);
-    words_add_pair(words, "--special-in-text", value);
+    dpe_calibrate_words_add_pair(words, "--special-in-text", value);
     free(value);
 }
 
@@ -174,27 +175,27 @@ static void add_special(const struct calibrate_arguments *args, struct words *wo
 static void add_questions(const struct batch *batch, enum calibrate_part part, struct words *words)
 {
     const struct calibrate_arguments *args = batch->args;
-    bool needles = calibrate_needles(args);
+    bool needles = dpe_calibrate_needles(args);
     char *niah = NULL;
     struct dpe_error err = {0};
-    words_add_pair(words, "--model", args->job.model);
-    words_add_number(words, "--length", args->job.length, 1);
-    words_add_pair(words, "--corpus", args->job.corpus);
-    words_add_pair(words, "--split", args->job.split);
-    words_add_number(words, "--trained-length", args->job.trained_length, 1);
+    dpe_calibrate_words_add_pair(words, "--model", args->job.model);
+    dpe_calibrate_words_add_number(words, "--length", args->job.length, 1);
+    dpe_calibrate_words_add_pair(words, "--corpus", args->job.corpus);
+    dpe_calibrate_words_add_pair(words, "--split", args->job.split);
+    dpe_calibrate_words_add_number(words, "--trained-length", args->job.trained_length, 1);
     if (needles) {
-        words->failed = words->failed || calibrate_niah(args, part, &niah, &err) != DPE_OK;
-        words_add_pair(words, "--niah", niah);
-        words_add_pair(words, "--chat-template", args->job.chat_template);
+        words->failed = words->failed || dpe_calibrate_niah(args, part, &niah, &err) != DPE_OK;
+        dpe_calibrate_words_add_pair(words, "--niah", niah);
+        dpe_calibrate_words_add_pair(words, "--chat-template", args->job.chat_template);
         free(niah);
     } else {
         add_special(args, words);
     }
-    words_add_number(words, "--seed", calibrate_seed(args, part), 0);
-    words_add_handed(words, args, part);
+    dpe_calibrate_words_add_number(words, "--seed", dpe_calibrate_seed(args, part), 0);
+    dpe_calibrate_words_add_handed(words, args, part);
 }
 
-bool calibrate_pairs_words(const struct batch *batch, const char *output, struct words *words)
+bool dpe_calibrate_pairs_words(const struct batch *batch, const char *output, struct words *words)
 {
     const struct calibrate_arguments *args = batch->args;
     int64_t k[DPE_DETECT_RUNGS];
@@ -205,27 +206,27 @@ bool calibrate_pairs_words(const struct batch *batch, const char *output, struct
         snprintf(list + used, sizeof list - used, "%s%lld", i > 0 ? "," : "", (long long)k[i]);
     }
     add_tool(batch, output, words, "dpe-eval");
-    words_add(words, "ablate");
-    words_add_pair(words, "--what", "top-k");
-    words_add_pair(words, "--values", list);
-    words_add(words, "--alone");
-    words_add_pair(words, "--suite", calibrate_needles(args) ? "niah" : "ppl");
-    words_add_path(words, "--table", args->job.output, "detect.h5");
-    words_add_path(words, "--norms", args->job.output, "norms.h5");
-    words_add_pair(words, "--output", output);
+    dpe_calibrate_words_add(words, "ablate");
+    dpe_calibrate_words_add_pair(words, "--what", "top-k");
+    dpe_calibrate_words_add_pair(words, "--values", list);
+    dpe_calibrate_words_add(words, "--alone");
+    dpe_calibrate_words_add_pair(words, "--suite", dpe_calibrate_needles(args) ? "niah" : "ppl");
+    dpe_calibrate_words_add_path(words, "--table", args->job.output, "detect.h5");
+    dpe_calibrate_words_add_path(words, "--norms", args->job.output, "norms.h5");
+    dpe_calibrate_words_add_pair(words, "--output", output);
     add_questions(batch, CALIBRATE_PAIRS, words);
     return add_common(batch, words);
 }
 
-bool calibrate_check_words(const struct batch *batch, const char *output, struct words *words)
+bool dpe_calibrate_check_words(const struct batch *batch, const char *output, struct words *words)
 {
     const struct calibrate_arguments *args = batch->args;
     add_tool(batch, output, words, "dpe-eval");
-    words_add(words, calibrate_needles(args) ? "niah" : "ppl");
-    words_add_pair(words, "--method", "rope");
-    words_add_path(words, "--table", args->job.output, "detect.h5");
-    words_add_path(words, "--table", args->job.output, "table.h5");
-    words_add_pair(words, "--output", output);
+    dpe_calibrate_words_add(words, dpe_calibrate_needles(args) ? "niah" : "ppl");
+    dpe_calibrate_words_add_pair(words, "--method", "rope");
+    dpe_calibrate_words_add_path(words, "--table", args->job.output, "detect.h5");
+    dpe_calibrate_words_add_path(words, "--table", args->job.output, "table.h5");
+    dpe_calibrate_words_add_pair(words, "--output", output);
     add_questions(batch, CALIBRATE_CHECK, words);
     return add_common(batch, words);
 }

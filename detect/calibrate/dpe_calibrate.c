@@ -16,8 +16,8 @@
 /* Run, and free the words. A tool that failed has said why: its code is all that is kept. */
 static dpe_status run(struct batch *batch, struct words *words, bool silent, struct dpe_error *err)
 {
-    dpe_status status = tools_run(batch->tools, words, silent, &batch->code, err);
-    words_free(words);
+    dpe_status status = dpe_calibrate_tools_run(batch->tools, words, silent, &batch->code, err);
+    dpe_calibrate_words_free(words);
     return status;
 }
 
@@ -35,7 +35,7 @@ static void tell_remedy(const struct batch *batch, const char *name, const char 
 {
     char journal_name[64];
     snprintf(journal_name, sizeof journal_name, "%s.journal", name);
-    char *journal = tools_path(batch->args->job.output, journal_name);
+    char *journal = dpe_calibrate_tools_path(batch->args->job.output, journal_name);
     bool refused = batch->code == DPE_CANNOT_CREATE || batch->code == DPE_MISMATCH;
     if (refused && strcmp(name, "detect.h5") != 0 && access(output, F_OK) == 0 && journal != NULL &&
         access(journal, F_OK) != 0) {
@@ -50,13 +50,13 @@ static void tell_remedy(const struct batch *batch, const char *name, const char 
 static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *name,
                           struct dpe_error *err)
 {
-    char *output = tools_path(batch->args->job.output, name);
+    char *output = dpe_calibrate_tools_path(batch->args->job.output, name);
     struct words words = {0};
     dpe_status status = DPE_OK;
     if (output == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     } else if (!fill(batch, output, &words)) {
-        words_free(&words);
+        dpe_calibrate_words_free(&words);
         status = dpe_fail(err, DPE_INCOMPLETE,
                           "the time budget is used up before %s; the same command continues", name);
     } else {
@@ -90,19 +90,19 @@ enum { FORMS = sizeof forms / sizeof forms[0] };
 static void form_words(const struct batch *batch, const struct form *form, struct words *words)
 {
     const struct calibrate_arguments *args = batch->args;
-    words_add(words, "dpe-export");
-    words_add_pair(words, "--top-k", form->top_k ? batch->k : NULL);
-    words_add_pair(words, "--model", form->model ? args->job.model : NULL);
+    dpe_calibrate_words_add(words, "dpe-export");
+    dpe_calibrate_words_add_pair(words, "--top-k", form->top_k ? batch->k : NULL);
+    dpe_calibrate_words_add_pair(words, "--model", form->model ? args->job.model : NULL);
     if (form->scores) {
-        words_add_path(words, "--scores", args->job.output, "scores.pt");
+        dpe_calibrate_words_add_path(words, "--scores", args->job.output, "scores.pt");
     }
     if (form->drop) {
-        words_add(words, "--drop-temperature");
+        dpe_calibrate_words_add(words, "--drop-temperature");
     }
-    words_add(words, "--force");
-    words_add_path(words, "--output", args->job.output, form->name);
+    dpe_calibrate_words_add(words, "--force");
+    dpe_calibrate_words_add_path(words, "--output", args->job.output, form->name);
     for (int i = 0; i < 2 && form->from[i] != NULL; i++) {
-        words_add_path(words, NULL, args->job.output, form->from[i]);
+        dpe_calibrate_words_add_path(words, NULL, args->job.output, form->from[i]);
     }
 }
 
@@ -115,9 +115,9 @@ static dpe_status write_form(struct batch *batch, const struct form *form, struc
 
 static void show_words(const struct batch *batch, struct words *words)
 {
-    words_add(words, "dpe-export");
-    words_add(words, "--show");
-    words_add_path(words, NULL, batch->args->job.output, "table.h5");
+    dpe_calibrate_words_add(words, "dpe-export");
+    dpe_calibrate_words_add(words, "--show");
+    dpe_calibrate_words_add_path(words, NULL, batch->args->job.output, "table.h5");
 }
 
 static dpe_status show(struct batch *batch, struct dpe_error *err)
@@ -125,7 +125,7 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
     struct words words = {0};
     show_words(batch, &words);
     if (batch->chooses) {
-        calibrate_print_pairs(batch);
+        dpe_calibrate_print_pairs(batch);
     }
     printf("\n");
     dpe_status status = run(batch, &words, false, err);
@@ -146,12 +146,12 @@ static void report_words(const struct batch *batch, struct words *words)
     static const char *const inputs[] = {"detect.h5", "norms.h5", "table.h5", "check.h5",
                                          "ablate.h5"};
     int n = batch->chooses ? 5 : 4;
-    words_add(words, "dpe-report");
-    words_add(words, "--force");
-    words_add(words, "--quiet");
-    words_add_path(words, "--output", batch->args->job.output, "report.html");
+    dpe_calibrate_words_add(words, "dpe-report");
+    dpe_calibrate_words_add(words, "--force");
+    dpe_calibrate_words_add(words, "--quiet");
+    dpe_calibrate_words_add_path(words, "--output", batch->args->job.output, "report.html");
     for (int i = 0; i < n; i++) {
-        words_add_path(words, NULL, batch->args->job.output, inputs[i]);
+        dpe_calibrate_words_add_path(words, NULL, batch->args->job.output, inputs[i]);
     }
 }
 
@@ -172,12 +172,12 @@ static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
     }
     announce(batch, "how many key pairs (dpe-eval)");
     printf("\nDetected lengths with so many key pairs of each head\n");
-    dpe_status status = measure(batch, calibrate_pairs_words, "ablate.h5", err);
+    dpe_status status = measure(batch, dpe_calibrate_pairs_words, "ablate.h5", err);
     if (status != DPE_OK || batch->code != 0) {
         return status;
     }
-    char *path = tools_path(batch->args->job.output, "ablate.h5");
-    status = path != NULL ? calibrate_choose_pairs(batch, path, err)
+    char *path = dpe_calibrate_tools_path(batch->args->job.output, "ablate.h5");
+    status = path != NULL ? dpe_calibrate_choose_pairs(batch, path, err)
                           : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     free(path);
     return status;
@@ -187,10 +187,10 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
 {
     announce(batch, "what the table finds (dpe-eval)");
     printf("\n%s: detect.h5 moves every pair, table.h5 the key pairs of each head (--top-k %s)\n",
-           calibrate_needles(batch->args) ? "On needles that nothing before has seen"
-                                          : "On the corpus's books, the sweep's among them",
+           dpe_calibrate_needles(batch->args) ? "On needles that nothing before has seen"
+                                              : "On the corpus's books, the sweep's among them",
            batch->k);
-    return measure(batch, calibrate_check_words, "check.h5", err);
+    return measure(batch, dpe_calibrate_check_words, "check.h5", err);
 }
 
 static dpe_status export_forms(struct batch *batch, struct dpe_error *err)
@@ -206,14 +206,14 @@ static dpe_status export_forms(struct batch *batch, struct dpe_error *err)
 static dpe_status sweep(struct batch *batch, struct dpe_error *err)
 {
     announce(batch, "sweep (dpe-detect)");
-    return measure(batch, calibrate_sweep_words, "detect.h5", err);
+    return measure(batch, dpe_calibrate_sweep_words, "detect.h5", err);
 }
 
 static dpe_status profile(struct batch *batch, struct dpe_error *err)
 {
     announce(batch, "profile of the heads (dpe-norms)");
     printf("\n");
-    return measure(batch, calibrate_profile_words, "norms.h5", err);
+    return measure(batch, dpe_calibrate_profile_words, "norms.h5", err);
 }
 
 static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
@@ -255,15 +255,15 @@ static dpe_status check_words(struct batch *batch, struct words *words, struct d
     /* Before the inputs, as the first option of the tool. */
     struct words checked = {0};
     for (size_t i = 0; i < words->n; i++) {
-        words_add(&checked, words->words[i]);
+        dpe_calibrate_words_add(&checked, words->words[i]);
         bool eval = strcmp(words->words[words->program], "dpe-eval") == 0;
         if (i == words->program + (eval ? 1 : 0)) {
-            words_add(&checked, "--check-options");
+            dpe_calibrate_words_add(&checked, "--check-options");
         }
     }
     checked.program = words->program;
     checked.failed = checked.failed || words->failed;
-    words_free(words);
+    dpe_calibrate_words_free(words);
     return run(batch, &checked, true, err);
 }
 
@@ -271,8 +271,8 @@ static dpe_status check_words(struct batch *batch, struct words *words, struct d
  * the first part runs. */
 static dpe_status check_all_words(struct batch *batch, struct dpe_error *err)
 {
-    const calibrate_fill parts[] = {calibrate_sweep_words, calibrate_profile_words,
-                                    calibrate_pairs_words, calibrate_check_words};
+    const calibrate_fill parts[] = {dpe_calibrate_sweep_words, dpe_calibrate_profile_words,
+                                    dpe_calibrate_pairs_words, dpe_calibrate_check_words};
     struct calibrate_arguments alone = *batch->args;
     struct batch trial = *batch;
     struct words words = {0};
@@ -282,7 +282,7 @@ static dpe_status check_all_words(struct batch *batch, struct dpe_error *err)
     snprintf(trial.k, sizeof trial.k, "%.31s", batch->chooses ? "1" : batch->args->top_k);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK && trial.code == 0;
          i++) {
-        if (parts[i] != calibrate_pairs_words || batch->chooses) {
+        if (parts[i] != dpe_calibrate_pairs_words || batch->chooses) {
             parts[i](&trial, "OUT.h5", &words);
             status = check_words(&trial, &words, err);
         }
@@ -309,17 +309,17 @@ static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *
     struct words words = {0};
     dpe_status status = DPE_OK;
     if (!silent) {
-        calibrate_sweep_words(batch, NULL, &words);
-        words_add(&words, "--dry-run");
+        dpe_calibrate_sweep_words(batch, NULL, &words);
+        dpe_calibrate_words_add(&words, "--dry-run");
         status = run(batch, &words, false, err);
     }
     if (status == DPE_OK && batch->code == 0) {
         fputs(silent ? "" : "\n", stdout);
-        calibrate_profile_words(batch, NULL, &words);
-        words_add(&words, "--dry-run");
+        dpe_calibrate_profile_words(batch, NULL, &words);
+        dpe_calibrate_words_add(&words, "--dry-run");
         status = run(batch, &words, silent, err);
     }
-    return status == DPE_OK && batch->code == 0 && !silent ? calibrate_print_cost(batch, err)
+    return status == DPE_OK && batch->code == 0 && !silent ? dpe_calibrate_print_cost(batch, err)
                                                            : status;
 }
 
@@ -327,8 +327,8 @@ static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *
 static bool has_begun(const struct calibrate_arguments *args, const char *name,
                       const char *journal_name)
 {
-    char *table = tools_path(args->job.output, name);
-    char *journal = tools_path(args->job.output, journal_name);
+    char *table = dpe_calibrate_tools_path(args->job.output, name);
+    char *journal = dpe_calibrate_tools_path(args->job.output, journal_name);
     bool has = table != NULL && journal != NULL &&
                (access(table, F_OK) == 0 || access(journal, F_OK) == 0);
     free(table);
@@ -339,7 +339,7 @@ static bool has_begun(const struct calibrate_arguments *args, const char *name,
 static dpe_status spare_stranger(const struct calibrate_arguments *args, const char *name,
                                  struct dpe_error *err)
 {
-    char *path = tools_path(args->job.output, name);
+    char *path = dpe_calibrate_tools_path(args->job.output, name);
     dpe_status status = DPE_OK;
     if (path == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
@@ -399,7 +399,7 @@ static dpe_status calibrate_alone(struct batch *batch, struct dpe_error *err)
 {
     struct dpe_lock lock = {.fd = -1};
     char note[256];
-    char *path = tools_path(batch->args->job.output, "LOCK");
+    char *path = dpe_calibrate_tools_path(batch->args->job.output, "LOCK");
     dpe_status status =
         path == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path")
                      : dpe_lock_take(&lock, path, batch->args->job.tool.force_unlock, note, err);
@@ -431,7 +431,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
     }
     dpe_status status = check_model(batch, err);
     if (status == DPE_OK) {
-        status = tools_folder(&batch->tools, err);
+        status = dpe_calibrate_tools_folder(&batch->tools, err);
     }
     if (status != DPE_OK || args->job.dry_run) {
         return status == DPE_OK ? try_tools(batch, false, err) : status;
@@ -458,7 +458,7 @@ int main(int argc, char **argv)
     dpe_tool_start(argv);
     struct batch batch = {.begin = dpe_clock()};
     struct calibrate_arguments args = {.top_k = CALIBRATE_AUTO};
-    argp_parse(&calibrate_argp, argc, argv, 0, NULL, &args);
+    argp_parse(&dpe_calibrate_argp, argc, argv, 0, NULL, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_child_forward_signals();
     batch.args = &args;

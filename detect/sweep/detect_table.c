@@ -81,9 +81,9 @@ static dpe_status put_scores(struct dpe_h5 *table, const char *folder,
         "/status", DPE_COL_I32,        scores->status, "what became of the row; -1 = not run",
         "1",       row_status_meanings};
     bool recall = result->criterion == DPE_DETECT_RECALL;
-    dpe_status status = table_put_all(table, folder, recall ? niah : ppl,
-                                      recall ? COUNT(niah) : COUNT(ppl), axes, n_axes, err);
-    return status == DPE_OK ? table_put(table, folder, &both, axes, n_axes, err) : status;
+    dpe_status status = dpe_h5_table_put_all(table, folder, recall ? niah : ppl,
+                                             recall ? COUNT(niah) : COUNT(ppl), axes, n_axes, err);
+    return status == DPE_OK ? dpe_h5_table_put(table, folder, &both, axes, n_axes, err) : status;
 }
 
 /* Ranks and what follows from them, in /detect of the deciding task and below the other one. */
@@ -102,9 +102,10 @@ static dpe_status put_ranking(struct dpe_h5 *table, const char *folder,
         {"/p_value", DPE_COL_F64, ranking->p_value,
          "p-value of: the lengths of the group do not differ", "1", NULL},
     };
-    dpe_status status = table_put_all(table, folder, cells, COUNT(cells), axes, 2, err);
-    return status == DPE_OK ? table_put_all(table, folder, groups, COUNT(groups), axes, 1, err)
-                            : status;
+    dpe_status status = dpe_h5_table_put_all(table, folder, cells, COUNT(cells), axes, 2, err);
+    return status == DPE_OK
+               ? dpe_h5_table_put_all(table, folder, groups, COUNT(groups), axes, 1, err)
+               : status;
 }
 
 static dpe_status put_result(const struct dpe_detect_report *report,
@@ -129,7 +130,7 @@ static dpe_status put_result(const struct dpe_detect_report *report,
     };
     dpe_status status = put_scores(table, folder, result, &result->scores, axes, 3, err);
     if (status == DPE_OK) {
-        status = table_put_all(table, folder, cells, COUNT(cells), axes, 2, err);
+        status = dpe_h5_table_put_all(table, folder, cells, COUNT(cells), axes, 2, err);
     }
     if (status == DPE_OK) {
         status = dpe_h5_attr_i64(table, folder, "samples_together", result->together, err);
@@ -189,9 +190,9 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
     const struct table_entry scales = {
         "/scale", DPE_COL_F64, scale, "scale of the moving group, evaluated / detecting length",
         "1",      NULL};
-    dpe_status status = table_put(table, "/detect", &plan, axes, 2, err);
+    dpe_status status = dpe_h5_table_put(table, "/detect", &plan, axes, 2, err);
     if (status == DPE_OK) {
-        status = table_put(table, "/detect", &scales, &axes[1], 1, err);
+        status = dpe_h5_table_put(table, "/detect", &scales, &axes[1], 1, err);
     }
     free(keys);
     bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
@@ -261,7 +262,7 @@ static dpe_status put_differences(struct dpe_h5 *table, const char *folder,
          "two-sided sign-flip test of: no difference (samples of one context are one)", "1", NULL},
         {"/n_pairs", DPE_COL_I64, n, "samples valid under both", "1", NULL},
     };
-    return table_put_all(table, folder, entries, COUNT(entries), &axis, 1, err);
+    return dpe_h5_table_put_all(table, folder, entries, COUNT(entries), &axis, 1, err);
 }
 
 static dpe_status put_validation(const struct dpe_detect_result *result, struct dpe_h5 *table,
@@ -299,7 +300,7 @@ static dpe_status put_validation(const struct dpe_detect_result *result, struct 
     };
     status = put_scores(table, folder, result, &result->validate_scores, axes, 2, err);
     if (status == DPE_OK) {
-        status = table_put_all(table, folder, plans, COUNT(plans), axes, 1, err);
+        status = dpe_h5_table_put_all(table, folder, plans, COUNT(plans), axes, 1, err);
     }
     if (status == DPE_OK) {
         status = put_differences(table, folder, v, err);
@@ -331,7 +332,7 @@ static dpe_status put_validated_plans(const struct dpe_detect_report *report, st
     }
     const struct table_axis axis = {"/validated_plan", DPE_DETECT_N_VALIDATED};
     const struct table_entry plan = {"/plan", DPE_COL_STRING, keys, "its key in /rows", "1", NULL};
-    dpe_status status = table_put(table, "/validate", &plan, &axis, 1, err);
+    dpe_status status = dpe_h5_table_put(table, "/validate", &plan, &axis, 1, err);
     return status == DPE_OK
                ? dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->validation_seed, err)
                : status;
@@ -365,9 +366,9 @@ static dpe_status put_key_pairs(const struct dpe_detect_report *report, struct d
         status = dpe_h5_put_count(table, "/head", config->n_heads, "query head", err);
     }
     if (status == DPE_OK) {
-        status = table_put(table, "/table", &entry, axes, 3, err);
+        status = dpe_h5_table_put(table, "/table", &entry, axes, 3, err);
     }
-    return status == DPE_OK ? table_put(table, "/table", &count, NULL, 0, err) : status;
+    return status == DPE_OK ? dpe_h5_table_put(table, "/table", &count, NULL, 0, err) : status;
 }
 
 static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h5 *table,
@@ -411,15 +412,16 @@ static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h
                                            : "all pairs of every head"},
         {"adapter_required", "true"},
     };
-    dpe_status status = table_put_all(table, "/table", groups, COUNT(groups), &group, 1, err);
+    dpe_status status =
+        dpe_h5_table_put_all(table, "/table", groups, COUNT(groups), &group, 1, err);
     if (status == DPE_OK) {
-        status = table_put(table, "/table", &edges, &edge, 1, err);
+        status = dpe_h5_table_put(table, "/table", &edges, &edge, 1, err);
     }
     if (status == DPE_OK) {
-        status = table_put(table, "/table", &pairs, &pair, 1, err);
+        status = dpe_h5_table_put(table, "/table", &pairs, &pair, 1, err);
     }
     if (status == DPE_OK) {
-        status = table_put_all(table, "/table", scalars, COUNT(scalars), NULL, 0, err);
+        status = dpe_h5_table_put_all(table, "/table", scalars, COUNT(scalars), NULL, 0, err);
     }
     if (status == DPE_OK) {
         status = dpe_h5_put_temperature(table, &params->temperature, err);
@@ -456,7 +458,7 @@ static dpe_status put_model(const struct dpe_detect_report *report, struct dpe_h
         {"max_position_embeddings", config->max_position},
         {"parameters", dpe_config_parameters(config)},
     };
-    dpe_status status = table_put(table, "/model", &entry, NULL, 0, err);
+    dpe_status status = dpe_h5_table_put(table, "/model", &entry, NULL, 0, err);
     if (status == DPE_OK) {
         status = put_texts(table, "/model", texts, COUNT(texts), err);
     }
@@ -510,10 +512,10 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
         status = put_detect(report, table, err);
     }
     if (status == DPE_OK) {
-        status = table_put_selection(report, table, err);
+        status = dpe_detect_put_selection(report, table, err);
     }
     if (status == DPE_OK) {
-        status = table_put_race(report, table, err);
+        status = dpe_detect_put_race(report, table, err);
     }
     bool validated = false;
     for (int i = 0; i < 2 && status == DPE_OK; i++) {

@@ -10,10 +10,10 @@
 #include "outputs/h5/h5.h"
 
 /** The rule that selected the lengths, what it selected, and every comparison it made: /select. */
-dpe_status table_put_selection(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                               struct dpe_error *err);
+dpe_status dpe_detect_put_selection(const struct dpe_detect_report *report, struct dpe_h5 *table,
+                                    struct dpe_error *err);
 /** What a race dropped, when and on what grounds: /race. */
-dpe_status table_put_race(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                          struct dpe_error *err);
+dpe_status dpe_detect_put_race(const struct dpe_detect_report *report, struct dpe_h5 *table,
+                               struct dpe_error *err);
 
 #endif

@@ -42,7 +42,7 @@ static dpe_status put_drops(const struct dpe_detect_report *report, struct dpe_h
     };
     status = dpe_h5_put_count(table, "/race/drop", race->n_drops, "decision, in order", err);
     if (status == DPE_OK) {
-        status = table_put_all(table, "/race", entries, COUNT(entries), &axis, 1, err);
+        status = dpe_h5_table_put_all(table, "/race", entries, COUNT(entries), &axis, 1, err);
     }
 done:
     free(group);
@@ -51,8 +51,8 @@ done:
     return status;
 }
 
-dpe_status table_put_race(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                          struct dpe_error *err)
+dpe_status dpe_detect_put_race(const struct dpe_detect_report *report, struct dpe_h5 *table,
+                               struct dpe_error *err)
 {
     const struct dpe_detect_race *race = &report->race;
     if (!report->racing) {
@@ -66,7 +66,7 @@ dpe_status table_put_race(const struct dpe_detect_report *report, struct dpe_h5 
                                       "samples after which the length was dropped, -1 = never",
                                       "1",
                                       NULL};
-    dpe_status status = table_put(table, "/race", &entry, axes, 2, err);
+    dpe_status status = dpe_h5_table_put(table, "/race", &entry, axes, 2, err);
     if (status == DPE_OK) {
         status = put_drops(report, table, err);
     }

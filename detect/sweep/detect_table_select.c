@@ -73,13 +73,13 @@ static dpe_status put_columns(const struct dpe_detect_report *report, const stru
     dpe_status status = dpe_h5_put_count(table, "/select/step", selection->n_choices,
                                          "comparison of a group's lengths", err);
     if (status == DPE_OK) {
-        status = table_put_all(table, "/select", steps, COUNT(steps), axes, 1, err);
+        status = dpe_h5_table_put_all(table, "/select", steps, COUNT(steps), axes, 1, err);
     }
     if (status == DPE_OK) {
-        status = table_put_all(table, "/select", cells, COUNT(cells), axes, 2, err);
+        status = dpe_h5_table_put_all(table, "/select", cells, COUNT(cells), axes, 2, err);
     }
     if (status == DPE_OK && selection->rule == DPE_DETECT_SEQUENTIAL) {
-        status = table_put(table, "/select", &plans, axes, 2, err);
+        status = dpe_h5_table_put(table, "/select", &plans, axes, 2, err);
     }
     return status;
 }
@@ -117,8 +117,8 @@ static dpe_status put_choices(const struct dpe_detect_report *report, struct dpe
     return status;
 }
 
-dpe_status table_put_selection(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                               struct dpe_error *err)
+dpe_status dpe_detect_put_selection(const struct dpe_detect_report *report, struct dpe_h5 *table,
+                                    struct dpe_error *err)
 {
     const struct dpe_detect_selection *selection = &report->selection;
     const struct dpe_detect_params *params = &report->grid->params;
@@ -138,7 +138,7 @@ dpe_status table_put_selection(const struct dpe_detect_report *report, struct dp
     };
     bool sequential = selection->rule == DPE_DETECT_SEQUENTIAL;
     dpe_status status =
-        table_put_all(table, "/select", entries, sequential ? 2 : 1, &group, 1, err);
+        dpe_h5_table_put_all(table, "/select", entries, sequential ? 2 : 1, &group, 1, err);
     if (status == DPE_OK && selection->rule != DPE_DETECT_PAPER) {
         status = put_choices(report, table, err);
     }

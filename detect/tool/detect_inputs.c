@@ -139,14 +139,14 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     return DPE_OK;
 }
 
-dpe_status inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
-                       struct dpe_error *err)
+dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
+                                  struct dpe_error *err)
 {
     *inputs =
         (struct detect_inputs){.args = args, .validation_seed = seed_of_validation(args->job.seed)};
     dpe_status status = dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err);
     if (status == DPE_OK) {
-        status = inputs_key_pairs(inputs, err);
+        status = dpe_detect_inputs_key_pairs(inputs, err);
     }
     if (status == DPE_OK) {
         status = make_grid(inputs, err);
@@ -157,7 +157,8 @@ dpe_status inputs_open(struct detect_inputs *inputs, const struct detect_argumen
     return status == DPE_OK ? add_ppl(inputs, err) : status;
 }
 
-dpe_status inputs_close(struct detect_inputs *inputs, dpe_status status, struct dpe_error *err)
+dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status status,
+                                   struct dpe_error *err)
 {
     for (int i = 0; i < inputs->n_tasks; i++) {
         dpe_task_close(&inputs->tasks[i]);
@@ -171,7 +172,7 @@ dpe_status inputs_close(struct detect_inputs *inputs, dpe_status status, struct 
     return dpe_job_close(&inputs->job, status, err);
 }
 
-dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
+dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct detect_arguments *args = inputs->args;
     static const char *const specials[] = {"error", "literal", "parse"};
@@ -190,7 +191,7 @@ dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
                                          .length_name = "length",
                                          .length = args->job.length};
     const struct dpe_plan *plan = &inputs->grid.configs[0].plan;
-    dpe_status status = inputs_fit_batch(inputs, err);
+    dpe_status status = dpe_detect_inputs_fit_batch(inputs, err);
     return status == DPE_OK ? dpe_job_start(&inputs->job, &own, plan, args->job.length, err)
                             : status;
 }
@@ -200,7 +201,7 @@ static int64_t round_up(int64_t n, int64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-int64_t inputs_together(const struct detect_inputs *inputs)
+int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs)
 {
     return inputs->args->use_niah ? dpe_niah_together(&inputs->niah) : 1;
 }
@@ -208,13 +209,13 @@ int64_t inputs_together(const struct detect_inputs *inputs)
 /* Contexts that share something stay in one round. */
 static int64_t least_round(const struct detect_inputs *inputs)
 {
-    return round_up(LEAST_ROUND, inputs_together(inputs));
+    return round_up(LEAST_ROUND, dpe_detect_inputs_together(inputs));
 }
 
-int64_t inputs_batch(const struct detect_inputs *inputs)
+int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs)
 {
     enum { USUAL = 4 };
-    int64_t together = inputs_together(inputs);
+    int64_t together = dpe_detect_inputs_together(inputs);
     int64_t batch = together > USUAL ? together : USUAL;
     batch = batch < MOST_BATCH ? batch : MOST_BATCH;
     batch = inputs->args->batch > 0 ? inputs->args->batch : batch;
@@ -226,10 +227,10 @@ int64_t inputs_batch(const struct detect_inputs *inputs)
     return !inputs->args->use_niah ? 1 : batch < most ? batch : most;
 }
 
-dpe_status inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
+dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct detect_arguments *args = inputs->args;
-    int64_t batch = inputs_batch(inputs);
+    int64_t batch = dpe_detect_inputs_batch(inputs);
     if (args->batch > batch && !args->use_niah) {
         dpe_log_info("--batch %lld: perplexities are computed one by one", (long long)args->batch);
     } else if (args->batch > batch && args->race && batch < args->job.samples) {
@@ -237,21 +238,22 @@ dpe_status inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
                      "all that are decoded together",
                      (long long)args->batch, (long long)batch);
     }
-    if (args->race && inputs_race_needs(inputs) >= args->job.samples) {
-        dpe_log_warning("--race drops nothing: at level %g no test says anything before %lld "
-                        "samples%s, and --samples is %lld",
-                        args->race_level, (long long)inputs_race_needs(inputs),
-                        inputs_together(inputs) > 1 ? " (those that share a context are one)" : "",
-                        (long long)args->job.samples);
+    if (args->race && dpe_detect_inputs_race_needs(inputs) >= args->job.samples) {
+        dpe_log_warning(
+            "--race drops nothing: at level %g no test says anything before %lld "
+            "samples%s, and --samples is %lld",
+            args->race_level, (long long)dpe_detect_inputs_race_needs(inputs),
+            dpe_detect_inputs_together(inputs) > 1 ? " (those that share a context are one)" : "",
+            (long long)args->job.samples);
     }
     return dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan, args->job.length, batch,
                              err);
 }
 
-int64_t inputs_per_round(const struct detect_inputs *inputs)
+int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs)
 {
-    int64_t together = inputs_together(inputs);
-    int64_t batch = inputs_batch(inputs);
+    int64_t together = dpe_detect_inputs_together(inputs);
+    int64_t batch = dpe_detect_inputs_batch(inputs);
     if (inputs->args->race) {
         return least_round(inputs);
     }
@@ -261,18 +263,19 @@ int64_t inputs_per_round(const struct detect_inputs *inputs)
                               : least_round(inputs);
 }
 
-int64_t inputs_race_needs(const struct detect_inputs *inputs)
+int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs)
 {
     int64_t contexts = 1; /* that all speak against a length: p = 2^-contexts */
     while (contexts < 60 && 1.0 / (double)((int64_t)1 << contexts) >= inputs->args->race_level) {
         contexts++;
     }
-    return round_up(contexts * inputs_together(inputs), inputs_per_round(inputs));
+    return round_up(contexts * dpe_detect_inputs_together(inputs),
+                    dpe_detect_inputs_per_round(inputs));
 }
 
 /* The first step's configurations are the sweep's, and each step has one that an earlier one had.
  */
-int64_t inputs_steps(const struct detect_inputs *inputs)
+int64_t dpe_detect_inputs_steps(const struct detect_inputs *inputs)
 {
     const struct dpe_detect_params *params = &inputs->grid.params;
     int64_t rounds = inputs->args->rounds > 0 ? inputs->args->rounds : 1;
@@ -281,7 +284,7 @@ int64_t inputs_steps(const struct detect_inputs *inputs)
                : 0;
 }
 
-void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
+void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
 {
     *report = (struct dpe_detect_report){
         .grid = &inputs->grid,
@@ -289,7 +292,7 @@ void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report 
         .rule = inputs->args->rule,
         .rounds = inputs->args->rounds > 0 ? (int)inputs->args->rounds : 1,
         .racing = inputs->args->race,
-        .race.options = {.per_round = inputs_per_round(inputs),
+        .race.options = {.per_round = dpe_detect_inputs_per_round(inputs),
                          .level = inputs->args->race_level,
                          .indifference = inputs->args->race_indifference},
         .seed = inputs->args->job.seed,

@@ -64,7 +64,7 @@ static dpe_status make_mask(struct detect_inputs *inputs, struct dpe_h5 *norms, 
     return status;
 }
 
-dpe_status inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err)
+dpe_status dpe_detect_inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct detect_arguments *args = inputs->args;
     int64_t n_pairs = dpe_model_config(inputs->job.model)->head_dim / 2;

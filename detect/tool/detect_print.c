@@ -29,7 +29,7 @@ static void list_lengths(const struct dpe_detect_params *params, char *text, siz
     }
 }
 
-void detect_announce(const struct detect_inputs *inputs)
+void dpe_detect_announce(const struct detect_inputs *inputs)
 {
     const struct dpe_detect_params *params = &inputs->grid.params;
     char lengths[1024];
@@ -87,7 +87,7 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
         .read = 1.0,
         .pairs = 1.0,
     };
-    cost->rows += task == 0 ? inputs_steps(inputs) * inputs->n_samples[0] : 0;
+    cost->rows += task == 0 ? dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] : 0;
     bool asks = strcmp(cost->name, "niah") == 0;
     double generated[2] = {0.0, 0.0};
     if (asks) {
@@ -206,7 +206,7 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
     struct dpe_answering answering = {0};
     double products = 0.0;
     double attention = 0.0;
-    dpe_status status = niah != NULL ? detect_answering(inputs, niah, &answering, err) : DPE_OK;
+    dpe_status status = niah != NULL ? dpe_detect_answering(inputs, niah, &answering, err) : DPE_OK;
     uint64_t bytes = 0;
     uint64_t weights = 0;
     struct dpe_session_options options =
@@ -232,8 +232,9 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
             printf(" and at most %lld generated", (long long)costs[i].room);
         }
         printf(", validation ");
-        if (i == 0 && inputs_steps(inputs) > 0) {
-            printf("and at most %lld configurations of --select ", (long long)inputs_steps(inputs));
+        if (i == 0 && dpe_detect_inputs_steps(inputs) > 0) {
+            printf("and at most %lld configurations of --select ",
+                   (long long)dpe_detect_inputs_steps(inputs));
         }
         printf("included\n");
     }
@@ -248,17 +249,17 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
     char memory[200];
     printf("memory           %s\n", dpe_job_memory_text(&inputs->job, bytes, weights, memory));
     if (niah != NULL) {
-        detect_print_savings(inputs, &answering);
+        dpe_detect_print_savings(inputs, &answering);
     }
     fflush(stdout);
     print_time(inputs, costs, weights);
     return DPE_OK;
 }
 
-dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
+dpe_status dpe_detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
 {
     struct dpe_niah *niah = NULL;
-    dpe_status status = inputs_fit_batch(inputs, err);
+    dpe_status status = dpe_detect_inputs_fit_batch(inputs, err);
     if (status == DPE_OK && inputs->args->use_niah) {
         status = dpe_niah_open(&inputs->niah, inputs->args->job.length, inputs->job.corpus,
                                inputs->job.tokenizer, inputs->args->job.chat_template,
@@ -415,8 +416,8 @@ static dpe_status render_joint(const struct detect_inputs *inputs,
     return status == DPE_OK ? append_text(text, "\n", err) : status;
 }
 
-dpe_status detect_print(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
-                        struct dpe_error *err)
+dpe_status dpe_detect_print(const struct detect_inputs *inputs,
+                            const struct dpe_detect_report *report, struct dpe_error *err)
 {
     const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
     int width = dpe_terminal_width(stdout);

@@ -71,7 +71,7 @@ static void live_line(void *user, const struct dpe_work_progress *work, int widt
         int64_t samples = item->sample - sweep->first[item->task] + 1;
         most = samples > most ? samples : most;
     }
-    int64_t per_round = inputs_per_round(sweep->inputs);
+    int64_t per_round = dpe_detect_inputs_per_round(sweep->inputs);
     int64_t round = last != NULL ? (last->sample - sweep->first[last->task]) / per_round : 0;
     const struct dpe_detect_progress progress = {
         .stage = work->work->name,
@@ -177,7 +177,7 @@ static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, stru
         .plans = stage->plans,
         .keys = stage->keys,
         .items = items,
-        .n_items = fill_items(stage, inputs_per_round(sweep->inputs), items),
+        .n_items = fill_items(stage, dpe_detect_inputs_per_round(sweep->inputs), items),
         .capacity = sweep->inputs->args->job.length,
         .user = sweep,
         .rows = make_rows,
@@ -218,7 +218,7 @@ static dpe_status race_rounds(struct sweep *sweep, struct stage *stage, unsigned
 {
     const int64_t samples = stage->n_samples[0];
     const int64_t behind = stage->later[0];
-    const int64_t per_round = inputs_per_round(sweep->inputs);
+    const int64_t per_round = dpe_detect_inputs_per_round(sweep->inputs);
     const struct dpe_run *run = sweep->inputs->job.run;
     const struct dpe_detect_race *race = &sweep->report->race;
     dpe_status status = dpe_detect_report_race(sweep->report, run, err);
@@ -260,7 +260,7 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
     for (int i = 0; i < inputs->n_tasks; i++) {
         later[i] = DPE_DETECT_N_VALIDATED * inputs->n_validated[i];
     }
-    later[0] += inputs_steps(inputs) * inputs->n_samples[0];
+    later[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0];
     struct stage stage = {.name = inputs->args->race ? "race" : "sweep",
                           .n_tasks = inputs->n_tasks,
                           .tasks = inputs->tasks,
@@ -307,7 +307,8 @@ static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
     for (int i = 0; i < inputs->n_tasks; i++) {
         later[i] = DPE_DETECT_N_VALIDATED * inputs->n_validated[i];
     }
-    later[0] += (inputs_steps(inputs) - selection->n_choices * (n - 1)) * inputs->n_samples[0];
+    later[0] +=
+        (dpe_detect_inputs_steps(inputs) - selection->n_choices * (n - 1)) * inputs->n_samples[0];
     for (int t = 0; t < n; t++) {
         borrowed[t] = &plans[t];
         keys[t] = names[t];
@@ -397,7 +398,7 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
         sweep->planned[i] = inputs->n_samples[i] * grid->n_configs +
                             inputs->n_validated[i] * DPE_DETECT_N_VALIDATED;
     }
-    sweep->planned[0] += inputs_steps(inputs) * inputs->n_samples[0];
+    sweep->planned[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0];
     return DPE_OK;
 }
 
@@ -420,14 +421,14 @@ static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
     return status;
 }
 
-dpe_status detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
-                      struct dpe_error *err)
+dpe_status dpe_detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
+                          struct dpe_error *err)
 {
     struct sweep sweep = {.inputs = inputs, .report = report};
-    inputs_report(inputs, report);
+    dpe_detect_inputs_report(inputs, report);
     dpe_status status = sweep_prepare(&sweep, err);
     if (status == DPE_OK) {
-        status = inputs_start(inputs, err);
+        status = dpe_detect_inputs_start(inputs, err);
     }
     if (status == DPE_OK) {
         status = run_stages(&sweep, err);

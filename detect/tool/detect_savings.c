@@ -3,12 +3,13 @@
 
 #include "detect/tool/detect_tool.h"
 
-dpe_status detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
-                            struct dpe_answering *answering, struct dpe_error *err)
+dpe_status dpe_detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
+                                struct dpe_answering *answering, struct dpe_error *err)
 {
     enum { MOST = 64 };
     int64_t batch = inputs->job.batch > 1 ? inputs->job.batch : 1;
-    int64_t n = inputs_per_round(inputs) < MOST ? inputs_per_round(inputs) : MOST;
+    int64_t n =
+        dpe_detect_inputs_per_round(inputs) < MOST ? dpe_detect_inputs_per_round(inputs) : MOST;
     n = n < inputs->n_samples[0] ? n : inputs->n_samples[0];
     struct dpe_sample samples[MOST] = {{0}};
     const struct dpe_session_limits limits = {.capacity = inputs->args->job.length * batch,
@@ -42,7 +43,7 @@ static void line(const char *what, double tokens, double before)
 static double least_rows(const struct detect_inputs *inputs, int64_t samples)
 {
     const struct dpe_detect_grid *grid = &inputs->grid;
-    int64_t needed = inputs_race_needs(inputs);
+    int64_t needed = dpe_detect_inputs_race_needs(inputs);
     needed = needed < samples ? needed : samples;
     int64_t left = grid->params.n_groups + 1;
     left = left < grid->n_configs ? left : grid->n_configs;
@@ -52,7 +53,7 @@ static double least_rows(const struct detect_inputs *inputs, int64_t samples)
 static void print_sharing(const struct detect_inputs *inputs, double read, double naive,
                           double share)
 {
-    if (inputs_together(inputs) == 1) {
+    if (dpe_detect_inputs_together(inputs) == 1) {
         printf("  %-38s not given: --keys-per-context M reads about 1/M, --haystack shared=N "
                "(N+1)/2N\n",
                "shared contexts");
@@ -66,7 +67,8 @@ static void print_sharing(const struct detect_inputs *inputs, double read, doubl
     }
 }
 
-void detect_print_savings(const struct detect_inputs *inputs, const struct dpe_answering *answering)
+void dpe_detect_print_savings(const struct detect_inputs *inputs,
+                              const struct dpe_answering *answering)
 {
     const struct dpe_detect_params *params = &inputs->grid.params;
     double samples = (double)inputs->n_samples[0];
@@ -75,7 +77,7 @@ void detect_print_savings(const struct detect_inputs *inputs, const struct dpe_a
     double prompts = (double)answering->prompts * times;
     double share = (double)answering->read / (double)answering->prompts;
     double naive = (double)(params->n_groups * params->n_lengths) * prompts;
-    double steps = (double)inputs_steps(inputs) * prompts;
+    double steps = (double)dpe_detect_inputs_steps(inputs) * prompts;
     printf("prompts to read in the sweep\n");
     line("every cell, sample by sample", naive, 0.0);
     line("distinct configurations (always)", configs * prompts, naive);
@@ -88,7 +90,7 @@ void detect_print_savings(const struct detect_inputs *inputs, const struct dpe_a
     }
     if (steps > 0.0) {
         line("--select sequential adds at most", steps * share, 0.0);
-        configs += (double)inputs_steps(inputs);
+        configs += (double)dpe_detect_inputs_steps(inputs);
     }
     printf("tokens to generate in the sweep\n");
     printf("  %-38s %10.4g tokens\n", "at most, less where answers end early",

@@ -48,49 +48,51 @@ struct detect_inputs {
     uint64_t validation_seed;
 };
 /** Open the job and its tasks and make the grid. A dry run leaves the weights alone. What was
- *  opened is closed by inputs_close, also after an error; it returns what dpe_job_close does. */
-dpe_status inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
-                       struct dpe_error *err);
-dpe_status inputs_close(struct detect_inputs *inputs, dpe_status status, struct dpe_error *err);
+ *  opened is closed by dpe_detect_inputs_close, also after an error; it returns what dpe_job_close
+ * does. */
+dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
+                                  struct dpe_error *err);
+dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status status,
+                                   struct dpe_error *err);
 /** Read --scale-pairs: the mask of the top-k pairs of each head; DPE_BAD_DATA when the profile is
  * of another model. Without that option all pairs move. */
-dpe_status inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err);
+dpe_status dpe_detect_inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err);
 /** Open or continue the run: everything that decides a result is its identity. */
-dpe_status inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
+dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples that share something: those of a context, or of the contexts with one first half. */
-int64_t inputs_together(const struct detect_inputs *inputs);
+int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
 /** Samples decoded together: what was asked for, else 4, or as many as share something; never more
  *  than there are, nor than a race's round has. */
-int64_t inputs_batch(const struct detect_inputs *inputs);
+int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs);
 /** Set the job's batch to that, or to what fits into memory; says why it is less than asked for. */
-dpe_status inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err);
+dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples of a plan before the next plan's turn. What a race decides depends on them, so those of
  * a race do not depend on the batch. */
-int64_t inputs_per_round(const struct detect_inputs *inputs);
+int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs);
 /** Samples that a race must have seen before it can drop anything. */
-int64_t inputs_race_needs(const struct detect_inputs *inputs);
+int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs);
 /** Configurations that the sequential rule's steps add at most; 0 for other rules. */
-int64_t inputs_steps(const struct detect_inputs *inputs);
+int64_t dpe_detect_inputs_steps(const struct detect_inputs *inputs);
 /** Empty report of these inputs. */
-void inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report);
+void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report);
 
 /** Sweep, validate, write the table; fills `report`. */
-dpe_status detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
-                      struct dpe_error *err);
+dpe_status dpe_detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
+                          struct dpe_error *err);
 
 /** What answering the first round of a needle sweep (of a long one its first samples) under one
  *  configuration computes at most, in the sweep's batches; after dpe_job_fit_batch. */
-dpe_status detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
-                            struct dpe_answering *answering, struct dpe_error *err);
+dpe_status dpe_detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
+                                struct dpe_answering *answering, struct dpe_error *err);
 /** Print what each saving spares of the sweep. */
-void detect_print_savings(const struct detect_inputs *inputs,
-                          const struct dpe_answering *answering);
+void dpe_detect_print_savings(const struct detect_inputs *inputs,
+                              const struct dpe_answering *answering);
 /** Print what a sweep would cost. */
-dpe_status detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err);
+dpe_status dpe_detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err);
 /** What the tool says before it works. */
-void detect_announce(const struct detect_inputs *inputs);
+void dpe_detect_announce(const struct detect_inputs *inputs);
 /** Print the result. */
-dpe_status detect_print(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
-                        struct dpe_error *err);
+dpe_status dpe_detect_print(const struct detect_inputs *inputs,
+                            const struct dpe_detect_report *report, struct dpe_error *err);
 
 #endif

@@ -250,8 +250,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->top_k = dpe_parse_top_k(state, "--top-k", arg, NULL);
         return 0;
     case KEY_SELECT:
-        args->rule = (enum dpe_detect_rule)dpe_parse_choice(state, "--select", arg,
-                                                            dpe_detect_rule_names);
+        args->rule =
+            (enum dpe_detect_rule)dpe_parse_choice(state, "--select", arg, dpe_detect_rule_names);
         return 0;
     case KEY_ROUNDS:
         args->rounds = dpe_parse_count(state, "--rounds", arg, 1, 100);
@@ -305,16 +305,16 @@ int main(int argc, char **argv)
     struct dpe_error err = {0};
     struct detect_inputs inputs = {0};
     struct dpe_detect_report report = {0};
-    dpe_status status = inputs_open(&inputs, &args, &err);
+    dpe_status status = dpe_detect_inputs_open(&inputs, &args, &err);
     if (status == DPE_OK && args.job.dry_run) {
-        status = detect_dry_run(&inputs, &err);
+        status = dpe_detect_dry_run(&inputs, &err);
     } else if (status == DPE_OK) {
-        detect_announce(&inputs);
-        status = detect_run(&inputs, &report, &err);
+        dpe_detect_announce(&inputs);
+        status = dpe_detect_run(&inputs, &report, &err);
         if (status == DPE_OK) {
-            status = detect_print(&inputs, &report, &err);
+            status = dpe_detect_print(&inputs, &report, &err);
         }
     }
     dpe_detect_report_free(&report);
-    return dpe_tool_end(inputs_close(&inputs, status, &err), &err);
+    return dpe_tool_end(dpe_detect_inputs_close(&inputs, status, &err), &err);
 }

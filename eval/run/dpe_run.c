@@ -429,7 +429,7 @@ static dpe_status show_plan(const struct run *run, struct dpe_error *err)
     int64_t length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
     dpe_status status = make_plan(run, length, &plan, err);
     if (status == DPE_OK) {
-        run_show_plan(run, &plan, length);
+        dpe_run_tool_show_plan(run, &plan, length);
         dpe_plan_free(&plan);
     }
     return status;
@@ -547,7 +547,7 @@ int main(int argc, char **argv)
             status = nll(&run, &err);
             break;
         case MODE_INFO:
-            run_info(&run);
+            dpe_run_tool_info(&run);
             break;
         case MODE_SHOW_PLAN:
             status = show_plan(&run, &err);

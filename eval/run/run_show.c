@@ -10,7 +10,7 @@ static const char *rope_name(enum dpe_rope_type type)
     return names[type];
 }
 
-void run_info(const struct run *run)
+void dpe_run_tool_info(const struct run *run)
 {
     const struct dpe_config *config = dpe_model_config(run->model);
     static const char *const dtypes[] = {"F32", "F16", "BF16"};
@@ -108,7 +108,7 @@ static void show_distances(const struct dpe_plan *plan, int64_t length)
     }
 }
 
-void run_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length)
+void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length)
 {
     printf("method          %s\n", plan->name);
     printf("trained length  %lld\n", (long long)run->trained_length);

@@ -31,8 +31,8 @@ struct run {
 };
 
 /** Describe the model. */
-void run_info(const struct run *run);
+void dpe_run_tool_info(const struct run *run);
 /** Describe a plan made for a length. */
-void run_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length);
+void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length);
 
 #endif

@@ -78,9 +78,9 @@ static const struct argp_option infinitebench_table[] = {
      2},
     {0},
 };
-const struct argp eval_chat_argp = {.options = chat_table, .parser = parse_benchmark_piece};
-const struct argp eval_benchmark_argp = {.options = benchmark_table,
-                                         .parser = parse_benchmark_piece};
-const struct argp eval_ruler_argp = {.options = ruler_table, .parser = parse_benchmark_piece};
-const struct argp eval_infinitebench_argp = {.options = infinitebench_table,
+const struct argp dpe_eval_chat_argp = {.options = chat_table, .parser = parse_benchmark_piece};
+const struct argp dpe_eval_benchmark_argp = {.options = benchmark_table,
                                              .parser = parse_benchmark_piece};
+const struct argp dpe_eval_ruler_argp = {.options = ruler_table, .parser = parse_benchmark_piece};
+const struct argp dpe_eval_infinitebench_argp = {.options = infinitebench_table,
+                                                 .parser = parse_benchmark_piece};

@@ -21,7 +21,7 @@ static void choose_lengths(struct comparison *comparison)
 static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_error *err)
 {
     const struct eval_arguments *args = comparison->args;
-    const struct eval_wishes wishes = eval_wishes_of(args, i);
+    const struct eval_wishes wishes = dpe_eval_wishes_of(args, i);
     struct dpe_suite_options options = {
         .tokenizer = comparison->job.tokenizer,
         .corpus = comparison->job.corpus,
@@ -107,28 +107,29 @@ static dpe_status place_keys(struct comparison *comparison, struct dpe_error *er
     return DPE_OK;
 }
 
-dpe_status comparison_open(struct comparison *comparison, const struct eval_arguments *args,
-                           struct dpe_error *err)
+dpe_status dpe_eval_comparison_open(struct comparison *comparison,
+                                    const struct eval_arguments *args, struct dpe_error *err)
 {
     comparison->args = args;
     dpe_status status = dpe_job_open(&comparison->job, &args->job, false, err);
     if (status == DPE_OK) {
-        status = comparison_methods(comparison, err);
+        status = dpe_eval_comparison_methods(comparison, err);
     }
     if (status == DPE_OK) {
         choose_lengths(comparison);
-        status = comparison_plans(comparison, err);
+        status = dpe_eval_comparison_plans(comparison, err);
     }
     if (status == DPE_OK) {
         status = open_suites(comparison, err);
     }
     if (status == DPE_OK && args->predictions != NULL) {
-        status = eval_check_predictions(comparison, err);
+        status = dpe_eval_check_predictions(comparison, err);
     }
     return status == DPE_OK ? place_keys(comparison, err) : status;
 }
 
-dpe_status comparison_close(struct comparison *comparison, dpe_status status, struct dpe_error *err)
+dpe_status dpe_eval_comparison_close(struct comparison *comparison, dpe_status status,
+                                     struct dpe_error *err)
 {
     for (int i = 0; i < comparison->n_plans; i++) {
         dpe_plan_free(&comparison->plans[i]);
@@ -256,9 +257,9 @@ static dpe_status print_results(const struct comparison *comparison,
     (void)table;
     (void)err;
     if (grid) {
-        eval_print_grid(results, args->depths, args->n_depths);
+        dpe_eval_print_grid(results, args->depths, args->n_depths);
     } else {
-        eval_print(results, args->details);
+        dpe_eval_print(results, args->details);
     }
     return DPE_OK;
 }
@@ -493,7 +494,7 @@ static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
     return status;
 }
 
-dpe_status comparison_run(struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_error *err)
 {
     dpe_status status = start(comparison, err);
     if (status != DPE_OK) {
@@ -503,7 +504,7 @@ dpe_status comparison_run(struct comparison *comparison, struct dpe_error *err)
     status = dpe_job_finish(&comparison->job, status, fill, comparison, err);
     if (status == DPE_OK && comparison->args->predictions != NULL &&
         dpe_job_leads(&comparison->job)) {
-        status = eval_write_predictions(comparison, err);
+        status = dpe_eval_write_predictions(comparison, err);
     }
     if (status == DPE_OK) {
         status = each_suite(comparison, print_results, NULL, err);

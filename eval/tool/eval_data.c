@@ -342,7 +342,7 @@ static dpe_status write_data(const struct data_arguments *args, struct dpe_error
     return status;
 }
 
-int eval_data_main(int argc, char **argv)
+int dpe_eval_data_main(int argc, char **argv)
 {
     static const struct argp argp = {
         .options = options_table,

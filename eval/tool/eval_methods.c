@@ -75,7 +75,7 @@ static dpe_status open_ablation(struct comparison *comparison, struct dpe_error 
     return status;
 }
 
-dpe_status comparison_methods(struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe_error *err)
 {
     const struct eval_arguments *args = comparison->args;
     if (args->what != NULL) {
@@ -118,7 +118,7 @@ static dpe_status make_plan(const struct comparison *comparison, const struct ev
     return dpe_plan_make(method->spec, &context, plan, err);
 }
 
-dpe_status comparison_plans(struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_comparison_plans(struct comparison *comparison, struct dpe_error *err)
 {
     size_t n = (size_t)comparison->n_methods * (size_t)comparison->n_lengths;
     comparison->plans = dpe_alloc_zero(n, sizeof *comparison->plans);

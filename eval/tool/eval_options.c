@@ -25,19 +25,19 @@ static const struct command commands[] = {
      "  dpe-eval niah --grid -m DIR --corpus pg19 -l 1024,2048,4096 --samples 10 --method rope -o "
      "grid.h5",
      "niah",
-     {{&eval_method_argp, 0, NULL, 0},
-      {&eval_needle_argp, 0, NULL, 0},
-      {&eval_grid_argp, 0, NULL, 0},
-      {&eval_depth_argp, 0, NULL, 0}}},
+     {{&dpe_eval_method_argp, 0, NULL, 0},
+      {&dpe_eval_needle_argp, 0, NULL, 0},
+      {&dpe_eval_grid_argp, 0, NULL, 0},
+      {&dpe_eval_depth_argp, 0, NULL, 0}}},
     {"ppl",
      "Compare position methods by the perplexity of books, by token, by word and by position.\v"
      "Example:\n"
      "  dpe-eval ppl -m DIR --corpus pg19 -l 4096 --method rope --method yarn -o ppl.h5\n"
      "  dpe-eval ppl -m DIR --corpus pg19 -l 4096 --stride 1024 --method rope -o sliding.h5",
      "ppl",
-     {{&eval_method_argp, 0, NULL, 0},
-      {&eval_book_argp, 0, NULL, 0},
-      {&eval_special_argp, 0, NULL, 0}}},
+     {{&dpe_eval_method_argp, 0, NULL, 0},
+      {&dpe_eval_book_argp, 0, NULL, 0},
+      {&dpe_eval_special_argp, 0, NULL, 0}}},
     {"ruler",
      "Compare position methods on the 13 tasks of RULER, generated from your texts or read from "
      "official data.\v"
@@ -49,11 +49,11 @@ static const struct command commands[] = {
      "  dpe-eval ruler -m DIR --data ruler-131072 -l 131072 --tasks NIAH,vt --method rope -o "
      "ruler.h5",
      "ruler",
-     {{&eval_method_argp, 0, NULL, 0},
-      {&eval_special_argp, 0, NULL, 0},
-      {&eval_chat_argp, 0, NULL, 0},
-      {&eval_benchmark_argp, 0, NULL, 0},
-      {&eval_ruler_argp, 0, NULL, 0}}},
+     {{&dpe_eval_method_argp, 0, NULL, 0},
+      {&dpe_eval_special_argp, 0, NULL, 0},
+      {&dpe_eval_chat_argp, 0, NULL, 0},
+      {&dpe_eval_benchmark_argp, 0, NULL, 0},
+      {&dpe_eval_ruler_argp, 0, NULL, 0}}},
     {"infinitebench",
      "Compare position methods on 8 tasks of InfiniteBench, read from its official files. Prompts "
      "that are too long keep their first and last half.\v"
@@ -61,25 +61,25 @@ static const struct command commands[] = {
      "  dpe-eval infinitebench -m DIR --data InfiniteBench -l 131072 --method rope --table "
      "detect.h5 -o infinitebench.h5",
      "infinitebench",
-     {{&eval_method_argp, 0, NULL, 0},
-      {&eval_chat_argp, 0, NULL, 0},
-      {&eval_benchmark_argp, 0, NULL, 0},
-      {&eval_infinitebench_argp, 0, NULL, 0}}},
+     {{&dpe_eval_method_argp, 0, NULL, 0},
+      {&dpe_eval_chat_argp, 0, NULL, 0},
+      {&dpe_eval_benchmark_argp, 0, NULL, 0},
+      {&dpe_eval_infinitebench_argp, 0, NULL, 0}}},
     {"compare",
      "Compare position methods on the same samples of one or more suites.\v"
      "Example:\n"
      "  dpe-eval compare -m DIR --corpus pg19 --suite niah,ppl -l 1024,2048,4096 --method rope "
      "--method yarn --method self-extend --table detect.h5 -o compare.h5",
      NULL,
-     {{&eval_method_argp, 0, NULL, 0},
-      {&eval_suite_argp, 0, NULL, 0},
-      {&eval_needle_argp, 0, NULL, 0},
-      {&eval_depth_argp, 0, NULL, 0},
-      {&eval_book_argp, 0, NULL, 0},
-      {&eval_special_argp, 0, NULL, 0},
-      {&eval_benchmark_argp, 0, NULL, 0},
-      {&eval_ruler_argp, 0, NULL, 0},
-      {&eval_infinitebench_argp, 0, NULL, 0}}},
+     {{&dpe_eval_method_argp, 0, NULL, 0},
+      {&dpe_eval_suite_argp, 0, NULL, 0},
+      {&dpe_eval_needle_argp, 0, NULL, 0},
+      {&dpe_eval_depth_argp, 0, NULL, 0},
+      {&dpe_eval_book_argp, 0, NULL, 0},
+      {&dpe_eval_special_argp, 0, NULL, 0},
+      {&dpe_eval_benchmark_argp, 0, NULL, 0},
+      {&dpe_eval_ruler_argp, 0, NULL, 0},
+      {&dpe_eval_infinitebench_argp, 0, NULL, 0}}},
     {"ablate",
      "Vary what a detection found, one thing at a time, beside the model as it is (rope) and every "
      "group at half the trained length (base).\v"
@@ -93,14 +93,14 @@ static const struct command commands[] = {
      "  dpe-eval ablate -m DIR --corpus pg19 --table detect.h5 --norms norms.h5 --what top-k -o "
      "top.h5",
      NULL,
-     {{&eval_ablate_argp, 0, NULL, 0},
-      {&eval_suite_argp, 0, NULL, 0},
-      {&eval_needle_argp, 0, NULL, 0},
-      {&eval_book_argp, 0, NULL, 0},
-      {&eval_special_argp, 0, NULL, 0},
-      {&eval_benchmark_argp, 0, NULL, 0},
-      {&eval_ruler_argp, 0, NULL, 0},
-      {&eval_infinitebench_argp, 0, NULL, 0}}},
+     {{&dpe_eval_ablate_argp, 0, NULL, 0},
+      {&dpe_eval_suite_argp, 0, NULL, 0},
+      {&dpe_eval_needle_argp, 0, NULL, 0},
+      {&dpe_eval_book_argp, 0, NULL, 0},
+      {&dpe_eval_special_argp, 0, NULL, 0},
+      {&dpe_eval_benchmark_argp, 0, NULL, 0},
+      {&dpe_eval_ruler_argp, 0, NULL, 0},
+      {&dpe_eval_infinitebench_argp, 0, NULL, 0}}},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -136,11 +136,11 @@ static void complete(struct argp_state *state, struct eval_arguments *args,
         argp_error(state, "--table is given twice; an ablation varies one detection");
     }
     if (command->suite != NULL) {
-        eval_add_suite(state, args, args->grid ? "niah_grid" : command->suite);
+        dpe_eval_add_suite(state, args, args->grid ? "niah_grid" : command->suite);
     } else if (ablate && args->n_suites == 0) {
-        eval_add_suite(state, args, "niah");
+        dpe_eval_add_suite(state, args, "niah");
     }
-    eval_check_suites(state, args);
+    dpe_eval_check_suites(state, args);
     if (args->n_depths == 0) {
         for (int i = 0; i <= 10; i++) {
             args->depths[args->n_depths++] = i / 10.0;
@@ -244,7 +244,7 @@ static char *list_suites(int key, const char *text, void *input)
     return key == ARGP_KEY_HELP_POST_DOC ? strdup(list) : same.to;
 }
 
-void eval_parse(int argc, char **argv, struct eval_arguments *args)
+void dpe_eval_parse(int argc, char **argv, struct eval_arguments *args)
 {
     static const struct argp argp = {
         .parser = parse_top,

@@ -127,7 +127,7 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
             dpe_parse_choice(state, "--official", arg, (const char *[]){"0", "1", NULL}) == 1;
         return 0;
     case KEY_SUITE:
-        eval_add_suites(state, args, arg);
+        dpe_eval_add_suites(state, args, arg);
         return 0;
     case KEY_DETAILS:
         args->details = true;
@@ -286,11 +286,11 @@ static const struct argp_option ablate_table[] = {
     {0},
 };
 
-const struct argp eval_method_argp = {.options = method_table, .parser = parse_piece};
-const struct argp eval_suite_argp = {.options = suite_table, .parser = parse_piece};
-const struct argp eval_needle_argp = {.options = needle_table, .parser = parse_suite_piece};
-const struct argp eval_grid_argp = {.options = grid_table, .parser = parse_suite_piece};
-const struct argp eval_depth_argp = {.options = depth_table, .parser = parse_suite_piece};
-const struct argp eval_book_argp = {.options = book_table, .parser = parse_suite_piece};
-const struct argp eval_special_argp = {.options = special_table, .parser = parse_suite_piece};
-const struct argp eval_ablate_argp = {.options = ablate_table, .parser = parse_ablate_piece};
+const struct argp dpe_eval_method_argp = {.options = method_table, .parser = parse_piece};
+const struct argp dpe_eval_suite_argp = {.options = suite_table, .parser = parse_piece};
+const struct argp dpe_eval_needle_argp = {.options = needle_table, .parser = parse_suite_piece};
+const struct argp dpe_eval_grid_argp = {.options = grid_table, .parser = parse_suite_piece};
+const struct argp dpe_eval_depth_argp = {.options = depth_table, .parser = parse_suite_piece};
+const struct argp dpe_eval_book_argp = {.options = book_table, .parser = parse_suite_piece};
+const struct argp dpe_eval_special_argp = {.options = special_table, .parser = parse_suite_piece};
+const struct argp dpe_eval_ablate_argp = {.options = ablate_table, .parser = parse_ablate_piece};

@@ -187,7 +187,7 @@ static dpe_status check_folder(const char *path, struct dpe_error *err)
     return DPE_OK;
 }
 
-dpe_status eval_check_predictions(const struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_check_predictions(const struct comparison *comparison, struct dpe_error *err)
 {
     const char *path = comparison->args->predictions;
     if (path[0] == '\0' || strlen(path) > 3900) {
@@ -211,7 +211,7 @@ dpe_status eval_check_predictions(const struct comparison *comparison, struct dp
     return dpe_job_leads(&comparison->job) ? check_folder(path, err) : DPE_OK;
 }
 
-dpe_status eval_write_predictions(const struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_write_predictions(const struct comparison *comparison, struct dpe_error *err)
 {
     dpe_status status = make_folder(comparison->args->predictions, err);
     for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {

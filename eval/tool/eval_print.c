@@ -245,7 +245,7 @@ static void print_gaps(const struct dpe_results *results)
     }
 }
 
-void eval_print(const struct dpe_results *results, bool details)
+void dpe_eval_print(const struct dpe_results *results, bool details)
 {
     print_overview(results);
     if (results->n_methods > 1) {
@@ -283,7 +283,7 @@ static void print_share(double share, bool colours)
     }
 }
 
-void eval_print_grid(const struct dpe_results *results, const double *depths, int n_depths)
+void dpe_eval_print_grid(const struct dpe_results *results, const double *depths, int n_depths)
 {
     bool colours = dpe_terminal_color(stdout);
     int n_lengths = results->n_tasks / n_depths;

@@ -346,7 +346,7 @@ static dpe_status score(const struct score_arguments *args, struct dpe_error *er
     return status;
 }
 
-int eval_score_main(int argc, char **argv)
+int dpe_eval_score_main(int argc, char **argv)
 {
     static const struct argp argp = {
         .options = options_table,

@@ -57,7 +57,7 @@ static size_t list_wishes(struct eval_wishes *of, struct entry *entries)
     return sizeof all / sizeof all[0];
 }
 
-struct eval_wishes eval_wishes_of(const struct eval_arguments *args, int suite)
+struct eval_wishes dpe_eval_wishes_of(const struct eval_arguments *args, int suite)
 {
     struct eval_wishes merged = args->suites[suite].own, general = args->general;
     struct entry own[MAX_ENTRIES], other[MAX_ENTRIES];
@@ -184,7 +184,7 @@ static void add_with_wishes(struct argp_state *state, struct eval_arguments *arg
     }
 }
 
-void eval_add_suites(struct argp_state *state, struct eval_arguments *args, const char *text)
+void dpe_eval_add_suites(struct argp_state *state, struct eval_arguments *args, const char *text)
 {
     const char *colon = strchr(text, ':');
     if (colon != NULL) {
@@ -201,12 +201,12 @@ void eval_add_suites(struct argp_state *state, struct eval_arguments *args, cons
     }
 }
 
-void eval_add_suite(struct argp_state *state, struct eval_arguments *args, const char *name)
+void dpe_eval_add_suite(struct argp_state *state, struct eval_arguments *args, const char *name)
 {
     add_suite(state, args, name, strlen(name));
 }
 
-void eval_suites_free(struct eval_arguments *args)
+void dpe_eval_suites_free(struct eval_arguments *args)
 {
     for (int i = 0; i < args->n_suites; i++) {
         free(args->suites[i].text);
@@ -282,7 +282,7 @@ static void refuse_unused(struct argp_state *state, const struct eval_arguments 
 /* What one suite cannot use, with what it gets from every side. */
 static void refuse_wishes(struct argp_state *state, const struct eval_arguments *args, int suite)
 {
-    const struct eval_wishes wishes = eval_wishes_of(args, suite);
+    const struct eval_wishes wishes = dpe_eval_wishes_of(args, suite);
     const struct eval_wishes *own = &args->suites[suite].own;
     unsigned set = set_of(args->suites[suite].name);
     if (set == GRID &&
@@ -308,14 +308,14 @@ static void refuse_wishes(struct argp_state *state, const struct eval_arguments 
     }
 }
 
-void eval_check_suites(struct argp_state *state, const struct eval_arguments *args)
+void dpe_eval_check_suites(struct argp_state *state, const struct eval_arguments *args)
 {
     bool data = false;
     refuse_unused(state, args);
     refuse_contradictions(state, args);
     for (int i = 0; i < args->n_suites; i++) {
         refuse_wishes(state, args, i);
-        data = data || eval_wishes_of(args, i).data != NULL;
+        data = data || dpe_eval_wishes_of(args, i).data != NULL;
     }
     if (args->skip_bad && !data) {
         argp_error(state, "--skip-bad goes with --data");

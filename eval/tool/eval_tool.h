@@ -58,23 +58,24 @@ struct eval_arguments {
 };
 
 /** Parse `dpe-eval COMMAND OPTION…`; ends the process on usage errors and --help. */
-void eval_parse(int argc, char **argv, struct eval_arguments *args);
+void dpe_eval_parse(int argc, char **argv, struct eval_arguments *args);
 
 /** Pieces of the command line; input struct eval_arguments. */
-extern const struct argp eval_method_argp, eval_suite_argp, eval_needle_argp, eval_grid_argp,
-    eval_depth_argp, eval_book_argp, eval_special_argp, eval_ablate_argp, eval_chat_argp,
-    eval_benchmark_argp, eval_ruler_argp, eval_infinitebench_argp;
+extern const struct argp dpe_eval_method_argp, dpe_eval_suite_argp, dpe_eval_needle_argp,
+    dpe_eval_grid_argp, dpe_eval_depth_argp, dpe_eval_book_argp, dpe_eval_special_argp,
+    dpe_eval_ablate_argp, dpe_eval_chat_argp, dpe_eval_benchmark_argp, dpe_eval_ruler_argp,
+    dpe_eval_infinitebench_argp;
 
 /** Read `--suite NAME,…` or `--suite NAME:KEY=VALUE,…`; ends the process when it makes no sense.
- *  eval_suites_free frees what was added. */
-void eval_add_suites(struct argp_state *state, struct eval_arguments *args, const char *text);
-void eval_add_suite(struct argp_state *state, struct eval_arguments *args, const char *name);
-void eval_suites_free(struct eval_arguments *args);
+ *  dpe_eval_suites_free frees what was added. */
+void dpe_eval_add_suites(struct argp_state *state, struct eval_arguments *args, const char *text);
+void dpe_eval_add_suite(struct argp_state *state, struct eval_arguments *args, const char *name);
+void dpe_eval_suites_free(struct eval_arguments *args);
 /** End the process on options that would be ignored. */
-void eval_check_suites(struct argp_state *state, const struct eval_arguments *args);
+void dpe_eval_check_suites(struct argp_state *state, const struct eval_arguments *args);
 /** What a suite is asked for by its own keys and, for what they leave open, by the options.
  *  `niah` is the one said last; parameters of both count (general first). */
-struct eval_wishes eval_wishes_of(const struct eval_arguments *args, int suite);
+struct eval_wishes dpe_eval_wishes_of(const struct eval_arguments *args, int suite);
 
 /** A row of a comparison. */
 struct eval_method {
@@ -100,34 +101,34 @@ struct comparison {
     char (*keys)[33];                    /**< of the plans */
     const char **cells[EVAL_MAX_SUITES]; /**< [n_methods][tasks of the suite]: keys */
 };
-dpe_status comparison_open(struct comparison *comparison, const struct eval_arguments *args,
-                           struct dpe_error *err);
+dpe_status dpe_eval_comparison_open(struct comparison *comparison,
+                                    const struct eval_arguments *args, struct dpe_error *err);
 /** Run what is missing, write the table, print it. */
-dpe_status comparison_run(struct comparison *comparison, struct dpe_error *err);
+dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_error *err);
 /** Also after a failed open; returns what dpe_job_close does. */
-dpe_status comparison_close(struct comparison *comparison, dpe_status status,
-                            struct dpe_error *err);
+dpe_status dpe_eval_comparison_close(struct comparison *comparison, dpe_status status,
+                                     struct dpe_error *err);
 
 /** Labels of --method and --table, or the steps of an ablation. */
-dpe_status comparison_methods(struct comparison *comparison, struct dpe_error *err);
+dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe_error *err);
 /** The plans of all methods at all lengths. */
-dpe_status comparison_plans(struct comparison *comparison, struct dpe_error *err);
+dpe_status dpe_eval_comparison_plans(struct comparison *comparison, struct dpe_error *err);
 
 /** Before anything runs: whether that folder can be written and each method has files of its own.
  *  DPE_USAGE, DPE_CANNOT_CREATE, DPE_PERMISSION. */
-dpe_status eval_check_predictions(const struct comparison *comparison, struct dpe_error *err);
+dpe_status dpe_eval_check_predictions(const struct comparison *comparison, struct dpe_error *err);
 /** Write what was answered under args->predictions: a folder per method and length, a file per task
  *  in the format of its benchmark. DPE_CANNOT_CREATE, DPE_IO. */
-dpe_status eval_write_predictions(const struct comparison *comparison, struct dpe_error *err);
+dpe_status dpe_eval_write_predictions(const struct comparison *comparison, struct dpe_error *err);
 
 /** Print a suite's table: methods by tasks, then intervals and paired differences. */
-void eval_print(const struct dpe_results *results, bool details);
+void dpe_eval_print(const struct dpe_results *results, bool details);
 /** Print a heat map of each method: depths by lengths. */
-void eval_print_grid(const struct dpe_results *results, const double *depths, int n_depths);
+void dpe_eval_print_grid(const struct dpe_results *results, const double *depths, int n_depths);
 
 /** The sub-command `data`: as eval_score_main. */
-int eval_data_main(int argc, char **argv);
+int dpe_eval_data_main(int argc, char **argv);
 /** The sub-command `score`: argv[0] is "score", the rest its options. Returns the exit code. */
-int eval_score_main(int argc, char **argv);
+int dpe_eval_score_main(int argc, char **argv);
 
 #endif

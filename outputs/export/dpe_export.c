@@ -91,7 +91,7 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
         take_k(state, "--last-k", arg, true, args);
         return 0;
     case KEY_FORMAT:
-        if (export_format_of(arg) == FORMAT_UNKNOWN) {
+        if (dpe_export_format_of(arg) == FORMAT_UNKNOWN) {
             argp_error(state, "--format: '%s' is none of its choices (see --help)", arg);
         }
         args->format = arg;
@@ -162,8 +162,8 @@ static const char *check_together(const struct export_arguments *args)
                : args->drop_temperature ? "--drop-temperature goes with -o FILE.yaml or FILE.csv"
                                         : NULL;
     }
-    enum export_format format =
-        args->format != NULL ? export_format_of(args->format) : export_format_of_path(args->output);
+    enum export_format format = args->format != NULL ? dpe_export_format_of(args->format)
+                                                     : dpe_export_format_of_path(args->output);
     return to_stdout(args) && (args->show || args->check)
                ? "-o - leaves no room for --show and --check, which print there too"
            : args->scores != NULL && format != FORMAT_YAML ? "--scores goes with --format yaml"
@@ -199,9 +199,9 @@ static void check_usage(const struct export_arguments *args, const struct argp *
     } else if (args->has_k && args->inputs[1] == NULL) {
         wrong = "--top-k and --last-k need NORMS.h5 as second argument";
     } else if (args->output != NULL && args->format == NULL &&
-               export_format_of_path(args->output) == FORMAT_UNKNOWN) {
+               dpe_export_format_of_path(args->output) == FORMAT_UNKNOWN) {
         wrong = "the form cannot be told from the name of the output: give --format";
-    } else if (to_stdout(args) && export_format_of(args->format) == FORMAT_H5) {
+    } else if (to_stdout(args) && dpe_export_format_of(args->format) == FORMAT_H5) {
         wrong = "--output: HDF5 cannot go to standard output; give a file's name";
     } else {
         wrong = check_together(args);
@@ -224,8 +224,8 @@ static void show(const struct dpe_table_values *values)
     dpe_printable(values->model_fingerprint, fingerprint, sizeof fingerprint);
     printf(
         "DPE table %s for a %s model, %lld layers, %lld query and %lld key/value heads of %lld\n",
-        version, type, (long long)values->n_layers,
-        (long long)values->n_heads, (long long)values->n_kv_heads, (long long)values->head_dim);
+        version, type, (long long)values->n_layers, (long long)values->n_heads,
+        (long long)values->n_kv_heads, (long long)values->head_dim);
     printf("model fingerprint  %s\n", fingerprint);
     printf("trained length     %lld\n", (long long)values->trained_length);
     printf("evaluated length   %lld\n", (long long)values->length);
@@ -339,9 +339,10 @@ static dpe_status render(const struct export_arguments *args, enum export_format
     case FORMAT_YAML:
         status = check_temperature(args, values, err);
         status = status == DPE_OK ? model_name(args, values, name, err) : status;
-        return status != DPE_OK ? status
-                                : dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "",
-                                                  out, err);
+        return status != DPE_OK
+                   ? status
+                   : dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "", out,
+                                     err);
     case FORMAT_PT:
         if (table->scores == NULL) {
             return dpe_fail(err, DPE_USAGE,
@@ -382,10 +383,10 @@ static dpe_status check_output(const struct export_arguments *args, struct dpe_e
 static dpe_status write_output(const struct export_arguments *args,
                                const struct export_table *table, struct dpe_error *err)
 {
-    enum export_format format =
-        args->format != NULL ? export_format_of(args->format) : export_format_of_path(args->output);
+    enum export_format format = args->format != NULL ? dpe_export_format_of(args->format)
+                                                     : dpe_export_format_of_path(args->output);
     if (format == FORMAT_H5) {
-        return export_write_h5(table, args->output, err);
+        return dpe_export_write_h5(table, args->output, err);
     }
     struct dpe_text out = {0};
     dpe_status status = render(args, format, table, &out, err);
@@ -456,7 +457,7 @@ int main(int argc, char **argv)
     struct export_table table = {0};
     dpe_status status = args.output != NULL ? check_output(&args, &err) : DPE_OK;
     if (status == DPE_OK) {
-        status = export_read(&args, &table, &err);
+        status = dpe_export_read(&args, &table, &err);
     }
     if (status == DPE_OK && args.show) {
         show(dpe_table_values(table.table));
@@ -470,6 +471,6 @@ int main(int argc, char **argv)
     if (status == DPE_OK && args.output != NULL) {
         status = write_output(&args, &table, &err);
     }
-    export_table_free(&table);
+    dpe_export_table_free(&table);
     return dpe_tool_end(status, &err);
 }

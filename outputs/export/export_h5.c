@@ -204,8 +204,8 @@ static dpe_status put_common(struct dpe_h5 *file, const struct dpe_identity *ori
     return status == DPE_OK ? dpe_h5_write_run(file, &common, err) : status;
 }
 
-dpe_status export_write_h5(const struct export_table *table, const char *path,
-                           struct dpe_error *err)
+dpe_status dpe_export_write_h5(const struct export_table *table, const char *path,
+                               struct dpe_error *err)
 {
     const struct dpe_table_values *values = dpe_table_values(table->table);
     struct dpe_h5 *file = NULL;

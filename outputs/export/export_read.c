@@ -24,7 +24,7 @@ static const struct {
 };
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 
-enum export_format export_format_of(const char *name)
+enum export_format dpe_export_format_of(const char *name)
 {
     for (int i = 0; i < FORMATS; i++) {
         if (strcmp(name, formats[i].name) == 0) {
@@ -34,7 +34,7 @@ enum export_format export_format_of(const char *name)
     return FORMAT_UNKNOWN;
 }
 
-enum export_format export_format_of_path(const char *path)
+enum export_format dpe_export_format_of_path(const char *path)
 {
     size_t n = strlen(path);
     for (int i = 0; i < FORMATS; i++) {
@@ -439,7 +439,7 @@ static dpe_status read_detection(const struct export_arguments *args, struct dpe
 static dpe_status read_table(const char *path, struct export_table *table, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
-    if (export_format_of_path(path) == FORMAT_SAFETENSORS) {
+    if (dpe_export_format_of_path(path) == FORMAT_SAFETENSORS) {
         char *bytes = NULL;
         size_t n = 0;
         status = dpe_read_file(path, UINT64_C(1) << 32, &bytes, &n, err);
@@ -453,8 +453,8 @@ static dpe_status read_table(const char *path, struct export_table *table, struc
     return status;
 }
 
-dpe_status export_read(const struct export_arguments *args, struct export_table *table,
-                       struct dpe_error *err)
+dpe_status dpe_export_read(const struct export_arguments *args, struct export_table *table,
+                           struct dpe_error *err)
 {
     if (args->yaml != NULL) {
         return from_yaml(args, table, err);
@@ -479,7 +479,7 @@ dpe_status export_read(const struct export_arguments *args, struct export_table 
     return status;
 }
 
-void export_table_free(struct export_table *table)
+void dpe_export_table_free(struct export_table *table)
 {
     dpe_table_close(table->table);
     dpe_identity_free(&table->origin);

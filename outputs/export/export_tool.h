@@ -24,8 +24,8 @@ enum export_format {
     FORMAT_CSV,
 };
 /** By its name, and by the ending of a path ("config.json" is hf). */
-enum export_format export_format_of(const char *name);
-enum export_format export_format_of_path(const char *path);
+enum export_format dpe_export_format_of(const char *name);
+enum export_format dpe_export_format_of_path(const char *path);
 
 /** The command line. */
 struct export_arguments {
@@ -49,11 +49,11 @@ struct export_table {
     int64_t score_dims[5];
 };
 /** Read whatever the arguments name: a detection (with a profile), a table in any form, a YAML. */
-dpe_status export_read(const struct export_arguments *args, struct export_table *table,
-                       struct dpe_error *err);
-void export_table_free(struct export_table *table);
-/** Write the HDF5 form, atomically. */
-dpe_status export_write_h5(const struct export_table *table, const char *path,
+dpe_status dpe_export_read(const struct export_arguments *args, struct export_table *table,
                            struct dpe_error *err);
+void dpe_export_table_free(struct export_table *table);
+/** Write the HDF5 form, atomically. */
+dpe_status dpe_export_write_h5(const struct export_table *table, const char *path,
+                               struct dpe_error *err);
 
 #endif

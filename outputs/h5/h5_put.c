@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-dpe_status table_put(struct dpe_h5 *table, const char *folder, const struct table_entry *entry,
-                     const struct table_axis *axes, int n_axes, struct dpe_error *err)
+dpe_status dpe_h5_table_put(struct dpe_h5 *table, const char *folder,
+                            const struct table_entry *entry, const struct table_axis *axes,
+                            int n_axes, struct dpe_error *err)
 {
     char path[128];
     snprintf(path, sizeof path, "%s%s", folder, entry->path);
@@ -25,13 +26,13 @@ dpe_status table_put(struct dpe_h5 *table, const char *folder, const struct tabl
     return dpe_h5_put(table, &column, err);
 }
 
-dpe_status table_put_all(struct dpe_h5 *table, const char *folder,
-                         const struct table_entry *entries, size_t n_entries,
-                         const struct table_axis *axes, int n_axes, struct dpe_error *err)
+dpe_status dpe_h5_table_put_all(struct dpe_h5 *table, const char *folder,
+                                const struct table_entry *entries, size_t n_entries,
+                                const struct table_axis *axes, int n_axes, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < n_entries && status == DPE_OK; i++) {
-        status = table_put(table, folder, &entries[i], axes, n_axes, err);
+        status = dpe_h5_table_put(table, folder, &entries[i], axes, n_axes, err);
     }
     return status;
 }

@@ -25,10 +25,11 @@ struct table_entry {
 };
 
 /** Write datasets that share their axes into a folder ("/detect"). */
-dpe_status table_put(struct dpe_h5 *table, const char *folder, const struct table_entry *entry,
-                     const struct table_axis *axes, int n_axes, struct dpe_error *err);
-dpe_status table_put_all(struct dpe_h5 *table, const char *folder,
-                         const struct table_entry *entries, size_t n_entries,
-                         const struct table_axis *axes, int n_axes, struct dpe_error *err);
+dpe_status dpe_h5_table_put(struct dpe_h5 *table, const char *folder,
+                            const struct table_entry *entry, const struct table_axis *axes,
+                            int n_axes, struct dpe_error *err);
+dpe_status dpe_h5_table_put_all(struct dpe_h5 *table, const char *folder,
+                                const struct table_entry *entries, size_t n_entries,
+                                const struct table_axis *axes, int n_axes, struct dpe_error *err);
 
 #endif

@@ -190,7 +190,7 @@ static dpe_status open_inputs(const struct arguments *args, struct report *repor
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
     for (size_t i = 0; i < args->n && status == DPE_OK; i++) {
-        status = input_open(&report->inputs[i], args->inputs[i], err);
+        status = dpe_input_open(&report->inputs[i], args->inputs[i], err);
         report->n += status == DPE_OK;
     }
     if (status == DPE_OK && !args->mixed) {
@@ -209,15 +209,15 @@ static void name_document(const struct arguments *args, struct report *report)
     char *found = NULL;
     int64_t parameters = 0;
     for (size_t i = 0; i < report->n && found == NULL; i++) {
-        found = read_words(&report->inputs[i], "/model", "model_type");
-        parameters = read_whole(&report->inputs[i], "/model", "parameters", 0);
+        found = dpe_input_read_words(&report->inputs[i], "/model", "model_type");
+        parameters = dpe_input_read_whole(&report->inputs[i], "/model", "parameters", 0);
     }
-    char *type_name = found != NULL ? clean_text(found, 40) : NULL;
+    char *type_name = found != NULL ? dpe_draw_clean_text(found, 40) : NULL;
     type = type_name != NULL ? type_name : "language";
     report->document.title =
         args->title != NULL
-            ? clean_text(args->title, 0)
-            : format_text("How far a %s model reaches, and with which positions", type);
+            ? dpe_draw_clean_text(args->title, 0)
+            : dpe_draw_format_text("How far a %s model reaches, and with which positions", type);
     char now[32];
     dpe_time_text(now);
     const char *model = "unknown";
@@ -234,8 +234,8 @@ static void name_document(const struct arguments *args, struct report *report)
                  (double)parameters / (billions ? 1e9 : 1e6), billions ? "billion" : "million");
     }
     report->document.subtitle =
-        format_text("%s, %smodel fingerprint %.12s, %zu table%s, written %.10s", type, size, model,
-                    report->n, report->n == 1 ? "" : "s", now);
+        dpe_draw_format_text("%s, %smodel fingerprint %.12s, %zu table%s, written %.10s", type,
+                             size, model, report->n, report->n == 1 ? "" : "s", now);
     free(found);
     free(type_name);
 }
@@ -244,8 +244,10 @@ static dpe_status compose(const struct arguments *args, struct report *report,
                           struct dpe_error *err)
 {
     dpe_status (*const sections[])(struct report *, struct dpe_error *) = {
-        report_answers, report_glances, report_comparisons, report_detections, report_ablations,
-        report_grids,   report_norms,   report_tables,      report_time,       report_provenance};
+        dpe_detection_answers,  dpe_comparison_glances,   dpe_comparison_sections,
+        dpe_detection_sections, dpe_comparison_ablations, dpe_comparison_grids,
+        dpe_sections_norms,     dpe_sections_tables,      dpe_sections_time,
+        dpe_sections_provenance};
     dpe_status status = DPE_OK;
     name_document(args, report);
     for (size_t i = 0; i < sizeof sections / sizeof sections[0] && status == DPE_OK; i++) {
@@ -274,11 +276,12 @@ static void drop_figures(struct document *document)
 static dpe_status write_file(const struct arguments *args, const char *name, const char *ending,
                              const struct writer *content, struct dpe_error *err)
 {
-    char *path = content->failed ? NULL : format_text("%s/%s%s", args->figures, name, ending);
-    dpe_status status = path == NULL
-                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s%s", name, ending)
-                            : dpe_extend_file(path, content->text.bytes, content->text.n,
-                                              args->force, err);
+    char *path =
+        content->failed ? NULL : dpe_draw_format_text("%s/%s%s", args->figures, name, ending);
+    dpe_status status =
+        path == NULL
+            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s%s", name, ending)
+            : dpe_extend_file(path, content->text.bytes, content->text.n, args->force, err);
     free(path);
     return status;
 }
@@ -289,12 +292,12 @@ static dpe_status write_figure(const struct arguments *args, const struct figure
 {
     struct writer svg = {0};
     struct writer image = {0};
-    put_svg(&svg, figure, true);
+    dpe_draw_put_svg(&svg, figure, true);
     dpe_status status = write_file(args, figure->id, ".svg", &svg, err);
     if (status != DPE_OK || !*png) {
         goto done;
     }
-    status = figure_png(figure, &image.text, err);
+    status = dpe_draw_figure_png(figure, &image.text, err);
     if (status == DPE_NO_INPUT) {
         dpe_log_warning("figures are written as SVG only: rsvg-convert is not installed (Debian: "
                         "librsvg2-bin)");
@@ -313,7 +316,7 @@ static dpe_status write_sheet(const struct arguments *args, const struct sheet *
                               struct dpe_error *err)
 {
     struct writer csv = {0};
-    sheet_csv(sheet, &csv);
+    dpe_draw_sheet_csv(sheet, &csv);
     dpe_status status = write_file(args, sheet->id, ".csv", &csv, err);
     dpe_text_free(&csv.text);
     return status;
@@ -347,7 +350,7 @@ static dpe_status write_page(const struct arguments *args, const struct document
                              struct dpe_error *err)
 {
     struct writer page = {0};
-    document_html(document, &page);
+    dpe_draw_document_html(document, &page);
     dpe_status status = page.failed
                             ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the page")
                             : dpe_write_atomic(args->output, page.text.bytes, page.text.n, err);
@@ -403,9 +406,9 @@ int main(int argc, char **argv)
         dpe_log_info("%s is written; open it in any browser", args.output);
     }
     for (size_t i = 0; i < report.n; i++) {
-        input_close(&report.inputs[i]);
+        dpe_input_close(&report.inputs[i]);
     }
     free(report.inputs);
-    document_free(&report.document);
+    dpe_draw_document_free(&report.document);
     return dpe_tool_end(status, &err);
 }

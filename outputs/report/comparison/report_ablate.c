@@ -117,22 +117,22 @@ static dpe_status collect(const struct report *report, size_t i, struct steps *s
     char **suites = NULL;
     size_t n = 0;
     const struct wanted wanted = {"/ablate/value", 1, {-1}, true, &value};
-    dpe_status status = read_wanted(input, &wanted, 1, err);
+    dpe_status status = dpe_input_read_wanted(input, &wanted, 1, err);
     if (status == DPE_OK) {
-        status = read_names(input, "/ablate/axis", (int64_t)value.n, &axis, err);
+        status = dpe_input_read_names(input, "/ablate/axis", (int64_t)value.n, &axis, err);
     }
     if (status == DPE_OK) {
         const struct wanted pairs = {"/ablate/k", 1, {(int64_t)value.n}, false, &k};
-        status = read_wanted(input, &pairs, 1, err);
+        status = dpe_input_read_wanted(input, &pairs, 1, err);
     }
     if (status == DPE_OK) {
         status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
     }
     for (size_t s = 0; s < n && status == DPE_OK; s++) {
-        char *path = format_text("/eval/%s/task_label", suites[s]);
+        char *path = dpe_draw_format_text("/eval/%s/task_label", suites[s]);
         struct suite suite = {0};
         if (path != NULL && dpe_h5_has(input->table, path)) {
-            status = suite_read(input, suites[s], &suite, err);
+            status = dpe_comparison_suite_read(input, suites[s], &suite, err);
             if (status == DPE_OK && (suite.methods.n != value.n || axis.n != value.n)) {
                 status = dpe_fail(err, DPE_BAD_DATA, "%s: /ablate: %zu steps, but %zu methods",
                                   input->path, value.n, suite.methods.n);
@@ -141,13 +141,13 @@ static dpe_status collect(const struct report *report, size_t i, struct steps *s
                 status = collect_suite(report, i, &suite, &axis, &value, &k, steps, err);
             }
         }
-        suite_free(&suite);
+        dpe_comparison_suite_free(&suite);
         free(path);
     }
     dpe_strings_free(suites, n);
-    names_free(&axis);
-    numbers_free(&value);
-    numbers_free(&k);
+    dpe_input_names_free(&axis);
+    dpe_input_numbers_free(&value);
+    dpe_input_numbers_free(&k);
     return status;
 }
 
@@ -201,19 +201,19 @@ static struct line make_line(const struct steps *steps, const struct step *like,
 static struct sheet *line_sheet(const char *id, const char *title, const struct curve *curves,
                                 size_t n, bool low_is_better)
 {
-    struct sheet *sheet = id == NULL || title == NULL ? NULL : sheet_new(id, title);
-    sheet_column(sheet, "varied", COLUMN_TEXT, 0);
-    sheet_column(sheet, "value", COLUMN_NUMBER, 0);
-    sheet_column(sheet, low_is_better ? "perplexity" : "score", COLUMN_INTERVAL, 3);
+    struct sheet *sheet = id == NULL || title == NULL ? NULL : dpe_draw_sheet_new(id, title);
+    dpe_draw_sheet_column(sheet, "varied", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "value", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, low_is_better ? "perplexity" : "score", COLUMN_INTERVAL, 3);
     for (size_t c = 0; c < n; c++) {
         /* Something to compare with is one value, drawn from side to side. */
         int64_t rows = curves[c].plain && curves[c].n > 0 ? 1 : curves[c].n;
         for (int64_t i = 0; i < rows; i++) {
-            sheet_text(sheet, curves[c].name);
-            sheet_number(sheet, curves[c].plain ? (double)NAN : curves[c].x[i]);
-            sheet_interval(sheet, curves[c].y[i],
-                           curves[c].low != NULL ? curves[c].low[i] : (double)NAN,
-                           curves[c].low != NULL ? curves[c].high[i] : (double)NAN);
+            dpe_draw_sheet_text(sheet, curves[c].name);
+            dpe_draw_sheet_number(sheet, curves[c].plain ? (double)NAN : curves[c].x[i]);
+            dpe_draw_sheet_interval(sheet, curves[c].y[i],
+                                    curves[c].low != NULL ? curves[c].low[i] : (double)NAN,
+                                    curves[c].low != NULL ? curves[c].high[i] : (double)NAN);
         }
     }
     return sheet;
@@ -281,16 +281,16 @@ static void add_axis(struct report *report, const struct steps *steps, const str
         }
     }
     char tokens[32];
-    length_text(like->length, tokens);
-    char *id =
-        number == 0 ? format_text("%s", axis->id) : format_text("%s-%zu", axis->id, number + 1);
-    char *title = format_text("%s, %s at %s tokens", axis->title, like->label, tokens);
-    struct figure *figure =
-        figure_new(room != NULL ? id : NULL, title != NULL ? title : "",
-                   format_text("%s Bars are 95\u00a0%% intervals; steps whose bars overlap much "
-                               "may differ by chance.",
-                               axis->caption),
-                   line_sheet(id, title, curves, n, like->low_is_better));
+    dpe_draw_length_text(like->length, tokens);
+    char *id = number == 0 ? dpe_draw_format_text("%s", axis->id)
+                           : dpe_draw_format_text("%s-%zu", axis->id, number + 1);
+    char *title = dpe_draw_format_text("%s, %s at %s tokens", axis->title, like->label, tokens);
+    struct figure *figure = dpe_draw_figure_new(
+        room != NULL ? id : NULL, title != NULL ? title : "",
+        dpe_draw_format_text("%s Bars are 95\u00a0%% intervals; steps whose bars overlap much "
+                             "may differ by chance.",
+                             axis->caption),
+        line_sheet(id, title, curves, n, like->low_is_better));
     if (figure != NULL) {
         bool log = axis->log && least > 0.0;
         const struct curves all = {.curves = curves,
@@ -304,16 +304,16 @@ static void add_axis(struct report *report, const struct steps *steps, const str
                                               : strncmp(like->suite, "niah", 4) == 0 ? "recall"
                                                                                      : "score",
                                    .x_line = (double)NAN};
-        draw_curves(figure, &all);
+        dpe_draw_curves(figure, &all);
     }
     report->document.failed = report->document.failed || room == NULL || title == NULL;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(room);
     free(id);
     free(title);
 }
 
-dpe_status report_ablations(struct report *report, struct dpe_error *err)
+dpe_status dpe_comparison_ablations(struct report *report, struct dpe_error *err)
 {
     struct steps steps = {0};
     dpe_status status = DPE_OK;
@@ -323,11 +323,11 @@ dpe_status report_ablations(struct report *report, struct dpe_error *err)
         }
     }
     if (status == DPE_OK && steps.n > 0) {
-        add_text(&report->document, BLOCK_SECTION,
-                 format_text("Ablations: what the parts are worth"));
+        dpe_draw_add_text(&report->document, BLOCK_SECTION,
+                          dpe_draw_format_text("Ablations: what the parts are worth"));
         for (size_t i = 0; i < report->n; i++) {
             if (dpe_h5_has(report->inputs[i].table, "/ablate/value")) {
-                add_unfinished(report, &report->inputs[i]);
+                dpe_input_add_unfinished(report, &report->inputs[i]);
             }
         }
     }

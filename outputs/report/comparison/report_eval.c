@@ -1,7 +1,7 @@
 /* Comparisons: put into words, and tables. */
+#include "outputs/report/comparison/report_eval.h"
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
-#include "outputs/report/comparison/report_eval.h"
 #include "outputs/report/draw/page.h"
 #include "outputs/report/input/input.h"
 
@@ -49,39 +49,39 @@ static size_t *best_first(const struct suite *s, size_t task, size_t *n)
 /* The best and who follows, at the longest length; of many tasks there is no such sentence. */
 static void add_lead(struct report *report, const struct suite *s)
 {
-    double length = suite_longest(s);
-    int64_t task = suite_task(s, s->labels.names[0], length);
+    double length = dpe_comparison_suite_longest(s);
+    int64_t task = dpe_comparison_suite_task(s, s->labels.names[0], length);
     size_t n = 0;
     size_t *order = task < 0 ? NULL : best_first(s, (size_t)task, &n);
     struct writer out = {0};
     char tokens[32];
-    length_text(length, tokens);
-    put(&out, "At %s tokens", tokens);
+    dpe_draw_length_text(length, tokens);
+    dpe_draw_put(&out, "At %s tokens", tokens);
     for (size_t i = 0; order != NULL && i < n && i < 4; i++) {
         char value[96];
-        char *name = clean_text(s->methods.names[order[i]], 40);
+        char *name = dpe_draw_clean_text(s->methods.names[order[i]], 40);
         value_text(s, order[i] * s->labels.n + (size_t)task, value);
-        put(&out, "%s%s %s %s",
-            i == 0                 ? ", "
-            : i + 1 == n || i == 3 ? " and "
-                                   : ", ",
-            name != NULL ? name : "",
-            i > 0              ? ""
-            : s->low_is_better ? "has a perplexity of"
-                               : "finds",
-            value);
+        dpe_draw_put(&out, "%s%s %s %s",
+                     i == 0                 ? ", "
+                     : i + 1 == n || i == 3 ? " and "
+                                            : ", ",
+                     name != NULL ? name : "",
+                     i > 0              ? ""
+                     : s->low_is_better ? "has a perplexity of"
+                                        : "finds",
+                     value);
         free(name);
     }
-    put(&out, "%s", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");
+    dpe_draw_put(&out, "%s", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");
     for (size_t i = 4; order != NULL && i < n; i++) {
-        if (method_is_dpe(s->methods.names[order[i]])) {
+        if (dpe_comparison_method_is_dpe(s->methods.names[order[i]])) {
             char value[96];
             value_text(s, order[i] * s->labels.n + (size_t)task, value);
-            put(&out, ", %s with %s", s->methods.names[order[i]], value);
+            dpe_draw_put(&out, ", %s with %s", s->methods.names[order[i]], value);
         }
     }
-    put(&out, ".");
-    add_text(&report->document, BLOCK_LEAD, out.failed ? NULL : out.text.bytes);
+    dpe_draw_put(&out, ".");
+    dpe_draw_add_text(&report->document, BLOCK_LEAD, out.failed ? NULL : out.text.bytes);
     if (out.failed) {
         dpe_text_free(&out.text);
     }
@@ -100,13 +100,13 @@ static void add_noise(struct report *report, const struct suite *s)
     if (compared == 0) {
         return;
     }
-    add_text(
+    dpe_draw_add_text(
         &report->document, BLOCK_NOTE,
-        format_text("What is noise here: of %zu differences to the first method, %zu %s not "
-                    "beyond chance (p\u00a0≥\u00a00.05 in a sign-flip test over the same %s; one "
-                    "in twenty looks real by chance, no correction is made).",
-                    compared, noise, noise == 1 ? "is" : "are",
-                    s->together > 1 ? "contexts" : "samples"));
+        dpe_draw_format_text(
+            "What is noise here: of %zu differences to the first method, %zu %s not "
+            "beyond chance (p\u00a0≥\u00a00.05 in a sign-flip test over the same %s; one "
+            "in twenty looks real by chance, no correction is made).",
+            compared, noise, noise == 1 ? "is" : "are", s->together > 1 ? "contexts" : "samples"));
 }
 
 /* ------------------------------------------------------------------------------------------ tables
@@ -116,15 +116,16 @@ static void add_noise(struct report *report, const struct suite *s)
 static char *task_name(const struct suite *s, size_t task)
 {
     char tokens[32];
-    length_text(s->lengths.values[task], tokens);
-    return suite_is_single(s) ? format_text("%s", tokens)
-                              : format_text("%s at %s", s->labels.names[task], tokens);
+    dpe_draw_length_text(s->lengths.values[task], tokens);
+    return dpe_comparison_suite_is_single(s)
+               ? dpe_draw_format_text("%s", tokens)
+               : dpe_draw_format_text("%s at %s", s->labels.names[task], tokens);
 }
 
 static void add_column(struct sheet *sheet, char *name, bool intervals)
 {
     if (name != NULL) {
-        sheet_column(sheet, name, intervals ? COLUMN_INTERVAL : COLUMN_NUMBER, 3);
+        dpe_draw_sheet_column(sheet, name, intervals ? COLUMN_INTERVAL : COLUMN_NUMBER, 3);
     } else if (sheet != NULL) {
         sheet->failed = true;
     }
@@ -134,8 +135,8 @@ static void add_column(struct sheet *sheet, char *name, bool intervals)
 static void add_cell(struct sheet *sheet, const struct suite *s, size_t method, size_t task)
 {
     size_t at = method * s->labels.n + task;
-    sheet_interval(sheet, s->values.mean.values[at], s->values.low.values[at],
-                   s->values.high.values[at]);
+    dpe_draw_sheet_interval(sheet, s->values.mean.values[at], s->values.low.values[at],
+                            s->values.high.values[at]);
 }
 
 /* A line for each method; where there are more tasks than fit on a page, a line for each task. */
@@ -146,27 +147,29 @@ static void add_table(struct report *report, const struct suite *s)
     size_t columns = by_task ? s->methods.n : s->labels.n;
     size_t rows = by_task ? s->labels.n : s->methods.n;
     bool intervals = columns <= (by_task ? FEW : WIDE);
-    char *id = suite_id(report, s, "table");
+    char *id = dpe_comparison_suite_id(report, s, "table");
     char *title =
-        format_text("%s: %s by %s", suite_title(s->name), s->low_is_better ? "perplexity" : "score",
-                    by_task              ? "task and method"
-                    : suite_is_single(s) ? "method and length in tokens"
-                                         : "method and task");
-    struct sheet *sheet = id == NULL || title == NULL ? NULL : sheet_new(id, title);
-    sheet_column(sheet, by_task ? "task" : "method", COLUMN_TEXT, 0);
+        dpe_draw_format_text("%s: %s by %s", dpe_comparison_suite_title(s->name),
+                             s->low_is_better ? "perplexity" : "score",
+                             by_task                             ? "task and method"
+                             : dpe_comparison_suite_is_single(s) ? "method and length in tokens"
+                                                                 : "method and task");
+    struct sheet *sheet = id == NULL || title == NULL ? NULL : dpe_draw_sheet_new(id, title);
+    dpe_draw_sheet_column(sheet, by_task ? "task" : "method", COLUMN_TEXT, 0);
     for (size_t c = 0; sheet != NULL && c < columns; c++) {
-        add_column(sheet, by_task ? format_text("%s", s->methods.names[c]) : task_name(s, c),
+        add_column(sheet,
+                   by_task ? dpe_draw_format_text("%s", s->methods.names[c]) : task_name(s, c),
                    intervals);
     }
     for (size_t r = 0; r < rows; r++) {
-        char *name = by_task ? task_name(s, r) : format_text("%s", s->methods.names[r]);
-        sheet_text(sheet, name != NULL ? name : "");
+        char *name = by_task ? task_name(s, r) : dpe_draw_format_text("%s", s->methods.names[r]);
+        dpe_draw_sheet_text(sheet, name != NULL ? name : "");
         for (size_t c = 0; c < columns; c++) {
             add_cell(sheet, s, by_task ? c : r, by_task ? r : c);
         }
         free(name);
     }
-    add_sheet(&report->document, sheet);
+    dpe_draw_add_sheet(&report->document, sheet);
     free(id);
     free(title);
 }
@@ -177,30 +180,31 @@ static void add_differences(struct report *report, const struct suite *s)
         s->difference.high.n == 0 || s->p_value.n == 0) {
         return;
     }
-    char *id = suite_id(report, s, "differences");
-    char *title = format_text("%s: difference to the first method%s", suite_title(s->name),
-                              s->low_is_better ? ", nats per token (negative is better)" : "");
-    struct sheet *sheet = id == NULL || title == NULL ? NULL : sheet_new(id, title);
-    sheet_column(sheet, "method", COLUMN_TEXT, 0);
-    sheet_column(sheet, "task", COLUMN_TEXT, 0);
-    sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "difference", COLUMN_INTERVAL, 3);
-    sheet_column(sheet, "p", COLUMN_NUMBER, 4);
-    sheet_column(sheet, "pairs", COLUMN_NUMBER, 0);
+    char *id = dpe_comparison_suite_id(report, s, "differences");
+    char *title = dpe_draw_format_text(
+        "%s: difference to the first method%s", dpe_comparison_suite_title(s->name),
+        s->low_is_better ? ", nats per token (negative is better)" : "");
+    struct sheet *sheet = id == NULL || title == NULL ? NULL : dpe_draw_sheet_new(id, title);
+    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "task", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "difference", COLUMN_INTERVAL, 3);
+    dpe_draw_sheet_column(sheet, "p", COLUMN_NUMBER, 4);
+    dpe_draw_sheet_column(sheet, "pairs", COLUMN_NUMBER, 0);
     for (size_t i = s->labels.n; i < s->difference.mean.n; i++) {
-        sheet_text(sheet, s->methods.names[i / s->labels.n]);
-        sheet_text(sheet, s->labels.names[i % s->labels.n]);
-        sheet_number(sheet, s->lengths.values[i % s->labels.n]);
-        sheet_interval(sheet, s->difference.mean.values[i], s->difference.low.values[i],
-                       s->difference.high.values[i]);
-        sheet_number(sheet, s->p_value.values[i]);
-        sheet_number(sheet, s->n_pairs.n > 0 ? s->n_pairs.values[i] : (double)NAN);
+        dpe_draw_sheet_text(sheet, s->methods.names[i / s->labels.n]);
+        dpe_draw_sheet_text(sheet, s->labels.names[i % s->labels.n]);
+        dpe_draw_sheet_number(sheet, s->lengths.values[i % s->labels.n]);
+        dpe_draw_sheet_interval(sheet, s->difference.mean.values[i], s->difference.low.values[i],
+                                s->difference.high.values[i]);
+        dpe_draw_sheet_number(sheet, s->p_value.values[i]);
+        dpe_draw_sheet_number(sheet, s->n_pairs.n > 0 ? s->n_pairs.values[i] : (double)NAN);
     }
     if (sheet != NULL) {
         sheet->folded = sheet->n_cells > 12 * sheet->n_columns;
         sheet->shown = 200;
     }
-    add_sheet(&report->document, sheet);
+    dpe_draw_add_sheet(&report->document, sheet);
     free(id);
     free(title);
 }
@@ -233,28 +237,30 @@ static dpe_status write_suite(struct report *report, const struct input *input, 
                               struct dpe_error *err)
 {
     struct suite s;
-    dpe_status status = suite_read(input, name, &s, err);
+    dpe_status status = dpe_comparison_suite_read(input, name, &s, err);
     if (status == DPE_OK && s.methods.n > 0 && s.labels.n > 0) {
-        char *has = format_text("/eval/%s/mean", name);
-        add_text(&report->document, BLOCK_SECTION,
-                 section_title(report, input, has != NULL ? has : "/", "%s: methods compared",
-                               suite_title(s.name)));
+        char *has = dpe_draw_format_text("/eval/%s/mean", name);
+        dpe_draw_add_text(&report->document, BLOCK_SECTION,
+                          dpe_input_section_title(report, input, has != NULL ? has : "/",
+                                                  "%s: methods compared",
+                                                  dpe_comparison_suite_title(s.name)));
         free(has);
-        add_unfinished(report, input);
-        if (suite_is_single(&s)) {
+        dpe_input_add_unfinished(report, input);
+        if (dpe_comparison_suite_is_single(&s)) {
             add_lead(report, &s);
         }
-        add_text(&report->document, BLOCK_TEXT, format_text("%s", explanation(&s)));
+        dpe_draw_add_text(&report->document, BLOCK_TEXT,
+                          dpe_draw_format_text("%s", explanation(&s)));
         add_noise(report, &s);
-        suite_figures(report, &s);
+        dpe_comparison_suite_figures(report, &s);
         add_table(report, &s);
         add_differences(report, &s);
     }
-    suite_free(&s);
+    dpe_comparison_suite_free(&s);
     return status;
 }
 
-dpe_status report_comparisons(struct report *report, struct dpe_error *err)
+dpe_status dpe_comparison_sections(struct report *report, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
@@ -267,7 +273,7 @@ dpe_status report_comparisons(struct report *report, struct dpe_error *err)
             status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
         }
         for (size_t s = 0; s < n && status == DPE_OK; s++) {
-            char *path = format_text("/eval/%s/task_label", suites[s]);
+            char *path = dpe_draw_format_text("/eval/%s/task_label", suites[s]);
             if (path != NULL && dpe_h5_has(input->table, path)) {
                 status = write_suite(report, input, suites[s], err);
             }

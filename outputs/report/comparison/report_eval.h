@@ -27,36 +27,37 @@ struct suite {
     int64_t together;                              /**< samples in a row that count as one */
     bool low_is_better; /**< a perplexity; else a share, shown in percent */
 };
-dpe_status suite_read(const struct input *input, const char *name, struct suite *suite,
-                      struct dpe_error *err);
-void suite_free(struct suite *suite);
+dpe_status dpe_comparison_suite_read(const struct input *input, const char *name,
+                                     struct suite *suite, struct dpe_error *err);
+void dpe_comparison_suite_free(struct suite *suite);
 
 /** Index of the task with that label at that length, −1 = none. */
-int64_t suite_task(const struct suite *suite, const char *label, double length);
+int64_t dpe_comparison_suite_task(const struct suite *suite, const char *label, double length);
 /** Whether all tasks have one label (they then differ in length alone). */
-bool suite_is_single(const struct suite *suite);
+bool dpe_comparison_suite_is_single(const struct suite *suite);
 /** The longest length that has a value (of those in an unfinished run). */
-double suite_longest(const struct suite *suite);
+double dpe_comparison_suite_longest(const struct suite *suite);
 /** Whether task i is the first with its length. */
-bool suite_first_length(const struct suite *suite, size_t task);
+bool dpe_comparison_suite_first_length(const struct suite *suite, size_t task);
 /** "recall" … what a value is, on axes and in headings. */
-const char *suite_unit(const struct suite *suite);
+const char *dpe_comparison_suite_unit(const struct suite *suite);
 
 /** "RULER" of "ruler". */
-const char *suite_title(const char *name);
+const char *dpe_comparison_suite_title(const char *name);
 /** Whether a method is a DPE table, or dpe by its settings: what the report is about. */
-bool method_is_dpe(const char *name);
+bool dpe_comparison_method_is_dpe(const char *name);
 
 /** Figures and tables of one suite. */
-void suite_figures(struct report *report, const struct suite *suite);
+void dpe_comparison_suite_figures(struct report *report, const struct suite *suite);
 /** An id that says suite and input; owned. */
-char *suite_id(const struct report *report, const struct suite *suite, const char *what);
+char *dpe_comparison_suite_id(const struct report *report, const struct suite *suite,
+                              const char *what);
 
-/** Sections. Each adds what the inputs have, and nothing when they have nothing. Errors are those of
- *  reading. */
-dpe_status report_glances(struct report *report, struct dpe_error *err);
-dpe_status report_comparisons(struct report *report, struct dpe_error *err);
-dpe_status report_ablations(struct report *report, struct dpe_error *err);
-dpe_status report_grids(struct report *report, struct dpe_error *err);
+/** Sections. Each adds what the inputs have, and nothing when they have nothing. Errors are those
+ * of reading. */
+dpe_status dpe_comparison_glances(struct report *report, struct dpe_error *err);
+dpe_status dpe_comparison_sections(struct report *report, struct dpe_error *err);
+dpe_status dpe_comparison_ablations(struct report *report, struct dpe_error *err);
+dpe_status dpe_comparison_grids(struct report *report, struct dpe_error *err);
 
 #endif

@@ -11,19 +11,19 @@
 /* Every value with its interval: method, task, length. */
 static struct sheet *values_sheet(const struct suite *s, const char *id, const char *title)
 {
-    struct sheet *sheet = id == NULL ? NULL : sheet_new(id, title);
-    sheet_column(sheet, "method", COLUMN_TEXT, 0);
-    sheet_column(sheet, "task", COLUMN_TEXT, 0);
-    sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    sheet_column(sheet, s->low_is_better ? "perplexity" : "score", COLUMN_INTERVAL, 3);
-    sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
+    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, title);
+    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "task", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, s->low_is_better ? "perplexity" : "score", COLUMN_INTERVAL, 3);
+    dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
     for (size_t i = 0; i < s->values.mean.n; i++) {
-        sheet_text(sheet, s->methods.names[i / s->labels.n]);
-        sheet_text(sheet, s->labels.names[i % s->labels.n]);
-        sheet_number(sheet, s->lengths.values[i % s->labels.n]);
-        sheet_interval(sheet, s->values.mean.values[i], s->values.low.values[i],
-                       s->values.high.values[i]);
-        sheet_number(sheet, s->n_valid.values[i]);
+        dpe_draw_sheet_text(sheet, s->methods.names[i / s->labels.n]);
+        dpe_draw_sheet_text(sheet, s->labels.names[i % s->labels.n]);
+        dpe_draw_sheet_number(sheet, s->lengths.values[i % s->labels.n]);
+        dpe_draw_sheet_interval(sheet, s->values.mean.values[i], s->values.low.values[i],
+                                s->values.high.values[i]);
+        dpe_draw_sheet_number(sheet, s->n_valid.values[i]);
     }
     if (sheet != NULL) {
         sheet->shown = 60;
@@ -59,7 +59,7 @@ static void draw_map(struct figure *figure, const struct suite *s, const double 
     char text[32][32];
     const char *columns[32];
     for (size_t i = 0; i < n && i < 32; i++) {
-        columns[i] = length_text(x[i], text[i]);
+        columns[i] = dpe_draw_length_text(x[i], text[i]);
     }
     const struct heat heat = {.n_rows = (int64_t)s->methods.n,
                               .n_columns = (int64_t)(n < 32 ? n : 32),
@@ -78,7 +78,7 @@ static void draw_map(struct figure *figure, const struct suite *s, const double 
                               .bar_title = s->low_is_better ? "perplexity"
                                            : percent        ? "percent"
                                                             : "recall"};
-    draw_heat(figure, &heat);
+    dpe_draw_heat(figure, &heat);
 }
 
 /* Every method's value at every length, lengths in order. */
@@ -88,7 +88,7 @@ static void add_lengths_map(struct report *report, const struct suite *s)
     size_t *order = by_length(s, &n);
     double *value = dpe_alloc(n * s->methods.n + 1, sizeof *value);
     double *x = dpe_alloc(n + 1, sizeof *x);
-    char *id = suite_id(report, s, "lengths");
+    char *id = dpe_comparison_suite_id(report, s, "lengths");
     const char *title = s->low_is_better ? "Perplexity by length" : "Needles found by length";
     bool ok = order != NULL && value != NULL && x != NULL && id != NULL;
     n = n < 32 ? n : 32;
@@ -97,18 +97,18 @@ static void add_lengths_map(struct report *report, const struct suite *s)
         x[i % n] = s->lengths.values[task];
         value[i] = s->values.mean.values[i / n * s->labels.n + task];
     }
-    struct figure *figure =
-        figure_new(ok ? id : NULL, title,
-                   format_text("%s Intervals are in the numbers.",
-                               s->low_is_better
-                                   ? "Lower is better (bright); colours are on a logarithmic scale."
-                                   : "A method whose row stays bright reaches further."),
-                   ok ? values_sheet(s, id, title) : NULL);
+    struct figure *figure = dpe_draw_figure_new(
+        ok ? id : NULL, title,
+        dpe_draw_format_text("%s Intervals are in the numbers.",
+                             s->low_is_better
+                                 ? "Lower is better (bright); colours are on a logarithmic scale."
+                                 : "A method whose row stays bright reaches further."),
+        ok ? values_sheet(s, id, title) : NULL);
     if (figure != NULL && ok) {
         draw_map(figure, s, x, n, value, "length, tokens", false);
     }
     report->document.failed = report->document.failed || !ok;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(order);
     free(value);
     free(x);
@@ -121,14 +121,14 @@ static void add_lengths(struct report *report, const struct suite *s)
     size_t *order = by_length(s, &n);
     double *block = dpe_alloc(n * s->methods.n + 1, 4 * sizeof *block);
     struct curve *all = dpe_alloc_zero(s->methods.n, sizeof *all);
-    char *id = suite_id(report, s, "lengths");
+    char *id = dpe_comparison_suite_id(report, s, "lengths");
     const char *title = s->low_is_better ? "Perplexity by length" : "Needles found by length";
     bool ok = order != NULL && block != NULL && all != NULL && id != NULL;
     for (size_t m = 0; ok && m < s->methods.n; m++) {
         double *x = block + 4 * n * m;
         all[m] = (struct curve){.name = s->methods.names[m],
                                 .n = (int64_t)n,
-                                .strong = method_is_dpe(s->methods.names[m]),
+                                .strong = dpe_comparison_method_is_dpe(s->methods.names[m]),
                                 .x = x,
                                 .y = x + n,
                                 .low = x + 2 * n,
@@ -141,13 +141,13 @@ static void add_lengths(struct report *report, const struct suite *s)
             x[3 * n + i] = s->values.high.values[at];
         }
     }
-    struct figure *figure = figure_new(
+    struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, title,
-        format_text("One line for each method, with 95\u00a0%% intervals; lengths double "
-                    "from mark to mark, and marks are moved sideways a little so that "
-                    "intervals do not hide each other. %s",
-                    s->low_is_better ? "Lower is better; the scale is logarithmic."
-                                     : "A method that holds its height reaches further."),
+        dpe_draw_format_text("One line for each method, with 95\u00a0%% intervals; lengths double "
+                             "from mark to mark, and marks are moved sideways a little so that "
+                             "intervals do not hide each other. %s",
+                             s->low_is_better ? "Lower is better; the scale is logarithmic."
+                                              : "A method that holds its height reaches further."),
         ok ? values_sheet(s, id, title) : NULL);
     if (figure != NULL && ok) {
         const struct curves curves = {
@@ -159,12 +159,12 @@ static void add_lengths(struct report *report, const struct suite *s)
             .y_high = s->low_is_better ? (double)NAN : 1.04,
             .x_title = "length, tokens",
             .y_title = s->low_is_better ? "perplexity per token" : "recall",
-            .x_line = (double)read_whole(s->input, "/eval", "trained_length", -1),
+            .x_line = (double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1),
             .x_line_title = "trained length"};
-        draw_curves(figure, &curves);
+        dpe_draw_curves(figure, &curves);
     }
     report->document.failed = report->document.failed || !ok;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(order);
     free(block);
     free(all);
@@ -173,28 +173,29 @@ static void add_lengths(struct report *report, const struct suite *s)
 
 static void add_dots(struct report *report, const struct suite *s)
 {
-    double length = suite_longest(s);
-    int64_t task = suite_task(s, s->labels.names[0], length);
+    double length = dpe_comparison_suite_longest(s);
+    int64_t task = dpe_comparison_suite_task(s, s->labels.names[0], length);
     double *block = dpe_alloc(s->methods.n, 3 * sizeof *block);
     unsigned char *strong = dpe_alloc(s->methods.n, 1);
-    char *id = suite_id(report, s, "methods");
+    char *id = dpe_comparison_suite_id(report, s, "methods");
     char tokens[32];
-    length_text(length, tokens);
-    char *title =
-        format_text("%s at %s tokens", s->low_is_better ? "Perplexity" : "Needles found", tokens);
+    dpe_draw_length_text(length, tokens);
+    char *title = dpe_draw_format_text("%s at %s tokens",
+                                       s->low_is_better ? "Perplexity" : "Needles found", tokens);
     bool ok = block != NULL && strong != NULL && id != NULL && title != NULL;
     for (size_t m = 0; ok && task >= 0 && m < s->methods.n; m++) {
         size_t at = m * s->labels.n + (size_t)task;
         block[m] = s->values.mean.values[at];
         block[s->methods.n + m] = s->values.low.values[at];
         block[2 * s->methods.n + m] = s->values.high.values[at];
-        strong[m] = method_is_dpe(s->methods.names[m]);
+        strong[m] = dpe_comparison_method_is_dpe(s->methods.names[m]);
     }
-    struct figure *figure = figure_new(
+    struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, ok ? title : "",
-        format_text("Each method on the same samples, with its 95\u00a0%% interval. Whether "
-                    "two of them differ is answered by the paired differences in the "
-                    "table below, not by whether their intervals overlap."),
+        dpe_draw_format_text(
+            "Each method on the same samples, with its 95\u00a0%% interval. Whether "
+            "two of them differ is answered by the paired differences in the "
+            "table below, not by whether their intervals overlap."),
         ok ? values_sheet(s, id, title) : NULL);
     if (figure != NULL && ok && task >= 0) {
         const struct dots dots = {.n = s->methods.n,
@@ -207,11 +208,11 @@ static void add_dots(struct report *report, const struct suite *s)
                                   .x_high = s->low_is_better ? (double)NAN : 1.0,
                                   .log = s->low_is_better,
                                   .digits = 2,
-                                  .x_title = suite_unit(s)};
-        draw_dots(figure, &dots);
+                                  .x_title = dpe_comparison_suite_unit(s)};
+        dpe_draw_dots(figure, &dots);
     }
     report->document.failed = report->document.failed || !ok;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(block);
     free(strong);
     free(id);
@@ -223,13 +224,14 @@ static void add_dots(struct report *report, const struct suite *s)
 /* Methods × tasks at the longest length. */
 static void add_tasks(struct report *report, const struct suite *s)
 {
-    double length = suite_longest(s);
+    double length = dpe_comparison_suite_longest(s);
     const char **columns = dpe_alloc(s->labels.n, sizeof *columns);
     double *value = dpe_alloc(s->values.mean.n + 1, sizeof *value);
-    char *id = suite_id(report, s, "tasks");
+    char *id = dpe_comparison_suite_id(report, s, "tasks");
     char tokens[32];
-    length_text(length, tokens);
-    char *title = format_text("%s at %s tokens, by task", suite_title(s->name), tokens);
+    dpe_draw_length_text(length, tokens);
+    char *title = dpe_draw_format_text("%s at %s tokens, by task",
+                                       dpe_comparison_suite_title(s->name), tokens);
     bool ok = columns != NULL && value != NULL && id != NULL && title != NULL;
     size_t n = 0;
     for (size_t t = 0; ok && t < s->labels.n; t++) {
@@ -239,17 +241,17 @@ static void add_tasks(struct report *report, const struct suite *s)
     }
     for (size_t m = 0; ok && m < s->methods.n; m++) {
         for (size_t c = 0; c < n; c++) {
-            int64_t task = suite_task(s, columns[c], length);
+            int64_t task = dpe_comparison_suite_task(s, columns[c], length);
             value[c * s->methods.n + m] =
                 s->values.mean.values[m * s->labels.n + (size_t)task] * 100.0;
         }
     }
-    struct figure *figure =
-        figure_new(ok ? id : NULL, ok ? title : "",
-                   format_text("Percent of the expected answers given, for each task (line) and "
-                               "method (column, in the order of the table below). With few samples "
-                               "a cell is uncertain: the intervals are in the numbers."),
-                   ok ? values_sheet(s, id, title) : NULL);
+    struct figure *figure = dpe_draw_figure_new(
+        ok ? id : NULL, ok ? title : "",
+        dpe_draw_format_text("Percent of the expected answers given, for each task (line) and "
+                             "method (column, in the order of the table below). With few samples "
+                             "a cell is uncertain: the intervals are in the numbers."),
+        ok ? values_sheet(s, id, title) : NULL);
     if (figure != NULL && ok) {
         const struct heat heat = {.n_rows = (int64_t)n,
                                   .n_columns = (int64_t)s->methods.n,
@@ -262,10 +264,10 @@ static void add_tasks(struct report *report, const struct suite *s)
                                   .x_title = "method",
                                   .y_title = "task",
                                   .bar_title = "percent"};
-        draw_heat(figure, &heat);
+        dpe_draw_heat(figure, &heat);
     }
     report->document.failed = report->document.failed || !ok;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(columns);
     free(value);
     free(id);
@@ -275,39 +277,39 @@ static void add_tasks(struct report *report, const struct suite *s)
 static void add_categories(struct report *report, const struct suite *s)
 {
     size_t lengths = s->category_length.n;
-    char *id = suite_id(report, s, "categories");
-    struct sheet *sheet = id == NULL ? NULL : sheet_new(id, "By category, percent");
-    sheet_column(sheet, "method", COLUMN_TEXT, 0);
-    sheet_column(sheet, "length", COLUMN_NUMBER, 0);
+    char *id = dpe_comparison_suite_id(report, s, "categories");
+    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "By category, percent");
+    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
     for (size_t c = 0; c < s->categories.n; c++) {
-        sheet_column(sheet, s->categories.names[c], COLUMN_NUMBER, 2);
+        dpe_draw_sheet_column(sheet, s->categories.names[c], COLUMN_NUMBER, 2);
     }
     for (size_t m = 0; m < s->methods.n; m++) {
         for (size_t l = 0; l < lengths; l++) {
-            sheet_text(sheet, s->methods.names[m]);
-            sheet_number(sheet, s->category_length.values[l]);
+            dpe_draw_sheet_text(sheet, s->methods.names[m]);
+            dpe_draw_sheet_number(sheet, s->category_length.values[l]);
             for (size_t c = 0; c < s->categories.n; c++) {
-                sheet_number(sheet,
-                             s->category_mean.values[(m * s->categories.n + c) * lengths + l] *
-                                 100.0);
+                dpe_draw_sheet_number(
+                    sheet,
+                    s->category_mean.values[(m * s->categories.n + c) * lengths + l] * 100.0);
             }
         }
     }
-    add_sheet(&report->document, sheet);
+    dpe_draw_add_sheet(&report->document, sheet);
     free(id);
 }
 
 static struct sheet *overall_sheet(const struct suite *s, const char *id, const char *title,
                                    const double *value)
 {
-    struct sheet *sheet = id == NULL ? NULL : sheet_new(id, title);
-    sheet_column(sheet, "method", COLUMN_TEXT, 0);
-    sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "overall, percent", COLUMN_NUMBER, 2);
+    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, title);
+    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "overall, percent", COLUMN_NUMBER, 2);
     for (size_t i = 0; i < s->methods.n * s->category_length.n; i++) {
-        sheet_text(sheet, s->methods.names[i / s->category_length.n]);
-        sheet_number(sheet, s->category_length.values[i % s->category_length.n]);
-        sheet_number(sheet, value[i]);
+        dpe_draw_sheet_text(sheet, s->methods.names[i / s->category_length.n]);
+        dpe_draw_sheet_number(sheet, s->category_length.values[i % s->category_length.n]);
+        dpe_draw_sheet_number(sheet, value[i]);
     }
     return sheet;
 }
@@ -318,8 +320,9 @@ static void add_overall(struct report *report, const struct suite *s)
     size_t n = s->category_length.n;
     double *value = dpe_alloc(s->methods.n * n, sizeof *value);
     struct curve *all = dpe_alloc_zero(s->methods.n, sizeof *all);
-    char *id = suite_id(report, s, "lengths");
-    char *title = format_text("%s, mean of the tasks by length", suite_title(s->name));
+    char *id = dpe_comparison_suite_id(report, s, "lengths");
+    char *title = dpe_draw_format_text("%s, mean of the tasks by length",
+                                       dpe_comparison_suite_title(s->name));
     bool ok = value != NULL && all != NULL && id != NULL && title != NULL;
     for (size_t m = 0; ok && m < s->methods.n; m++) {
         const double *own = s->category_mean.values + ((m + 1) * s->categories.n - 1) * n;
@@ -328,14 +331,15 @@ static void add_overall(struct report *report, const struct suite *s)
         }
         all[m] = (struct curve){.name = s->methods.names[m],
                                 .n = (int64_t)n,
-                                .strong = method_is_dpe(s->methods.names[m]),
+                                .strong = dpe_comparison_method_is_dpe(s->methods.names[m]),
                                 .x = s->category_length.values,
                                 .y = value + m * n};
     }
-    struct figure *figure = figure_new(
+    struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, ok ? title : "",
-        format_text("One line for each method. A mean of tasks has no interval: those of the tasks "
-                    "are in the table below."),
+        dpe_draw_format_text(
+            "One line for each method. A mean of tasks has no interval: those of the tasks "
+            "are in the table below."),
         ok ? overall_sheet(s, id, title, value) : NULL);
     if (figure != NULL && ok && s->methods.n > MANY) {
         draw_map(figure, s, s->category_length.values, n, value, "length, tokens", true);
@@ -348,12 +352,12 @@ static void add_overall(struct report *report, const struct suite *s)
             .y_high = (double)NAN,
             .x_title = "length, tokens",
             .y_title = "mean score, percent",
-            .x_line = (double)read_whole(s->input, "/eval", "trained_length", -1),
+            .x_line = (double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1),
             .x_line_title = "trained length"};
-        draw_curves(figure, &curves);
+        dpe_draw_curves(figure, &curves);
     }
     report->document.failed = report->document.failed || !ok;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(value);
     free(all);
     free(id);
@@ -367,14 +371,15 @@ static struct sheet *positions_sheet(const struct suite *s, size_t task, const c
                                      const char *title)
 {
     size_t n = s->position.n;
-    struct sheet *sheet = sheet_new(id, title);
-    sheet_column(sheet, "method", COLUMN_TEXT, 0);
-    sheet_column(sheet, "from position", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "perplexity", COLUMN_NUMBER, 3);
+    struct sheet *sheet = dpe_draw_sheet_new(id, title);
+    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "from position", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "perplexity", COLUMN_NUMBER, 3);
     for (size_t i = 0; i < s->methods.n * n; i++) {
-        sheet_text(sheet, s->methods.names[i / n]);
-        sheet_number(sheet, s->position.values[i % n]);
-        sheet_number(sheet, s->position_mean.values[(i / n * s->labels.n + task) * n + i % n]);
+        dpe_draw_sheet_text(sheet, s->methods.names[i / n]);
+        dpe_draw_sheet_number(sheet, s->position.values[i % n]);
+        dpe_draw_sheet_number(sheet,
+                              s->position_mean.values[(i / n * s->labels.n + task) * n + i % n]);
     }
     if (sheet != NULL) {
         sheet->shown = 80;
@@ -394,22 +399,22 @@ static void draw_positions(struct figure *figure, const struct suite *s, size_t 
     for (size_t m = 0; m < s->methods.n; m++) {
         all[m] = (struct curve){.name = s->methods.names[m],
                                 .n = (int64_t)n,
-                                .strong = method_is_dpe(s->methods.names[m]),
+                                .strong = dpe_comparison_method_is_dpe(s->methods.names[m]),
                                 .x = s->position.values + first,
                                 .y = value + m * n};
     }
-    const struct curves curves = {.curves = all,
-                                  .n = s->methods.n,
-                                  .log_x = true,
-                                  .log_y = true,
-                                  .y_low = (double)NAN,
-                                  .y_high = (double)NAN,
-                                  .x_title = "position in the text, tokens",
-                                  .y_title = "perplexity per token",
-                                  .x_line =
-                                      (double)read_whole(s->input, "/eval", "trained_length", -1),
-                                  .x_line_title = "trained length"};
-    draw_curves(figure, &curves);
+    const struct curves curves = {
+        .curves = all,
+        .n = s->methods.n,
+        .log_x = true,
+        .log_y = true,
+        .y_low = (double)NAN,
+        .y_high = (double)NAN,
+        .x_title = "position in the text, tokens",
+        .y_title = "perplexity per token",
+        .x_line = (double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1),
+        .x_line_title = "trained length"};
+    dpe_draw_curves(figure, &curves);
 }
 
 static void add_positions(struct report *report, const struct suite *s)
@@ -417,37 +422,38 @@ static void add_positions(struct report *report, const struct suite *s)
     /* The first tokens have no context: their perplexity of thousands would flatten the rest. */
     size_t first = s->position.n > 6 ? 3 : 0;
     size_t n = s->position.n - first;
-    size_t task = (size_t)suite_task(s, s->labels.names[0], suite_longest(s));
+    size_t task =
+        (size_t)dpe_comparison_suite_task(s, s->labels.names[0], dpe_comparison_suite_longest(s));
     struct curve *all = dpe_alloc_zero(s->methods.n, sizeof *all);
     double *value = dpe_alloc(s->methods.n * n + 1, sizeof *value);
-    char *id = suite_id(report, s, "positions");
+    char *id = dpe_comparison_suite_id(report, s, "positions");
     const char *title = "Perplexity by position in the text";
     bool ok = all != NULL && value != NULL && id != NULL;
     for (size_t i = 0; ok && i < s->methods.n * n; i++) {
         const double *own = s->position_mean.values + (i / n * s->labels.n + task) * s->position.n;
         value[i] = own[first + i % n];
     }
-    struct figure *figure =
-        figure_new(ok ? id : NULL, title,
-                   format_text("Tokens are put together by where they stand: the perplexity of "
-                               "those from a position to twice it (the very first have no context "
-                               "and are in the numbers only). More context should lower it; where "
-                               "it rises a method ceases to work. No intervals are kept by "
-                               "position: small steps may be chance."),
-                   ok ? positions_sheet(s, task, id, title) : NULL);
+    struct figure *figure = dpe_draw_figure_new(
+        ok ? id : NULL, title,
+        dpe_draw_format_text("Tokens are put together by where they stand: the perplexity of "
+                             "those from a position to twice it (the very first have no context "
+                             "and are in the numbers only). More context should lower it; where "
+                             "it rises a method ceases to work. No intervals are kept by "
+                             "position: small steps may be chance."),
+        ok ? positions_sheet(s, task, id, title) : NULL);
     if (figure != NULL && ok) {
         draw_positions(figure, s, first, value, all);
     }
     report->document.failed = report->document.failed || !ok;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(all);
     free(value);
     free(id);
 }
 
-void suite_figures(struct report *report, const struct suite *s)
+void dpe_comparison_suite_figures(struct report *report, const struct suite *s)
 {
-    if (!suite_is_single(s)) {
+    if (!dpe_comparison_suite_is_single(s)) {
         if (s->category_mean.n > 0) {
             add_categories(report, s);
         }
@@ -459,7 +465,7 @@ void suite_figures(struct report *report, const struct suite *s)
     }
     size_t n = 0;
     for (size_t t = 0; t < s->labels.n; t++) {
-        n += suite_first_length(s, t);
+        n += dpe_comparison_suite_first_length(s, t);
     }
     if (n > 1 && s->methods.n > MANY) {
         add_lengths_map(report, s);
@@ -468,7 +474,7 @@ void suite_figures(struct report *report, const struct suite *s)
     }
     add_dots(report, s);
     if (s->low_is_better && s->position_mean.n > 0 &&
-        suite_task(s, s->labels.names[0], suite_longest(s)) >= 0) {
+        dpe_comparison_suite_task(s, s->labels.names[0], dpe_comparison_suite_longest(s)) >= 0) {
         add_positions(report, s);
     }
 }

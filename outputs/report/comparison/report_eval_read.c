@@ -12,7 +12,7 @@
 /* ---------------------------------------------------------------------------------------- reading
  */
 
-void suite_free(struct suite *s)
+void dpe_comparison_suite_free(struct suite *s)
 {
     struct numbers *const all[] = {&s->lengths,         &s->values.mean,     &s->values.low,
                                    &s->values.high,     &s->difference.mean, &s->difference.low,
@@ -21,11 +21,11 @@ void suite_free(struct suite *s)
                                    &s->n_valid,         &s->position,        &s->position_mean,
                                    &s->category_length, &s->category_mean};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        numbers_free(all[i]);
+        dpe_input_numbers_free(all[i]);
     }
-    names_free(&s->methods);
-    names_free(&s->labels);
-    names_free(&s->categories);
+    dpe_input_names_free(&s->methods);
+    dpe_input_names_free(&s->labels);
+    dpe_input_names_free(&s->categories);
     free(s->name);
     *s = (struct suite){0};
 }
@@ -44,13 +44,13 @@ static dpe_status read_parts(const struct suite *s, const struct part *parts, si
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        char *path = format_text("/eval/%s/%s", s->name, parts[i].name);
+        char *path = dpe_draw_format_text("/eval/%s/%s", s->name, parts[i].name);
         if (path == NULL) {
             return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
         }
         struct wanted wanted = {path, parts[i].rank, {0}, parts[i].required, parts[i].into};
         memcpy(wanted.dims, parts[i].dims, sizeof parts[i].dims);
-        status = read_wanted(s->input, &wanted, 1, err);
+        status = dpe_input_read_wanted(s->input, &wanted, 1, err);
         free(path);
     }
     return status;
@@ -58,21 +58,22 @@ static dpe_status read_parts(const struct suite *s, const struct part *parts, si
 
 static dpe_status read_axes(struct suite *s, struct dpe_error *err)
 {
-    char *labels = format_text("/eval/%s/task_label", s->name);
-    char *categories = format_text("/eval/%s/category", s->name);
-    char *folder = format_text("/eval/%s", s->name);
+    char *labels = dpe_draw_format_text("/eval/%s/task_label", s->name);
+    char *categories = dpe_draw_format_text("/eval/%s/category", s->name);
+    char *folder = dpe_draw_format_text("/eval/%s", s->name);
     dpe_status status = labels == NULL || categories == NULL || folder == NULL
                             ? dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path)
-                            : read_names(s->input, "/method", -1, &s->methods, err);
+                            : dpe_input_read_names(s->input, "/method", -1, &s->methods, err);
     if (status == DPE_OK) {
-        status = read_names(s->input, labels, -1, &s->labels, err);
+        status = dpe_input_read_names(s->input, labels, -1, &s->labels, err);
     }
     if (status == DPE_OK) {
-        status = read_names(s->input, categories, -1, &s->categories, err);
+        status = dpe_input_read_names(s->input, categories, -1, &s->categories, err);
     }
-    char *better = status == DPE_OK ? read_words(s->input, folder, "better") : NULL;
+    char *better = status == DPE_OK ? dpe_input_read_words(s->input, folder, "better") : NULL;
     s->low_is_better = better != NULL && strcmp(better, "lower") == 0;
-    s->together = status == DPE_OK ? read_whole(s->input, folder, "samples_together", 1) : 1;
+    s->together =
+        status == DPE_OK ? dpe_input_read_whole(s->input, folder, "samples_together", 1) : 1;
     free(better);
     free(labels);
     free(categories);
@@ -80,10 +81,10 @@ static dpe_status read_axes(struct suite *s, struct dpe_error *err)
     return status;
 }
 
-dpe_status suite_read(const struct input *input, const char *name, struct suite *s,
-                      struct dpe_error *err)
+dpe_status dpe_comparison_suite_read(const struct input *input, const char *name, struct suite *s,
+                                     struct dpe_error *err)
 {
-    *s = (struct suite){.input = input, .name = clean_text(name, 0)};
+    *s = (struct suite){.input = input, .name = dpe_draw_clean_text(name, 0)};
     dpe_status status = s->name != NULL
                             ? read_axes(s, err)
                             : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
@@ -127,7 +128,7 @@ dpe_status suite_read(const struct input *input, const char *name, struct suite 
 /* ------------------------------------------------------------------------------------------ asking
  */
 
-int64_t suite_task(const struct suite *s, const char *label, double length)
+int64_t dpe_comparison_suite_task(const struct suite *s, const char *label, double length)
 {
     for (size_t t = 0; t < s->labels.n; t++) {
         if (strcmp(s->labels.names[t], label) == 0 && s->lengths.values[t] == length) {
@@ -137,7 +138,7 @@ int64_t suite_task(const struct suite *s, const char *label, double length)
     return -1;
 }
 
-bool suite_first_length(const struct suite *s, size_t task)
+bool dpe_comparison_suite_first_length(const struct suite *s, size_t task)
 {
     for (size_t t = 0; t < task; t++) {
         if (s->lengths.values[t] == s->lengths.values[task]) {
@@ -147,7 +148,7 @@ bool suite_first_length(const struct suite *s, size_t task)
     return true;
 }
 
-bool suite_is_single(const struct suite *s)
+bool dpe_comparison_suite_is_single(const struct suite *s)
 {
     for (size_t t = 1; t < s->labels.n; t++) {
         if (strcmp(s->labels.names[t], s->labels.names[0]) != 0) {
@@ -167,7 +168,7 @@ static bool task_has_value(const struct suite *s, size_t task)
     return false;
 }
 
-double suite_longest(const struct suite *s)
+double dpe_comparison_suite_longest(const struct suite *s)
 {
     double longest = 0.0;
     double any = 0.0;
@@ -180,7 +181,7 @@ double suite_longest(const struct suite *s)
     return longest > 0.0 ? longest : any;
 }
 
-const char *suite_title(const char *name)
+const char *dpe_comparison_suite_title(const char *name)
 {
     return strcmp(name, "niah") == 0            ? "Needles"
            : strcmp(name, "ppl") == 0           ? "Perplexity"
@@ -189,30 +190,31 @@ const char *suite_title(const char *name)
                                                 : name;
 }
 
-const char *suite_unit(const struct suite *s)
+const char *dpe_comparison_suite_unit(const struct suite *s)
 {
     return s->low_is_better                   ? "perplexity per token"
            : strncmp(s->name, "niah", 4) == 0 ? "recall (share of needles found)"
                                               : "score (1 = all right)";
 }
 
-char *suite_id(const struct report *report, const struct suite *s, const char *what)
+char *dpe_comparison_suite_id(const struct report *report, const struct suite *s, const char *what)
 {
     struct writer safe = {0};
     for (const char *c = s->name; *c != '\0'; c++) {
         bool plain = (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9');
-        put_bytes(&safe, plain ? c : "-", 1);
+        dpe_draw_put_bytes(&safe, plain ? c : "-", 1);
     }
-    char *base = safe.failed ? NULL : format_text("%s-%s", safe.text.bytes, what);
-    char *has = format_text("/eval/%s/mean", s->name);
-    char *id = base == NULL || has == NULL ? NULL : report_id(report, s->input, has, base);
+    char *base = safe.failed ? NULL : dpe_draw_format_text("%s-%s", safe.text.bytes, what);
+    char *has = dpe_draw_format_text("/eval/%s/mean", s->name);
+    char *id =
+        base == NULL || has == NULL ? NULL : dpe_input_report_id(report, s->input, has, base);
     free(has);
     free(base);
     dpe_text_free(&safe.text);
     return id;
 }
 
-bool method_is_dpe(const char *name)
+bool dpe_comparison_method_is_dpe(const char *name)
 {
     return strncmp(name, "table:", 6) == 0 || strcmp(name, "dpe") == 0 ||
            strncmp(name, "dpe:", 4) == 0;

@@ -20,7 +20,7 @@ struct glance {
 static void glance_free(struct glance *glance)
 {
     for (size_t i = 0; i < glance->n; i++) {
-        suite_free(&glance->suites[i]);
+        dpe_comparison_suite_free(&glance->suites[i]);
     }
     glance->n = 0;
 }
@@ -32,10 +32,10 @@ static dpe_status read_glance(const struct input *input, struct glance *glance,
     size_t n = 0;
     dpe_status status = dpe_h5_list(input->table, "/eval", &names, &n, err);
     for (size_t i = 0; i < n && glance->n < MAX_SUITES && status == DPE_OK; i++) {
-        char *path = format_text("/eval/%s/task_label", names[i]);
+        char *path = dpe_draw_format_text("/eval/%s/task_label", names[i]);
         if (path != NULL && dpe_h5_has(input->table, path)) {
             struct suite *suite = &glance->suites[glance->n];
-            status = suite_read(input, names[i], suite, err);
+            status = dpe_comparison_suite_read(input, names[i], suite, err);
             glance->n++; /* a failed read is freed as well */
         }
         free(path);
@@ -58,14 +58,14 @@ static int64_t overall_at(const struct suite *s, double length)
 static void add_column(struct sheet *sheet, const struct suite *s)
 {
     char tokens[32];
-    length_text(suite_longest(s), tokens);
-    char *name =
-        format_text("%s at %s%s", suite_title(s->name), tokens, s->low_is_better ? "" : ", %");
+    dpe_draw_length_text(dpe_comparison_suite_longest(s), tokens);
+    char *name = dpe_draw_format_text("%s at %s%s", dpe_comparison_suite_title(s->name), tokens,
+                                      s->low_is_better ? "" : ", %");
     if (name == NULL || sheet == NULL) {
         free(name);
         return;
     }
-    sheet_column(sheet, name, COLUMN_INTERVAL, s->low_is_better ? 2 : 1);
+    dpe_draw_sheet_column(sheet, name, COLUMN_INTERVAL, s->low_is_better ? 2 : 1);
     free(name);
 }
 
@@ -73,19 +73,21 @@ static void add_column(struct sheet *sheet, const struct suite *s)
  * else the mean of the tasks. */
 static void add_value(struct sheet *sheet, const struct suite *s, size_t method)
 {
-    double length = suite_longest(s);
+    double length = dpe_comparison_suite_longest(s);
     double scale = s->low_is_better ? 1.0 : 100.0;
     int64_t overall = overall_at(s, length);
     if (overall >= 0) {
         size_t each = s->categories.n * s->category_length.n;
-        sheet_number(sheet, s->category_mean.values[method * each + (size_t)overall] * scale);
+        dpe_draw_sheet_number(sheet,
+                              s->category_mean.values[method * each + (size_t)overall] * scale);
         return;
     }
-    if (suite_is_single(s)) {
-        int64_t task = suite_task(s, s->labels.names[0], length);
+    if (dpe_comparison_suite_is_single(s)) {
+        int64_t task = dpe_comparison_suite_task(s, s->labels.names[0], length);
         size_t at = method * s->labels.n + (size_t)(task < 0 ? 0 : task);
-        sheet_interval(sheet, s->values.mean.values[at] * scale, s->values.low.values[at] * scale,
-                       s->values.high.values[at] * scale);
+        dpe_draw_sheet_interval(sheet, s->values.mean.values[at] * scale,
+                                s->values.low.values[at] * scale,
+                                s->values.high.values[at] * scale);
         return;
     }
     double sum = 0.0;
@@ -96,28 +98,28 @@ static void add_value(struct sheet *sheet, const struct suite *s, size_t method)
             n += 1.0;
         }
     }
-    sheet_number(sheet, sum / n * scale);
+    dpe_draw_sheet_number(sheet, sum / n * scale);
 }
 
 static void add_table(struct report *report, const struct input *input, const struct glance *glance)
 {
-    char *id = report_id(report, input, "/method", "glance");
-    struct sheet *sheet = id == NULL ? NULL : sheet_new(id, "Methods on all benchmarks");
-    sheet_column(sheet, "method", COLUMN_TEXT, 0);
+    char *id = dpe_input_report_id(report, input, "/method", "glance");
+    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "Methods on all benchmarks");
+    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
     for (size_t i = 0; i < glance->n; i++) {
         add_column(sheet, &glance->suites[i]);
     }
     for (size_t m = 0; sheet != NULL && m < glance->suites[0].methods.n; m++) {
-        sheet_text(sheet, glance->suites[0].methods.names[m]);
+        dpe_draw_sheet_text(sheet, glance->suites[0].methods.names[m]);
         for (size_t i = 0; i < glance->n; i++) {
             add_value(sheet, &glance->suites[i], m);
         }
     }
-    add_sheet(&report->document, sheet);
+    dpe_draw_add_sheet(&report->document, sheet);
     free(id);
 }
 
-dpe_status report_glances(struct report *report, struct dpe_error *err)
+dpe_status dpe_comparison_glances(struct report *report, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
@@ -132,13 +134,15 @@ dpe_status report_glances(struct report *report, struct dpe_error *err)
             same = same && glance.suites[s].methods.n > 0 && glance.suites[s].labels.n > 0;
         }
         if (status == DPE_OK && same) {
-            add_text(&report->document, BLOCK_SECTION,
-                     section_title(report, input, "/method", "Methods at a glance"));
-            add_text(&report->document, BLOCK_TEXT,
-                     format_text("Each benchmark at the longest length it was run at, with "
-                                 "95\u00a0%% intervals where it has them; perplexity is better "
-                                 "when lower, all else when higher. The sections below say what "
-                                 "each measures and which differences are noise."));
+            dpe_draw_add_text(
+                &report->document, BLOCK_SECTION,
+                dpe_input_section_title(report, input, "/method", "Methods at a glance"));
+            dpe_draw_add_text(&report->document, BLOCK_TEXT,
+                              dpe_draw_format_text(
+                                  "Each benchmark at the longest length it was run at, with "
+                                  "95\u00a0%% intervals where it has them; perplexity is better "
+                                  "when lower, all else when higher. The sections below say what "
+                                  "each measures and which differences are noise."));
             add_table(report, input, &glance);
         }
         glance_free(&glance);

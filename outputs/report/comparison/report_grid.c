@@ -18,13 +18,13 @@ struct grid {
 
 static void grid_free(struct grid *grid)
 {
-    names_free(&grid->methods);
-    numbers_free(&grid->depth);
-    numbers_free(&grid->length);
-    numbers_free(&grid->mean);
-    numbers_free(&grid->low);
-    numbers_free(&grid->high);
-    numbers_free(&grid->n_valid);
+    dpe_input_names_free(&grid->methods);
+    dpe_input_numbers_free(&grid->depth);
+    dpe_input_numbers_free(&grid->length);
+    dpe_input_numbers_free(&grid->mean);
+    dpe_input_numbers_free(&grid->low);
+    dpe_input_numbers_free(&grid->high);
+    dpe_input_numbers_free(&grid->n_valid);
 }
 
 static dpe_status read_grid(const struct input *input, struct grid *g, struct dpe_error *err)
@@ -34,9 +34,9 @@ static dpe_status read_grid(const struct input *input, struct grid *g, struct dp
         {"/eval/niah_grid/depth", 1, {-1}, true, &g->depth},
         {"/eval/niah_grid/length", 1, {-1}, true, &g->length},
     };
-    dpe_status status = read_names(input, "/method", -1, &g->methods, err);
+    dpe_status status = dpe_input_read_names(input, "/method", -1, &g->methods, err);
     if (status == DPE_OK) {
-        status = read_wanted(input, axes, 2, err);
+        status = dpe_input_read_wanted(input, axes, 2, err);
     }
     int64_t m = (int64_t)g->methods.n;
     int64_t d = (int64_t)g->depth.n;
@@ -47,24 +47,24 @@ static dpe_status read_grid(const struct input *input, struct grid *g, struct dp
         {"/eval/niah_grid/ci_high", 3, {m, d, l}, true, &g->high},
         {"/eval/niah_grid/n_valid", 3, {m, d, l}, true, &g->n_valid},
     };
-    return status == DPE_OK ? read_wanted(input, values, 4, err) : status;
+    return status == DPE_OK ? dpe_input_read_wanted(input, values, 4, err) : status;
 }
 
 static struct sheet *grid_sheet(const struct grid *g, size_t method, const char *id,
                                 const char *title)
 {
-    struct sheet *sheet = sheet_new(id, title);
-    sheet_column(sheet, "depth", COLUMN_NUMBER, 2);
-    sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "recall", COLUMN_INTERVAL, 3);
-    sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
+    struct sheet *sheet = dpe_draw_sheet_new(id, title);
+    dpe_draw_sheet_column(sheet, "depth", COLUMN_NUMBER, 2);
+    dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "recall", COLUMN_INTERVAL, 3);
+    dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
     size_t cells = g->depth.n * g->length.n;
     for (size_t i = 0; i < cells; i++) {
         size_t at = method * cells + i;
-        sheet_number(sheet, g->depth.values[i / g->length.n]);
-        sheet_number(sheet, g->length.values[i % g->length.n]);
-        sheet_interval(sheet, g->mean.values[at], g->low.values[at], g->high.values[at]);
-        sheet_number(sheet, g->n_valid.values[at]);
+        dpe_draw_sheet_number(sheet, g->depth.values[i / g->length.n]);
+        dpe_draw_sheet_number(sheet, g->length.values[i % g->length.n]);
+        dpe_draw_sheet_interval(sheet, g->mean.values[at], g->low.values[at], g->high.values[at]);
+        dpe_draw_sheet_number(sheet, g->n_valid.values[at]);
     }
     return sheet;
 }
@@ -80,7 +80,7 @@ static const char **axis_names(const struct numbers *axis, bool percent)
         if (percent) {
             snprintf(text, 32, "%.0f %%", axis->values[i] * 100.0);
         } else {
-            length_text(axis->values[i], text);
+            dpe_draw_length_text(axis->values[i], text);
         }
         names[i] = text;
     }
@@ -90,19 +90,22 @@ static const char **axis_names(const struct numbers *axis, bool percent)
 static void add_map(struct report *report, const struct grid *g, size_t method,
                     const char *const *depths, const char *const *lengths)
 {
-    char *base = format_text("grid-%zu", method + 1);
-    char *id = base == NULL ? NULL : report_id(report, g->input, "/eval/niah_grid/mean", base);
+    char *base = dpe_draw_format_text("grid-%zu", method + 1);
+    char *id =
+        base == NULL ? NULL : dpe_input_report_id(report, g->input, "/eval/niah_grid/mean", base);
     double most = 0.0;
     for (size_t i = 0; i < g->depth.n * g->length.n; i++) {
         most = fmax(most, g->n_valid.values[method * g->depth.n * g->length.n + i]);
     }
-    char *name = clean_text(g->methods.names[method], 60);
-    char *title = name == NULL ? NULL : format_text("%s: one needle by depth and length", name);
+    char *name = dpe_draw_clean_text(g->methods.names[method], 60);
+    char *title =
+        name == NULL ? NULL : dpe_draw_format_text("%s: one needle by depth and length", name);
     bool ok = id != NULL && title != NULL;
-    struct figure *figure = figure_new(
-        ok ? id : NULL, ok ? title : "",
-        format_text("Share of needles found, %.0f sample%s a cell.", most, most == 1.0 ? "" : "s"),
-        ok ? grid_sheet(g, method, id, title) : NULL);
+    struct figure *figure =
+        dpe_draw_figure_new(ok ? id : NULL, ok ? title : "",
+                            dpe_draw_format_text("Share of needles found, %.0f sample%s a cell.",
+                                                 most, most == 1.0 ? "" : "s"),
+                            ok ? grid_sheet(g, method, id, title) : NULL);
     if (figure != NULL && ok) {
         const struct heat heat = {.n_rows = (int64_t)g->depth.n,
                                   .n_columns = (int64_t)g->length.n,
@@ -115,16 +118,16 @@ static void add_map(struct report *report, const struct grid *g, size_t method,
                                   .x_title = "length, tokens",
                                   .y_title = "depth of the needle",
                                   .bar_title = "recall"};
-        draw_heat(figure, &heat);
+        dpe_draw_heat(figure, &heat);
     }
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(base);
     free(id);
     free(name);
     free(title);
 }
 
-dpe_status report_grids(struct report *report, struct dpe_error *err)
+dpe_status dpe_comparison_grids(struct report *report, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
@@ -137,14 +140,16 @@ dpe_status report_grids(struct report *report, struct dpe_error *err)
         const char **depths = status == DPE_OK ? axis_names(&grid.depth, true) : NULL;
         const char **lengths = status == DPE_OK ? axis_names(&grid.length, false) : NULL;
         if (depths != NULL && lengths != NULL) {
-            add_text(&report->document, BLOCK_SECTION,
-                     section_title(report, input, "/eval/niah_grid/mean",
-                                   "One needle by depth and length"));
-            add_text(&report->document, BLOCK_TEXT,
-                     format_text("One needle is hidden at a depth of the text (0 %% is its "
-                                 "beginning) and asked for at its end. Cells of few samples jump "
-                                 "by chance (intervals in the numbers); what counts is a column or "
-                                 "a band that goes dark."));
+            dpe_draw_add_text(&report->document, BLOCK_SECTION,
+                              dpe_input_section_title(report, input, "/eval/niah_grid/mean",
+                                                      "One needle by depth and length"));
+            dpe_draw_add_text(
+                &report->document, BLOCK_TEXT,
+                dpe_draw_format_text(
+                    "One needle is hidden at a depth of the text (0 %% is its "
+                    "beginning) and asked for at its end. Cells of few samples jump "
+                    "by chance (intervals in the numbers); what counts is a column or "
+                    "a band that goes dark."));
             for (size_t m = 0; m < grid.methods.n; m++) {
                 add_map(report, &grid, m, depths, lengths);
             }

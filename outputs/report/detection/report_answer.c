@@ -32,7 +32,7 @@ static void validation_free(struct validation *v)
                                    &v->p_value,        &v->n_pairs,
                                    &v->n_valid};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        numbers_free(all[i]);
+        dpe_input_numbers_free(all[i]);
     }
     free(v->verdict);
     free(v->samples);
@@ -64,11 +64,11 @@ static dpe_status read_validation(const struct input *input, const char *folder,
         snprintf(path, sizeof path, "%s/%s", folder, list[i].name);
         const struct wanted wanted = {
             path, 1, {list[i].n}, dpe_h5_has(input->table, folder), list[i].into};
-        status = read_wanted(input, &wanted, 1, err);
+        status = dpe_input_read_wanted(input, &wanted, 1, err);
     }
-    v->verdict = read_words(input, folder, "joint_against_base");
-    v->samples = read_words(input, folder, "samples");
-    v->together = read_whole(input, folder, "samples_together", 1);
+    v->verdict = dpe_input_read_words(input, folder, "joint_against_base");
+    v->samples = dpe_input_read_words(input, folder, "samples");
+    v->together = dpe_input_read_whole(input, folder, "samples_together", 1);
     return status;
 }
 
@@ -97,24 +97,25 @@ static void add_lead(struct report *report, const struct detection *d, const str
     char values[VALIDATED][96];
     char length[32];
     char times[64] = "";
-    double trained = detection_trained(d);
-    double target = detection_length(d);
+    double trained = dpe_detection_trained(d);
+    double target = dpe_detection_length(d);
     for (int i = 0; i < VALIDATED; i++) {
         value_text(v, i, values[i], sizeof values[i]);
     }
     if (trained > 0.0) {
         snprintf(times, sizeof times, ", %.3g times its trained length,", target / trained);
     }
-    length_text(target, length);
-    add_text(&report->document, BLOCK_LEAD,
-             format_text(v->recall
-                             ? "At %s tokens%s this model finds %s of the needles with the lengths "
-                               "chosen below. As it is, it finds %s; with every group at half the "
-                               "trained length, %s."
-                             : "At %s tokens%s this model has a perplexity of %s with the lengths "
-                               "chosen below. As it is, %s; with every group at half the trained "
-                               "length, %s.",
-                         length, times, values[JOINT], values[ROPE], values[BASE]));
+    dpe_draw_length_text(target, length);
+    dpe_draw_add_text(
+        &report->document, BLOCK_LEAD,
+        dpe_draw_format_text(
+            v->recall ? "At %s tokens%s this model finds %s of the needles with the lengths "
+                        "chosen below. As it is, it finds %s; with every group at half the "
+                        "trained length, %s."
+                      : "At %s tokens%s this model has a perplexity of %s with the lengths "
+                        "chosen below. As it is, %s; with every group at half the trained "
+                        "length, %s.",
+            length, times, values[JOINT], values[ROPE], values[BASE]));
 }
 
 static const char *verdict_words(const struct validation *v)
@@ -142,7 +143,7 @@ static void add_verdict(struct report *report, const struct validation *v)
     double scale = v->recall ? 100.0 : 1.0;
     int digits = v->recall ? 0 : 3;
     char p[32], interval[64] = "", contexts[80] = "";
-    p_text(v->p_value.values[AGAINST_BASE], p);
+    dpe_draw_p_text(v->p_value.values[AGAINST_BASE], p);
     /* One context has none. */
     if (!isnan(v->difference_low.values[AGAINST_BASE])) {
         snprintf(interval, sizeof interval, "95\u00a0%% interval %+.*f to %+.*f, ", digits,
@@ -153,36 +154,37 @@ static void add_verdict(struct report *report, const struct validation *v)
         snprintf(contexts, sizeof contexts, " (%lld in a row share a context and count as one)",
                  (long long)v->together);
     }
-    add_text(&report->document, BLOCK_TEXT,
-             format_text(
-                 "%s Over the same %.0f %s%s the difference is %+.*f %s (%s%s in a sign-flip "
-                 "test)%s%s.",
-                 verdict_words(v), v->n_pairs.values[AGAINST_BASE], v->recall ? "samples" : "books",
-                 contexts, digits, v->difference.values[AGAINST_BASE] * scale,
-                 v->recall ? "percentage points" : "nats per token", interval, p,
-                 v->samples != NULL ? "; samples: " : "", v->samples != NULL ? v->samples : ""));
+    dpe_draw_add_text(
+        &report->document, BLOCK_TEXT,
+        dpe_draw_format_text(
+            "%s Over the same %.0f %s%s the difference is %+.*f %s (%s%s in a sign-flip "
+            "test)%s%s.",
+            verdict_words(v), v->n_pairs.values[AGAINST_BASE], v->recall ? "samples" : "books",
+            contexts, digits, v->difference.values[AGAINST_BASE] * scale,
+            v->recall ? "percentage points" : "nats per token", interval, p,
+            v->samples != NULL ? "; samples: " : "", v->samples != NULL ? v->samples : ""));
 }
 
 static void add_dots(struct report *report, const struct detection *d, const struct validation *v)
 {
-    char *id =
-        report_id(report, d->input, DETECTION, v->recall ? "validation" : "validation-perplexity");
+    char *id = dpe_input_report_id(report, d->input, DETECTION,
+                                   v->recall ? "validation" : "validation-perplexity");
     char length[32];
-    length_text(detection_length(d), length);
+    dpe_draw_length_text(dpe_detection_length(d), length);
     const char *title =
         v->recall ? "Needles found at the target length" : "Perplexity at the target length";
-    struct sheet *sheet = id == NULL ? NULL : sheet_new(id, title);
-    sheet_column(sheet, "plan", COLUMN_TEXT, 0);
-    sheet_column(sheet, v->recall ? "recall" : "perplexity", COLUMN_INTERVAL, 3);
-    sheet_column(sheet, "valid samples", COLUMN_NUMBER, 0);
+    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, title);
+    dpe_draw_sheet_column(sheet, "plan", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, v->recall ? "recall" : "perplexity", COLUMN_INTERVAL, 3);
+    dpe_draw_sheet_column(sheet, "valid samples", COLUMN_NUMBER, 0);
     for (int i = 0; i < VALIDATED; i++) {
-        sheet_text(sheet, meaning[i]);
-        sheet_interval(sheet, v->mean.values[i], v->low.values[i], v->high.values[i]);
-        sheet_number(sheet, v->n_valid.values[i]);
+        dpe_draw_sheet_text(sheet, meaning[i]);
+        dpe_draw_sheet_interval(sheet, v->mean.values[i], v->low.values[i], v->high.values[i]);
+        dpe_draw_sheet_number(sheet, v->n_valid.values[i]);
     }
-    struct figure *figure = figure_new(
+    struct figure *figure = dpe_draw_figure_new(
         id, title,
-        format_text(
+        dpe_draw_format_text(
             "The three plans on the same samples of %s tokens, with 95\u00a0%% intervals%s. "
             "Intervals that overlap do not settle a difference; the paired test above "
             "does, because it compares sample by sample.",
@@ -202,9 +204,9 @@ static void add_dots(struct report *report, const struct detection *d, const str
                                   .digits = 2,
                                   .x_title = v->recall ? "recall (share of needles found)"
                                                        : "perplexity per token"};
-        draw_dots(figure, &dots);
+        dpe_draw_dots(figure, &dots);
     }
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(id);
 }
 
@@ -231,19 +233,19 @@ static void turn_text(const struct detection *d, int64_t group, char text[64])
 
 static void add_lengths(struct report *report, const struct detection *d)
 {
-    char *id = report_id(report, d->input, DETECTION, "effective-lengths");
-    bool selected = detection_is_selected(d);
+    char *id = dpe_input_report_id(report, d->input, DETECTION, "effective-lengths");
+    bool selected = dpe_detection_is_selected(d);
     const struct numbers *chosen = selected ? &d->chosen : &d->effective;
-    struct sheet *sheet = id == NULL ? NULL : sheet_new(id, "The chosen lengths");
-    sheet_column(sheet, "group", COLUMN_NUMBER, 0);
-    sheet_column(sheet, selected ? "chosen length" : "effective length", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "scale", COLUMN_NUMBER, 0);
+    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "The chosen lengths");
+    dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, selected ? "chosen length" : "effective length", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "scale", COLUMN_NUMBER, 0);
     if (selected) {
-        sheet_column(sheet, "rank 1", COLUMN_NUMBER, 0);
+        dpe_draw_sheet_column(sheet, "rank 1", COLUMN_NUMBER, 0);
     }
-    sheet_column(sheet, "lengths differ?", COLUMN_TEXT, 0);
-    sheet_column(sheet, "one turn takes, tokens", COLUMN_TEXT, 0);
-    sheet_column(sheet, "pairs", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "lengths differ?", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "one turn takes, tokens", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "pairs", COLUMN_TEXT, 0);
     for (int64_t g = 0; g < d->n_groups; g++) {
         char pairs[64] = "–";
         char turns[64];
@@ -257,20 +259,21 @@ static void add_lengths(struct report *report, const struct detection *d)
         if (d->informative.n > 0) {
             snprintf(signal, sizeof signal, "%s (%s)",
                      d->informative.values[g] > 0.0 ? "yes" : "not beyond noise",
-                     d->p_value.n > 0 ? p_text(d->p_value.values[g], p) : "p unknown");
+                     d->p_value.n > 0 ? dpe_draw_p_text(d->p_value.values[g], p) : "p unknown");
         }
-        sheet_number(sheet, (double)g);
-        sheet_number(sheet, chosen->values[g] < 0.0 ? (double)NAN : chosen->values[g]);
-        sheet_number(sheet, d->scale_factor.n > 0 ? d->scale_factor.values[g] : (double)NAN);
+        dpe_draw_sheet_number(sheet, (double)g);
+        dpe_draw_sheet_number(sheet, chosen->values[g] < 0.0 ? (double)NAN : chosen->values[g]);
+        dpe_draw_sheet_number(sheet,
+                              d->scale_factor.n > 0 ? d->scale_factor.values[g] : (double)NAN);
         if (selected) {
-            sheet_number(sheet,
-                         d->effective.values[g] < 0.0 ? (double)NAN : d->effective.values[g]);
+            dpe_draw_sheet_number(sheet, d->effective.values[g] < 0.0 ? (double)NAN
+                                                                      : d->effective.values[g]);
         }
-        sheet_text(sheet, signal);
-        sheet_text(sheet, turns);
-        sheet_text(sheet, pairs);
+        dpe_draw_sheet_text(sheet, signal);
+        dpe_draw_sheet_text(sheet, turns);
+        dpe_draw_sheet_text(sheet, pairs);
     }
-    add_sheet(&report->document, sheet);
+    dpe_draw_add_sheet(&report->document, sheet);
     free(id);
 }
 
@@ -278,7 +281,7 @@ static void add_lengths(struct report *report, const struct detection *d)
 static void put_list(struct writer *out, const int64_t *items, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        put(out, "%s%lld", i == 0 ? "" : i + 1 == n ? " and " : ", ", (long long)items[i]);
+        dpe_draw_put(out, "%s%lld", i == 0 ? "" : i + 1 == n ? " and " : ", ", (long long)items[i]);
     }
 }
 
@@ -298,13 +301,15 @@ static void add_noise(struct report *report, const struct detection *d)
     }
     struct writer out = {0};
     if (n == d->n_groups) {
-        put(&out, "What is noise here: every group. No group's lengths differ beyond chance, so "
+        dpe_draw_put(
+            &out, "What is noise here: every group. No group's lengths differ beyond chance, so "
                   "the chosen ones are arbitrary; measure more samples, or a length at which the "
                   "model finds some needles and misses others.");
     } else if (n > 0) {
-        put(&out, "What is noise here: in group%s ", n > 1 ? "s" : "");
+        dpe_draw_put(&out, "What is noise here: in group%s ", n > 1 ? "s" : "");
         put_list(&out, flat, n);
-        put(&out,
+        dpe_draw_put(
+            &out,
             " the lengths do not differ beyond chance, so %s effective length%s the formal "
             "rank 1 of a flat row and another would do as well. The remaining %lld of %lld "
             "groups carry the result.",
@@ -312,7 +317,7 @@ static void add_noise(struct report *report, const struct detection *d)
             (long long)d->n_groups);
     }
     if (n > 0) {
-        add_text(&report->document, BLOCK_NOTE, out.failed ? NULL : out.text.bytes);
+        dpe_draw_add_text(&report->document, BLOCK_NOTE, out.failed ? NULL : out.text.bytes);
     }
     if (out.failed || n == 0) {
         dpe_text_free(&out.text);
@@ -323,14 +328,16 @@ static void add_noise(struct report *report, const struct detection *d)
 /* ---------------------------------------------------------------------------------------- section
  */
 
-dpe_status detection_answer(struct report *report, const struct detection *d, struct dpe_error *err)
+dpe_status dpe_detection_answer(struct report *report, const struct detection *d,
+                                struct dpe_error *err)
 {
     static const char *const folders[2] = {"/validate/niah", "/validate/ppl"};
     struct document *document = &report->document;
     char length[32];
-    length_text(detection_length(d), length);
-    add_text(document, BLOCK_SECTION,
-             section_title(report, d->input, DETECTION, "The answer at %s tokens", length));
+    dpe_draw_length_text(dpe_detection_length(d), length);
+    dpe_draw_add_text(
+        document, BLOCK_SECTION,
+        dpe_input_section_title(report, d->input, DETECTION, "The answer at %s tokens", length));
     int decides = d->by_recall ? 0 : 1;
     struct validation all[2];
     dpe_status status = read_validation(d->input, folders[0], true, &all[0], err);
@@ -343,24 +350,28 @@ dpe_status detection_answer(struct report *report, const struct detection *d, st
         add_lead(report, d, &all[decides]);
         add_verdict(report, &all[decides]);
     } else if (status == DPE_OK) {
-        add_text(
-            document, BLOCK_LEAD,
-            format_text("This detection does not say what its lengths are worth: the plan of "
-                        "all chosen lengths together was not tried (the run is %s).",
-                        read_whole(d->input, "/", "complete", 0) != 0 ? "complete" : "unfinished"));
+        dpe_draw_add_text(document, BLOCK_LEAD,
+                          dpe_draw_format_text(
+                              "This detection does not say what its lengths are worth: the plan of "
+                              "all chosen lengths together was not tried (the run is %s).",
+                              dpe_input_read_whole(d->input, "/", "complete", 0) != 0
+                                  ? "complete"
+                                  : "unfinished"));
     }
     if (status == DPE_OK) {
-        add_text(document, BLOCK_TEXT,
-                 format_text("A rotary position embedding turns each pair of a head's dimensions "
-                             "at its own speed. Far positions of a group are divided by its scale, "
-                             "so that %s tokens look like the effective length: a distance at "
-                             "which these pairs still work.",
-                             length));
-        if (detection_is_selected(d)) {
-            add_text(document, BLOCK_TEXT,
-                     format_text("Lengths were chosen by the rule \"%s\"%s%s.", d->rule,
-                                 d->rule_words != NULL ? ": " : "",
-                                 d->rule_words != NULL ? d->rule_words : ""));
+        dpe_draw_add_text(
+            document, BLOCK_TEXT,
+            dpe_draw_format_text(
+                "A rotary position embedding turns each pair of a head's dimensions "
+                "at its own speed. Far positions of a group are divided by its scale, "
+                "so that %s tokens look like the effective length: a distance at "
+                "which these pairs still work.",
+                length));
+        if (dpe_detection_is_selected(d)) {
+            dpe_draw_add_text(document, BLOCK_TEXT,
+                              dpe_draw_format_text("Lengths were chosen by the rule \"%s\"%s%s.",
+                                                   d->rule, d->rule_words != NULL ? ": " : "",
+                                                   d->rule_words != NULL ? d->rule_words : ""));
         }
         add_lengths(report, d);
         add_noise(report, d);

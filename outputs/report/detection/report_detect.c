@@ -1,6 +1,6 @@
 /* A detection: the answer first, then the maps behind it. */
-#include "outputs/h5/h5.h"
 #include "outputs/report/detection/report_detect.h"
+#include "outputs/h5/h5.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static const char **make_names(int64_t n, const struct numbers *length,
     for (int64_t i = 0; names != NULL && i < n; i++) {
         char *text = block + list + (size_t)i * 32;
         if (length != NULL) {
-            length_text(length->values[i], text);
+            dpe_draw_length_text(length->values[i], text);
         } else {
             bool flat = signal != NULL && signal->n > 0 && signal->values[i] <= 0.0;
             snprintf(text, 32, "%s%lld", flat ? "flat " : "", (long long)i);
@@ -35,21 +35,22 @@ static struct sheet *cells_sheet(const struct detection *d, const char *id, cons
                                  const char *what, const struct measured *measured,
                                  const struct numbers *rank, int digits)
 {
-    struct sheet *sheet = sheet_new(id, title);
-    sheet_column(sheet, "group", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    sheet_column(sheet, what, COLUMN_INTERVAL, digits);
-    sheet_column(sheet, "rank", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
+    struct sheet *sheet = dpe_draw_sheet_new(id, title);
+    dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, what, COLUMN_INTERVAL, digits);
+    dpe_draw_sheet_column(sheet, "rank", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
     for (int64_t i = 0; i < d->n_groups * d->n_lengths; i++) {
         double place = rank->n > 0 ? rank->values[i] : (double)NAN;
-        sheet_number(sheet, (double)(i / d->n_lengths));
-        sheet_number(sheet, d->length.values[i % d->n_lengths]);
-        sheet_interval(sheet, measured->mean.values[i],
-                       measured->low.n > 0 ? measured->low.values[i] : (double)NAN,
-                       measured->high.n > 0 ? measured->high.values[i] : (double)NAN);
-        sheet_number(sheet, place < 1.0 ? (double)NAN : place);
-        sheet_number(sheet, measured->n_valid.n > 0 ? measured->n_valid.values[i] : (double)NAN);
+        dpe_draw_sheet_number(sheet, (double)(i / d->n_lengths));
+        dpe_draw_sheet_number(sheet, d->length.values[i % d->n_lengths]);
+        dpe_draw_sheet_interval(sheet, measured->mean.values[i],
+                                measured->low.n > 0 ? measured->low.values[i] : (double)NAN,
+                                measured->high.n > 0 ? measured->high.values[i] : (double)NAN);
+        dpe_draw_sheet_number(sheet, place < 1.0 ? (double)NAN : place);
+        dpe_draw_sheet_number(sheet,
+                              measured->n_valid.n > 0 ? measured->n_valid.values[i] : (double)NAN);
     }
     return sheet;
 }
@@ -73,11 +74,11 @@ static void add_map(struct report *report, const struct detection *d, const stru
     const char **columns = make_names(d->n_lengths, &d->length, NULL);
     size_t n = (size_t)(d->n_groups * d->n_lengths);
     unsigned char *mark = calloc(n + 1, 1);
-    char *id = report_id(report, d->input, DETECTION, map->id);
+    char *id = dpe_input_report_id(report, d->input, DETECTION, map->id);
     struct sheet *numbers = id == NULL ? NULL
                                        : cells_sheet(d, id, map->title, map->what, map->measured,
                                                      map->rank, map->sheet_digits);
-    struct figure *figure = figure_new(id, map->title, caption, numbers);
+    struct figure *figure = dpe_draw_figure_new(id, map->title, caption, numbers);
     for (size_t i = 0; mark != NULL && i < n && map->rank->n > 0; i++) {
         mark[i] = map->rank->values[i] == 1.0;
     }
@@ -96,11 +97,11 @@ static void add_map(struct report *report, const struct detection *d, const stru
                                   .y_title = "frequency group (0 turns fastest)",
                                   .bar_title = map->bar,
                                   .mark = mark};
-        draw_heat(figure, &heat);
+        dpe_draw_heat(figure, &heat);
     }
     report->document.failed =
         report->document.failed || rows == NULL || columns == NULL || mark == NULL;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(rows);
     free(columns);
     free(mark);
@@ -140,18 +141,19 @@ static void add_rank_map(struct report *report, const struct detection *d, const
                             .digits = 0,
                             .sheet_digits = 3};
     add_map(report, d, &map,
-            format_text("The same cells, ordered within each group: 1 is the best length of its "
-                        "row, ties go to the larger length. %s",
-                        decides ? "Rank 1 is the group's effective length; in a row without "
-                                  "signal the order is that of chance."
-                                : "These ranks stand beside those by needles and decide nothing."));
+            dpe_draw_format_text(
+                "The same cells, ordered within each group: 1 is the best length of its "
+                "row, ties go to the larger length. %s",
+                decides ? "Rank 1 is the group's effective length; in a row without "
+                          "signal the order is that of chance."
+                        : "These ranks stand beside those by needles and decide nothing."));
     free(values);
 }
 
 static void detection_maps(struct report *report, const struct detection *d)
 {
     char length[32];
-    length_text(detection_length(d), length);
+    dpe_draw_length_text(dpe_detection_length(d), length);
     if (d->recall.mean.n > 0) {
         const struct map map = {.id = "detect-recall",
                                 .title = "Needles found, by group and detecting length",
@@ -166,7 +168,7 @@ static void detection_maps(struct report *report, const struct detection *d)
                                 .digits = 2,
                                 .sheet_digits = 3};
         add_map(report, d, &map,
-                format_text(
+                dpe_draw_format_text(
                     "Each cell moves the positions of one group of frequencies to a detecting "
                     "length, while all other groups stay at half the trained length, and counts "
                     "the share of needles found at %s tokens. Framed: the length with rank 1. "
@@ -193,11 +195,12 @@ static void detection_maps(struct report *report, const struct detection *d)
                                 .digits = 3,
                                 .sheet_digits = 4};
         add_map(report, d, &map,
-                format_text("Perplexity per token over the books (lower is better, bright), under "
-                            "the same plans; colours are spread over the range that occurs, so "
-                            "look at the numbers before the colours. Framed: rank 1. Their "
-                            "intervals are in the numbers below.%s",
-                            d->by_recall ? " Needles decide, not this." : ""));
+                dpe_draw_format_text(
+                    "Perplexity per token over the books (lower is better, bright), under "
+                    "the same plans; colours are spread over the range that occurs, so "
+                    "look at the numbers before the colours. Framed: rank 1. Their "
+                    "intervals are in the numbers below.%s",
+                    d->by_recall ? " Needles decide, not this." : ""));
         add_rank_map(report, d, "detect-perplexity-rank", "Ranks by perplexity", "perplexity",
                      &d->perplexity, rank, signal, !d->by_recall);
     }
@@ -211,12 +214,13 @@ static void add_race(struct report *report, const struct detection *d)
         dropped += d->dropped.values[i] >= 0.0;
     }
     if (dropped > 0) {
-        add_text(&report->document, BLOCK_NOTE,
-                 format_text("The sweep was a race: %zu of %zu cells were dropped before the end, "
-                             "when they could no longer win. Their values rest on fewer samples "
-                             "(the numbers say how many) and they rank behind those that were "
-                             "left.",
-                             dropped, d->dropped.n));
+        dpe_draw_add_text(&report->document, BLOCK_NOTE,
+                          dpe_draw_format_text(
+                              "The sweep was a race: %zu of %zu cells were dropped before the end, "
+                              "when they could no longer win. Their values rest on fewer samples "
+                              "(the numbers say how many) and they rank behind those that were "
+                              "left.",
+                              dropped, d->dropped.n));
     }
 }
 
@@ -234,9 +238,9 @@ static dpe_status each_detection(struct report *report, write_detection write,
         struct input *input = &report->inputs[i];
         if (dpe_h5_has(input->table, DETECTION)) {
             struct detection detection;
-            status = detection_read(input, &detection, err);
+            status = dpe_detection_read(input, &detection, err);
             status = status == DPE_OK ? write(report, &detection, err) : status;
-            detection_free(&detection);
+            dpe_detection_free(&detection);
         }
     }
     return status;
@@ -246,21 +250,22 @@ static dpe_status write_maps(struct report *report, const struct detection *dete
                              struct dpe_error *err)
 {
     char length[32];
-    length_text(detection_length(detection), length);
-    add_text(&report->document, BLOCK_SECTION,
-             section_title(report, detection->input, DETECTION, "Detection at %s tokens", length));
-    add_unfinished(report, detection->input);
+    dpe_draw_length_text(dpe_detection_length(detection), length);
+    dpe_draw_add_text(&report->document, BLOCK_SECTION,
+                      dpe_input_section_title(report, detection->input, DETECTION,
+                                              "Detection at %s tokens", length));
+    dpe_input_add_unfinished(report, detection->input);
     add_race(report, detection);
     detection_maps(report, detection);
-    return detection_positions(report, detection, err);
+    return dpe_detection_positions(report, detection, err);
 }
 
-dpe_status report_answers(struct report *report, struct dpe_error *err)
+dpe_status dpe_detection_answers(struct report *report, struct dpe_error *err)
 {
-    return each_detection(report, detection_answer, err);
+    return each_detection(report, dpe_detection_answer, err);
 }
 
-dpe_status report_detections(struct report *report, struct dpe_error *err)
+dpe_status dpe_detection_sections(struct report *report, struct dpe_error *err)
 {
     return each_detection(report, write_maps, err);
 }

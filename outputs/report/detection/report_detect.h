@@ -28,26 +28,26 @@ struct detection {
     char *criterion, *rule, *rule_words;
     bool by_recall; /**< needles decide */
 };
-/** Errors are those of reading; free with detection_free in any case. */
-dpe_status detection_read(const struct input *input, struct detection *detection,
-                          struct dpe_error *err);
-void detection_free(struct detection *detection);
+/** Errors are those of reading; free with dpe_detection_free in any case. */
+dpe_status dpe_detection_read(const struct input *input, struct detection *detection,
+                              struct dpe_error *err);
+void dpe_detection_free(struct detection *detection);
 /** Tokens: the length it is for, and the trained one (0 = unknown). */
-double detection_length(const struct detection *detection);
-double detection_trained(const struct detection *detection);
+double dpe_detection_length(const struct detection *detection);
+double dpe_detection_trained(const struct detection *detection);
 /** Whether the chosen lengths may be others than those of rank 1. */
-bool detection_is_selected(const struct detection *detection);
+bool dpe_detection_is_selected(const struct detection *detection);
 /** "The answer": what the chosen lengths are worth, and which they are. */
-dpe_status detection_answer(struct report *report, const struct detection *detection,
-                            struct dpe_error *err);
+dpe_status dpe_detection_answer(struct report *report, const struct detection *detection,
+                                struct dpe_error *err);
 /** Perplexity by position in the text, where the rows have it: groups at their best length, and the
  *  plans that were validated. */
-dpe_status detection_positions(struct report *report, const struct detection *detection,
-                               struct dpe_error *err);
+dpe_status dpe_detection_positions(struct report *report, const struct detection *detection,
+                                   struct dpe_error *err);
 
-/** Sections. Each adds what the inputs have, and nothing when they have nothing. Errors are those of
- *  reading. */
-dpe_status report_answers(struct report *report, struct dpe_error *err);
-dpe_status report_detections(struct report *report, struct dpe_error *err);
+/** Sections. Each adds what the inputs have, and nothing when they have nothing. Errors are those
+ * of reading. */
+dpe_status dpe_detection_answers(struct report *report, struct dpe_error *err);
+dpe_status dpe_detection_sections(struct report *report, struct dpe_error *err);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void detection_free(struct detection *detection)
+void dpe_detection_free(struct detection *detection)
 {
     struct numbers *const all[] = {&detection->length,
                                    &detection->effective,
@@ -29,7 +29,7 @@ void detection_free(struct detection *detection)
                                    &detection->recall.n_valid,
                                    &detection->perplexity.n_valid};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        numbers_free(all[i]);
+        dpe_input_numbers_free(all[i]);
     }
     free(detection->criterion);
     free(detection->rule);
@@ -37,14 +37,14 @@ void detection_free(struct detection *detection)
     *detection = (struct detection){0};
 }
 
-dpe_status detection_read(const struct input *input, struct detection *d, struct dpe_error *err)
+dpe_status dpe_detection_read(const struct input *input, struct detection *d, struct dpe_error *err)
 {
     *d = (struct detection){.input = input};
     const struct wanted axes[] = {
         {"/length", 1, {-1}, true, &d->length},
         {"/detect/effective_length", 1, {-1}, true, &d->effective},
     };
-    dpe_status status = read_wanted(input, axes, 2, err);
+    dpe_status status = dpe_input_read_wanted(input, axes, 2, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -72,20 +72,20 @@ dpe_status detection_read(const struct input *input, struct detection *d, struct
         {"/table/trained_length", 0, {0}, false, &d->trained},
         {"/table/evaluated_length", 0, {0}, false, &d->evaluated},
     };
-    status = read_wanted(input, rest, sizeof rest / sizeof rest[0], err);
-    d->criterion = read_words(input, "/detect", "criterion");
-    d->rule = read_words(input, "/select", "rule");
-    d->rule_words = read_words(input, "/select", "rule_in_words");
+    status = dpe_input_read_wanted(input, rest, sizeof rest / sizeof rest[0], err);
+    d->criterion = dpe_input_read_words(input, "/detect", "criterion");
+    d->rule = dpe_input_read_words(input, "/select", "rule");
+    d->rule_words = dpe_input_read_words(input, "/select", "rule_in_words");
     d->by_recall = d->criterion == NULL || strstr(d->criterion, "recall") != NULL;
     return status;
 }
 
-bool detection_is_selected(const struct detection *d)
+bool dpe_detection_is_selected(const struct detection *d)
 {
     return d->chosen.n > 0 && d->rule != NULL && strcmp(d->rule, "paper") != 0;
 }
 
-double detection_length(const struct detection *d)
+double dpe_detection_length(const struct detection *d)
 {
     const char *length = dpe_identity_get(&d->input->identity, "length");
     return d->evaluated.n == 1 ? d->evaluated.values[0]
@@ -93,8 +93,9 @@ double detection_length(const struct detection *d)
                                : d->length.values[d->n_lengths - 1];
 }
 
-double detection_trained(const struct detection *d)
+double dpe_detection_trained(const struct detection *d)
 {
-    return d->trained.n == 1 ? d->trained.values[0]
-                             : (double)read_whole(d->input, "/model", "max_position_embeddings", 0);
+    return d->trained.n == 1
+               ? d->trained.values[0]
+               : (double)dpe_input_read_whole(d->input, "/model", "max_position_embeddings", 0);
 }

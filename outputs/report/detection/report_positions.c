@@ -22,7 +22,7 @@ struct buckets {
 
 static void buckets_free(struct buckets *buckets)
 {
-    names_free(&buckets->plans);
+    dpe_input_names_free(&buckets->plans);
     free(buckets->nll);
     free(buckets->tokens);
     *buckets = (struct buckets){0};
@@ -38,14 +38,14 @@ static void rows_free(struct rows *rows)
     struct numbers *const all[] = {&rows->plan,     &rows->task,  &rows->status,
                                    &rows->n_tokens, &rows->count, &rows->nll};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        numbers_free(all[i]);
+        dpe_input_numbers_free(all[i]);
     }
 }
 
 static dpe_status read_rows(const struct input *input, struct rows *rows, struct dpe_error *err)
 {
     const struct wanted first[] = {{"/rows/plan", 1, {-1}, true, &rows->plan}};
-    dpe_status status = read_wanted(input, first, 1, err);
+    dpe_status status = dpe_input_read_wanted(input, first, 1, err);
     int64_t n = (int64_t)rows->plan.n;
     const struct wanted rest[] = {
         {"/rows/task", 1, {n}, true, &rows->task},
@@ -54,7 +54,8 @@ static dpe_status read_rows(const struct input *input, struct rows *rows, struct
         {"/rows/bucket_count", 1, {n}, true, &rows->count},
         {"/rows/bucket_nll", 1, {-1}, true, &rows->nll},
     };
-    return status == DPE_OK ? read_wanted(input, rest, sizeof rest / sizeof rest[0], err) : status;
+    return status == DPE_OK ? dpe_input_read_wanted(input, rest, sizeof rest / sizeof rest[0], err)
+                            : status;
 }
 
 static int64_t index_of(const struct names *names, const char *name)
@@ -111,9 +112,9 @@ static dpe_status read_buckets(const struct input *input, const char *task, stru
     if (!dpe_h5_has(input->table, "/rows/bucket_nll")) {
         return DPE_OK;
     }
-    dpe_status status = read_names(input, "/tasks/task", -1, &tasks, err);
+    dpe_status status = dpe_input_read_names(input, "/tasks/task", -1, &tasks, err);
     if (status == DPE_OK) {
-        status = read_names(input, "/plans/plan", -1, &buckets->plans, err);
+        status = dpe_input_read_names(input, "/plans/plan", -1, &buckets->plans, err);
     }
     int64_t place = index_of(&tasks, task);
     if (status == DPE_OK && place >= 0) {
@@ -127,7 +128,7 @@ static dpe_status read_buckets(const struct input *input, const char *task, stru
         status = add_rows(input, &rows, place, buckets, err);
     }
     rows_free(&rows);
-    names_free(&tasks);
+    dpe_input_names_free(&tasks);
     return status;
 }
 
@@ -159,18 +160,18 @@ static struct sheet *positions_sheet(const struct cells *cells, const struct buc
                                      const char *id, const char *title)
 {
     const struct detection *d = cells->detection;
-    struct sheet *sheet = sheet_new(id, title);
-    sheet_column(sheet, "group", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "from position", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "perplexity", COLUMN_NUMBER, 3);
+    struct sheet *sheet = dpe_draw_sheet_new(id, title);
+    dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "from position", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "perplexity", COLUMN_NUMBER, 3);
     for (int64_t i = 0; i < d->n_groups * d->n_lengths; i++) {
         int64_t plan = index_of(&buckets->plans, cells->keys.names[i]);
         for (int b = 0; b < buckets->n; b++) {
-            sheet_number(sheet, (double)(i / d->n_lengths));
-            sheet_number(sheet, d->length.values[i % d->n_lengths]);
-            sheet_number(sheet, ldexp(1.0, b));
-            sheet_number(sheet, perplexity_at(buckets, plan, b));
+            dpe_draw_sheet_number(sheet, (double)(i / d->n_lengths));
+            dpe_draw_sheet_number(sheet, d->length.values[i % d->n_lengths]);
+            dpe_draw_sheet_number(sheet, ldexp(1.0, b));
+            dpe_draw_sheet_number(sheet, perplexity_at(buckets, plan, b));
         }
     }
     if (sheet != NULL) {
@@ -190,7 +191,7 @@ static const char **name_rows(const struct cells *cells)
         char *text = block + (rows + 1) * sizeof(char *) + i * 64;
         char tokens[32] = "–";
         if (cells->best[i] >= 0) {
-            length_text(d->length.values[cells->best[i]], tokens);
+            dpe_draw_length_text(d->length.values[cells->best[i]], tokens);
         }
         snprintf(text, 64, "%zu at %s", i, tokens);
         names[i] = text;
@@ -205,7 +206,7 @@ static const char **name_positions(int first, int n)
     const char **names = (const char **)(void *)block;
     for (size_t i = 0; names != NULL && i < columns; i++) {
         char *text = block + (columns + 1) * sizeof(char *) + i * 32;
-        names[i] = length_text(ldexp(1.0, first + (int)i), text);
+        names[i] = dpe_draw_length_text(ldexp(1.0, first + (int)i), text);
     }
     return names;
 }
@@ -245,20 +246,22 @@ static void draw_positions(struct figure *figure, const struct cells *cells,
                               .x_title = "from position, tokens",
                               .y_title = "group, at its best length",
                               .bar_title = relative ? "change, percent" : "perplexity"};
-    draw_heat(figure, &heat);
+    dpe_draw_heat(figure, &heat);
 }
 
 static char *positions_caption(const struct cells *cells)
 {
     char tokens[32];
-    length_text(detection_trained(cells->detection) / 2.0, tokens);
-    char *what = cells->base >= 0
-                     ? format_text("By how much the perplexity of the tokens from a position to "
+    dpe_draw_length_text(dpe_detection_trained(cells->detection) / 2.0, tokens);
+    char *what =
+        cells->base >= 0
+            ? dpe_draw_format_text("By how much the perplexity of the tokens from a position to "
                                    "twice it changes (less is better)")
-                     : format_text("The perplexity of the tokens from a position to twice it");
-    char *text = what == NULL
-                     ? NULL
-                     : format_text("%s when one group moves from %s to the length that perplexity "
+            : dpe_draw_format_text("The perplexity of the tokens from a position to twice it");
+    char *text =
+        what == NULL
+            ? NULL
+            : dpe_draw_format_text("%s when one group moves from %s to the length that perplexity "
                                    "ranks first, while the others stay there. Near positions are "
                                    "inside the window, which no length changes. No intervals are "
                                    "kept by position: small steps may be chance. All lengths are "
@@ -274,18 +277,19 @@ static void add_groups(struct report *report, const struct cells *cells,
     const struct detection *d = cells->detection;
     const char *title = "Perplexity by position, group by group";
     int first = first_shown(buckets->n);
-    char *id = report_id(report, d->input, DETECTION, "detect-positions");
+    char *id = dpe_input_report_id(report, d->input, DETECTION, "detect-positions");
     const char **rows = name_rows(cells);
     const char **columns = name_positions(first, buckets->n);
     double *value = dpe_alloc((size_t)d->n_groups, (size_t)(buckets->n - first) * sizeof *value);
     bool ok = id != NULL && rows != NULL && columns != NULL && value != NULL;
-    struct figure *figure = figure_new(ok ? id : NULL, title, positions_caption(cells),
-                                       ok ? positions_sheet(cells, buckets, id, title) : NULL);
+    struct figure *figure =
+        dpe_draw_figure_new(ok ? id : NULL, title, positions_caption(cells),
+                            ok ? positions_sheet(cells, buckets, id, title) : NULL);
     if (figure != NULL && ok) {
         draw_positions(figure, cells, buckets, value, rows, columns);
     }
     report->document.failed = report->document.failed || !ok;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(id);
     free(rows);
     free(columns);
@@ -298,8 +302,8 @@ static dpe_status write_groups(struct report *report, const struct detection *d,
     struct buckets buckets = {0};
     struct cells cells = {.detection = d, .base = -1};
     const struct numbers *rank = d->by_recall ? &d->perplexity.rank : &d->rank;
-    dpe_status status =
-        read_names(d->input, "/detect/plan", d->n_groups * d->n_lengths, &cells.keys, err);
+    dpe_status status = dpe_input_read_names(d->input, "/detect/plan", d->n_groups * d->n_lengths,
+                                             &cells.keys, err);
     if (status == DPE_OK && cells.keys.n > 0 && rank->n > 0) {
         status = read_buckets(d->input, "ppl", &buckets, err);
     }
@@ -316,14 +320,14 @@ static dpe_status write_groups(struct report *report, const struct detection *d,
             if (rank->values[i] == 1.0) {
                 cells.best[i / d->n_lengths] = length;
             }
-            if (d->length.values[length] == detection_trained(d) / 2.0) {
+            if (d->length.values[length] == dpe_detection_trained(d) / 2.0) {
                 cells.base = index_of(&buckets.plans, cells.keys.names[i]);
             }
         }
         add_groups(report, &cells, &buckets);
     }
     free(cells.best);
-    names_free(&cells.keys);
+    dpe_input_names_free(&cells.keys);
     buckets_free(&buckets);
     return status;
 }
@@ -338,19 +342,19 @@ static void add_plans(struct report *report, const struct detection *d, const st
     const char *title = "Perplexity by position, the chosen lengths together";
     int first = first_shown(buckets->n);
     size_t n = (size_t)(buckets->n - first);
-    char *id = report_id(report, d->input, DETECTION, "validate-positions");
+    char *id = dpe_input_report_id(report, d->input, DETECTION, "validate-positions");
     double *block = dpe_alloc((names->n + 1) * n + 1, sizeof *block);
     struct curve *all = dpe_alloc_zero(names->n, sizeof *all);
     bool ok = id != NULL && block != NULL && all != NULL;
-    struct sheet *sheet = ok ? sheet_new(id, title) : NULL;
-    sheet_column(sheet, "plan", COLUMN_TEXT, 0);
-    sheet_column(sheet, "from position", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "perplexity", COLUMN_NUMBER, 3);
+    struct sheet *sheet = ok ? dpe_draw_sheet_new(id, title) : NULL;
+    dpe_draw_sheet_column(sheet, "plan", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "from position", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "perplexity", COLUMN_NUMBER, 3);
     for (size_t p = 0; ok && p < names->n; p++) {
         for (int b = 0; b < buckets->n; b++) {
-            sheet_text(sheet, names->names[p]);
-            sheet_number(sheet, ldexp(1.0, b));
-            sheet_number(sheet, perplexity_at(buckets, plan[p], b));
+            dpe_draw_sheet_text(sheet, names->names[p]);
+            dpe_draw_sheet_number(sheet, ldexp(1.0, b));
+            dpe_draw_sheet_number(sheet, perplexity_at(buckets, plan[p], b));
         }
         for (size_t i = 0; i < n; i++) {
             block[i] = ldexp(1.0, first + (int)i);
@@ -364,12 +368,13 @@ static void add_plans(struct report *report, const struct detection *d, const st
                                 .strong = joint,
                                 .plain = strcmp(names->names[p], "rope") == 0};
     }
-    struct figure *figure = figure_new(
+    struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, title,
-        format_text("Books under three plans: rope, the model as it is; base, every group at half "
-                    "the trained length; joint, the chosen lengths. Each point is the perplexity "
-                    "of the tokens from its position to twice that. More context should lower it; "
-                    "a line that turns up shows where a plan ceases to work."),
+        dpe_draw_format_text(
+            "Books under three plans: rope, the model as it is; base, every group at half "
+            "the trained length; joint, the chosen lengths. Each point is the perplexity "
+            "of the tokens from its position to twice that. More context should lower it; "
+            "a line that turns up shows where a plan ceases to work."),
         sheet);
     if (figure != NULL && ok) {
         const struct curves curves = {.curves = all,
@@ -380,12 +385,12 @@ static void add_plans(struct report *report, const struct detection *d, const st
                                       .y_high = (double)NAN,
                                       .x_title = "position in the text, tokens",
                                       .y_title = "perplexity per token",
-                                      .x_line = detection_trained(d),
+                                      .x_line = dpe_detection_trained(d),
                                       .x_line_title = "trained length"};
-        draw_curves(figure, &curves);
+        dpe_draw_curves(figure, &curves);
     }
     report->document.failed = report->document.failed || !ok;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(id);
     free(block);
     free(all);
@@ -398,9 +403,9 @@ static dpe_status write_plans(struct report *report, const struct detection *d,
     struct names names = {0};
     struct names keys = {0};
     int64_t plan[16];
-    dpe_status status = read_names(d->input, "/validated_plan", -1, &names, err);
+    dpe_status status = dpe_input_read_names(d->input, "/validated_plan", -1, &names, err);
     if (status == DPE_OK) {
-        status = read_names(d->input, "/validate/plan", (int64_t)names.n, &keys, err);
+        status = dpe_input_read_names(d->input, "/validate/plan", (int64_t)names.n, &keys, err);
     }
     if (status == DPE_OK && keys.n > 0 && keys.n <= sizeof plan / sizeof plan[0]) {
         status = read_buckets(d->input, "validate-ppl", &buckets, err);
@@ -411,14 +416,14 @@ static dpe_status write_plans(struct report *report, const struct detection *d,
         }
         add_plans(report, d, &names, plan, &buckets);
     }
-    names_free(&names);
-    names_free(&keys);
+    dpe_input_names_free(&names);
+    dpe_input_names_free(&keys);
     buckets_free(&buckets);
     return status;
 }
 
-dpe_status detection_positions(struct report *report, const struct detection *detection,
-                               struct dpe_error *err)
+dpe_status dpe_detection_positions(struct report *report, const struct detection *detection,
+                                   struct dpe_error *err)
 {
     dpe_status status = write_groups(report, detection, err);
     return status == DPE_OK ? write_plans(report, detection, err) : status;

@@ -12,19 +12,20 @@ struct writer {
     struct dpe_text text;
     bool failed;
 };
-void put(struct writer *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void put_bytes(struct writer *out, const char *bytes, size_t n);
+void dpe_draw_put(struct writer *out, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void dpe_draw_put_bytes(struct writer *out, const char *bytes, size_t n);
 /** Text for HTML content and attributes in double quotes: & < > " ' escaped, control characters
  *  and bytes that are no UTF-8 become U+FFFD, line breaks become spaces. */
-void put_html(struct writer *out, const char *text);
+void dpe_draw_put_html(struct writer *out, const char *text);
 /** One line of valid UTF-8 without control characters, owned by the caller; NULL without memory. */
-char *clean_text(const char *text, size_t columns);
+char *dpe_draw_clean_text(const char *text, size_t columns);
 /** Lengths are "512", "1000", "1k" (of 1024), "128k" in figures and titles. */
-const char *length_text(double tokens, char text[32]);
+const char *dpe_draw_length_text(double tokens, char text[32]);
 /** A p-value in words: "p = 0.012", "p < 0.001". */
-const char *p_text(double p, char text[32]);
+const char *dpe_draw_p_text(double p, char text[32]);
 /** printf into an owned string; NULL without memory. */
-char *format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+char *dpe_draw_format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 enum column_kind {
     COLUMN_TEXT,
@@ -51,16 +52,17 @@ struct sheet {
     bool folded;  /**< in HTML behind its title, to be opened */
     bool failed;
 };
-struct sheet *sheet_new(const char *id, const char *title);
-void sheet_column(struct sheet *sheet, const char *name, enum column_kind kind, int digits);
-void sheet_text(struct sheet *sheet, const char *text);
-void sheet_number(struct sheet *sheet, double value);
-void sheet_interval(struct sheet *sheet, double value, double low, double high);
-void sheet_free(struct sheet *sheet);
+struct sheet *dpe_draw_sheet_new(const char *id, const char *title);
+void dpe_draw_sheet_column(struct sheet *sheet, const char *name, enum column_kind kind,
+                           int digits);
+void dpe_draw_sheet_text(struct sheet *sheet, const char *text);
+void dpe_draw_sheet_number(struct sheet *sheet, double value);
+void dpe_draw_sheet_interval(struct sheet *sheet, double value, double low, double high);
+void dpe_draw_sheet_free(struct sheet *sheet);
 /** RFC 4180 through libcsv. NaN is written as NaN. */
-void sheet_csv(const struct sheet *sheet, struct writer *out);
+void dpe_draw_sheet_csv(const struct sheet *sheet, struct writer *out);
 /** <table>…</table>. */
-void sheet_html(const struct sheet *sheet, struct writer *out);
+void dpe_draw_sheet_html(const struct sheet *sheet, struct writer *out);
 
 /** Logical pixels: one text line is 12 of them. A phone shows a figure at 0.85 of its size. */
 enum { FIGURE_WIDTH = 420 };
@@ -76,8 +78,9 @@ struct figure {
 };
 /** Takes caption and numbers over; NULL without memory, also when that is why one of them is NULL.
  */
-struct figure *figure_new(const char *id, const char *title, char *caption, struct sheet *numbers);
-void figure_free(struct figure *figure);
+struct figure *dpe_draw_figure_new(const char *id, const char *title, char *caption,
+                                   struct sheet *numbers);
+void dpe_draw_figure_free(struct figure *figure);
 
 /** Cells of equal size, coloured by value and labelled with it. */
 struct heat {
@@ -90,7 +93,7 @@ struct heat {
     const char *x_title, *y_title, *bar_title;
     const unsigned char *mark; /**< [n_rows][n_columns], outlined; NULL = none */
 };
-void draw_heat(struct figure *figure, const struct heat *heat);
+void dpe_draw_heat(struct figure *figure, const struct heat *heat);
 
 /** Rows × columns without labels (thousands of cells), as an image. */
 struct field {
@@ -104,7 +107,7 @@ struct field {
     const int64_t *x_edges; /**< vertical ticks between columns, such as group edges */
     int64_t n_x_edges;
 };
-void draw_field(struct figure *figure, const struct field *field);
+void dpe_draw_field(struct figure *figure, const struct field *field);
 
 /** One line with its band. */
 struct curve {
@@ -125,7 +128,7 @@ struct curves {
     double x_line; /**< a vertical line, NaN or outside = none */
     const char *x_line_title;
 };
-void draw_curves(struct figure *figure, const struct curves *curves);
+void dpe_draw_curves(struct figure *figure, const struct curves *curves);
 
 /** One dot with its interval per line, names at the left. */
 struct dots {
@@ -138,20 +141,21 @@ struct dots {
     int digits;
     const char *x_title;
 };
-void draw_dots(struct figure *figure, const struct dots *dots);
+void dpe_draw_dots(struct figure *figure, const struct dots *dots);
 
 /** Points of the colour scale: 0 … 1 → 0xRRGGBB, dark to bright; NaN is a neutral grey. */
-unsigned color_at(double share);
+unsigned dpe_draw_color_at(double share);
 /** Whether dark text is readable on that colour. */
-bool color_is_bright(unsigned rgb);
+bool dpe_draw_color_is_bright(unsigned rgb);
 
 /** The figure as PNG, two pixels to a logical one, through rsvg-convert. DPE_NO_INPUT (that is not
  *  installed), DPE_IO (it failed or took too long; the message has its reason), DPE_INCOMPLETE (a
  *  signal), DPE_NO_MEMORY. */
-dpe_status figure_png(const struct figure *figure, struct dpe_text *png, struct dpe_error *err);
+dpe_status dpe_draw_figure_png(const struct figure *figure, struct dpe_text *png,
+                               struct dpe_error *err);
 /** The figure for use inside a page (`standalone` false: the page has the style sheet) or as a file
  *  with a style sheet of its own. Both have the title as their text alternative. */
-void put_svg(struct writer *out, const struct figure *figure, bool standalone);
+void dpe_draw_put_svg(struct writer *out, const struct figure *figure, bool standalone);
 
 enum block_kind {
     BLOCK_SECTION, /**< a heading */
@@ -177,15 +181,15 @@ struct document {
     bool failed;
 };
 /** Append; `text` is owned by the document from then on, NULL means that memory ran out. */
-void add_text(struct document *document, enum block_kind kind, char *text);
+void dpe_draw_add_text(struct document *document, enum block_kind kind, char *text);
 /** Append and own; NULL likewise. */
-void add_figure(struct document *document, struct figure *figure);
-void add_sheet(struct document *document, struct sheet *sheet);
-void document_free(struct document *document);
+void dpe_draw_add_figure(struct document *document, struct figure *figure);
+void dpe_draw_add_sheet(struct document *document, struct sheet *sheet);
+void dpe_draw_document_free(struct document *document);
 /** The page's style sheet (report.css). */
-extern const unsigned char report_style[];
-extern const size_t report_style_size;
+extern const unsigned char dpe_draw_style[];
+extern const size_t dpe_draw_style_size;
 /** The whole page. */
-void document_html(const struct document *document, struct writer *out);
+void dpe_draw_document_html(const struct document *document, struct writer *out);
 
 #endif

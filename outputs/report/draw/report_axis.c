@@ -1,8 +1,8 @@
 /* Axes: where values lie, and which of them are named. */
 #include "outputs/report/draw/report_svg.h"
 
-#include <stdio.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 bool dpe_axis_shows(double value, bool log)
@@ -137,7 +137,7 @@ void dpe_axis_lengths(const struct dpe_axis *axis, const double *values, size_t 
     double end = -(double)INFINITY; /* of the text before */
     for (size_t i = 0; i < n; i++) {
         char text[32];
-        length_text(values[i], text);
+        dpe_draw_length_text(values[i], text);
         if (fmod(values[i], 1.0) != 0.0) {
             snprintf(text, sizeof text, "%.3g", values[i]);
         }

@@ -202,38 +202,39 @@ static double end_of(const struct plot *plot, const struct curve *curve, const d
 static void put_band(struct writer *out, const struct plot *plot, size_t index)
 {
     const struct curve *curve = &plot->curves.curves[index];
-    put(out, "<path class=\"%s\" fill=\"currentColor\" fill-opacity=\"0.2\" d=\"",
-        color_of(plot, index));
+    dpe_draw_put(out, "<path class=\"%s\" fill=\"currentColor\" fill-opacity=\"0.2\" d=\"",
+                 color_of(plot, index));
     for (int64_t first = 0; first < curve->n;) {
         int64_t end = first;
         while (end < curve->n && shows(plot, curve, end)) {
-            put(out, "%c%.5g %.5g", end == first ? 'M' : 'L', x_of(plot, index, end),
-                end_of(plot, curve, curve->low, end));
+            dpe_draw_put(out, "%c%.5g %.5g", end == first ? 'M' : 'L', x_of(plot, index, end),
+                         end_of(plot, curve, curve->low, end));
             end++;
         }
         for (int64_t i = end; i-- > first;) {
-            put(out, "L%.5g %.5g", x_of(plot, index, i), end_of(plot, curve, curve->high, i));
+            dpe_draw_put(out, "L%.5g %.5g", x_of(plot, index, i),
+                         end_of(plot, curve, curve->high, i));
         }
-        put(out, "%s", end > first ? "z" : "");
+        dpe_draw_put(out, "%s", end > first ? "z" : "");
         first = end + 1;
     }
-    put(out, "\"/>\n");
+    dpe_draw_put(out, "\"/>\n");
 }
 
 static void put_bars(struct writer *out, const struct plot *plot, size_t index)
 {
     const struct curve *curve = &plot->curves.curves[index];
-    put(out, "<path class=\"%s\" stroke=\"currentColor\" stroke-width=\"1.4\" d=\"",
-        color_of(plot, index));
+    dpe_draw_put(out, "<path class=\"%s\" stroke=\"currentColor\" stroke-width=\"1.4\" d=\"",
+                 color_of(plot, index));
     for (int64_t i = 0; i < curve->n; i++) {
         if (shows(plot, curve, i)) {
             double x = x_of(plot, index, i);
             double low = end_of(plot, curve, curve->low, i);
             double high = end_of(plot, curve, curve->high, i);
-            put(out, "M%.5g %.5gh5m-2.5 0V%.5gm-2.5 0h5", x - 2.5, low, high);
+            dpe_draw_put(out, "M%.5g %.5gh5m-2.5 0V%.5gm-2.5 0h5", x - 2.5, low, high);
         }
     }
-    put(out, "\"/>\n");
+    dpe_draw_put(out, "\"/>\n");
 }
 
 static void put_curve(struct writer *out, const struct plot *plot, size_t index)
@@ -246,19 +247,20 @@ static void put_curve(struct writer *out, const struct plot *plot, size_t index)
     } else if (curve->low != NULL) {
         put_bars(out, plot, index);
     }
-    put(out,
+    dpe_draw_put(
+        out,
         "<path class=\"%s\" stroke=\"currentColor\" stroke-width=\"%g\" stroke-linejoin=\"round\" "
         "%s d=\"",
         color, width_of(curve), dashes_of(plot, index));
     for (int64_t i = 0; i < curve->n; i++) {
         bool here = shows(plot, curve, i);
         if (here) {
-            put(out, "%c%.5g %.5g", gap ? 'M' : 'L', x_of(plot, index, i),
-                dpe_axis_at(&plot->y, curve->y[i]));
+            dpe_draw_put(out, "%c%.5g %.5g", gap ? 'M' : 'L', x_of(plot, index, i),
+                         dpe_axis_at(&plot->y, curve->y[i]));
         }
         gap = !here;
     }
-    put(out, "\"/>\n");
+    dpe_draw_put(out, "\"/>\n");
     for (int64_t i = 0; i < curve->n && !plot->dense && !curve->plain; i++) {
         if (shows(plot, curve, i)) {
             dpe_svg_mark(out, x_of(plot, index, i), dpe_axis_at(&plot->y, curve->y[i]),
@@ -267,7 +269,7 @@ static void put_curve(struct writer *out, const struct plot *plot, size_t index)
     }
 }
 
-void draw_curves(struct figure *figure, const struct curves *all)
+void dpe_draw_curves(struct figure *figure, const struct curves *all)
 {
     struct plot plot = {.curves = *all};
     struct writer *out = &figure->body;
@@ -325,7 +327,8 @@ static void put_dot(struct writer *out, const struct dots *dots, const struct dp
         return;
     }
     if (dpe_axis_shows(dots->low[i], dots->log) && dpe_axis_shows(dots->high[i], dots->log)) {
-        put(out,
+        dpe_draw_put(
+            out,
             "<path d=\"M%.5g %.5gv7m0 -3.5H%.5gm0 -3.5v7\" class=\"%s\" stroke=\"currentColor\" "
             "stroke-width=\"2\"/>\n",
             dpe_axis_at(axis, dots->low[i]), y - 3.5, dpe_axis_at(axis, dots->high[i]), color);
@@ -334,7 +337,7 @@ static void put_dot(struct writer *out, const struct dots *dots, const struct dp
     dpe_svg_mark(out, dpe_axis_at(axis, dots->value[i]), y, 4.2, strong ? 3 : 0, color);
 }
 
-void draw_dots(struct figure *figure, const struct dots *dots)
+void dpe_draw_dots(struct figure *figure, const struct dots *dots)
 {
     const double row = 24.0;
     double names = 0.0;

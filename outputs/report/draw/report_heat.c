@@ -42,7 +42,7 @@ static void put_bar(struct writer *out, const struct frame *frame, const char *t
         /* A little overlap hides the seams. */
         dpe_svg_cell(out, left + width * i / STEPS, top,
                      width / STEPS + (i + 1 < STEPS ? 0.5 : 0.0), 10.0,
-                     color_at(reversed ? 1.0 - share : share));
+                     dpe_draw_color_at(reversed ? 1.0 - share : share));
     }
     dpe_svg_text(out, left - 6.0, line, 0.0, DPE_SVG_END, 11, DPE_QUIET, low, 0);
     dpe_svg_text(out, right + 6.0, line, 0.0, DPE_SVG_START, 11, DPE_QUIET, high, 0);
@@ -120,16 +120,18 @@ static void put_cells(struct writer *out, const struct frame *frame, const struc
         bool marked = heat->mark != NULL && heat->mark[i] != 0;
         double inset = gap / 2.0 + (marked ? 2.5 : 0.0);
         if (isnan(share)) {
-            put(out,
+            dpe_draw_put(
+                out,
                 "<rect x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" class=\"" DPE_MISSING
                 "\" fill=\"currentColor\"/>\n",
                 x + inset, y + inset, width - 2.0 * inset, height - 2.0 * inset);
         } else {
             dpe_svg_cell(out, x + inset, y + inset, width - 2.0 * inset, height - 2.0 * inset,
-                         color_at(share));
+                         dpe_draw_color_at(share));
         }
         if (marked) {
-            put(out,
+            dpe_draw_put(
+                out,
                 "<rect x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" class=\"" DPE_INK
                 "\" stroke=\"currentColor\" stroke-width=\"2\"/>\n",
                 x + 1.0, y + 1.0, width - 2.0, height - 2.0);
@@ -142,9 +144,9 @@ static void put_cells(struct writer *out, const struct frame *frame, const struc
             number_text(heat->value[i], heat->digits, room, text);
         }
         dpe_svg_text(out, x + width / 2.0, y + height / 2.0, 0.0, DPE_SVG_MIDDLE, 11,
-                     isnan(share)                       ? DPE_QUIET
-                     : color_is_bright(color_at(share)) ? "on-bright"
-                                                        : "on-dark",
+                     isnan(share)                                         ? DPE_QUIET
+                     : dpe_draw_color_is_bright(dpe_draw_color_at(share)) ? "on-bright"
+                                                                          : "on-dark",
                      text, 0);
     }
 }
@@ -200,7 +202,7 @@ static void put_names(struct writer *out, const struct frame *frame, const struc
     }
 }
 
-void draw_heat(struct figure *figure, const struct heat *heat)
+void dpe_draw_heat(struct figure *figure, const struct heat *heat)
 {
     double left = 30.0 + longest(heat->row_names, heat->n_rows);
     double cell_width = (FIGURE_WIDTH - 6.0 - left) / (double)heat->n_columns;
@@ -248,7 +250,8 @@ static void *field_png(const struct field *field, size_t *n)
     for (size_t i = 0; pixels != NULL && i < cells; i++) {
         double value = field->value[i];
         double span = field->high - field->low;
-        unsigned rgb = color_at(span > 0.0 || isnan(value) ? (value - field->low) / span : 0.5);
+        unsigned rgb =
+            dpe_draw_color_at(span > 0.0 || isnan(value) ? (value - field->low) / span : 0.5);
         pixels[3 * i] = (unsigned char)(rgb >> 16);
         pixels[3 * i + 1] = (unsigned char)(rgb >> 8 & 255);
         pixels[3 * i + 2] = (unsigned char)(rgb & 255);
@@ -278,12 +281,12 @@ static void put_image(struct writer *out, const struct frame *frame, const struc
         return;
     }
     int length = EVP_EncodeBlock(text, png, (int)n); /* base64 */
-    put(out,
-        "<image x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" "
-        "preserveAspectRatio=\"none\" href=\"data:image/png;base64,",
-        frame->left, frame->top, frame->right - frame->left, frame->bottom - frame->top);
-    put_bytes(out, (const char *)text, (size_t)length);
-    put(out, "\"/>\n");
+    dpe_draw_put(out,
+                 "<image x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" "
+                 "preserveAspectRatio=\"none\" href=\"data:image/png;base64,",
+                 frame->left, frame->top, frame->right - frame->left, frame->bottom - frame->top);
+    dpe_draw_put_bytes(out, (const char *)text, (size_t)length);
+    dpe_draw_put(out, "\"/>\n");
     free(text);
     free(png);
 }
@@ -325,7 +328,7 @@ static void put_marks(struct writer *out, const struct frame *frame, const struc
     }
 }
 
-void draw_field(struct figure *figure, const struct field *field)
+void dpe_draw_field(struct figure *figure, const struct field *field)
 {
     double height = fmin(fmax(16.0 * (double)field->n_rows, 120.0), 420.0);
     double top = isnan(field->cut) ? 30.0 : 50.0;

@@ -24,7 +24,7 @@ static struct block *add_block(struct document *document)
     return block;
 }
 
-void add_text(struct document *document, enum block_kind kind, char *text)
+void dpe_draw_add_text(struct document *document, enum block_kind kind, char *text)
 {
     struct block *block = text == NULL ? NULL : add_block(document);
     if (block == NULL) {
@@ -36,36 +36,36 @@ void add_text(struct document *document, enum block_kind kind, char *text)
     block->text = text;
 }
 
-void add_figure(struct document *document, struct figure *figure)
+void dpe_draw_add_figure(struct document *document, struct figure *figure)
 {
     struct block *block = figure == NULL ? NULL : add_block(document);
     if (block == NULL) {
         document->failed = true;
-        figure_free(figure);
+        dpe_draw_figure_free(figure);
         return;
     }
     block->kind = BLOCK_FIGURE;
     block->figure = figure;
 }
 
-void add_sheet(struct document *document, struct sheet *sheet)
+void dpe_draw_add_sheet(struct document *document, struct sheet *sheet)
 {
     struct block *block = sheet == NULL ? NULL : add_block(document);
     if (block == NULL) {
         document->failed = true;
-        sheet_free(sheet);
+        dpe_draw_sheet_free(sheet);
         return;
     }
     block->kind = BLOCK_SHEET;
     block->sheet = sheet;
 }
 
-void document_free(struct document *document)
+void dpe_draw_document_free(struct document *document)
 {
     for (size_t i = 0; i < document->n; i++) {
         free(document->blocks[i].text);
-        figure_free(document->blocks[i].figure);
-        sheet_free(document->blocks[i].sheet);
+        dpe_draw_figure_free(document->blocks[i].figure);
+        dpe_draw_sheet_free(document->blocks[i].sheet);
     }
     free(document->blocks);
     free(document->title);
@@ -73,18 +73,19 @@ void document_free(struct document *document)
     *document = (struct document){0};
 }
 
-struct figure *figure_new(const char *id, const char *title, char *caption, struct sheet *numbers)
+struct figure *dpe_draw_figure_new(const char *id, const char *title, char *caption,
+                                   struct sheet *numbers)
 {
     struct figure *figure = calloc(1, sizeof *figure);
     if (figure != NULL && id != NULL) {
-        figure->id = format_text("%s", id);
-        figure->title = format_text("%s", title);
+        figure->id = dpe_draw_format_text("%s", id);
+        figure->title = dpe_draw_format_text("%s", title);
     }
     if (figure == NULL || figure->id == NULL || figure->title == NULL || caption == NULL ||
         numbers == NULL) {
-        figure_free(figure);
+        dpe_draw_figure_free(figure);
         free(caption);
-        sheet_free(numbers);
+        dpe_draw_sheet_free(numbers);
         return NULL;
     }
     figure->caption = caption;
@@ -92,7 +93,7 @@ struct figure *figure_new(const char *id, const char *title, char *caption, stru
     return figure;
 }
 
-void figure_free(struct figure *figure)
+void dpe_draw_figure_free(struct figure *figure)
 {
     if (figure == NULL) {
         return;
@@ -101,7 +102,7 @@ void figure_free(struct figure *figure)
     free(figure->title);
     free(figure->caption);
     dpe_text_free(&figure->body.text);
-    sheet_free(figure->numbers);
+    dpe_draw_sheet_free(figure->numbers);
     free(figure);
 }
 
@@ -112,18 +113,18 @@ void figure_free(struct figure *figure)
 static void put_figure(struct writer *out, const struct figure *figure)
 {
     bool drawn = figure->body.text.n > 0;
-    put(out, "<figure id=\"%s\">\n<h3>", figure->id);
-    put_html(out, figure->title);
-    put(out, "</h3>\n");
+    dpe_draw_put(out, "<figure id=\"%s\">\n<h3>", figure->id);
+    dpe_draw_put_html(out, figure->title);
+    dpe_draw_put(out, "</h3>\n");
     if (drawn) {
-        put_svg(out, figure, false);
+        dpe_draw_put_svg(out, figure, false);
     }
-    put(out, "<figcaption><p>");
-    put_html(out, figure->caption);
-    put(out, "</p></figcaption>\n");
-    put(out, "%s", drawn ? "<details><summary>Numbers</summary>\n" : "");
-    sheet_html(figure->numbers, out);
-    put(out, "%s</figure>\n", drawn ? "</details>\n" : "");
+    dpe_draw_put(out, "<figcaption><p>");
+    dpe_draw_put_html(out, figure->caption);
+    dpe_draw_put(out, "</p></figcaption>\n");
+    dpe_draw_put(out, "%s", drawn ? "<details><summary>Numbers</summary>\n" : "");
+    dpe_draw_sheet_html(figure->numbers, out);
+    dpe_draw_put(out, "%s</figure>\n", drawn ? "</details>\n" : "");
 }
 
 static void put_sheet(struct writer *out, const struct sheet *sheet)
@@ -131,14 +132,14 @@ static void put_sheet(struct writer *out, const struct sheet *sheet)
     enum { LONG = 12 }; /* rows: such a table may be cut by the end of a page */
     bool folded = sheet->folded;
     const char *kind = sheet->n_cells > LONG * sheet->n_columns ? "sheet long" : "sheet";
-    put(out,
-        folded ? "<details class=\"%s\" id=\"%s\">\n<summary>"
-               : "<div class=\"%s\" id=\"%s\">\n<h3>",
-        kind, sheet->id);
-    put_html(out, sheet->title);
-    put(out, "%s", folded ? "</summary>\n" : "</h3>\n");
-    sheet_html(sheet, out);
-    put(out, "%s", folded ? "</details>\n" : "</div>\n");
+    dpe_draw_put(out,
+                 folded ? "<details class=\"%s\" id=\"%s\">\n<summary>"
+                        : "<div class=\"%s\" id=\"%s\">\n<h3>",
+                 kind, sheet->id);
+    dpe_draw_put_html(out, sheet->title);
+    dpe_draw_put(out, "%s", folded ? "</summary>\n" : "</h3>\n");
+    dpe_draw_sheet_html(sheet, out);
+    dpe_draw_put(out, "%s", folded ? "</details>\n" : "</div>\n");
 }
 
 static void put_block(struct writer *out, const struct block *block, size_t index)
@@ -150,16 +151,16 @@ static void put_block(struct writer *out, const struct block *block, size_t inde
     };
     switch (block->kind) {
     case BLOCK_SECTION:
-        put(out, "<section id=\"s%zu\">\n<h2>", index);
-        put_html(out, block->text);
-        put(out, "</h2>\n");
+        dpe_draw_put(out, "<section id=\"s%zu\">\n<h2>", index);
+        dpe_draw_put_html(out, block->text);
+        dpe_draw_put(out, "</h2>\n");
         break;
     case BLOCK_LEAD:
     case BLOCK_TEXT:
     case BLOCK_NOTE:
-        put(out, "%s", opening[block->kind]);
-        put_html(out, block->text);
-        put(out, "</p>\n");
+        dpe_draw_put(out, "%s", opening[block->kind]);
+        dpe_draw_put_html(out, block->text);
+        dpe_draw_put(out, "</p>\n");
         break;
     case BLOCK_FIGURE:
         put_figure(out, block->figure);
@@ -173,40 +174,40 @@ static void put_block(struct writer *out, const struct block *block, size_t inde
 static void put_head(struct writer *out, const struct document *document)
 {
     /* Nothing is fetched, and nothing in the page could: names in tables come from strangers. */
-    put(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-             "style-src 'unsafe-inline'; img-src data:\">\n"
-             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-             "<meta name=\"color-scheme\" content=\"light dark\">\n"
-             "<meta name=\"generator\" content=\"dpe-report\">\n"
-             "<link rel=\"icon\" href=\"data:,\">\n<title>");
-    put_html(out, document->title);
-    put(out, "</title>\n<style>\n");
-    put_bytes(out, (const char *)report_style, report_style_size);
+    dpe_draw_put(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                      "style-src 'unsafe-inline'; img-src data:\">\n"
+                      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+                      "<meta name=\"color-scheme\" content=\"light dark\">\n"
+                      "<meta name=\"generator\" content=\"dpe-report\">\n"
+                      "<link rel=\"icon\" href=\"data:,\">\n<title>");
+    dpe_draw_put_html(out, document->title);
+    dpe_draw_put(out, "</title>\n<style>\n");
+    dpe_draw_put_bytes(out, (const char *)dpe_draw_style, dpe_draw_style_size);
     dpe_svg_rules(out, ".plot", false);
-    put(out, "@media screen and (prefers-color-scheme:dark){\n");
+    dpe_draw_put(out, "@media screen and (prefers-color-scheme:dark){\n");
     dpe_svg_rules(out, ".plot", true);
-    put(out, "}\n</style>\n</head>\n<body>\n");
+    dpe_draw_put(out, "}\n</style>\n</head>\n<body>\n");
 }
 
 static void put_contents(struct writer *out, const struct document *document)
 {
-    put(out, "<header>\n<h1>");
-    put_html(out, document->title);
-    put(out, "</h1>\n<p class=\"subtitle\">");
-    put_html(out, document->subtitle);
-    put(out, "</p>\n<nav aria-label=\"Contents\"><ul>\n");
+    dpe_draw_put(out, "<header>\n<h1>");
+    dpe_draw_put_html(out, document->title);
+    dpe_draw_put(out, "</h1>\n<p class=\"subtitle\">");
+    dpe_draw_put_html(out, document->subtitle);
+    dpe_draw_put(out, "</p>\n<nav aria-label=\"Contents\"><ul>\n");
     for (size_t i = 0; i < document->n; i++) {
         if (document->blocks[i].kind == BLOCK_SECTION) {
-            put(out, "<li><a href=\"#s%zu\">", i);
-            put_html(out, document->blocks[i].text);
-            put(out, "</a></li>\n");
+            dpe_draw_put(out, "<li><a href=\"#s%zu\">", i);
+            dpe_draw_put_html(out, document->blocks[i].text);
+            dpe_draw_put(out, "</a></li>\n");
         }
     }
-    put(out, "</ul></nav>\n</header>\n<main>\n");
+    dpe_draw_put(out, "</ul></nav>\n</header>\n<main>\n");
 }
 
-void document_html(const struct document *document, struct writer *out)
+void dpe_draw_document_html(const struct document *document, struct writer *out)
 {
     bool section = false;
     bool figures = false;
@@ -216,19 +217,20 @@ void document_html(const struct document *document, struct writer *out)
         const struct block *block = &document->blocks[i];
         bool is_figure = block->kind == BLOCK_FIGURE;
         if (figures != is_figure) {
-            put(out, "%s", is_figure ? "<div class=\"figures\">\n" : "</div>\n");
+            dpe_draw_put(out, "%s", is_figure ? "<div class=\"figures\">\n" : "</div>\n");
             figures = is_figure;
         }
         if (block->kind == BLOCK_SECTION) {
-            put(out, "%s", section ? "</section>\n" : "");
+            dpe_draw_put(out, "%s", section ? "</section>\n" : "");
             section = true;
         }
         put_block(out, block, i);
     }
-    put(out, "%s%s</main>\n<footer><p>Written by ", figures ? "</div>\n" : "",
-        section ? "</section>\n" : "");
-    put_html(out, dpe_version());
-    put(out, ". Everything shown is in this file; nothing is loaded from a network.</p></footer>\n"
+    dpe_draw_put(out, "%s%s</main>\n<footer><p>Written by ", figures ? "</div>\n" : "",
+                 section ? "</section>\n" : "");
+    dpe_draw_put_html(out, dpe_version());
+    dpe_draw_put(
+        out, ". Everything shown is in this file; nothing is loaded from a network.</p></footer>\n"
              "</body>\n</html>\n");
     out->failed = out->failed || document->failed;
 }

@@ -15,7 +15,8 @@ static dpe_status poll_signals(void *user, struct dpe_error *err)
                : dpe_fail(err, DPE_INCOMPLETE, "stopped by a signal; the report is not written");
 }
 
-dpe_status figure_png(const struct figure *figure, struct dpe_text *png, struct dpe_error *err)
+dpe_status dpe_draw_figure_png(const struct figure *figure, struct dpe_text *png,
+                               struct dpe_error *err)
 {
     static const unsigned char magic[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
     char program[] = "rsvg-convert";
@@ -26,7 +27,7 @@ dpe_status figure_png(const struct figure *figure, struct dpe_text *png, struct 
     /* An end to a hang; a figure takes a tenth of a second. */
     const struct dpe_child_limits limits = {.seconds = 120.0, .poll = poll_signals};
     struct writer svg = {0};
-    put_svg(&svg, figure, true);
+    dpe_draw_put_svg(&svg, figure, true);
     dpe_status status = svg.failed
                             ? dpe_fail(err, DPE_NO_MEMORY, "out of memory")
                             : dpe_child_filter(argv, svg.text.bytes, svg.text.n, &limits, png, err);

@@ -8,22 +8,22 @@
 
 #include <csv.h>
 
-struct sheet *sheet_new(const char *id, const char *title)
+struct sheet *dpe_draw_sheet_new(const char *id, const char *title)
 {
     struct sheet *sheet = calloc(1, sizeof *sheet);
     if (sheet == NULL) {
         return NULL;
     }
-    sheet->id = format_text("%s", id);
-    sheet->title = format_text("%s", title);
+    sheet->id = dpe_draw_format_text("%s", id);
+    sheet->title = dpe_draw_format_text("%s", title);
     if (sheet->id == NULL || sheet->title == NULL) {
-        sheet_free(sheet);
+        dpe_draw_sheet_free(sheet);
         return NULL;
     }
     return sheet;
 }
 
-void sheet_free(struct sheet *sheet)
+void dpe_draw_sheet_free(struct sheet *sheet)
 {
     if (sheet == NULL) {
         return;
@@ -41,7 +41,7 @@ void sheet_free(struct sheet *sheet)
     free(sheet);
 }
 
-void sheet_column(struct sheet *sheet, const char *name, enum column_kind kind, int digits)
+void dpe_draw_sheet_column(struct sheet *sheet, const char *name, enum column_kind kind, int digits)
 {
     if (sheet == NULL || sheet->failed) {
         return;
@@ -50,7 +50,7 @@ void sheet_column(struct sheet *sheet, const char *name, enum column_kind kind, 
     if (grown != NULL) {
         sheet->columns = grown;
     }
-    char *copy = grown == NULL ? NULL : format_text("%s", name);
+    char *copy = grown == NULL ? NULL : dpe_draw_format_text("%s", name);
     if (copy == NULL) {
         sheet->failed = true;
         return;
@@ -80,21 +80,21 @@ static struct sheet_cell *add_cell(struct sheet *sheet)
     return cell;
 }
 
-void sheet_text(struct sheet *sheet, const char *text)
+void dpe_draw_sheet_text(struct sheet *sheet, const char *text)
 {
     struct sheet_cell *cell = add_cell(sheet);
     if (cell != NULL) {
-        cell->text = clean_text(text, 0);
+        cell->text = dpe_draw_clean_text(text, 0);
         sheet->failed = cell->text == NULL;
     }
 }
 
-void sheet_number(struct sheet *sheet, double value)
+void dpe_draw_sheet_number(struct sheet *sheet, double value)
 {
-    sheet_interval(sheet, value, (double)NAN, (double)NAN);
+    dpe_draw_sheet_interval(sheet, value, (double)NAN, (double)NAN);
 }
 
-void sheet_interval(struct sheet *sheet, double value, double low, double high)
+void dpe_draw_sheet_interval(struct sheet *sheet, double value, double low, double high)
 {
     struct sheet_cell *cell = add_cell(sheet);
     if (cell != NULL) {
@@ -117,8 +117,8 @@ static void put_field(struct writer *out, const char *text, bool last)
         return;
     }
     csv_write(field, need, text, n);
-    put_bytes(out, field, need);
-    put(out, "%s", last ? "\r\n" : ",");
+    dpe_draw_put_bytes(out, field, need);
+    dpe_draw_put(out, "%s", last ? "\r\n" : ",");
     free(field);
 }
 
@@ -133,13 +133,13 @@ static void put_number(struct writer *out, double value, bool last)
     put_field(out, text, last);
 }
 
-void sheet_csv(const struct sheet *sheet, struct writer *out)
+void dpe_draw_sheet_csv(const struct sheet *sheet, struct writer *out)
 {
     static const char *const ends[] = {"", "_low", "_high"};
     for (size_t c = 0; c < sheet->n_columns; c++) {
         int parts = sheet->columns[c].kind == COLUMN_INTERVAL ? 3 : 1;
         for (int p = 0; p < parts; p++) {
-            char *name = format_text("%s%s", sheet->columns[c].name, ends[p]);
+            char *name = dpe_draw_format_text("%s%s", sheet->columns[c].name, ends[p]);
             out->failed = out->failed || name == NULL;
             put_field(out, name != NULL ? name : "", c + 1 == sheet->n_columns && p + 1 == parts);
             free(name);
@@ -168,11 +168,11 @@ void sheet_csv(const struct sheet *sheet, struct writer *out)
 static void put_shown(struct writer *out, double value, int digits)
 {
     if (!isfinite(value)) {
-        put(out, "%s", isnan(value) ? "–" : value > 0.0 ? "∞" : "−∞");
+        dpe_draw_put(out, "%s", isnan(value) ? "–" : value > 0.0 ? "∞" : "−∞");
         return;
     }
     double zero = 0.5 * pow(10.0, -digits);
-    put(out, "%s%.*f", value <= -zero ? "−" : "", digits, fabs(value));
+    dpe_draw_put(out, "%s%.*f", value <= -zero ? "−" : "", digits, fabs(value));
 }
 
 static void put_cell(struct writer *out, const struct sheet_column *column,
@@ -181,46 +181,47 @@ static void put_cell(struct writer *out, const struct sheet_column *column,
     if (column->kind == COLUMN_TEXT) {
         /* Short texts do not wrap, long ones do: a phone then scrolls the table sideways. */
         const char *text = cell->text != NULL ? cell->text : "";
-        put(out, strlen(text) <= 32 ? "<td class=\"s\">" : "<td>");
-        put_html(out, text);
+        dpe_draw_put(out, strlen(text) <= 32 ? "<td class=\"s\">" : "<td>");
+        dpe_draw_put_html(out, text);
     } else {
-        put(out, "<td class=\"n\">");
+        dpe_draw_put(out, "<td class=\"n\">");
         put_shown(out, cell->number[0], column->digits);
     }
     if (column->kind == COLUMN_INTERVAL && !isnan(cell->number[1])) {
-        put(out, " <small>");
+        dpe_draw_put(out, " <small>");
         put_shown(out, cell->number[1], column->digits);
-        put(out, " to ");
+        dpe_draw_put(out, " to ");
         put_shown(out, cell->number[2], column->digits);
-        put(out, "</small>");
+        dpe_draw_put(out, "</small>");
     }
-    put(out, "</td>");
+    dpe_draw_put(out, "</td>");
 }
 
-void sheet_html(const struct sheet *sheet, struct writer *out)
+void dpe_draw_sheet_html(const struct sheet *sheet, struct writer *out)
 {
     size_t rows = sheet->n_columns == 0 ? 0 : sheet->n_cells / sheet->n_columns;
     size_t shown = sheet->shown > 0 && sheet->shown < rows ? sheet->shown : rows;
-    put(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"");
-    put_html(out, sheet->title);
-    put(out, "\"><table>\n<thead><tr>");
+    dpe_draw_put(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"");
+    dpe_draw_put_html(out, sheet->title);
+    dpe_draw_put(out, "\"><table>\n<thead><tr>");
     for (size_t c = 0; c < sheet->n_columns; c++) {
-        put(out, "<th scope=\"col\"%s>",
-            sheet->columns[c].kind == COLUMN_TEXT ? "" : " class=\"n\"");
-        put_html(out, sheet->columns[c].name);
-        put(out, "</th>");
+        dpe_draw_put(out, "<th scope=\"col\"%s>",
+                     sheet->columns[c].kind == COLUMN_TEXT ? "" : " class=\"n\"");
+        dpe_draw_put_html(out, sheet->columns[c].name);
+        dpe_draw_put(out, "</th>");
     }
-    put(out, "</tr></thead>\n<tbody>\n");
+    dpe_draw_put(out, "</tr></thead>\n<tbody>\n");
     for (size_t r = 0; r < shown; r++) {
-        put(out, "<tr>");
+        dpe_draw_put(out, "<tr>");
         for (size_t c = 0; c < sheet->n_columns; c++) {
             put_cell(out, &sheet->columns[c], &sheet->cells[r * sheet->n_columns + c]);
         }
-        put(out, "</tr>\n");
+        dpe_draw_put(out, "</tr>\n");
     }
-    put(out, "</tbody>\n</table></div>\n");
+    dpe_draw_put(out, "</tbody>\n</table></div>\n");
     if (shown < rows) {
-        put(out, "<p class=\"quiet\">%zu of %zu rows; the CSV file has all.</p>\n", shown, rows);
+        dpe_draw_put(out, "<p class=\"quiet\">%zu of %zu rows; the CSV file has all.</p>\n", shown,
+                     rows);
     }
     out->failed = out->failed || sheet->failed;
 }

@@ -49,15 +49,15 @@ const char *dpe_svg_color(const char *name, bool dark)
 void dpe_svg_rules(struct writer *out, const char *selector, bool dark)
 {
     for (size_t i = 1; i < PALETTE; i++) {
-        put(out, "%s .%s{color:%s}\n", selector, palette[i].name,
-            dark ? palette[i].dark : palette[i].light);
+        dpe_draw_put(out, "%s .%s{color:%s}\n", selector, palette[i].name,
+                     dark ? palette[i].dark : palette[i].light);
     }
-    put(out, "%s .hollow{fill:%s}\n", selector, dpe_svg_color("page", dark));
+    dpe_draw_put(out, "%s .hollow{fill:%s}\n", selector, dpe_svg_color("page", dark));
 }
 
 /* Dark blue over green to yellow, even steps of lightness (CIE L* 15 to 92) so that order is seen
  * without hue, in grey print as well. */
-unsigned color_at(double share)
+unsigned dpe_draw_color_at(double share)
 {
     static const unsigned char stops[][3] = {
         {68, 1, 84},    {71, 45, 123}, {59, 82, 139},  {44, 114, 142}, {33, 145, 140},
@@ -83,7 +83,7 @@ static double linear(unsigned byte)
     return c <= 0.04045 ? c / 12.92 : pow((c + 0.055) / 1.055, 2.4);
 }
 
-bool color_is_bright(unsigned rgb)
+bool dpe_draw_color_is_bright(unsigned rgb)
 {
     double luminance = 0.2126 * linear(rgb >> 16 & 255) + 0.7152 * linear(rgb >> 8 & 255) +
                        0.0722 * linear(rgb & 255);
@@ -109,7 +109,7 @@ static double character_width(const char *c)
 
 double dpe_svg_text_width(const char *text, int size, size_t columns)
 {
-    char *clean = clean_text(text, columns);
+    char *clean = dpe_draw_clean_text(text, columns);
     double width = 0.0;
     for (const char *c = clean; c != NULL && *c != '\0'; c++) {
         width += character_width(c);
@@ -123,7 +123,7 @@ void dpe_svg_text(struct writer *out, double x, double y, double degrees,
                   size_t columns)
 {
     static const char *const anchors[] = {"", " text-anchor=\"middle\"", " text-anchor=\"end\""};
-    char *clean = clean_text(text, columns);
+    char *clean = dpe_draw_clean_text(text, columns);
     if (clean == NULL) {
         out->failed = true;
         return;
@@ -131,30 +131,31 @@ void dpe_svg_text(struct writer *out, double x, double y, double degrees,
     /* Half of a digit's height below the middle: dominant-baseline is not understood everywhere. */
     double down = 0.36 * size;
     if (degrees == 0.0) {
-        put(out, "<text x=\"%.5g\" y=\"%.5g\"", x, y + down);
+        dpe_draw_put(out, "<text x=\"%.5g\" y=\"%.5g\"", x, y + down);
     } else {
-        put(out, "<text transform=\"translate(%.5g %.5g) rotate(%g)\" y=\"%.3g\"", x, y, degrees,
-            down);
+        dpe_draw_put(out, "<text transform=\"translate(%.5g %.5g) rotate(%g)\" y=\"%.3g\"", x, y,
+                     degrees, down);
     }
-    put(out, " font-size=\"%d\"%s class=\"%s\">", size, anchors[anchor], color);
-    put_html(out, clean);
-    put(out, "</text>\n");
+    dpe_draw_put(out, " font-size=\"%d\"%s class=\"%s\">", size, anchors[anchor], color);
+    dpe_draw_put_html(out, clean);
+    dpe_draw_put(out, "</text>\n");
     free(clean);
 }
 
 void dpe_svg_line(struct writer *out, double x0, double y0, double x1, double y1, const char *color,
                   double width, const char *more)
 {
-    put(out,
-        "<path d=\"M%.5g %.5gL%.5g %.5g\" class=\"%s\" stroke=\"currentColor\" "
-        "stroke-width=\"%g\"%s%s/>\n",
-        x0, y0, x1, y1, color, width, more[0] != '\0' ? " " : "", more);
+    dpe_draw_put(out,
+                 "<path d=\"M%.5g %.5gL%.5g %.5g\" class=\"%s\" stroke=\"currentColor\" "
+                 "stroke-width=\"%g\"%s%s/>\n",
+                 x0, y0, x1, y1, color, width, more[0] != '\0' ? " " : "", more);
 }
 
 void dpe_svg_cell(struct writer *out, double x, double y, double width, double height, unsigned rgb)
 {
-    put(out, "<rect x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" fill=\"#%06x\"/>\n", x, y,
-        width, height, rgb);
+    dpe_draw_put(out,
+                 "<rect x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" fill=\"#%06x\"/>\n", x,
+                 y, width, height, rgb);
 }
 
 void dpe_svg_mark(struct writer *out, double x, double y, double radius, size_t index,
@@ -178,18 +179,18 @@ void dpe_svg_mark(struct writer *out, double x, double y, double radius, size_t 
     bool hollow = marks[index % DPE_SERIES_COLORS].hollow;
     const char *paint =
         hollow ? "stroke=\"currentColor\" stroke-width=\"1.4\"" : "fill=\"currentColor\"";
-    put(out, "<g class=\"%s\">", color);
+    dpe_draw_put(out, "<g class=\"%s\">", color);
     if (shape == CIRCLE) {
-        put(out, "<circle cx=\"%.5g\" cy=\"%.5g\" r=\"%.3g\"", x, y, radius);
+        dpe_draw_put(out, "<circle cx=\"%.5g\" cy=\"%.5g\" r=\"%.3g\"", x, y, radius);
     } else {
-        put(out, "<path d=\"");
+        dpe_draw_put(out, "<path d=\"");
         for (int i = 0; i < 4; i++) {
-            put(out, "%c%.5g %.5g", i == 0 ? 'M' : 'L', x + radius * outlines[shape][i][0],
-                y + radius * outlines[shape][i][1]);
+            dpe_draw_put(out, "%c%.5g %.5g", i == 0 ? 'M' : 'L', x + radius * outlines[shape][i][0],
+                         y + radius * outlines[shape][i][1]);
         }
-        put(out, "z\"");
+        dpe_draw_put(out, "z\"");
     }
-    put(out, "%s %s/></g>\n", hollow ? " class=\"hollow\"" : "", paint);
+    dpe_draw_put(out, "%s %s/></g>\n", hollow ? " class=\"hollow\"" : "", paint);
 }
 
 /* ------------------------------------------------------------------------------------- the figure
@@ -199,38 +200,40 @@ void dpe_svg_mark(struct writer *out, double x, double y, double radius, size_t 
  * does not know the condition skips them. */
 static void put_style(struct writer *out)
 {
-    put(out, "<style>\n"
-             ".plot text{fill:currentColor;font-family:system-ui,-apple-system,\"Segoe UI\","
-             "Roboto,\"Helvetica Neue\",Arial,sans-serif;font-variant-numeric:tabular-nums}\n"
-             ".plot image{image-rendering:pixelated}\n"
-             ".plot .on-dark{color:#fff}\n.plot .on-bright{color:#000}\n"
-             ".plot{background:#fff}\n");
+    dpe_draw_put(out,
+                 "<style>\n"
+                 ".plot text{fill:currentColor;font-family:system-ui,-apple-system,\"Segoe UI\","
+                 "Roboto,\"Helvetica Neue\",Arial,sans-serif;font-variant-numeric:tabular-nums}\n"
+                 ".plot image{image-rendering:pixelated}\n"
+                 ".plot .on-dark{color:#fff}\n.plot .on-bright{color:#000}\n"
+                 ".plot{background:#fff}\n");
     dpe_svg_rules(out, ".plot", false);
-    put(out, "@media screen and (prefers-color-scheme:dark){\n.plot{background:%s}\n",
-        dpe_svg_color("page", true));
+    dpe_draw_put(out, "@media screen and (prefers-color-scheme:dark){\n.plot{background:%s}\n",
+                 dpe_svg_color("page", true));
     dpe_svg_rules(out, ".plot", true);
-    put(out, "}\n</style>\n");
+    dpe_draw_put(out, "}\n</style>\n");
 }
 
-void put_svg(struct writer *out, const struct figure *figure, bool standalone)
+void dpe_draw_put_svg(struct writer *out, const struct figure *figure, bool standalone)
 {
     if (standalone) {
-        put(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        dpe_draw_put(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     }
-    put(out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" "
-        "class=\"plot\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" fill=\"none\" "
-        "role=\"img\" aria-labelledby=\"%s-title\">\n<title id=\"%s-title\">",
-        figure->width, figure->height, figure->width, figure->height, figure->id, figure->id);
-    put_html(out, figure->title);
-    put(out, "</title>\n");
+    dpe_draw_put(out,
+                 "<svg xmlns=\"http://www.w3.org/2000/svg\" "
+                 "class=\"plot\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" fill=\"none\" "
+                 "role=\"img\" aria-labelledby=\"%s-title\">\n<title id=\"%s-title\">",
+                 figure->width, figure->height, figure->width, figure->height, figure->id,
+                 figure->id);
+    dpe_draw_put_html(out, figure->title);
+    dpe_draw_put(out, "</title>\n");
     if (standalone) { /* in a page the caption follows */
-        put(out, "<desc>");
-        put_html(out, figure->caption);
-        put(out, "</desc>\n");
+        dpe_draw_put(out, "<desc>");
+        dpe_draw_put_html(out, figure->caption);
+        dpe_draw_put(out, "</desc>\n");
         put_style(out);
     }
-    put_bytes(out, figure->body.text.bytes, figure->body.text.n);
-    put(out, "</svg>\n");
+    dpe_draw_put_bytes(out, figure->body.text.bytes, figure->body.text.n);
+    dpe_draw_put(out, "</svg>\n");
     out->failed = out->failed || figure->body.failed;
 }

@@ -1,7 +1,7 @@
 /**
  * @file report_svg.h
  * Inside of dpe-report: how its figures are painted. Builders append SVG elements to a figure's
- * body; put_svg writes the element around them.
+ * body; dpe_draw_put_svg writes the element around them.
  *
  * Coordinates are logical pixels from the upper left corner. A colour is the name of a class, never
  * a value: one style sheet gives it its value on a light screen and on paper, another on a dark

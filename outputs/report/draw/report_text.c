@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void put_bytes(struct writer *out, const char *bytes, size_t n)
+void dpe_draw_put_bytes(struct writer *out, const char *bytes, size_t n)
 {
     if (!out->failed && dpe_text_append(&out->text, bytes, n, NULL) != DPE_OK) {
         out->failed = true;
@@ -29,7 +29,7 @@ static char *format_list(const char *format, va_list args)
     return text;
 }
 
-void put(struct writer *out, const char *format, ...)
+void dpe_draw_put(struct writer *out, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -39,11 +39,11 @@ void put(struct writer *out, const char *format, ...)
         out->failed = true;
         return;
     }
-    put_bytes(out, text, strlen(text));
+    dpe_draw_put_bytes(out, text, strlen(text));
     free(text);
 }
 
-char *format_text(const char *format, ...)
+char *dpe_draw_format_text(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -93,10 +93,10 @@ static void put_clean(struct writer *out, const char *text)
         size_t length = character(text + i, n - i);
         if (length == 0 || is_unwanted(text + i, length)) {
             bool space = text[i] == '\n' || text[i] == '\t' || text[i] == '\r';
-            put(out, "%s", space ? " " : replacement);
+            dpe_draw_put(out, "%s", space ? " " : replacement);
             i += length == 0 ? 1 : length;
         } else {
-            put_bytes(out, text + i, length);
+            dpe_draw_put_bytes(out, text + i, length);
             i += length;
         }
     }
@@ -124,19 +124,19 @@ static size_t character_offset(const char *text, size_t index)
     return i;
 }
 
-char *clean_text(const char *text, size_t columns)
+char *dpe_draw_clean_text(const char *text, size_t columns)
 {
     struct writer out = {0};
     put_clean(&out, text);
-    put_bytes(&out, "", 0); /* the empty text is one, too */
+    dpe_draw_put_bytes(&out, "", 0); /* the empty text is one, too */
     size_t n = out.failed ? 0 : count_characters(out.text.bytes);
     if (!out.failed && columns > 2 && n > columns) {
         /* What tells names apart stands at their beginning more often than at their end. */
         size_t head = (columns - 1) * 2 / 3;
         size_t tail = columns - 1 - head;
         struct writer cut = {0};
-        put_bytes(&cut, out.text.bytes, character_offset(out.text.bytes, head));
-        put(&cut, "…%s", out.text.bytes + character_offset(out.text.bytes, n - tail));
+        dpe_draw_put_bytes(&cut, out.text.bytes, character_offset(out.text.bytes, head));
+        dpe_draw_put(&cut, "…%s", out.text.bytes + character_offset(out.text.bytes, n - tail));
         free(out.text.bytes);
         out = cut;
     }
@@ -147,9 +147,9 @@ char *clean_text(const char *text, size_t columns)
     return out.text.bytes;
 }
 
-void put_html(struct writer *out, const char *text)
+void dpe_draw_put_html(struct writer *out, const char *text)
 {
-    char *clean = clean_text(text, 0);
+    char *clean = dpe_draw_clean_text(text, 0);
     if (clean == NULL) {
         out->failed = true;
         return;
@@ -162,9 +162,9 @@ void put_html(struct writer *out, const char *text)
                              : *c == '\'' ? "&#39;"
                                           : NULL;
         if (entity != NULL) {
-            put_bytes(out, entity, strlen(entity));
+            dpe_draw_put_bytes(out, entity, strlen(entity));
         } else {
-            put_bytes(out, c, 1);
+            dpe_draw_put_bytes(out, c, 1);
         }
     }
     free(clean);
@@ -173,7 +173,7 @@ void put_html(struct writer *out, const char *text)
 /* ---------------------------------------------------------------------------------------- numbers
  */
 
-const char *length_text(double tokens, char text[32])
+const char *dpe_draw_length_text(double tokens, char text[32])
 {
     if (tokens >= 1024.0 && fmod(tokens, 1024.0) == 0.0) {
         snprintf(text, 32, "%.0fk", tokens / 1024.0);
@@ -183,7 +183,7 @@ const char *length_text(double tokens, char text[32])
     return text;
 }
 
-const char *p_text(double p, char text[32])
+const char *dpe_draw_p_text(double p, char text[32])
 {
     if (!(p >= 0.0)) {
         snprintf(text, 32, "p unknown");

@@ -20,8 +20,8 @@ struct input {
     struct dpe_identity identity;
 };
 /** Open; names the kind and the model. */
-dpe_status input_open(struct input *input, const char *path, struct dpe_error *err);
-void input_close(struct input *input);
+dpe_status dpe_input_open(struct input *input, const char *path, struct dpe_error *err);
+void dpe_input_close(struct input *input);
 
 /** Numbers of a dataset with its shape. */
 struct numbers {
@@ -33,9 +33,10 @@ struct numbers {
 /** Read as double; DPE_OK with values NULL and n = 0 when the dataset is not there. `dims` [rank]
  *  is the shape expected, −1 for any length; another shape is DPE_BAD_DATA. Free with numbers_free.
  */
-dpe_status read_numbers(const struct input *input, const char *path, int rank, const int64_t *dims,
-                        struct numbers *numbers, struct dpe_error *err);
-void numbers_free(struct numbers *numbers);
+dpe_status dpe_input_read_numbers(const struct input *input, const char *path, int rank,
+                                  const int64_t *dims, struct numbers *numbers,
+                                  struct dpe_error *err);
+void dpe_input_numbers_free(struct numbers *numbers);
 /** Several of them in order; a `required` one that is not there is DPE_BAD_DATA. */
 struct wanted {
     const char *path;
@@ -44,13 +45,13 @@ struct wanted {
     bool required;
     struct numbers *into;
 };
-dpe_status read_wanted(const struct input *input, const struct wanted *wanted, size_t n,
-                       struct dpe_error *err);
+dpe_status dpe_input_read_wanted(const struct input *input, const struct wanted *wanted, size_t n,
+                                 struct dpe_error *err);
 /** A text attribute, owned; NULL when it is not there (or memory is out: nothing is lost by it). */
-char *read_words(const struct input *input, const char *object, const char *name);
+char *dpe_input_read_words(const struct input *input, const char *object, const char *name);
 /** A whole-number attribute, `otherwise` when it is not there. */
-int64_t read_whole(const struct input *input, const char *object, const char *name,
-                   int64_t otherwise);
+int64_t dpe_input_read_whole(const struct input *input, const char *object, const char *name,
+                             int64_t otherwise);
 
 /** A list of cleaned strings; zero-initialise, free with names_free. */
 struct names {
@@ -58,9 +59,9 @@ struct names {
     size_t n;
 };
 /** Absent: n = 0. `expected` −1: any number; another is DPE_BAD_DATA. */
-dpe_status read_names(const struct input *input, const char *path, int64_t expected,
-                      struct names *names, struct dpe_error *err);
-void names_free(struct names *names);
+dpe_status dpe_input_read_names(const struct input *input, const char *path, int64_t expected,
+                                struct names *names, struct dpe_error *err);
+void dpe_input_names_free(struct names *names);
 
 /** Everything the writers of the report know. */
 struct report {
@@ -72,13 +73,14 @@ struct report {
 };
 
 /** A note that a run is unfinished, if it is. */
-void add_unfinished(struct report *report, const struct input *input);
+void dpe_input_add_unfinished(struct report *report, const struct input *input);
 /** An id that is unique among figures and sheets: `base`, with a number where several inputs have
  *  the dataset `has`. Owned; NULL without memory. */
-char *report_id(const struct report *report, const struct input *input, const char *has,
-                const char *base);
+char *dpe_input_report_id(const struct report *report, const struct input *input, const char *has,
+                          const char *base);
 /** A title, followed by the file's name where several inputs have the dataset `has`. Owned. */
-char *section_title(const struct report *report, const struct input *input, const char *has,
-                    const char *format, ...) __attribute__((format(printf, 4, 5)));
+char *dpe_input_section_title(const struct report *report, const struct input *input,
+                              const char *has, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 #endif

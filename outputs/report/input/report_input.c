@@ -5,8 +5,8 @@
 #include "outputs/report/input/input.h"
 #include "outputs/rows/rows.h"
 
-#include <stdio.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,10 +41,10 @@ static dpe_status read_identity(struct input *input, struct dpe_error *err)
 static char *last_part(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    return clean_text(slash != NULL ? slash + 1 : path, 0);
+    return dpe_draw_clean_text(slash != NULL ? slash + 1 : path, 0);
 }
 
-dpe_status input_open(struct input *input, const char *path, struct dpe_error *err)
+dpe_status dpe_input_open(struct input *input, const char *path, struct dpe_error *err)
 {
     *input = (struct input){.path = path};
     dpe_status status = dpe_h5_open(path, &input->table, err);
@@ -52,23 +52,23 @@ dpe_status input_open(struct input *input, const char *path, struct dpe_error *e
         status = read_identity(input, err);
     }
     if (status != DPE_OK) {
-        input_close(input);
+        dpe_input_close(input);
         return status;
     }
     const char *kind = dpe_identity_get(&input->identity, "kind");
     const char *model = dpe_identity_get(&input->identity, "model");
     input->name = last_part(path);
-    input->kind = clean_text(kind != NULL ? kind : "table", 0);
-    input->fingerprint =
-        model != NULL ? clean_text(model, 0) : read_words(input, "/model", "fingerprint");
+    input->kind = dpe_draw_clean_text(kind != NULL ? kind : "table", 0);
+    input->fingerprint = model != NULL ? dpe_draw_clean_text(model, 0)
+                                       : dpe_input_read_words(input, "/model", "fingerprint");
     if (input->name == NULL || input->kind == NULL) {
-        input_close(input);
+        dpe_input_close(input);
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
     return DPE_OK;
 }
 
-void input_close(struct input *input)
+void dpe_input_close(struct input *input)
 {
     dpe_h5_close(input->table);
     dpe_identity_free(&input->identity);
@@ -106,8 +106,9 @@ static void shape_text(int rank, const int64_t *dims, char text[128])
     snprintf(text + used, 128 - used, "]");
 }
 
-dpe_status read_numbers(const struct input *input, const char *path, int rank, const int64_t *dims,
-                        struct numbers *numbers, struct dpe_error *err)
+dpe_status dpe_input_read_numbers(const struct input *input, const char *path, int rank,
+                                  const int64_t *dims, struct numbers *numbers,
+                                  struct dpe_error *err)
 {
     *numbers = (struct numbers){0};
     if (!dpe_h5_has(input->table, path)) {
@@ -129,26 +130,26 @@ dpe_status read_numbers(const struct input *input, const char *path, int rank, c
         char found[128];
         shape_text(rank, dims, expected);
         shape_text(numbers->rank, numbers->dims, found);
-        numbers_free(numbers);
+        dpe_input_numbers_free(numbers);
         return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected the shape %s, found %s", input->path,
                         path, expected, found);
     }
     return DPE_OK;
 }
 
-void numbers_free(struct numbers *numbers)
+void dpe_input_numbers_free(struct numbers *numbers)
 {
     free(numbers->values);
     *numbers = (struct numbers){0};
 }
 
-dpe_status read_wanted(const struct input *input, const struct wanted *wanted, size_t n,
-                       struct dpe_error *err)
+dpe_status dpe_input_read_wanted(const struct input *input, const struct wanted *wanted, size_t n,
+                                 struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        status = read_numbers(input, wanted[i].path, wanted[i].rank, wanted[i].dims, wanted[i].into,
-                              err);
+        status = dpe_input_read_numbers(input, wanted[i].path, wanted[i].rank, wanted[i].dims,
+                                        wanted[i].into, err);
         if (status == DPE_OK && wanted[i].required && wanted[i].into->n == 0) {
             status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected numbers, found none",
                               input->path, wanted[i].path);
@@ -157,19 +158,19 @@ dpe_status read_wanted(const struct input *input, const struct wanted *wanted, s
     return status;
 }
 
-char *read_words(const struct input *input, const char *object, const char *name)
+char *dpe_input_read_words(const struct input *input, const char *object, const char *name)
 {
     char *value = NULL;
     if (dpe_h5_get_attr_text(input->table, object, name, &value, NULL) != DPE_OK) {
         return NULL;
     }
-    char *clean = clean_text(value, 0);
+    char *clean = dpe_draw_clean_text(value, 0);
     free(value);
     return clean;
 }
 
-int64_t read_whole(const struct input *input, const char *object, const char *name,
-                   int64_t otherwise)
+int64_t dpe_input_read_whole(const struct input *input, const char *object, const char *name,
+                             int64_t otherwise)
 {
     int64_t value = 0;
     return dpe_h5_get_attr_i64(input->table, object, name, &value, NULL) == DPE_OK ? value
@@ -197,16 +198,17 @@ static size_t place_of(const struct report *report, const struct input *input, c
     return place;
 }
 
-char *report_id(const struct report *report, const struct input *input, const char *has,
-                const char *base)
+char *dpe_input_report_id(const struct report *report, const struct input *input, const char *has,
+                          const char *base)
 {
     size_t n = 0;
     size_t place = place_of(report, input, has, &n);
-    return place == 0 ? format_text("%s", base) : format_text("%s-%zu", base, place + 1);
+    return place == 0 ? dpe_draw_format_text("%s", base)
+                      : dpe_draw_format_text("%s-%zu", base, place + 1);
 }
 
-char *section_title(const struct report *report, const struct input *input, const char *has,
-                    const char *format, ...)
+char *dpe_input_section_title(const struct report *report, const struct input *input,
+                              const char *has, const char *format, ...)
 {
     char text[256];
     size_t n = 0;
@@ -215,28 +217,31 @@ char *section_title(const struct report *report, const struct input *input, cons
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     place_of(report, input, has, &n);
-    return n < 2 ? format_text("%s", text) : format_text("%s (%s)", text, input->name);
+    return n < 2 ? dpe_draw_format_text("%s", text)
+                 : dpe_draw_format_text("%s (%s)", text, input->name);
 }
 
-void add_unfinished(struct report *report, const struct input *input)
+void dpe_input_add_unfinished(struct report *report, const struct input *input)
 {
-    if (read_whole(input, "/", "complete", 1) == 0) {
-        add_text(&report->document, BLOCK_NOTE,
-                 format_text("The run behind %s is unfinished: what is shown is right but not all, "
-                             "a dash is a cell that was not run yet, and intervals will become "
-                             "narrower.",
-                             input->name));
+    if (dpe_input_read_whole(input, "/", "complete", 1) == 0) {
+        dpe_draw_add_text(
+            &report->document, BLOCK_NOTE,
+            dpe_draw_format_text(
+                "The run behind %s is unfinished: what is shown is right but not all, "
+                "a dash is a cell that was not run yet, and intervals will become "
+                "narrower.",
+                input->name));
     }
 }
 
-void names_free(struct names *names)
+void dpe_input_names_free(struct names *names)
 {
     dpe_strings_free(names->names, names->n);
     *names = (struct names){0};
 }
 
-dpe_status read_names(const struct input *input, const char *path, int64_t expected,
-                      struct names *names, struct dpe_error *err)
+dpe_status dpe_input_read_names(const struct input *input, const char *path, int64_t expected,
+                                struct names *names, struct dpe_error *err)
 {
     *names = (struct names){0};
     if (!dpe_h5_has(input->table, path)) {
@@ -248,7 +253,7 @@ dpe_status read_names(const struct input *input, const char *path, int64_t expec
                           path, (long long)expected, names->n);
     }
     for (size_t i = 0; i < names->n && status == DPE_OK; i++) {
-        char *clean = clean_text(names->names[i], 0);
+        char *clean = dpe_draw_clean_text(names->names[i], 0);
         if (clean == NULL) {
             status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
         } else {
@@ -257,7 +262,7 @@ dpe_status read_names(const struct input *input, const char *path, int64_t expec
         }
     }
     if (status != DPE_OK) {
-        names_free(names);
+        dpe_input_names_free(names);
     }
     return status;
 }

@@ -26,9 +26,9 @@ struct profile {
 
 static void profile_free(struct profile *p)
 {
-    numbers_free(&p->mean);
-    numbers_free(&p->sem);
-    numbers_free(&p->edge);
+    dpe_input_numbers_free(&p->mean);
+    dpe_input_numbers_free(&p->sem);
+    dpe_input_numbers_free(&p->edge);
     free(p->share);
     free(p->sorted);
     free(p->order);
@@ -92,14 +92,15 @@ static dpe_status choose_k(const struct report *report, struct profile *p, struc
         struct numbers k = {0};
         const int64_t none[1] = {0};
         const int64_t any[1] = {-1};
-        status = read_numbers(&report->inputs[i], "/table/top_k", 0, none, &k, err);
+        status = dpe_input_read_numbers(&report->inputs[i], "/table/top_k", 0, none, &k, err);
         if (status == DPE_OK && k.n == 1 && k.values[0] >= 0.0 && k.values[0] <= (double)p->pairs) {
             p->k = (int64_t)k.values[0];
             p->k_source = "the table's";
         }
-        numbers_free(&k);
+        dpe_input_numbers_free(&k);
         if (status == DPE_OK && p->edge.n == 0) {
-            status = read_numbers(&report->inputs[i], "/table/group_edge", 1, any, &p->edge, err);
+            status = dpe_input_read_numbers(&report->inputs[i], "/table/group_edge", 1, any,
+                                            &p->edge, err);
         }
     }
     if (report->top_k < 0.0) {
@@ -121,7 +122,7 @@ static dpe_status read_profile(const struct report *report, const struct input *
 {
     *p = (struct profile){.input = input};
     const struct wanted mean = {"/norms/mean", 3, {-1, -1, -1}, true, &p->mean};
-    dpe_status status = read_wanted(input, &mean, 1, err);
+    dpe_status status = dpe_input_read_wanted(input, &mean, 1, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -129,7 +130,7 @@ static dpe_status read_profile(const struct report *report, const struct input *
     p->heads = p->mean.dims[1];
     p->pairs = p->mean.dims[2];
     const struct wanted sem = {"/norms/sem", 3, {p->layers, p->heads, p->pairs}, false, &p->sem};
-    status = read_wanted(input, &sem, 1, err);
+    status = dpe_input_read_wanted(input, &sem, 1, err);
     if (status == DPE_OK) {
         status = choose_k(report, p, err);
     }
@@ -142,34 +143,34 @@ static dpe_status read_profile(const struct report *report, const struct input *
 static struct sheet *map_sheet(const struct profile *p, const char *id, const char *title,
                                bool ranked)
 {
-    struct sheet *sheet = sheet_new(id, title);
-    sheet_column(sheet, "layer", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "head", COLUMN_NUMBER, 0);
+    struct sheet *sheet = dpe_draw_sheet_new(id, title);
+    dpe_draw_sheet_column(sheet, "layer", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "head", COLUMN_NUMBER, 0);
     if (ranked) {
-        sheet_column(sheet, "place", COLUMN_NUMBER, 0);
+        dpe_draw_sheet_column(sheet, "place", COLUMN_NUMBER, 0);
     }
-    sheet_column(sheet, "pair", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "share of the head", COLUMN_NUMBER, 5);
-    sheet_column(sheet, ranked ? "share up to here" : "contribution", COLUMN_NUMBER, 5);
+    dpe_draw_sheet_column(sheet, "pair", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "share of the head", COLUMN_NUMBER, 5);
+    dpe_draw_sheet_column(sheet, ranked ? "share up to here" : "contribution", COLUMN_NUMBER, 5);
     if (!ranked) {
-        sheet_column(sheet, "standard error", COLUMN_NUMBER, 5);
+        dpe_draw_sheet_column(sheet, "standard error", COLUMN_NUMBER, 5);
     }
     int64_t rows = p->layers * p->heads;
     for (int64_t i = 0; i < rows * p->pairs; i++) {
         int64_t row = i / p->pairs;
         int64_t place = i % p->pairs;
-        sheet_number(sheet, (double)(row / p->heads));
-        sheet_number(sheet, (double)(row % p->heads));
+        dpe_draw_sheet_number(sheet, (double)(row / p->heads));
+        dpe_draw_sheet_number(sheet, (double)(row % p->heads));
         if (ranked) {
-            sheet_number(sheet, (double)place);
-            sheet_number(sheet, (double)p->order[i]);
-            sheet_number(sheet, p->sorted[i]);
-            sheet_number(sheet, p->held[(place + 1) * rows + row]);
+            dpe_draw_sheet_number(sheet, (double)place);
+            dpe_draw_sheet_number(sheet, (double)p->order[i]);
+            dpe_draw_sheet_number(sheet, p->sorted[i]);
+            dpe_draw_sheet_number(sheet, p->held[(place + 1) * rows + row]);
         } else {
-            sheet_number(sheet, (double)place);
-            sheet_number(sheet, p->share[i]);
-            sheet_number(sheet, p->mean.values[i]);
-            sheet_number(sheet, p->sem.n > 0 ? p->sem.values[i] : (double)NAN);
+            dpe_draw_sheet_number(sheet, (double)place);
+            dpe_draw_sheet_number(sheet, p->share[i]);
+            dpe_draw_sheet_number(sheet, p->mean.values[i]);
+            dpe_draw_sheet_number(sheet, p->sem.n > 0 ? p->sem.values[i] : (double)NAN);
         }
     }
     if (sheet != NULL) {
@@ -210,18 +211,19 @@ static double quantile(double *values, int64_t n, double share)
 
 static char *map_caption(const struct profile *p, bool ranked)
 {
-    return ranked
-               ? format_text("The same contributions, sorted within each head. The line stands "
-                             "after the top %lld of %lld pairs (%s): left of it are the key pairs "
-                             "whose far positions move, right of it those that keep their true "
-                             "ones.",
-                             (long long)p->k, (long long)p->pairs, p->k_source)
-               : format_text("Each line is a query head (%lld in each layer), each column a pair "
-                             "of dimensions: how much of the head's logits that pair can carry, "
-                             "measured as its mean query norm times its mean key norm. 1 is the "
-                             "even share; bright columns are the pairs a head lives on, and heads "
-                             "differ.",
-                             (long long)p->heads);
+    return ranked ? dpe_draw_format_text(
+                        "The same contributions, sorted within each head. The line stands "
+                        "after the top %lld of %lld pairs (%s): left of it are the key pairs "
+                        "whose far positions move, right of it those that keep their true "
+                        "ones.",
+                        (long long)p->k, (long long)p->pairs, p->k_source)
+                  : dpe_draw_format_text(
+                        "Each line is a query head (%lld in each layer), each column a pair "
+                        "of dimensions: how much of the head's logits that pair can carry, "
+                        "measured as its mean query norm times its mean key norm. 1 is the "
+                        "even share; bright columns are the pairs a head lives on, and heads "
+                        "differ.",
+                        (long long)p->heads);
 }
 
 enum { MOST_EDGES = 65 };
@@ -249,13 +251,14 @@ static void add_map(struct report *report, const struct profile *p, bool ranked)
     int64_t edges[MOST_EDGES];
     int64_t n_edges = axis_edges(p, ranked, edges);
     char cut[48];
-    char *id = report_id(report, p->input, "/norms/mean", ranked ? "norms-ranked" : "norms");
+    char *id =
+        dpe_input_report_id(report, p->input, "/norms/mean", ranked ? "norms-ranked" : "norms");
     const char *title = ranked ? "Contributions of each head, largest first"
                                : "2-norm contributions by layer, head and pair";
-    struct figure *figure =
-        id == NULL || value == NULL
-            ? NULL
-            : figure_new(id, title, map_caption(p, ranked), map_sheet(p, id, title, ranked));
+    struct figure *figure = id == NULL || value == NULL
+                                ? NULL
+                                : dpe_draw_figure_new(id, title, map_caption(p, ranked),
+                                                      map_sheet(p, id, title, ranked));
     for (int64_t i = 0; value != NULL && i < n; i++) {
         value[i] = (ranked ? p->sorted[i] : p->share[i]) * (double)p->pairs;
         value[n + i] = value[i];
@@ -277,9 +280,9 @@ static void add_map(struct report *report, const struct profile *p, bool ranked)
                                     .cut_title = cut,
                                     .x_edges = edges,
                                     .n_x_edges = n_edges};
-        draw_field(figure, &field);
+        dpe_draw_field(figure, &field);
     }
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(value);
     free(id);
 }
@@ -289,30 +292,30 @@ static void add_held(struct report *report, const struct profile *p)
 {
     int64_t rows = p->layers * p->heads;
     const double *held = p->held + p->k * rows;
-    char *id = report_id(report, p->input, "/norms/mean", "norms-top-k");
+    char *id = dpe_input_report_id(report, p->input, "/norms/mean", "norms-top-k");
     int64_t most = p->layers > p->heads ? p->layers : p->heads;
     char *block = dpe_alloc_zero((size_t)most, 24 + sizeof(char *));
     const char **names = (const char **)(void *)block;
-    struct sheet *sheet = id == NULL ? NULL : sheet_new(id, "Share held by the key pairs");
-    sheet_column(sheet, "layer", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "head", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "share of the top k", COLUMN_NUMBER, 4);
+    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "Share held by the key pairs");
+    dpe_draw_sheet_column(sheet, "layer", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "head", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "share of the top k", COLUMN_NUMBER, 4);
     for (int64_t r = 0; r < rows; r++) {
-        sheet_number(sheet, (double)(r / p->heads));
-        sheet_number(sheet, (double)(r % p->heads));
-        sheet_number(sheet, held[r]);
+        dpe_draw_sheet_number(sheet, (double)(r / p->heads));
+        dpe_draw_sheet_number(sheet, (double)(r % p->heads));
+        dpe_draw_sheet_number(sheet, held[r]);
     }
     for (int64_t i = 0; block != NULL && i < most; i++) {
         char *text = block + (size_t)most * sizeof(char *) + (size_t)i * 24;
         snprintf(text, 24, "%lld", (long long)i);
         names[i] = text;
     }
-    struct figure *figure = figure_new(
+    struct figure *figure = dpe_draw_figure_new(
         id, "Share held by the key pairs",
-        format_text("What part of a head's total its top %lld of %lld pairs hold; %.2f "
-                    "would be an even spread. Bright heads lose little when only their "
-                    "key pairs move, dark ones spread their contribution evenly.",
-                    (long long)p->k, (long long)p->pairs, (double)p->k / (double)p->pairs),
+        dpe_draw_format_text("What part of a head's total its top %lld of %lld pairs hold; %.2f "
+                             "would be an even spread. Bright heads lose little when only their "
+                             "key pairs move, dark ones spread their contribution evenly.",
+                             (long long)p->k, (long long)p->pairs, (double)p->k / (double)p->pairs),
         sheet);
     if (figure != NULL && names != NULL) {
         const struct heat heat = {.n_rows = p->layers,
@@ -326,10 +329,10 @@ static void add_held(struct report *report, const struct profile *p)
                                   .x_title = "query head",
                                   .y_title = "layer",
                                   .bar_title = "share"};
-        draw_heat(figure, &heat);
+        dpe_draw_heat(figure, &heat);
     }
     report->document.failed = report->document.failed || names == NULL;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(block);
     free(id);
 }
@@ -365,23 +368,23 @@ static void add_cumulative(struct report *report, const struct profile *p)
     int64_t n = p->pairs + 1;
     double *block = dpe_alloc((size_t)n, 5 * sizeof *block);
     struct spread s;
-    char *id = report_id(report, p->input, "/norms/mean", "norms-cumulative");
+    char *id = dpe_input_report_id(report, p->input, "/norms/mean", "norms-cumulative");
     bool ok = block != NULL && id != NULL && make_spread(p, &s, block);
     const char *title = "What the top k pairs hold";
-    struct sheet *sheet = ok ? sheet_new(id, title) : NULL;
-    sheet_column(sheet, "k", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "share, median and range of heads", COLUMN_INTERVAL, 4);
+    struct sheet *sheet = ok ? dpe_draw_sheet_new(id, title) : NULL;
+    dpe_draw_sheet_column(sheet, "k", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "share, median and range of heads", COLUMN_INTERVAL, 4);
     for (int64_t k = 0; ok && k < n; k++) {
-        sheet_number(sheet, (double)k);
-        sheet_interval(sheet, s.middle[k], s.least[k], s.most[k]);
+        dpe_draw_sheet_number(sheet, (double)k);
+        dpe_draw_sheet_interval(sheet, s.middle[k], s.least[k], s.most[k]);
     }
-    struct figure *figure =
-        figure_new(ok ? id : NULL, title,
-                   format_text("The share of a head's total that its k largest pairs hold: the "
-                               "middle head, and as a band all heads from the most even to the "
-                               "most concentrated. The further the curve lies above the even one, "
-                               "the more pairs can keep their true positions."),
-                   sheet);
+    struct figure *figure = dpe_draw_figure_new(
+        ok ? id : NULL, title,
+        dpe_draw_format_text("The share of a head's total that its k largest pairs hold: the "
+                             "middle head, and as a band all heads from the most even to the "
+                             "most concentrated. The further the curve lies above the even one, "
+                             "the more pairs can keep their true positions."),
+        sheet);
     if (figure != NULL && ok) {
         const struct curve all[] = {
             {"median head, range of heads", n, s.k, s.middle, s.least, s.most, false, false},
@@ -397,10 +400,10 @@ static void add_cumulative(struct report *report, const struct profile *p)
                                       .y_title = "share of the total",
                                       .x_line = (double)p->k,
                                       .x_line_title = line};
-        draw_curves(figure, &curves);
+        dpe_draw_curves(figure, &curves);
     }
     report->document.failed = report->document.failed || !ok;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(block);
     free(id);
 }
@@ -408,7 +411,7 @@ static void add_cumulative(struct report *report, const struct profile *p)
 /* ---------------------------------------------------------------------------------------- section
  */
 
-dpe_status report_norms(struct report *report, struct dpe_error *err)
+dpe_status dpe_sections_norms(struct report *report, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
@@ -419,16 +422,18 @@ dpe_status report_norms(struct report *report, struct dpe_error *err)
         struct profile profile;
         status = read_profile(report, input, &profile, err);
         if (status == DPE_OK) {
-            char *rule = read_words(input, "/norms", "contribution");
-            add_text(&report->document, BLOCK_SECTION,
-                     section_title(report, input, "/norms/mean", "Which pairs carry a head"));
-            add_text(&report->document, BLOCK_TEXT,
-                     format_text("Pairs that contribute little to a head's logits need no scaled "
-                                 "positions. Contributions are averaged over excerpts and lengths "
-                                 "up to the trained one (rule: %s); their standard errors are in "
-                                 "the CSV, and neighbours in the order that differ by less than "
-                                 "those are ties.",
-                                 rule != NULL ? rule : "unknown"));
+            char *rule = dpe_input_read_words(input, "/norms", "contribution");
+            dpe_draw_add_text(
+                &report->document, BLOCK_SECTION,
+                dpe_input_section_title(report, input, "/norms/mean", "Which pairs carry a head"));
+            dpe_draw_add_text(&report->document, BLOCK_TEXT,
+                              dpe_draw_format_text(
+                                  "Pairs that contribute little to a head's logits need no scaled "
+                                  "positions. Contributions are averaged over excerpts and lengths "
+                                  "up to the trained one (rule: %s); their standard errors are in "
+                                  "the CSV, and neighbours in the order that differ by less than "
+                                  "those are ties.",
+                                  rule != NULL ? rule : "unknown"));
             free(rule);
             add_map(report, &profile, false);
             add_map(report, &profile, true);

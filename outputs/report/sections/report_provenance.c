@@ -12,46 +12,47 @@
 
 static void add_files(struct report *report)
 {
-    struct sheet *sheet = sheet_new("files", "Files");
-    sheet_column(sheet, "file", COLUMN_TEXT, 0);
-    sheet_column(sheet, "made by", COLUMN_TEXT, 0);
-    sheet_column(sheet, "complete", COLUMN_TEXT, 0);
-    sheet_column(sheet, "rows", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "software", COLUMN_TEXT, 0);
-    sheet_column(sheet, "written", COLUMN_TEXT, 0);
-    sheet_column(sheet, "identity", COLUMN_TEXT, 0);
+    struct sheet *sheet = dpe_draw_sheet_new("files", "Files");
+    dpe_draw_sheet_column(sheet, "file", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "made by", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "complete", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "rows", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "software", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "written", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "identity", COLUMN_TEXT, 0);
     for (size_t i = 0; i < report->n; i++) {
         const struct input *input = &report->inputs[i];
-        char *version = read_words(input, "/", "software_version");
-        char *git = read_words(input, "/", "git");
-        char *written = read_words(input, "/run", "modified");
-        char *identity = read_words(input, "/", "identity");
-        char *software =
-            format_text("dpe %s%s%s", version != NULL ? version : "?",
-                        git != NULL && git[0] != '\0' ? ", git " : "", git != NULL ? git : "");
-        sheet_text(sheet, input->name);
-        sheet_text(sheet, input->kind);
-        sheet_text(sheet, read_whole(input, "/", "complete", 0) != 0 ? "yes" : "no, unfinished");
-        sheet_number(sheet, (double)read_whole(input, "/", "n_rows", 0));
-        sheet_text(sheet, software != NULL ? software : "");
-        sheet_text(sheet, written != NULL ? written : "–");
-        sheet_text(sheet, identity != NULL ? identity : "–");
+        char *version = dpe_input_read_words(input, "/", "software_version");
+        char *git = dpe_input_read_words(input, "/", "git");
+        char *written = dpe_input_read_words(input, "/run", "modified");
+        char *identity = dpe_input_read_words(input, "/", "identity");
+        char *software = dpe_draw_format_text("dpe %s%s%s", version != NULL ? version : "?",
+                                              git != NULL && git[0] != '\0' ? ", git " : "",
+                                              git != NULL ? git : "");
+        dpe_draw_sheet_text(sheet, input->name);
+        dpe_draw_sheet_text(sheet, input->kind);
+        dpe_draw_sheet_text(
+            sheet, dpe_input_read_whole(input, "/", "complete", 0) != 0 ? "yes" : "no, unfinished");
+        dpe_draw_sheet_number(sheet, (double)dpe_input_read_whole(input, "/", "n_rows", 0));
+        dpe_draw_sheet_text(sheet, software != NULL ? software : "");
+        dpe_draw_sheet_text(sheet, written != NULL ? written : "–");
+        dpe_draw_sheet_text(sheet, identity != NULL ? identity : "–");
         free(version);
         free(git);
         free(written);
         free(identity);
         free(software);
     }
-    add_sheet(&report->document, sheet);
+    dpe_draw_add_sheet(&report->document, sheet);
 }
 
 /* Fields that decide a result, one table for all files: equal values stand once. */
 static void add_identities(struct report *report)
 {
-    struct sheet *sheet = sheet_new("identity", "What decides the results");
-    sheet_column(sheet, "field", COLUMN_TEXT, 0);
-    sheet_column(sheet, "value", COLUMN_TEXT, 0);
-    sheet_column(sheet, "files", COLUMN_TEXT, 0);
+    struct sheet *sheet = dpe_draw_sheet_new("identity", "What decides the results");
+    dpe_draw_sheet_column(sheet, "field", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "value", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "files", COLUMN_TEXT, 0);
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_identity *own = &report->inputs[i].identity;
         for (size_t f = 0; f < own->n; f++) {
@@ -64,18 +65,18 @@ static void add_identities(struct report *report)
                     continue;
                 }
                 first = first && k >= i;
-                put(&files, "%s%s", files.text.n > 0 ? ", " : "", report->inputs[k].name);
+                dpe_draw_put(&files, "%s%s", files.text.n > 0 ? ", " : "", report->inputs[k].name);
             }
             if (first) {
-                sheet_text(sheet, own->fields[f].name);
-                sheet_text(sheet, own->fields[f].value);
-                sheet_text(sheet, files.text.bytes != NULL ? files.text.bytes : "");
+                dpe_draw_sheet_text(sheet, own->fields[f].name);
+                dpe_draw_sheet_text(sheet, own->fields[f].value);
+                dpe_draw_sheet_text(sheet, files.text.bytes != NULL ? files.text.bytes : "");
             }
             report->document.failed = report->document.failed || files.failed;
             dpe_text_free(&files.text);
         }
     }
-    add_sheet(&report->document, sheet);
+    dpe_draw_add_sheet(&report->document, sheet);
 }
 
 /* The processes of a run: what they were told and what they ran on. */
@@ -101,13 +102,14 @@ static dpe_status add_sessions_of(const struct input *input, struct sheet *sheet
         for (int f = 2; f < FIELDS; f++) {
             const char *value = s < n[f] ? values[f][s] : "";
             if (value[0] != '\0' && strcmp(value, "0") != 0) {
-                put(&machine, "%s%s: %s", machine.text.n > 0 ? "; " : "", fields[f], value);
+                dpe_draw_put(&machine, "%s%s: %s", machine.text.n > 0 ? "; " : "", fields[f],
+                             value);
             }
         }
-        sheet_text(sheet, input->name);
-        sheet_text(sheet, values[0][s]);
-        sheet_text(sheet, s < n[1] ? values[1][s] : "");
-        sheet_text(sheet, machine.text.bytes != NULL ? machine.text.bytes : "");
+        dpe_draw_sheet_text(sheet, input->name);
+        dpe_draw_sheet_text(sheet, values[0][s]);
+        dpe_draw_sheet_text(sheet, s < n[1] ? values[1][s] : "");
+        dpe_draw_sheet_text(sheet, machine.text.bytes != NULL ? machine.text.bytes : "");
         dpe_text_free(&machine.text);
     }
     for (int f = 0; f < FIELDS; f++) {
@@ -116,25 +118,27 @@ static dpe_status add_sessions_of(const struct input *input, struct sheet *sheet
     return status;
 }
 
-dpe_status report_provenance(struct report *report, struct dpe_error *err)
+dpe_status dpe_sections_provenance(struct report *report, struct dpe_error *err)
 {
-    add_text(&report->document, BLOCK_SECTION, format_text("Where the numbers come from"));
-    add_text(
+    dpe_draw_add_text(&report->document, BLOCK_SECTION,
+                      dpe_draw_format_text("Where the numbers come from"));
+    dpe_draw_add_text(
         &report->document, BLOCK_TEXT,
-        format_text("A result belongs to an identity: model, tokenizer, corpus, task and seed. "
-                    "Equal identities give equal numbers, bit for bit; what differs between "
-                    "two equal runs (times, machines) is listed apart."));
+        dpe_draw_format_text(
+            "A result belongs to an identity: model, tokenizer, corpus, task and seed. "
+            "Equal identities give equal numbers, bit for bit; what differs between "
+            "two equal runs (times, machines) is listed apart."));
     add_files(report);
     add_identities(report);
-    struct sheet *sheet = sheet_new("sessions", "Commands and machines");
-    sheet_column(sheet, "file", COLUMN_TEXT, 0);
-    sheet_column(sheet, "started", COLUMN_TEXT, 0);
-    sheet_column(sheet, "command", COLUMN_TEXT, 0);
-    sheet_column(sheet, "ran on", COLUMN_TEXT, 0);
+    struct sheet *sheet = dpe_draw_sheet_new("sessions", "Commands and machines");
+    dpe_draw_sheet_column(sheet, "file", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "started", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "command", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "ran on", COLUMN_TEXT, 0);
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
         status = add_sessions_of(&report->inputs[i], sheet, err);
     }
-    add_sheet(&report->document, sheet);
+    dpe_draw_add_sheet(&report->document, sheet);
     return status;
 }

@@ -24,7 +24,7 @@ static void dpe_free(struct dpe *d)
     struct numbers *const all[] = {&d->mask,   &d->edge,   &d->scale,   &d->effective,
                                    &d->window, &d->length, &d->trained, &d->top_k};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        numbers_free(all[i]);
+        dpe_input_numbers_free(all[i]);
     }
     free(d->share);
 }
@@ -36,7 +36,7 @@ static dpe_status read_dpe(const struct input *input, struct dpe *d, struct dpe_
         {"/table/mask", 3, {-1, -1, -1}, true, &d->mask},
         {"/table/scale_factor", 1, {-1}, true, &d->scale},
     };
-    dpe_status status = read_wanted(input, axes, 2, err);
+    dpe_status status = dpe_input_read_wanted(input, axes, 2, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -52,7 +52,7 @@ static dpe_status read_dpe(const struct input *input, struct dpe *d, struct dpe_
         {"/table/trained_length", 0, {0}, true, &d->trained},
         {"/table/top_k", 0, {0}, true, &d->top_k},
     };
-    status = read_wanted(input, rest, sizeof rest / sizeof rest[0], err);
+    status = dpe_input_read_wanted(input, rest, sizeof rest / sizeof rest[0], err);
     bool ordered = status == DPE_OK && d->edge.values[0] == 0.0 &&
                    d->edge.values[d->groups] == (double)d->pairs;
     for (int64_t g = 0; status == DPE_OK && g < d->groups; g++) {
@@ -84,23 +84,24 @@ static double key_share(const struct dpe *d, int64_t layer, int64_t group)
 
 static void add_groups(struct report *report, const struct dpe *d)
 {
-    char *id = report_id(report, d->input, "/table/mask", "table-groups");
-    struct sheet *sheet = id == NULL ? NULL : sheet_new(id, "What each group does");
-    sheet_column(sheet, "group", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "effective length", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "scale", COLUMN_NUMBER, 2);
-    sheet_column(sheet, "first pair", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "last pair", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "key pairs, %", COLUMN_NUMBER, 1);
+    char *id = dpe_input_report_id(report, d->input, "/table/mask", "table-groups");
+    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "What each group does");
+    dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "effective length", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "scale", COLUMN_NUMBER, 2);
+    dpe_draw_sheet_column(sheet, "first pair", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "last pair", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "key pairs, %", COLUMN_NUMBER, 1);
     for (int64_t g = 0; g < d->groups; g++) {
-        sheet_number(sheet, (double)g);
-        sheet_number(sheet, d->effective.values[g] < 0.0 ? (double)NAN : d->effective.values[g]);
-        sheet_number(sheet, d->scale.values[g]);
-        sheet_number(sheet, d->edge.values[g]);
-        sheet_number(sheet, d->edge.values[g + 1] - 1.0);
-        sheet_number(sheet, 100.0 * key_share(d, -1, g));
+        dpe_draw_sheet_number(sheet, (double)g);
+        dpe_draw_sheet_number(sheet,
+                              d->effective.values[g] < 0.0 ? (double)NAN : d->effective.values[g]);
+        dpe_draw_sheet_number(sheet, d->scale.values[g]);
+        dpe_draw_sheet_number(sheet, d->edge.values[g]);
+        dpe_draw_sheet_number(sheet, d->edge.values[g + 1] - 1.0);
+        dpe_draw_sheet_number(sheet, 100.0 * key_share(d, -1, g));
     }
-    add_sheet(&report->document, sheet);
+    dpe_draw_add_sheet(&report->document, sheet);
     free(id);
 }
 
@@ -120,24 +121,24 @@ static const char **counted(int64_t n)
 
 static void add_map(struct report *report, const struct dpe *d)
 {
-    char *id = report_id(report, d->input, "/table/mask", "table-pairs");
+    char *id = dpe_input_report_id(report, d->input, "/table/mask", "table-pairs");
     const char **names = counted(d->layers > d->groups ? d->layers : d->groups);
-    struct sheet *sheet = id == NULL ? NULL : sheet_new(id, "Where the key pairs are");
-    sheet_column(sheet, "layer", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "group", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "share", COLUMN_NUMBER, 4);
+    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "Where the key pairs are");
+    dpe_draw_sheet_column(sheet, "layer", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "share", COLUMN_NUMBER, 4);
     for (int64_t i = 0; i < d->layers * d->groups; i++) {
-        sheet_number(sheet, (double)(i / d->groups));
-        sheet_number(sheet, (double)(i % d->groups));
-        sheet_number(sheet, d->share[i]);
+        dpe_draw_sheet_number(sheet, (double)(i / d->groups));
+        dpe_draw_sheet_number(sheet, (double)(i % d->groups));
+        dpe_draw_sheet_number(sheet, d->share[i]);
     }
-    struct figure *figure =
-        figure_new(id, "Where the key pairs are",
-                   format_text("The share of a group's pairs that are key pairs, over the heads of "
-                               "each layer: only these move, by the scale of their group. A dark "
-                               "column is a range of frequencies that mostly keeps its true "
-                               "positions, whatever its scale."),
-                   sheet);
+    struct figure *figure = dpe_draw_figure_new(
+        id, "Where the key pairs are",
+        dpe_draw_format_text("The share of a group's pairs that are key pairs, over the heads of "
+                             "each layer: only these move, by the scale of their group. A dark "
+                             "column is a range of frequencies that mostly keeps its true "
+                             "positions, whatever its scale."),
+        sheet);
     if (figure != NULL && names != NULL) {
         const struct heat heat = {.n_rows = d->layers,
                                   .n_columns = d->groups,
@@ -150,15 +151,15 @@ static void add_map(struct report *report, const struct dpe *d)
                                   .x_title = "frequency group (0 turns fastest)",
                                   .y_title = "layer",
                                   .bar_title = "share"};
-        draw_heat(figure, &heat);
+        dpe_draw_heat(figure, &heat);
     }
     report->document.failed = report->document.failed || names == NULL;
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     free(names);
     free(id);
 }
 
-dpe_status report_tables(struct report *report, struct dpe_error *err)
+dpe_status dpe_sections_tables(struct report *report, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
@@ -178,17 +179,18 @@ dpe_status report_tables(struct report *report, struct dpe_error *err)
         }
         if (status == DPE_OK && d.share != NULL) {
             char length[32];
-            length_text(d.length.values[0], length);
-            add_text(
-                &report->document, BLOCK_SECTION,
-                section_title(report, input, "/table/mask", "The table for %s tokens", length));
-            add_text(&report->document, BLOCK_TEXT,
-                     format_text("What a runtime loads: keys nearer than %.0f tokens keep their "
-                                 "true distance; of farther ones the %.0f key pairs of each head "
-                                 "(of %lld) take positions divided by the scale of their group. "
-                                 "The model was trained for %.0f tokens.",
-                                 d.window.values[0], d.top_k.values[0], (long long)d.pairs,
-                                 d.trained.values[0]));
+            dpe_draw_length_text(d.length.values[0], length);
+            dpe_draw_add_text(&report->document, BLOCK_SECTION,
+                              dpe_input_section_title(report, input, "/table/mask",
+                                                      "The table for %s tokens", length));
+            dpe_draw_add_text(&report->document, BLOCK_TEXT,
+                              dpe_draw_format_text(
+                                  "What a runtime loads: keys nearer than %.0f tokens keep their "
+                                  "true distance; of farther ones the %.0f key pairs of each head "
+                                  "(of %lld) take positions divided by the scale of their group. "
+                                  "The model was trained for %.0f tokens.",
+                                  d.window.values[0], d.top_k.values[0], (long long)d.pairs,
+                                  d.trained.values[0]));
             add_groups(report, &d);
             add_map(report, &d);
         }

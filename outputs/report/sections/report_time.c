@@ -86,8 +86,8 @@ struct plans {
 
 static void plans_free(struct plans *plans)
 {
-    names_free(&plans->keys);
-    names_free(&plans->words);
+    dpe_input_names_free(&plans->keys);
+    dpe_input_names_free(&plans->words);
 }
 
 static bool add_name(struct names *names, const char *name)
@@ -95,7 +95,7 @@ static bool add_name(struct names *names, const char *name)
     void *grown = realloc(names->names, (names->n + 1) * sizeof *names->names);
     if (grown != NULL) {
         names->names = grown;
-        names->names[names->n] = format_text("%s", name);
+        names->names[names->n] = dpe_draw_format_text("%s", name);
     }
     if (grown == NULL || names->names[names->n] == NULL) {
         return false;
@@ -110,8 +110,8 @@ static dpe_status add_methods(const struct input *input, const char *suite,
                               struct dpe_error *err)
 {
     struct names keys = {0};
-    char *path = format_text("/eval/%s/plan", suite);
-    dpe_status status = path != NULL ? read_names(input, path, -1, &keys, err)
+    char *path = dpe_draw_format_text("/eval/%s/plan", suite);
+    dpe_status status = path != NULL ? dpe_input_read_names(input, path, -1, &keys, err)
                                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     size_t each = methods->n > 0 ? keys.n / methods->n : 0;
     for (size_t i = 0; i < each * methods->n && status == DPE_OK; i++) {
@@ -120,7 +120,7 @@ static dpe_status add_methods(const struct input *input, const char *suite,
             status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
         }
     }
-    names_free(&keys);
+    dpe_input_names_free(&keys);
     free(path);
     return status;
 }
@@ -131,11 +131,12 @@ static dpe_status read_plans(const struct input *input, struct plans *plans, str
     char **suites = NULL;
     size_t n = 0;
     *plans = (struct plans){0};
-    dpe_status status = read_names(input, "/method", -1, &methods, err);
+    dpe_status status = dpe_input_read_names(input, "/method", -1, &methods, err);
     if (status == DPE_OK && methods.n == 0) {
-        status = read_names(input, "/plans/plan", -1, &plans->keys, err);
+        status = dpe_input_read_names(input, "/plans/plan", -1, &plans->keys, err);
         if (status == DPE_OK) {
-            status = read_names(input, "/plans/name", (int64_t)plans->keys.n, &plans->words, err);
+            status = dpe_input_read_names(input, "/plans/name", (int64_t)plans->keys.n,
+                                          &plans->words, err);
         }
     } else if (status == DPE_OK) {
         status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
@@ -144,7 +145,7 @@ static dpe_status read_plans(const struct input *input, struct plans *plans, str
         status = add_methods(input, suites[s], &methods, plans, err);
     }
     dpe_strings_free(suites, n);
-    names_free(&methods);
+    dpe_input_names_free(&methods);
     return status;
 }
 
@@ -193,29 +194,29 @@ static int compare_doubles(const void *a, const void *b)
 
 static void add_table(struct report *report, struct buckets *all)
 {
-    struct sheet *sheet = sheet_new("time", "Time for a sample");
-    sheet_column(sheet, "file", COLUMN_TEXT, 0);
-    sheet_column(sheet, "task", COLUMN_TEXT, 0);
-    sheet_column(sheet, "method", COLUMN_TEXT, 0);
-    sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
-    sheet_column(sheet, "median and middle half, s", COLUMN_INTERVAL, 3);
-    sheet_column(sheet, "all, s", COLUMN_NUMBER, 1);
-    sheet_column(sheet, "tokens read per s", COLUMN_NUMBER, 0);
+    struct sheet *sheet = dpe_draw_sheet_new("time", "Time for a sample");
+    dpe_draw_sheet_column(sheet, "file", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "task", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "median and middle half, s", COLUMN_INTERVAL, 3);
+    dpe_draw_sheet_column(sheet, "all, s", COLUMN_NUMBER, 1);
+    dpe_draw_sheet_column(sheet, "tokens read per s", COLUMN_NUMBER, 0);
     for (size_t i = 0; i < all->n; i++) {
         struct bucket *one = &all->buckets[i];
-        sheet_text(sheet, one->input->name);
-        sheet_text(sheet, one->task);
-        sheet_text(sheet, one->method[0] != '\0' ? one->method : "all configurations");
-        sheet_number(sheet, (double)one->n);
-        sheet_interval(sheet, one->seconds[one->n / 2], one->seconds[one->n / 4],
-                       one->seconds[one->n - 1 - one->n / 4]);
-        sheet_number(sheet, one->total);
-        sheet_number(sheet, one->total > 0.0 ? one->prompt / one->total : (double)NAN);
+        dpe_draw_sheet_text(sheet, one->input->name);
+        dpe_draw_sheet_text(sheet, one->task);
+        dpe_draw_sheet_text(sheet, one->method[0] != '\0' ? one->method : "all configurations");
+        dpe_draw_sheet_number(sheet, (double)one->n);
+        dpe_draw_sheet_interval(sheet, one->seconds[one->n / 2], one->seconds[one->n / 4],
+                                one->seconds[one->n - 1 - one->n / 4]);
+        dpe_draw_sheet_number(sheet, one->total);
+        dpe_draw_sheet_number(sheet, one->total > 0.0 ? one->prompt / one->total : (double)NAN);
     }
     if (sheet != NULL) {
         sheet->folded = all->n > 8;
     }
-    add_sheet(&report->document, sheet);
+    dpe_draw_add_sheet(&report->document, sheet);
 }
 
 /* Seconds in order within each, and what took longest in all first. */
@@ -245,27 +246,28 @@ static void add_dots(struct report *report, const struct buckets *all)
     size_t n = 0;
     for (size_t i = 0; i < all->n && n < SHOWN; i++) {
         const struct bucket *one = &all->buckets[i];
-        texts[n] = one->method[0] != '\0' ? format_text("%s %s", one->task, one->method)
-                                          : format_text("%s (%s)", one->task, one->input->kind);
+        texts[n] = one->method[0] != '\0'
+                       ? dpe_draw_format_text("%s %s", one->task, one->method)
+                       : dpe_draw_format_text("%s (%s)", one->task, one->input->kind);
         names[n] = texts[n] != NULL ? texts[n] : "";
         block[0][n] = one->seconds[one->n / 2];
         block[1][n] = one->seconds[one->n / 4];
         block[2][n] = one->seconds[one->n - 1 - one->n / 4];
         n++;
     }
-    struct sheet *sheet = sheet_new("time-samples", "Seconds for a sample");
-    sheet_column(sheet, "what", COLUMN_TEXT, 0);
-    sheet_column(sheet, "seconds, median and middle half", COLUMN_INTERVAL, 3);
+    struct sheet *sheet = dpe_draw_sheet_new("time-samples", "Seconds for a sample");
+    dpe_draw_sheet_column(sheet, "what", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "seconds, median and middle half", COLUMN_INTERVAL, 3);
     for (size_t i = 0; i < n; i++) {
-        sheet_text(sheet, names[i]);
-        sheet_interval(sheet, block[0][i], block[1][i], block[2][i]);
+        dpe_draw_sheet_text(sheet, names[i]);
+        dpe_draw_sheet_interval(sheet, block[0][i], block[1][i], block[2][i]);
     }
-    struct figure *figure = figure_new(
+    struct figure *figure = dpe_draw_figure_new(
         "time-samples", "Seconds for a sample",
-        format_text("The median time of a sample, and as a bar the middle half of them, "
-                    "for the dozen that took longest in all. "
-                    "These times belong to the machine they were measured on and to what "
-                    "else it did; they are no part of a result's identity."),
+        dpe_draw_format_text("The median time of a sample, and as a bar the middle half of them, "
+                             "for the dozen that took longest in all. "
+                             "These times belong to the machine they were measured on and to what "
+                             "else it did; they are no part of a result's identity."),
         sheet);
     if (figure != NULL) {
         const struct dots dots = {.n = n,
@@ -277,9 +279,9 @@ static void add_dots(struct report *report, const struct buckets *all)
                                   .x_high = (double)NAN,
                                   .digits = 2,
                                   .x_title = "seconds"};
-        draw_dots(figure, &dots);
+        dpe_draw_dots(figure, &dots);
     }
-    add_figure(&report->document, figure);
+    dpe_draw_add_figure(&report->document, figure);
     for (size_t i = 0; i < SHOWN; i++) {
         free(texts[i]);
     }
@@ -287,26 +289,27 @@ static void add_dots(struct report *report, const struct buckets *all)
 
 static void add_memory(struct report *report)
 {
-    struct sheet *sheet = sheet_new("memory", "Memory of the process that wrote the table");
+    struct sheet *sheet =
+        dpe_draw_sheet_new("memory", "Memory of the process that wrote the table");
     bool any = false;
-    sheet_column(sheet, "file", COLUMN_TEXT, 0);
-    sheet_column(sheet, "most resident, MiB", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "file", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "most resident, MiB", COLUMN_NUMBER, 0);
     for (size_t i = 0; i < report->n; i++) {
-        int64_t bytes = read_whole(&report->inputs[i], "/run", "peak_memory_bytes", 0);
+        int64_t bytes = dpe_input_read_whole(&report->inputs[i], "/run", "peak_memory_bytes", 0);
         if (bytes > 0) {
-            sheet_text(sheet, report->inputs[i].name);
-            sheet_number(sheet, (double)bytes / 1048576.0);
+            dpe_draw_sheet_text(sheet, report->inputs[i].name);
+            dpe_draw_sheet_number(sheet, (double)bytes / 1048576.0);
             any = true;
         }
     }
     if (any) {
-        add_sheet(&report->document, sheet);
+        dpe_draw_add_sheet(&report->document, sheet);
     } else {
-        sheet_free(sheet);
+        dpe_draw_sheet_free(sheet);
     }
 }
 
-dpe_status report_time(struct report *report, struct dpe_error *err)
+dpe_status dpe_sections_time(struct report *report, struct dpe_error *err)
 {
     struct buckets all = {0};
     dpe_status status = DPE_OK;
@@ -316,7 +319,8 @@ dpe_status report_time(struct report *report, struct dpe_error *err)
         }
     }
     if (status == DPE_OK && all.n > 0) {
-        add_text(&report->document, BLOCK_SECTION, format_text("Time and memory"));
+        dpe_draw_add_text(&report->document, BLOCK_SECTION,
+                          dpe_draw_format_text("Time and memory"));
         sort_buckets(&all);
         add_dots(report, &all);
         add_table(report, &all);

@@ -19,7 +19,7 @@
 
 static void assert_clean(const char *from, size_t columns, const char *to)
 {
-    char *text = clean_text(from, columns);
+    char *text = dpe_draw_clean_text(from, columns);
     assert_non_null(text);
     assert_string_equal(text, to);
     free(text);
@@ -58,25 +58,25 @@ static void assert_put(void (*put_it)(struct writer *, const char *), const char
 static void test_escapes(void **state)
 {
     (void)state;
-    assert_put(put_html, "<script>alert(\"1\" & '2')</script>",
+    assert_put(dpe_draw_put_html, "<script>alert(\"1\" & '2')</script>",
                "&lt;script&gt;alert(&quot;1&quot; &amp; &#39;2&#39;)&lt;/script&gt;");
-    assert_put(put_html, "100%s &amp;", "100%s &amp;amp;");
+    assert_put(dpe_draw_put_html, "100%s &amp;", "100%s &amp;amp;");
 }
 
 static void test_numbers(void **state)
 {
     (void)state;
     char text[32];
-    assert_string_equal(length_text(512.0, text), "512");
-    assert_string_equal(length_text(1000.0, text), "1000");
-    assert_string_equal(length_text(1024.0, text), "1k");
-    assert_string_equal(length_text(1536.0, text), "1536");
-    assert_string_equal(length_text(16384.0, text), "16k");
-    assert_string_equal(length_text(131072.0, text), "128k");
-    assert_string_equal(length_text(16385.0, text), "16385");
-    assert_string_equal(p_text(0.0004, text), "p < 0.001");
-    assert_string_equal(p_text(0.25, text), "p = 0.250");
-    assert_string_equal(p_text((double)NAN, text), "p unknown");
+    assert_string_equal(dpe_draw_length_text(512.0, text), "512");
+    assert_string_equal(dpe_draw_length_text(1000.0, text), "1000");
+    assert_string_equal(dpe_draw_length_text(1024.0, text), "1k");
+    assert_string_equal(dpe_draw_length_text(1536.0, text), "1536");
+    assert_string_equal(dpe_draw_length_text(16384.0, text), "16k");
+    assert_string_equal(dpe_draw_length_text(131072.0, text), "128k");
+    assert_string_equal(dpe_draw_length_text(16385.0, text), "16385");
+    assert_string_equal(dpe_draw_p_text(0.0004, text), "p < 0.001");
+    assert_string_equal(dpe_draw_p_text(0.25, text), "p = 0.250");
+    assert_string_equal(dpe_draw_p_text((double)NAN, text), "p unknown");
 }
 
 /* ----------------------------------------------------------------------------------------- sheets
@@ -84,16 +84,16 @@ static void test_numbers(void **state)
 
 static struct sheet *example(void)
 {
-    struct sheet *sheet = sheet_new("example", "An <example>");
-    sheet_column(sheet, "name, \"quoted\"", COLUMN_TEXT, 0);
-    sheet_column(sheet, "n", COLUMN_NUMBER, 1);
-    sheet_column(sheet, "recall", COLUMN_INTERVAL, 2);
-    sheet_text(sheet, "a,b\"c");
-    sheet_number(sheet, 0.1);
-    sheet_interval(sheet, 1.0 / 3.0, -0.25, 0.5);
-    sheet_text(sheet, "<b>");
-    sheet_number(sheet, (double)NAN);
-    sheet_interval(sheet, (double)NAN, (double)NAN, (double)NAN);
+    struct sheet *sheet = dpe_draw_sheet_new("example", "An <example>");
+    dpe_draw_sheet_column(sheet, "name, \"quoted\"", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "n", COLUMN_NUMBER, 1);
+    dpe_draw_sheet_column(sheet, "recall", COLUMN_INTERVAL, 2);
+    dpe_draw_sheet_text(sheet, "a,b\"c");
+    dpe_draw_sheet_number(sheet, 0.1);
+    dpe_draw_sheet_interval(sheet, 1.0 / 3.0, -0.25, 0.5);
+    dpe_draw_sheet_text(sheet, "<b>");
+    dpe_draw_sheet_number(sheet, (double)NAN);
+    dpe_draw_sheet_interval(sheet, (double)NAN, (double)NAN, (double)NAN);
     return sheet;
 }
 
@@ -102,7 +102,7 @@ static void test_csv(void **state)
     (void)state;
     struct sheet *sheet = example();
     struct writer out = {0};
-    sheet_csv(sheet, &out);
+    dpe_draw_sheet_csv(sheet, &out);
     assert_false(out.failed);
     assert_string_equal(
         out.text.bytes,
@@ -111,7 +111,7 @@ static void test_csv(void **state)
         "\"0.5\"\r\n"
         "\"<b>\",\"NaN\",\"NaN\",\"NaN\",\"NaN\"\r\n");
     dpe_text_free(&out.text);
-    sheet_free(sheet);
+    dpe_draw_sheet_free(sheet);
 }
 
 static void test_html_table(void **state)
@@ -120,7 +120,7 @@ static void test_html_table(void **state)
     struct sheet *sheet = example();
     struct writer out = {0};
     sheet->shown = 1;
-    sheet_html(sheet, &out);
+    dpe_draw_sheet_html(sheet, &out);
     assert_false(out.failed);
     assert_non_null(strstr(out.text.bytes, "aria-label=\"An &lt;example&gt;\""));
     assert_non_null(strstr(out.text.bytes, "a,b&quot;c"));
@@ -128,7 +128,7 @@ static void test_html_table(void **state)
     assert_null(strstr(out.text.bytes, "&lt;b&gt;"));
     assert_non_null(strstr(out.text.bytes, "1 of 2 rows"));
     dpe_text_free(&out.text);
-    sheet_free(sheet);
+    dpe_draw_sheet_free(sheet);
 }
 
 /* ---------------------------------------------------------------------------------------- colours
@@ -159,15 +159,15 @@ static void test_colors(void **state)
     (void)state;
     double before = -1.0;
     for (int i = 0; i <= 1000; i++) {
-        unsigned rgb = color_at(i / 1000.0);
+        unsigned rgb = dpe_draw_color_at(i / 1000.0);
         double now = lightness(rgb);
         assert_true(i % 10 != 0 || now > before);
-        assert_true(contrast(rgb, color_is_bright(rgb) ? 0x000000 : 0xFFFFFF) >= 4.5);
+        assert_true(contrast(rgb, dpe_draw_color_is_bright(rgb) ? 0x000000 : 0xFFFFFF) >= 4.5);
         before = i % 10 == 0 ? now : before;
     }
-    assert_int_equal(color_at(-1.0), color_at(0.0));
-    assert_int_equal(color_at(2.0), color_at(1.0));
-    assert_int_equal(color_at((double)NAN), 0xE6EAEF);
+    assert_int_equal(dpe_draw_color_at(-1.0), dpe_draw_color_at(0.0));
+    assert_int_equal(dpe_draw_color_at(2.0), dpe_draw_color_at(1.0));
+    assert_int_equal(dpe_draw_color_at((double)NAN), 0xE6EAEF);
 }
 
 static unsigned color_of(const char *name, bool dark)
@@ -267,17 +267,18 @@ static void test_length_ticks(void **state)
 
 static struct figure *new_figure(void)
 {
-    struct figure *figure = figure_new("fig-1", "A <title>", format_text("A \"caption\""),
-                                       sheet_new("fig-1", "numbers"));
+    struct figure *figure =
+        dpe_draw_figure_new("fig-1", "A <title>", dpe_draw_format_text("A \"caption\""),
+                            dpe_draw_sheet_new("fig-1", "numbers"));
     assert_non_null(figure);
     return figure;
 }
 
-/* What put_svg writes; the caller frees it. */
+/* What dpe_draw_put_svg writes; the caller frees it. */
 static char *svg_of(const struct figure *figure, bool standalone)
 {
     struct writer out = {0};
-    put_svg(&out, figure, standalone);
+    dpe_draw_put_svg(&out, figure, standalone);
     assert_false(out.failed);
     return out.text.bytes;
 }
@@ -297,7 +298,7 @@ static void test_svg(void **state)
     assert_non_null(strstr(file, "@media screen and (prefers-color-scheme:dark)"));
     free(inside);
     free(file);
-    figure_free(figure);
+    dpe_draw_figure_free(figure);
 }
 
 static size_t count(const char *text, const char *what)
@@ -331,7 +332,7 @@ static void test_curves(void **state)
                                .x_line = 1024.0,
                                .x_line_title = "trained"};
     struct figure *figure = new_figure();
-    draw_curves(figure, &all);
+    dpe_draw_curves(figure, &all);
     char *svg = svg_of(figure, false);
     assert_int_equal(count(svg, "<circle "), 3);   /* two points, one in the legend */
     assert_int_equal(count(svg, "h5m-2.5 0V"), 2); /* error bars */
@@ -341,7 +342,7 @@ static void test_curves(void **state)
     assert_null(strstr(svg, "nan"));
     assert_null(strstr(svg, "inf"));
     free(svg);
-    figure_free(figure);
+    dpe_draw_figure_free(figure);
 }
 
 static void test_heat(void **state)
@@ -363,7 +364,7 @@ static void test_heat(void **state)
                               .bar_title = "bar",
                               .mark = mark};
     struct figure *figure = new_figure();
-    draw_heat(figure, &heat);
+    dpe_draw_heat(figure, &heat);
     char *svg = svg_of(figure, false);
     assert_int_equal(count(svg, "class=\"on-dark\">0.0</text>"), 1);
     assert_int_equal(count(svg, "class=\"on-bright\">1.0</text>"), 1);
@@ -371,7 +372,7 @@ static void test_heat(void **state)
     assert_int_equal(count(svg, "class=\"missing\" fill"), 1);
     assert_int_equal(count(svg, "class=\"ink\" stroke=\"currentColor\" stroke-width=\"2\"/>"), 1);
     free(svg);
-    figure_free(figure);
+    dpe_draw_figure_free(figure);
 }
 
 int main(void)
