@@ -54,7 +54,7 @@ dpe_status dpe_work_look(struct dpe_work *work, uint64_t more, struct dpe_error 
         uint64_t held = work->held(work->user) + more;
         if (held > limits->max_memory) {
             return dpe_fail(err, DPE_NO_MEMORY,
-                            "tokenizing takes %.1f MiB, allowed are %.1f MiB; use a shorter text, "
+                            "tokenizing takes %.3g MiB, allowed are %.3g MiB; use a shorter text, "
                             "or allow more with --max-memory",
                             (double)held / 0x1p20, (double)limits->max_memory / 0x1p20);
         }
