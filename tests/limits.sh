@@ -16,7 +16,10 @@ wait_until() {
 bytes() {
     [ "$(cat "$1" 2>/dev/null | wc -c)" -gt "$2" ]
 }
-# gone PID: whether the process has ended.
+# gone PID: whether the process has ended. One that its parent has not waited for yet has ended as well.
 gone() {
-    ! kill -0 "$1" 2>/dev/null
+    case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null) in
+    "" | Z) return 0 ;;
+    esac
+    return 1
 }

@@ -46,7 +46,8 @@ void dpe_hdf5_enter(void)
 static bool is_memory(void)
 {
     return strstr(words.text, "memory allocation failed") != NULL ||
-           strstr(words.text, "inflate() failed") != NULL;
+           strstr(words.text, "inflate() failed") != NULL ||
+           strstr(words.text, "inflateInit() failed") != NULL;
 }
 
 dpe_status dpe_hdf5_fail(struct dpe_error *err, dpe_status status, const struct dpe_h5 *table,
