@@ -13,11 +13,11 @@ enum { ROWS = 16, KEYS = 32, THREADS = 128 };
 __host__ __device__ inline int64_t shared_floats(int64_t d)
 {
     return ROWS * d /* q */ + ROWS * d /* out */ + KEYS * (d + 1) /* k */ + KEYS * d /* v */ +
-           ROWS * KEYS /* p */ + 3 * ROWS /* maximum, sum, rescale */;
+           ROWS * KEYS /* p */ + 4 * ROWS /* maximum, sum, rescale, factor */;
 }
 
 struct tile {
-    float *q, *out, *k, *v, *p, *largest, *sum, *rescale;
+    float *q, *out, *k, *v, *p, *largest, *sum, *rescale, *factor;
 };
 
 template <class T>
@@ -51,13 +51,11 @@ __device__ void logits(const struct dpe_flash &call, const struct dpe_query_bloc
         dpe_segment_keys(&block, &segment, r, &lo, &hi);
         float logit = -INFINITY;
         if (r < block.rows && n >= lo && n < hi) {
-            float keys = static_cast<float>(block.query + r) + 1.0f;
-            float factor = call.scale * dpe_log_n_factor(call.log_n, keys);
             logit = 0.0f;
             for (int64_t e = 0; e < d; e++) {
                 logit = fmaf(tile.q[r * d + e], tile.k[i % KEYS * (d + 1) + e], logit);
             }
-            logit *= factor;
+            logit *= tile.factor[r];
         }
         tile.p[i] = logit;
     }
@@ -112,6 +110,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) plain(const struct
     tile.largest = tile.p + ROWS * KEYS;
     tile.sum = tile.largest + ROWS;
     tile.rescale = tile.sum + ROWS;
+    tile.factor = tile.rescale + ROWS;
     const struct dpe_query_block block = call.blocks[blockIdx.x];
     int64_t head = blockIdx.y;
     for (int64_t i = threadIdx.x; i < ROWS * d; i += THREADS) {
@@ -120,6 +119,8 @@ template <class T> __global__ void __launch_bounds__(THREADS) plain(const struct
     if (threadIdx.x < ROWS) {
         tile.largest[threadIdx.x] = -INFINITY;
         tile.sum[threadIdx.x] = 0.0f;
+        float keys = static_cast<float>(block.query + threadIdx.x) + 1.0f;
+        tile.factor[threadIdx.x] = call.scale * dpe_log_n_factor(call.log_n, keys);
     }
     for (int s = 0; s < block.n_segments; s++) {
         const struct dpe_segment segment = call.segments[block.first_segment + s];
