@@ -12,12 +12,12 @@ enum { ROWS = 16, KEYS = 32, THREADS = 128 };
 /* What a block has in shared memory, in floats. */
 __host__ __device__ inline int64_t shared_floats(int64_t d)
 {
-    return ROWS * d /* q */ + ROWS * d /* out */ + KEYS * (d + 1) /* k */ + KEYS * d /* v */ +
-           ROWS * KEYS /* p */ + 4 * ROWS /* maximum, sum, rescale, factor */;
+    return ROWS /* factor */ + ROWS * d /* q */ + ROWS * d /* out */ + KEYS * (d + 1) /* k */ +
+           KEYS * d /* v */ + ROWS * KEYS /* p */ + 3 * ROWS /* maximum, sum, rescale */;
 }
 
 struct tile {
-    float *q, *out, *k, *v, *p, *largest, *sum, *rescale, *factor;
+    float *factor, *q, *out, *k, *v, *p, *largest, *sum, *rescale;
 };
 
 template <class T>
@@ -97,12 +97,18 @@ __device__ void add_values(int64_t d, const struct tile &tile)
     }
 }
 
-template <class T> __global__ void __launch_bounds__(THREADS) plain(const struct dpe_flash call)
+template <class T> __global__ void __launch_bounds__(THREADS, 4) plain(const struct dpe_flash call)
 {
     DPE_SHARED(float, memory);
+    /* First, while few registers are in use: its logarithms are calls. */
+    if (threadIdx.x < ROWS) {
+        float keys = static_cast<float>(call.blocks[blockIdx.x].query + threadIdx.x) + 1.0f;
+        memory[threadIdx.x] = call.scale * dpe_log_n_factor(call.log_n, keys);
+    }
     int64_t d = call.head_dim;
     struct tile tile;
-    tile.q = memory;
+    tile.factor = memory;
+    tile.q = tile.factor + ROWS;
     tile.out = tile.q + ROWS * d;
     tile.k = tile.out + ROWS * d;
     tile.v = tile.k + KEYS * (d + 1);
@@ -110,7 +116,6 @@ template <class T> __global__ void __launch_bounds__(THREADS) plain(const struct
     tile.largest = tile.p + ROWS * KEYS;
     tile.sum = tile.largest + ROWS;
     tile.rescale = tile.sum + ROWS;
-    tile.factor = tile.rescale + ROWS;
     const struct dpe_query_block block = call.blocks[blockIdx.x];
     int64_t head = blockIdx.y;
     for (int64_t i = threadIdx.x; i < ROWS * d; i += THREADS) {
@@ -119,8 +124,6 @@ template <class T> __global__ void __launch_bounds__(THREADS) plain(const struct
     if (threadIdx.x < ROWS) {
         tile.largest[threadIdx.x] = -INFINITY;
         tile.sum[threadIdx.x] = 0.0f;
-        float keys = static_cast<float>(block.query + threadIdx.x) + 1.0f;
-        tile.factor[threadIdx.x] = call.scale * dpe_log_n_factor(call.log_n, keys);
     }
     for (int s = 0; s < block.n_segments; s++) {
         const struct dpe_segment segment = call.segments[block.first_segment + s];
