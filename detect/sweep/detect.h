@@ -340,12 +340,13 @@ enum { DPE_DETECT_ROPE, DPE_DETECT_BASE, DPE_DETECT_JOINT, DPE_DETECT_N_VALIDATE
 /** Names of the three validated plans: "rope", "base", "joint". */
 extern const char *const dpe_detect_validated_names[DPE_DETECT_N_VALIDATED];
 
+/** Of joint against base. Better and worse are shown by both the paired 95 % interval, which does
+ *  not hold 0, and a sign-flip test with p < 0.05. */
 enum dpe_detect_verdict {
-    DPE_DETECT_BETTER, /**< the paired interval of joint − base lies on the good side of 0, and a
-                            sign-flip test has p < 0.05 */
-    DPE_DETECT_NOT_BETTER, /**< better by less than noise, or equal */
-    DPE_DETECT_WORSE,      /**< the mean is on the bad side of 0 */
-    DPE_DETECT_UNKNOWN,    /**< no pair of valid rows */
+    DPE_DETECT_BETTER,
+    DPE_DETECT_INDISTINCT, /**< these samples do not show a difference */
+    DPE_DETECT_WORSE,
+    DPE_DETECT_UNKNOWN, /**< no pair of valid rows */
 };
 
 /** What validation on other samples says of the joint plan. Differences are joint − base and
@@ -356,6 +357,9 @@ struct dpe_detect_validation {
     struct dpe_interval minus_base, minus_rope;        /**< paired bootstrap, 95 % */
     double p_base, p_rope;                             /**< sign-flip test */
     enum dpe_detect_verdict verdict;                   /**< against the base */
+    int64_t needed; /**< indistinct: samples of which four in five sets would show a difference as
+                         large as the measured one; 0 = unknown, or no difference was measured */
+    bool too_easy;  /**< base and joint find every needle: lengths cannot be compared */
 };
 /** scores: DPE_DETECT_N_VALIDATED cells in the order above. */
 dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,

@@ -225,7 +225,7 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
 static const char *verdict_text(enum dpe_detect_verdict verdict)
 {
     static const char *const texts[] = {[DPE_DETECT_BETTER] = "better",
-                                        [DPE_DETECT_NOT_BETTER] = "not better beyond noise",
+                                        [DPE_DETECT_INDISTINCT] = "not distinguishable",
                                         [DPE_DETECT_WORSE] = "worse",
                                         [DPE_DETECT_UNKNOWN] = "unknown"};
     return texts[verdict];
@@ -308,6 +308,9 @@ static dpe_status put_validation(const struct dpe_detect_result *result, struct 
     if (status == DPE_OK) {
         status =
             dpe_h5_attr_text(table, folder, "joint_against_base", verdict_text(v->verdict), err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_i64(table, folder, "samples_needed", v->needed, err);
     }
     if (status == DPE_OK) {
         status =

@@ -392,18 +392,62 @@ static dpe_status put_difference(const char *name, const struct dpe_interval *d,
                name, d->mean, bounds, value, (long long)d->n);
 }
 
+/* A number of samples in two digits: more would be more than is known. */
+static int64_t two_digits(int64_t n)
+{
+    int64_t unit = 1;
+    while (n / unit >= 100) {
+        unit *= 10;
+    }
+    return (n + unit - 1) / unit * unit;
+}
+
+static dpe_status put_indistinct(const struct dpe_detect_validation *validation,
+                                 struct dpe_text *out, struct dpe_error *err)
+{
+    const char *what = validation->criterion == DPE_DETECT_RECALL ? "samples" : "books";
+    dpe_status status =
+        put(out, err, "The joint plan is not distinguishable from the base with %lld %s.\n",
+            (long long)validation->minus_base.n, what);
+    if (status != DPE_OK || validation->needed == 0) {
+        return status;
+    }
+    return put(out, err, "About %lld %s would show a difference of this size.\n",
+               (long long)two_digits(validation->needed), what);
+}
+
+static dpe_status put_verdict(const struct dpe_detect_validation *validation, struct dpe_text *out,
+                              struct dpe_error *err)
+{
+    if (validation->too_easy) {
+        return put(out, err,
+                   "Base and joint plan both find 100 %%: the task is too easy at this length to "
+                   "compare lengths.\nMake it harder with --niah keys=4,values=4, "
+                   "--keys-per-context 4 or a larger --length.\n");
+    }
+    switch (validation->verdict) {
+    case DPE_DETECT_BETTER:
+        return put(out, err, "The joint plan is better than the base.\n");
+    case DPE_DETECT_WORSE:
+        return put(out, err,
+                   "The joint plan is WORSE than the base: use the base, or repeat the sweep with "
+                   "more --samples.\n");
+    case DPE_DETECT_INDISTINCT:
+        return put_indistinct(validation, out, err);
+    case DPE_DETECT_UNKNOWN:
+        break;
+    }
+    return put(out, err,
+               "The joint plan could not be compared with the base: no sample is valid "
+               "under both.\n");
+}
+
 dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation, int width,
                                        struct dpe_text *out, struct dpe_error *err)
 {
     static const char *const meaning[DPE_DETECT_N_VALIDATED] = {
         "the model as it is", "every group at half the trained length",
         "every group at the length chosen for it"};
-    static const char *const verdicts[] = {
-        [DPE_DETECT_BETTER] = "The joint plan is better than the base.",
-        [DPE_DETECT_NOT_BETTER] = "The joint plan is NOT better than the base beyond noise.",
-        [DPE_DETECT_WORSE] = "The joint plan is WORSE than the base: prefer the base, or more "
-                             "samples.",
-        [DPE_DETECT_UNKNOWN] = "The joint plan could not be compared with the base."};
     bool recall = validation->criterion == DPE_DETECT_RECALL;
     dpe_status status = DPE_OK;
     for (int v = 0; v < DPE_DETECT_N_VALIDATED && status == DPE_OK; v++) {
@@ -425,7 +469,7 @@ dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *valid
     if (status == DPE_OK && !recall) {
         status = put(out, err, "(differences in nats per token: less is better)\n");
     }
-    return status == DPE_OK ? put(out, err, "%s\n", verdicts[validation->verdict]) : status;
+    return status == DPE_OK ? put_verdict(validation, out, err) : status;
 }
 
 /* --------------------------------------------------------------------------------------- live line
