@@ -136,12 +136,12 @@ dpe_status dpe_calibrate_print_cost(const struct batch *batch, struct dpe_error 
 {
     struct dpe_job_options options = batch->args->job;
     struct dpe_job job = {0};
-    int64_t k[DPE_DETECT_RUNGS];
+    int64_t k[DPE_DETECT_CANDIDATES];
     options.output = NULL; /* a folder, which is not touched */
     dpe_status status = dpe_job_open(&job, &options, true, err);
     if (status == DPE_OK && batch->chooses) {
         status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
-                            dpe_detect_top_k_ladder(batch->n_pairs, k), err);
+                            dpe_detect_top_k_candidates(batch->n_pairs, k), err);
     }
     if (status == DPE_OK) {
         status = print_part(batch, &job, CALIBRATE_CHECK, "check", 3, err);

@@ -178,15 +178,15 @@ const char *dpe_calibrate_value(const struct calibrate_arguments *args, const ch
     return NULL;
 }
 
-void dpe_calibrate_words_add_handed(struct words *words, const struct calibrate_arguments *args,
-                                    int parts)
+void dpe_calibrate_argv_add_handed(struct argv *argv, const struct calibrate_arguments *args,
+                                   int parts)
 {
     for (int i = 0; i < CALIBRATE_HANDED; i++) {
         if (args->handed[i] != NULL && (handed_on[i].parts & parts) != 0) {
-            dpe_calibrate_words_add(words,
-                                    handed_on[i].as != NULL ? handed_on[i].as : handed_on[i].name);
+            dpe_calibrate_argv_add(argv,
+                                   handed_on[i].as != NULL ? handed_on[i].as : handed_on[i].name);
             if (handed_on[i].least != FLAG) {
-                dpe_calibrate_words_add(words, args->handed[i]);
+                dpe_calibrate_argv_add(argv, args->handed[i]);
             }
         }
     }

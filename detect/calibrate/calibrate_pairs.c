@@ -72,8 +72,8 @@ static const double *scores_of(const struct ablation *ablation, int64_t k)
 static dpe_status choose(struct batch *batch, const struct ablation *ablation,
                          struct dpe_error *err)
 {
-    int64_t k[DPE_DETECT_RUNGS];
-    int n = dpe_detect_top_k_ladder(batch->n_pairs, k);
+    int64_t k[DPE_DETECT_CANDIDATES];
+    int n = dpe_detect_top_k_candidates(batch->n_pairs, k);
     int64_t n_samples = ablation->n_samples;
     double *values = dpe_alloc((size_t)n, (size_t)n_samples * sizeof *values);
     if (values == NULL) {
@@ -121,31 +121,32 @@ dpe_status dpe_calibrate_choose_pairs(struct batch *batch, const char *path, str
         return dpe_fail_prefix(err, "%s", path);
     }
     snprintf(batch->k, sizeof batch->k, "%lld",
-             (long long)batch->pairs.rungs[batch->pairs.chosen].k);
+             (long long)batch->pairs.candidates[batch->pairs.chosen].k);
     return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------------- words
  */
 
-static void print_rung(const struct dpe_detect_top_k *pairs, int i)
+static void print_candidate(const struct dpe_detect_top_k *pairs, int i)
 {
-    const struct dpe_detect_rung *rung = &pairs->rungs[i];
+    const struct dpe_detect_candidate *candidate = &pairs->candidates[i];
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
     double scale = recall ? 100.0 : 1.0;
     int digits = recall ? 1 : 4;
-    printf("%c %5lld  ", i == pairs->chosen ? '*' : ' ', (long long)rung->k);
-    if (!rung->compared) {
+    printf("%c %5lld  ", i == pairs->chosen ? '*' : ' ', (long long)candidate->k);
+    if (!candidate->compared) {
         printf("%10s  too few samples without NaN or Inf\n", "n/a");
         return;
     }
-    printf("%10.*f", digits, scale * rung->mean);
+    printf("%10.*f", digits, scale * candidate->mean);
     if (i == pairs->against) {
         printf("  %10s", "-");
-    } else if (isnan(rung->at_most)) {
-        printf("  %10.*f", digits, scale * rung->loss);
+    } else if (isnan(candidate->at_most)) {
+        printf("  %10.*f", digits, scale * candidate->loss);
     } else {
-        printf("  %10.*f  %10.*f", digits, scale * rung->loss, digits, scale * rung->at_most);
+        printf("  %10.*f  %10.*f", digits, scale * candidate->loss, digits,
+               scale * candidate->at_most);
     }
     printf("\n");
 }
@@ -154,7 +155,7 @@ static bool finds_nothing(const struct dpe_detect_top_k *pairs)
 {
     bool nothing = pairs->criterion == DPE_DETECT_RECALL;
     for (int i = 0; i < pairs->n && nothing; i++) {
-        nothing = !(pairs->rungs[i].mean > 0.0);
+        nothing = !(pairs->candidates[i].mean > 0.0);
     }
     return nothing;
 }
@@ -163,8 +164,8 @@ static bool finds_nothing(const struct dpe_detect_top_k *pairs)
 static void print_reason(const struct batch *batch)
 {
     const struct dpe_detect_top_k *pairs = &batch->pairs;
-    long long chosen = (long long)pairs->rungs[pairs->chosen].k;
-    long long against = (long long)pairs->rungs[pairs->against].k;
+    long long chosen = (long long)pairs->candidates[pairs->chosen].k;
+    long long against = (long long)pairs->candidates[pairs->against].k;
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
     char kept[64];
     if (recall) {
@@ -182,7 +183,8 @@ static void print_reason(const struct batch *batch)
         printf("none smaller was tried\n");
     } else {
         printf("%lld are not shown (95 %%) to %s %s\n",
-               (long long)pairs->rungs[pairs->chosen - 1].k, recall ? "find" : "stay within", kept);
+               (long long)pairs->candidates[pairs->chosen - 1].k, recall ? "find" : "stay within",
+               kept);
     }
 }
 
@@ -206,7 +208,7 @@ void dpe_calibrate_print_pairs(const struct batch *batch)
                           : "sample",
            pairs->n_contexts == 1 ? "" : "s", of);
     for (int i = 0; i < pairs->n; i++) {
-        print_rung(pairs, i);
+        print_candidate(pairs, i);
     }
     print_reason(batch);
 }

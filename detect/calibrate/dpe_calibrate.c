@@ -13,11 +13,11 @@
 #include "outputs/ranks/ranks.h"
 #include "outputs/storage/storage.h"
 
-/* Run, and free the words. A tool that failed has said why: its code is all that is kept. */
-static dpe_status run(struct batch *batch, struct words *words, bool silent, struct dpe_error *err)
+/* Run, and free the argv. A tool that failed has said why: its code is all that is kept. */
+static dpe_status run(struct batch *batch, struct argv *argv, bool silent, struct dpe_error *err)
 {
-    dpe_status status = dpe_calibrate_tools_run(batch->tools, words, silent, &batch->code, err);
-    dpe_calibrate_words_free(words);
+    dpe_status status = dpe_calibrate_tools_run(batch->tools, argv, silent, &batch->code, err);
+    dpe_calibrate_argv_free(argv);
     return status;
 }
 
@@ -51,16 +51,16 @@ static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *
                           struct dpe_error *err)
 {
     char *output = dpe_calibrate_tools_path(batch->args->job.output, name);
-    struct words words = {0};
+    struct argv argv = {0};
     dpe_status status = DPE_OK;
     if (output == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
-    } else if (!fill(batch, output, &words)) {
-        dpe_calibrate_words_free(&words);
+    } else if (!fill(batch, output, &argv)) {
+        dpe_calibrate_argv_free(&argv);
         status = dpe_fail(err, DPE_INCOMPLETE,
                           "the time budget is used up before %s; the same command continues", name);
     } else {
-        status = run(batch, &words, false, err);
+        status = run(batch, &argv, false, err);
     }
     if (status == DPE_OK) {
         tell_remedy(batch, name, output);
@@ -87,48 +87,48 @@ enum { FORMS = sizeof forms / sizeof forms[0] };
 
 /* Options come first in every command: with POSIXLY_CORRECT what stands after the first input is an
  * input. */
-static void form_words(const struct batch *batch, const struct form *form, struct words *words)
+static void form_argv(const struct batch *batch, const struct form *form, struct argv *argv)
 {
     const struct calibrate_arguments *args = batch->args;
-    dpe_calibrate_words_add(words, "dpe-export");
-    dpe_calibrate_words_add_pair(words, "--top-k", form->top_k ? batch->k : NULL);
-    dpe_calibrate_words_add_pair(words, "--model", form->model ? args->job.model : NULL);
+    dpe_calibrate_argv_add(argv, "dpe-export");
+    dpe_calibrate_argv_add_pair(argv, "--top-k", form->top_k ? batch->k : NULL);
+    dpe_calibrate_argv_add_pair(argv, "--model", form->model ? args->job.model : NULL);
     if (form->scores) {
-        dpe_calibrate_words_add_path(words, "--scores", args->job.output, "scores.pt");
+        dpe_calibrate_argv_add_path(argv, "--scores", args->job.output, "scores.pt");
     }
     if (form->drop) {
-        dpe_calibrate_words_add(words, "--drop-temperature");
+        dpe_calibrate_argv_add(argv, "--drop-temperature");
     }
-    dpe_calibrate_words_add(words, "--force");
-    dpe_calibrate_words_add_path(words, "--output", args->job.output, form->name);
+    dpe_calibrate_argv_add(argv, "--force");
+    dpe_calibrate_argv_add_path(argv, "--output", args->job.output, form->name);
     for (int i = 0; i < 2 && form->from[i] != NULL; i++) {
-        dpe_calibrate_words_add_path(words, NULL, args->job.output, form->from[i]);
+        dpe_calibrate_argv_add_path(argv, NULL, args->job.output, form->from[i]);
     }
 }
 
 static dpe_status write_form(struct batch *batch, const struct form *form, struct dpe_error *err)
 {
-    struct words words = {0};
-    form_words(batch, form, &words);
-    return run(batch, &words, false, err);
+    struct argv argv = {0};
+    form_argv(batch, form, &argv);
+    return run(batch, &argv, false, err);
 }
 
-static void show_words(const struct batch *batch, struct words *words)
+static void show_argv(const struct batch *batch, struct argv *argv)
 {
-    dpe_calibrate_words_add(words, "dpe-export");
-    dpe_calibrate_words_add(words, "--show");
-    dpe_calibrate_words_add_path(words, NULL, batch->args->job.output, "table.h5");
+    dpe_calibrate_argv_add(argv, "dpe-export");
+    dpe_calibrate_argv_add(argv, "--show");
+    dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, "table.h5");
 }
 
 static dpe_status show(struct batch *batch, struct dpe_error *err)
 {
-    struct words words = {0};
-    show_words(batch, &words);
+    struct argv argv = {0};
+    show_argv(batch, &argv);
     if (batch->chooses) {
         dpe_calibrate_print_pairs(batch);
     }
     printf("\n");
-    dpe_status status = run(batch, &words, false, err);
+    dpe_status status = run(batch, &argv, false, err);
     if (status == DPE_OK && batch->code == 0) {
         printf("%s: detect.h5 norms.h5%s check.h5", batch->args->job.output,
                batch->chooses ? " ablate.h5" : "");
@@ -140,27 +140,27 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
     return status;
 }
 
-static void report_words(const struct batch *batch, struct words *words)
+static void report_argv(const struct batch *batch, struct argv *argv)
 {
     /* The last is left out where the number of pairs was given: it would be of an older choice. */
     static const char *const inputs[] = {"detect.h5", "norms.h5", "table.h5", "check.h5",
                                          "ablate.h5"};
     int n = batch->chooses ? 5 : 4;
-    dpe_calibrate_words_add(words, "dpe-report");
-    dpe_calibrate_words_add(words, "--force");
-    dpe_calibrate_words_add(words, "--quiet");
-    dpe_calibrate_words_add_path(words, "--output", batch->args->job.output, "report.html");
+    dpe_calibrate_argv_add(argv, "dpe-report");
+    dpe_calibrate_argv_add(argv, "--force");
+    dpe_calibrate_argv_add(argv, "--quiet");
+    dpe_calibrate_argv_add_path(argv, "--output", batch->args->job.output, "report.html");
     for (int i = 0; i < n; i++) {
-        dpe_calibrate_words_add_path(words, NULL, batch->args->job.output, inputs[i]);
+        dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, inputs[i]);
     }
 }
 
 static dpe_status write_report(struct batch *batch, struct dpe_error *err)
 {
-    struct words words = {0};
+    struct argv argv = {0};
     announce(batch, "the report (dpe-report)");
-    report_words(batch, &words);
-    return run(batch, &words, false, err);
+    report_argv(batch, &argv);
+    return run(batch, &argv, false, err);
 }
 
 /* How many key pairs: given, or measured. */
@@ -172,7 +172,7 @@ static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
     }
     announce(batch, "how many key pairs (dpe-eval)");
     printf("\nDetected lengths with so many key pairs of each head\n");
-    dpe_status status = measure(batch, dpe_calibrate_pairs_words, "ablate.h5", err);
+    dpe_status status = measure(batch, dpe_calibrate_pairs_argv, "ablate.h5", err);
     if (status != DPE_OK || batch->code != 0) {
         return status;
     }
@@ -190,7 +190,7 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
            dpe_calibrate_needles(batch->args) ? "On needles that nothing before has seen"
                                               : "On the corpus's books, the sweep's among them",
            batch->k);
-    return measure(batch, dpe_calibrate_check_words, "check.h5", err);
+    return measure(batch, dpe_calibrate_check_argv, "check.h5", err);
 }
 
 static dpe_status export_forms(struct batch *batch, struct dpe_error *err)
@@ -206,14 +206,14 @@ static dpe_status export_forms(struct batch *batch, struct dpe_error *err)
 static dpe_status sweep(struct batch *batch, struct dpe_error *err)
 {
     announce(batch, "sweep (dpe-detect)");
-    return measure(batch, dpe_calibrate_sweep_words, "detect.h5", err);
+    return measure(batch, dpe_calibrate_sweep_argv, "detect.h5", err);
 }
 
 static dpe_status profile(struct batch *batch, struct dpe_error *err)
 {
     announce(batch, "profile of the heads (dpe-norms)");
     printf("\n");
-    return measure(batch, dpe_calibrate_profile_words, "norms.h5", err);
+    return measure(batch, dpe_calibrate_profile_argv, "norms.h5", err);
 }
 
 static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
@@ -250,54 +250,54 @@ static dpe_status check_model(struct batch *batch, struct dpe_error *err)
 }
 
 /* Let a tool read its command line and do nothing else. */
-static dpe_status check_words(struct batch *batch, struct words *words, struct dpe_error *err)
+static dpe_status check_argv(struct batch *batch, struct argv *argv, struct dpe_error *err)
 {
     /* Before the inputs, as the first option of the tool. */
-    struct words checked = {0};
-    for (size_t i = 0; i < words->n; i++) {
-        dpe_calibrate_words_add(&checked, words->words[i]);
-        bool eval = strcmp(words->words[words->program], "dpe-eval") == 0;
-        if (i == words->program + (eval ? 1 : 0)) {
-            dpe_calibrate_words_add(&checked, "--check-options");
+    struct argv checked = {0};
+    for (size_t i = 0; i < argv->n; i++) {
+        dpe_calibrate_argv_add(&checked, argv->items[i]);
+        bool eval = strcmp(argv->items[argv->program], "dpe-eval") == 0;
+        if (i == argv->program + (eval ? 1 : 0)) {
+            dpe_calibrate_argv_add(&checked, "--check-options");
         }
     }
-    checked.program = words->program;
-    checked.failed = checked.failed || words->failed;
-    dpe_calibrate_words_free(words);
+    checked.program = argv->program;
+    checked.failed = checked.failed || argv->failed;
+    dpe_calibrate_argv_free(argv);
     return run(batch, &checked, true, err);
 }
 
 /* Hours of work do not end at a command line that a later part refuses: all of them are read before
  * the first part runs. */
-static dpe_status check_all_words(struct batch *batch, struct dpe_error *err)
+static dpe_status check_all_argv(struct batch *batch, struct dpe_error *err)
 {
-    const calibrate_fill parts[] = {dpe_calibrate_sweep_words, dpe_calibrate_profile_words,
-                                    dpe_calibrate_pairs_words, dpe_calibrate_check_words};
+    const calibrate_fill parts[] = {dpe_calibrate_sweep_argv, dpe_calibrate_profile_argv,
+                                    dpe_calibrate_pairs_argv, dpe_calibrate_check_argv};
     struct calibrate_arguments alone = *batch->args;
     struct batch trial = *batch;
-    struct words words = {0};
+    struct argv argv = {0};
     dpe_status status = DPE_OK;
     alone.launch = NULL; /* the tools themselves, once */
     trial.args = &alone;
     snprintf(trial.k, sizeof trial.k, "%.31s", batch->chooses ? "1" : batch->args->top_k);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK && trial.code == 0;
          i++) {
-        if (parts[i] != dpe_calibrate_pairs_words || batch->chooses) {
-            parts[i](&trial, "OUT.h5", &words);
-            status = check_words(&trial, &words, err);
+        if (parts[i] != dpe_calibrate_pairs_argv || batch->chooses) {
+            parts[i](&trial, "OUT.h5", &argv);
+            status = check_argv(&trial, &argv, err);
         }
     }
     for (int i = 0; i < FORMS && status == DPE_OK && trial.code == 0; i++) {
-        form_words(&trial, &forms[i], &words);
-        status = check_words(&trial, &words, err);
+        form_argv(&trial, &forms[i], &argv);
+        status = check_argv(&trial, &argv, err);
     }
     if (status == DPE_OK && trial.code == 0) {
-        report_words(&trial, &words);
-        status = check_words(&trial, &words, err);
+        report_argv(&trial, &argv);
+        status = check_argv(&trial, &argv, err);
     }
     if (status == DPE_OK && trial.code == 0) {
-        show_words(&trial, &words);
-        status = check_words(&trial, &words, err);
+        show_argv(&trial, &argv);
+        status = check_argv(&trial, &argv, err);
     }
     batch->code = trial.code;
     return status;
@@ -306,18 +306,18 @@ static dpe_status check_all_words(struct batch *batch, struct dpe_error *err)
 /* What the profile would refuse is found before the sweep, not after it. */
 static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *err)
 {
-    struct words words = {0};
+    struct argv argv = {0};
     dpe_status status = DPE_OK;
     if (!silent) {
-        dpe_calibrate_sweep_words(batch, NULL, &words);
-        dpe_calibrate_words_add(&words, "--dry-run");
-        status = run(batch, &words, false, err);
+        dpe_calibrate_sweep_argv(batch, NULL, &argv);
+        dpe_calibrate_argv_add(&argv, "--dry-run");
+        status = run(batch, &argv, false, err);
     }
     if (status == DPE_OK && batch->code == 0) {
         fputs(silent ? "" : "\n", stdout);
-        dpe_calibrate_profile_words(batch, NULL, &words);
-        dpe_calibrate_words_add(&words, "--dry-run");
-        status = run(batch, &words, silent, err);
+        dpe_calibrate_profile_argv(batch, NULL, &argv);
+        dpe_calibrate_argv_add(&argv, "--dry-run");
+        status = run(batch, &argv, silent, err);
     }
     return status == DPE_OK && batch->code == 0 && !silent ? dpe_calibrate_print_cost(batch, err)
                                                            : status;
@@ -436,7 +436,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
     if (status != DPE_OK || args->job.dry_run) {
         return status == DPE_OK ? try_tools(batch, false, err) : status;
     }
-    status = check_all_words(batch, err);
+    status = check_all_argv(batch, err);
     if (status == DPE_OK && batch->code == 0 && !has_begun(args, "norms.h5", "norms.h5.journal")) {
         status = try_tools(batch, true, err);
     }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "detect/tool/detect_tool.h"
+#include "outputs/job/estimate.h"
 
 static const char *base_name(const char *path)
 {
@@ -114,7 +115,7 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
 }
 
 /* A short prefill in a small session; the weights are mapped, and read as far as they are used. */
-static dpe_status measure(const struct detect_inputs *inputs, struct dpe_detect_speed *speed,
+static dpe_status measure(const struct detect_inputs *inputs, struct dpe_job_speed *speed,
                           struct dpe_error *err)
 {
     enum { MOST = 4096 };
@@ -127,8 +128,7 @@ static dpe_status measure(const struct detect_inputs *inputs, struct dpe_detect_
         status = dpe_session_create(model, &inputs->grid.configs[0].plan, &options, &session, err);
     }
     if (status == DPE_OK) {
-        status = dpe_detect_measure(session, dpe_model_config(model), capacity, 1.0, dpe_clock,
-                                    speed, err);
+        status = dpe_job_measure(session, dpe_model_config(model), capacity, 1.0, speed, err);
     }
     dpe_session_destroy(session);
     dpe_model_close(model);
@@ -136,7 +136,7 @@ static dpe_status measure(const struct detect_inputs *inputs, struct dpe_detect_
 }
 
 static double seconds_of(const struct row_cost *cost, const struct dpe_config *config,
-                         const struct dpe_detect_speed *speed)
+                         const struct dpe_job_speed *speed)
 {
     double products = 0.0;
     double attention = 0.0;
@@ -167,7 +167,7 @@ static void print_time(const struct detect_inputs *inputs, const struct row_cost
         printf("time             not measured: one process alone cannot run a shared model\n");
         return;
     }
-    struct dpe_detect_speed speed = {0};
+    struct dpe_job_speed speed = {0};
     struct dpe_error err = {0};
     if (measure(inputs, &speed, &err) != DPE_OK) {
         printf("time             not measured: %s\n", err.text);
