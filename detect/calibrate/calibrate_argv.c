@@ -171,7 +171,7 @@ static void add_special(const struct calibrate_arguments *args, struct argv *arg
     free(value);
 }
 
-/* What dpe-eval asks, of samples that no other part has. */
+/* The samples of dpe-eval, which no other part uses. */
 static void add_questions(const struct batch *batch, enum calibrate_part part, struct argv *argv)
 {
     const struct calibrate_arguments *args = batch->args;

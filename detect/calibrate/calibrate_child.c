@@ -88,8 +88,8 @@ dpe_status dpe_calibrate_tools_run(const char *folder, const struct argv *argv, 
     }
     dpe_status status = DPE_OK;
     if (access(path, X_OK) != 0) {
-        status = dpe_fail(err, DPE_NO_INPUT, "%s: %s; it is installed beside dpe-calibrate", path,
-                          strerror(errno));
+        status = dpe_fail(err, DPE_NO_INPUT, "%s: %s; install it in the folder of dpe-calibrate",
+                          path, strerror(errno));
         goto done;
     }
     char *command[CALIBRATE_MAX_ARGS + 1];
@@ -98,7 +98,7 @@ dpe_status dpe_calibrate_tools_run(const char *folder, const struct argv *argv, 
     status = dpe_child_run(command, silent, code, err);
     if (status == DPE_INCOMPLETE || status == DPE_INTERNAL) {
         struct dpe_error why = *err;
-        dpe_fail(err, status, "%s; the same command continues", why.text);
+        dpe_fail(err, status, "%s; run the same command to continue", why.text);
     }
 done:
     free(path);

@@ -1,4 +1,5 @@
-/* What the parts cost that a dry run cannot ask the tools for: their tables are not there yet. */
+/* The cost of the parts whose tools cannot print it in a dry run, because their inputs do not exist
+ * yet. */
 #include <math.h>
 #include <stdlib.h>
 

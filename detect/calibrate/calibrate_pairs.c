@@ -33,7 +33,7 @@ static dpe_status read_steps(struct dpe_h5 *table, const char *scores, struct ab
     dpe_status status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
     if (status == DPE_OK && complete != 1) {
         return dpe_fail(err, DPE_BAD_DATA,
-                        "expected a finished table, found samples missing; the same command "
+                        "expected a finished table, found samples missing; run the same command "
                         "finishes it");
     }
     if (status == DPE_OK) {
@@ -84,8 +84,8 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
         const double *scores = scores_of(ablation, k[i]);
         if (scores == NULL) {
             status = dpe_fail(err, DPE_BAD_DATA,
-                              "expected a step top-k %lld, found none; remove the file, the same "
-                              "command makes it anew",
+                              "expected a step top-k %lld, found none; remove the file and run the "
+                              "same command to measure it again",
                               (long long)k[i]);
         } else {
             memcpy(values + i * n_samples, scores, (size_t)n_samples * sizeof *values);
@@ -175,14 +175,14 @@ static void print_reason(const struct batch *batch)
     }
     printf("%lld of %lld move: ", chosen, (long long)batch->n_pairs);
     if (finds_nothing(pairs)) {
-        printf("nothing is found with any number, so it cannot be chosen by what is found\n");
+        printf("no number of pairs finds anything, so recall cannot choose one\n");
     } else if (pairs->chosen < pairs->against) {
-        printf("the fewest that are shown (95 %%) to %s %s\n", recall ? "find" : "stay within",
-               kept);
+        printf("the fewest that are shown, with 95 %% confidence, to %s %s\n",
+               recall ? "find" : "stay within", kept);
     } else if (pairs->chosen == 0) {
-        printf("none smaller was tried\n");
+        printf("no smaller number was tried\n");
     } else {
-        printf("%lld are not shown (95 %%) to %s %s\n",
+        printf("%lld pairs are not shown, with 95 %% confidence, to %s %s\n",
                (long long)pairs->candidates[pairs->chosen - 1].k, recall ? "find" : "stay within",
                kept);
     }
@@ -194,8 +194,8 @@ void dpe_calibrate_print_pairs(const struct batch *batch)
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
     int64_t together = dpe_calibrate_together(batch->args);
     printf("\nKey pairs of each head (ablate.h5), %s\n",
-           recall ? "by needles that neither the sweep nor the check asks for"
-                  : "by the corpus's books, the sweep's among them");
+           recall ? "measured on needles that neither the sweep nor the check uses"
+                  : "measured on the corpus's books, some of which the sweep used");
     char of[64] = "";
     if (together > 1) {
         snprintf(of, sizeof of, " of %lld samples", (long long)together);

@@ -18,7 +18,7 @@ enum calibrate_part {
     CALIBRATE_CHECK = 8,
 };
 
-/** Seeds behind the sweep's that parts use. */
+/** What parts add to the sweep's seed. */
 enum { CALIBRATE_CHECK_SEED = 1000, CALIBRATE_PAIRS_SEED = 2000, CALIBRATE_SEEDS = 2000 };
 
 /** The value of --top-k that measures it. */
@@ -81,7 +81,7 @@ bool dpe_calibrate_profile_argv(const struct batch *batch, const char *output, s
  *  books, the sweep's among them. */
 bool dpe_calibrate_pairs_argv(const struct batch *batch, const char *output, struct argv *argv);
 /** The finished table, beside the same lengths with all pairs moved and the model as it is: needles
- *  that nothing before has seen, perplexity of the corpus's books. */
+ *  that no earlier part has used, perplexity of the corpus's books. */
 bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, struct argv *argv);
 
 /** Whether needles decide; else perplexity. */
@@ -96,7 +96,8 @@ dpe_status dpe_calibrate_niah(const struct calibrate_arguments *args, enum calib
 int64_t dpe_calibrate_together(const struct calibrate_arguments *args);
 
 /** Choose the number of key pairs from the table of dpe_calibrate_pairs_argv, into batch->pairs
- * and batch->k. DPE_BAD_DATA when it is none, or not finished; as dpe_detect_choose_top_k. */
+ * and batch->k. DPE_BAD_DATA when the file is not such a table, or not finished; as
+ * dpe_detect_choose_top_k. */
 dpe_status dpe_calibrate_choose_pairs(struct batch *batch, const char *path, struct dpe_error *err);
 /** The choice in words, on standard output. */
 void dpe_calibrate_print_pairs(const struct batch *batch);

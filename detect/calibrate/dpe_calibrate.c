@@ -13,7 +13,7 @@
 #include "outputs/ranks/ranks.h"
 #include "outputs/storage/storage.h"
 
-/* Run, and free the argv. A tool that failed has said why: its code is all that is kept. */
+/* Run, and free the argv. A tool that failed has reported why: only its code is kept. */
 static dpe_status run(struct batch *batch, struct argv *argv, bool silent, struct dpe_error *err)
 {
     dpe_status status = dpe_calibrate_tools_run(batch->tools, argv, silent, &batch->code, err);
@@ -29,9 +29,9 @@ static void announce(struct batch *batch, const char *what)
     dpe_log_info("%d of %d: %s", ++batch->step, batch->chooses ? 6 : 5, what);
 }
 
-/* The tool that refused its output speaks of --force, which would measure everything anew here. A
- * journal is another run's at work, or one that was begun: nothing to be moved away. */
-static void tell_remedy(const struct batch *batch, const char *name, const char *output)
+/* The tool that refused its output suggests --force, which here would measure everything again. A
+ * file with a journal belongs to a run that works or was interrupted: it must not be moved away. */
+static void suggest_moving(const struct batch *batch, const char *name, const char *output)
 {
     char journal_name[64];
     snprintf(journal_name, sizeof journal_name, "%s.journal", name);
@@ -39,8 +39,8 @@ static void tell_remedy(const struct batch *batch, const char *name, const char 
     bool refused = batch->code == DPE_CANNOT_CREATE || batch->code == DPE_MISMATCH;
     if (refused && strcmp(name, "detect.h5") != 0 && access(output, F_OK) == 0 && journal != NULL &&
         access(journal, F_OK) != 0) {
-        dpe_log_warning("%s can be moved away: the same command then makes it anew and keeps the "
-                        "rest, where --force begins with the sweep",
+        dpe_log_warning("move %s away and run the same command: it measures this part again and "
+                        "keeps the others (--force would repeat the sweep too)",
                         output);
     }
     free(journal);
@@ -58,12 +58,13 @@ static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *
     } else if (!fill(batch, output, &argv)) {
         dpe_calibrate_argv_free(&argv);
         status = dpe_fail(err, DPE_INCOMPLETE,
-                          "the time budget is used up before %s; the same command continues", name);
+                          "the time budget is used up before %s; run the same command to continue",
+                          name);
     } else {
         status = run(batch, &argv, false, err);
     }
     if (status == DPE_OK) {
-        tell_remedy(batch, name, output);
+        suggest_moving(batch, name, output);
     }
     free(output);
     return status;
@@ -170,8 +171,8 @@ static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
         snprintf(batch->k, sizeof batch->k, "%s", batch->args->top_k);
         return DPE_OK;
     }
-    announce(batch, "how many key pairs (dpe-eval)");
-    printf("\nDetected lengths with so many key pairs of each head\n");
+    announce(batch, "number of key pairs (dpe-eval)");
+    printf("\nDetected lengths, by number of key pairs of each head\n");
     dpe_status status = measure(batch, dpe_calibrate_pairs_argv, "ablate.h5", err);
     if (status != DPE_OK || batch->code != 0) {
         return status;
@@ -187,8 +188,9 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
 {
     announce(batch, "what the table finds (dpe-eval)");
     printf("\n%s: detect.h5 moves every pair, table.h5 the key pairs of each head (--top-k %s)\n",
-           dpe_calibrate_needles(batch->args) ? "On needles that nothing before has seen"
-                                              : "On the corpus's books, the sweep's among them",
+           dpe_calibrate_needles(batch->args)
+               ? "On needles that no earlier part has used"
+               : "On the corpus's books, some of which the sweep used",
            batch->k);
     return measure(batch, dpe_calibrate_check_argv, "check.h5", err);
 }
@@ -336,7 +338,7 @@ static bool has_begun(const struct calibrate_arguments *args, const char *name,
     return has;
 }
 
-static dpe_status spare_stranger(const struct calibrate_arguments *args, const char *name,
+static dpe_status refuse_foreign(const struct calibrate_arguments *args, const char *name,
                                  struct dpe_error *err)
 {
     char *path = dpe_calibrate_tools_path(args->job.output, name);
@@ -345,26 +347,26 @@ static dpe_status spare_stranger(const struct calibrate_arguments *args, const c
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     } else if (access(path, F_OK) == 0) {
         status = dpe_fail(err, DPE_CANNOT_CREATE,
-                          "%s: exists and is of no calibration that was begun here; choose another "
-                          "folder, or --force",
+                          "%s: exists, but no calibration was begun in this folder; choose another "
+                          "folder, or replace it with --force",
                           path);
     }
     free(path);
     return status;
 }
 
-/* The forms are written anew each time, so files of their names must be ours. What dpe-eval would
+/* The forms are written again each time, so files of their names must be ours. What dpe-eval would
  * refuse after the sweep is found before it. */
-static dpe_status spare_strangers(const struct batch *batch, struct dpe_error *err)
+static dpe_status refuse_foreign_files(const struct batch *batch, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (int i = 0; i < FORMS && status == DPE_OK; i++) {
-        status = spare_stranger(batch->args, forms[i].name, err);
+        status = refuse_foreign(batch->args, forms[i].name, err);
     }
     if (status == DPE_OK && batch->chooses) {
-        status = spare_stranger(batch->args, "ablate.h5", err);
+        status = refuse_foreign(batch->args, "ablate.h5", err);
     }
-    return status == DPE_OK ? spare_stranger(batch->args, "check.h5", err) : status;
+    return status == DPE_OK ? refuse_foreign(batch->args, "check.h5", err) : status;
 }
 
 /* Make DIR. It must not be the model's own folder: config.json would be lost there. */
@@ -376,20 +378,22 @@ static dpe_status make_folder(const struct batch *batch, bool *made, struct dpe_
     *made = mkdir(args->job.output, 0777) == 0;
     if (!*made && errno != EEXIST) {
         bool denied = errno == EACCES || errno == EPERM;
-        return dpe_fail(err, denied ? DPE_PERMISSION : DPE_CANNOT_CREATE, "%s: cannot be made: %s",
+        return dpe_fail(err, denied ? DPE_PERMISSION : DPE_CANNOT_CREATE,
+                        "%s: cannot be created: %s",
                         args->job.output[0] != '\0' ? args->job.output : "\"\"", strerror(errno));
     }
     if (stat(args->job.output, &output) != 0 || !S_ISDIR(output.st_mode)) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: exists and is no folder", args->job.output);
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: exists and is not a folder", args->job.output);
     }
     if (stat(args->job.model, &model) == 0 && model.st_dev == output.st_dev &&
         model.st_ino == output.st_ino) {
-        return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s is the model's folder: its config.json would be replaced; give another",
-                        args->job.output);
+        return dpe_fail(
+            err, DPE_CANNOT_CREATE,
+            "%s is the model's folder, where config.json would be replaced; choose another folder",
+            args->job.output);
     }
     if (!*made && !args->job.tool.force && !has_begun(args, "detect.h5", "detect.h5.journal")) {
-        return spare_strangers(batch, err);
+        return refuse_foreign_files(batch, err);
     }
     return DPE_OK;
 }
@@ -419,8 +423,8 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
     const struct calibrate_arguments *args = batch->args;
     if (dpe_ranks_launched()) {
         return dpe_fail(err, DPE_USAGE,
-                        "started as several ranks: start dpe-calibrate once, with --launch 'mpirun "
-                        "-n N' it starts its tools so");
+                        "dpe-calibrate was started as several ranks; start it once, with --launch "
+                        "'mpirun -n N', and it starts its tools as ranks");
     }
     int peers = args->job.tensor_parallel;
     if (peers > 1 && args->launch == NULL && !args->job.dry_run) {

@@ -1,4 +1,4 @@
-/* From rows to ranks: what the scores of a grid say, and what they cannot say. */
+/* From rows to ranks: what the scores of a grid show, and what is noise. */
 #include "detect/sweep/detect.h"
 
 #include <math.h>

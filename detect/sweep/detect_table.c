@@ -199,7 +199,7 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
     const struct text_attribute texts[] = {
         {"criterion", recall ? "niah recall, higher is better" : "perplexity, lower is better"},
         {"tie_rule", "ties go to the larger length"},
-        {"moving_pairs", "all pairs of one group; every other group sits at half the trained "
+        {"moving_pairs", "all pairs of one group; every other group stays at half the trained "
                          "length"},
         {"informative_rule",
          "p < 0.05 in a permutation test of best mean - worst mean: each sample's values (those "

@@ -11,7 +11,7 @@ static const char *rule_text(enum dpe_detect_rule rule)
         [DPE_DETECT_PAPER] = "rank 1 of each group; ties go to the larger length",
         [DPE_DETECT_GUARDED] =
             "half the trained length, except where a paired two-sided sign-flip test (samples of "
-            "one context are one), its p times the lengths compared, says with p < 0.05 that "
+            "one context are one), its p times the lengths compared, shows with p < 0.05 that "
             "another length is better; of several "
             "the one with the largest gain, ties to the larger",
         [DPE_DETECT_SEQUENTIAL] =

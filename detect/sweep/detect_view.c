@@ -144,7 +144,7 @@ static double share_of(const struct dpe_detect_ranking *ranking, double value, d
     return high > low ? (high - log(value)) / (high - low) : 1.0;
 }
 
-/* At least one column of the cell stays free before the number, one behind it for the mark. */
+/* At least one column of the cell stays free before the number, one after it for the mark. */
 static void cell_text(const struct dpe_detect_ranking *ranking, int cell, int width, double share,
                       char text[32])
 {
@@ -467,7 +467,7 @@ dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *valid
                                 out, err);
     }
     if (status == DPE_OK && !recall) {
-        status = put(out, err, "(differences in nats per token: less is better)\n");
+        status = put(out, err, "(differences in nats per token: lower is better)\n");
     }
     return status == DPE_OK ? put_verdict(validation, out, err) : status;
 }
@@ -503,7 +503,7 @@ static void append(char *text, size_t size, const char *format, ...)
     va_end(args);
 }
 
-/* Level 0 is everything in words; each further level says less. */
+/* Level 0 is the full text; each further level is shorter. */
 static void line_at(const struct dpe_detect_progress *p, int detail, char *text, size_t size)
 {
     char left[24];

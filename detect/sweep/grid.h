@@ -40,7 +40,7 @@ dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *
 struct dpe_detect_config {
     char key[33]; /**< row key of the plan (dpe_plan_key) */
     struct dpe_plan plan;
-    int group, length; /**< first cell that asks for it */
+    int group, length; /**< first cell with this plan */
 };
 
 /** The grid: every cell's configuration. Filled by dpe_detect_grid_make, freed with

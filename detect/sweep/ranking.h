@@ -1,6 +1,6 @@
 /**
  * @file ranking.h
- * From rows to scores, from scores to ranks, and what validation says of the joint plan.
+ * From rows to scores, from scores to ranks, and what validation shows of the joint plan.
  */
 #ifndef DPE_DETECT_RANKING_H
 #define DPE_DETECT_RANKING_H
@@ -44,7 +44,7 @@ enum dpe_detect_criterion {
     DPE_DETECT_PERPLEXITY, /**< lower is better */
 };
 
-/** What the scores say. Arrays owned; free with dpe_detect_ranking_free. */
+/** What follows from the scores. Arrays owned; free with dpe_detect_ranking_free. */
 struct dpe_detect_ranking {
     enum dpe_detect_criterion criterion;
     int n_groups, n_lengths;
@@ -85,7 +85,7 @@ void dpe_detect_common_free(struct dpe_detect_common *common);
 
 /** p-value of "these cells (the lengths of a group) do not differ": the statistic is best mean −
  *  worst mean, its null distribution comes from permuting each context's values among the cells
- *  (`rounds` times, +1 rule). Because best and worst are chosen anew in every permutation, having
+ *  (`rounds` times, +1 rule). Because best and worst are chosen again in every permutation, having
  *  picked them after looking is accounted for. 1 when all values of every sample are equal. */
 double dpe_detect_spread(const struct dpe_detect_common *common, int rounds, uint64_t seed);
 
@@ -105,7 +105,7 @@ enum dpe_detect_verdict {
     DPE_DETECT_UNKNOWN, /**< no pair of valid rows */
 };
 
-/** What validation on other samples says of the joint plan. Differences are joint − base and
+/** What validation on other samples shows of the joint plan. Differences are joint − base and
  *  joint − rope: of recall, or of nats per token (then negative is better). */
 struct dpe_detect_validation {
     enum dpe_detect_criterion criterion;

@@ -20,7 +20,7 @@
 
 /* --------------------------------------------------------------------------------------- table */
 
-/** One benchmark of a sweep: where its rows are and, once collected, what they say. */
+/** One benchmark of a sweep: where its rows are and, once collected, what follows from them. */
 struct dpe_detect_result {
     bool used;
     enum dpe_detect_criterion criterion;
@@ -61,7 +61,7 @@ struct dpe_detect_report {
 /** The result that decides: NIAH when it is used. */
 const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report);
 /** Collect the sweep's rows, rank them and select by the rule; fills scale as well. May be called
- *  again; with rows missing the selection is what those that are there say. */
+ *  again; with rows missing the selection follows from those that are there. */
 dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
                                    struct dpe_error *err);
 /** Only the race of a report: collect its rows and replay it. May be called again. */

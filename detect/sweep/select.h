@@ -13,8 +13,8 @@
 /** How the joint plan's lengths are chosen. The paper takes each group's best length on its own;
  *  flat groups are then chosen by noise, and groups that need each other are not seen together. */
 enum dpe_detect_rule {
-    DPE_DETECT_PAPER,      /**< rank 1 of each group */
-    DPE_DETECT_GUARDED,    /**< L0/2, except where a paired test says another length is better */
+    DPE_DETECT_PAPER,   /**< rank 1 of each group */
+    DPE_DETECT_GUARDED, /**< L0/2, except where a paired test shows that another length is better */
     DPE_DETECT_SEQUENTIAL, /**< group after group, those before it at their chosen lengths */
 };
 /** "paper", "guarded", "sequential". */
@@ -51,7 +51,7 @@ struct dpe_detect_selection {
     enum dpe_detect_rule rule;
     int rounds; /**< sequential: at most */
     int n_groups;
-    int base;   /**< index of L0/2 among the lengths, −1 when it is none of them (paper) */
+    int base;   /**< index of L0/2 among the lengths, −1 when it is not among them (paper) */
     int *at;    /**< [n_groups] index of the length of each group, −1 = none (paper) */
     int *order; /**< [n_groups] sequential: groups as they were taken */
     int n_choices;
@@ -60,7 +60,7 @@ struct dpe_detect_selection {
 };
 void dpe_detect_selection_free(struct dpe_detect_selection *selection);
 
-/** Index of L0/2 among the lengths, −1 when it is none of them. */
+/** Index of L0/2 among the lengths, −1 when it is not among them. */
 int dpe_detect_base_length(const struct dpe_detect_params *params);
 
 /** Rank 1 of each group. */
@@ -68,7 +68,7 @@ dpe_status dpe_detect_select_paper(const struct dpe_detect_params *params,
                                    const struct dpe_detect_ranking *ranking,
                                    struct dpe_detect_selection *selection, struct dpe_error *err);
 /** dpe_detect_choose for each group of a sweep's scores [n_groups · n_lengths cells], from L0/2,
- *  at DPE_DETECT_GUARD_LEVEL. DPE_USAGE when L0/2 is none of the lengths. */
+ *  at DPE_DETECT_GUARD_LEVEL. DPE_USAGE when L0/2 is not among the lengths. */
 dpe_status dpe_detect_select_guarded(const struct dpe_detect_params *params,
                                      const struct dpe_detect_scores *scores,
                                      enum dpe_detect_criterion criterion,
@@ -88,7 +88,7 @@ struct dpe_detect_steps {
  *  have at that time; one that is not better than the one it has stays away. Then the next round,
  *  until `rounds` are done or one has changed nothing. With scores missing the selection ends
  *  there, with complete = false. The first step needs no rows but the sweep's. DPE_USAGE when L0/2
- *  is none of the lengths. */
+ *  is not among the lengths. */
 dpe_status dpe_detect_select_sequential(const struct dpe_detect_params *params,
                                         const struct dpe_detect_ranking *ranking, int rounds,
                                         const struct dpe_detect_steps *steps,

@@ -1,4 +1,4 @@
-/* What dpe-detect prints: the plan of work before, the result behind. */
+/* What dpe-detect prints: the planned work before the sweep, the result after it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,11 +41,12 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
                                                       : "max_position_embeddings",
                  (long long)params->length, (long long)params->window);
     if (params->length <= params->trained_length) {
-        dpe_log_warning("--length %lld is not beyond the trained length %lld",
+        dpe_log_warning("--length %lld is not larger than the trained length %lld, so there may be "
+                        "nothing to gain",
                         (long long)params->length, (long long)params->trained_length);
     }
     dpe_log_info("detecting lengths %s%s", lengths,
-                 inputs->skipped_lengths > 0 ? " (shorter ones lie inside the window)" : "");
+                 inputs->skipped_lengths > 0 ? " (shorter ones would lie inside the window)" : "");
     if (!dpe_temperature_is_none(&params->temperature)) {
         char text[160];
         dpe_temperature_text(&params->temperature, text);
@@ -89,9 +90,9 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
         .pairs = 1.0,
     };
     cost->rows += task == 0 ? dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] : 0;
-    bool asks = strcmp(cost->name, "niah") == 0;
+    bool generates = strcmp(cost->name, "niah") == 0;
     double generated[2] = {0.0, 0.0};
-    if (asks) {
+    if (generates) {
         struct dpe_sample sample = {0};
         dpe_status status = dpe_niah_sample(niah, 0, &sample, err);
         if (status != DPE_OK) {
@@ -107,7 +108,7 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
                          &generated[1]);
         dpe_sample_free(&sample);
     }
-    dpe_config_flops(config, 0, cost->prompt, asks ? 1 : cost->prompt, &cost->products,
+    dpe_config_flops(config, 0, cost->prompt, generates ? 1 : cost->prompt, &cost->products,
                      &cost->attention);
     cost->products = cost->products * cost->read + generated[0];
     cost->attention = cost->attention * cost->pairs + generated[1];
@@ -147,7 +148,7 @@ static double seconds_of(const struct row_cost *cost, const struct dpe_config *c
            (double)cost->room * speed->per_new_token;
 }
 
-/* Physical memory, to tell whether weights can be read without pushing everything else out. */
+/* Physical memory, to decide whether weights can be read without pushing everything else out. */
 static uint64_t physical_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -179,8 +180,8 @@ static void print_time(const struct detect_inputs *inputs, const struct row_cost
         total += (double)costs[i].rows * seconds_of(&costs[i], config, &speed);
     }
     printf("time             at most about %s", dpe_format_seconds(total, buffer));
-    printf(" (%lld tokens were read in %.3f s, a new one takes %.4f s)\n", (long long)speed.tokens,
-           speed.seconds, speed.per_new_token);
+    printf(" (%lld tokens were read in %.3f s, each new token takes %.4f s)\n",
+           (long long)speed.tokens, speed.seconds, speed.per_new_token);
 }
 
 static void print_grid(const struct detect_inputs *inputs)
@@ -194,7 +195,7 @@ static void print_grid(const struct detect_inputs *inputs)
     printf("length           %lld, window %lld\n", (long long)params->length,
            (long long)params->window);
     printf("lengths          %s%s\n", lengths,
-           inputs->skipped_lengths > 0 ? " (shorter ones lie inside the window)" : "");
+           inputs->skipped_lengths > 0 ? " (shorter ones would lie inside the window)" : "");
     printf("configurations   %d distinct of %d x %d cells\n", inputs->grid.n_configs,
            params->n_groups, params->n_lengths);
 }
@@ -292,8 +293,8 @@ static void warn_uninformative(const struct dpe_detect_ranking *ranking)
         }
     }
     if (n > 0) {
-        dpe_log_warning("%s %s: the lengths do not differ beyond noise, the first rank says "
-                        "nothing there (more --samples may help)",
+        dpe_log_warning("%s %s: the lengths do not differ beyond noise, so rank 1 is a matter of "
+                        "chance there; more --samples may help",
                         n > 1 ? "groups" : "group", groups);
     }
 }
@@ -385,7 +386,7 @@ static dpe_status render_race(const struct dpe_detect_report *report, struct dpe
     }
     if (race->n_drops > 0) {
         snprintf(line, sizeof line,
-                 "race: %d of %d cells were dropped after %s samples, their means are of those\n",
+                 "race: %d of %d cells were dropped after %s samples; their means are over those\n",
                  race->n_drops, race->n_groups * race->n_lengths, range);
     } else if (report->racing) {
         snprintf(line, sizeof line, "race: no length was dropped before the end\n");

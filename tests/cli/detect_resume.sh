@@ -151,7 +151,7 @@ for options in "--haystack shared=3" "--niah values=1 --keys-per-context 2 --hay
 done
 "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 30 \
     --lengths 8,32,64 --haystack shared=3 --batch 1 --select sequential --dry-run >"$work/out" 2>"$work/err"
-for words in "read anew for each sample: --batch 1" "--select sequential adds at most" "2 configurations of --select"; do
+for words in "read again for each sample: --batch 1" "--select sequential adds at most" "2 configurations of --select"; do
     grep -q -- "$words" "$work/out" || fail "--dry-run lacks '$words'"
 done
 
