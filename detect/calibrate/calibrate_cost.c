@@ -114,20 +114,26 @@ static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
     char *niah = NULL;
     dpe_niah_defaults(&options.niah);
     dpe_status status = dpe_calibrate_niah(args, part, &niah, err);
-    if (status == DPE_OK && niah != NULL) {
-        status = dpe_niah_parse(niah, &options.niah, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_suite_open(needles ? "niah" : "ppl", &options, &suite, err);
+    status = niah != NULL ? dpe_niah_parse(niah, &options.niah, err) : DPE_OK;
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK && needles) {
+    status = dpe_suite_open(needles ? "niah" : "ppl", &options, &suite, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    if (needles) {
         status = cost_of_needles(job, &suite.tasks[0], &cost, err);
-    } else if (status == DPE_OK) {
+    } else {
         cost_of_books(job, suite.tasks[0].length, &cost);
     }
     if (status == DPE_OK) {
         print_cost(what, (double)methods * (double)suite.tasks[0].n_samples, &cost);
     }
+done:
     dpe_suite_close(&suite);
     free(niah);
     return status;

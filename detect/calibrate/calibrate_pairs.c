@@ -31,31 +31,36 @@ static dpe_status read_steps(struct dpe_h5 *table, const char *scores, struct ab
     int64_t dims[5] = {0};
     int64_t complete = 0;
     dpe_status status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
-    if (status == DPE_OK && complete != 1) {
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (complete != 1) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "expected a finished table, found samples missing; run the same command "
-                        "finishes it");
+                        "to finish it");
     }
-    if (status == DPE_OK) {
-        status =
-            dpe_h5_get_strings(table, "/ablate/axis", &ablation->axis, &ablation->n_steps, err);
+    status = dpe_h5_get_strings(table, "/ablate/axis", &ablation->axis, &ablation->n_steps, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_get(table, "/ablate/k", DPE_COL_I64, &data, &rank, dims, err);
-        ablation->k = data;
+    status = dpe_h5_get(table, "/ablate/k", DPE_COL_I64, &data, &rank, dims, err);
+    if (status != DPE_OK) {
+        return status;
     }
+    ablation->k = data;
     int64_t n = (int64_t)ablation->n_steps;
     bool shaped = rank == 1 && dims[0] == n;
-    if (status == DPE_OK) {
-        status = dpe_h5_get(table, scores, DPE_COL_F64, &data, &rank, dims, err);
-        ablation->score = status == DPE_OK ? data : NULL;
+    status = dpe_h5_get(table, scores, DPE_COL_F64, &data, &rank, dims, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK && !(shaped && rank == 3 && dims[0] == n && dims[1] == 1)) {
+    ablation->score = data;
+    if (!(shaped && rank == 3 && dims[0] == n && dims[1] == 1)) {
         return dpe_fail(err, DPE_BAD_DATA, "expected one task and %lld steps of an ablation",
                         (long long)n);
     }
     ablation->n_samples = dims[2];
-    return status;
+    return DPE_OK;
 }
 
 /* The step that moves the k pairs that contribute most; NULL: there is none. */

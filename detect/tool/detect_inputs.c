@@ -144,17 +144,13 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct det
 {
     *inputs =
         (struct detect_inputs){.args = args, .validation_seed = seed_of_validation(args->job.seed)};
+    dpe_status (*const steps[])(struct detect_inputs *, struct dpe_error *) = {
+        dpe_detect_inputs_key_pairs, make_grid, add_niah, add_ppl};
     dpe_status status = dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err);
-    if (status == DPE_OK) {
-        status = dpe_detect_inputs_key_pairs(inputs, err);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == DPE_OK; i++) {
+        status = steps[i](inputs, err);
     }
-    if (status == DPE_OK) {
-        status = make_grid(inputs, err);
-    }
-    if (status == DPE_OK) {
-        status = add_niah(inputs, err);
-    }
-    return status == DPE_OK ? add_ppl(inputs, err) : status;
+    return status;
 }
 
 dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status status,

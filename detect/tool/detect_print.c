@@ -430,6 +430,9 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
     snprintf(title, sizeof title, "Effective lengths of %s at %lld tokens (trained length %lld)\n",
              base_name(inputs->args->job.model), (long long)inputs->grid.params.length,
              (long long)inputs->grid.params.trained_length);
+    const char *legend = width < 60 ? "\n* best of its group\n? no difference\n"
+                                    : "\n* best of its group   ? lengths do not differ beyond "
+                                      "noise\n";
     dpe_status status = append_text(&text, title, err);
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
         if (report->results[i].used) {
@@ -437,29 +440,23 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
                                    width, colour, &text, err);
         }
     }
-    if (status == DPE_OK) {
-        status = append_text(&text,
-                             width < 60 ? "\n* best of its group\n? no difference\n"
-                                        : "\n* best of its group   ? lengths do not differ beyond "
-                                          "noise\n",
-                             err);
+    if (status != DPE_OK || (status = append_text(&text, legend, err)) != DPE_OK ||
+        (status = render_race(report, &text, err)) != DPE_OK ||
+        (status = render_joint(inputs, report, &text, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = render_race(report, &text, err);
-    }
-    if (status == DPE_OK) {
-        status = render_joint(inputs, report, &text, err);
-    }
-    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+    for (int i = 0; i < 2; i++) {
         if (report->results[i].used && report->results[i].validated) {
             status = render_validation(&report->results[i], width, &text, err);
+            if (status != DPE_OK) {
+                goto done;
+            }
         }
     }
-    if (status == DPE_OK) {
-        fwrite(text.bytes, 1, text.n, stdout);
-        printf("\ntable: %s\n", inputs->args->job.output);
-        warn_uninformative(&deciding->ranking);
-    }
+    fwrite(text.bytes, 1, text.n, stdout);
+    printf("\ntable: %s\n", inputs->args->job.output);
+    warn_uninformative(&deciding->ranking);
+done:
     dpe_text_free(&text);
     return status;
 }

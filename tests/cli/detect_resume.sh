@@ -155,9 +155,9 @@ for words in "read again for each sample: --batch 1" "--select sequential adds a
     grep -q -- "$words" "$work/out" || fail "--dry-run lacks '$words'"
 done
 
-"$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --lengths 64 --max-memory 4K \
+"$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --lengths 64 --max-memory 128K \
     --dry-run >"$work/out" 2>"$work/err" || fail "--dry-run --max-memory: $(cat "$work/err")"
-grep -q "^memory .*; 4.0 KiB are allowed: does not fit" "$work/out" || fail "--dry-run does not say what does not fit"
+grep -q "^memory .*; 128 KiB are allowed: does not fit" "$work/out" || fail "--dry-run does not say what does not fit"
 
 # A race: stopped at many places it ends with the same table, and it drops the same from rows that
 # are all there already.
