@@ -162,7 +162,7 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
     return dpe_plan_make_dpe(&dpe, context, plan, err);
 }
 
-/* Every group at L0/2 but `group` (−1: none), which sits at `length`. */
+/* Every group at L0/2 but `group` (−1: none), which has `length`. */
 static dpe_status cell_plan(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, int group, int64_t length,
                             struct dpe_plan *plan, struct dpe_error *err)

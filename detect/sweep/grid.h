@@ -31,7 +31,7 @@ int64_t dpe_detect_default_window(int64_t trained_length);
 
 /** Fill params->lengths (length, trained_length and window are set) from "auto" or a list "a,b,…".
  *  auto: L/128 … L by powers of two; those shorter than the window (or than 1) are left out and
- *  counted in *skipped, because at t < w no far key would sit nearer than w: t + w(1 − t/L) > t.
+ *  counted in *skipped, because at t < w no far key would be nearer than w: t + w(1 − t/L) > t.
  *  A listed length shorter than the window, longer than L, or twice there is DPE_USAGE. */
 dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *params,
                                     int *skipped, struct dpe_error *err);
