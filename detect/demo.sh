@@ -2,7 +2,8 @@
 # demo.sh [OUTDIR]: installs what is missing (apt), builds into build/, and calibrates the
 # bundled model for 8 times its trained length. Everything goes to OUTDIR/calibrated (default: in the
 # current folder); run again it continues, or shows a finished one. A signal reaches dpe-calibrate,
-# which replaces this shell: the exit status is its own (75: stopped, the same command continues).
+# which replaces this shell, so the exit status is that of dpe-calibrate (75: stopped; run the same
+# command to continue).
 set -eu
 dpe_root=$(cd "$(dirname "$0")/.." && pwd)
 . "$dpe_root/tests/setup.sh"
@@ -18,7 +19,7 @@ out=$outdir/calibrated
 cat <<END
 Calibrating data/reference (trained length 256) for 2048 tokens: a sweep with 16 samples, the profile
 of its heads, how many key pairs to move, the table, a check of it and a report. You can stop it at any
-time; the same command continues. The results go to $out; outputs/SCHEMA.md describes the .h5 files.
+time and run the same command to continue. The results go to $out; outputs/SCHEMA.md describes the .h5 files.
 When it has finished, look at:
   $out/report.html                                    in any browser: what was found, with figures
   h5dump -d /detect/niah/recall_mean $out/detect.h5   (package hdf5-tools)

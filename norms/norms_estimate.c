@@ -1,5 +1,6 @@
 /* What a profile would cost, and how long it would take here. */
 #include "norms/norms_tool.h"
+#include "outputs/job/estimate.h"
 
 /* Of a session that holds the longest excerpt. */
 static struct dpe_session_options session_options(const struct profile *profile)
@@ -7,56 +8,40 @@ static struct dpe_session_options session_options(const struct profile *profile)
     return dpe_job_session_options(&profile->job, profile->excerpts.length);
 }
 
-static dpe_status time_feed(struct dpe_session *session, const int32_t *ids, int64_t n,
-                            double *seconds, struct dpe_error *err)
-{
-    dpe_status status = dpe_session_cut(session, 0, err);
-    double begin = dpe_clock();
-    if (status == DPE_OK) {
-        status = dpe_session_feed(session, ids, n, NULL, err);
-    }
-    *seconds = dpe_clock() - begin;
-    return status;
-}
-
-/* Seconds per operation from the beginning of an excerpt; its first run, which touches weights for
- * the first time, does not count. */
-static dpe_status measure(const struct profile *profile, double *per_operation,
+/* A short prefill under the model's own rotation. */
+static dpe_status measure(const struct profile *profile, struct dpe_job_speed *speed,
                           struct dpe_error *err)
 {
     enum { MOST = 512 };
-    int64_t n = profile->excerpts.length < MOST ? profile->excerpts.length : MOST;
     struct dpe_session_options options = session_options(profile);
-    options.capacity = n;
+    options.capacity = MOST; /* also for shorter excerpts: fewer tokens measure the overhead */
     struct dpe_session *session = NULL;
-    double seconds = 0.0;
-    double products = 0.0;
-    double attention = 0.0;
     dpe_status status =
         dpe_session_create(profile->job.model, &profile->plan, &options, &session, err);
-    for (int round = 0; round < 2 && status == DPE_OK; round++) {
-        status = time_feed(session, profile->excerpts.ids, n, &seconds, err);
+    if (status == DPE_OK) {
+        status = dpe_job_measure(session, dpe_model_config(profile->job.model), options.capacity,
+                                 1.0, speed, err);
     }
-    dpe_config_flops(dpe_model_config(profile->job.model), 0, n, 0, &products, &attention);
-    *per_operation = seconds / (products + attention);
     dpe_session_destroy(session);
     return status;
 }
 
-static void print_time(const struct profile *profile, uint64_t weights, double operations)
+static void print_time(const struct profile *profile, uint64_t weights, double products,
+                       double attention)
 {
     char buffer[32];
-    double per_operation = 0.0;
+    struct dpe_job_speed speed = {0};
     struct dpe_error err = {0};
     if (weights > dpe_memory_available() / 2) {
         printf("time             not measured: the weights would fill this machine's memory\n");
     } else if (profile->job.peers.size > 1) {
         printf("time             not measured: one process alone cannot run a shared model\n");
-    } else if (measure(profile, &per_operation, &err) != DPE_OK) {
+    } else if (measure(profile, &speed, &err) != DPE_OK) {
         printf("time             not measured: %s\n", err.text);
     } else {
         printf("time             about %s\n",
-               dpe_format_seconds(operations * per_operation, buffer));
+               dpe_format_seconds(products * speed.per_product + attention * speed.per_attention,
+                                  buffer));
     }
 }
 
@@ -73,20 +58,21 @@ dpe_status dpe_norms_dry_run(const struct profile *profile, struct dpe_error *er
     }
     double samples = (double)profile->args->job.samples;
     double tokens = 0.0;
-    double operations = 0.0;
+    double products = 0.0;
+    double attention = 0.0;
     printf("norms            %lld excerpts of", (long long)profile->args->job.samples);
     for (int i = 0; i < profile->n_lengths; i++) {
-        double products = 0.0;
-        double attention = 0.0;
-        dpe_config_flops(config, 0, profile->lengths[i], 0, &products, &attention);
+        double one[2] = {0.0, 0.0};
+        dpe_config_flops(config, 0, profile->lengths[i], 0, &one[0], &one[1]);
         tokens += samples * (double)profile->lengths[i];
-        operations += samples * (products + attention);
+        products += samples * one[0];
+        attention += samples * one[1];
         printf("%s %lld", i > 0 ? "," : "", (long long)profile->lengths[i]);
     }
     char memory[200];
-    printf(" tokens\ntokens           %.4g\noperations       %.3g\n", tokens, operations);
+    printf(" tokens\ntokens           %.4g\noperations       %.3g\n", tokens, products + attention);
     printf("memory           %s\n", dpe_job_memory_text(&profile->job, bytes, weights, memory));
     fflush(stdout);
-    print_time(profile, weights, operations);
+    print_time(profile, weights, products, attention);
     return DPE_OK;
 }

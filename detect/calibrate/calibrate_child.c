@@ -9,43 +9,43 @@
 
 #include "engine/base/child.h"
 
-/* ------------------------------------------------------------------------------------------- words
+/* ----------------------------------------------------------------------------------- command lines
  */
 
-void dpe_calibrate_words_add(struct words *words, const char *word)
+void dpe_calibrate_argv_add(struct argv *argv, const char *word)
 {
-    char *copy = words->n < CALIBRATE_MAX_WORDS ? strdup(word) : NULL;
+    char *copy = argv->n < CALIBRATE_MAX_ARGS ? strdup(word) : NULL;
     if (copy == NULL) {
-        words->failed = true;
+        argv->failed = true;
         return;
     }
-    words->words[words->n++] = copy;
+    argv->items[argv->n++] = copy;
 }
 
-void dpe_calibrate_words_add_pair(struct words *words, const char *option, const char *value)
+void dpe_calibrate_argv_add_pair(struct argv *argv, const char *option, const char *value)
 {
     if (value != NULL) {
-        dpe_calibrate_words_add(words, option);
-        dpe_calibrate_words_add(words, value);
+        dpe_calibrate_argv_add(argv, option);
+        dpe_calibrate_argv_add(argv, value);
     }
 }
 
-void dpe_calibrate_words_add_number(struct words *words, const char *option, int64_t value,
-                                    int64_t least)
+void dpe_calibrate_argv_add_number(struct argv *argv, const char *option, int64_t value,
+                                   int64_t least)
 {
     char text[32];
     if (value >= least) {
         snprintf(text, sizeof text, "%lld", (long long)value);
-        dpe_calibrate_words_add_pair(words, option, text);
+        dpe_calibrate_argv_add_pair(argv, option, text);
     }
 }
 
-void dpe_calibrate_words_free(struct words *words)
+void dpe_calibrate_argv_free(struct argv *argv)
 {
-    for (size_t i = 0; i < words->n; i++) {
-        free(words->words[i]);
+    for (size_t i = 0; i < argv->n; i++) {
+        free(argv->items[i]);
     }
-    *words = (struct words){0};
+    *argv = (struct argv){0};
 }
 
 /* ------------------------------------------------------------------------------------------- tools
@@ -53,7 +53,7 @@ void dpe_calibrate_words_free(struct words *words)
 
 char *dpe_calibrate_tools_path(const char *folder, const char *name)
 {
-    /* Some of these are words of a command line by themselves, where -x would be an option. */
+    /* Some of these are arguments by themselves, where -x would be an option. */
     const char *before = folder[0] == '-' ? "./" : "";
     size_t n = strlen(before) + strlen(folder) + strlen(name) + 2;
     char *path = malloc(n);
@@ -76,29 +76,29 @@ dpe_status dpe_calibrate_tools_folder(char **folder, struct dpe_error *err)
     return *folder != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
 }
 
-dpe_status dpe_calibrate_tools_run(const char *folder, const struct words *words, bool silent,
+dpe_status dpe_calibrate_tools_run(const char *folder, const struct argv *argv, bool silent,
                                    int *code, struct dpe_error *err)
 {
-    if (words->failed) {
+    if (argv->failed) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a command line");
     }
-    char *path = dpe_calibrate_tools_path(folder, words->words[words->program]);
+    char *path = dpe_calibrate_tools_path(folder, argv->items[argv->program]);
     if (path == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     }
     dpe_status status = DPE_OK;
     if (access(path, X_OK) != 0) {
-        status = dpe_fail(err, DPE_NO_INPUT, "%s: %s; it is installed beside dpe-calibrate", path,
-                          strerror(errno));
+        status = dpe_fail(err, DPE_NO_INPUT, "%s: %s; install it in the folder of dpe-calibrate",
+                          path, strerror(errno));
         goto done;
     }
-    char *argv[CALIBRATE_MAX_WORDS + 1];
-    memcpy(argv, words->words, sizeof argv);
-    argv[words->program] = path;
-    status = dpe_child_run(argv, silent, code, err);
+    char *command[CALIBRATE_MAX_ARGS + 1];
+    memcpy(command, argv->items, sizeof command);
+    command[argv->program] = path;
+    status = dpe_child_run(command, silent, code, err);
     if (status == DPE_INCOMPLETE || status == DPE_INTERNAL) {
         struct dpe_error why = *err;
-        dpe_fail(err, status, "%s; the same command continues", why.text);
+        dpe_fail(err, status, "%s; run the same command to continue", why.text);
     }
 done:
     free(path);

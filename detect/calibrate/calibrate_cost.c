@@ -1,4 +1,5 @@
-/* What the parts cost that a dry run cannot ask the tools for: their tables are not there yet. */
+/* The cost of the parts whose tools cannot print it in a dry run, because their inputs do not exist
+ * yet. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -113,20 +114,26 @@ static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
     char *niah = NULL;
     dpe_niah_defaults(&options.niah);
     dpe_status status = dpe_calibrate_niah(args, part, &niah, err);
-    if (status == DPE_OK && niah != NULL) {
-        status = dpe_niah_parse(niah, &options.niah, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_suite_open(needles ? "niah" : "ppl", &options, &suite, err);
+    status = niah != NULL ? dpe_niah_parse(niah, &options.niah, err) : DPE_OK;
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK && needles) {
+    status = dpe_suite_open(needles ? "niah" : "ppl", &options, &suite, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    if (needles) {
         status = cost_of_needles(job, &suite.tasks[0], &cost, err);
-    } else if (status == DPE_OK) {
+    } else {
         cost_of_books(job, suite.tasks[0].length, &cost);
     }
     if (status == DPE_OK) {
         print_cost(what, (double)methods * (double)suite.tasks[0].n_samples, &cost);
     }
+done:
     dpe_suite_close(&suite);
     free(niah);
     return status;
@@ -136,12 +143,12 @@ dpe_status dpe_calibrate_print_cost(const struct batch *batch, struct dpe_error 
 {
     struct dpe_job_options options = batch->args->job;
     struct dpe_job job = {0};
-    int64_t k[DPE_DETECT_RUNGS];
+    int64_t k[DPE_DETECT_CANDIDATES];
     options.output = NULL; /* a folder, which is not touched */
     dpe_status status = dpe_job_open(&job, &options, true, err);
     if (status == DPE_OK && batch->chooses) {
         status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
-                            dpe_detect_top_k_ladder(batch->n_pairs, k), err);
+                            dpe_detect_top_k_candidates(batch->n_pairs, k), err);
     }
     if (status == DPE_OK) {
         status = print_part(batch, &job, CALIBRATE_CHECK, "check", 3, err);

@@ -69,13 +69,13 @@ static const struct handed {
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to calibrate:", 1},
     {"top-k", KEY_TOP_K, "K", 0,
-     "Key pairs of each head: auto (default: the fewest that are measured to lose next to "
-     "nothing), a count, or a share (the paper's is 0.75)",
+     "Key pairs of each head: auto (default: the fewest that are shown to keep 97 % of the "
+     "recall), a count, or a share (the paper's is 0.75)",
      1},
-    {"output", 'o', "DIR", 0, "Folder for everything; the same command continues", 1},
+    {"output", 'o', "DIR", 0, "Folder for all results; run the same command again to continue", 1},
     {"launch", KEY_LAUNCH, "COMMAND", 0,
-     "Start all that measures as several ranks, e.g. --launch 'mpirun -n 8'", 1},
-    {"dry-run", KEY_DRY_RUN, NULL, 0, "Print what all that measures would cost, and run nothing",
+     "Start the measuring tools as several ranks, e.g. --launch 'mpirun -n 8'", 1},
+    {"dry-run", KEY_DRY_RUN, NULL, 0, "Print what the measuring tools would cost, and run nothing",
      1},
     {NULL, 0, NULL, 0, "Sweep (dpe-detect):", 2},
     {"task", KEY_TASK, "TASK", 0, "niah (default), ppl, or both", 2},
@@ -89,18 +89,19 @@ static const struct argp_option options_table[] = {
      "Attention temperature of every plan but rope (see dpe-detect --help; default off)", 2},
     {"select", KEY_SELECT, "RULE", 0,
      "How lengths are chosen: paper (default), guarded, sequential", 2},
-    {"rounds", KEY_ROUNDS, "R", 0, "sequential: how often it goes over all groups (default 1)", 2},
+    {"rounds", KEY_ROUNDS, "R", 0, "sequential: passes over all groups (default 1)", 2},
     {"batch", KEY_BATCH, "N", 0, "Samples decoded together (default 4)", 2},
     {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
      "shared: N samples share the first half of their context", 2},
-    {"keys-per-context", KEY_KEYS, "M", 0, "M keys in each context, each asked separately", 2},
-    {"race", KEY_RACE, NULL, 0, "Drop lengths that can no longer be rank 1", 2},
+    {"keys-per-context", KEY_KEYS, "M", 0, "M keys in each context; each is a sample of its own",
+     2},
+    {"race", KEY_RACE, NULL, 0, "Stop sampling lengths that cannot become rank 1", 2},
     {"race-level", KEY_RACE_LEVEL, "P", 0, "Level of that test (default 0.05)", 2},
     {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
-     "Drop a length already when it is not better by D (default 0)", 2},
+     "Drop a length also when it is not better by D (default 0)", 2},
     {"seed", KEY_SEED, "S", 0,
      "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile); the check adds "
-     "1000, --top-k auto 2000",
+     "1000 to it, --top-k auto adds 2000",
      2},
     {NULL, 0, NULL, 0, "Profile (dpe-norms):", 3},
     {"norm-samples", KEY_NORM_SAMPLES, "N", 0, "Excerpts of each length (default 10)", 3},
@@ -119,7 +120,7 @@ static error_t parse_handed(struct argp_state *state, int key, const char *arg,
     const struct handed *option = &handed_on[key - KEY_HANDED];
     if (option->least >= 0) {
         int64_t value = dpe_parse_count(state, option->name, arg, option->least, DPE_MOST_COUNT);
-        /* The parts behind the sweep add to it, and would refuse the sum. */
+        /* The parts after the sweep add to it, and would refuse the sum. */
         if (key == KEY_SEED && value > MOST_SEED) {
             argp_error(state, "--seed: expected at most %lld, found '%s'", (long long)MOST_SEED,
                        arg);
@@ -178,15 +179,15 @@ const char *dpe_calibrate_value(const struct calibrate_arguments *args, const ch
     return NULL;
 }
 
-void dpe_calibrate_words_add_handed(struct words *words, const struct calibrate_arguments *args,
-                                    int parts)
+void dpe_calibrate_argv_add_handed(struct argv *argv, const struct calibrate_arguments *args,
+                                   int parts)
 {
     for (int i = 0; i < CALIBRATE_HANDED; i++) {
         if (args->handed[i] != NULL && (handed_on[i].parts & parts) != 0) {
-            dpe_calibrate_words_add(words,
-                                    handed_on[i].as != NULL ? handed_on[i].as : handed_on[i].name);
+            dpe_calibrate_argv_add(argv,
+                                   handed_on[i].as != NULL ? handed_on[i].as : handed_on[i].name);
             if (handed_on[i].least != FLAG) {
-                dpe_calibrate_words_add(words, args->handed[i]);
+                dpe_calibrate_argv_add(argv, args->handed[i]);
             }
         }
     }
@@ -205,12 +206,11 @@ const struct argp dpe_calibrate_argp = {
            "(dpe-eval), table.h5 and its forms "
            "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
            "(dpe-export), check.h5 with what the table finds (dpe-eval), report.html "
-           "(dpe-report). Finished parts are kept: after a kill, a "
-           "signal or a full disk the "
-           "same command continues. Signals are passed on to the tool that runs; "
-           "--time-budget is for the whole.\n\n"
-           "Exit status: that of the tool that ended it; 0 complete, 75 stopped and "
-           "resumable, others as in dpe-detect --help.\n\n"
+           "(dpe-report). Finished parts are kept: after a kill, a signal or a full disk run the "
+           "same command again to continue. Signals are passed on to the running tool; "
+           "--time-budget covers all parts together.\n\n"
+           "Exit status: 0 complete, 75 stopped and resumable, else that of the tool that failed, "
+           "as in dpe-detect --help.\n\n"
            "Example:\n"
            "  dpe-calibrate -m DIR -l 131072 --corpus pg19 -o calibrated",
     .children = children,

@@ -31,31 +31,36 @@ static dpe_status read_steps(struct dpe_h5 *table, const char *scores, struct ab
     int64_t dims[5] = {0};
     int64_t complete = 0;
     dpe_status status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
-    if (status == DPE_OK && complete != 1) {
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (complete != 1) {
         return dpe_fail(err, DPE_BAD_DATA,
-                        "expected a finished table, found samples missing; the same command "
-                        "finishes it");
+                        "expected a finished table, found samples missing; run the same command "
+                        "to finish it");
     }
-    if (status == DPE_OK) {
-        status =
-            dpe_h5_get_strings(table, "/ablate/axis", &ablation->axis, &ablation->n_steps, err);
+    status = dpe_h5_get_strings(table, "/ablate/axis", &ablation->axis, &ablation->n_steps, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_get(table, "/ablate/k", DPE_COL_I64, &data, &rank, dims, err);
-        ablation->k = data;
+    status = dpe_h5_get(table, "/ablate/k", DPE_COL_I64, &data, &rank, dims, err);
+    if (status != DPE_OK) {
+        return status;
     }
+    ablation->k = data;
     int64_t n = (int64_t)ablation->n_steps;
     bool shaped = rank == 1 && dims[0] == n;
-    if (status == DPE_OK) {
-        status = dpe_h5_get(table, scores, DPE_COL_F64, &data, &rank, dims, err);
-        ablation->score = status == DPE_OK ? data : NULL;
+    status = dpe_h5_get(table, scores, DPE_COL_F64, &data, &rank, dims, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK && !(shaped && rank == 3 && dims[0] == n && dims[1] == 1)) {
+    ablation->score = data;
+    if (!(shaped && rank == 3 && dims[0] == n && dims[1] == 1)) {
         return dpe_fail(err, DPE_BAD_DATA, "expected one task and %lld steps of an ablation",
                         (long long)n);
     }
     ablation->n_samples = dims[2];
-    return status;
+    return DPE_OK;
 }
 
 /* The step that moves the k pairs that contribute most; NULL: there is none. */
@@ -72,8 +77,8 @@ static const double *scores_of(const struct ablation *ablation, int64_t k)
 static dpe_status choose(struct batch *batch, const struct ablation *ablation,
                          struct dpe_error *err)
 {
-    int64_t k[DPE_DETECT_RUNGS];
-    int n = dpe_detect_top_k_ladder(batch->n_pairs, k);
+    int64_t k[DPE_DETECT_CANDIDATES];
+    int n = dpe_detect_top_k_candidates(batch->n_pairs, k);
     int64_t n_samples = ablation->n_samples;
     double *values = dpe_alloc((size_t)n, (size_t)n_samples * sizeof *values);
     if (values == NULL) {
@@ -84,8 +89,8 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
         const double *scores = scores_of(ablation, k[i]);
         if (scores == NULL) {
             status = dpe_fail(err, DPE_BAD_DATA,
-                              "expected a step top-k %lld, found none; remove the file, the same "
-                              "command makes it anew",
+                              "expected a step top-k %lld, found none; remove the file and run the "
+                              "same command to measure it again",
                               (long long)k[i]);
         } else {
             memcpy(values + i * n_samples, scores, (size_t)n_samples * sizeof *values);
@@ -121,31 +126,32 @@ dpe_status dpe_calibrate_choose_pairs(struct batch *batch, const char *path, str
         return dpe_fail_prefix(err, "%s", path);
     }
     snprintf(batch->k, sizeof batch->k, "%lld",
-             (long long)batch->pairs.rungs[batch->pairs.chosen].k);
+             (long long)batch->pairs.candidates[batch->pairs.chosen].k);
     return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------------- words
  */
 
-static void print_rung(const struct dpe_detect_top_k *pairs, int i)
+static void print_candidate(const struct dpe_detect_top_k *pairs, int i)
 {
-    const struct dpe_detect_rung *rung = &pairs->rungs[i];
+    const struct dpe_detect_candidate *candidate = &pairs->candidates[i];
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
     double scale = recall ? 100.0 : 1.0;
     int digits = recall ? 1 : 4;
-    printf("%c %5lld  ", i == pairs->chosen ? '*' : ' ', (long long)rung->k);
-    if (!rung->compared) {
+    printf("%c %5lld  ", i == pairs->chosen ? '*' : ' ', (long long)candidate->k);
+    if (!candidate->compared) {
         printf("%10s  too few samples without NaN or Inf\n", "n/a");
         return;
     }
-    printf("%10.*f", digits, scale * rung->mean);
+    printf("%10.*f", digits, scale * candidate->mean);
     if (i == pairs->against) {
         printf("  %10s", "-");
-    } else if (isnan(rung->at_most)) {
-        printf("  %10.*f", digits, scale * rung->loss);
+    } else if (isnan(candidate->at_most)) {
+        printf("  %10.*f", digits, scale * candidate->loss);
     } else {
-        printf("  %10.*f  %10.*f", digits, scale * rung->loss, digits, scale * rung->at_most);
+        printf("  %10.*f  %10.*f", digits, scale * candidate->loss, digits,
+               scale * candidate->at_most);
     }
     printf("\n");
 }
@@ -154,7 +160,7 @@ static bool finds_nothing(const struct dpe_detect_top_k *pairs)
 {
     bool nothing = pairs->criterion == DPE_DETECT_RECALL;
     for (int i = 0; i < pairs->n && nothing; i++) {
-        nothing = !(pairs->rungs[i].mean > 0.0);
+        nothing = !(pairs->candidates[i].mean > 0.0);
     }
     return nothing;
 }
@@ -163,8 +169,8 @@ static bool finds_nothing(const struct dpe_detect_top_k *pairs)
 static void print_reason(const struct batch *batch)
 {
     const struct dpe_detect_top_k *pairs = &batch->pairs;
-    long long chosen = (long long)pairs->rungs[pairs->chosen].k;
-    long long against = (long long)pairs->rungs[pairs->against].k;
+    long long chosen = (long long)pairs->candidates[pairs->chosen].k;
+    long long against = (long long)pairs->candidates[pairs->against].k;
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
     char kept[64];
     if (recall) {
@@ -174,15 +180,16 @@ static void print_reason(const struct batch *batch)
     }
     printf("%lld of %lld move: ", chosen, (long long)batch->n_pairs);
     if (finds_nothing(pairs)) {
-        printf("nothing is found with any number, so it cannot be chosen by what is found\n");
+        printf("no number of pairs finds anything, so recall cannot choose one\n");
     } else if (pairs->chosen < pairs->against) {
-        printf("the fewest that are shown (95 %%) to %s %s\n", recall ? "find" : "stay within",
-               kept);
+        printf("the fewest that are shown, with 95 %% confidence, to %s %s\n",
+               recall ? "find" : "stay within", kept);
     } else if (pairs->chosen == 0) {
-        printf("none smaller was tried\n");
+        printf("no smaller number was tried\n");
     } else {
-        printf("%lld are not shown (95 %%) to %s %s\n",
-               (long long)pairs->rungs[pairs->chosen - 1].k, recall ? "find" : "stay within", kept);
+        printf("%lld pairs are not shown, with 95 %% confidence, to %s %s\n",
+               (long long)pairs->candidates[pairs->chosen - 1].k, recall ? "find" : "stay within",
+               kept);
     }
 }
 
@@ -192,8 +199,8 @@ void dpe_calibrate_print_pairs(const struct batch *batch)
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
     int64_t together = dpe_calibrate_together(batch->args);
     printf("\nKey pairs of each head (ablate.h5), %s\n",
-           recall ? "by needles that neither the sweep nor the check asks for"
-                  : "by the corpus's books, the sweep's among them");
+           recall ? "measured on needles that neither the sweep nor the check uses"
+                  : "measured on the corpus's books, some of which the sweep used");
     char of[64] = "";
     if (together > 1) {
         snprintf(of, sizeof of, " of %lld samples", (long long)together);
@@ -206,7 +213,7 @@ void dpe_calibrate_print_pairs(const struct batch *batch)
                           : "sample",
            pairs->n_contexts == 1 ? "" : "s", of);
     for (int i = 0; i < pairs->n; i++) {
-        print_rung(pairs, i);
+        print_candidate(pairs, i);
     }
     print_reason(batch);
 }

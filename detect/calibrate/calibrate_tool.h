@@ -8,7 +8,7 @@
 #include "detect/sweep/detect.h"
 #include "outputs/job/job.h"
 
-enum { CALIBRATE_MAX_WORDS = 128, CALIBRATE_HANDED = 20 };
+enum { CALIBRATE_MAX_ARGS = 128, CALIBRATE_HANDED = 20 };
 
 /** The parts that measure, as a set. */
 enum calibrate_part {
@@ -18,7 +18,7 @@ enum calibrate_part {
     CALIBRATE_CHECK = 8,
 };
 
-/** Seeds behind the sweep's that parts use. */
+/** What parts add to the sweep's seed. */
 enum { CALIBRATE_CHECK_SEED = 1000, CALIBRATE_PAIRS_SEED = 2000, CALIBRATE_SEEDS = 2000 };
 
 /** The value of --top-k that measures it. */
@@ -34,29 +34,29 @@ struct calibrate_arguments {
 };
 extern const struct argp dpe_calibrate_argp; /**< its input: struct calibrate_arguments */
 
-/** A command line that owns its words; words[n] is NULL. Zero-initialise. */
-struct words {
+/** A command line that owns its arguments; items[n] is NULL. Zero-initialise. */
+struct argv {
     size_t n;
-    char *words[CALIBRATE_MAX_WORDS + 1];
-    size_t program; /**< which word names our tool; those before it start it: mpirun -n 8 */
-    bool failed;    /**< memory ran out, or too many: words_run says so */
+    char *items[CALIBRATE_MAX_ARGS + 1];
+    size_t program; /**< which item names our tool; those before it start it: mpirun -n 8 */
+    bool failed;    /**< memory ran out, or too many: dpe_calibrate_tools_run reports it */
 };
 /** Append a copy; a NULL value appends nothing of the pair. */
-void dpe_calibrate_words_add(struct words *words, const char *word);
-void dpe_calibrate_words_add_pair(struct words *words, const char *option, const char *value);
+void dpe_calibrate_argv_add(struct argv *argv, const char *word);
+void dpe_calibrate_argv_add_pair(struct argv *argv, const char *option, const char *value);
 /** Appends nothing for a value below `least`, which means "not given". */
-void dpe_calibrate_words_add_number(struct words *words, const char *option, int64_t value,
-                                    int64_t least);
+void dpe_calibrate_argv_add_number(struct argv *argv, const char *option, int64_t value,
+                                   int64_t least);
 /** The handed options of these parts (a set of enum calibrate_part), under the tool's names. */
-void dpe_calibrate_words_add_handed(struct words *words, const struct calibrate_arguments *args,
-                                    int parts);
+void dpe_calibrate_argv_add_handed(struct argv *argv, const struct calibrate_arguments *args,
+                                   int parts);
 /** Value of the handed option of this name ("--task"); NULL when it was not given. */
 const char *dpe_calibrate_value(const struct calibrate_arguments *args, const char *name);
-void dpe_calibrate_words_free(struct words *words);
+void dpe_calibrate_argv_free(struct argv *argv);
 
 /** OPTION FOLDER/NAME; no option when it is NULL. */
-void dpe_calibrate_words_add_path(struct words *words, const char *option, const char *folder,
-                                  const char *name);
+void dpe_calibrate_argv_add_path(struct argv *argv, const char *option, const char *folder,
+                                 const char *name);
 
 /** A batch: the arguments and what is derived from them. */
 struct batch {
@@ -73,17 +73,16 @@ struct batch {
 
 /** The command line of a part, its table going to `output` (NULL: none, a dry run). False when the
  *  time budget is used up. */
-typedef bool (*calibrate_fill)(const struct batch *batch, const char *output, struct words *words);
-bool dpe_calibrate_sweep_words(const struct batch *batch, const char *output, struct words *words);
-bool dpe_calibrate_profile_words(const struct batch *batch, const char *output,
-                                 struct words *words);
+typedef bool (*calibrate_fill)(const struct batch *batch, const char *output, struct argv *argv);
+bool dpe_calibrate_sweep_argv(const struct batch *batch, const char *output, struct argv *argv);
+bool dpe_calibrate_profile_argv(const struct batch *batch, const char *output, struct argv *argv);
 /** Recall or perplexity of the sweep's lengths with each number of the ladder moved, on the sweep's
  *  task and samples of another seed than those of sweep and check. Perplexity: of the corpus's
  *  books, the sweep's among them. */
-bool dpe_calibrate_pairs_words(const struct batch *batch, const char *output, struct words *words);
+bool dpe_calibrate_pairs_argv(const struct batch *batch, const char *output, struct argv *argv);
 /** The finished table, beside the same lengths with all pairs moved and the model as it is: needles
- *  that nothing before has seen, perplexity of the corpus's books. */
-bool dpe_calibrate_check_words(const struct batch *batch, const char *output, struct words *words);
+ *  that no earlier part has used, perplexity of the corpus's books. */
+bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, struct argv *argv);
 
 /** Whether needles decide; else perplexity. */
 bool dpe_calibrate_needles(const struct calibrate_arguments *args);
@@ -96,8 +95,9 @@ dpe_status dpe_calibrate_niah(const struct calibrate_arguments *args, enum calib
 /** Samples in a row of CALIBRATE_PAIRS that share a context, or half of one. */
 int64_t dpe_calibrate_together(const struct calibrate_arguments *args);
 
-/** Choose the number of key pairs from the table of dpe_calibrate_pairs_words, into batch->pairs
- * and batch->k. DPE_BAD_DATA when it is none, or not finished; as dpe_detect_choose_top_k. */
+/** Choose the number of key pairs from the table of dpe_calibrate_pairs_argv, into batch->pairs
+ * and batch->k. DPE_BAD_DATA when the file is not such a table, or not finished; as
+ * dpe_detect_choose_top_k. */
 dpe_status dpe_calibrate_choose_pairs(struct batch *batch, const char *path, struct dpe_error *err);
 /** The choice in words, on standard output. */
 void dpe_calibrate_print_pairs(const struct batch *batch);
@@ -109,10 +109,10 @@ dpe_status dpe_calibrate_print_cost(const struct batch *batch, struct dpe_error 
 char *dpe_calibrate_tools_path(const char *folder, const char *name);
 /** The folder of this program, without a slash at its end; owned by the caller. */
 dpe_status dpe_calibrate_tools_folder(char **folder, struct dpe_error *err);
-/** Run the tool FOLDER/words[program], through the words before it if there are any, with these
+/** Run the tool FOLDER/items[program], through the arguments before it if there are any, with these
  * arguments to its end and give its exit code. `silent` sends its standard output nowhere. Errors
  * are those of dpe_child_run. */
-dpe_status dpe_calibrate_tools_run(const char *folder, const struct words *words, bool silent,
+dpe_status dpe_calibrate_tools_run(const char *folder, const struct argv *argv, bool silent,
                                    int *code, struct dpe_error *err);
 
 #endif

@@ -13,11 +13,11 @@
 #include "outputs/ranks/ranks.h"
 #include "outputs/storage/storage.h"
 
-/* Run, and free the words. A tool that failed has said why: its code is all that is kept. */
-static dpe_status run(struct batch *batch, struct words *words, bool silent, struct dpe_error *err)
+/* Run, and free the argv. A tool that failed has reported why: only its code is kept. */
+static dpe_status run(struct batch *batch, struct argv *argv, bool silent, struct dpe_error *err)
 {
-    dpe_status status = dpe_calibrate_tools_run(batch->tools, words, silent, &batch->code, err);
-    dpe_calibrate_words_free(words);
+    dpe_status status = dpe_calibrate_tools_run(batch->tools, argv, silent, &batch->code, err);
+    dpe_calibrate_argv_free(argv);
     return status;
 }
 
@@ -29,9 +29,9 @@ static void announce(struct batch *batch, const char *what)
     dpe_log_info("%d of %d: %s", ++batch->step, batch->chooses ? 6 : 5, what);
 }
 
-/* The tool that refused its output speaks of --force, which would measure everything anew here. A
- * journal is another run's at work, or one that was begun: nothing to be moved away. */
-static void tell_remedy(const struct batch *batch, const char *name, const char *output)
+/* The tool that refused its output suggests --force, which here would measure everything again. A
+ * file with a journal belongs to a run that works or was interrupted: it must not be moved away. */
+static void suggest_moving(const struct batch *batch, const char *name, const char *output)
 {
     char journal_name[64];
     snprintf(journal_name, sizeof journal_name, "%s.journal", name);
@@ -39,8 +39,8 @@ static void tell_remedy(const struct batch *batch, const char *name, const char 
     bool refused = batch->code == DPE_CANNOT_CREATE || batch->code == DPE_MISMATCH;
     if (refused && strcmp(name, "detect.h5") != 0 && access(output, F_OK) == 0 && journal != NULL &&
         access(journal, F_OK) != 0) {
-        dpe_log_warning("%s can be moved away: the same command then makes it anew and keeps the "
-                        "rest, where --force begins with the sweep",
+        dpe_log_warning("move %s away and run the same command: it measures this part again and "
+                        "keeps the others (--force would repeat the sweep too)",
                         output);
     }
     free(journal);
@@ -51,19 +51,20 @@ static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *
                           struct dpe_error *err)
 {
     char *output = dpe_calibrate_tools_path(batch->args->job.output, name);
-    struct words words = {0};
+    struct argv argv = {0};
     dpe_status status = DPE_OK;
     if (output == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
-    } else if (!fill(batch, output, &words)) {
-        dpe_calibrate_words_free(&words);
+    } else if (!fill(batch, output, &argv)) {
+        dpe_calibrate_argv_free(&argv);
         status = dpe_fail(err, DPE_INCOMPLETE,
-                          "the time budget is used up before %s; the same command continues", name);
+                          "the time budget is used up before %s; run the same command to continue",
+                          name);
     } else {
-        status = run(batch, &words, false, err);
+        status = run(batch, &argv, false, err);
     }
     if (status == DPE_OK) {
-        tell_remedy(batch, name, output);
+        suggest_moving(batch, name, output);
     }
     free(output);
     return status;
@@ -87,48 +88,48 @@ enum { FORMS = sizeof forms / sizeof forms[0] };
 
 /* Options come first in every command: with POSIXLY_CORRECT what stands after the first input is an
  * input. */
-static void form_words(const struct batch *batch, const struct form *form, struct words *words)
+static void form_argv(const struct batch *batch, const struct form *form, struct argv *argv)
 {
     const struct calibrate_arguments *args = batch->args;
-    dpe_calibrate_words_add(words, "dpe-export");
-    dpe_calibrate_words_add_pair(words, "--top-k", form->top_k ? batch->k : NULL);
-    dpe_calibrate_words_add_pair(words, "--model", form->model ? args->job.model : NULL);
+    dpe_calibrate_argv_add(argv, "dpe-export");
+    dpe_calibrate_argv_add_pair(argv, "--top-k", form->top_k ? batch->k : NULL);
+    dpe_calibrate_argv_add_pair(argv, "--model", form->model ? args->job.model : NULL);
     if (form->scores) {
-        dpe_calibrate_words_add_path(words, "--scores", args->job.output, "scores.pt");
+        dpe_calibrate_argv_add_path(argv, "--scores", args->job.output, "scores.pt");
     }
     if (form->drop) {
-        dpe_calibrate_words_add(words, "--drop-temperature");
+        dpe_calibrate_argv_add(argv, "--drop-temperature");
     }
-    dpe_calibrate_words_add(words, "--force");
-    dpe_calibrate_words_add_path(words, "--output", args->job.output, form->name);
+    dpe_calibrate_argv_add(argv, "--force");
+    dpe_calibrate_argv_add_path(argv, "--output", args->job.output, form->name);
     for (int i = 0; i < 2 && form->from[i] != NULL; i++) {
-        dpe_calibrate_words_add_path(words, NULL, args->job.output, form->from[i]);
+        dpe_calibrate_argv_add_path(argv, NULL, args->job.output, form->from[i]);
     }
 }
 
 static dpe_status write_form(struct batch *batch, const struct form *form, struct dpe_error *err)
 {
-    struct words words = {0};
-    form_words(batch, form, &words);
-    return run(batch, &words, false, err);
+    struct argv argv = {0};
+    form_argv(batch, form, &argv);
+    return run(batch, &argv, false, err);
 }
 
-static void show_words(const struct batch *batch, struct words *words)
+static void show_argv(const struct batch *batch, struct argv *argv)
 {
-    dpe_calibrate_words_add(words, "dpe-export");
-    dpe_calibrate_words_add(words, "--show");
-    dpe_calibrate_words_add_path(words, NULL, batch->args->job.output, "table.h5");
+    dpe_calibrate_argv_add(argv, "dpe-export");
+    dpe_calibrate_argv_add(argv, "--show");
+    dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, "table.h5");
 }
 
 static dpe_status show(struct batch *batch, struct dpe_error *err)
 {
-    struct words words = {0};
-    show_words(batch, &words);
+    struct argv argv = {0};
+    show_argv(batch, &argv);
     if (batch->chooses) {
         dpe_calibrate_print_pairs(batch);
     }
     printf("\n");
-    dpe_status status = run(batch, &words, false, err);
+    dpe_status status = run(batch, &argv, false, err);
     if (status == DPE_OK && batch->code == 0) {
         printf("%s: detect.h5 norms.h5%s check.h5", batch->args->job.output,
                batch->chooses ? " ablate.h5" : "");
@@ -140,27 +141,27 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
     return status;
 }
 
-static void report_words(const struct batch *batch, struct words *words)
+static void report_argv(const struct batch *batch, struct argv *argv)
 {
     /* The last is left out where the number of pairs was given: it would be of an older choice. */
     static const char *const inputs[] = {"detect.h5", "norms.h5", "table.h5", "check.h5",
                                          "ablate.h5"};
     int n = batch->chooses ? 5 : 4;
-    dpe_calibrate_words_add(words, "dpe-report");
-    dpe_calibrate_words_add(words, "--force");
-    dpe_calibrate_words_add(words, "--quiet");
-    dpe_calibrate_words_add_path(words, "--output", batch->args->job.output, "report.html");
+    dpe_calibrate_argv_add(argv, "dpe-report");
+    dpe_calibrate_argv_add(argv, "--force");
+    dpe_calibrate_argv_add(argv, "--quiet");
+    dpe_calibrate_argv_add_path(argv, "--output", batch->args->job.output, "report.html");
     for (int i = 0; i < n; i++) {
-        dpe_calibrate_words_add_path(words, NULL, batch->args->job.output, inputs[i]);
+        dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, inputs[i]);
     }
 }
 
 static dpe_status write_report(struct batch *batch, struct dpe_error *err)
 {
-    struct words words = {0};
+    struct argv argv = {0};
     announce(batch, "the report (dpe-report)");
-    report_words(batch, &words);
-    return run(batch, &words, false, err);
+    report_argv(batch, &argv);
+    return run(batch, &argv, false, err);
 }
 
 /* How many key pairs: given, or measured. */
@@ -170,9 +171,9 @@ static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
         snprintf(batch->k, sizeof batch->k, "%s", batch->args->top_k);
         return DPE_OK;
     }
-    announce(batch, "how many key pairs (dpe-eval)");
-    printf("\nDetected lengths with so many key pairs of each head\n");
-    dpe_status status = measure(batch, dpe_calibrate_pairs_words, "ablate.h5", err);
+    announce(batch, "number of key pairs (dpe-eval)");
+    printf("\nDetected lengths, by number of key pairs of each head\n");
+    dpe_status status = measure(batch, dpe_calibrate_pairs_argv, "ablate.h5", err);
     if (status != DPE_OK || batch->code != 0) {
         return status;
     }
@@ -187,10 +188,11 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
 {
     announce(batch, "what the table finds (dpe-eval)");
     printf("\n%s: detect.h5 moves every pair, table.h5 the key pairs of each head (--top-k %s)\n",
-           dpe_calibrate_needles(batch->args) ? "On needles that nothing before has seen"
-                                              : "On the corpus's books, the sweep's among them",
+           dpe_calibrate_needles(batch->args)
+               ? "On needles that no earlier part has used"
+               : "On the corpus's books, some of which the sweep used",
            batch->k);
-    return measure(batch, dpe_calibrate_check_words, "check.h5", err);
+    return measure(batch, dpe_calibrate_check_argv, "check.h5", err);
 }
 
 static dpe_status export_forms(struct batch *batch, struct dpe_error *err)
@@ -206,14 +208,14 @@ static dpe_status export_forms(struct batch *batch, struct dpe_error *err)
 static dpe_status sweep(struct batch *batch, struct dpe_error *err)
 {
     announce(batch, "sweep (dpe-detect)");
-    return measure(batch, dpe_calibrate_sweep_words, "detect.h5", err);
+    return measure(batch, dpe_calibrate_sweep_argv, "detect.h5", err);
 }
 
 static dpe_status profile(struct batch *batch, struct dpe_error *err)
 {
     announce(batch, "profile of the heads (dpe-norms)");
     printf("\n");
-    return measure(batch, dpe_calibrate_profile_words, "norms.h5", err);
+    return measure(batch, dpe_calibrate_profile_argv, "norms.h5", err);
 }
 
 static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
@@ -250,54 +252,54 @@ static dpe_status check_model(struct batch *batch, struct dpe_error *err)
 }
 
 /* Let a tool read its command line and do nothing else. */
-static dpe_status check_words(struct batch *batch, struct words *words, struct dpe_error *err)
+static dpe_status check_argv(struct batch *batch, struct argv *argv, struct dpe_error *err)
 {
     /* Before the inputs, as the first option of the tool. */
-    struct words checked = {0};
-    for (size_t i = 0; i < words->n; i++) {
-        dpe_calibrate_words_add(&checked, words->words[i]);
-        bool eval = strcmp(words->words[words->program], "dpe-eval") == 0;
-        if (i == words->program + (eval ? 1 : 0)) {
-            dpe_calibrate_words_add(&checked, "--check-options");
+    struct argv checked = {0};
+    for (size_t i = 0; i < argv->n; i++) {
+        dpe_calibrate_argv_add(&checked, argv->items[i]);
+        bool eval = strcmp(argv->items[argv->program], "dpe-eval") == 0;
+        if (i == argv->program + (eval ? 1 : 0)) {
+            dpe_calibrate_argv_add(&checked, "--check-options");
         }
     }
-    checked.program = words->program;
-    checked.failed = checked.failed || words->failed;
-    dpe_calibrate_words_free(words);
+    checked.program = argv->program;
+    checked.failed = checked.failed || argv->failed;
+    dpe_calibrate_argv_free(argv);
     return run(batch, &checked, true, err);
 }
 
 /* Hours of work do not end at a command line that a later part refuses: all of them are read before
  * the first part runs. */
-static dpe_status check_all_words(struct batch *batch, struct dpe_error *err)
+static dpe_status check_all_argv(struct batch *batch, struct dpe_error *err)
 {
-    const calibrate_fill parts[] = {dpe_calibrate_sweep_words, dpe_calibrate_profile_words,
-                                    dpe_calibrate_pairs_words, dpe_calibrate_check_words};
+    const calibrate_fill parts[] = {dpe_calibrate_sweep_argv, dpe_calibrate_profile_argv,
+                                    dpe_calibrate_pairs_argv, dpe_calibrate_check_argv};
     struct calibrate_arguments alone = *batch->args;
     struct batch trial = *batch;
-    struct words words = {0};
+    struct argv argv = {0};
     dpe_status status = DPE_OK;
     alone.launch = NULL; /* the tools themselves, once */
     trial.args = &alone;
     snprintf(trial.k, sizeof trial.k, "%.31s", batch->chooses ? "1" : batch->args->top_k);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK && trial.code == 0;
          i++) {
-        if (parts[i] != dpe_calibrate_pairs_words || batch->chooses) {
-            parts[i](&trial, "OUT.h5", &words);
-            status = check_words(&trial, &words, err);
+        if (parts[i] != dpe_calibrate_pairs_argv || batch->chooses) {
+            parts[i](&trial, "OUT.h5", &argv);
+            status = check_argv(&trial, &argv, err);
         }
     }
     for (int i = 0; i < FORMS && status == DPE_OK && trial.code == 0; i++) {
-        form_words(&trial, &forms[i], &words);
-        status = check_words(&trial, &words, err);
+        form_argv(&trial, &forms[i], &argv);
+        status = check_argv(&trial, &argv, err);
     }
     if (status == DPE_OK && trial.code == 0) {
-        report_words(&trial, &words);
-        status = check_words(&trial, &words, err);
+        report_argv(&trial, &argv);
+        status = check_argv(&trial, &argv, err);
     }
     if (status == DPE_OK && trial.code == 0) {
-        show_words(&trial, &words);
-        status = check_words(&trial, &words, err);
+        show_argv(&trial, &argv);
+        status = check_argv(&trial, &argv, err);
     }
     batch->code = trial.code;
     return status;
@@ -306,18 +308,18 @@ static dpe_status check_all_words(struct batch *batch, struct dpe_error *err)
 /* What the profile would refuse is found before the sweep, not after it. */
 static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *err)
 {
-    struct words words = {0};
+    struct argv argv = {0};
     dpe_status status = DPE_OK;
     if (!silent) {
-        dpe_calibrate_sweep_words(batch, NULL, &words);
-        dpe_calibrate_words_add(&words, "--dry-run");
-        status = run(batch, &words, false, err);
+        dpe_calibrate_sweep_argv(batch, NULL, &argv);
+        dpe_calibrate_argv_add(&argv, "--dry-run");
+        status = run(batch, &argv, false, err);
     }
     if (status == DPE_OK && batch->code == 0) {
         fputs(silent ? "" : "\n", stdout);
-        dpe_calibrate_profile_words(batch, NULL, &words);
-        dpe_calibrate_words_add(&words, "--dry-run");
-        status = run(batch, &words, silent, err);
+        dpe_calibrate_profile_argv(batch, NULL, &argv);
+        dpe_calibrate_argv_add(&argv, "--dry-run");
+        status = run(batch, &argv, silent, err);
     }
     return status == DPE_OK && batch->code == 0 && !silent ? dpe_calibrate_print_cost(batch, err)
                                                            : status;
@@ -336,7 +338,7 @@ static bool has_begun(const struct calibrate_arguments *args, const char *name,
     return has;
 }
 
-static dpe_status spare_stranger(const struct calibrate_arguments *args, const char *name,
+static dpe_status refuse_foreign(const struct calibrate_arguments *args, const char *name,
                                  struct dpe_error *err)
 {
     char *path = dpe_calibrate_tools_path(args->job.output, name);
@@ -345,26 +347,26 @@ static dpe_status spare_stranger(const struct calibrate_arguments *args, const c
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     } else if (access(path, F_OK) == 0) {
         status = dpe_fail(err, DPE_CANNOT_CREATE,
-                          "%s: exists and is of no calibration that was begun here; choose another "
-                          "folder, or --force",
+                          "%s: exists, but no calibration was begun in this folder; choose another "
+                          "folder, or replace it with --force",
                           path);
     }
     free(path);
     return status;
 }
 
-/* The forms are written anew each time, so files of their names must be ours. What dpe-eval would
+/* The forms are written again each time, so files of their names must be ours. What dpe-eval would
  * refuse after the sweep is found before it. */
-static dpe_status spare_strangers(const struct batch *batch, struct dpe_error *err)
+static dpe_status refuse_foreign_files(const struct batch *batch, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (int i = 0; i < FORMS && status == DPE_OK; i++) {
-        status = spare_stranger(batch->args, forms[i].name, err);
+        status = refuse_foreign(batch->args, forms[i].name, err);
     }
     if (status == DPE_OK && batch->chooses) {
-        status = spare_stranger(batch->args, "ablate.h5", err);
+        status = refuse_foreign(batch->args, "ablate.h5", err);
     }
-    return status == DPE_OK ? spare_stranger(batch->args, "check.h5", err) : status;
+    return status == DPE_OK ? refuse_foreign(batch->args, "check.h5", err) : status;
 }
 
 /* Make DIR. It must not be the model's own folder: config.json would be lost there. */
@@ -376,20 +378,22 @@ static dpe_status make_folder(const struct batch *batch, bool *made, struct dpe_
     *made = mkdir(args->job.output, 0777) == 0;
     if (!*made && errno != EEXIST) {
         bool denied = errno == EACCES || errno == EPERM;
-        return dpe_fail(err, denied ? DPE_PERMISSION : DPE_CANNOT_CREATE, "%s: cannot be made: %s",
+        return dpe_fail(err, denied ? DPE_PERMISSION : DPE_CANNOT_CREATE,
+                        "%s: cannot be created: %s",
                         args->job.output[0] != '\0' ? args->job.output : "\"\"", strerror(errno));
     }
     if (stat(args->job.output, &output) != 0 || !S_ISDIR(output.st_mode)) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: exists and is no folder", args->job.output);
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: exists and is not a folder", args->job.output);
     }
     if (stat(args->job.model, &model) == 0 && model.st_dev == output.st_dev &&
         model.st_ino == output.st_ino) {
-        return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s is the model's folder: its config.json would be replaced; give another",
-                        args->job.output);
+        return dpe_fail(
+            err, DPE_CANNOT_CREATE,
+            "%s is the model's folder, where config.json would be replaced; choose another folder",
+            args->job.output);
     }
     if (!*made && !args->job.tool.force && !has_begun(args, "detect.h5", "detect.h5.journal")) {
-        return spare_strangers(batch, err);
+        return refuse_foreign_files(batch, err);
     }
     return DPE_OK;
 }
@@ -419,8 +423,8 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
     const struct calibrate_arguments *args = batch->args;
     if (dpe_ranks_launched()) {
         return dpe_fail(err, DPE_USAGE,
-                        "started as several ranks: start dpe-calibrate once, with --launch 'mpirun "
-                        "-n N' it starts its tools so");
+                        "dpe-calibrate was started as several ranks; start it once, with --launch "
+                        "'mpirun -n N', and it starts its tools as ranks");
     }
     int peers = args->job.tensor_parallel;
     if (peers > 1 && args->launch == NULL && !args->job.dry_run) {
@@ -436,7 +440,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
     if (status != DPE_OK || args->job.dry_run) {
         return status == DPE_OK ? try_tools(batch, false, err) : status;
     }
-    status = check_all_words(batch, err);
+    status = check_all_argv(batch, err);
     if (status == DPE_OK && batch->code == 0 && !has_begun(args, "norms.h5", "norms.h5.journal")) {
         status = try_tools(batch, true, err);
     }

@@ -17,8 +17,8 @@ static dpe_status check_far(const struct dpe_detect_params *params, struct dpe_e
 {
     if (params->length < params->window) {
         return dpe_fail(err, DPE_USAGE,
-                        "--length: %lld is shorter than the window %lld: no key is far; give a "
-                        "longer one or a smaller --window",
+                        "--length: %lld is shorter than the window %lld, so no key is far; give a "
+                        "larger --length or a smaller --window",
                         (long long)params->length, (long long)params->window);
     }
     return DPE_OK;
@@ -37,7 +37,7 @@ static dpe_status add_length(struct dpe_detect_params *params, int64_t length,
         at--;
     }
     if (at > 0 && params->lengths[at - 1] == length) {
-        return dpe_fail(err, DPE_USAGE, "--lengths: %lld is there twice", (long long)length);
+        return dpe_fail(err, DPE_USAGE, "--lengths: %lld is given twice", (long long)length);
     }
     params->lengths[at] = length;
     params->n_lengths++;
@@ -95,7 +95,7 @@ dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *
         int64_t length = 0;
         if (!dpe_scan_int(&end, 1, INT64_MAX, &length) || (*end != ',' && *end != '\0')) {
             return dpe_fail(err, DPE_USAGE,
-                            "--lengths: expected auto or whole numbers with commas between, found "
+                            "--lengths: expected auto or whole numbers separated by commas, found "
                             "'%s'",
                             spec);
         }
@@ -124,10 +124,11 @@ static dpe_status check_params(const struct dpe_detect_params *params, struct dp
         return dpe_fail(err, DPE_USAGE, "--length, --trained-length: expected at most 2^40 tokens");
     }
     if (params->trained_length < 2 || 2 * params->length < params->trained_length) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--length: %lld is less than half the trained length %lld, where the other "
-                        "groups sit during detection; there is nothing to detect",
-                        (long long)params->length, (long long)params->trained_length);
+        return dpe_fail(
+            err, DPE_USAGE,
+            "--length: %lld is less than half the trained length %lld, at which the other "
+            "groups stay during detection; there is nothing to detect",
+            (long long)params->length, (long long)params->trained_length);
     }
     if (params->n_lengths < 1) {
         return dpe_fail(err, DPE_USAGE, "--lengths: expected at least one length");
@@ -161,7 +162,7 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
     return dpe_plan_make_dpe(&dpe, context, plan, err);
 }
 
-/* Every group at L0/2 but `group` (−1: none), which sits at `length`. */
+/* Every group at L0/2 but `group` (−1: none), which has `length`. */
 static dpe_status cell_plan(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, int group, int64_t length,
                             struct dpe_plan *plan, struct dpe_error *err)

@@ -1,4 +1,4 @@
-/* From rows to ranks: what the scores of a grid say, and what they cannot say. */
+/* From rows to ranks: what the scores of a grid show, and what is noise. */
 #include "detect/sweep/detect.h"
 
 #include <math.h>
@@ -290,7 +290,7 @@ static struct dpe_interval interval_of(const struct dpe_detect_scores *scores, i
     if (criterion == DPE_DETECT_RECALL) {
         const struct dpe_resampling how = {scores->together, level, BOOTSTRAP_ROUNDS,
                                            STATISTICS_SEED};
-        return dpe_bootstrap_mean(scores->recall + at, n, &how);
+        return dpe_bootstrap_share(scores->recall + at, n, &how);
     }
     return dpe_perplexity(scores->nll_sum + at, scores->n_tokens + at, n, level);
 }
@@ -379,6 +379,67 @@ void dpe_detect_ranking_free(struct dpe_detect_ranking *ranking)
 /* -------------------------------------------------------------------------------------- validation
  */
 
+/* Both the interval and the test: resampled means of a few contexts are too sure of themselves. */
+static void judge(struct dpe_detect_validation *validation)
+{
+    const struct dpe_interval *gain = &validation->minus_base;
+    bool higher_is_better = validation->criterion == DPE_DETECT_RECALL;
+    bool shown = validation->p_base < verdict_p;
+    if (gain->n == 0) {
+        validation->verdict = DPE_DETECT_UNKNOWN;
+    } else if (shown && gain->low > 0.0) {
+        validation->verdict = higher_is_better ? DPE_DETECT_BETTER : DPE_DETECT_WORSE;
+    } else if (shown && gain->high < 0.0) {
+        validation->verdict = higher_is_better ? DPE_DETECT_WORSE : DPE_DETECT_BETTER;
+    } else {
+        validation->verdict = DPE_DETECT_INDISTINCT;
+    }
+}
+
+/* Mean and variance of the contexts' mean differences; returns how many contexts have one. */
+static int64_t spread_of_contexts(const double *a, const double *b, int64_t n, int64_t together,
+                                  double *mean, double *variance)
+{
+    int64_t contexts = 0;
+    double squares = 0.0;
+    *mean = 0.0;
+    for (int64_t first = 0; first < n; first += together) {
+        double sum = 0.0;
+        int64_t pairs = 0;
+        for (int64_t i = first; i < n && i < first + together; i++) {
+            if (isfinite(a[i]) && isfinite(b[i])) {
+                sum += a[i] - b[i];
+                pairs++;
+            }
+        }
+        if (pairs > 0) {
+            double off = sum / (double)pairs - *mean;
+            contexts++;
+            *mean += off / (double)contexts;
+            squares += off * (sum / (double)pairs - *mean);
+        }
+    }
+    *variance = contexts > 1 ? squares / (double)(contexts - 1) : 0.0;
+    return contexts;
+}
+
+/* The usual size of a paired comparison at 5 %, two-sided, with a power of 80 %: (1.96 + 0.84)²
+ * times variance over squared mean. Fewer than six contexts can never pass a sign-flip test. */
+static int64_t needed_samples(const double *a, const double *b, int64_t n, int64_t together)
+{
+    enum { LEAST = 6 };
+    double mean = 0.0;
+    double variance = 0.0;
+    together = together > 1 ? together : 1;
+    int64_t contexts = spread_of_contexts(a, b, n, together, &mean, &variance);
+    if (contexts < 2 || fabs(mean) < 1e-9) {
+        return 0;
+    }
+    double needed = ceil(2.8 * 2.8 * variance / (mean * mean));
+    needed = fmax(needed, (double)(contexts < LEAST ? LEAST : contexts + 1));
+    return needed * (double)together < 1e9 ? (int64_t)needed * together : 0;
+}
+
 dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
                                enum dpe_detect_criterion criterion,
                                struct dpe_detect_validation *validation, struct dpe_error *err)
@@ -408,18 +469,13 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
     how.rounds = PERMUTATIONS;
     validation->p_base = dpe_sign_flip(joint, base, n, &how);
     validation->p_rope = dpe_sign_flip(joint, rope, n, &how);
+    judge(validation);
+    validation->needed = validation->verdict == DPE_DETECT_INDISTINCT
+                             ? needed_samples(joint, base, scores->n_samples, scores->together)
+                             : 0;
+    validation->too_easy = criterion == DPE_DETECT_RECALL &&
+                           validation->value[DPE_DETECT_BASE].mean >= 1.0 &&
+                           validation->value[DPE_DETECT_JOINT].mean >= 1.0;
     free(values);
-    const struct dpe_interval *gain = &validation->minus_base;
-    bool higher = criterion == DPE_DETECT_RECALL;
-    if (gain->n == 0) {
-        validation->verdict = DPE_DETECT_UNKNOWN;
-    } else if (higher ? gain->mean < 0.0 : gain->mean > 0.0) {
-        validation->verdict = DPE_DETECT_WORSE;
-    } else if ((higher ? gain->low > 0.0 : gain->high < 0.0) && validation->p_base < verdict_p) {
-        /* Both: resampled means of a few contexts are too sure of themselves. */
-        validation->verdict = DPE_DETECT_BETTER;
-    } else {
-        validation->verdict = DPE_DETECT_NOT_BETTER;
-    }
     return DPE_OK;
 }

@@ -124,8 +124,8 @@ static dpe_status selection_init(const struct dpe_detect_params *params, enum dp
                                                .complete = true};
     if (rule != DPE_DETECT_PAPER && selection->base < 0) {
         return dpe_fail(err, DPE_USAGE,
-                        "--select %s: expected half the trained length (%g) among --lengths; it is "
-                        "what the others are compared with",
+                        "--select %s: expected half the trained length (%g) among --lengths: the "
+                        "others are compared with it",
                         dpe_detect_rule_names[rule], 0.5 * (double)params->trained_length);
     }
     selection->at = dpe_alloc(n, sizeof *selection->at);

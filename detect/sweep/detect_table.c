@@ -15,52 +15,39 @@ static const char row_status_meanings[] = "ok nonfinite failed";
 /* ---------------------------------------------------------------------------------------- scales
  */
 
-static dpe_status put_scales(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                             struct dpe_error *err)
+static void put_scales(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
-    dpe_status status =
-        dpe_h5_put_count(table, "/group", params->n_groups, "frequency group, high to low", err);
-    if (status == DPE_OK) {
-        status = dpe_h5_put_scale(table, "/length", DPE_COL_I64, params->lengths, params->n_lengths,
-                                  "detecting length", "tokens", err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_put_count(table, "/pair", grid->n_pairs,
-                                  "pair of components j, j + head_dim/2", err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_put_count(table, "/edge", params->n_groups + 1, "edge between groups", err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_put_scale(table, "/validated_plan", DPE_COL_STRING,
-                                  dpe_detect_validated_names, DPE_DETECT_N_VALIDATED,
-                                  "rope: the model as it is; base: every group at half the trained "
-                                  "length; joint: every group at its effective length",
-                                  "1", err);
-    }
+    dpe_detect_put_count(w, "/group", params->n_groups, "frequency group, high to low");
+    dpe_detect_put_scale(w, "/length", DPE_COL_I64, params->lengths, params->n_lengths,
+                         "detecting length", "tokens");
+    dpe_detect_put_count(w, "/pair", grid->n_pairs, "pair of components j, j + head_dim/2");
+    dpe_detect_put_count(w, "/edge", params->n_groups + 1, "edge between groups");
+    dpe_detect_put_scale(w, "/validated_plan", DPE_COL_STRING, dpe_detect_validated_names,
+                         DPE_DETECT_N_VALIDATED,
+                         "rope: the model as it is; base: every group at half the trained "
+                         "length; joint: every group at its effective length",
+                         "1");
     const struct dpe_detect_result *niah = &report->results[0];
     const struct dpe_detect_result *ppl = &report->results[1];
-    if (status == DPE_OK && niah->used) {
-        status = dpe_h5_put_count(table, "/sample", niah->n_samples, "sample", err);
+    if (niah->used) {
+        dpe_detect_put_count(w, "/sample", niah->n_samples, "sample");
     }
-    if (status == DPE_OK && ppl->used) {
-        status =
-            dpe_h5_put_scale(table, "/book", DPE_COL_STRING, ppl->books, ppl->n_samples,
-                             "book with at least as many tokens as the evaluated length", "1", err);
+    if (ppl->used) {
+        dpe_detect_put_scale(w, "/book", DPE_COL_STRING, ppl->books, ppl->n_samples,
+                             "book with at least as many tokens as the evaluated length", "1");
     }
-    return status;
 }
 
 /* ---------------------------------------------------------------------------------------- detect
  */
 
 /* Scores of a task on the given axes, the last of which are its samples. */
-static dpe_status put_scores(struct dpe_h5 *table, const char *folder,
-                             const struct dpe_detect_result *result,
-                             const struct dpe_detect_scores *scores, const struct table_axis *axes,
-                             int n_axes, struct dpe_error *err)
+static void put_scores(struct table_writer *w, const char *folder,
+                       const struct dpe_detect_result *result,
+                       const struct dpe_detect_scores *scores, const struct table_axis *axes,
+                       int n_axes)
 {
     const struct table_entry niah[] = {
         {"/recall", DPE_COL_F64, scores->recall, "share of the values found in the answer", "1",
@@ -81,15 +68,14 @@ static dpe_status put_scores(struct dpe_h5 *table, const char *folder,
         "/status", DPE_COL_I32,        scores->status, "what became of the row; -1 = not run",
         "1",       row_status_meanings};
     bool recall = result->criterion == DPE_DETECT_RECALL;
-    dpe_status status = dpe_h5_table_put_all(table, folder, recall ? niah : ppl,
-                                             recall ? COUNT(niah) : COUNT(ppl), axes, n_axes, err);
-    return status == DPE_OK ? dpe_h5_table_put(table, folder, &both, axes, n_axes, err) : status;
+    dpe_detect_put_entries(w, folder, recall ? niah : ppl, recall ? COUNT(niah) : COUNT(ppl), axes,
+                           n_axes);
+    dpe_detect_put_entry(w, folder, &both, axes, n_axes);
 }
 
 /* Ranks and what follows from them, in /detect of the deciding task and below the other one. */
-static dpe_status put_ranking(struct dpe_h5 *table, const char *folder,
-                              const struct dpe_detect_ranking *ranking,
-                              const struct table_axis *axes, struct dpe_error *err)
+static void put_ranking(struct table_writer *w, const char *folder,
+                        const struct dpe_detect_ranking *ranking, const struct table_axis *axes)
 {
     const struct table_entry cells[] = {{"/rank", DPE_COL_I32, ranking->rank,
                                          "rank of the detecting length in its group, 1 = best", "1",
@@ -102,15 +88,12 @@ static dpe_status put_ranking(struct dpe_h5 *table, const char *folder,
         {"/p_value", DPE_COL_F64, ranking->p_value,
          "p-value of: the lengths of the group do not differ", "1", NULL},
     };
-    dpe_status status = dpe_h5_table_put_all(table, folder, cells, COUNT(cells), axes, 2, err);
-    return status == DPE_OK
-               ? dpe_h5_table_put_all(table, folder, groups, COUNT(groups), axes, 1, err)
-               : status;
+    dpe_detect_put_entries(w, folder, cells, COUNT(cells), axes, 2);
+    dpe_detect_put_entries(w, folder, groups, COUNT(groups), axes, 1);
 }
 
-static dpe_status put_result(const struct dpe_detect_report *report,
-                             const struct dpe_detect_result *result, struct dpe_h5 *table,
-                             struct dpe_error *err)
+static void put_result(struct table_writer *w, const struct dpe_detect_report *report,
+                       const struct dpe_detect_result *result)
 {
     bool recall = result->criterion == DPE_DETECT_RECALL;
     const char *folder = recall ? "/detect/niah" : "/detect/ppl";
@@ -128,47 +111,35 @@ static dpe_status put_result(const struct dpe_detect_report *report,
         {"/ci_high", DPE_COL_F64, ranking->high, "upper end of its 95 % interval", "1", NULL},
         {"/n_valid", DPE_COL_I64, ranking->n_valid, "valid rows", "1", NULL},
     };
-    dpe_status status = put_scores(table, folder, result, &result->scores, axes, 3, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_table_put_all(table, folder, cells, COUNT(cells), axes, 2, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, folder, "samples_together", result->together, err);
-    }
-    if (status == DPE_OK) {
-        status =
-            dpe_h5_attr_text(table, folder, "interval_rule",
-                             recall ? "percentile bootstrap over samples, those of one context "
-                                      "together, 2000 resamples"
-                                    : "delete-one-book jackknife of the log",
-                             err);
-    }
-    if (status == DPE_OK) {
-        bool decides = dpe_detect_deciding(report) == result;
-        status = put_ranking(table, decides ? "/detect" : folder, ranking, axes, err);
-    }
-    return status;
+    put_scores(w, folder, result, &result->scores, axes, 3);
+    dpe_detect_put_entries(w, folder, cells, COUNT(cells), axes, 2);
+    dpe_detect_put_i64(w, folder, "samples_together", result->together);
+    dpe_detect_put_text(
+        w, folder, "interval_rule",
+        recall
+            ? "percentile bootstrap over samples, those of one context together, 2000 resamples; "
+              "Wilson score where all samples agree"
+            : "delete-one-book jackknife of the log");
+    bool decides = dpe_detect_deciding(report) == result;
+    put_ranking(w, decides ? "/detect" : folder, ranking, axes);
 }
 
 struct text_attribute {
     const char *name, *value;
 };
 
-static dpe_status put_texts(struct dpe_h5 *table, const char *object,
-                            const struct text_attribute *texts, size_t n, struct dpe_error *err)
+static void put_texts(struct table_writer *w, const char *object,
+                      const struct text_attribute *texts, size_t n)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (texts[i].value != NULL) {
-            status = dpe_h5_attr_text(table, object, texts[i].name, texts[i].value, err);
+            dpe_detect_put_text(w, object, texts[i].name, texts[i].value);
         }
     }
-    return status;
 }
 
 /* Which plan each cell ran under, and the rules in words. */
-static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                             struct dpe_error *err)
+static void put_detect(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
@@ -177,7 +148,8 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
     const char **keys = dpe_alloc(n_cells, sizeof *keys);
     double scale[DPE_DETECT_MAX_LENGTHS];
     if (keys == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu cells", n_cells);
+        dpe_detect_put_no_memory(w, "cells", n_cells);
+        return;
     }
     for (size_t c = 0; c < n_cells; c++) {
         keys[c] = grid->configs[grid->cell[c]].key;
@@ -190,16 +162,14 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
     const struct table_entry scales = {
         "/scale", DPE_COL_F64, scale, "scale of the moving group, evaluated / detecting length",
         "1",      NULL};
-    dpe_status status = dpe_h5_table_put(table, "/detect", &plan, axes, 2, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_table_put(table, "/detect", &scales, &axes[1], 1, err);
-    }
+    dpe_detect_put_entry(w, "/detect", &plan, axes, 2);
+    dpe_detect_put_entry(w, "/detect", &scales, &axes[1], 1);
     free(keys);
     bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
     const struct text_attribute texts[] = {
         {"criterion", recall ? "niah recall, higher is better" : "perplexity, lower is better"},
         {"tie_rule", "ties go to the larger length"},
-        {"moving_pairs", "all pairs of one group; every other group sits at half the trained "
+        {"moving_pairs", "all pairs of one group; every other group stays at half the trained "
                          "length"},
         {"informative_rule",
          "p < 0.05 in a permutation test of best mean - worst mean: each sample's values (those "
@@ -207,16 +177,9 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
         {"niah_parameters", report->niah_spec},
         {"niah_templates_sha256", report->niah_template},
     };
-    if (status == DPE_OK) {
-        status = put_texts(table, "/detect", texts, COUNT(texts), err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, "/detect", "configurations", grid->n_configs, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->seed, err);
-    }
-    return status;
+    put_texts(w, "/detect", texts, COUNT(texts));
+    dpe_detect_put_i64(w, "/detect", "configurations", grid->n_configs);
+    dpe_detect_put_i64(w, "/detect", "seed", (int64_t)report->seed);
 }
 
 /* -------------------------------------------------------------------------------------- validate
@@ -225,14 +188,14 @@ static dpe_status put_detect(const struct dpe_detect_report *report, struct dpe_
 static const char *verdict_text(enum dpe_detect_verdict verdict)
 {
     static const char *const texts[] = {[DPE_DETECT_BETTER] = "better",
-                                        [DPE_DETECT_NOT_BETTER] = "not better beyond noise",
+                                        [DPE_DETECT_INDISTINCT] = "not distinguishable",
                                         [DPE_DETECT_WORSE] = "worse",
                                         [DPE_DETECT_UNKNOWN] = "unknown"};
     return texts[verdict];
 }
 
-static dpe_status put_differences(struct dpe_h5 *table, const char *folder,
-                                  const struct dpe_detect_validation *v, struct dpe_error *err)
+static void put_differences(struct table_writer *w, const char *folder,
+                            const struct dpe_detect_validation *v)
 {
     const double difference[] = {v->minus_rope.mean, v->minus_base.mean};
     const double low[] = {v->minus_rope.low, v->minus_base.low};
@@ -243,11 +206,8 @@ static dpe_status put_differences(struct dpe_h5 *table, const char *folder,
     bool recall = v->criterion == DPE_DETECT_RECALL;
     char scale[64];
     snprintf(scale, sizeof scale, "%s/compared_with", folder);
-    dpe_status status = dpe_h5_put_scale(table, scale, DPE_COL_STRING, others, 2,
-                                         "plan that the joint one is compared with", "1", err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_detect_put_scale(w, scale, DPE_COL_STRING, others, 2,
+                         "plan that the joint one is compared with", "1");
     const struct table_axis axis = {scale, 2};
     const struct table_entry entries[] = {
         {"/difference", DPE_COL_F64, difference,
@@ -262,11 +222,10 @@ static dpe_status put_differences(struct dpe_h5 *table, const char *folder,
          "two-sided sign-flip test of: no difference (samples of one context are one)", "1", NULL},
         {"/n_pairs", DPE_COL_I64, n, "samples valid under both", "1", NULL},
     };
-    return dpe_h5_table_put_all(table, folder, entries, COUNT(entries), &axis, 1, err);
+    dpe_detect_put_entries(w, folder, entries, COUNT(entries), &axis, 1);
 }
 
-static dpe_status put_validation(const struct dpe_detect_result *result, struct dpe_h5 *table,
-                                 struct dpe_error *err)
+static void put_validation(struct table_writer *w, const struct dpe_detect_result *result)
 {
     bool recall = result->criterion == DPE_DETECT_RECALL;
     const char *folder = recall ? "/validate/niah" : "/validate/ppl";
@@ -283,11 +242,7 @@ static dpe_status put_validation(const struct dpe_detect_result *result, struct 
     }
     char scale[64];
     snprintf(scale, sizeof scale, "%s/sample", folder);
-    dpe_status status =
-        dpe_h5_put_count(table, scale, result->n_validated, "sample of the validation", err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_detect_put_count(w, scale, result->n_validated, "sample of the validation");
     const struct table_axis axes[] = {{"/validated_plan", DPE_DETECT_N_VALIDATED},
                                       {scale, result->n_validated}};
     const struct table_entry plans[] = {
@@ -298,33 +253,18 @@ static dpe_status put_validation(const struct dpe_detect_result *result, struct 
         {"/ci_high", DPE_COL_F64, high, "upper end of its 95 % interval", "1", NULL},
         {"/n_valid", DPE_COL_I64, n, "valid rows", "1", NULL},
     };
-    status = put_scores(table, folder, result, &result->validate_scores, axes, 2, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_table_put_all(table, folder, plans, COUNT(plans), axes, 1, err);
-    }
-    if (status == DPE_OK) {
-        status = put_differences(table, folder, v, err);
-    }
-    if (status == DPE_OK) {
-        status =
-            dpe_h5_attr_text(table, folder, "joint_against_base", verdict_text(v->verdict), err);
-    }
-    if (status == DPE_OK) {
-        status =
-            dpe_h5_attr_text(table, folder, "samples",
-                             result->fresh ? "not those of the sweep" : "those of the sweep", err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, folder, "first_sample", result->first_validated, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, folder, "samples_together", result->together, err);
-    }
-    return status;
+    put_scores(w, folder, result, &result->validate_scores, axes, 2);
+    dpe_detect_put_entries(w, folder, plans, COUNT(plans), axes, 1);
+    put_differences(w, folder, v);
+    dpe_detect_put_text(w, folder, "joint_against_base", verdict_text(v->verdict));
+    dpe_detect_put_i64(w, folder, "samples_needed", v->needed);
+    dpe_detect_put_text(w, folder, "samples",
+                        result->fresh ? "not those of the sweep" : "those of the sweep");
+    dpe_detect_put_i64(w, folder, "first_sample", result->first_validated);
+    dpe_detect_put_i64(w, folder, "samples_together", result->together);
 }
 
-static dpe_status put_validated_plans(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                                      struct dpe_error *err)
+static void put_validated_plans(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const char *keys[DPE_DETECT_N_VALIDATED];
     for (int i = 0; i < DPE_DETECT_N_VALIDATED; i++) {
@@ -332,24 +272,21 @@ static dpe_status put_validated_plans(const struct dpe_detect_report *report, st
     }
     const struct table_axis axis = {"/validated_plan", DPE_DETECT_N_VALIDATED};
     const struct table_entry plan = {"/plan", DPE_COL_STRING, keys, "its key in /rows", "1", NULL};
-    dpe_status status = dpe_h5_table_put(table, "/validate", &plan, &axis, 1, err);
-    return status == DPE_OK
-               ? dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->validation_seed, err)
-               : status;
+    dpe_detect_put_entry(w, "/validate", &plan, &axis, 1);
+    dpe_detect_put_i64(w, "/validate", "seed", (int64_t)report->validation_seed);
 }
 
 /* ------------------------------------------------------------------------- table, model and texts
  */
 
 /* The pairs that moved, where they are not all. */
-static dpe_status put_key_pairs(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                                struct dpe_error *err)
+static void put_key_pairs(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_config *config = report->context->config;
     const uint8_t *mask = grid->params.mask;
     if (mask == NULL) {
-        return DPE_OK;
+        return;
     }
     int64_t top_k = 0;
     for (int64_t j = 0; j < grid->n_pairs; j++) {
@@ -361,18 +298,13 @@ static dpe_status put_key_pairs(const struct dpe_detect_report *report, struct d
         "/mask", DPE_COL_U8, mask, "whether a pair is a key pair of its head", "1", "no yes"};
     const struct table_entry count = {"/top_k", DPE_COL_I64, &top_k, "key pairs of each head",
                                       "1",      NULL};
-    dpe_status status = dpe_h5_put_count(table, "/layer", config->n_layers, "layer", err);
-    if (status == DPE_OK) {
-        status = dpe_h5_put_count(table, "/head", config->n_heads, "query head", err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_table_put(table, "/table", &entry, axes, 3, err);
-    }
-    return status == DPE_OK ? dpe_h5_table_put(table, "/table", &count, NULL, 0, err) : status;
+    dpe_detect_put_count(w, "/layer", config->n_layers, "layer");
+    dpe_detect_put_count(w, "/head", config->n_heads, "query head");
+    dpe_detect_put_entry(w, "/table", &entry, axes, 3);
+    dpe_detect_put_entry(w, "/table", &count, NULL, 0);
 }
 
-static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                            struct dpe_error *err)
+static void put_table(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
@@ -412,28 +344,16 @@ static dpe_status put_table(const struct dpe_detect_report *report, struct dpe_h
                                            : "all pairs of every head"},
         {"adapter_required", "true"},
     };
-    dpe_status status =
-        dpe_h5_table_put_all(table, "/table", groups, COUNT(groups), &group, 1, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_table_put(table, "/table", &edges, &edge, 1, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_table_put(table, "/table", &pairs, &pair, 1, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_table_put_all(table, "/table", scalars, COUNT(scalars), NULL, 0, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_put_temperature(table, &params->temperature, err);
-    }
-    if (status == DPE_OK) {
-        status = put_key_pairs(report, table, err);
-    }
-    return status == DPE_OK ? put_texts(table, "/table", texts, COUNT(texts), err) : status;
+    dpe_detect_put_entries(w, "/table", groups, COUNT(groups), &group, 1);
+    dpe_detect_put_entry(w, "/table", &edges, &edge, 1);
+    dpe_detect_put_entry(w, "/table", &pairs, &pair, 1);
+    dpe_detect_put_entries(w, "/table", scalars, COUNT(scalars), NULL, 0);
+    dpe_detect_put_temperature(w, &params->temperature);
+    put_key_pairs(w, report);
+    put_texts(w, "/table", texts, COUNT(texts));
 }
 
-static dpe_status put_model(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                            struct dpe_error *err)
+static void put_model(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const struct dpe_config *config = dpe_model_config(report->model);
     const char *json = dpe_model_config_json(report->model);
@@ -458,87 +378,58 @@ static dpe_status put_model(const struct dpe_detect_report *report, struct dpe_h
         {"max_position_embeddings", config->max_position},
         {"parameters", dpe_config_parameters(config)},
     };
-    dpe_status status = dpe_h5_table_put(table, "/model", &entry, NULL, 0, err);
-    if (status == DPE_OK) {
-        status = put_texts(table, "/model", texts, COUNT(texts), err);
+    dpe_detect_put_entry(w, "/model", &entry, NULL, 0);
+    put_texts(w, "/model", texts, COUNT(texts));
+    for (size_t i = 0; i < COUNT(numbers); i++) {
+        dpe_detect_put_i64(w, "/model", numbers[i].name, numbers[i].value);
     }
-    for (size_t i = 0; i < COUNT(numbers) && status == DPE_OK; i++) {
-        status = dpe_h5_attr_i64(table, "/model", numbers[i].name, numbers[i].value, err);
-    }
-    return status;
 }
 
-static dpe_status put_texts_of_run(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                                   struct dpe_error *err)
+static void put_texts_of_run(struct table_writer *w, const struct dpe_detect_report *report)
 {
-    dpe_status status = dpe_h5_attr_text(table, "/tokenizer", "sha256",
-                                         dpe_tokenizer_fingerprint(report->tokenizer), err);
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, "/tokenizer", "size", dpe_tokenizer_size(report->tokenizer),
-                                 err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_text(table, "/corpus", "sha256",
-                                  dpe_corpus_fingerprint(report->corpus), err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, "/corpus", "books",
-                                 (int64_t)dpe_corpus_size(report->corpus), err);
-    }
-    return status;
+    dpe_detect_put_text(w, "/tokenizer", "sha256", dpe_tokenizer_fingerprint(report->tokenizer));
+    dpe_detect_put_i64(w, "/tokenizer", "size", dpe_tokenizer_size(report->tokenizer));
+    dpe_detect_put_text(w, "/corpus", "sha256", dpe_corpus_fingerprint(report->corpus));
+    dpe_detect_put_i64(w, "/corpus", "books", (int64_t)dpe_corpus_size(report->corpus));
 }
 
 /* What this process computed; another one that made the same table may have needed more. */
-static dpe_status put_work(const struct dpe_session_work *work, struct dpe_h5 *table,
-                           struct dpe_error *err)
+static void put_work(struct table_writer *w, const struct dpe_session_work *work)
 {
-    dpe_status status = dpe_h5_attr_i64(table, "/run", "tokens_read", work->fed, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, "/run", "tokens_decoded", work->decoded, err);
-    }
-    return status == DPE_OK ? dpe_h5_attr_i64(table, "/run", "decode_steps", work->steps, err)
-                            : status;
+    dpe_detect_put_i64(w, "/run", "tokens_read", work->fed);
+    dpe_detect_put_i64(w, "/run", "tokens_decoded", work->decoded);
+    dpe_detect_put_i64(w, "/run", "decode_steps", work->steps);
 }
 
 dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
                             struct dpe_h5 *table, struct dpe_error *err)
 {
-    dpe_status status =
-        dpe_h5_attr_text(table, "/", "title", "Effective lengths of frequency groups", err);
-    if (status == DPE_OK) {
-        status = put_scales(report, table, err);
-    }
-    if (status == DPE_OK) {
-        status = put_detect(report, table, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_detect_put_selection(report, table, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_detect_put_race(report, table, err);
-    }
+    struct table_writer writer = {table, DPE_OK, err};
+    struct table_writer *w = &writer;
+    dpe_detect_put_text(w, "/", "title", "Effective lengths of frequency groups");
+    put_scales(w, report);
+    put_detect(w, report);
+    dpe_detect_put_selection(w, report);
+    dpe_detect_put_race(w, report);
     bool validated = false;
-    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+    for (int i = 0; i < 2; i++) {
         const struct dpe_detect_result *result = &report->results[i];
         if (result->used) {
-            status = put_result(report, result, table, err);
+            put_result(w, report, result);
         }
-        if (status == DPE_OK && result->used && result->validated) {
+        if (result->used && result->validated) {
             validated = true;
-            status = put_validation(result, table, err);
+            put_validation(w, result);
         }
     }
-    if (status == DPE_OK && validated) {
-        status = put_validated_plans(report, table, err);
+    if (validated) {
+        put_validated_plans(w, report);
     }
-    if (status == DPE_OK && complete) {
-        status = put_table(report, table, err);
+    if (complete) {
+        put_table(w, report);
     }
-    if (status == DPE_OK) {
-        status = put_work(&report->work, table, err);
-    }
-    if (status == DPE_OK) {
-        status = put_model(report, table, err);
-    }
-    return status == DPE_OK ? put_texts_of_run(report, table, err) : status;
+    put_work(w, &report->work);
+    put_model(w, report);
+    put_texts_of_run(w, report);
+    return writer.status;
 }

@@ -4,8 +4,7 @@
 #include "detect/sweep/detect_table_internal.h"
 #include "outputs/h5/h5_put.h"
 
-static dpe_status put_drops(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                            struct dpe_error *err)
+static void put_drops(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_race *race = &report->race;
     const int64_t *lengths = report->grid->params.lengths;
@@ -13,9 +12,8 @@ static dpe_status put_drops(const struct dpe_detect_report *report, struct dpe_h
     int32_t *group = dpe_alloc(n, sizeof *group);
     int64_t *numbers = dpe_alloc(3 * n, sizeof *numbers);
     double *values = dpe_alloc(2 * n, sizeof *values);
-    dpe_status status = DPE_OK;
     if (group == NULL || numbers == NULL || values == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu decisions", n);
+        dpe_detect_put_no_memory(w, "decisions", n);
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
@@ -40,23 +38,19 @@ static dpe_status put_drops(const struct dpe_detect_report *report, struct dpe_h
          "one-sided sign-flip test of: the dropped length is better by the indifference", "1",
          NULL},
     };
-    status = dpe_h5_put_count(table, "/race/drop", race->n_drops, "decision, in order", err);
-    if (status == DPE_OK) {
-        status = dpe_h5_table_put_all(table, "/race", entries, COUNT(entries), &axis, 1, err);
-    }
+    dpe_detect_put_count(w, "/race/drop", race->n_drops, "decision, in order");
+    dpe_detect_put_entries(w, "/race", entries, COUNT(entries), &axis, 1);
 done:
     free(group);
     free(numbers);
     free(values);
-    return status;
 }
 
-dpe_status dpe_detect_put_race(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                               struct dpe_error *err)
+void dpe_detect_put_race(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_race *race = &report->race;
     if (!report->racing) {
-        return DPE_OK;
+        return;
     }
     const struct dpe_detect_params *params = &report->grid->params;
     const struct table_axis axes[] = {{"/group", params->n_groups}, {"/length", params->n_lengths}};
@@ -66,25 +60,13 @@ dpe_status dpe_detect_put_race(const struct dpe_detect_report *report, struct dp
                                       "samples after which the length was dropped, -1 = never",
                                       "1",
                                       NULL};
-    dpe_status status = dpe_h5_table_put(table, "/race", &entry, axes, 2, err);
-    if (status == DPE_OK) {
-        status = put_drops(report, table, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_f64(table, "/race", "level", race->options.level, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_f64(table, "/race", "indifference", race->options.indifference, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, "/race", "per_round", race->options.per_round, err);
-    }
-    return status == DPE_OK
-               ? dpe_h5_attr_text(table, "/race", "rule",
-                                  "after each round every length is compared with the best one "
-                                  "that is left by a paired one-sided sign-flip test (samples of "
-                                  "one context are one); p < level drops it; half the trained "
-                                  "length is never dropped",
-                                  err)
-               : status;
+    dpe_detect_put_entry(w, "/race", &entry, axes, 2);
+    put_drops(w, report);
+    dpe_detect_put_f64(w, "/race", "level", race->options.level);
+    dpe_detect_put_f64(w, "/race", "indifference", race->options.indifference);
+    dpe_detect_put_i64(w, "/race", "per_round", race->options.per_round);
+    dpe_detect_put_text(w, "/race", "rule",
+                        "after each round every length is compared with the best one that is left "
+                        "by a paired one-sided sign-flip test (samples of one context are one); "
+                        "p < level drops it; half the trained length is never dropped");
 }

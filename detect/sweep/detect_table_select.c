@@ -11,7 +11,7 @@ static const char *rule_text(enum dpe_detect_rule rule)
         [DPE_DETECT_PAPER] = "rank 1 of each group; ties go to the larger length",
         [DPE_DETECT_GUARDED] =
             "half the trained length, except where a paired two-sided sign-flip test (samples of "
-            "one context are one), its p times the lengths compared, says with p < 0.05 that "
+            "one context are one), its p times the lengths compared, shows with p < 0.05 that "
             "another length is better; of several "
             "the one with the largest gain, ties to the larger",
         [DPE_DETECT_SEQUENTIAL] =
@@ -48,8 +48,8 @@ static void fill_columns(const struct dpe_detect_report *report, struct columns 
     }
 }
 
-static dpe_status put_columns(const struct dpe_detect_report *report, const struct columns *columns,
-                              struct dpe_h5 *table, struct dpe_error *err)
+static void put_columns(struct table_writer *w, const struct dpe_detect_report *report,
+                        const struct columns *columns)
 {
     const struct dpe_detect_params *params = &report->grid->params;
     const struct dpe_detect_selection *selection = &report->selection;
@@ -70,22 +70,16 @@ static dpe_status put_columns(const struct dpe_detect_report *report, const stru
     };
     const struct table_entry plans = {
         "/plan", DPE_COL_STRING, columns->keys, "configuration: its key in /rows", "1", NULL};
-    dpe_status status = dpe_h5_put_count(table, "/select/step", selection->n_choices,
-                                         "comparison of a group's lengths", err);
-    if (status == DPE_OK) {
-        status = dpe_h5_table_put_all(table, "/select", steps, COUNT(steps), axes, 1, err);
+    dpe_detect_put_count(w, "/select/step", selection->n_choices,
+                         "comparison of a group's lengths");
+    dpe_detect_put_entries(w, "/select", steps, COUNT(steps), axes, 1);
+    dpe_detect_put_entries(w, "/select", cells, COUNT(cells), axes, 2);
+    if (selection->rule == DPE_DETECT_SEQUENTIAL) {
+        dpe_detect_put_entry(w, "/select", &plans, axes, 2);
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_table_put_all(table, "/select", cells, COUNT(cells), axes, 2, err);
-    }
-    if (status == DPE_OK && selection->rule == DPE_DETECT_SEQUENTIAL) {
-        status = dpe_h5_table_put(table, "/select", &plans, axes, 2, err);
-    }
-    return status;
 }
 
-static dpe_status put_choices(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                              struct dpe_error *err)
+static void put_choices(struct table_writer *w, const struct dpe_detect_report *report)
 {
     size_t n = (size_t)report->selection.n_choices;
     size_t cells = n * (size_t)report->grid->params.n_lengths;
@@ -98,14 +92,13 @@ static dpe_status put_choices(const struct dpe_detect_report *report, struct dpe
         .p = dpe_alloc(cells, sizeof(double)),
         .keys = dpe_alloc(cells, sizeof(char *)),
     };
-    dpe_status status = DPE_OK;
     if (columns.from == NULL || columns.to == NULL || columns.group == NULL ||
         columns.round == NULL || columns.gain == NULL || columns.p == NULL ||
         columns.keys == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu comparisons", n);
+        dpe_detect_put_no_memory(w, "comparisons", n);
     } else {
         fill_columns(report, &columns);
-        status = put_columns(report, &columns, table, err);
+        put_columns(w, report, &columns);
     }
     free(columns.from);
     free(columns.to);
@@ -114,18 +107,17 @@ static dpe_status put_choices(const struct dpe_detect_report *report, struct dpe
     free(columns.gain);
     free(columns.p);
     free(columns.keys);
-    return status;
 }
 
-dpe_status dpe_detect_put_selection(const struct dpe_detect_report *report, struct dpe_h5 *table,
-                                    struct dpe_error *err)
+void dpe_detect_put_selection(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_selection *selection = &report->selection;
     const struct dpe_detect_params *params = &report->grid->params;
     size_t n = (size_t)params->n_groups;
     int32_t *order = dpe_alloc(n, sizeof *order);
     if (order == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu groups", n);
+        dpe_detect_put_no_memory(w, "groups", n);
+        return;
     }
     for (size_t g = 0; g < n; g++) {
         order[g] = selection->order[g];
@@ -137,22 +129,14 @@ dpe_status dpe_detect_put_selection(const struct dpe_detect_report *report, stru
         {"/order", DPE_COL_I32, order, "group that was taken at this place", "1", NULL},
     };
     bool sequential = selection->rule == DPE_DETECT_SEQUENTIAL;
-    dpe_status status =
-        dpe_h5_table_put_all(table, "/select", entries, sequential ? 2 : 1, &group, 1, err);
-    if (status == DPE_OK && selection->rule != DPE_DETECT_PAPER) {
-        status = put_choices(report, table, err);
+    dpe_detect_put_entries(w, "/select", entries, sequential ? 2 : 1, &group, 1);
+    if (selection->rule != DPE_DETECT_PAPER) {
+        put_choices(w, report);
     }
-    if (status == DPE_OK) {
-        status =
-            dpe_h5_attr_text(table, "/select", "rule", dpe_detect_rule_names[selection->rule], err);
-    }
-    if (status == DPE_OK) {
-        status =
-            dpe_h5_attr_text(table, "/select", "rule_in_words", rule_text(selection->rule), err);
-    }
-    if (status == DPE_OK && sequential) {
-        status = dpe_h5_attr_i64(table, "/select", "rounds", selection->rounds, err);
+    dpe_detect_put_text(w, "/select", "rule", dpe_detect_rule_names[selection->rule]);
+    dpe_detect_put_text(w, "/select", "rule_in_words", rule_text(selection->rule));
+    if (sequential) {
+        dpe_detect_put_i64(w, "/select", "rounds", selection->rounds);
     }
     free(order);
-    return status;
 }

@@ -31,21 +31,31 @@ void dpe_detect_short_length(int64_t length, char text[24])
              (long long)(thousands ? length / 1024 : length));
 }
 
-static dpe_status put(struct dpe_text *out, struct dpe_error *err, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* What is rendered so far. After the first failure nothing more is appended. */
+struct page {
+    struct dpe_text *out;
+    dpe_status status;
+    struct dpe_error *err;
+};
 
-static dpe_status put(struct dpe_text *out, struct dpe_error *err, const char *format, ...)
+static void put(struct page *page, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void put(struct page *page, const char *format, ...)
 {
+    if (page->status != DPE_OK) {
+        return;
+    }
     char text[512];
     va_list args;
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (n < 0) {
-        return dpe_fail(err, DPE_INTERNAL, "a line could not be rendered");
+        page->status = dpe_fail(page->err, DPE_INTERNAL, "a line could not be rendered");
+        return;
     }
     size_t most = sizeof text - 1;
-    return dpe_text_append(out, text, (size_t)n < most ? (size_t)n : most, err);
+    page->status = dpe_text_append(page->out, text, (size_t)n < most ? (size_t)n : most, page->err);
 }
 
 /* ---------------------------------------------------------------------------------------- colours
@@ -96,20 +106,20 @@ static int cube_level(double part, double *shown)
     return best;
 }
 
-static dpe_status put_colour(struct dpe_text *out, enum dpe_detect_colour colour, double share,
-                             bool best, struct dpe_error *err)
+static void put_colour(struct page *page, enum dpe_detect_colour colour, double share, bool best)
 {
     struct rgb back = ramp(share);
     const char *bold = best ? "1;" : "";
     if (colour == DPE_DETECT_TRUECOLOUR) {
         int grey = wants_white(back) ? 255 : 0;
-        return put(out, err, "\033[%s38;2;%d;%d;%d;48;2;%d;%d;%dm", bold, grey, grey, grey,
-                   (int)back.r, (int)back.g, (int)back.b);
+        put(page, "\033[%s38;2;%d;%d;%d;48;2;%d;%d;%dm", bold, grey, grey, grey, (int)back.r,
+            (int)back.g, (int)back.b);
+        return;
     }
     struct rgb shown;
     int cube = 16 + 36 * cube_level(back.r, &shown.r) + 6 * cube_level(back.g, &shown.g) +
                cube_level(back.b, &shown.b);
-    return put(out, err, "\033[%s38;5;%d;48;5;%dm", bold, wants_white(shown) ? 231 : 16, cube);
+    put(page, "\033[%s38;5;%d;48;5;%dm", bold, wants_white(shown) ? 231 : 16, cube);
 }
 
 /* --------------------------------------------------------------------------------------- heat map
@@ -144,7 +154,7 @@ static double share_of(const struct dpe_detect_ranking *ranking, double value, d
     return high > low ? (high - log(value)) / (high - low) : 1.0;
 }
 
-/* At least one column of the cell stays free before the number, one behind it for the mark. */
+/* At least one column of the cell stays free before the number, one after it for the mark. */
 static void cell_text(const struct dpe_detect_ranking *ranking, int cell, int width, double share,
                       char text[32])
 {
@@ -213,24 +223,27 @@ static struct layout lay_out(const struct dpe_detect_grid *grid, int width)
     return layout;
 }
 
-static dpe_status put_header(const struct dpe_detect_grid *grid, const struct layout *layout,
-                             struct dpe_text *out, struct dpe_error *err)
+static void put_header(struct page *page, const struct dpe_detect_grid *grid,
+                       const struct layout *layout)
 {
-    dpe_status status = put(out, err, "%-*s", layout->label, layout->label >= 8 ? "group" : "");
-    for (int t = 0; t < layout->columns && status == DPE_OK; t++) {
+    put(page, "%-*s", layout->label, layout->label >= 8 ? "group" : "");
+    for (int t = 0; t < layout->columns; t++) {
         char text[24];
         dpe_detect_short_length(grid->params.lengths[t], text);
         if ((int)strlen(text) >= layout->cell) {
             /* Too narrow for lengths: number the columns, the rank table has the lengths. */
             snprintf(text, sizeof text, "%d", t % 10);
         }
-        status = layout->cell <= 2 ? put(out, err, "%s ", text)
-                                   : put(out, err, "%*s ", layout->cell - 1, text);
+        if (layout->cell <= 2) {
+            put(page, "%s ", text);
+        } else {
+            put(page, "%*s ", layout->cell - 1, text);
+        }
     }
-    if (status == DPE_OK && layout->columns < grid->params.n_lengths) {
-        status = put(out, err, "+%d", grid->params.n_lengths - layout->columns);
+    if (layout->columns < grid->params.n_lengths) {
+        put(page, "+%d", grid->params.n_lengths - layout->columns);
     }
-    return status == DPE_OK ? put(out, err, "\n") : status;
+    put(page, "\n");
 }
 
 dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
@@ -238,31 +251,29 @@ dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
                               enum dpe_detect_colour colour, struct dpe_text *out,
                               struct dpe_error *err)
 {
+    struct page written = {out, DPE_OK, err};
+    struct page *page = &written;
     struct layout layout = lay_out(grid, width);
     double low = 0.0;
     double high = 1.0;
     value_range(ranking, &low, &high);
-    dpe_status status = put_header(grid, &layout, out, err);
-    for (int g = 0; g < ranking->n_groups && status == DPE_OK; g++) {
-        status = put(out, err, "%-*d", layout.label, g);
-        for (int t = 0; t < layout.columns && status == DPE_OK; t++) {
+    put_header(page, grid, &layout);
+    for (int g = 0; g < ranking->n_groups; g++) {
+        put(page, "%-*d", layout.label, g);
+        for (int t = 0; t < layout.columns; t++) {
             int c = g * ranking->n_lengths + t;
             char text[32];
             double share = share_of(ranking, ranking->mean[c], low, high);
             cell_text(ranking, c, layout.cell, share, text);
             bool coloured = colour != DPE_DETECT_MONO && isfinite(ranking->mean[c]);
             if (coloured) {
-                status = put_colour(out, colour, share, ranking->rank[c] == 1, err);
+                put_colour(page, colour, share, ranking->rank[c] == 1);
             }
-            if (status == DPE_OK) {
-                status = put(out, err, coloured ? "%s\033[0m" : "%s", text);
-            }
+            put(page, coloured ? "%s\033[0m" : "%s", text);
         }
-        if (status == DPE_OK) {
-            status = put(out, err, "\n");
-        }
+        put(page, "\n");
     }
-    return status;
+    return page->status;
 }
 
 /* ---------------------------------------------------------------------------------------- tables
@@ -308,12 +319,10 @@ static int rank_column(const struct dpe_detect_ranking *ranking)
     return most + 8;
 }
 
-static dpe_status put_ranks(const struct dpe_detect_grid *grid,
-                            const struct dpe_detect_ranking *ranking, int g, int columns,
-                            int column, struct dpe_text *out, struct dpe_error *err)
+static void put_ranks(struct page *page, const struct dpe_detect_grid *grid,
+                      const struct dpe_detect_ranking *ranking, int g, int columns, int column)
 {
-    dpe_status status = DPE_OK;
-    for (int r = 1; r <= columns && status == DPE_OK; r++) {
+    for (int r = 1; r <= columns; r++) {
         int c = cell_of_rank(ranking, g, r);
         char length[24] = "-";
         char value[64] = "";
@@ -322,15 +331,13 @@ static dpe_status put_ranks(const struct dpe_detect_grid *grid,
             interval_text(ranking->criterion, ranking->mean[c], ranking->low[c], ranking->high[c],
                           true, value, sizeof value);
         }
-        status = put(out, err, "  %5s %-*s", length, r == columns ? 0 : column - 8, value);
+        put(page, "  %5s %-*s", length, r == columns ? 0 : column - 8, value);
     }
-    return status;
 }
 
 /* Group, pairs and p-value, then the ranks; without room for these, the best length alone. */
-static dpe_status put_group(const struct dpe_detect_grid *grid,
-                            const struct dpe_detect_ranking *ranking, int g, int columns,
-                            int column, struct dpe_text *out, struct dpe_error *err)
+static void put_group(struct page *page, const struct dpe_detect_grid *grid,
+                      const struct dpe_detect_ranking *ranking, int g, int columns, int column)
 {
     char p[16] = "-";
     if (isfinite(ranking->p_value[g])) {
@@ -340,46 +347,46 @@ static dpe_status put_group(const struct dpe_detect_grid *grid,
     if (columns > 0) {
         char pairs[32];
         snprintf(pairs, sizeof pairs, "%d-%d", grid->edges[g], grid->edges[g + 1] - 1);
-        dpe_status status = put(out, err, "%-5d %-7s %5s%s", g, pairs, p, mark);
-        if (status == DPE_OK) {
-            status = put_ranks(grid, ranking, g, columns, column, out, err);
-        }
-        return status == DPE_OK ? put(out, err, "\n") : status;
+        put(page, "%-5d %-7s %5s%s", g, pairs, p, mark);
+        put_ranks(page, grid, ranking, g, columns, column);
+        put(page, "\n");
+        return;
     }
     char length[24] = "-";
     if (ranking->effective[g] > 0) {
         dpe_detect_short_length(ranking->effective[g], length);
     }
-    return put(out, err, "%-5d %-6s %5s%s\n", g, length, p, mark);
+    put(page, "%-5d %-6s %5s%s\n", g, length, p, mark);
 }
 
 dpe_status dpe_detect_rank_table(const struct dpe_detect_grid *grid,
                                  const struct dpe_detect_ranking *ranking, int width,
                                  struct dpe_text *out, struct dpe_error *err)
 {
+    struct page written = {out, DPE_OK, err};
+    struct page *page = &written;
     enum { FIXED = 20, MOST = 4 };
     int column = rank_column(ranking);
     int columns = width < FIXED ? 0 : (width - FIXED) / column;
     columns = columns > MOST ? MOST : columns;
     columns = columns < ranking->n_lengths ? columns : ranking->n_lengths;
-    dpe_status status = put(out, err, columns > 0 ? "group pairs       p " : "group best       p");
-    for (int r = 1; r <= columns && status == DPE_OK; r++) {
-        status = put(out, err, "  rank %-*d", r == columns ? 0 : column - 7, r);
+    put(page, columns > 0 ? "group pairs       p " : "group best       p");
+    for (int r = 1; r <= columns; r++) {
+        put(page, "  rank %-*d", r == columns ? 0 : column - 7, r);
     }
-    if (status == DPE_OK) {
-        status = put(out, err, "\n");
+    put(page, "\n");
+    for (int g = 0; g < ranking->n_groups; g++) {
+        put_group(page, grid, ranking, g, columns, column);
     }
-    for (int g = 0; g < ranking->n_groups && status == DPE_OK; g++) {
-        status = put_group(grid, ranking, g, columns, column, out, err);
-    }
-    return status;
+    return page->status;
 }
 
-static dpe_status put_difference(const char *name, const struct dpe_interval *d, double p,
-                                 int width, struct dpe_text *out, struct dpe_error *err)
+static void put_difference(struct page *page, const char *name, const struct dpe_interval *d,
+                           double p, int width)
 {
     if (d->n == 0) {
-        return put(out, err, "%s: no valid pair\n", name);
+        put(page, "%s: no valid pair\n", name);
+        return;
     }
     char value[24], bounds[48] = "";
     bool wide = width >= 60;
@@ -388,44 +395,82 @@ static dpe_status put_difference(const char *name, const struct dpe_interval *d,
         snprintf(bounds, sizeof bounds, wide ? " [%+.3f, %+.3f]" : "\n [%+.3f,%+.3f]", d->low,
                  d->high);
     }
-    return put(out, err, wide ? "%-13s %+.3f%s  %s, %lld pairs\n" : "%s\n %+.3f%s\n %s, %lld\n",
-               name, d->mean, bounds, value, (long long)d->n);
+    put(page, wide ? "%-13s %+.3f%s  %s, %lld pairs\n" : "%s\n %+.3f%s\n %s, %lld\n", name, d->mean,
+        bounds, value, (long long)d->n);
+}
+
+/* A number of samples in two digits: more would be more than is known. */
+static int64_t two_digits(int64_t n)
+{
+    int64_t unit = 1;
+    while (n / unit >= 100) {
+        unit *= 10;
+    }
+    return (n + unit - 1) / unit * unit;
+}
+
+static void put_indistinct(struct page *page, const struct dpe_detect_validation *validation)
+{
+    const char *what = validation->criterion == DPE_DETECT_RECALL ? "samples" : "books";
+    put(page, "The joint plan is not distinguishable from the base with %lld %s.\n",
+        (long long)validation->minus_base.n, what);
+    if (validation->needed == 0) {
+        return;
+    }
+    put(page, "About %lld %s would show a difference of this size.\n",
+        (long long)two_digits(validation->needed), what);
+}
+
+static void put_verdict(struct page *page, const struct dpe_detect_validation *validation)
+{
+    if (validation->too_easy) {
+        put(page, "Base and joint plan both find 100 %%: the task is too easy at this length to "
+                  "compare lengths.\nMake it harder with --niah keys=4,values=4, "
+                  "--keys-per-context 4 or a larger --length.\n");
+        return;
+    }
+    switch (validation->verdict) {
+    case DPE_DETECT_BETTER:
+        put(page, "The joint plan is better than the base.\n");
+        return;
+    case DPE_DETECT_WORSE:
+        put(page, "The joint plan is WORSE than the base: use the base, or repeat the sweep with "
+                  "more --samples.\n");
+        return;
+    case DPE_DETECT_INDISTINCT:
+        put_indistinct(page, validation);
+        return;
+    case DPE_DETECT_UNKNOWN:
+        break;
+    }
+    put(page, "The joint plan could not be compared with the base: no sample is valid "
+              "under both.\n");
 }
 
 dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation, int width,
                                        struct dpe_text *out, struct dpe_error *err)
 {
+    struct page written = {out, DPE_OK, err};
+    struct page *page = &written;
     static const char *const meaning[DPE_DETECT_N_VALIDATED] = {
         "the model as it is", "every group at half the trained length",
         "every group at the length chosen for it"};
-    static const char *const verdicts[] = {
-        [DPE_DETECT_BETTER] = "The joint plan is better than the base.",
-        [DPE_DETECT_NOT_BETTER] = "The joint plan is NOT better than the base beyond noise.",
-        [DPE_DETECT_WORSE] = "The joint plan is WORSE than the base: prefer the base, or more "
-                             "samples.",
-        [DPE_DETECT_UNKNOWN] = "The joint plan could not be compared with the base."};
     bool recall = validation->criterion == DPE_DETECT_RECALL;
-    dpe_status status = DPE_OK;
-    for (int v = 0; v < DPE_DETECT_N_VALIDATED && status == DPE_OK; v++) {
+    for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
         char value[64];
         const struct dpe_interval *one = &validation->value[v];
         interval_text(validation->criterion, one->mean, one->low, one->high, width >= 34, value,
                       sizeof value);
-        status = put(out, err, width >= 80 ? "%-6s %-24s %s\n" : "%-6s %s\n",
-                     dpe_detect_validated_names[v], value, meaning[v]);
+        put(page, width >= 80 ? "%-6s %-24s %s\n" : "%-6s %s\n", dpe_detect_validated_names[v],
+            value, meaning[v]);
     }
-    if (status == DPE_OK) {
-        status = put_difference("joint - base", &validation->minus_base, validation->p_base, width,
-                                out, err);
+    put_difference(page, "joint - base", &validation->minus_base, validation->p_base, width);
+    put_difference(page, "joint - rope", &validation->minus_rope, validation->p_rope, width);
+    if (!recall) {
+        put(page, "(differences in nats per token: lower is better)\n");
     }
-    if (status == DPE_OK) {
-        status = put_difference("joint - rope", &validation->minus_rope, validation->p_rope, width,
-                                out, err);
-    }
-    if (status == DPE_OK && !recall) {
-        status = put(out, err, "(differences in nats per token: less is better)\n");
-    }
-    return status == DPE_OK ? put(out, err, "%s\n", verdicts[validation->verdict]) : status;
+    put_verdict(page, validation);
+    return page->status;
 }
 
 /* --------------------------------------------------------------------------------------- live line
@@ -459,7 +504,7 @@ static void append(char *text, size_t size, const char *format, ...)
     va_end(args);
 }
 
-/* Level 0 is everything in words; each further level says less. */
+/* Level 0 is the full text; each further level is shorter. */
 static void line_at(const struct dpe_detect_progress *p, int detail, char *text, size_t size)
 {
     char left[24];

@@ -47,7 +47,7 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     if (args->rule != DPE_DETECT_PAPER && dpe_detect_base_length(&params) < 0) {
         return dpe_fail(err, DPE_USAGE,
                         "--select %s: expected half the trained length (%g) among the lengths, "
-                        "which is what others are compared with; add it to --lengths",
+                        "with which the other lengths are compared; add it to --lengths",
                         dpe_detect_rule_names[args->rule], 0.5 * (double)params.trained_length);
     }
     return dpe_detect_grid_make(&params, &inputs->context, &inputs->grid, err);
@@ -144,17 +144,13 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct det
 {
     *inputs =
         (struct detect_inputs){.args = args, .validation_seed = seed_of_validation(args->job.seed)};
+    dpe_status (*const steps[])(struct detect_inputs *, struct dpe_error *) = {
+        dpe_detect_inputs_key_pairs, make_grid, add_niah, add_ppl};
     dpe_status status = dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err);
-    if (status == DPE_OK) {
-        status = dpe_detect_inputs_key_pairs(inputs, err);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == DPE_OK; i++) {
+        status = steps[i](inputs, err);
     }
-    if (status == DPE_OK) {
-        status = make_grid(inputs, err);
-    }
-    if (status == DPE_OK) {
-        status = add_niah(inputs, err);
-    }
-    return status == DPE_OK ? add_ppl(inputs, err) : status;
+    return status;
 }
 
 dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status status,
@@ -234,14 +230,14 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
     if (args->batch > batch && !args->use_niah) {
         dpe_log_info("--batch %lld: perplexities are computed one by one", (long long)args->batch);
     } else if (args->batch > batch && args->race && batch < args->job.samples) {
-        dpe_log_info("--batch %lld: a race looks at its rows after every %lld samples, which are "
-                     "all that are decoded together",
+        dpe_log_info("--batch %lld: a race looks at its rows after every %lld samples, so it "
+                     "decodes no more than these together",
                      (long long)args->batch, (long long)batch);
     }
     if (args->race && dpe_detect_inputs_race_needs(inputs) >= args->job.samples) {
         dpe_log_warning(
-            "--race drops nothing: at level %g no test says anything before %lld "
-            "samples%s, and --samples is %lld",
+            "--race drops nothing: at level %g no test can drop a length before %lld "
+            "samples%s, but --samples is %lld",
             args->race_level, (long long)dpe_detect_inputs_race_needs(inputs),
             dpe_detect_inputs_together(inputs) > 1 ? " (those that share a context are one)" : "",
             (long long)args->job.samples);
@@ -265,7 +261,7 @@ int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs)
 
 int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs)
 {
-    int64_t contexts = 1; /* that all speak against a length: p = 2^-contexts */
+    int64_t contexts = 1; /* that all count against a length: p = 2^-contexts */
     while (contexts < 60 && 1.0 / (double)((int64_t)1 << contexts) >= inputs->args->race_level) {
         contexts++;
     }

@@ -13,20 +13,23 @@ static dpe_status check_profile(const struct detect_inputs *inputs, struct dpe_h
     int64_t complete = 0;
     const char *path = inputs->args->scale_pairs;
     if (!dpe_h5_has(norms, "/norms/top_k_index")) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: expected a profile of dpe-norms, found none", path);
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected a profile written by dpe-norms, found no /norms", path);
     }
     dpe_status status = dpe_h5_get_attr_text(norms, "/model", "fingerprint", &fingerprint, err);
     if (status == DPE_OK && strcmp(fingerprint, dpe_model_fingerprint(inputs->job.model)) != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: it was measured on the model %s, this one is %s",
-                          path, fingerprint, dpe_model_fingerprint(inputs->job.model));
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: this profile belongs to the model %s, but --model is %s", path,
+                          fingerprint, dpe_model_fingerprint(inputs->job.model));
     }
     free(fingerprint);
     if (status == DPE_OK) {
         status = dpe_h5_get_attr_i64(norms, "/", "complete", &complete, err);
     }
     if (status == DPE_OK && complete != 1) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: the profile is not complete; let dpe-norms finish it", path);
+        status = dpe_fail(
+            err, DPE_BAD_DATA,
+            "%s: the profile is not complete; repeat its dpe-norms command to finish it", path);
     }
     return status == DPE_OK ? dpe_h5_get_attr_text(norms, "/", "identity", identity, err) : status;
 }
@@ -51,7 +54,8 @@ static dpe_status make_mask(struct detect_inputs *inputs, struct dpe_h5 *norms, 
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for key pairs");
     } else if (rank != 3 || dims[0] != config->n_layers || dims[1] != config->n_heads ||
                dims[2] != n_pairs) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: /norms/top_k_index has not the model's shape",
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: the shape of /norms/top_k_index is not that of the model",
                           inputs->args->scale_pairs);
     }
     if (status == DPE_OK) {

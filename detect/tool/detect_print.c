@@ -1,10 +1,11 @@
-/* What dpe-detect prints: the plan of work before, the result behind. */
+/* What dpe-detect prints: the planned work before the sweep, the result after it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "detect/tool/detect_tool.h"
+#include "outputs/job/estimate.h"
 
 static const char *base_name(const char *path)
 {
@@ -40,11 +41,12 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
                                                       : "max_position_embeddings",
                  (long long)params->length, (long long)params->window);
     if (params->length <= params->trained_length) {
-        dpe_log_warning("--length %lld is not beyond the trained length %lld",
+        dpe_log_warning("--length %lld is not larger than the trained length %lld, so there may be "
+                        "nothing to gain",
                         (long long)params->length, (long long)params->trained_length);
     }
     dpe_log_info("detecting lengths %s%s", lengths,
-                 inputs->skipped_lengths > 0 ? " (shorter ones lie inside the window)" : "");
+                 inputs->skipped_lengths > 0 ? " (shorter ones would lie inside the window)" : "");
     if (!dpe_temperature_is_none(&params->temperature)) {
         char text[160];
         dpe_temperature_text(&params->temperature, text);
@@ -88,9 +90,9 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
         .pairs = 1.0,
     };
     cost->rows += task == 0 ? dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] : 0;
-    bool asks = strcmp(cost->name, "niah") == 0;
+    bool generates = strcmp(cost->name, "niah") == 0;
     double generated[2] = {0.0, 0.0};
-    if (asks) {
+    if (generates) {
         struct dpe_sample sample = {0};
         dpe_status status = dpe_niah_sample(niah, 0, &sample, err);
         if (status != DPE_OK) {
@@ -106,7 +108,7 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
                          &generated[1]);
         dpe_sample_free(&sample);
     }
-    dpe_config_flops(config, 0, cost->prompt, asks ? 1 : cost->prompt, &cost->products,
+    dpe_config_flops(config, 0, cost->prompt, generates ? 1 : cost->prompt, &cost->products,
                      &cost->attention);
     cost->products = cost->products * cost->read + generated[0];
     cost->attention = cost->attention * cost->pairs + generated[1];
@@ -114,7 +116,7 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
 }
 
 /* A short prefill in a small session; the weights are mapped, and read as far as they are used. */
-static dpe_status measure(const struct detect_inputs *inputs, struct dpe_detect_speed *speed,
+static dpe_status measure(const struct detect_inputs *inputs, struct dpe_job_speed *speed,
                           struct dpe_error *err)
 {
     enum { MOST = 4096 };
@@ -127,8 +129,7 @@ static dpe_status measure(const struct detect_inputs *inputs, struct dpe_detect_
         status = dpe_session_create(model, &inputs->grid.configs[0].plan, &options, &session, err);
     }
     if (status == DPE_OK) {
-        status = dpe_detect_measure(session, dpe_model_config(model), capacity, 1.0, dpe_clock,
-                                    speed, err);
+        status = dpe_job_measure(session, dpe_model_config(model), capacity, 1.0, speed, err);
     }
     dpe_session_destroy(session);
     dpe_model_close(model);
@@ -136,7 +137,7 @@ static dpe_status measure(const struct detect_inputs *inputs, struct dpe_detect_
 }
 
 static double seconds_of(const struct row_cost *cost, const struct dpe_config *config,
-                         const struct dpe_detect_speed *speed)
+                         const struct dpe_job_speed *speed)
 {
     double products = 0.0;
     double attention = 0.0;
@@ -147,7 +148,7 @@ static double seconds_of(const struct row_cost *cost, const struct dpe_config *c
            (double)cost->room * speed->per_new_token;
 }
 
-/* Physical memory, to tell whether weights can be read without pushing everything else out. */
+/* Physical memory, to decide whether weights can be read without pushing everything else out. */
 static uint64_t physical_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -167,7 +168,7 @@ static void print_time(const struct detect_inputs *inputs, const struct row_cost
         printf("time             not measured: one process alone cannot run a shared model\n");
         return;
     }
-    struct dpe_detect_speed speed = {0};
+    struct dpe_job_speed speed = {0};
     struct dpe_error err = {0};
     if (measure(inputs, &speed, &err) != DPE_OK) {
         printf("time             not measured: %s\n", err.text);
@@ -179,8 +180,8 @@ static void print_time(const struct detect_inputs *inputs, const struct row_cost
         total += (double)costs[i].rows * seconds_of(&costs[i], config, &speed);
     }
     printf("time             at most about %s", dpe_format_seconds(total, buffer));
-    printf(" (%lld tokens were read in %.3f s, a new one takes %.4f s)\n", (long long)speed.tokens,
-           speed.seconds, speed.per_new_token);
+    printf(" (%lld tokens were read in %.3f s, each new token takes %.4f s)\n",
+           (long long)speed.tokens, speed.seconds, speed.per_new_token);
 }
 
 static void print_grid(const struct detect_inputs *inputs)
@@ -194,7 +195,7 @@ static void print_grid(const struct detect_inputs *inputs)
     printf("length           %lld, window %lld\n", (long long)params->length,
            (long long)params->window);
     printf("lengths          %s%s\n", lengths,
-           inputs->skipped_lengths > 0 ? " (shorter ones lie inside the window)" : "");
+           inputs->skipped_lengths > 0 ? " (shorter ones would lie inside the window)" : "");
     printf("configurations   %d distinct of %d x %d cells\n", inputs->grid.n_configs,
            params->n_groups, params->n_lengths);
 }
@@ -292,8 +293,8 @@ static void warn_uninformative(const struct dpe_detect_ranking *ranking)
         }
     }
     if (n > 0) {
-        dpe_log_warning("%s %s: the lengths do not differ beyond noise, the first rank says "
-                        "nothing there (more --samples may help)",
+        dpe_log_warning("%s %s: the lengths do not differ beyond noise, so rank 1 is a matter of "
+                        "chance there; more --samples may help",
                         n > 1 ? "groups" : "group", groups);
     }
 }
@@ -385,7 +386,7 @@ static dpe_status render_race(const struct dpe_detect_report *report, struct dpe
     }
     if (race->n_drops > 0) {
         snprintf(line, sizeof line,
-                 "race: %d of %d cells were dropped after %s samples, their means are of those\n",
+                 "race: %d of %d cells were dropped after %s samples; their means are over those\n",
                  race->n_drops, race->n_groups * race->n_lengths, range);
     } else if (report->racing) {
         snprintf(line, sizeof line, "race: no length was dropped before the end\n");
@@ -429,6 +430,9 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
     snprintf(title, sizeof title, "Effective lengths of %s at %lld tokens (trained length %lld)\n",
              base_name(inputs->args->job.model), (long long)inputs->grid.params.length,
              (long long)inputs->grid.params.trained_length);
+    const char *legend = width < 60 ? "\n* best of its group\n? no difference\n"
+                                    : "\n* best of its group   ? lengths do not differ beyond "
+                                      "noise\n";
     dpe_status status = append_text(&text, title, err);
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
         if (report->results[i].used) {
@@ -436,29 +440,23 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
                                    width, colour, &text, err);
         }
     }
-    if (status == DPE_OK) {
-        status = append_text(&text,
-                             width < 60 ? "\n* best of its group\n? no difference\n"
-                                        : "\n* best of its group   ? lengths do not differ beyond "
-                                          "noise\n",
-                             err);
+    if (status != DPE_OK || (status = append_text(&text, legend, err)) != DPE_OK ||
+        (status = render_race(report, &text, err)) != DPE_OK ||
+        (status = render_joint(inputs, report, &text, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = render_race(report, &text, err);
-    }
-    if (status == DPE_OK) {
-        status = render_joint(inputs, report, &text, err);
-    }
-    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+    for (int i = 0; i < 2; i++) {
         if (report->results[i].used && report->results[i].validated) {
             status = render_validation(&report->results[i], width, &text, err);
+            if (status != DPE_OK) {
+                goto done;
+            }
         }
     }
-    if (status == DPE_OK) {
-        fwrite(text.bytes, 1, text.n, stdout);
-        printf("\ntable: %s\n", inputs->args->job.output);
-        warn_uninformative(&deciding->ranking);
-    }
+    fwrite(text.bytes, 1, text.n, stdout);
+    printf("\ntable: %s\n", inputs->args->job.output);
+    warn_uninformative(&deciding->ranking);
+done:
     dpe_text_free(&text);
     return status;
 }

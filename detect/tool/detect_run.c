@@ -31,7 +31,7 @@ struct stage {
     const struct dpe_plan *const *plans;
     const char *const *keys;
     const unsigned char *live; /* [n_plans] 0 = left out; NULL: none is */
-    const int64_t *later;      /* rows behind it, per task */
+    const int64_t *later;      /* rows after it, per task */
 };
 
 /* ---------------------------------------------------------------------------------------- progress
@@ -217,7 +217,7 @@ static dpe_status race_rounds(struct sweep *sweep, struct stage *stage, unsigned
                               struct dpe_error *err)
 {
     const int64_t samples = stage->n_samples[0];
-    const int64_t behind = stage->later[0];
+    const int64_t after = stage->later[0];
     const int64_t per_round = dpe_detect_inputs_per_round(sweep->inputs);
     const struct dpe_run *run = sweep->inputs->job.run;
     const struct dpe_detect_race *race = &sweep->report->race;
@@ -225,7 +225,7 @@ static dpe_status race_rounds(struct sweep *sweep, struct stage *stage, unsigned
     while (status == DPE_OK && !race->complete) {
         int64_t first = race->samples;
         int64_t n = samples - first < per_round ? samples - first : per_round;
-        int64_t later = behind + (samples - first - n) * find_live(sweep, live);
+        int64_t later = after + (samples - first - n) * find_live(sweep, live);
         stage->first = &first;
         stage->n_samples = &n;
         stage->later = &later;

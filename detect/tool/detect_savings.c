@@ -1,4 +1,4 @@
-/* What each saving spares, before anything runs (--dry-run). */
+/* What each saving saves, computed before anything runs (--dry-run). */
 #include <stdlib.h>
 
 #include "detect/tool/detect_tool.h"
@@ -60,10 +60,10 @@ static void print_sharing(const struct detect_inputs *inputs, double read, doubl
     } else if (share < 1.0) {
         line("shared contexts read once", read, naive);
     } else {
-        printf("  %-38s read anew for each sample: %s\n", "shared contexts",
+        printf("  %-38s read again for each sample: %s\n", "shared contexts",
                inputs->args->batch == 1    ? "--batch 1 (but for whole prefill chunks)"
-               : inputs->n_samples[0] == 1 ? "there is one"
-                                           : "memory holds one at a time");
+               : inputs->n_samples[0] == 1 ? "there is only one sample"
+                                           : "memory holds one sample at a time");
     }
 }
 
@@ -86,7 +86,7 @@ void dpe_detect_print_savings(const struct detect_inputs *inputs,
         line("--race, at best",
              least_rows(inputs, inputs->n_samples[0]) / samples * prompts * share, naive);
     } else {
-        printf("  %-38s not given: --race drops lengths as the rows allow\n", "racing");
+        printf("  %-38s not given: --race stops lengths that cannot win\n", "racing");
     }
     if (steps > 0.0) {
         line("--select sequential adds at most", steps * share, 0.0);

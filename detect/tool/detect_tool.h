@@ -43,7 +43,7 @@ struct detect_inputs {
     /** Tasks of the sweep and of the validation, in the same order; n_tasks is 1 or 2. */
     int n_tasks;
     struct dpe_task tasks[2], validate_tasks[2];
-    bool own_validate_task[2]; /**< it is no copy of another task */
+    bool own_validate_task[2]; /**< it is not a copy of another task */
     int64_t n_samples[2], first_validated[2], n_validated[2];
     uint64_t validation_seed;
 };
@@ -64,9 +64,9 @@ int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
 /** Samples decoded together: what was asked for, else 4, or as many as share something; never more
  *  than there are, nor than a race's round has. */
 int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs);
-/** Set the job's batch to that, or to what fits into memory; says why it is less than asked for. */
+/** Set the job's batch to that, or to what fits into memory; logs why it is less than --batch. */
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err);
-/** Samples of a plan before the next plan's turn. What a race decides depends on them, so those of
+/** Samples of a plan before the next plan. What a race decides depends on them, so those of
  * a race do not depend on the batch. */
 int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs);
 /** Samples that a race must have seen before it can drop anything. */
@@ -84,12 +84,12 @@ dpe_status dpe_detect_run(struct detect_inputs *inputs, struct dpe_detect_report
  *  configuration computes at most, in the sweep's batches; after dpe_job_fit_batch. */
 dpe_status dpe_detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
                                 struct dpe_answering *answering, struct dpe_error *err);
-/** Print what each saving spares of the sweep. */
+/** Print what each saving saves of the sweep. */
 void dpe_detect_print_savings(const struct detect_inputs *inputs,
                               const struct dpe_answering *answering);
 /** Print what a sweep would cost. */
 dpe_status dpe_detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err);
-/** What the tool says before it works. */
+/** Log the planned work before it begins. */
 void dpe_detect_announce(const struct detect_inputs *inputs);
 /** Print the result. */
 dpe_status dpe_detect_print(const struct detect_inputs *inputs,

@@ -53,31 +53,32 @@ static const struct argp_option options_table[] = {
     {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share such as 0.75", 3},
     {NULL, 0, NULL, 0, "Choice of the joint plan's lengths:", 4},
     {"select", KEY_SELECT, "RULE", 0,
-     "paper (default): the best length of each group; guarded: L0/2 unless a paired test says that "
+     "paper (default): the best length of each group; guarded: L0/2 unless a paired test shows "
+     "that "
      "another is better; sequential: group after group, the others at their chosen lengths",
      4},
     {"rounds", KEY_ROUNDS, "R", 0,
-     "sequential: go over all groups so often, or until nothing changes (default 1)", 4},
+     "sequential: go over all groups R times, or until nothing changes (default 1)", 4},
     {NULL, 0, NULL, 0, "Savings:", 5},
     {"batch", KEY_BATCH, "N", 0,
-     "Samples decoded together, what their prompts share being read once (default 4, or as many as "
-     "share a context; 1: one by one; --race: at most those between two looks); the same answers",
+     "Samples decoded together; what their prompts share is read once. The answers stay the same. "
+     "Default: 4, or as many as share a context; 1: one by one; --race: at most one round",
      5},
     {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
      "shared: N samples in a row (default 4) share the first half of their context, which is read "
-     "once for those that are decoded together; they are less different from each other",
+     "once for those that are decoded together. Such samples differ less from each other",
      5},
     {"keys-per-context", KEY_KEYS, "M", 0,
-     "M keys in each context, each asked separately: reading is shared by M samples. For models "
-     "that look values up by key",
+     "M keys in each context; each is a sample of its own, and M samples share one reading. For "
+     "models that look values up by key",
      5},
     {"race", KEY_RACE, NULL, 0,
-     "Drop a detecting length once a paired test, every 4 samples or as many as share a context, "
-     "says that it can no longer be rank 1",
+     "Stop sampling a detecting length once a paired test shows that it can no longer be rank 1; "
+     "tested after every round (4 samples, or as many as share a context)",
      5},
     {"race-level", KEY_RACE_LEVEL, "P", 0, "Level of that test, one-sided (default 0.05)", 5},
     {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
-     "Drop it already when it is not better by D (recall, or nats per token; default 0)", 5},
+     "Drop a length also when it is not better by D (recall, or nats per token; default 0)", 5},
     {0},
 };
 
@@ -126,7 +127,7 @@ static int64_t parse_haystack(struct argp_state *state, const char *text)
     return dpe_parse_count(state, "--haystack shared", text + 7, 1, 256);
 }
 
-/* Options that spare GPU-hours. */
+/* Options that save computation. */
 static error_t parse_saving(int key, char *arg, struct argp_state *state)
 {
     struct detect_arguments *args = state->input;
@@ -156,7 +157,7 @@ static error_t parse_saving(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* What --niah says besides options that say the same. */
+/* Settings of --niah that other options set too, or that the task does not have. */
 static void check_niah(struct argp_state *state, const struct detect_arguments *args)
 {
     static const char *const keys[] = {"keys",  "values", "queries", "digits",  "depth",
@@ -165,21 +166,22 @@ static void check_niah(struct argp_state *state, const struct detect_arguments *
     size_t n = 0;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !args->use_niah; i++) {
         if (dpe_niah_find(niah, keys[i], &n) != NULL) {
-            argp_error(state, "--niah %s= is for needles: --task niah or both", keys[i]);
+            argp_error(state, "--niah %s= needs --task niah or both", keys[i]);
         }
     }
     if (args->shared > 0 && dpe_niah_find(niah, "shared", &n) != NULL) {
-        argp_error(state, "--haystack and --niah shared= exclude each other");
+        argp_error(state, "--haystack and --niah shared= cannot be combined; leave one out");
     }
     if (args->keys_per_context > 0 && dpe_niah_find(niah, "asked", &n) != NULL) {
-        argp_error(state, "--keys-per-context and --niah asked= exclude each other");
+        argp_error(state, "--keys-per-context and --niah asked= cannot be combined; leave one out");
     }
     const char *own = dpe_niah_find(niah, "keys", &n);
     const char *digits = own;
     int64_t own_keys = 0;
     if (own != NULL && dpe_scan_int(&digits, 0, INT64_MAX, &own_keys) &&
         own_keys < args->keys_per_context && args->keys_per_context > 1) {
-        argp_error(state, "--keys-per-context %lld needs as many keys, found --niah keys=%.*s",
+        argp_error(state,
+                   "--keys-per-context %lld needs at least as many keys, found --niah keys=%.*s",
                    (long long)args->keys_per_context, (int)n, own);
     }
 }
@@ -189,27 +191,27 @@ static void check_together(struct argp_state *state, const struct detect_argumen
     check_niah(state, args);
     dpe_job_require(state, &args->job, true, "--output OUT.h5");
     if ((args->scale_pairs != NULL) != (args->top_k > 0.0)) {
-        argp_error(state, "--scale-pairs NORMS.h5 and --top-k K go together");
+        argp_error(state,
+                   "--scale-pairs NORMS.h5 and --top-k K need each other; give both or neither");
     }
     if (args->race && args->use_niah && args->use_ppl) {
-        argp_error(state, "--race goes with one task, which decides");
+        argp_error(state, "--race needs one task: --task niah or ppl");
     }
     if (args->race_settings && !args->race) {
-        argp_error(state, "--race-level and --race-indifference are for --race");
+        argp_error(state, "--race-level and --race-indifference need --race");
     }
     if ((args->shared > 1 || args->keys_per_context > 1) && !args->use_niah) {
-        argp_error(state, "--haystack shared and --keys-per-context are for needles: --task niah "
-                          "or both");
+        argp_error(state, "--haystack shared and --keys-per-context need --task niah or both");
     }
     if (args->job.chat_template != NULL && !args->use_niah) {
-        argp_error(state, "--chat-template is for needles: --task niah or both");
+        argp_error(state, "--chat-template needs --task niah or both");
     }
     if (args->race && args->rule == DPE_DETECT_SEQUENTIAL) {
-        argp_error(state, "--select sequential compares all lengths on all samples; leave "
-                          "--race out");
+        argp_error(state, "--select sequential compares all lengths on all samples; leave out "
+                          "--race");
     }
     if (args->rounds > 0 && args->rule != DPE_DETECT_SEQUENTIAL) {
-        argp_error(state, "--rounds is for --select sequential");
+        argp_error(state, "--rounds needs --select sequential");
     }
 }
 
@@ -276,19 +278,20 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .options = options_table,
         .parser = parse_option,
-        .doc = "Find the effective length of every frequency group of a RoPE language model.\v"
-               "One group of frequency pairs at a time is given each detecting length, all others "
-               "stay at half the trained length; what the model then still finds in L tokens ranks "
-               "the lengths. The result goes to standard output and, with everything needed to "
-               "know how it was made, into OUT.h5.\n\n"
-               "Every finished sample is safe at once: after a kill, a signal or a full disk the "
-               "same command continues. SIGUSR1 ends after the sample in flight, SIGTERM and "
-               "SIGINT without it.\n\n"
-               "Exit status: 0 complete, 64 usage, 65 bad data, 66 missing input, 69 no such "
-               "device, 70 non-finite logits or our mistake, 71 memory, 73 cannot create, 74 "
-               "input or output, 75 stopped and resumable, 77 permission, 78 another run's table."
-               "\n\nExample:\n"
-               "  dpe-detect -m DIR -l 131072 --corpus pg19 -o effective.h5",
+        .doc =
+            "Find the effective length of every frequency group of a RoPE language model.\v"
+            "Each group of frequency pairs in turn is given each detecting length, while all "
+            "others stay at half the trained length. The lengths are ranked by what the model "
+            "then finds in L tokens. The result goes to standard output and, with a record of "
+            "how it was made, into OUT.h5.\n\n"
+            "Every finished sample is saved at once: after a kill, a signal or a full disk run the "
+            "same command again to continue. SIGUSR1 finishes the current sample first; SIGTERM "
+            "and SIGINT do not.\n\n"
+            "Exit status: 0 complete, 64 usage, 65 bad data, 66 missing input, 69 no such "
+            "device, 70 non-finite logits or an internal error, 71 memory, 73 cannot create, 74 "
+            "input or output, 75 stopped and resumable, 77 permission, 78 another run's table."
+            "\n\nExample:\n"
+            "  dpe-detect -m DIR -l 131072 --corpus pg19 -o effective.h5",
         .children = children,
     };
     dpe_tool_start(argv);

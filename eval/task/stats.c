@@ -140,6 +140,47 @@ struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_
     return out;
 }
 
+struct dpe_interval dpe_wilson(double share, int64_t n, double level)
+{
+    struct dpe_interval out = {share, NAN, NAN, n};
+    if (n < 1 || !(share >= 0.0 && share <= 1.0) || !(level > 0.0 && level < 1.0)) {
+        return out;
+    }
+    /* The z with P(|Z| <= z) = level of the normal distribution, by bisection. */
+    double low = 0.0;
+    double high = 40.0;
+    for (int i = 0; i < 100; i++) {
+        double middle = 0.5 * (low + high);
+        if (erf(middle / sqrt(2.0)) < level) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    double z2 = low * low / (double)n;
+    double centre = (share + z2 / 2.0) / (1.0 + z2);
+    double reach = sqrt(z2 * (share * (1.0 - share) + z2 / 4.0)) / (1.0 + z2);
+    /* A share of exactly 0 or 1 lies in its interval, whatever the rounding. */
+    out.low = fmin(fmax(centre - reach, 0.0), share);
+    out.high = fmax(fmin(centre + reach, 1.0), share);
+    return out;
+}
+
+struct dpe_interval dpe_bootstrap_share(const double *values, size_t n,
+                                        const struct dpe_resampling *how)
+{
+    struct dpe_interval out = dpe_bootstrap_mean(values, n, how);
+    struct units units;
+    /* Only where there is a bootstrap without width; NaN bounds compare unequal. */
+    if (out.low == out.high && units_take(&units, values, NULL, n, how->together)) {
+        struct dpe_interval score = dpe_wilson(out.mean, (int64_t)units.n, how->level);
+        out.low = score.low;
+        out.high = score.high;
+        units_free(&units);
+    }
+    return out;
+}
+
 /* |Σ ± d| with signs from the bits of `flips`, bit i for d[i]. */
 static double flipped_sum(const double *d, size_t n, uint32_t flips)
 {

@@ -5,6 +5,9 @@
 #ifndef DPE_STATS_H
 #define DPE_STATS_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 struct dpe_interval {
     double mean;      /**< NaN when there is no valid value */
     double low, high; /**< NaN when they cannot be had: fewer than two contexts (books), no rounds,
@@ -27,6 +30,15 @@ struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n,
 /** Same for the mean of a[i] − b[i] over pairs where both are valid. */
 struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_t n,
                                          const struct dpe_resampling *how);
+/** The score interval of a share of n independent trials (Wilson 1927): unlike a bootstrap it has
+ *  width where every trial ended alike. For values in [0, 1] with that mean it is at least as wide
+ * as needed, because 0 and 1 spread most. Bounds are NaN for n < 1, a share outside [0, 1] or a
+ * level outside (0, 1). */
+struct dpe_interval dpe_wilson(double share, int64_t n, double level);
+/** dpe_bootstrap_mean of values in [0, 1]. Where all contexts agree, a bootstrap has no width: then
+ *  the bounds are dpe_wilson's, with the contexts as trials. */
+struct dpe_interval dpe_bootstrap_share(const double *values, size_t n,
+                                        const struct dpe_resampling *how);
 /** Two-sided p-value of a sign-flip permutation test of mean(a − b) = 0 over pairs where both are
  *  valid; exact for ≤ 16 contexts whose sum is not zero, else how->rounds random flips (+1 rule).
  *  1 when there is no difference at all. */

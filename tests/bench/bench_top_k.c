@@ -20,9 +20,9 @@ static const int sizes[] = {16, 50, 100, 200, MOST};
 
 struct world {
     int n;
-    int64_t k[DPE_DETECT_RUNGS], n_samples;
+    int64_t k[DPE_DETECT_CANDIDATES], n_samples;
     double *score; /* [n][n_samples] */
-    double mean[DPE_DETECT_RUNGS];
+    double mean[DPE_DETECT_CANDIDATES];
     int best;
 };
 
@@ -51,7 +51,7 @@ static void read_world(const char *path, struct world *world)
     for (int64_t m = 0; m < steps[0]; m++) {
         pairs = ((int64_t *)k)[m] > pairs ? ((int64_t *)k)[m] : pairs;
     }
-    world->n = dpe_detect_top_k_ladder(pairs, world->k);
+    world->n = dpe_detect_top_k_candidates(pairs, world->k);
     world->n_samples = dims[2];
     world->score = calloc((size_t)world->n * (size_t)dims[2] + 1, sizeof(double));
     if (rank != 3 || dims[1] != 1 || world->n < 1 || world->score == NULL) {
@@ -80,7 +80,7 @@ static void read_world(const char *path, struct world *world)
 
 static int resample(const struct world *world, int n, bool alike, struct dpe_rng *rng)
 {
-    static double values[DPE_DETECT_RUNGS * MOST];
+    static double values[DPE_DETECT_CANDIDATES * MOST];
     struct dpe_detect_top_k choice;
     struct dpe_error err = {0};
     for (int s = 0; s < n; s++) {
@@ -103,7 +103,7 @@ static void print_world(const struct world *world, const char *name, bool alike)
 {
     for (size_t z = 0; z < sizeof sizes / sizeof sizes[0]; z++) {
         struct dpe_rng rng;
-        int chosen[DPE_DETECT_RUNGS] = {0};
+        int chosen[DPE_DETECT_CANDIDATES] = {0};
         double lost = 0.0;
         int bad = 0;
         dpe_rng_seed(&rng, 1, (uint64_t)z);

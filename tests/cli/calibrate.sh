@@ -69,7 +69,7 @@ cp "$work/raced/table.h5" "$work/given.h5"
 calibrate raced $guarded || fail "--top-k auto: $(cat "$work/err")"
 same "$work/before.h5" "$work/raced/detect.h5"
 same "$work/norms.h5" "$work/raced/norms.h5"
-grep -q "(6 contexts of 2 samples, paired)" "$work/out" && grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: nothing is found with any number" "$work/out" ||
+grep -q "(6 contexts of 2 samples, paired)" "$work/out" && grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: no number of pairs finds anything" "$work/out" ||
     fail "the choice is not said: $(cat "$work/out")"
 grep -q "How many key pairs move" "$work/raced/report.html" || fail "the report is without the choice"
 [ "$(top_k raced)" = 8 ] || fail "top-k of the table: $(top_k raced)"
@@ -123,7 +123,7 @@ for table in ablate check; do
         fail "$table.h5 reads special tokens in its own way"
 done
 chosen=$(sed -n 's/^\*  *\([0-9][0-9]*\) .*/\1/p' "$work/out")
-[ "$chosen" = 8 ] && [ "$(top_k killed)" = 8 ] && grep -q "^8 of 8 move: 7 are not shown" "$work/out" ||
+[ "$chosen" = 8 ] && [ "$(top_k killed)" = 8 ] && grep -q "^8 of 8 move: 7 pairs are not shown" "$work/out" ||
     fail "chosen '$chosen', top-k $(top_k killed): $(cat "$work/out")"
 
 # A file of its name that another run made is found before the table, and --force replaces it.
@@ -131,7 +131,7 @@ cp "$work/norms.h5" "$work/killed/ablate.h5"
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err"
 code=$?
-[ $code = 78 ] && grep -q "killed/ablate.h5 can be moved away: the same command" "$work/err" ||
+[ $code = 78 ] && grep -q "move .*killed/ablate.h5 away and run the same command" "$work/err" ||
     fail "another's ablate.h5: $code, $(cat "$work/err")"
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $common $by_books -o "$work/killed" --force >"$work/out" 2>"$work/err" ||
@@ -143,7 +143,7 @@ mkdir "$work/strange"
 cp "$work/norms.h5" "$work/strange/ablate.h5"
 calibrate strange
 code=$?
-[ $code = 73 ] && grep -q "strange/ablate.h5: exists and is of no calibration" "$work/err" ||
+[ $code = 73 ] && grep -q "strange/ablate.h5: exists, but no calibration was begun" "$work/err" ||
     fail "a stranger's ablate.h5: $code, $(cat "$work/err")"
 [ "$(ls "$work/strange")" = ablate.h5 ] || fail "a refusal left something behind: $(ls "$work/strange")"
 

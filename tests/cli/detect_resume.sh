@@ -151,13 +151,13 @@ for options in "--haystack shared=3" "--niah values=1 --keys-per-context 2 --hay
 done
 "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 30 \
     --lengths 8,32,64 --haystack shared=3 --batch 1 --select sequential --dry-run >"$work/out" 2>"$work/err"
-for words in "read anew for each sample: --batch 1" "--select sequential adds at most" "2 configurations of --select"; do
+for words in "read again for each sample: --batch 1" "--select sequential adds at most" "2 configurations of --select"; do
     grep -q -- "$words" "$work/out" || fail "--dry-run lacks '$words'"
 done
 
-"$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --lengths 64 --max-memory 500K \
+"$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --lengths 64 --max-memory 128K \
     --dry-run >"$work/out" 2>"$work/err" || fail "--dry-run --max-memory: $(cat "$work/err")"
-grep -q "^memory .*; 500 KiB are allowed: does not fit" "$work/out" || fail "--dry-run does not say what does not fit"
+grep -q "^memory .*; 128 KiB are allowed: does not fit" "$work/out" || fail "--dry-run does not say what does not fit"
 
 # A race: stopped at many places it ends with the same table, and it drops the same from rows that
 # are all there already.

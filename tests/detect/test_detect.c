@@ -381,8 +381,8 @@ static void verdicts_follow_the_paired_interval(void **state)
         enum dpe_detect_verdict recall, nats;
     } cases[] = {
         {{0.25, 0.5}, DPE_DETECT_BETTER, DPE_DETECT_WORSE},
-        {{0.0, 0.0}, DPE_DETECT_NOT_BETTER, DPE_DETECT_NOT_BETTER},
-        {{-0.5, 0.501}, DPE_DETECT_NOT_BETTER, DPE_DETECT_WORSE},
+        {{0.0, 0.0}, DPE_DETECT_INDISTINCT, DPE_DETECT_INDISTINCT},
+        {{-0.5, 0.501}, DPE_DETECT_INDISTINCT, DPE_DETECT_INDISTINCT},
         {{-0.25, -0.5}, DPE_DETECT_WORSE, DPE_DETECT_BETTER},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -409,6 +409,86 @@ static void verdicts_follow_the_paired_interval(void **state)
     dpe_detect_scores_free(&scores);
 }
 
+/* Recall of rope 0, of base and joint as given. */
+static void validate_recalls(const double *base, const double *joint, int n, int64_t together,
+                             struct dpe_detect_validation *validation)
+{
+    struct dpe_detect_scores scores;
+    struct dpe_error err = {0};
+    scores_of(&scores, DPE_DETECT_N_VALIDATED, n);
+    scores.together = together;
+    for (int s = 0; s < n; s++) {
+        set_recall(&scores, DPE_DETECT_ROPE, s, 0.0);
+        set_recall(&scores, DPE_DETECT_BASE, s, base[s]);
+        set_recall(&scores, DPE_DETECT_JOINT, s, joint[s]);
+    }
+    assert_int_equal(dpe_detect_validate(&scores, DPE_DETECT_RECALL, validation, &err), DPE_OK);
+    dpe_detect_scores_free(&scores);
+}
+
+/* Twelve samples, one of which lost three needles of four: the interval ends at 0, and so does what
+ * they show. */
+static void worse_needs_interval_and_test(void **state)
+{
+    (void)state;
+    enum { N = 12 };
+    double base[N];
+    double joint[N];
+    struct dpe_detect_validation validation;
+    for (int s = 0; s < N; s++) {
+        base[s] = 1.0;
+        joint[s] = s == 0 ? 0.25 : 1.0;
+    }
+    validate_recalls(base, joint, N, 1, &validation);
+    assert_true(validation.minus_base.mean < 0.0 && validation.minus_base.high == 0.0);
+    assert_true(validation.p_base == 1.0);
+    assert_int_equal(validation.verdict, DPE_DETECT_INDISTINCT);
+    assert_false(validation.too_easy);
+    /* Mean -1/16, variance 12/256 of -3/4 once and 0 else (by hand): 2.8² · 12 = 94.1. */
+    assert_int_equal(validation.needed, 95);
+    /* The same in contexts of two samples: six of them, 2.8² · 6 = 47.04 contexts. */
+    validate_recalls(base, joint, N, 2, &validation);
+    assert_int_equal(validation.needed, 2 * 48);
+    /* Interval without test: four contexts cannot pass one. */
+    for (int s = 0; s < 4; s++) {
+        joint[s] = 0.25;
+    }
+    validate_recalls(base, joint, 4, 1, &validation);
+    assert_true(validation.minus_base.high < 0.0 && validation.p_base > 0.05);
+    assert_int_equal(validation.verdict, DPE_DETECT_INDISTINCT);
+    assert_int_equal(validation.needed, 6);
+    for (int s = 4; s < N; s++) {
+        joint[s] = 0.5;
+    }
+    validate_recalls(base, joint, N, 1, &validation);
+    assert_int_equal(validation.verdict, DPE_DETECT_WORSE);
+    assert_int_equal(validation.needed, 0);
+}
+
+static void a_task_that_all_solve_is_too_easy(void **state)
+{
+    (void)state;
+    enum { N = 12 };
+    double all[N];
+    double one_less[N];
+    struct dpe_detect_validation validation;
+    for (int s = 0; s < N; s++) {
+        all[s] = 1.0;
+        one_less[s] = s == 0 ? 0.75 : 1.0;
+    }
+    validate_recalls(all, all, N, 1, &validation);
+    assert_true(validation.too_easy);
+    assert_int_equal(validation.verdict, DPE_DETECT_INDISTINCT);
+    assert_int_equal(validation.needed, 0);
+    /* 12 of 12 and 0 of 12 (rope) are shares with an interval. */
+    assert_true(validation.value[DPE_DETECT_JOINT].low < 0.8 &&
+                validation.value[DPE_DETECT_JOINT].high == 1.0);
+    assert_true(validation.value[DPE_DETECT_ROPE].low == 0.0 &&
+                validation.value[DPE_DETECT_ROPE].high > 0.2);
+    validate_recalls(all, one_less, N, 1, &validation);
+    assert_false(validation.too_easy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -425,6 +505,8 @@ int main(void)
         cmocka_unit_test(perplexity_ranks_lower_first),
         cmocka_unit_test(informative_means_beyond_noise),
         cmocka_unit_test(verdicts_follow_the_paired_interval),
+        cmocka_unit_test(worse_needs_interval_and_test),
+        cmocka_unit_test(a_task_that_all_solve_is_too_easy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

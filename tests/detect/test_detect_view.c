@@ -243,9 +243,22 @@ static void validation_says_plainly_when_it_did_not_help(void **state)
     assert_non_null(strstr(text.bytes, "0.690 [0.500, 0.800]"));
     assert_non_null(strstr(text.bytes, "-0.050 [-0.100, +0.020]"));
     text.n = 0;
-    validation.verdict = DPE_DETECT_NOT_BETTER;
+    validation.verdict = DPE_DETECT_INDISTINCT;
+    validation.needed = 1234;
     assert_int_equal(dpe_detect_validation_table(&validation, 80, &text, NULL), DPE_OK);
-    assert_non_null(strstr(text.bytes, "NOT better than the base"));
+    assert_non_null(strstr(text.bytes, "not distinguishable from the base with 16 samples."));
+    assert_non_null(strstr(text.bytes, "About 1300 samples would show"));
+    assert_null(strstr(text.bytes, "WORSE"));
+    text.n = 0;
+    validation.needed = 0;
+    assert_int_equal(dpe_detect_validation_table(&validation, 80, &text, NULL), DPE_OK);
+    assert_null(strstr(text.bytes, "About"));
+    text.n = 0;
+    validation.too_easy = true;
+    assert_int_equal(dpe_detect_validation_table(&validation, 80, &text, NULL), DPE_OK);
+    assert_non_null(strstr(text.bytes, "too easy at this length"));
+    assert_non_null(strstr(text.bytes, "--keys-per-context 4"));
+    assert_null(strstr(text.bytes, "not distinguishable"));
     dpe_text_free(&text);
 }
 

@@ -13,35 +13,37 @@
 
 #include "detect/sweep/detect.h"
 
-enum { RUNGS = DPE_DETECT_RUNGS, MOST = 400 };
-static const int64_t ladder[RUNGS] = {16, 20, 24, 28, 32};
+enum { CANDIDATES = DPE_DETECT_CANDIDATES, MOST = 400 };
+static const int64_t ladder[CANDIDATES] = {16, 20, 24, 28, 32};
 
-/* values [RUNGS][n]: rung i finds everything of the first right[i] samples and nothing else. */
+/* values [CANDIDATES][n]: candidate i finds everything of the first right[i] samples and nothing
+ * else. */
 static void set_values(double *values, int n, const int *right)
 {
-    for (int i = 0; i < RUNGS; i++) {
+    for (int i = 0; i < CANDIDATES; i++) {
         for (int s = 0; s < n; s++) {
             values[i * n + s] = s < right[i] ? 1.0 : 0.0;
         }
     }
 }
 
-static struct dpe_detect_top_k choose(const double *values, int n_rungs, int n,
+static struct dpe_detect_top_k choose(const double *values, int n_candidates, int n,
                                       enum dpe_detect_criterion criterion)
 {
     struct dpe_detect_top_k choice;
     struct dpe_error err = {0};
     assert_int_equal(
-        dpe_detect_choose_top_k(ladder, values, n_rungs, n, 1, criterion, &choice, &err), DPE_OK);
+        dpe_detect_choose_top_k(ladder, values, n_candidates, n, 1, criterion, &choice, &err),
+        DPE_OK);
     assert_in_range(choice.chosen, 0, choice.against);
     return choice;
 }
 
 static int chosen_of(int n, const int *right)
 {
-    static double values[RUNGS * MOST];
+    static double values[CANDIDATES * MOST];
     set_values(values, n, right);
-    return (int)ladder[choose(values, RUNGS, n, DPE_DETECT_RECALL).chosen];
+    return (int)ladder[choose(values, CANDIDATES, n, DPE_DETECT_RECALL).chosen];
 }
 
 /* ---------------------------------------------------------------------------------------- ladder
@@ -53,7 +55,7 @@ static void the_ladder_has_whole_pairs_once(void **state)
     static const struct {
         int64_t pairs;
         int n;
-        int64_t k[RUNGS];
+        int64_t k[CANDIDATES];
     } expected[] = {{0, 0, {0}},
                     {1, 1, {1}},
                     {2, 2, {1, 2}},
@@ -64,8 +66,8 @@ static void the_ladder_has_whole_pairs_once(void **state)
                     {64, 5, {32, 40, 48, 56, 64}},
                     {20, 5, {10, 13, 15, 18, 20}}};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
-        int64_t k[RUNGS] = {0};
-        assert_int_equal(dpe_detect_top_k_ladder(expected[i].pairs, k), expected[i].n);
+        int64_t k[CANDIDATES] = {0};
+        assert_int_equal(dpe_detect_top_k_candidates(expected[i].pairs, k), expected[i].n);
         for (int r = 0; r < expected[i].n; r++) {
             assert_int_equal(k[r], expected[i].k[r]);
         }
@@ -114,17 +116,17 @@ static void ties_go_down_only_when_samples_suffice(void **state)
 static void a_bound_is_that_of_its_formula(void **state)
 {
     (void)state;
-    static double values[RUNGS * 98];
+    static double values[CANDIDATES * 98];
     set_values(values, 98, (const int[]){0, 0, 0, 90, 95});
-    struct dpe_detect_top_k choice = choose(values, RUNGS, 98, DPE_DETECT_RECALL);
+    struct dpe_detect_top_k choice = choose(values, CANDIDATES, 98, DPE_DETECT_RECALL);
     assert_int_equal(choice.n_contexts, 98);
     assert_true(fabs(choice.margin - 0.03 * 95.0 / 98.0) < 1e-12);
-    assert_true(isnan(choice.rungs[4].loss) && isnan(choice.rungs[4].at_most));
-    assert_true(fabs(choice.rungs[3].loss - 5.0 / 98.0) < 1e-12);
+    assert_true(isnan(choice.candidates[4].loss) && isnan(choice.candidates[4].at_most));
+    assert_true(fabs(choice.candidates[3].loss - 5.0 / 98.0) < 1e-12);
     /* 5 of 98 lost, one more sample of half a loss and half a gain, one of none: mean 5 / 100,
      * square 6 / 100; Student's 0.95 quantile of 99 degrees of freedom is 1.66039. */
     double expected = 0.05 + 1.66039115 * sqrt((0.06 - 0.0025) / 99.0);
-    assert_true(fabs(choice.rungs[3].at_most - expected) < 1e-7);
+    assert_true(fabs(choice.candidates[3].at_most - expected) < 1e-7);
 }
 
 static void nothing_found_keeps_every_pair(void **state)
@@ -141,7 +143,7 @@ static void one_number_is_chosen(void **state)
     const double values[3] = {0.5, 0.25, 1.0};
     struct dpe_detect_top_k choice = choose(values, 1, 3, DPE_DETECT_RECALL);
     assert_int_equal(choice.chosen, 0);
-    assert_true(fabs(choice.rungs[0].mean - 1.75 / 3.0) < 1e-12);
+    assert_true(fabs(choice.candidates[0].mean - 1.75 / 3.0) < 1e-12);
 }
 
 /* ------------------------------------------------------------------------------------------ gaps
@@ -150,36 +152,36 @@ static void one_number_is_chosen(void **state)
 static void samples_without_a_value_are_left_out(void **state)
 {
     (void)state;
-    static double values[RUNGS * 120];
+    static double values[CANDIDATES * 120];
     set_values(values, 120, (const int[]){0, 0, 110, 110, 110});
     for (int s = 0; s < 10; s++) {
         values[4 * 120 + s] = NAN;     /* of all pairs */
         values[3 * 120 + 5 + s] = NAN; /* of 28, half of them others */
     }
-    struct dpe_detect_top_k choice = choose(values, RUNGS, 120, DPE_DETECT_RECALL);
+    struct dpe_detect_top_k choice = choose(values, CANDIDATES, 120, DPE_DETECT_RECALL);
     assert_int_equal(choice.n_contexts, 105);
-    assert_int_equal(choice.rungs[4].n_valid, 110);
-    assert_true(fabs(choice.rungs[2].mean - 95.0 / 105.0) < 1e-12);
+    assert_int_equal(choice.candidates[4].n_valid, 110);
+    assert_true(fabs(choice.candidates[2].mean - 95.0 / 105.0) < 1e-12);
     assert_int_equal(ladder[choice.chosen], 24);
 }
 
 static void a_number_that_mostly_fails_is_not_compared(void **state)
 {
     (void)state;
-    static double values[RUNGS * 100];
+    static double values[CANDIDATES * 100];
     set_values(values, 100, (const int[]){90, 90, 90, 90, 90});
     for (int s = 0; s < 51; s++) {
         values[2 * 100 + s] = NAN;
     }
-    struct dpe_detect_top_k choice = choose(values, RUNGS, 100, DPE_DETECT_RECALL);
-    assert_false(choice.rungs[2].compared);
-    assert_true(isnan(choice.rungs[2].mean) && isnan(choice.rungs[2].at_most));
+    struct dpe_detect_top_k choice = choose(values, CANDIDATES, 100, DPE_DETECT_RECALL);
+    assert_false(choice.candidates[2].compared);
+    assert_true(isnan(choice.candidates[2].mean) && isnan(choice.candidates[2].at_most));
     assert_int_equal(choice.n_contexts, 100);
     assert_int_equal(ladder[choice.chosen], 28); /* not past it */
     for (int s = 0; s < 100; s++) {
         values[4 * 100 + s] = NAN;
     }
-    choice = choose(values, RUNGS, 100, DPE_DETECT_RECALL);
+    choice = choose(values, CANDIDATES, 100, DPE_DETECT_RECALL);
     assert_int_equal(ladder[choice.against], 28);
 }
 
@@ -189,9 +191,9 @@ static void contexts_are_what_is_counted(void **state)
 {
     (void)state;
     enum { SAMPLES = 240, EACH = 4 };
-    static double values[RUNGS * SAMPLES];
-    static double means[RUNGS * SAMPLES / EACH];
-    for (int i = 0; i < RUNGS; i++) {
+    static double values[CANDIDATES * SAMPLES];
+    static double means[CANDIDATES * SAMPLES / EACH];
+    for (int i = 0; i < CANDIDATES; i++) {
         for (int s = 0; s < SAMPLES; s++) {
             values[i * SAMPLES + s] = (s / EACH + s % EACH * i) % 5 == 0 ? 0.5 : 1.0;
             means[(i * SAMPLES + s) / EACH] += values[i * SAMPLES + s] / EACH;
@@ -199,22 +201,23 @@ static void contexts_are_what_is_counted(void **state)
     }
     struct dpe_detect_top_k choice, expected;
     struct dpe_error err = {0};
-    assert_int_equal(dpe_detect_choose_top_k(ladder, values, RUNGS, SAMPLES, EACH,
+    assert_int_equal(dpe_detect_choose_top_k(ladder, values, CANDIDATES, SAMPLES, EACH,
                                              DPE_DETECT_RECALL, &choice, &err),
                      DPE_OK);
-    expected = choose(means, RUNGS, SAMPLES / EACH, DPE_DETECT_RECALL);
+    expected = choose(means, CANDIDATES, SAMPLES / EACH, DPE_DETECT_RECALL);
     assert_int_equal(choice.n_contexts, SAMPLES / EACH);
     assert_int_equal(choice.chosen, expected.chosen);
-    for (int i = 0; i < RUNGS; i++) {
-        assert_true(choice.rungs[i].mean == expected.rungs[i].mean);
-        assert_true(i == choice.against || choice.rungs[i].at_most == expected.rungs[i].at_most);
+    for (int i = 0; i < CANDIDATES; i++) {
+        assert_true(choice.candidates[i].mean == expected.candidates[i].mean);
+        assert_true(i == choice.against ||
+                    choice.candidates[i].at_most == expected.candidates[i].at_most);
     }
     /* A sample that one number lacks is left out of all; a context without any is none. */
     values[0] = NAN;
     for (int s = EACH; s < 2 * EACH; s++) {
         values[SAMPLES + s] = NAN;
     }
-    assert_int_equal(dpe_detect_choose_top_k(ladder, values, RUNGS, SAMPLES, EACH,
+    assert_int_equal(dpe_detect_choose_top_k(ladder, values, CANDIDATES, SAMPLES, EACH,
                                              DPE_DETECT_RECALL, &choice, &err),
                      DPE_OK);
     assert_int_equal(choice.n_contexts, SAMPLES / EACH - 1);
@@ -224,29 +227,29 @@ static void contexts_are_what_is_counted(void **state)
     }
     double first =
         (values[4 * SAMPLES + 1] + values[4 * SAMPLES + 2] + values[4 * SAMPLES + 3]) / 3;
-    assert_true(fabs(choice.rungs[4].mean - (first + sum) / (SAMPLES / EACH - 1)) < 1e-12);
+    assert_true(fabs(choice.candidates[4].mean - (first + sum) / (SAMPLES / EACH - 1)) < 1e-12);
 }
 
 static void without_a_common_sample_there_is_no_choice(void **state)
 {
     (void)state;
-    double values[RUNGS * 2];
+    double values[CANDIDATES * 2];
     struct dpe_detect_top_k choice;
     struct dpe_error err = {0};
-    for (int i = 0; i < RUNGS * 2; i++) {
+    for (int i = 0; i < CANDIDATES * 2; i++) {
         values[i] = NAN;
     }
     for (int n = 2; n >= 0; n -= 2) {
-        assert_int_equal(
-            dpe_detect_choose_top_k(ladder, values, RUNGS, n, 1, DPE_DETECT_RECALL, &choice, &err),
-            DPE_NONFINITE);
+        assert_int_equal(dpe_detect_choose_top_k(ladder, values, CANDIDATES, n, 1,
+                                                 DPE_DETECT_RECALL, &choice, &err),
+                         DPE_NONFINITE);
         assert_int_equal(choice.chosen, -1);
     }
-    for (int i = 0; i < RUNGS; i++) {
+    for (int i = 0; i < CANDIDATES; i++) {
         values[i * 2 + i % 2] = 1.0; /* each has one, none the same */
     }
     assert_int_equal(
-        dpe_detect_choose_top_k(ladder, values, RUNGS, 2, 1, DPE_DETECT_RECALL, &choice, &err),
+        dpe_detect_choose_top_k(ladder, values, CANDIDATES, 2, 1, DPE_DETECT_RECALL, &choice, &err),
         DPE_NONFINITE);
     assert_int_equal(
         dpe_detect_choose_top_k(ladder, values, 0, 2, 1, DPE_DETECT_RECALL, &choice, &err),
@@ -263,24 +266,24 @@ static void without_a_common_sample_there_is_no_choice(void **state)
 static void perplexity_may_lose_a_hundredth_of_a_nat(void **state)
 {
     (void)state;
-    static const double worse[RUNGS] = {0.1, 0.02, 0.004, 0.0, 0.001};
-    double values[RUNGS * 10];
-    for (int i = 0; i < RUNGS; i++) {
+    static const double worse[CANDIDATES] = {0.1, 0.02, 0.004, 0.0, 0.001};
+    double values[CANDIDATES * 10];
+    for (int i = 0; i < CANDIDATES; i++) {
         for (int s = 0; s < 10; s++) {
             values[i * 10 + s] = 2.0 + 0.1 * s + worse[i] + (s % 2 == 0 ? 1e-4 : -1e-4) * i;
         }
     }
-    struct dpe_detect_top_k choice = choose(values, RUNGS, 10, DPE_DETECT_PERPLEXITY);
+    struct dpe_detect_top_k choice = choose(values, CANDIDATES, 10, DPE_DETECT_PERPLEXITY);
     assert_int_equal(ladder[choice.against], 28);
     assert_int_equal(ladder[choice.chosen], 24);
-    assert_true(fabs(choice.rungs[2].loss - 0.004) < 1e-12);
+    assert_true(fabs(choice.candidates[2].loss - 0.004) < 1e-12);
     /* One book says nothing of how books differ. */
-    for (int i = 0; i < RUNGS; i++) {
+    for (int i = 0; i < CANDIDATES; i++) {
         values[i] = 2.0 + worse[i];
     }
-    choice = choose(values, RUNGS, 1, DPE_DETECT_PERPLEXITY);
+    choice = choose(values, CANDIDATES, 1, DPE_DETECT_PERPLEXITY);
     assert_int_equal(ladder[choice.chosen], 32);
-    assert_true(isnan(choice.rungs[2].at_most));
+    assert_true(isnan(choice.candidates[2].at_most));
 }
 
 int main(void)

@@ -202,6 +202,46 @@ static void sign_flip_as_numpy(void **state)
                      0);
 }
 
+/* Wilson 1927; n = 12 by hand: z^2 / (n + z^2) with z = 1.959964. */
+static void shares_have_an_interval(void **state)
+{
+    (void)state;
+    const double z2 = 1.959963984540054 * 1.959963984540054;
+    struct dpe_interval none = dpe_wilson(0.0, 12, 0.95);
+    struct dpe_interval all = dpe_wilson(1.0, 12, 0.95);
+    assert_true(none.low == 0.0 && none.mean == 0.0 && none.n == 12);
+    assert_int_equal(far("none", none.high, z2 / (12.0 + z2), 1e-12), 0);
+    assert_int_equal(far("all", all.low, 12.0 / (12.0 + z2), 1e-12), 0);
+    assert_true(all.high == 1.0);
+    /* 7 of 10, from the closed form in Python. */
+    struct dpe_interval some = dpe_wilson(0.7, 10, 0.95);
+    assert_int_equal(far("some low", some.low, 0.39677814746114537, 1e-12), 0);
+    assert_int_equal(far("some high", some.high, 0.8922087325936989, 1e-12), 0);
+    assert_true(isnan(dpe_wilson(0.5, 0, 0.95).low) && isnan(dpe_wilson(1.5, 3, 0.95).high));
+    assert_true(isnan(dpe_wilson(0.5, 3, 1.0).low));
+}
+
+static void shares_that_agree_have_width(void **state)
+{
+    (void)state;
+    double values[12] = {0};
+    struct dpe_interval got = dpe_bootstrap_share(values, 12, HOW(1, 0.95, 500, 1));
+    assert_true(got.low == 0.0 && got.mean == 0.0 && got.n == 12);
+    assert_true(got.high == dpe_wilson(0.0, 12, 0.95).high && got.high > 0.2);
+    /* Twelve samples of three contexts are three trials; NaN is not one. */
+    assert_true(dpe_bootstrap_share(values, 12, HOW(4, 0.95, 500, 1)).high ==
+                dpe_wilson(0.0, 3, 0.95).high);
+    values[0] = NAN;
+    assert_true(dpe_bootstrap_share(values, 12, HOW(1, 0.95, 500, 1)).high ==
+                dpe_wilson(0.0, 11, 0.95).high);
+    /* One context has no interval, and values that differ have the bootstrap's. */
+    assert_true(isnan(dpe_bootstrap_share(values, 12, HOW(12, 0.95, 500, 1)).high));
+    values[3] = 1.0;
+    struct dpe_interval mean = dpe_bootstrap_mean(values, 12, HOW(1, 0.95, 500, 1));
+    got = dpe_bootstrap_share(values, 12, HOW(1, 0.95, 500, 1));
+    assert_true(got.low == mean.low && got.high == mean.high && mean.low < mean.high);
+}
+
 static void perplexity_as_numpy(void **state)
 {
     (void)state;
@@ -244,6 +284,8 @@ int main(void)
         cmocka_unit_test(intervals_of_nothing),
         cmocka_unit_test(sign_flip_exact),
         cmocka_unit_test(sign_flip_as_numpy),
+        cmocka_unit_test(shares_have_an_interval),
+        cmocka_unit_test(shares_that_agree_have_width),
         cmocka_unit_test(perplexity_as_numpy),
         cmocka_unit_test(perplexity_of_two_books),
     };

@@ -21,6 +21,7 @@ struct validation {
     struct numbers difference, difference_low, difference_high; /**< [compared_with] */
     struct numbers p_value, n_pairs, n_valid;
     int64_t together; /* samples in a row that count as one */
+    int64_t needed;   /* samples that would show the difference; 0 = unknown */
     char *verdict, *samples;
 };
 
@@ -69,6 +70,7 @@ static dpe_status read_validation(const struct input *input, const char *folder,
     v->verdict = dpe_input_read_words(input, folder, "joint_against_base");
     v->samples = dpe_input_read_words(input, folder, "samples");
     v->together = dpe_input_read_whole(input, folder, "samples_together", 1);
+    v->needed = dpe_input_read_whole(input, folder, "samples_needed", 0);
     return status;
 }
 
@@ -127,14 +129,29 @@ static const char *verdict_words(const struct validation *v)
     }
     if (strcmp(verdict, "worse") == 0) {
         return "The chosen lengths are WORSE than half the trained length for every group: groups "
-               "are chosen one at a time and can spoil each other. Prefer the base, or measure "
-               "more samples.";
+               "are chosen one at a time, and their lengths can be bad together. Use the base, or "
+               "repeat the sweep with more samples.";
     }
     if (strcmp(verdict, "unknown") == 0) {
         return "The chosen lengths could not be compared with half the trained length.";
     }
-    return "The chosen lengths are not better than half the trained length for every group beyond "
-           "noise: the difference could be chance.";
+    return "The chosen lengths are not distinguishable from half the trained length for every "
+           "group: the difference could be chance.";
+}
+
+/* What to do where the samples cannot decide; "" where they can. */
+static void advice(const struct validation *v, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (v->recall && v->mean.values[BASE] >= 1.0 && v->mean.values[JOINT] >= 1.0) {
+        snprintf(text, size,
+                 " Both find every needle: the task is too easy at this length to compare lengths. "
+                 "Make it harder with --niah keys=4,values=4, --keys-per-context 4 or a larger "
+                 "--length.");
+    } else if (v->needed > 0) {
+        snprintf(text, size, " About %lld %s would show a difference of this size.",
+                 (long long)v->needed, v->recall ? "samples" : "books");
+    }
 }
 
 static void add_verdict(struct report *report, const struct validation *v)
@@ -142,7 +159,7 @@ static void add_verdict(struct report *report, const struct validation *v)
     enum { AGAINST_BASE = 1 };
     double scale = v->recall ? 100.0 : 1.0;
     int digits = v->recall ? 0 : 3;
-    char p[32], interval[64] = "", contexts[80] = "";
+    char p[32], interval[64] = "", contexts[80] = "", more[256];
     dpe_draw_p_text(v->p_value.values[AGAINST_BASE], p);
     /* One context has none. */
     if (!isnan(v->difference_low.values[AGAINST_BASE])) {
@@ -154,15 +171,16 @@ static void add_verdict(struct report *report, const struct validation *v)
         snprintf(contexts, sizeof contexts, " (%lld in a row share a context and count as one)",
                  (long long)v->together);
     }
+    advice(v, more, sizeof more);
     dpe_draw_add_text(
         &report->document, BLOCK_TEXT,
         dpe_draw_format_text(
             "%s Over the same %.0f %s%s the difference is %+.*f %s (%s%s in a sign-flip "
-            "test)%s%s.",
+            "test)%s%s.%s",
             verdict_words(v), v->n_pairs.values[AGAINST_BASE], v->recall ? "samples" : "books",
             contexts, digits, v->difference.values[AGAINST_BASE] * scale,
             v->recall ? "percentage points" : "nats per token", interval, p,
-            v->samples != NULL ? "; samples: " : "", v->samples != NULL ? v->samples : ""));
+            v->samples != NULL ? "; samples: " : "", v->samples != NULL ? v->samples : "", more));
 }
 
 static void add_dots(struct report *report, const struct detection *d, const struct validation *v)

@@ -48,6 +48,11 @@ for one in detect.h5 flat.h5 guarded.h5 table.h5 norms.h5 compare.h5 single.h5 m
     expect 0 "is written" "$one" -o "$one.html"
     "$python" "$here/report_check.py" "$one.html" || failed=1
 done
+# What samples cannot decide is not called worse, and a task that all plans solve is called too easy.
+grep -q "are not distinguishable from half the trained length" flat.h5.html && grep -q "About 40 samples would show" flat.h5.html ||
+    { echo "the report of flat.h5 lacks the verdict"; failed=1; }
+grep -q "the task is too easy at this length" guarded.h5.html || { echo "the report does not call the task too easy"; failed=1; }
+grep -q "too easy\|About 40 samples" detect.h5.html && { echo "advice where the samples decide"; failed=1; }
 grep -q 'leaves half &lt;only&gt; where' guarded.h5.html || { echo "the rule is not named"; failed=1; }
 grep -q 'The sweep was a race' guarded.h5.html || { echo "the race is not named"; failed=1; }
 # Two of a kind.

@@ -1,9 +1,9 @@
 /* How fast this machine is, from a short prefill. */
-#include "detect/sweep/detect.h"
+#include "outputs/job/estimate.h"
 
 #include <stdlib.h>
 
-/* Ids 1, 2, 3, … repeated: every vocabulary has them, and what they say does not matter for speed.
+/* Ids 1, 2, 3, … repeated: every vocabulary has them, and their meaning does not change the speed.
  */
 static void fill_tokens(int32_t *tokens, int64_t n, int64_t vocab)
 {
@@ -14,21 +14,21 @@ static void fill_tokens(int32_t *tokens, int64_t n, int64_t vocab)
 }
 
 static dpe_status time_prefill(struct dpe_session *session, const int32_t *tokens, int64_t n,
-                               double (*clock)(void), double *seconds, struct dpe_error *err)
+                               double *seconds, struct dpe_error *err)
 {
     dpe_status status = dpe_session_cut(session, 0, err);
-    double begin = clock();
+    double begin = dpe_clock();
     if (status == DPE_OK) {
         status = dpe_session_feed(session, tokens, n, NULL, err);
     }
-    *seconds = clock() - begin;
+    *seconds = dpe_clock() - begin;
     return status;
 }
 
 /* Two prefills give two equations in the two rates; where noise makes one negative, all time is
  * shared out evenly over the operations. */
 static void solve(const struct dpe_config *config, const int64_t n[2], const double seconds[2],
-                  struct dpe_detect_speed *speed)
+                  struct dpe_job_speed *speed)
 {
     double products[2];
     double attention[2];
@@ -46,26 +46,26 @@ static void solve(const struct dpe_config *config, const int64_t n[2], const dou
     }
 }
 
-/* Tokens behind the n that are in the cache. */
+/* Tokens after those in the cache. */
 static dpe_status time_generation(struct dpe_session *session, const int32_t *tokens,
-                                  double (*clock)(void), double *per_token, struct dpe_error *err)
+                                  double *per_token, struct dpe_error *err)
 {
     enum { NEW_TOKENS = 8 };
     struct dpe_tokens out = {0};
     const struct dpe_generate_options options = {.max_new = NEW_TOKENS, .ignore_eos = true};
-    double begin = clock();
+    double begin = dpe_clock();
     dpe_status status = dpe_session_generate(session, tokens, 1, &options, &out, err);
-    *per_token = (clock() - begin) / NEW_TOKENS;
+    *per_token = (dpe_clock() - begin) / NEW_TOKENS;
     dpe_tokens_free(&out);
     return status;
 }
 
-dpe_status dpe_detect_measure(struct dpe_session *session, const struct dpe_config *config,
-                              int64_t most, double enough, double (*clock)(void),
-                              struct dpe_detect_speed *speed, struct dpe_error *err)
+dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config *config,
+                           int64_t most, double enough, struct dpe_job_speed *speed,
+                           struct dpe_error *err)
 {
     enum { SHORTEST = 64, ROOM = 16 };
-    *speed = (struct dpe_detect_speed){0};
+    *speed = (struct dpe_job_speed){0};
     if (most <= ROOM) {
         return dpe_fail(err, DPE_USAGE, "a prefill of %lld tokens is too short to measure",
                         (long long)most);
@@ -78,10 +78,10 @@ dpe_status dpe_detect_measure(struct dpe_session *session, const struct dpe_conf
     fill_tokens(tokens, most, config->vocab);
     int64_t n[2] = {0, most < SHORTEST ? most : SHORTEST};
     double seconds[2] = {0.0, 0.0};
-    /* The first touch of weights and buffers is no measure of what follows. */
-    dpe_status status = time_prefill(session, tokens, n[1], clock, &seconds[1], err);
+    /* The first touch of weights and buffers takes longer than what follows. */
+    dpe_status status = time_prefill(session, tokens, n[1], &seconds[1], err);
     while (status == DPE_OK) {
-        status = time_prefill(session, tokens, n[1], clock, &seconds[1], err);
+        status = time_prefill(session, tokens, n[1], &seconds[1], err);
         if (status != DPE_OK || seconds[1] >= enough || n[1] >= most) {
             break;
         }
@@ -93,7 +93,7 @@ dpe_status dpe_detect_measure(struct dpe_session *session, const struct dpe_conf
         solve(config, n, seconds, speed);
         speed->tokens = n[1];
         speed->seconds = seconds[1];
-        status = time_generation(session, tokens, clock, &speed->per_new_token, err);
+        status = time_generation(session, tokens, &speed->per_new_token, err);
     }
     free(tokens);
     return status;

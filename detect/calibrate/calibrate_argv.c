@@ -1,0 +1,232 @@
+/* The command lines of the tools that measure. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "detect/calibrate/calibrate_tool.h"
+#include "eval/niah/niah.h"
+
+/* Options that every long-running tool takes. False when the time budget is used up. */
+static bool add_common(const struct batch *batch, struct argv *argv)
+{
+    const struct dpe_tool_options *tool = &batch->args->job.tool;
+    const struct {
+        const char *option;
+        bool given;
+    } flags[] = {
+        {"--quiet", tool->quiet},
+        {"--force", tool->force},
+        {"--salvage", tool->salvage},
+        {"--keep-journal", tool->keep_journal},
+        {"--force-unlock", tool->force_unlock},
+    };
+    dpe_calibrate_argv_add_pair(argv, "--device", tool->device);
+    if (batch->args->launch != NULL) {
+        char text[32];
+        snprintf(text, sizeof text, "%.3f", batch->args->job.rank_timeout);
+        dpe_calibrate_argv_add_pair(argv, "--rank-timeout", text);
+    }
+    dpe_calibrate_argv_add_number(argv, "--tensor-parallel", batch->args->job.tensor_parallel, 2);
+    dpe_calibrate_argv_add_number(argv, "--threads", tool->threads, 1);
+    dpe_calibrate_argv_add_number(argv, "--max-memory", (int64_t)tool->max_memory, 1);
+    dpe_calibrate_argv_add_pair(argv, "--log-format", tool->json ? "json" : NULL);
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        if (flags[i].given) {
+            dpe_calibrate_argv_add(argv, flags[i].option);
+        }
+    }
+    if (tool->time_budget > 0.0) {
+        char text[32];
+        double left = tool->time_budget - (dpe_clock() - batch->begin);
+        snprintf(text, sizeof text, "%.3f", fmax(left, 0.001));
+        dpe_calibrate_argv_add_pair(argv, "--time-budget", text);
+        return left >= 0.001;
+    }
+    return true;
+}
+
+/* What starts the tool, and its name. A dry run needs no ranks. */
+static void add_tool(const struct batch *batch, const char *output, struct argv *argv,
+                     const char *name)
+{
+    const char *at = output != NULL && batch->args->launch != NULL ? batch->args->launch : "";
+    for (at += strspn(at, " "); *at != '\0'; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " ");
+        char *word = strndup(at, n);
+        dpe_calibrate_argv_add(argv, word != NULL ? word : "");
+        argv->failed = argv->failed || word == NULL;
+        free(word);
+        at += n;
+    }
+    argv->program = argv->n;
+    dpe_calibrate_argv_add(argv, name);
+}
+
+bool dpe_calibrate_sweep_argv(const struct batch *batch, const char *output, struct argv *argv)
+{
+    const struct calibrate_arguments *args = batch->args;
+    add_tool(batch, output, argv, "dpe-detect");
+    dpe_calibrate_argv_add_pair(argv, "--model", args->job.model);
+    dpe_calibrate_argv_add_number(argv, "--length", args->job.length, 1);
+    dpe_calibrate_argv_add_pair(argv, "--corpus", args->job.corpus);
+    dpe_calibrate_argv_add_pair(argv, "--split", args->job.split);
+    dpe_calibrate_argv_add_pair(argv, "--chat-template", args->job.chat_template);
+    dpe_calibrate_argv_add_number(argv, "--trained-length", args->job.trained_length, 1);
+    dpe_calibrate_argv_add_pair(argv, "--output", output);
+    dpe_calibrate_argv_add_handed(argv, args, CALIBRATE_SWEEP);
+    return add_common(batch, argv);
+}
+
+bool dpe_calibrate_profile_argv(const struct batch *batch, const char *output, struct argv *argv)
+{
+    const struct calibrate_arguments *args = batch->args;
+    add_tool(batch, output, argv, "dpe-norms");
+    dpe_calibrate_argv_add_pair(argv, "--model", args->job.model);
+    dpe_calibrate_argv_add_pair(argv, "--corpus", args->job.corpus);
+    dpe_calibrate_argv_add_pair(argv, "--split", args->job.split);
+    dpe_calibrate_argv_add_number(argv, "--trained-length", args->job.trained_length, 1);
+    dpe_calibrate_argv_add_pair(argv, "--output", output);
+    dpe_calibrate_argv_add_handed(argv, args, CALIBRATE_PROFILE);
+    return add_common(batch, argv);
+}
+
+void dpe_calibrate_argv_add_path(struct argv *argv, const char *option, const char *folder,
+                                 const char *name)
+{
+    char *path = dpe_calibrate_tools_path(folder, name);
+    if (option != NULL) {
+        dpe_calibrate_argv_add(argv, option);
+    }
+    dpe_calibrate_argv_add(argv, path != NULL ? path : "");
+    argv->failed = argv->failed || path == NULL;
+    free(path);
+}
+
+bool dpe_calibrate_needles(const struct calibrate_arguments *args)
+{
+    const char *task = dpe_calibrate_value(args, "--task");
+    return task == NULL || strcmp(task, "ppl") != 0;
+}
+
+int64_t dpe_calibrate_seed(const struct calibrate_arguments *args, enum calibrate_part part)
+{
+    const char *seed = dpe_calibrate_value(args, "--seed");
+    return (part == CALIBRATE_PAIRS ? CALIBRATE_PAIRS_SEED : CALIBRATE_CHECK_SEED) +
+           (seed != NULL ? strtoll(seed, NULL, 10) : 0);
+}
+
+dpe_status dpe_calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
+                              char **spec, struct dpe_error *err)
+{
+    const char *given = dpe_calibrate_value(args, "--niah");
+    const char *several = dpe_calibrate_value(args, "--keys-per-context");
+    bool more = part == CALIBRATE_PAIRS && several != NULL;
+    *spec = NULL;
+    if (given == NULL && !more) {
+        return DPE_OK;
+    }
+    given = given != NULL ? given : "";
+    size_t size = strlen(given) + 2 * (several != NULL ? strlen(several) : 0) + 32;
+    *spec = malloc(size);
+    if (*spec == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the settings of needles");
+    }
+    snprintf(*spec, size, "%s", given);
+    if (more) {
+        /* What the sweep does with it; a number of keys that is given it has checked. */
+        size_t n = 0;
+        size_t used = strlen(*spec);
+        snprintf(*spec + used, size - used, "%sasked=%s", used > 0 ? "," : "", several);
+        used = strlen(*spec);
+        if (dpe_niah_find(given, "keys", &n) == NULL) {
+            snprintf(*spec + used, size - used, ",keys=%s", several);
+        }
+    }
+    return DPE_OK;
+}
+
+int64_t dpe_calibrate_together(const struct calibrate_arguments *args)
+{
+    struct dpe_niah_params params;
+    struct dpe_error err = {0};
+    char *spec = NULL;
+    dpe_niah_defaults(&params);
+    if (dpe_calibrate_needles(args) &&
+        dpe_calibrate_niah(args, CALIBRATE_PAIRS, &spec, &err) == DPE_OK && spec != NULL) {
+        dpe_niah_parse(spec, &params, &err);
+    }
+    free(spec);
+    return dpe_niah_together(&params);
+}
+
+/* What the sweep does with special tokens in books. */
+static void add_special(const struct calibrate_arguments *args, struct argv *argv)
+{
+    const char *given = dpe_calibrate_value(args, "--niah");
+    size_t n = 0;
+    const char *special = given != NULL ? dpe_niah_find(given, "special", &n) : NULL;
+    char *value = special != NULL ? strndup(special, n) : NULL;
+    argv->failed = argv->failed || (special != NULL && value == NULL);
+    dpe_calibrate_argv_add_pair(argv, "--special-in-text", value);
+    free(value);
+}
+
+/* The samples of dpe-eval, which no other part uses. */
+static void add_questions(const struct batch *batch, enum calibrate_part part, struct argv *argv)
+{
+    const struct calibrate_arguments *args = batch->args;
+    bool needles = dpe_calibrate_needles(args);
+    char *niah = NULL;
+    struct dpe_error err = {0};
+    dpe_calibrate_argv_add_pair(argv, "--model", args->job.model);
+    dpe_calibrate_argv_add_number(argv, "--length", args->job.length, 1);
+    dpe_calibrate_argv_add_pair(argv, "--corpus", args->job.corpus);
+    dpe_calibrate_argv_add_pair(argv, "--split", args->job.split);
+    dpe_calibrate_argv_add_number(argv, "--trained-length", args->job.trained_length, 1);
+    if (needles) {
+        argv->failed = argv->failed || dpe_calibrate_niah(args, part, &niah, &err) != DPE_OK;
+        dpe_calibrate_argv_add_pair(argv, "--niah", niah);
+        dpe_calibrate_argv_add_pair(argv, "--chat-template", args->job.chat_template);
+        free(niah);
+    } else {
+        add_special(args, argv);
+    }
+    dpe_calibrate_argv_add_number(argv, "--seed", dpe_calibrate_seed(args, part), 0);
+    dpe_calibrate_argv_add_handed(argv, args, part);
+}
+
+bool dpe_calibrate_pairs_argv(const struct batch *batch, const char *output, struct argv *argv)
+{
+    const struct calibrate_arguments *args = batch->args;
+    int64_t k[DPE_DETECT_CANDIDATES];
+    int n = dpe_detect_top_k_candidates(batch->n_pairs, k);
+    char list[DPE_DETECT_CANDIDATES * 24] = "";
+    for (int i = 0; i < n; i++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%lld", i > 0 ? "," : "", (long long)k[i]);
+    }
+    add_tool(batch, output, argv, "dpe-eval");
+    dpe_calibrate_argv_add(argv, "ablate");
+    dpe_calibrate_argv_add_pair(argv, "--what", "top-k");
+    dpe_calibrate_argv_add_pair(argv, "--values", list);
+    dpe_calibrate_argv_add(argv, "--alone");
+    dpe_calibrate_argv_add_pair(argv, "--suite", dpe_calibrate_needles(args) ? "niah" : "ppl");
+    dpe_calibrate_argv_add_path(argv, "--table", args->job.output, "detect.h5");
+    dpe_calibrate_argv_add_path(argv, "--norms", args->job.output, "norms.h5");
+    dpe_calibrate_argv_add_pair(argv, "--output", output);
+    add_questions(batch, CALIBRATE_PAIRS, argv);
+    return add_common(batch, argv);
+}
+
+bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, struct argv *argv)
+{
+    const struct calibrate_arguments *args = batch->args;
+    add_tool(batch, output, argv, "dpe-eval");
+    dpe_calibrate_argv_add(argv, dpe_calibrate_needles(args) ? "niah" : "ppl");
+    dpe_calibrate_argv_add_pair(argv, "--method", "rope");
+    dpe_calibrate_argv_add_path(argv, "--table", args->job.output, "detect.h5");
+    dpe_calibrate_argv_add_path(argv, "--table", args->job.output, "table.h5");
+    dpe_calibrate_argv_add_pair(argv, "--output", output);
+    add_questions(batch, CALIBRATE_CHECK, argv);
+    return add_common(batch, argv);
+}

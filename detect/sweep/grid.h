@@ -1,0 +1,93 @@
+/**
+ * @file grid.h
+ * The grid of a sweep: its cells, their distinct plans, and the order of work. Arrays named [g][t]
+ * are row-major.
+ */
+#ifndef DPE_DETECT_GRID_H
+#define DPE_DETECT_GRID_H
+
+#include "engine/base/base.h"
+#include "engine/plan/plan.h"
+
+enum { DPE_DETECT_MAX_LENGTHS = 64 };
+
+/** What spans the grid. */
+struct dpe_detect_params {
+    int64_t length;         /**< L, tokens */
+    int64_t trained_length; /**< L0, tokens */
+    int64_t window;         /**< w, tokens: nearer keys keep their distance */
+    int n_groups;           /**< C equal ranges of pairs */
+    int n_lengths;
+    int64_t lengths[DPE_DETECT_MAX_LENGTHS]; /**< detecting lengths t, ascending, w ≤ t ≤ L */
+    const uint8_t *mask; /**< [n_layers][n_heads][n_pairs] pairs that move; NULL = all (the paper);
+                              borrowed for the grid's life */
+    /** Of every plan of the sweep: base, cells, steps, joint; not of "rope". All zero:
+     *  none, which the grid then has. */
+    struct dpe_temperature temperature;
+};
+
+/** min(1024, L0/8), at least 1. */
+int64_t dpe_detect_default_window(int64_t trained_length);
+
+/** Fill params->lengths (length, trained_length and window are set) from "auto" or a list "a,b,…".
+ *  auto: L/128 … L by powers of two; those shorter than the window (or than 1) are left out and
+ *  counted in *skipped, because at t < w no far key would be nearer than w: t + w(1 − t/L) > t.
+ *  A listed length shorter than the window, longer than L, or twice there is DPE_USAGE. */
+dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *params,
+                                    int *skipped, struct dpe_error *err);
+
+/** One distinct configuration. */
+struct dpe_detect_config {
+    char key[33]; /**< row key of the plan (dpe_plan_key) */
+    struct dpe_plan plan;
+    int group, length; /**< first cell with this plan */
+};
+
+/** The grid: every cell's configuration. Filled by dpe_detect_grid_make, freed with
+ *  dpe_detect_grid_free. */
+struct dpe_detect_grid {
+    struct dpe_detect_params params;
+    int64_t n_pairs;
+    int32_t *edges; /**< [n_groups + 1] first pair of each group */
+    int32_t *cell;  /**< [n_groups][n_lengths] index into configs */
+    int n_configs;
+    struct dpe_detect_config *configs; /**< in order of their first cell */
+};
+/** Check the parameters (DPE_USAGE names the option to change) and make the distinct plans. L must
+ *  be at least L0/2: below that the other groups' scale would be less than one. */
+dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
+                                const struct dpe_plan_context *context,
+                                struct dpe_detect_grid *grid, struct dpe_error *err);
+void dpe_detect_grid_free(struct dpe_detect_grid *grid);
+
+/** The base of all cells: every group at L0/2. */
+dpe_status dpe_detect_base_plan(const struct dpe_detect_grid *grid,
+                                const struct dpe_plan_context *context, struct dpe_plan *plan,
+                                struct dpe_error *err);
+
+/** Scales of the joint plan, S_g = max(1, ⌊L / e_g⌋). A group without an effective length
+ *  (e_g < 1) stays where it was during detection: S_g = 2L/L0. scale [n_groups]. */
+void dpe_detect_joint_scales(const struct dpe_detect_params *params, const int64_t *effective,
+                             double *scale);
+/** The plan with those scales; all pairs of every group move. */
+dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
+                                 const struct dpe_plan_context *context, const double *scale,
+                                 struct dpe_plan *plan, struct dpe_error *err);
+
+/* --------------------------------------------------------------------------------- order of work
+ */
+
+/** Where a sweep stands: rounds of `per_round` samples over all tasks and plans. Zero-initialise
+ *  the position, fill the sizes. A sweep that stops early has seen every plan about equally. */
+struct dpe_detect_cursor {
+    int64_t per_round;    /**< ≥ 1 */
+    int n_tasks, n_plans; /**< tasks ≤ 4 */
+    int64_t n_samples[4]; /**< per task */
+    int64_t first;        /**< first sample of the current round */
+    int task, plan;       /**< current */
+    int64_t sample;       /**< offset in the round */
+};
+/** The next (task, plan, sample) in order, false at the end. Every triple comes exactly once. */
+bool dpe_detect_next(struct dpe_detect_cursor *cursor, int *task, int *plan, int64_t *sample);
+
+#endif

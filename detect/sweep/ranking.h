@@ -1,0 +1,125 @@
+/**
+ * @file ranking.h
+ * From rows to scores, from scores to ranks, and what validation shows of the joint plan.
+ */
+#ifndef DPE_DETECT_RANKING_H
+#define DPE_DETECT_RANKING_H
+
+#include "detect/sweep/grid.h"
+#include "engine/base/base.h"
+#include "eval/task/stats.h"
+#include "outputs/run/run.h"
+
+/* ------------------------------------------------------------------------------- rows to scores */
+
+/** Rows of one task laid out as [cells][samples]; what was not run is NaN, −1, and status −1. */
+struct dpe_detect_scores {
+    int n_cells;
+    int64_t n_samples;
+    int64_t together;                    /**< samples in a row that share a context, ≥ 1 */
+    int32_t *status;                     /**< enum dpe_row_status, −1 = not run */
+    double *recall, *at_least_half;      /**< NIAH */
+    double *nll_sum;                     /**< nats */
+    int64_t *n_tokens, *n_words;         /**< scored */
+    int64_t *prompt_tokens, *new_tokens; /**< of the sample, generated */
+    uint64_t *seed;                      /**< of the sample; 0 = not run */
+    double *seconds;                     /**< wall time */
+};
+/** Look up the rows (task, key of each cell, first_sample …) in `run`. Seeds are copied as they
+ *  are. `keys` [n_cells]; `together` as the task's. The caller frees with dpe_detect_scores_free.
+ */
+dpe_status dpe_detect_collect(const struct dpe_run *run, const char *task, const char *const *keys,
+                              int n_cells, int64_t first_sample, int64_t n_samples,
+                              int64_t together, struct dpe_detect_scores *scores,
+                              struct dpe_error *err);
+/** The same for given dimensions with nothing run and no context shared, for filling by hand. */
+dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells, int64_t n_samples,
+                                  struct dpe_error *err);
+void dpe_detect_scores_free(struct dpe_detect_scores *scores);
+
+/* ------------------------------------------------------------------------------------- ranking */
+
+enum dpe_detect_criterion {
+    DPE_DETECT_RECALL,     /**< higher is better */
+    DPE_DETECT_PERPLEXITY, /**< lower is better */
+};
+
+/** What follows from the scores. Arrays owned; free with dpe_detect_ranking_free. */
+struct dpe_detect_ranking {
+    enum dpe_detect_criterion criterion;
+    int n_groups, n_lengths;
+    double *mean, *low, *high; /**< [g][t] recall (bootstrap) or perplexity (jackknife), 95 % */
+    int64_t *n_valid;          /**< [g][t] valid rows */
+    int32_t *rank;             /**< [g][t] 1 = best, −1 = no rank */
+    int64_t *effective;        /**< [g] length of rank 1, −1 = none */
+    double *p_value;           /**< [g] of "the lengths do not differ", NaN = none ranked */
+    uint8_t *informative;      /**< [g] 1 when p < 0.05 */
+};
+
+/** Rank scores [n_groups · n_lengths cells][samples] of a grid with these detecting lengths.
+ *  Within a group the lengths are compared on the samples that are valid under each of them; a
+ *  length with less than half as many valid rows as the group's fullest gets no rank. Better mean
+ *  first, ties to the larger length; means of recall that differ by less than 1e-9 are ties. A
+ *  group without valid rows gets no rank. Deterministic. */
+dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
+                           const int64_t *lengths, int n_lengths,
+                           enum dpe_detect_criterion criterion, struct dpe_detect_ranking *ranking,
+                           struct dpe_error *err);
+void dpe_detect_ranking_free(struct dpe_detect_ranking *ranking);
+
+/** What some cells have in common: their values on the samples that are valid under each of them.
+ */
+struct dpe_detect_common {
+    int n_cells;       /**< ≤ DPE_DETECT_MAX_LENGTHS */
+    int64_t n_samples; /**< in common */
+    double *values;    /**< [n_cells][n_samples] as dpe_detect_value, without NaN */
+    int64_t *sample;   /**< [n_samples] which they are, ascending */
+    int64_t together;  /**< as the scores' */
+};
+/** Of the cells first + which[i]. Freed by the caller, also after a failure. DPE_NO_MEMORY. */
+dpe_status dpe_detect_common_take(const struct dpe_detect_scores *scores,
+                                  enum dpe_detect_criterion criterion, int first, const int *which,
+                                  int n_cells, struct dpe_detect_common *common,
+                                  struct dpe_error *err);
+void dpe_detect_common_free(struct dpe_detect_common *common);
+
+/** p-value of "these cells (the lengths of a group) do not differ": the statistic is best mean −
+ *  worst mean, its null distribution comes from permuting each context's values among the cells
+ *  (`rounds` times, +1 rule). Because best and worst are chosen again in every permutation, having
+ *  picked them after looking is accounted for. 1 when all values of every sample are equal. */
+double dpe_detect_spread(const struct dpe_detect_common *common, int rounds, uint64_t seed);
+
+/* ---------------------------------------------------------------------------------- validation */
+
+enum { DPE_DETECT_ROPE, DPE_DETECT_BASE, DPE_DETECT_JOINT, DPE_DETECT_N_VALIDATED };
+
+/** Names of the three validated plans: "rope", "base", "joint". */
+extern const char *const dpe_detect_validated_names[DPE_DETECT_N_VALIDATED];
+
+/** Of joint against base. Better and worse are shown by both the paired 95 % interval, which does
+ *  not hold 0, and a sign-flip test with p < 0.05. */
+enum dpe_detect_verdict {
+    DPE_DETECT_BETTER,
+    DPE_DETECT_INDISTINCT, /**< these samples do not show a difference */
+    DPE_DETECT_WORSE,
+    DPE_DETECT_UNKNOWN, /**< no pair of valid rows */
+};
+
+/** What validation on other samples shows of the joint plan. Differences are joint − base and
+ *  joint − rope: of recall, or of nats per token (then negative is better). */
+struct dpe_detect_validation {
+    enum dpe_detect_criterion criterion;
+    struct dpe_interval value[DPE_DETECT_N_VALIDATED]; /**< recall or perplexity, 95 % */
+    struct dpe_interval minus_base, minus_rope;        /**< paired bootstrap, 95 % */
+    double p_base, p_rope;                             /**< sign-flip test */
+    enum dpe_detect_verdict verdict;                   /**< against the base */
+    int64_t needed; /**< indistinct: samples of which four in five sets would show a difference as
+                         large as the measured one; 0 = unknown, or no difference was measured */
+    bool too_easy;  /**< base and joint find every needle: lengths cannot be compared */
+};
+/** scores: DPE_DETECT_N_VALIDATED cells in the order above. */
+dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
+                               enum dpe_detect_criterion criterion,
+                               struct dpe_detect_validation *validation, struct dpe_error *err);
+
+#endif

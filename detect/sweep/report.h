@@ -1,0 +1,123 @@
+/**
+ * @file report.h
+ * What a sweep found: in the HDF5 table and on the terminal.
+ */
+#ifndef DPE_DETECT_REPORT_H
+#define DPE_DETECT_REPORT_H
+
+#include "data/data.h"
+#include "detect/sweep/grid.h"
+#include "detect/sweep/race.h"
+#include "detect/sweep/ranking.h"
+#include "detect/sweep/select.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "outputs/h5/h5.h"
+#include "outputs/run/run.h"
+
+/* --------------------------------------------------------------------------------------- table */
+
+/** One benchmark of a sweep: where its rows are and, once collected, what follows from them. */
+struct dpe_detect_result {
+    bool used;
+    enum dpe_detect_criterion criterion;
+    const char *task, *validate_task; /**< names of the sample streams */
+    int64_t n_samples, first_validated, n_validated;
+    int64_t together;         /**< samples in a row that share a context, ≥ 1 */
+    bool fresh;               /**< the validated samples are not those of the sweep */
+    const char *const *books; /**< perplexity: [n_samples] ids; NULL for NIAH */
+    struct dpe_detect_scores scores;
+    struct dpe_detect_ranking ranking;
+    bool validated; /**< the two below are filled */
+    struct dpe_detect_scores validate_scores;
+    struct dpe_detect_validation validation;
+};
+
+/** Everything that the table and the terminal show. `grid`, `context` and names are borrowed; the
+ *  rest is computed from rows by the functions below. */
+struct dpe_detect_report {
+    const struct dpe_detect_grid *grid;
+    const struct dpe_plan_context *context;
+    enum dpe_detect_rule rule;
+    int rounds; /**< sequential */
+    struct dpe_detect_selection selection;
+    bool racing;
+    struct dpe_detect_race race;         /**< options filled by the caller when racing */
+    struct dpe_detect_result results[2]; /**< NIAH, perplexity; the first used one decides */
+    double *scale;                       /**< [n_groups] of the joint plan */
+    int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
+    char keys[DPE_DETECT_N_VALIDATED][33]; /**< row keys of the validated plans, "" = not known */
+    uint64_t seed, validation_seed;
+    struct dpe_session_work work; /**< of this session's processes, for /run */
+    /* what the run was about, for /model, /tokenizer, /corpus and /detect */
+    const struct dpe_model *model;
+    const struct dpe_tokenizer *tokenizer;
+    const struct dpe_corpus *corpus;
+    const char *niah_spec, *niah_template; /**< spec, hash of the templates; NULL = none */
+};
+/** The result that decides: NIAH when it is used. */
+const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report);
+/** Collect the sweep's rows, rank them and select by the rule; fills scale as well. May be called
+ *  again; with rows missing the selection follows from those that are there. */
+dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
+                                   struct dpe_error *err);
+/** Only the race of a report: collect its rows and replay it. May be called again. */
+dpe_status dpe_detect_report_race(struct dpe_detect_report *report, const struct dpe_run *run,
+                                  struct dpe_error *err);
+/** Collect the validated rows (keys are filled) and compare. May be called again. */
+dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
+                                        struct dpe_error *err);
+/** Free what was computed. */
+void dpe_detect_report_free(struct dpe_detect_report *report);
+/** Write the report's groups (outputs/SCHEMA.md, "Detection") into a table open for writing;
+ *  /table only when `complete`. */
+dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
+                            struct dpe_h5 *table, struct dpe_error *err);
+
+/* ----------------------------------------------------------------------------------- rendering */
+
+enum dpe_detect_colour { DPE_DETECT_MONO, DPE_DETECT_256, DPE_DETECT_TRUECOLOUR };
+
+/** What the terminal can show. `no_colour`, `term` and `colorterm` are the environment's NO_COLOR,
+ *  TERM and COLORTERM (NULL = unset). */
+enum dpe_detect_colour dpe_detect_colour_of(bool terminal, const char *no_colour, const char *term,
+                                            const char *colorterm);
+
+/** A length in few characters: 512, 1k, 128k, 1000. */
+void dpe_detect_short_length(int64_t length, char text[24]);
+
+/** The group × length heat map, the best of each group marked by '*', appended to `out`. Fits into
+ *  `width` columns (≥ 20): cells shrink from 0.625 to 6, and from there whole columns are left out
+ *  and counted. Colours set both fore- and background, so any terminal theme shows them. */
+dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
+                              const struct dpe_detect_ranking *ranking, int width,
+                              enum dpe_detect_colour colour, struct dpe_text *out,
+                              struct dpe_error *err);
+/** A line per group: pairs, effective length, scale, and as many ranks with their intervals as fit
+ *  into `width`. */
+dpe_status dpe_detect_rank_table(const struct dpe_detect_grid *grid,
+                                 const struct dpe_detect_ranking *ranking, int width,
+                                 struct dpe_text *out, struct dpe_error *err);
+/** The three validated plans and the verdict in words. */
+dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation, int width,
+                                       struct dpe_text *out, struct dpe_error *err);
+
+/** What the live line shows. */
+struct dpe_detect_progress {
+    const char *stage;     /**< "sweep" or "validate" */
+    int64_t round, rounds; /**< 1-based; plans_done counts within the round */
+    int64_t plans_done, plans, rows_done, rows;
+    double rate;         /**< rows per second, ≤ 0 = unknown */
+    double seconds_left; /**< < 0 = unknown */
+    const int64_t *best; /**< [n_best] best length so far, −1 = none yet; NULL = not shown */
+    int n_best;
+};
+/** One line of at most `width` columns, NUL-terminated in text[size], no newline: what matters
+ *  least is shortened and dropped first. */
+void dpe_detect_live_line(const struct dpe_detect_progress *progress, int width, char *text,
+                          size_t size);
+
+#endif
