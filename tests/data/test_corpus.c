@@ -210,7 +210,7 @@ static void huge_fields_are_refused_early(void **state)
     (void)state;
     puts_into("test/7.txt", "text");
     huge_field((size_t)1 << 20);
-    REFUSED(folder, NULL, DPE_BAD_DATA, "line 2", "a field of more than 65536 bytes");
+    REFUSED(folder, NULL, DPE_BAD_DATA, "line 2", "fields of at most 65536 bytes");
     assert_int_equal(truncate(at("metadata.csv"), (off_t)200 << 20), 0);
     REFUSED(folder, NULL, DPE_BAD_DATA, "metadata.csv", "209715200 bytes, expected at most");
     huge_field(60000);
