@@ -18,6 +18,10 @@ static void value_text(const struct suite *s, size_t at, char text[96])
     double scale = s->low_is_better ? 1.0 : 100.0;
     int digits = s->low_is_better ? 2 : 0;
     const char *unit = s->low_is_better ? "" : "\u00a0%";
+    if (isnan(s->values.low.values[at])) { /* a single context */
+        snprintf(text, 96, "%.*f%s", digits, s->values.mean.values[at] * scale, unit);
+        return;
+    }
     snprintf(text, 96, "%.*f%s (%.*f\u00a0to\u00a0%.*f%s)", digits,
              s->values.mean.values[at] * scale, unit, digits, s->values.low.values[at] * scale,
              digits, s->values.high.values[at] * scale, unit);
@@ -50,6 +54,7 @@ static size_t *best_first(const struct suite *s, size_t task, size_t *n)
 static void add_lead(struct report *report, const struct suite *s)
 {
     double length = dpe_comparison_suite_longest(s);
+    bool needles = strncmp(s->name, "niah", 4) == 0;
     int64_t task = dpe_comparison_suite_task(s, s->labels.names[0], length);
     size_t n = 0;
     size_t *order = task < 0 ? NULL : best_first(s, (size_t)task, &n);
@@ -61,15 +66,16 @@ static void add_lead(struct report *report, const struct suite *s)
         char value[96];
         char *name = dpe_draw_clean_text(s->methods.names[order[i]], 40);
         value_text(s, order[i] * s->labels.n + (size_t)task, value);
-        dpe_draw_put(&out, "%s%s %s %s",
+        dpe_draw_put(&out, "%s%s%s %s%s",
                      i == 0                 ? ", "
                      : i + 1 == n || i == 3 ? " and "
                                             : ", ",
                      name != NULL ? name : "",
                      i > 0              ? ""
-                     : s->low_is_better ? "has a perplexity of"
-                                        : "finds",
-                     value);
+                     : s->low_is_better ? " has a perplexity of"
+                     : needles          ? " finds"
+                                        : " scores",
+                     value, i == 0 && needles ? " of the needles" : "");
         free(name);
     }
     dpe_draw_put(&out, "%s", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");

@@ -185,11 +185,12 @@ static void add_verdict(struct report *report, const struct validation *v)
     dpe_draw_add_text(
         &report->document, BLOCK_TEXT,
         dpe_draw_format_text(
-            "%s On the same %.0f %s%s%s, the difference is %s %s (%s%s in a sign-flip test)%s%s.",
+            "%s On the same %.0f %s%s%s, the difference is %s %s (%s%s in a sign-flip test).%s%s%s",
             verdict, v->n_pairs.values[BASE], v->recall ? "sample" : "book",
             v->n_pairs.values[BASE] == 1.0 ? "" : "s", contexts, difference,
             v->recall ? "percentage points" : "nats per token", interval, p,
-            v->samples != NULL ? "; samples: " : "", v->samples != NULL ? v->samples : ""));
+            v->samples != NULL ? " These samples are " : "", v->samples != NULL ? v->samples : "",
+            v->samples != NULL ? "." : ""));
     free(verdict);
 }
 
@@ -339,7 +340,7 @@ static void add_noise(struct report *report, const struct detection *d)
         dpe_draw_put(
             &out,
             " the lengths are not distinguishable from each other: the chosen length%s there may "
-            "be first by chance. In the other %lld of %lld groups they differ.",
+            "be first by chance. In %lld of %lld groups the lengths differ.",
             n > 1 ? "s" : "", (long long)(d->n_groups - n), (long long)d->n_groups);
     }
     if (n > 0) {

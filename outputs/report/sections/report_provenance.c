@@ -49,7 +49,7 @@ static void add_files(struct report *report)
 /* Fields that decide a result, one table for all files: equal values stand once. */
 static void add_identities(struct report *report)
 {
-    struct sheet *sheet = dpe_draw_sheet_new("identity", "What decides the results");
+    struct sheet *sheet = dpe_draw_sheet_new("identity", "Fields of the identity");
     dpe_draw_sheet_column(sheet, "field", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "value", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "files", COLUMN_TEXT, 0);
@@ -120,8 +120,7 @@ static dpe_status add_sessions_of(const struct input *input, struct sheet *sheet
 
 dpe_status dpe_sections_provenance(struct report *report, struct dpe_error *err)
 {
-    dpe_draw_add_text(&report->document, BLOCK_SECTION,
-                      dpe_draw_format_text("Where the numbers come from"));
+    dpe_draw_add_text(&report->document, BLOCK_SECTION, dpe_draw_format_text("Origin of the numbers"));
     dpe_draw_add_text(
         &report->document, BLOCK_TEXT,
         dpe_draw_format_text(

@@ -85,7 +85,7 @@ static double key_share(const struct dpe *d, int64_t layer, int64_t group)
 static void add_groups(struct report *report, const struct dpe *d)
 {
     char *id = dpe_input_report_id(report, d->input, "/table/mask", "table-groups");
-    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "What each group does");
+    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "Groups");
     dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "effective length", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "scale", COLUMN_NUMBER, 2);
@@ -123,7 +123,8 @@ static void add_map(struct report *report, const struct dpe *d)
 {
     char *id = dpe_input_report_id(report, d->input, "/table/mask", "table-pairs");
     const char **names = counted(d->layers > d->groups ? d->layers : d->groups);
-    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "Where the key pairs are");
+    struct sheet *sheet =
+        id == NULL ? NULL : dpe_draw_sheet_new(id, "Key pairs by layer and group");
     dpe_draw_sheet_column(sheet, "layer", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "share", COLUMN_NUMBER, 4);
@@ -133,7 +134,7 @@ static void add_map(struct report *report, const struct dpe *d)
         dpe_draw_sheet_number(sheet, d->share[i]);
     }
     struct figure *figure = dpe_draw_figure_new(
-        id, "Where the key pairs are",
+        id, "Key pairs by layer and group",
         dpe_draw_format_text("The share of a group's pairs that are key pairs, over the heads of "
                              "each layer. Only key pairs are scaled. A dark column is a frequency "
                              "group that mostly keeps its true positions, whatever its scale."),
