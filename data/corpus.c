@@ -45,7 +45,7 @@ static dpe_status add_book(struct dpe_corpus *corpus, const char *id, const char
     char *own_id = dpe_textfile_join(id, NULL);
     char *own_title = dpe_textfile_join(title, NULL);
     if (n_words == 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a text, found no word in it", file);
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a text, found no words", file);
     } else if (own_id == NULL || own_title == NULL) {
         status = out_of_memory(corpus->path, err);
     }
@@ -109,7 +109,7 @@ static dpe_status open_pg19(struct dpe_corpus *corpus, const char *csv, const ch
     }
     if (!is_folder(folder)) {
         status = dpe_fail(err, DPE_NO_INPUT,
-                          "%s: expected a folder of <book_id>.txt (the split), "
+                          "%s: expected the split's folder of <book_id>.txt, "
                           "found none",
                           folder);
         goto done;
@@ -231,8 +231,9 @@ static dpe_status open_any(struct dpe_corpus *corpus, const struct dpe_corpus_op
     if (folder && exists(csv)) {
         status = open_pg19(corpus, csv, split == NULL ? "test" : split, replace_invalid, err);
     } else if (split != NULL) {
-        status = dpe_fail(err, DPE_USAGE, "%s: split %s asked for, but there is no metadata.csv",
-                          corpus->path, split);
+        status =
+            dpe_fail(err, DPE_USAGE, "%s: --split %s needs a PG-19 folder, found no metadata.csv",
+                     corpus->path, split);
     } else if (folder) {
         status = open_folder(corpus, replace_invalid, err);
     } else {
@@ -263,7 +264,7 @@ dpe_status dpe_corpus_open(const char *path, const struct dpe_corpus_options *op
     return DPE_OK;
 }
 
-/* The books' strings are ours; the struct shows them as const to everybody else. */
+/* The corpus owns the books' strings; to callers the struct shows them as const. */
 static void free_shown(const char *string)
 {
     char *own = NULL;

@@ -3,8 +3,8 @@
  * Texts: PG-19 folders (metadata.csv through libcsv), folders of .txt files, single files.
  *
  * A corpus is opened once: its list of books is read and checked, every text validated as UTF-8 and
- * hashed. Texts stay in memory for the corpus's life (loaded, not mapped: a file that is cut while
- * a run goes cannot harm it).
+ * hashed. Texts stay in memory for the corpus's life. They are loaded, not mapped, so a file that
+ * is shortened during a run does no harm.
  */
 #ifndef DPE_DATA_H
 #define DPE_DATA_H
@@ -34,7 +34,7 @@ void dpe_corpus_close(struct dpe_corpus *corpus);
 struct dpe_book {
     const char *id;    /**< book_id, or the file name without .txt */
     const char *title; /**< "" when unknown */
-    const char *text;  /**< UTF-8, LF, NUL-terminated behind n bytes */
+    const char *text;  /**< UTF-8, LF, with a NUL after n bytes */
     size_t n;          /**< bytes */
     int64_t n_words;   /**< dpe_count_words of the text */
 };

@@ -36,8 +36,9 @@ static void on_field(void *bytes, size_t n, void *user)
         return;
     }
     if (r->n_columns == MAX_COLUMNS) {
-        r->status = dpe_fail(r->err, DPE_BAD_DATA, "%s: line %lld: more than %d columns", r->path,
-                             (long long)r->line, MAX_COLUMNS);
+        r->status =
+            dpe_fail(r->err, DPE_BAD_DATA, "%s: line %lld: expected at most %d columns, found more",
+                     r->path, (long long)r->line, MAX_COLUMNS);
         return;
     }
     r->status = dpe_text_append(&r->columns, n == 0 ? "" : bytes, n, r->err);
@@ -164,18 +165,20 @@ static dpe_status check_bytes(const char *path, const char *bytes, size_t n, str
 static dpe_status parse_failure(const struct reader *r, struct csv_parser *parser)
 {
     if (csv_error(parser) == CSV_ENOMEM && csv_get_buffer_size(parser) + FIELD_STEP > MAX_FIELD) {
-        return dpe_fail(r->err, DPE_BAD_DATA, "%s: line %lld: a field of more than %d bytes",
+        return dpe_fail(r->err, DPE_BAD_DATA,
+                        "%s: line %lld: expected fields of at most %d bytes, found a longer one",
                         r->path, (long long)r->line, (int)MAX_FIELD);
     }
     if (csv_error(parser) == CSV_ENOMEM) {
         return dpe_fail(r->err, DPE_NO_MEMORY, "%s: no memory for a field", r->path);
     }
-    return dpe_fail(r->err, DPE_BAD_DATA,
-                    "%s: line %lld: not CSV: a quote inside a field or one that is never closed",
-                    r->path, (long long)r->line);
+    return dpe_fail(
+        r->err, DPE_BAD_DATA,
+        "%s: line %lld: expected CSV, found a quote inside a field or one that is never closed",
+        r->path, (long long)r->line);
 }
 
-/* Line by line, because libcsv does not say where it is. */
+/* Line by line, because libcsv does not report line numbers. */
 static dpe_status parse(struct reader *r, struct csv_parser *parser, const char *bytes, size_t n)
 {
     for (size_t at = 0; at < n && r->status == DPE_OK;) {
@@ -216,7 +219,7 @@ static dpe_status refuse_duplicates(const char *path, const struct dpe_metadata 
     for (size_t i = 1; i < metadata->n && status == DPE_OK; i++) {
         if (strcmp(sorted[i]->id, sorted[i - 1]->id) == 0) {
             status = dpe_fail(
-                err, DPE_BAD_DATA, "%s: line %lld: book_id %s was on line %lld already", path,
+                err, DPE_BAD_DATA, "%s: line %lld: book_id %s is already on line %lld", path,
                 (long long)sorted[i]->line, sorted[i]->id, (long long)sorted[i - 1]->line);
         }
     }

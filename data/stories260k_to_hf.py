@@ -146,11 +146,11 @@ def read_pieces(path, vocab):
         scores.append(score)
         at += size
     if at != len(raw):
-        fail(f"{path}: {len(raw) - at} bytes behind the last piece")
+        fail(f"{path}: {len(raw) - at} bytes after the last piece")
     pieces[: len(SPECIAL)] = SPECIAL
     expected = [f"<0x{byte:02X}>" for byte in range(N_BYTES)]
     if pieces[len(SPECIAL) : len(SPECIAL) + N_BYTES] != expected:
-        fail(f"{path}: expected the 256 byte pieces behind the special ones")
+        fail(f"{path}: expected the 256 byte pieces after the special ones")
     if len(set(pieces)) != len(pieces):
         fail(f"{path}: a piece occurs twice")
     return pieces, scores

@@ -1,4 +1,4 @@
-/* Text files: encodings refused by name, line ends, words. */
+/* Text files: encodings, line ends, words. */
 #include "data/textfile.h"
 
 #include <stdio.h>
@@ -106,16 +106,17 @@ dpe_status dpe_textfile_load(const char *path, bool replace_invalid, char **byte
     }
     const char *wide = dpe_textfile_wide(read, size);
     if (wide != NULL) {
-        status =
-            dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found %s; convert it", path, wide);
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found %s; convert the file", path,
+                          wide);
         goto done;
     }
     const char *nul = memchr(read, '\0', size);
     if (nul != NULL) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: expected text, found a NUL byte at offset %zu; a file ends in them "
-                          "when the machine stopped while it was written: copy it again",
-                          path, (size_t)(nul - read));
+        status =
+            dpe_fail(err, DPE_BAD_DATA,
+                     "%s: expected text, found a NUL byte at offset %zu; the file may be damaged: "
+                     "copy it again",
+                     path, (size_t)(nul - read));
         goto done;
     }
     size_t good = dpe_utf8_check(read, size);

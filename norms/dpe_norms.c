@@ -1,4 +1,4 @@
-/* dpe-norms: the 2-norm profile of every head, measured on real text. */
+/* dpe-norms: measure the 2-norm profile of every head on real text. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +16,13 @@ static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to measure:", 1},
     {"contribution", KEY_CONTRIBUTION, "NAME", 0,
      "product-of-means (default, the paper) or mean-of-products (its released code)", 1},
-    {"dry-run", KEY_DRY_RUN, NULL, 0, "Print tokens, operations, memory and time, and run nothing",
-     1},
+    {"dry-run", KEY_DRY_RUN, NULL, 0,
+     "Print the cost (tokens, operations, memory, time) and run nothing", 1},
     {NULL, 0, NULL, 0, "Excerpts:", 2},
     {"lengths", KEY_LENGTHS, "A,B,...", 0,
      "Tokens of an excerpt (default auto: powers of two from min(2048, L0/4) to L0)", 2},
     {"special-in-text", KEY_SPECIAL, "WHAT", 0,
-     "Spelling of a special token in the text: error (default) or literal", 2},
+     "Special tokens spelled out in the text: error (default) or literal", 2},
     {0},
 };
 
@@ -100,12 +100,13 @@ static dpe_status parse_lengths(struct profile *profile, struct dpe_error *err)
     qsort(profile->lengths, (size_t)profile->n_lengths, sizeof profile->lengths[0], by_value);
     for (int i = 1; i < profile->n_lengths; i++) {
         if (profile->lengths[i] == profile->lengths[i - 1]) {
-            return dpe_fail(err, DPE_USAGE, "--lengths: %lld is there twice",
+            return dpe_fail(err, DPE_USAGE, "--lengths: %lld is given twice",
                             (long long)profile->lengths[i]);
         }
     }
-    return *text == '\0' ? DPE_OK
-                         : dpe_fail(err, DPE_USAGE, "--lengths: more than %d", MAX_LENGTHS);
+    return *text == '\0'
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE, "--lengths: expected at most %d lengths", MAX_LENGTHS);
 }
 
 static int64_t longest(const struct profile *profile)
@@ -122,7 +123,8 @@ static dpe_status profile_open(struct profile *profile, const struct arguments *
         status = parse_lengths(profile, err);
     }
     if (status == DPE_OK && profile->n_lengths == 0) {
-        status = dpe_fail(err, DPE_USAGE, "--lengths: none is left of a trained length of %lld",
+        status = dpe_fail(err, DPE_USAGE,
+                          "--lengths: a trained length of %lld is too short for auto; give lengths",
                           (long long)profile->job.trained_length);
     }
     if (status == DPE_OK) {
@@ -167,8 +169,8 @@ static dpe_status start(struct profile *profile, struct dpe_error *err)
                : status;
 }
 
-/* One excerpt at one length (the item's task); non-finite values make the row say so instead of
- * ending the run. */
+/* One excerpt at one length (the item's task). Values that are not finite are recorded in the row
+ * and do not end the run. */
 static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
                            struct dpe_row *row, struct dpe_error *err)
 {
@@ -277,7 +279,7 @@ static void print_layer(const struct result *result, int64_t layer, int64_t n_he
 static void print_dominated(const struct result *result, int64_t n_heads)
 {
     double last = 2.0;
-    printf("heads where few pairs dominate (share of their best quarter of pairs):");
+    printf("heads with the most concentrated contributions (share of their top 25 %% of pairs):");
     for (int shown = 0; shown < 5; shown++) {
         int64_t best = -1;
         double best_share = -1.0;
@@ -306,14 +308,15 @@ static dpe_status print_summary(const struct profile *profile, struct dpe_error 
     struct result result = {0};
     dpe_status status = dpe_norms_summarize(profile, &result, err);
     if (status == DPE_OK) {
-        printf("2-norm contribution of %lld pairs a head (%s), %lld excerpts of %d lengths\n",
+        printf("2-norm contribution of the %lld pairs of each head (%s), %lld excerpts of %d "
+               "lengths\n",
                (long long)result.n_pairs, dpe_contribution_name(profile->args->contribution),
                (long long)profile->args->job.samples, profile->n_lengths);
         printf("layer   entropy  top 25 %%    top 50 %%    top 75 %% of the pairs hold\n");
         for (int64_t layer = 0; layer < config->n_layers; layer++) {
             print_layer(&result, layer, config->n_heads);
         }
-        printf("entropy in bits; %.3f when all pairs contribute alike\n",
+        printf("entropy in bits; %.3f if all pairs contribute equally\n",
                log2((double)result.n_pairs));
         print_dominated(&result, config->n_heads);
     }
@@ -343,8 +346,8 @@ int main(int argc, char **argv)
         .options = options_table,
         .parser = parse_option,
         .doc = "Measure which pairs of each head carry its logits (2-norms of queries and keys).\v"
-               "The table holds every score per length and sample, so that any top-k can be cut "
-               "from it later. A run that was stopped goes on with the same command.\n\n"
+               "The table holds every score by length and sample, so any top-k can be chosen "
+               "later. If a run is stopped, the same command continues it.\n\n"
                "Example:\n"
                "  dpe-norms -m DIR --corpus pg19 -o norms.h5",
         .children = children,

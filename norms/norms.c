@@ -1,6 +1,6 @@
 /* Streaming 2-norm profile of queries and keys, and what is cut from it. */
-#include "engine/session/session.h"
 #include "norms/norms.h"
+#include "engine/session/session.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -171,7 +171,7 @@ dpe_status dpe_norms_finish(const struct dpe_norms *norms, double *scores, struc
     int64_t group = norms->n_heads / norms->n_kv_heads;
     for (int64_t layer = 0; layer < norms->n_layers; layer++) {
         if (norms->tokens[layer] == 0) {
-            return dpe_fail(err, DPE_INTERNAL, "layer %lld saw no token", (long long)layer);
+            return dpe_fail(err, DPE_INTERNAL, "layer %lld received no token", (long long)layer);
         }
         double n = (double)norms->tokens[layer];
         for (int64_t head = 0; head < norms->n_heads; head++) {

@@ -3,7 +3,7 @@
  * The profile of every head: which pairs of its dimensions carry its logits.
  *
  * By Cauchy–Schwarz the share of pair j in a logit is at most ‖q^(j)‖·‖k^(j)‖, so pairs are ranked
- * by that product, averaged over tokens (methods.md of the paper's section on key dimensions). The
+ * by that product, averaged over tokens (the paper's section on key dimensions). The
  * sums are streamed from a session's tap: no q or k is kept, memory does not grow with length or
  * samples.
  */
@@ -25,7 +25,7 @@ const char *dpe_contribution_name(enum dpe_contribution kind);
 /** False when the name is neither "product-of-means" nor "mean-of-products". */
 bool dpe_contribution_parse(const char *name, enum dpe_contribution *kind);
 
-/** Running sums of one sample; [n_layers][n_heads][n_pairs] behind it, in double. */
+/** Running sums of one sample: [n_layers][n_heads][n_pairs], in double. */
 struct dpe_norms;
 /** For models of this configuration. The k-norm of a query head is that of its KV head. */
 dpe_status dpe_norms_create(const struct dpe_config *config, enum dpe_contribution kind,
@@ -63,7 +63,7 @@ struct dpe_excerpts {
     int64_t n;
     int32_t *ids; /**< [n][length], owned */
 };
-/** DPE_BAD_DATA says how many tokens are missing when the corpus is too short for n excerpts. */
+/** DPE_BAD_DATA, with the number of missing tokens, if the corpus is too short for n excerpts. */
 dpe_status dpe_excerpts_make(const struct dpe_corpus *corpus, const struct dpe_tokenizer *tokenizer,
                              int64_t length, int64_t n, uint64_t seed,
                              enum dpe_special_policy special, struct dpe_excerpts *excerpts,

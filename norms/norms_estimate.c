@@ -35,7 +35,7 @@ static void print_time(const struct profile *profile, uint64_t weights, double p
     if (weights > dpe_memory_available() / 2) {
         printf("time             not measured: the weights would fill this machine's memory\n");
     } else if (profile->job.peers.size > 1) {
-        printf("time             not measured: one process alone cannot run a shared model\n");
+        printf("time             not measured: the model is split over several processes\n");
     } else if (measure(profile, &speed, &err) != DPE_OK) {
         printf("time             not measured: %s\n", err.text);
     } else {

@@ -1,6 +1,6 @@
 /**
  * @file norms_tool.h
- * Inside of dpe-norms: what its files share. No library.
+ * Shared by the files of dpe-norms; not a library.
  */
 #ifndef DPE_NORMS_TOOL_H
 #define DPE_NORMS_TOOL_H
@@ -44,7 +44,7 @@ struct result {
     float *scores; /* [lengths][samples][size], NaN = missing */
 };
 
-/** Everything the rows say so far; free with dpe_norms_result_free, also after a failure. */
+/** Results of the rows so far; free with dpe_norms_result_free, also after a failure. */
 dpe_status dpe_norms_summarize(const struct profile *profile, struct result *result,
                                struct dpe_error *err);
 void dpe_norms_result_free(struct result *result);

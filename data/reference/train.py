@@ -234,7 +234,7 @@ class Data:
 
     def questions(self, room, form=None):
         """What a row asks: [[(key, number of values), …] for each question], and the same of keys
-        nobody asks for.  Three forms: one key with all the values, which is the paper's task; several
+        that no question asks for.  Three forms: one key with all the values, which is the paper's task; several
         keys in the context, some of them asked, one question each; several keys in one question."""
         r, t = self.rng, self.t
         needle = self.count(t["needle"].format(key="idle-needle", value="1234567")) + 1
@@ -388,7 +388,7 @@ def loss_of(model, ids, weight, also, dtype):
 
 
 def probe(model, data, precision, form, rows=24):
-    """Share of right first tokens of values in answers, told beforehand what was said; right is
+    """Share of right first tokens of values in answers, given the answers before; right is
     any value of the key that is still to come."""
     ids, weight, also = [x.to(precision.device) for x in data.batch(L0, rows, form=form)]
     with torch.no_grad(), precision():

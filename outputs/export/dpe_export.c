@@ -1,5 +1,5 @@
-/* dpe-export: detection and profile become one DPE table, and a DPE table the forms that other
- * runtimes read. */
+/* dpe-export: make a DPE table from a detection and a profile, and write it in the formats that
+ * other runtimes read. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,35 +29,37 @@ enum option_key {
 };
 
 static const struct argp_option options_table[] = {
-    {NULL, 0, NULL, 0, "Making a table:", 1},
+    {NULL, 0, NULL, 0, "Make a table:", 1},
     {"rank", KEY_RANK, "N", 0,
-     "Take each group's length of rank N (default: the lengths that the detection selected, which "
-     "by the paper's rule are those of rank 1)",
+     "Use each group's length of rank N (default: the lengths that the detection selected; with "
+     "the paper's rule, those of rank 1)",
      1},
     {"top-k", KEY_TOP_K, "K", 0,
      "Key pairs of each head, from NORMS.h5: a count, or a share such as 0.75 (default: all)", 1},
-    {"last-k", KEY_LAST_K, "K", 0, "The K pairs that contribute least instead (an ablation)", 1},
-    {"length", KEY_LENGTH, "L", 0, "Length the scales are for (default: the detection's)", 1},
+    {"last-k", KEY_LAST_K, "K", 0,
+     "As --top-k, with the K pairs that contribute least (for ablations)", 1},
+    {"length", KEY_LENGTH, "L", 0,
+     "Target length in tokens, which sets the scales (default: the detection's)", 1},
     {"import-yaml", KEY_IMPORT_YAML, "FILE", 0,
-     "Make a table of settings in the YAML of the paper's code (needs --model, --length)", 1},
-    {NULL, 0, NULL, 0, "Writing it:", 2},
-    {"output", 'o', "FILE", 0, "What to write; - is standard output (with --format)", 2},
+     "Make a table from a YAML of the paper's code (needs --model and --length)", 1},
+    {NULL, 0, NULL, 0, "Write it:", 2},
+    {"output", 'o', "FILE", 0, "File to write; - is standard output (needs --format)", 2},
     {"format", KEY_FORMAT, "F", 0,
      "h5, json, yaml, pt, hf, safetensors or csv (default: by the name of FILE)", 2},
     {"model", 'm', "DIR", 0, "Model folder: for hf, --check and --import-yaml", 2},
     {"name", KEY_NAME, "NAME", 0,
      "Name of the model in a YAML (default: the last part of --model, else the model type)", 2},
-    {"scores", KEY_SCORES, "FILE.pt", 0, "Score tensor that a YAML points to", 2},
+    {"scores", KEY_SCORES, "FILE.pt", 0, "Path of the score tensor to name in a YAML", 2},
     {"drop-temperature", KEY_DROP_TEMPERATURE, NULL, 0,
-     "Write yaml or csv, which cannot carry an attention temperature, without the one that the "
-     "table "
-     "has",
+     "Write yaml or csv without the table's attention temperature, which these formats cannot "
+     "express",
      2},
     {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 2},
     {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 2},
-    {NULL, 0, NULL, 0, "Looking at one:", 3},
+    {NULL, 0, NULL, 0, "Inspect one:", 3},
     {"show", KEY_SHOW, NULL, 0, "Print a summary of TABLE", 3},
-    {"check", KEY_CHECK, NULL, 0, "Say whether TABLE fits --model DIR (exit code 65 when not)", 3},
+    {"check", KEY_CHECK, NULL, 0, "Check that TABLE was made for --model DIR (exit code 65 if not)",
+     3},
     {0},
 };
 
@@ -92,7 +94,10 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
         return 0;
     case KEY_FORMAT:
         if (dpe_export_format_of(arg) == FORMAT_UNKNOWN) {
-            argp_error(state, "--format: '%s' is none of its choices (see --help)", arg);
+            argp_error(
+                state,
+                "--format: unknown format '%s'; formats: h5, json, yaml, pt, hf, safetensors, csv",
+                arg);
         }
         args->format = arg;
         return 0;
@@ -151,26 +156,27 @@ static bool to_stdout(const struct export_arguments *args)
     return args->output != NULL && strcmp(args->output, "-") == 0;
 }
 
-/* Options that would not do anything. NULL: there is none. */
+/* The message for options that would have no effect, or NULL. */
 static const char *check_together(const struct export_arguments *args)
 {
     if (args->output == NULL) {
-        return args->format != NULL                       ? "--format goes with -o FILE"
-               : args->force                              ? "--force goes with -o FILE"
-               : args->name != NULL && args->yaml == NULL ? "--name goes with -o FILE.yaml"
-               : args->scores != NULL                     ? "--scores goes with -o FILE.yaml"
-               : args->drop_temperature ? "--drop-temperature goes with -o FILE.yaml or FILE.csv"
+        return args->format != NULL                       ? "--format needs -o FILE"
+               : args->force                              ? "--force needs -o FILE"
+               : args->name != NULL && args->yaml == NULL ? "--name needs -o FILE.yaml"
+               : args->scores != NULL                     ? "--scores needs -o FILE.yaml"
+               : args->drop_temperature ? "--drop-temperature needs -o FILE.yaml or FILE.csv"
                                         : NULL;
     }
     enum export_format format = args->format != NULL ? dpe_export_format_of(args->format)
                                                      : dpe_export_format_of_path(args->output);
     return to_stdout(args) && (args->show || args->check)
-               ? "-o - leaves no room for --show and --check, which print there too"
-           : args->scores != NULL && format != FORMAT_YAML ? "--scores goes with --format yaml"
+               ? "-o - cannot be used with --show or --check, which also print to standard output"
+           : args->scores != NULL && format != FORMAT_YAML ? "--scores needs --format yaml"
            : args->drop_temperature && format != FORMAT_YAML && format != FORMAT_CSV
-               ? "--drop-temperature goes with --format yaml or csv; the others carry a temperature"
+               ? "--drop-temperature needs --format yaml or csv; the other formats have the "
+                 "temperature"
            : args->name != NULL && format != FORMAT_YAML && args->yaml == NULL
-               ? "--name goes with --format yaml and --import-yaml"
+               ? "--name needs --format yaml or --import-yaml"
                : NULL;
 }
 
@@ -185,24 +191,24 @@ static void check_usage(const struct export_arguments *args, const struct argp *
     if (args->inputs[0] == NULL && args->yaml == NULL) {
         wrong = "nothing to read: give DETECT.h5, TABLE or --import-yaml FILE";
     } else if (args->inputs[0] != NULL && args->yaml != NULL) {
-        wrong = "--import-yaml takes no other input";
+        wrong = "--import-yaml FILE is the only input: remove the other";
     } else if (args->yaml != NULL && (args->model == NULL || args->length == 0)) {
         wrong = "--import-yaml needs --model DIR and --length L";
     } else if (args->yaml != NULL && args->rank > 0) {
-        wrong = "--rank needs a detection; --import-yaml has its scales";
+        wrong = "--rank needs a detection; a YAML already has its scales";
     } else if (args->check && args->model == NULL) {
         wrong = "--check needs --model DIR";
     } else if (args->output == NULL && !args->show && !args->check) {
         wrong = "nothing to do: give -o FILE, --show or --check";
     } else if (!is_utf8(args->name) || !is_utf8(args->scores)) {
-        wrong = "--name and --scores: expected UTF-8, which YAML is written in";
+        wrong = "--name and --scores: expected UTF-8, the encoding of YAML";
     } else if (args->has_k && args->inputs[1] == NULL) {
-        wrong = "--top-k and --last-k need NORMS.h5 as second argument";
+        wrong = "--top-k and --last-k need NORMS.h5 as the second argument";
     } else if (args->output != NULL && args->format == NULL &&
                dpe_export_format_of_path(args->output) == FORMAT_UNKNOWN) {
-        wrong = "the form cannot be told from the name of the output: give --format";
+        wrong = "--output: the file name does not show the format; give --format";
     } else if (to_stdout(args) && dpe_export_format_of(args->format) == FORMAT_H5) {
-        wrong = "--output: HDF5 cannot go to standard output; give a file's name";
+        wrong = "--output: HDF5 cannot go to standard output; give a file name";
     } else {
         wrong = check_together(args);
     }
@@ -211,11 +217,11 @@ static void check_usage(const struct export_arguments *args, const struct argp *
     }
 }
 
-/* ---------------------------------------------------------------- looking */
+/* ---------------------------------------------------------------- inspecting */
 
 static void show(const struct dpe_table_values *values)
 {
-    /* Texts of the file. */
+    /* These texts come from the file and may hold control characters. */
     char version[64];
     char type[64];
     char fingerprint[160];
@@ -252,7 +258,7 @@ static void show(const struct dpe_table_values *values)
                values->effective_length[g] < 0.0 ? "none found" : effective,
                values->scale_factor[g]);
     }
-    printf("A runtime needs an adapter that applies it: outputs/table/dpe_table.h says how.\n");
+    printf("A runtime needs an adapter to apply this table: see outputs/table/dpe_table.h.\n");
 }
 
 /* ---------------------------------------------------------------- writing */
@@ -269,7 +275,7 @@ static dpe_status read_config(const char *model, char **json, struct dpe_error *
     return status;
 }
 
-/* What the paper's code looks a model up by: the last part of its folder. */
+/* The paper's code finds a model by the last part of its folder. */
 static dpe_status model_name(const struct export_arguments *args,
                              const struct dpe_table_values *values, char name[256],
                              struct dpe_error *err)
@@ -296,14 +302,14 @@ static dpe_status model_name(const struct export_arguments *args,
     if (n > 255 || dpe_utf8_check(from, n) < n) {
         return dpe_fail(err, DPE_USAGE,
                         "the name of the model in a YAML: expected at most 255 bytes of UTF-8, "
-                        "found %zu bytes%s; give it with --name",
-                        n, n > 255 ? "" : " of another encoding");
+                        "found %zu bytes%s; give another with --name",
+                        n, n > 255 ? "" : " that are not UTF-8");
     }
     snprintf(name, 256, "%.*s", (int)n, from);
     return DPE_OK;
 }
 
-/* A form without a temperature is another table. */
+/* Without its temperature a table gives other results. */
 static dpe_status check_temperature(const struct export_arguments *args,
                                     const struct dpe_table_values *values, struct dpe_error *err)
 {
@@ -315,8 +321,8 @@ static dpe_status check_temperature(const struct export_arguments *args,
     char text[160];
     dpe_temperature_text(&temperature, text);
     return dpe_fail(err, DPE_USAGE,
-                    "this form has no place for the table's attention temperature (%s), without "
-                    "which it is another table; --drop-temperature writes it all the same",
+                    "this format cannot express the table's attention temperature (%s), without "
+                    "which results differ; write another format, or give --drop-temperature",
                     text);
 }
 
@@ -345,8 +351,9 @@ static dpe_status render(const struct export_arguments *args, enum export_format
                                      err);
     case FORMAT_PT:
         if (table->scores == NULL) {
-            return dpe_fail(err, DPE_USAGE,
-                            "--format pt writes the scores of NORMS.h5: give it as input");
+            return dpe_fail(
+                err, DPE_USAGE,
+                "--format pt writes the scores of NORMS.h5: give it as the second argument");
         }
         return dpe_export_pt(table->scores, table->score_dims, out, err);
     case FORMAT_HF:
@@ -362,12 +369,12 @@ static dpe_status render(const struct export_arguments *args, enum export_format
     case FORMAT_H5:
     case FORMAT_UNKNOWN:
     default:
-        return dpe_fail(err, DPE_INTERNAL, "no text form");
+        return dpe_fail(err, DPE_INTERNAL, "format %d is not a text format", (int)format);
     }
 }
 
-/* Before anything is read. --force replaces files only: put in place by a rename, a table would
- * otherwise take the place of /dev/null or of a pipe that someone waits on. */
+/* Before anything is read. --force replaces regular files only: the rename that puts a table in
+ * place would otherwise replace /dev/null or a named pipe. */
 static dpe_status check_output(const struct export_arguments *args, struct dpe_error *err)
 {
     dpe_status status =
@@ -391,7 +398,7 @@ static dpe_status write_output(const struct export_arguments *args,
     struct dpe_text out = {0};
     dpe_status status = render(args, format, table, &out, err);
     if (status == DPE_OK && to_stdout(args)) {
-        fwrite(out.bytes, 1, out.n, stdout); /* dpe_tool_end says when it failed */
+        fwrite(out.bytes, 1, out.n, stdout); /* dpe_tool_end reports a failure */
     } else if (status == DPE_OK) {
         status = dpe_write_atomic(args->output, out.bytes, out.n, err);
     }
@@ -412,18 +419,19 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
     const char *fingerprint = dpe_model_fingerprint(model);
     if (config->n_layers != values->n_layers || config->n_heads != values->n_heads ||
         config->n_kv_heads != values->n_kv_heads || config->head_dim != values->head_dim) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "the table is for %lld layers, %lld/%lld heads of %lld; %s has %lld, "
-                          "%lld/%lld, %lld",
-                          (long long)values->n_layers, (long long)values->n_heads,
-                          (long long)values->n_kv_heads, (long long)values->head_dim, folder,
-                          (long long)config->n_layers, (long long)config->n_heads,
-                          (long long)config->n_kv_heads, (long long)config->head_dim);
+        status = dpe_fail(
+            err, DPE_BAD_DATA,
+            "the table is for a model of %lld layers with %lld query and %lld key/value "
+            "heads of %lld; %s has %lld layers with %lld and %lld heads of %lld",
+            (long long)values->n_layers, (long long)values->n_heads, (long long)values->n_kv_heads,
+            (long long)values->head_dim, folder, (long long)config->n_layers,
+            (long long)config->n_heads, (long long)config->n_kv_heads, (long long)config->head_dim);
     } else if (strcmp(fingerprint, values->model_fingerprint) != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "the table was measured on the model %s, %s is %s: same shape, other "
-                          "weights or configuration",
-                          values->model_fingerprint, folder, fingerprint);
+        status = dpe_fail(
+            err, DPE_BAD_DATA,
+            "the table was measured on the model %s; %s is %s, which has the same shape but "
+            "other weights or another configuration",
+            values->model_fingerprint, folder, fingerprint);
     } else {
         printf("fits: %s is the model that the table was measured on\n", folder);
     }
@@ -437,10 +445,11 @@ int main(int argc, char **argv)
         .options = options_table,
         .parser = parse_option,
         .args_doc = "DETECT.h5 [NORMS.h5]\nTABLE",
-        .doc = "Make a DPE table of a detection and a profile, and write the forms that other "
-               "runtimes read.\v"
-               "Every form carries adapter_required: DPE changes far positions per group of pairs "
-               "and per head, which no rope_scaling of a runtime expresses.\n\n"
+        .doc = "Make a DPE table from a detection and a profile, and write it in the formats that "
+               "other runtimes read.\v"
+               "Every format has the field adapter_required: DPE scales far positions differently "
+               "for each group of pairs and each head, which a runtime's rope_scaling cannot "
+               "express.\n\n"
                "Examples:\n"
                "  dpe-export detect.h5 norms.h5 --top-k 0.75 -o table.h5\n"
                "  dpe-export table.h5 -o table.json\n"

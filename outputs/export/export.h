@@ -1,8 +1,8 @@
 /**
  * @file export.h
  * The forms of a DPE table (inside outputs/; dpe-export is the tool). Each writer appends a whole
- * file to `out`; the caller puts it in place atomically. Every form says `adapter_required`: a
- * static rope_scaling cannot express DPE, so none may look like one.
+ * file to `out`; the caller puts it in place atomically. Every form has the field
+ * `adapter_required`: a static rope_scaling cannot express DPE, so no form may look like one.
  */
 #ifndef DPE_EXPORT_H
 #define DPE_EXPORT_H
@@ -23,16 +23,17 @@ static inline bool dpe_export_temperature(const struct dpe_table_values *values)
 /** The YAML of the paper's released code: `model`, as the last part of the model's folder, and
  * below it local_window_size, scale_factors, dimension_groups_range, selected_dim_path. Its prefill
  * divides the window by the scale without flooring, so scales that do not divide the window are
- * noted in a comment. It has no temperature: one that the table has is left out, and a comment says
- * so; dpe-export asks for --drop-temperature first. DPE_USAGE: a name is not UTF-8; DPE_NO_MEMORY. */
+ * noted in a comment. It cannot express a temperature: the table's is left out and noted in a
+ * comment; dpe-export requires --drop-temperature for that. DPE_USAGE: a name is not UTF-8;
+ * DPE_NO_MEMORY. */
 dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *model,
                            const char *selected_dim_path, struct dpe_text *out,
                            struct dpe_error *err);
 /** config.json with its rope block replaced by one of rope_type "dpe" that nests the native one. */
 dpe_status dpe_export_hf(const struct dpe_table_values *values, const char *config_json,
                          struct dpe_text *out, struct dpe_error *err);
-/** One row per (layer, head, pair): layer, head, pair, group, key_pair, scale, inv_freq. No
- *  temperature: dpe-export asks for --drop-temperature. */
+/** One row per (layer, head, pair): layer, head, pair, group, key_pair, scale, inv_freq. It
+ *  cannot express a temperature: dpe-export requires --drop-temperature for such a table. */
 dpe_status dpe_export_csv(const struct dpe_table_values *values, struct dpe_text *out,
                           struct dpe_error *err);
 /** Masks and numbers as tensors, the rest as metadata. */

@@ -11,33 +11,41 @@
 
 /* ---------------------------------------------------------------- the pickle, protocol 2 */
 
-static dpe_status put(struct dpe_text *out, const void *bytes, size_t n, struct dpe_error *err)
+/** A pickle being written; after the first failure nothing more is appended. */
+struct pickle {
+    struct dpe_text text;
+    dpe_status status;
+    struct dpe_error *err;
+};
+
+static void put(struct pickle *out, const void *bytes, size_t n)
 {
-    return dpe_text_append(out, bytes, n, err);
+    if (out->status == DPE_OK) {
+        out->status = dpe_text_append(&out->text, bytes, n, out->err);
+    }
 }
 
 /* LONG1: little-endian two's complement; nine bytes hold every int64. */
-static dpe_status put_int(struct dpe_text *out, int64_t value, struct dpe_error *err)
+static void put_int(struct pickle *out, int64_t value)
 {
     unsigned char code[10] = {0x8a, 8};
     dpe_store_u64(code + 2, (uint64_t)value, 8);
-    return put(out, code, sizeof code, err);
+    put(out, code, sizeof code);
 }
 
-static dpe_status put_tuple(struct dpe_text *out, const int64_t *values, int n,
-                            struct dpe_error *err)
+static void put_tuple(struct pickle *out, const int64_t *values, int n)
 {
-    dpe_status status = put(out, "(", 1, err);
-    for (int i = 0; i < n && status == DPE_OK; i++) {
-        status = put_int(out, values[i], err);
+    put(out, "(", 1);
+    for (int i = 0; i < n; i++) {
+        put_int(out, values[i]);
     }
-    return status == DPE_OK ? put(out, "t", 1, err) : status;
+    put(out, "t", 1);
 }
 
 /* torch._utils._rebuild_tensor_v2(storage, 0, size, stride, False, OrderedDict()), where the
  * storage is named by a persistent id ("storage", torch.FloatStorage, "0", "cpu", count). */
-static dpe_status put_tensor(struct dpe_text *out, const int64_t *dims, const int64_t *strides,
-                             int64_t count, struct dpe_error *err)
+static void put_tensor(struct pickle *out, const int64_t *dims, const int64_t *strides,
+                       int64_t count)
 {
     static const char begin[] = "\x80\x02"
                                 "ctorch._utils\n_rebuild_tensor_v2\n"
@@ -51,13 +59,13 @@ static dpe_status put_tensor(struct dpe_text *out, const int64_t *dims, const in
     static const char end[] = "\x89"
                               "ccollections\nOrderedDict\n)R"
                               "tR.";
-    dpe_status status = put(out, begin, sizeof begin - 1, err);
-    status = status == DPE_OK ? put_int(out, count, err) : status;
-    status = status == DPE_OK ? put(out, "tQ", 2, err) : status;
-    status = status == DPE_OK ? put_int(out, 0, err) : status;
-    status = status == DPE_OK ? put_tuple(out, dims, 5, err) : status;
-    status = status == DPE_OK ? put_tuple(out, strides, 5, err) : status;
-    return status == DPE_OK ? put(out, end, sizeof end - 1, err) : status;
+    put(out, begin, sizeof begin - 1);
+    put_int(out, count);
+    put(out, "tQ", 2);
+    put_int(out, 0);
+    put_tuple(out, dims, 5);
+    put_tuple(out, strides, 5);
+    put(out, end, sizeof end - 1);
 }
 
 /* ---------------------------------------------------------------- the zip */
@@ -147,11 +155,12 @@ dpe_status dpe_export_pt(const float *scores, const int64_t dims[5], struct dpe_
                             (long long)dims[i]);
         }
     }
-    struct dpe_text pickle = {0};
-    dpe_status status = put_tensor(&pickle, dims, strides, count, err);
+    struct pickle pickle = {.err = err};
+    put_tensor(&pickle, dims, strides, count);
+    dpe_status status = pickle.status;
     if (status == DPE_OK) {
-        status = write_zip(&pickle, scores, (size_t)count * sizeof *scores, out, err);
+        status = write_zip(&pickle.text, scores, (size_t)count * sizeof *scores, out, err);
     }
-    dpe_text_free(&pickle);
+    dpe_text_free(&pickle.text);
     return status;
 }

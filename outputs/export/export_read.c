@@ -1,4 +1,4 @@
-/* What dpe-export reads: a detection and a profile, a table in any form, the paper's YAML. */
+/* The inputs of dpe-export: a detection and a profile, a table in any form, the paper's YAML. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +145,8 @@ static dpe_status choose_lengths(struct gathered *gathered, struct dpe_h5 *file,
             }
         }
         if (ranked && effective[g] < 0.0) {
-            status = dpe_fail(err, DPE_USAGE, "--rank %lld: group %lld has fewer ranks",
+            status = dpe_fail(err, DPE_USAGE,
+                              "--rank %lld: group %lld has fewer ranks; give a smaller N",
                               (long long)rank, (long long)g);
         }
     }
@@ -363,29 +364,36 @@ static dpe_status from_yaml(const struct export_arguments *args, struct export_t
     struct dpe_yaml_settings settings = {0};
     struct gathered gathered = {0};
     dpe_status status = dpe_read_file(args->yaml, 16 << 20, &bytes, &n, err);
-    if (status == DPE_OK) {
-        status = dpe_import_yaml(args->yaml, bytes, n, args->name, &settings, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_model_open(args->model, NULL, &model, err);
+    status = dpe_import_yaml(args->yaml, bytes, n, args->name, &settings, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = settings_to_values(args, &settings, model, &gathered, err);
+    status = dpe_model_open(args->model, NULL, &model, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = make_table(&gathered, args->yaml, &table->table, err);
+    status = settings_to_values(args, &settings, model, &gathered, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_identity_add(&table->origin, "kind", "table", err);
+    status = make_table(&gathered, args->yaml, &table->table, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_identity_add(&table->origin, "source", "settings of the paper's code", err);
+    status = dpe_identity_add(&table->origin, "kind", "table", err);
+    if (status != DPE_OK) {
+        goto done;
     }
+    status = dpe_identity_add(&table->origin, "source", "settings of the paper's code", err);
     if (status == DPE_OK && settings.selected != NULL) {
-        dpe_log_warning("%s: selected_dim_path %s is not read: all pairs move in this table, only "
-                        "those it selects in the paper's code",
+        dpe_log_warning("%s: selected_dim_path %s is ignored: this table scales all pairs, the "
+                        "paper's code only those that the file selects",
                         args->yaml, settings.selected);
     }
+done:
     gathered_free(&gathered);
     dpe_yaml_settings_free(&settings);
     dpe_model_close(model);
@@ -471,7 +479,7 @@ dpe_status dpe_export_read(const struct export_arguments *args, struct export_ta
         status = read_detection(args, file, table, err);
     } else if (args->inputs[1] != NULL || args->rank != 0 || args->length != 0) {
         status = dpe_fail(err, DPE_USAGE,
-                          "%s is no detection: --rank, --length and a profile need one", path);
+                          "%s is not a detection; --rank, --length and NORMS.h5 need one", path);
     } else {
         status = dpe_identity_add(&table->origin, "kind", "table", err);
     }

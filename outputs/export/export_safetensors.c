@@ -1,4 +1,8 @@
-/* The safetensors form of a DPE table: numbers and masks as tensors, the rest as metadata. */
+/* The safetensors form of a DPE table: numbers and masks as tensors, the rest as metadata.
+ *
+ * The engine's reader (engine/model/safetensors.h) is for weights: it maps a file, hashes it and
+ * skips
+ * __metadata__, where most of a table is. So a table has its own small reader. */
 #include "outputs/export/export.h"
 
 #include <float.h>
@@ -10,7 +14,7 @@
 
 #include "engine/base/bytes.h"
 
-/* A tensor of the file, in the order of its data: the widest first, so that all stay aligned. */
+/* A tensor of the file, in the order of its data: the widest first, so that all are aligned. */
 struct part {
     const char *name, *dtype;
     size_t width;
@@ -62,7 +66,7 @@ static void list_numbers(struct dpe_table_values *values, struct number numbers[
     memcpy(numbers, list, sizeof list);
 }
 
-/* Conventions that a reader must know; the same words as in the other forms. */
+/* Conventions that a reader depends on; the other forms have the same. */
 static const char *const conventions[][2] = {
     {"schema_name", "dpe-table"},  {"near_rule", "distance < local_window"},
     {"rounding", "separable"},     {"angle_precision", "f32"},
@@ -70,7 +74,7 @@ static const char *const conventions[][2] = {
 };
 enum { CONVENTIONS = sizeof conventions / sizeof conventions[0] };
 
-/* The reader of version 1 looks at this word and at no version, so it is what makes it refuse. */
+/* A reader of version 1 checks this word and not the version, so this word makes it refuse. */
 static const char *adapter_word(const struct dpe_table_values *values)
 {
     return dpe_export_temperature(values) ? "temperature" : "true";
@@ -143,6 +147,20 @@ static char *header_text(const struct dpe_table_values *values, const struct par
     return text;
 }
 
+/* A file being written; after the first failure nothing more is appended. */
+struct sink {
+    struct dpe_text *out;
+    dpe_status status;
+    struct dpe_error *err;
+};
+
+static void put(struct sink *sink, const void *bytes, size_t n)
+{
+    if (sink->status == DPE_OK) {
+        sink->status = dpe_text_append(sink->out, bytes, n, sink->err);
+    }
+}
+
 dpe_status dpe_export_safetensors(const struct dpe_table_values *values, struct dpe_text *out,
                                   struct dpe_error *err)
 {
@@ -156,21 +174,22 @@ dpe_status dpe_export_safetensors(const struct dpe_table_values *values, struct 
     size_t padded = (n + 7) / 8 * 8;
     unsigned char length[8];
     dpe_store_u64(length, padded, sizeof length);
-    dpe_status status = dpe_text_append(out, (const char *)length, sizeof length, err);
-    status = status == DPE_OK ? dpe_text_append(out, header, n, err) : status;
-    status = status == DPE_OK ? dpe_text_append(out, "        ", padded - n, err) : status;
-    for (int i = 0; i < PARTS && status == DPE_OK; i++) {
-        status = dpe_text_append(out, parts[i].data, part_bytes(&parts[i]), err);
+    struct sink sink = {.out = out, .err = err};
+    put(&sink, length, sizeof length);
+    put(&sink, header, n);
+    put(&sink, "        ", padded - n);
+    for (int i = 0; i < PARTS; i++) {
+        put(&sink, parts[i].data, part_bytes(&parts[i]));
     }
     free(header);
-    return status;
+    return sink.status;
 }
 
 /* ---------------------------------------------------------------- reading back */
 
 struct reader {
     const char *name;
-    const char *data; /* behind the header */
+    const char *data; /* the bytes after the header */
     size_t n;
     json_t *root;
     const json_t *metadata;
@@ -312,7 +331,10 @@ dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
 {
     uint64_t length = dpe_load_u64(bytes, n < 8 ? n : 8);
     if (n < 8 || length > n - 8) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: its header does not fit into %zu bytes", name, n);
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "%s: expected a safetensors header, found one longer than the file (%zu bytes)", name,
+            n);
     }
     json_error_t why;
     struct reader reader = {
@@ -320,7 +342,8 @@ dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
     reader.root = json_loadb(bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(reader.root)) {
         json_decref(reader.root);
-        return dpe_fail(err, DPE_BAD_DATA, "%s: header: %s", name, why.text);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected a JSON object as the header: %s", name,
+                        why.text);
     }
     reader.metadata = json_object_get(reader.root, "__metadata__");
     struct dpe_table_values values = {0};

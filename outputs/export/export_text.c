@@ -154,11 +154,11 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
                         "decode differ by up to one position there.\n");
     }
     if (status == DPE_OK && dpe_table_has_temperature(values)) {
-        status = append(out, err,
-                        "# Left out, that code has none: the attention temperature logit-scale "
-                        "%.17g, log-n %.17g,\n# power %.17g, decay %.17g.\n",
-                        values->logit_scale, values->log_n_length, values->log_n_power,
-                        values->log_n_decay);
+        status = append(
+            out, err,
+            "# Left out, because that code has none: the attention temperature logit-scale "
+            "%.17g, log-n %.17g,\n# power %.17g, decay %.17g.\n",
+            values->logit_scale, values->log_n_length, values->log_n_power, values->log_n_decay);
     }
     if (status != DPE_OK) {
         return status;

@@ -1,6 +1,6 @@
 /**
  * @file export_tool.h
- * Inside of dpe-export: what its files share. No library.
+ * Shared by the files of dpe-export; not a library.
  */
 #ifndef DPE_EXPORT_TOOL_H
 #define DPE_EXPORT_TOOL_H
@@ -48,7 +48,8 @@ struct export_table {
     float *scores;              /**< [score_dims], NULL without a profile */
     int64_t score_dims[5];
 };
-/** Read whatever the arguments name: a detection (with a profile), a table in any form, a YAML. */
+/** Read the input that the arguments name: a detection (with a profile), a table in any form, or a
+ *  YAML. */
 dpe_status dpe_export_read(const struct export_arguments *args, struct export_table *table,
                            struct dpe_error *err);
 void dpe_export_table_free(struct export_table *table);

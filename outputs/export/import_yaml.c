@@ -88,8 +88,7 @@ static double *list(struct reader *reader, const yaml_node_t *block, const char 
         return NULL;
     }
     for (int64_t i = 0; i < *n; i++) {
-        values[i] =
-            number(reader, yaml_document_get_node(&reader->document, items[i]), key, whole);
+        values[i] = number(reader, yaml_document_get_node(&reader->document, items[i]), key, whole);
     }
     return values;
 }
@@ -186,7 +185,7 @@ static dpe_status check_depth(const char *name, const char *bytes, size_t n, str
     int depth = 0;
     for (bool more = true; more && status == DPE_OK;) {
         yaml_event_t event;
-        /* What is no YAML is reported when it is loaded. */
+        /* Invalid YAML is reported when it is loaded. */
         if (!yaml_parser_parse(&parser, &event)) {
             break;
         }

@@ -43,18 +43,18 @@ static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to write:", 1},
     {"output", 'o', "FILE", 0, "The page, one self-contained HTML file", 1},
     {"figures", KEY_FIGURES, "DIR", 0,
-     "Also each figure as ID.svg, all numbers as ID.csv, and ID.png where rsvg-convert is "
+     "Also write each figure as ID.svg and its numbers as ID.csv; ID.png too if rsvg-convert is "
      "installed (Debian: librsvg2-bin)",
      1},
-    {"no-figures", KEY_NO_FIGURES, NULL, 0, "The figures' numbers in their place", 1},
+    {"no-figures", KEY_NO_FIGURES, NULL, 0, "Tables of numbers instead of figures", 1},
     {"title", KEY_TITLE, "TEXT", 0, "Title of the page", 1},
     {"top-k", KEY_TOP_K, "K", 0,
-     "Where the line of a profile is drawn: a count, or a share such as 0.75 (default: the "
-     "table's, else 0.75)",
+     "Key pairs of each head to mark in a profile: a count, or a share such as 0.75 (default: "
+     "the table's, else 0.75)",
      1},
     {"mixed-models", KEY_MIXED, NULL, 0, "Accept tables of different models in one report", 1},
     {"force", KEY_FORCE, NULL, 0,
-     "Replace FILE even if it is no report, and other files of the figures' names", 1},
+     "Replace FILE even if it is not a report, and existing figure files", 1},
     {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 1},
     {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 1},
     {0},
@@ -103,7 +103,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (args->n == MAX_INPUTS) {
-            argp_error(state, "at most %d tables", MAX_INPUTS);
+            argp_error(state, "expected at most %d tables", MAX_INPUTS);
         }
         args->inputs[args->n++] = arg;
         return 0;
@@ -129,7 +129,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 /* --------------------------------------------------------------------------------- before any work
  */
 
-/* A report may be made anew; anything else at its path is somebody's. */
+/* An existing report is replaced; any other file at its path is kept. */
 static dpe_status check_output(const struct arguments *args, struct dpe_error *err)
 {
     struct stat info;
@@ -157,8 +157,10 @@ static dpe_status check_output(const struct arguments *args, struct dpe_error *e
     bool ours = strstr(begin, "content=\"dpe-report\"") != NULL;
     return ours || args->force || info.st_size == 0
                ? DPE_OK
-               : dpe_fail(err, DPE_MISMATCH, "%s: exists and is no report; --force replaces it",
-                          args->output);
+               : dpe_fail(
+                     err, DPE_MISMATCH,
+                     "%s: exists and is not a report; give another name, or --force to replace it",
+                     args->output);
 }
 
 static dpe_status check_models(const struct report *report, struct dpe_error *err)
@@ -172,10 +174,11 @@ static dpe_status check_models(const struct report *report, struct dpe_error *er
         if (first == NULL) {
             first = input;
         } else if (strcmp(first->fingerprint, input->fingerprint) != 0) {
-            return dpe_fail(err, DPE_MISMATCH,
-                            "tables of different models: %s is of %.12s, %s of %.12s; "
-                            "--mixed-models puts them into one report all the same",
-                            first->path, first->fingerprint, input->path, input->fingerprint);
+            return dpe_fail(
+                err, DPE_MISMATCH,
+                "tables of different models: %s was measured on %.12s, %s on %.12s; give "
+                "tables of one model, or --mixed-models to accept them",
+                first->path, first->fingerprint, input->path, input->fingerprint);
         }
     }
     return DPE_OK;
@@ -214,10 +217,9 @@ static void name_document(const struct arguments *args, struct report *report)
     }
     char *type_name = found != NULL ? dpe_draw_clean_text(found, 40) : NULL;
     type = type_name != NULL ? type_name : "language";
-    report->document.title =
-        args->title != NULL
-            ? dpe_draw_clean_text(args->title, 0)
-            : dpe_draw_format_text("How far a %s model reaches, and with which positions", type);
+    report->document.title = args->title != NULL
+                                 ? dpe_draw_clean_text(args->title, 0)
+                                 : dpe_draw_format_text("Context extension of a %s model", type);
     char now[32];
     dpe_time_text(now);
     const char *model = "unknown";
@@ -259,7 +261,7 @@ static dpe_status compose(const struct arguments *args, struct report *report,
                                       : status;
 }
 
-/* Without figures the page shows their numbers in their place. */
+/* Without figures the page shows the tables of their numbers. */
 static void drop_figures(struct document *document)
 {
     for (size_t i = 0; i < document->n; i++) {
@@ -299,8 +301,8 @@ static dpe_status write_figure(const struct arguments *args, const struct figure
     }
     status = dpe_draw_figure_png(figure, &image.text, err);
     if (status == DPE_NO_INPUT) {
-        dpe_log_warning("figures are written as SVG only: rsvg-convert is not installed (Debian: "
-                        "librsvg2-bin)");
+        dpe_log_warning("figures are written as SVG only: rsvg-convert is not installed; for PNG "
+                        "install it (Debian: librsvg2-bin)");
         *png = false;
         status = DPE_OK;
     } else if (status == DPE_OK) {
@@ -382,16 +384,18 @@ int main(int argc, char **argv)
         .options = options_table,
         .parser = parse_option,
         .args_doc = "RESULT.h5...",
-        .doc = "Make one readable page of result tables: detections, profiles, comparisons, "
-               "ablations, in any order.\v"
-               "The page stands for itself: it loads nothing, follows light and dark, and prints. "
-               "What no table has is not in it. Tables are only read.\n\n"
-               "Exit status: 0 written; 64 usage, 65 bad table, 66 missing input, 73 cannot "
-               "create, 74 rsvg-convert failed or disk full, 78 tables of different models, or "
-               "FILE is no report.\n\n"
-               "Examples:\n"
-               "  dpe-report detect.h5 norms.h5 compare.h5 -o report.html\n"
-               "  dpe-report norms.h5 -o norms.html --figures figures",
+        .doc =
+            "Make one HTML page from result tables: detections, profiles, comparisons and "
+            "ablations, in any order.\v"
+            "The page is one file: it loads nothing else, has light and dark colours, and can be "
+            "printed. It has a section for each kind of table that is given. Tables are only "
+            "read.\n\n"
+            "Exit status: 0 written; 64 usage, 65 bad table, 66 missing input, 73 cannot "
+            "create, 74 rsvg-convert failed or disk full, 78 tables of different models, or "
+            "FILE is not a report.\n\n"
+            "Examples:\n"
+            "  dpe-report detect.h5 norms.h5 compare.h5 -o report.html\n"
+            "  dpe-report norms.h5 -o norms.html --figures figures",
     };
     dpe_tool_start(argv);
     struct arguments args = {0};
@@ -403,7 +407,7 @@ int main(int argc, char **argv)
     struct dpe_error err = {0};
     dpe_status status = work(&args, &report, &err);
     if (status == DPE_OK) {
-        dpe_log_info("%s is written; open it in any browser", args.output);
+        dpe_log_info("%s is written; open it in a browser", args.output);
     }
     for (size_t i = 0; i < report.n; i++) {
         dpe_input_close(&report.inputs[i]);

@@ -134,14 +134,14 @@ static void bad_records_are_named(void **state)
         const char *csv, *words[3];
     } cases[] = {
         {"7,t,1,u\n8,t,1\n", {"metadata.csv: line 2", "expected 4 columns", "found 3"}},
-        {"7,t,1,u\n9,t,1,u\n7,t,1,u\n", {"line 3", "book_id 7", "line 1 already"}},
+        {"7,t,1,u\n9,t,1,u\n7,t,1,u\n", {"line 3", "book_id 7", "already on line 1"}},
         {"7,t,1,u\n../../x,t,1,u\n", {"line 2", "book_id", "\"../../x\""}},
         {"7,t,1,u\n/etc/passwd,t,1,u\n", {"line 2", "book_id", "\"/etc/passwd\""}},
         {".hidden,t,1,u\n", {"line 1", "book_id", ".hidden"}},
         {",t,1,u\n", {"line 1", "book_id", "\"\""}},
-        {"7,\"open,1,u\n8,t,1,u\n", {"not CSV", "never closed", "line 2"}},
-        {"7,t,1,u\n8,\"a\"b,1,u\n", {"line 2", "not CSV", "quote"}},
-        {"7,a\"b,1,u\n", {"line 1", "not CSV", "quote"}},
+        {"7,\"open,1,u\n8,t,1,u\n", {"expected CSV", "never closed", "line 2"}},
+        {"7,t,1,u\n8,\"a\"b,1,u\n", {"line 2", "expected CSV", "quote"}},
+        {"7,a\"b,1,u\n", {"line 1", "expected CSV", "quote"}},
         {"7,t,1,\xff\n", {"expected UTF-8", "0xff", "offset 6"}},
         {"", {"expected texts", "0 books", "found none"}},
     };
@@ -210,7 +210,7 @@ static void huge_fields_are_refused_early(void **state)
     (void)state;
     puts_into("test/7.txt", "text");
     huge_field((size_t)1 << 20);
-    REFUSED(folder, NULL, DPE_BAD_DATA, "line 2", "a field of more than 65536 bytes");
+    REFUSED(folder, NULL, DPE_BAD_DATA, "line 2", "fields of at most 65536 bytes");
     assert_int_equal(truncate(at("metadata.csv"), (off_t)200 << 20), 0);
     REFUSED(folder, NULL, DPE_BAD_DATA, "metadata.csv", "209715200 bytes, expected at most");
     huge_field(60000);

@@ -26,36 +26,35 @@ struct steps {
     size_t n, capacity;
 };
 
-/** What an axis is. */
+/** What is varied, and how its figure is labelled. */
 static const struct axis {
     const char *name, *also, *id, *title, *x_title, *caption;
     bool log;
 } axes[] = {
     {"rank", NULL, "ablate-rank", "The n-th best lengths", "rank n of each group",
      "Every group takes its n-th best detecting length in place of its best one. A curve that "
-     "falls says that the detection found something; a flat one that its ranks are noise.",
+     "falls shows that the ranks matter; a flat one, that they are chance.",
      false},
-    {"top-k", "last-k", "ablate-pairs", "How many key pairs move", "k, pairs of each head",
+    {"top-k", "last-k", "ablate-pairs", "Number of key pairs that are scaled",
+     "k, pairs of each head",
      "Only k pairs of each head take scaled positions, the others keep their true ones: the pairs "
-     "that contribute most (top-k), or least (last-k). Where the two come apart, the profile knows "
-     "which pairs matter.",
+     "that contribute most (top-k), or least (last-k). Where the two lines differ, the profile's "
+     "ranking matters.",
      false},
     {"window", NULL, "ablate-window", "The window of true positions", "window, tokens",
-     "Keys nearer than the window keep their true distance. The line within its intervals is how "
-     "little or much this setting matters.",
+     "Keys nearer than the window keep their true distance. The line shows how much this setting "
+     "matters.",
      true},
     {"scaled-by-k", NULL, "ablate-scaled-pairs", "One length for all groups, by key pairs",
      "k, pairs of each head",
      "All groups take the same length in place of their own, and only the k pairs of each head "
-     "that "
-     "contribute most take it: a line for each such length. Where its best point lies says how "
-     "many "
-     "pairs should move, and how far one length can reach.",
+     "that contribute most take it: one line for each length. The best point of a line is the "
+     "number of pairs to scale at that length.",
      false},
     {"scaled-length", NULL, "ablate-scaled", "One effective length for all groups",
      "scaled length, tokens",
-     "All groups take the same length in place of their own. The best of these is what a method "
-     "without groups can reach.",
+     "All groups take the same length in place of their own. The best point is the most that a "
+     "method without groups can reach.",
      true},
 };
 enum { AXES = sizeof axes / sizeof axes[0], MAX_LINES = 16 };
@@ -273,7 +272,7 @@ static void add_axis(struct report *report, const struct steps *steps, const str
         most = fmax(most, curves[k].x[curves[k].n - 1]);
     }
     static const char *const references[2][2] = {{"base", "base: all groups at half"},
-                                                 {"rope", "rope: the model as it is"}};
+                                                 {"rope", "rope: the unchanged model"}};
     for (size_t k = 0; k < 2; k++) {
         if (make_level(steps, like, references[k][0], least, most, levels + 4 * k)) {
             curves[n++] = (struct curve){
@@ -287,8 +286,8 @@ static void add_axis(struct report *report, const struct steps *steps, const str
     char *title = dpe_draw_format_text("%s, %s at %s tokens", axis->title, like->label, tokens);
     struct figure *figure = dpe_draw_figure_new(
         room != NULL ? id : NULL, title != NULL ? title : "",
-        dpe_draw_format_text("%s Bars are 95\u00a0%% intervals; steps whose bars overlap much "
-                             "may differ by chance.",
+        dpe_draw_format_text("%s Bars are 95\u00a0%% intervals; values whose bars overlap "
+                             "widely may differ by chance.",
                              axis->caption),
         line_sheet(id, title, curves, n, like->low_is_better));
     if (figure != NULL) {
@@ -323,8 +322,7 @@ dpe_status dpe_comparison_ablations(struct report *report, struct dpe_error *err
         }
     }
     if (status == DPE_OK && steps.n > 0) {
-        dpe_draw_add_text(&report->document, BLOCK_SECTION,
-                          dpe_draw_format_text("Ablations: what the parts are worth"));
+        dpe_draw_add_text(&report->document, BLOCK_SECTION, dpe_draw_format_text("Ablations"));
         for (size_t i = 0; i < report->n; i++) {
             if (dpe_h5_has(report->inputs[i].table, "/ablate/value")) {
                 dpe_input_add_unfinished(report, &report->inputs[i]);

@@ -1,4 +1,4 @@
-/* Comparisons: put into words, and tables. */
+/* Comparisons: sentences and tables. */
 #include "outputs/report/comparison/report_eval.h"
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
@@ -18,6 +18,10 @@ static void value_text(const struct suite *s, size_t at, char text[96])
     double scale = s->low_is_better ? 1.0 : 100.0;
     int digits = s->low_is_better ? 2 : 0;
     const char *unit = s->low_is_better ? "" : "\u00a0%";
+    if (isnan(s->values.low.values[at])) { /* a single context */
+        snprintf(text, 96, "%.*f%s", digits, s->values.mean.values[at] * scale, unit);
+        return;
+    }
     snprintf(text, 96, "%.*f%s (%.*f\u00a0to\u00a0%.*f%s)", digits,
              s->values.mean.values[at] * scale, unit, digits, s->values.low.values[at] * scale,
              digits, s->values.high.values[at] * scale, unit);
@@ -46,10 +50,11 @@ static size_t *best_first(const struct suite *s, size_t task, size_t *n)
     return order;
 }
 
-/* The best and who follows, at the longest length; of many tasks there is no such sentence. */
+/* The best method and those that follow, at the longest length; only for suites of one task. */
 static void add_lead(struct report *report, const struct suite *s)
 {
     double length = dpe_comparison_suite_longest(s);
+    bool needles = strncmp(s->name, "niah", 4) == 0;
     int64_t task = dpe_comparison_suite_task(s, s->labels.names[0], length);
     size_t n = 0;
     size_t *order = task < 0 ? NULL : best_first(s, (size_t)task, &n);
@@ -61,15 +66,16 @@ static void add_lead(struct report *report, const struct suite *s)
         char value[96];
         char *name = dpe_draw_clean_text(s->methods.names[order[i]], 40);
         value_text(s, order[i] * s->labels.n + (size_t)task, value);
-        dpe_draw_put(&out, "%s%s %s %s",
+        dpe_draw_put(&out, "%s%s%s %s%s",
                      i == 0                 ? ", "
                      : i + 1 == n || i == 3 ? " and "
                                             : ", ",
                      name != NULL ? name : "",
                      i > 0              ? ""
-                     : s->low_is_better ? "has a perplexity of"
-                                        : "finds",
-                     value);
+                     : s->low_is_better ? " has a perplexity of"
+                     : needles          ? " finds"
+                                        : " scores",
+                     value, i == 0 && needles ? " of the needles" : "");
         free(name);
     }
     dpe_draw_put(&out, "%s", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");
@@ -88,14 +94,18 @@ static void add_lead(struct report *report, const struct suite *s)
     free(order);
 }
 
-/* How many differences to the first method are no more than noise. */
+/* How many differences to the first method are not distinguishable from 0: the interval contains 0,
+ * or the sign-flip test does not reject it. */
 static void add_noise(struct report *report, const struct suite *s)
 {
     size_t compared = 0;
     size_t noise = 0;
+    bool bounds = s->difference.low.n == s->p_value.n && s->difference.high.n == s->p_value.n;
     for (size_t i = s->labels.n; i < s->p_value.n; i++) {
+        bool inside =
+            bounds && s->difference.low.values[i] <= 0.0 && s->difference.high.values[i] >= 0.0;
         compared += s->p_value.values[i] >= 0.0;
-        noise += s->p_value.values[i] >= 0.05;
+        noise += s->p_value.values[i] >= 0.05 || (s->p_value.values[i] >= 0.0 && inside);
     }
     if (compared == 0) {
         return;
@@ -103,10 +113,14 @@ static void add_noise(struct report *report, const struct suite *s)
     dpe_draw_add_text(
         &report->document, BLOCK_NOTE,
         dpe_draw_format_text(
-            "What is noise here: of %zu differences to the first method, %zu %s not "
-            "beyond chance (p\u00a0≥\u00a00.05 in a sign-flip test over the same %s; one "
-            "in twenty looks real by chance, no correction is made).",
-            compared, noise, noise == 1 ? "is" : "are", s->together > 1 ? "contexts" : "samples"));
+            "Of %zu differences to the first method, %zu %s not distinguishable from 0: the "
+            "95\u00a0%% interval contains 0, or p\u00a0≥\u00a00.05 in a sign-flip test over the "
+            "same %s. Where methods do not differ, p is below 0.05 in one of twenty comparisons; "
+            "the values are not corrected for that.",
+            compared, noise, noise == 1 ? "is" : "are",
+            s->together > 1    ? "contexts"
+            : s->low_is_better ? "books"
+                               : "samples"));
 }
 
 /* ------------------------------------------------------------------------------------------ tables
@@ -215,22 +229,24 @@ static void add_differences(struct report *report, const struct suite *s)
 static const char *explanation(const struct suite *s)
 {
     if (s->low_is_better) {
-        return "Perplexity says how surprised the model is by each next token of real books: 1 is "
-               "certainty, and a method that breaks at a length shows as a jump. It is insensitive "
-               "to whether far tokens can be found again.";
+        return "Perplexity is the exponential of the mean negative log-likelihood of each next "
+               "token of real books: 1 is certainty, and a method that fails at a length shows as "
+               "a jump. It does not measure whether the model can retrieve far tokens.";
     }
     if (strcmp(s->name, "niah") == 0) {
-        return "Needles in a haystack: short statements with numbers are hidden in a long text and "
-               "asked for at its end; the score is the share of numbers said. All methods read the "
-               "same samples.";
+        return "Needles in a haystack: short statements with numbers are hidden in a long text, "
+               "and "
+               "a question at its end asks for the numbers. The score (recall) is the share of the "
+               "numbers in the model's answer. All methods read the same samples.";
     }
     if (strcmp(s->name, "ruler") == 0) {
-        return "RULER asks for more than retrieval: several needles, chains of variables, the most "
-               "common words, questions on documents. Scores are shares of the expected answers, "
-               "on the same samples for all methods.";
+        return "RULER tests more than retrieval: several needles, chains of variables, the most "
+               "common words, questions on documents. The score is the share of the expected "
+               "answers that the model gives. All methods read the same samples.";
     }
-    return "Scores by the rules of the benchmark, on the same samples for all methods. 1 is all "
-           "right, 0 nothing.";
+    return "Scores follow the rules of the benchmark: 1 when all answers are right, 0 when none "
+           "is. "
+           "All methods read the same samples.";
 }
 
 static dpe_status write_suite(struct report *report, const struct input *input, const char *name,

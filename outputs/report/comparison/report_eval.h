@@ -49,7 +49,7 @@ bool dpe_comparison_method_is_dpe(const char *name);
 
 /** Figures and tables of one suite. */
 void dpe_comparison_suite_figures(struct report *report, const struct suite *suite);
-/** An id that says suite and input; owned. */
+/** An id made of suite and input; owned. */
 char *dpe_comparison_suite_id(const struct report *report, const struct suite *suite,
                               const char *what);
 

@@ -49,7 +49,7 @@ static size_t *by_length(const struct suite *s, size_t *n)
     return order;
 }
 
-/* Lines of more methods than these cannot be told from each other. */
+/* Lines of more methods than these cannot be distinguished. */
 enum { MANY = 8 };
 
 /* Methods × lengths, or positions: a map in place of lines. `percent`: values are percent. */
@@ -99,10 +99,11 @@ static void add_lengths_map(struct report *report, const struct suite *s)
     }
     struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, title,
-        dpe_draw_format_text("%s Intervals are in the numbers.",
+        dpe_draw_format_text("%s Intervals are in the table of numbers.",
                              s->low_is_better
-                                 ? "Lower is better (bright); colours are on a logarithmic scale."
-                                 : "A method whose row stays bright reaches further."),
+                                 ? "Lower is better and brighter; the colour scale is logarithmic."
+                                 : "A row that stays bright further to the right is a method that "
+                                   "works at longer lengths."),
         ok ? values_sheet(s, id, title) : NULL);
     if (figure != NULL && ok) {
         draw_map(figure, s, x, n, value, "length, tokens", false);
@@ -143,11 +144,12 @@ static void add_lengths(struct report *report, const struct suite *s)
     }
     struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, title,
-        dpe_draw_format_text("One line for each method, with 95\u00a0%% intervals; lengths double "
-                             "from mark to mark, and marks are moved sideways a little so that "
+        dpe_draw_format_text("One line for each method, with 95\u00a0%% intervals. The length axis "
+                             "is logarithmic. Marks are shifted sideways a little so that "
                              "intervals do not hide each other. %s",
                              s->low_is_better ? "Lower is better; the scale is logarithmic."
-                                              : "A method that holds its height reaches further."),
+                                              : "A line that stays high is a method that works at "
+                                                "longer lengths."),
         ok ? values_sheet(s, id, title) : NULL);
     if (figure != NULL && ok) {
         const struct curves curves = {
@@ -193,9 +195,9 @@ static void add_dots(struct report *report, const struct suite *s)
     struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, ok ? title : "",
         dpe_draw_format_text(
-            "Each method on the same samples, with its 95\u00a0%% interval. Whether "
-            "two of them differ is answered by the paired differences in the "
-            "table below, not by whether their intervals overlap."),
+            "Each method on the same samples, with its 95\u00a0%% interval. Whether two methods "
+            "differ is not visible from these intervals; the table of paired differences below "
+            "compares them sample by sample."),
         ok ? values_sheet(s, id, title) : NULL);
     if (figure != NULL && ok && task >= 0) {
         const struct dots dots = {.n = s->methods.n,
@@ -248,9 +250,9 @@ static void add_tasks(struct report *report, const struct suite *s)
     }
     struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, ok ? title : "",
-        dpe_draw_format_text("Percent of the expected answers given, for each task (line) and "
-                             "method (column, in the order of the table below). With few samples "
-                             "a cell is uncertain: the intervals are in the numbers."),
+        dpe_draw_format_text("Percentage of the expected answers that the model gives, for each "
+                             "task (row) and method (column, in the order of the table below). "
+                             "Intervals are in the table of numbers."),
         ok ? values_sheet(s, id, title) : NULL);
     if (figure != NULL && ok) {
         const struct heat heat = {.n_rows = (int64_t)n,

@@ -122,6 +122,10 @@ dpe_status dpe_comparison_suite_read(const struct input *input, const char *name
     if (status == DPE_OK) {
         status = read_parts(s, dependent, 2, err);
     }
+    if (status == DPE_OK && !s->low_is_better) {
+        dpe_input_widen_shares(&s->values.mean, &s->values.low, &s->values.high, &s->n_valid,
+                               s->together);
+    }
     return status;
 }
 

@@ -137,12 +137,14 @@ dpe_status dpe_comparison_glances(struct report *report, struct dpe_error *err)
             dpe_draw_add_text(
                 &report->document, BLOCK_SECTION,
                 dpe_input_section_title(report, input, "/method", "Methods at a glance"));
-            dpe_draw_add_text(&report->document, BLOCK_TEXT,
-                              dpe_draw_format_text(
-                                  "Each benchmark at the longest length it was run at, with "
-                                  "95\u00a0%% intervals where it has them; perplexity is better "
-                                  "when lower, all else when higher. The sections below say what "
-                                  "each measures and which differences are noise."));
+            dpe_draw_add_text(
+                &report->document, BLOCK_TEXT,
+                dpe_draw_format_text(
+                    "Each benchmark at the longest length that was measured, with its "
+                    "95\u00a0%% interval if it has one. Lower is better for "
+                    "perplexity, higher for the others. The sections below explain "
+                    "what each measures and how many differences are distinguishable "
+                    "from 0."));
             add_table(report, input, &glance);
         }
         glance_free(&glance);

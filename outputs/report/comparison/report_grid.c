@@ -47,7 +47,13 @@ static dpe_status read_grid(const struct input *input, struct grid *g, struct dp
         {"/eval/niah_grid/ci_high", 3, {m, d, l}, true, &g->high},
         {"/eval/niah_grid/n_valid", 3, {m, d, l}, true, &g->n_valid},
     };
-    return status == DPE_OK ? dpe_input_read_wanted(input, values, 4, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_input_read_wanted(input, values, 4, err);
+    }
+    if (status == DPE_OK) {
+        dpe_input_widen_shares(&g->mean, &g->low, &g->high, &g->n_valid, 1);
+    }
+    return status;
 }
 
 static struct sheet *grid_sheet(const struct grid *g, size_t method, const char *id,
@@ -69,7 +75,7 @@ static struct sheet *grid_sheet(const struct grid *g, size_t method, const char 
     return sheet;
 }
 
-/* "30 %" for depths, "2048" for lengths: pointers with their text behind them, owned. */
+/* "30 %" for depths, "2048" for lengths: pointers followed by their text, owned. */
 static const char **axis_names(const struct numbers *axis, bool percent)
 {
     size_t list = axis->n * sizeof(char *);
@@ -101,11 +107,11 @@ static void add_map(struct report *report, const struct grid *g, size_t method,
     char *title =
         name == NULL ? NULL : dpe_draw_format_text("%s: one needle by depth and length", name);
     bool ok = id != NULL && title != NULL;
-    struct figure *figure =
-        dpe_draw_figure_new(ok ? id : NULL, ok ? title : "",
-                            dpe_draw_format_text("Share of needles found, %.0f sample%s a cell.",
-                                                 most, most == 1.0 ? "" : "s"),
-                            ok ? grid_sheet(g, method, id, title) : NULL);
+    struct figure *figure = dpe_draw_figure_new(
+        ok ? id : NULL, ok ? title : "",
+        dpe_draw_format_text("Share of needles found, with %.0f sample%s in each cell.", most,
+                             most == 1.0 ? "" : "s"),
+        ok ? grid_sheet(g, method, id, title) : NULL);
     if (figure != NULL && ok) {
         const struct heat heat = {.n_rows = (int64_t)g->depth.n,
                                   .n_columns = (int64_t)g->length.n,
@@ -146,10 +152,11 @@ dpe_status dpe_comparison_grids(struct report *report, struct dpe_error *err)
             dpe_draw_add_text(
                 &report->document, BLOCK_TEXT,
                 dpe_draw_format_text(
-                    "One needle is hidden at a depth of the text (0 %% is its "
-                    "beginning) and asked for at its end. Cells of few samples jump "
-                    "by chance (intervals in the numbers); what counts is a column or "
-                    "a band that goes dark."));
+                    "One needle is hidden at a depth of the text (0\u00a0%% is its beginning), and "
+                    "a "
+                    "question at the end asks for it. Single cells of few samples vary by chance "
+                    "(intervals are in the table of numbers); a dark column or band shows where a "
+                    "method fails."));
             for (size_t m = 0; m < grid.methods.n; m++) {
                 add_map(report, &grid, m, depths, lengths);
             }

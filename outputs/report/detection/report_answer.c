@@ -1,4 +1,4 @@
-/* The answer of a detection: what the chosen lengths are worth at the target, and which they are.
+/* The result of a detection: how the chosen lengths score at the target length, and which they are.
  */
 #include "outputs/h5/h5.h"
 #include "outputs/report/detection/report_detect.h"
@@ -10,7 +10,7 @@
 
 enum { ROPE, BASE, JOINT, VALIDATED };
 
-static const char *const meaning[VALIDATED] = {"as it is (rope)", "all groups at half (base)",
+static const char *const meaning[VALIDATED] = {"unchanged (rope)", "all groups at half (base)",
                                                "chosen lengths (dpe)"};
 
 /** What was measured of the chosen lengths on samples of their own. */
@@ -22,7 +22,7 @@ struct validation {
     struct numbers p_value, n_pairs, n_valid;
     int64_t together; /* samples in a row that count as one */
     int64_t needed;   /* samples that would show the difference; 0 = unknown */
-    char *verdict, *samples;
+    char *samples;
 };
 
 static void validation_free(struct validation *v)
@@ -35,7 +35,6 @@ static void validation_free(struct validation *v)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         dpe_input_numbers_free(all[i]);
     }
-    free(v->verdict);
     free(v->samples);
     *v = (struct validation){0};
 }
@@ -67,10 +66,12 @@ static dpe_status read_validation(const struct input *input, const char *folder,
             path, 1, {list[i].n}, dpe_h5_has(input->table, folder), list[i].into};
         status = dpe_input_read_wanted(input, &wanted, 1, err);
     }
-    v->verdict = dpe_input_read_words(input, folder, "joint_against_base");
     v->samples = dpe_input_read_words(input, folder, "samples");
     v->together = dpe_input_read_whole(input, folder, "samples_together", 1);
     v->needed = dpe_input_read_whole(input, folder, "samples_needed", 0);
+    if (status == DPE_OK && recall) {
+        dpe_input_widen_shares(&v->mean, &v->low, &v->high, &v->n_valid, v->together);
+    }
     return status;
 }
 
@@ -111,32 +112,53 @@ static void add_lead(struct report *report, const struct detection *d, const str
     dpe_draw_add_text(
         &report->document, BLOCK_LEAD,
         dpe_draw_format_text(
-            v->recall ? "At %s tokens%s this model finds %s of the needles with the lengths "
-                        "chosen below. As it is, it finds %s; with every group at half the "
-                        "trained length, %s."
-                      : "At %s tokens%s this model has a perplexity of %s with the lengths "
-                        "chosen below. As it is, %s; with every group at half the trained "
-                        "length, %s.",
+            v->recall
+                ? "At %s tokens%s the model finds %s of the needles with the effective lengths "
+                  "chosen below. Unchanged, it finds %s; with every group at half the "
+                  "trained length, %s."
+                : "At %s tokens%s the model has a perplexity of %s with the effective "
+                  "lengths chosen below. Unchanged, it has %s; with every group at half the "
+                  "trained length, %s.",
             length, times, values[JOINT], values[ROPE], values[BASE]));
 }
 
-static const char *verdict_words(const struct validation *v)
+/* Better or worse when the interval of the difference excludes 0 and the sign-flip test agrees:
+ * means of a few contexts drawn again and again vary less than new contexts would. */
+static char *verdict_text(const struct validation *v)
 {
-    const char *verdict = v->verdict != NULL ? v->verdict : "unknown";
-    if (strcmp(verdict, "better") == 0) {
-        return "The chosen lengths are better than half the trained length for every group, and "
-               "by more than noise.";
+    static const double level = 0.05;
+    bool real = v->p_value.values[BASE] < level;
+    bool above = real && v->difference_low.values[BASE] > 0.0;
+    bool below = real && v->difference_high.values[BASE] < 0.0;
+    double n = v->n_pairs.values[BASE];
+    if (!(n > 0.0)) {
+        return dpe_draw_format_text(
+            "The chosen lengths could not be compared with half the trained length for every "
+            "group: no sample has a valid result under both plans.");
     }
-    if (strcmp(verdict, "worse") == 0) {
-        return "The chosen lengths are WORSE than half the trained length for every group: groups "
-               "are chosen one at a time, and their lengths can be bad together. Use the base, or "
-               "repeat the sweep with more samples.";
+    if (v->recall ? above : below) {
+        return dpe_draw_format_text(
+            "The chosen lengths are better than half the trained length for every group.");
     }
-    if (strcmp(verdict, "unknown") == 0) {
-        return "The chosen lengths could not be compared with half the trained length.";
+    if (v->recall ? below : above) {
+        return dpe_draw_format_text(
+            "The chosen lengths are worse than half the trained length for every group: groups are "
+            "chosen one at a time, and good choices can be bad together. Use half the trained "
+            "length for every group, or choose again with more samples.");
     }
-    return "The chosen lengths are not distinguishable from half the trained length for every "
-           "group: the difference could be chance.";
+    return dpe_draw_format_text(
+        "The chosen lengths are not distinguishable from half the trained length for every group "
+        "with %.0f %s%s.",
+        n, v->recall ? "sample" : "book", n == 1.0 ? "" : "s");
+}
+
+/* "+12", "-3.14", and "0" for what rounds to it. */
+static void signed_text(double value, int digits, char text[32])
+{
+    snprintf(text, 32, "%+.*f", digits, value);
+    if (strtod(text, NULL) == 0.0) {
+        snprintf(text, 32, "0");
+    }
 }
 
 /* What to do where the samples cannot decide; "" where they can. */
@@ -156,31 +178,40 @@ static void advice(const struct validation *v, char *text, size_t size)
 
 static void add_verdict(struct report *report, const struct validation *v)
 {
-    enum { AGAINST_BASE = 1 };
     double scale = v->recall ? 100.0 : 1.0;
     int digits = v->recall ? 0 : 3;
-    char p[32], interval[64] = "", contexts[80] = "", more[256];
-    dpe_draw_p_text(v->p_value.values[AGAINST_BASE], p);
-    /* One context has none. */
-    if (!isnan(v->difference_low.values[AGAINST_BASE])) {
-        snprintf(interval, sizeof interval, "95\u00a0%% interval %+.*f to %+.*f, ", digits,
-                 v->difference_low.values[AGAINST_BASE] * scale, digits,
-                 v->difference_high.values[AGAINST_BASE] * scale);
+    char p[32], difference[32], low[32], high[32], interval[128] = "", contexts[96] = "";
+    char more[256];
+    char *verdict = verdict_text(v);
+    if (verdict == NULL || !(v->n_pairs.values[BASE] > 0.0)) {
+        dpe_draw_add_text(&report->document, BLOCK_TEXT, verdict);
+        return;
+    }
+    dpe_draw_p_text(v->p_value.values[BASE], p);
+    signed_text(v->difference.values[BASE] * scale, digits, difference);
+    signed_text(v->difference_low.values[BASE] * scale, digits, low);
+    signed_text(v->difference_high.values[BASE] * scale, digits, high);
+    /* A single context has no interval. */
+    if (!isnan(v->difference_low.values[BASE])) {
+        snprintf(interval, sizeof interval, "95\u00a0%% interval %s to %s, ", low, high);
     }
     if (v->together > 1) {
-        snprintf(contexts, sizeof contexts, " (%lld in a row share a context and count as one)",
+        snprintf(contexts, sizeof contexts,
+                 " (%lld in a row share a context and count as one in the statistics)",
                  (long long)v->together);
     }
     advice(v, more, sizeof more);
     dpe_draw_add_text(
         &report->document, BLOCK_TEXT,
-        dpe_draw_format_text(
-            "%s Over the same %.0f %s%s the difference is %+.*f %s (%s%s in a sign-flip "
-            "test)%s%s.%s",
-            verdict_words(v), v->n_pairs.values[AGAINST_BASE], v->recall ? "samples" : "books",
-            contexts, digits, v->difference.values[AGAINST_BASE] * scale,
-            v->recall ? "percentage points" : "nats per token", interval, p,
-            v->samples != NULL ? "; samples: " : "", v->samples != NULL ? v->samples : "", more));
+        dpe_draw_format_text("%s On the same %.0f %s%s%s, the difference is %s %s (%s%s in a "
+                             "sign-flip test).%s%s%s%s",
+                             verdict, v->n_pairs.values[BASE], v->recall ? "sample" : "book",
+                             v->n_pairs.values[BASE] == 1.0 ? "" : "s", contexts, difference,
+                             v->recall ? "percentage points" : "nats per token", interval, p,
+                             v->samples != NULL ? " These samples are " : "",
+                             v->samples != NULL ? v->samples : "", v->samples != NULL ? "." : "",
+                             more));
+    free(verdict);
 }
 
 static void add_dots(struct report *report, const struct detection *d, const struct validation *v)
@@ -204,8 +235,8 @@ static void add_dots(struct report *report, const struct detection *d, const str
         id, title,
         dpe_draw_format_text(
             "The three plans on the same samples of %s tokens, with 95\u00a0%% intervals%s. "
-            "Intervals that overlap do not settle a difference; the paired test above "
-            "does, because it compares sample by sample.",
+            "Whether two plans differ is not visible from these intervals; the paired test above "
+            "compares them sample by sample.",
             length, v->recall ? "" : " (lower is better)"),
         sheet);
     static const unsigned char strong[VALIDATED] = {0, 0, 1};
@@ -233,7 +264,7 @@ static void add_dots(struct report *report, const struct detection *d, const str
 
 static const double two_pi = 6.283185307179586;
 
-/* "6 to 11": tokens in which the group's fastest and slowest pair turn once. */
+/* "6 to 11": tokens in which the group's fastest and slowest pair rotate once. */
 static void turn_text(const struct detection *d, int64_t group, char text[64])
 {
     snprintf(text, 64, "–");
@@ -262,7 +293,7 @@ static void add_lengths(struct report *report, const struct detection *d)
         dpe_draw_sheet_column(sheet, "rank 1", COLUMN_NUMBER, 0);
     }
     dpe_draw_sheet_column(sheet, "lengths differ?", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "one turn takes, tokens", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "wavelength, tokens", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "pairs", COLUMN_TEXT, 0);
     for (int64_t g = 0; g < d->n_groups; g++) {
         char pairs[64] = "–";
@@ -276,7 +307,7 @@ static void add_lengths(struct report *report, const struct detection *d)
         turn_text(d, g, turns);
         if (d->informative.n > 0) {
             snprintf(signal, sizeof signal, "%s (%s)",
-                     d->informative.values[g] > 0.0 ? "yes" : "not beyond noise",
+                     d->informative.values[g] > 0.0 ? "yes" : "not distinguishable",
                      d->p_value.n > 0 ? dpe_draw_p_text(d->p_value.values[g], p) : "p unknown");
         }
         dpe_draw_sheet_number(sheet, (double)g);
@@ -320,19 +351,17 @@ static void add_noise(struct report *report, const struct detection *d)
     struct writer out = {0};
     if (n == d->n_groups) {
         dpe_draw_put(
-            &out, "What is noise here: every group. No group's lengths differ beyond chance, so "
-                  "the chosen ones are arbitrary; measure more samples, or a length at which the "
-                  "model finds some needles and misses others.");
+            &out, "In no group are the lengths distinguishable from each other, so the choice is "
+                  "arbitrary. Measure more samples, or a length at which the model finds some "
+                  "needles and misses others.");
     } else if (n > 0) {
-        dpe_draw_put(&out, "What is noise here: in group%s ", n > 1 ? "s" : "");
+        dpe_draw_put(&out, "In group%s ", n > 1 ? "s" : "");
         put_list(&out, flat, n);
         dpe_draw_put(
             &out,
-            " the lengths do not differ beyond chance, so %s effective length%s the formal "
-            "rank 1 of a flat row and another would do as well. The remaining %lld of %lld "
-            "groups carry the result.",
-            n > 1 ? "their" : "its", n > 1 ? "s are" : " is", (long long)(d->n_groups - n),
-            (long long)d->n_groups);
+            " the lengths are not distinguishable from each other: the chosen length%s there may "
+            "be first by chance. In %lld of %lld groups the lengths differ.",
+            n > 1 ? "s" : "", (long long)(d->n_groups - n), (long long)d->n_groups);
     }
     if (n > 0) {
         dpe_draw_add_text(&report->document, BLOCK_NOTE, out.failed ? NULL : out.text.bytes);
@@ -355,7 +384,7 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
     dpe_draw_length_text(dpe_detection_length(d), length);
     dpe_draw_add_text(
         document, BLOCK_SECTION,
-        dpe_input_section_title(report, d->input, DETECTION, "The answer at %s tokens", length));
+        dpe_input_section_title(report, d->input, DETECTION, "Result at %s tokens", length));
     int decides = d->by_recall ? 0 : 1;
     struct validation all[2];
     dpe_status status = read_validation(d->input, folders[0], true, &all[0], err);
@@ -368,28 +397,30 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
         add_lead(report, d, &all[decides]);
         add_verdict(report, &all[decides]);
     } else if (status == DPE_OK) {
-        dpe_draw_add_text(document, BLOCK_LEAD,
-                          dpe_draw_format_text(
-                              "This detection does not say what its lengths are worth: the plan of "
-                              "all chosen lengths together was not tried (the run is %s).",
-                              dpe_input_read_whole(d->input, "/", "complete", 0) != 0
-                                  ? "complete"
-                                  : "unfinished"));
+        dpe_draw_add_text(
+            document, BLOCK_LEAD,
+            dpe_draw_format_text(
+                "The plan of all chosen lengths together was not measured (the run is "
+                "%s), so how well it works is unknown.",
+                dpe_input_read_whole(d->input, "/", "complete", 0) != 0 ? "complete"
+                                                                        : "unfinished"));
     }
     if (status == DPE_OK) {
         dpe_draw_add_text(
             document, BLOCK_TEXT,
             dpe_draw_format_text(
-                "A rotary position embedding turns each pair of a head's dimensions "
-                "at its own speed. Far positions of a group are divided by its scale, "
-                "so that %s tokens look like the effective length: a distance at "
-                "which these pairs still work.",
+                "A rotary position embedding (RoPE) rotates each pair of a head's dimensions at "
+                "its "
+                "own frequency. The distances of far keys are divided by the scale of the pair's "
+                "frequency group, so that %s tokens span no more than the group's effective "
+                "length, a length at which these pairs still work.",
                 length));
         if (dpe_detection_is_selected(d)) {
-            dpe_draw_add_text(document, BLOCK_TEXT,
-                              dpe_draw_format_text("Lengths were chosen by the rule \"%s\"%s%s.",
-                                                   d->rule, d->rule_words != NULL ? ": " : "",
-                                                   d->rule_words != NULL ? d->rule_words : ""));
+            dpe_draw_add_text(
+                document, BLOCK_TEXT,
+                dpe_draw_format_text("The lengths were chosen by the rule \"%s\"%s%s.", d->rule,
+                                     d->rule_words != NULL ? ": " : "",
+                                     d->rule_words != NULL ? d->rule_words : ""));
         }
         add_lengths(report, d);
         add_noise(report, d);

@@ -1,4 +1,4 @@
-/* A detection: the answer first, then the maps behind it. */
+/* A detection: the result first, then the maps of its cells. */
 #include "outputs/report/detection/report_detect.h"
 #include "outputs/h5/h5.h"
 
@@ -9,8 +9,8 @@
 /* ------------------------------------------------------------------------------------------- maps
  */
 
-/* Names of lengths, or of groups (those without signal are called flat), owned: free the result.
- * NULL without memory. */
+/* Names of lengths, or of groups ("flat" where lengths are not distinguishable), owned: free the
+ * result. NULL without memory. */
 static const char **make_names(int64_t n, const struct numbers *length,
                                const struct numbers *signal)
 {
@@ -142,11 +142,11 @@ static void add_rank_map(struct report *report, const struct detection *d, const
                             .sheet_digits = 3};
     add_map(report, d, &map,
             dpe_draw_format_text(
-                "The same cells, ordered within each group: 1 is the best length of its "
-                "row, ties go to the larger length. %s",
-                decides ? "Rank 1 is the group's effective length; in a row without "
-                          "signal the order is that of chance."
-                        : "These ranks stand beside those by needles and decide nothing."));
+                "The same cells, ranked within each group: 1 is the best length of its row; of "
+                "equal values, the larger length comes first. %s",
+                decides ? "The length of rank 1 is the group's effective length. In a row called "
+                          "flat the ranks may be chance."
+                        : "These ranks are for comparison: the lengths are chosen by needles."));
     free(values);
 }
 
@@ -169,10 +169,10 @@ static void detection_maps(struct report *report, const struct detection *d)
                                 .sheet_digits = 3};
         add_map(report, d, &map,
                 dpe_draw_format_text(
-                    "Each cell moves the positions of one group of frequencies to a detecting "
-                    "length, while all other groups stay at half the trained length, and counts "
-                    "the share of needles found at %s tokens. Framed: the length with rank 1. "
-                    "Where a group is called flat, its lengths do not differ beyond noise.",
+                    "Each cell is the share of needles found at %s tokens when one frequency group "
+                    "is scaled to a detecting length and all other groups to half the trained "
+                    "length. The length of rank 1 has a frame. In a group called flat the lengths "
+                    "are not distinguishable from each other.",
                     length));
         add_rank_map(report, d, "detect-rank", "Ranks of the detecting lengths", "recall",
                      &d->recall, &d->rank, &d->informative, d->by_recall);
@@ -196,17 +196,17 @@ static void detection_maps(struct report *report, const struct detection *d)
                                 .sheet_digits = 4};
         add_map(report, d, &map,
                 dpe_draw_format_text(
-                    "Perplexity per token over the books (lower is better, bright), under "
-                    "the same plans; colours are spread over the range that occurs, so "
-                    "look at the numbers before the colours. Framed: rank 1. Their "
-                    "intervals are in the numbers below.%s",
-                    d->by_recall ? " Needles decide, not this." : ""));
+                    "Perplexity per token over the books, under the same plans; lower is better "
+                    "and brighter. The colour scale covers only the values that occur, so a large "
+                    "difference in colour can be a small one in perplexity. The length of rank 1 "
+                    "has a frame. Intervals are in the table of numbers.%s",
+                    d->by_recall ? " The lengths are chosen by needles, not by perplexity." : ""));
         add_rank_map(report, d, "detect-perplexity-rank", "Ranks by perplexity", "perplexity",
                      &d->perplexity, rank, signal, !d->by_recall);
     }
 }
 
-/* Lengths that a race left behind were measured on fewer samples. */
+/* Lengths that a race dropped were measured on fewer samples. */
 static void add_race(struct report *report, const struct detection *d)
 {
     size_t dropped = 0;
@@ -214,13 +214,13 @@ static void add_race(struct report *report, const struct detection *d)
         dropped += d->dropped.values[i] >= 0.0;
     }
     if (dropped > 0) {
-        dpe_draw_add_text(&report->document, BLOCK_NOTE,
-                          dpe_draw_format_text(
-                              "The sweep was a race: %zu of %zu cells were dropped before the end, "
-                              "when they could no longer win. Their values rest on fewer samples "
-                              "(the numbers say how many) and they rank behind those that were "
-                              "left.",
-                              dropped, d->dropped.n));
+        dpe_draw_add_text(
+            &report->document, BLOCK_NOTE,
+            dpe_draw_format_text(
+                "The sweep was a race: %zu of %zu cells were dropped early, when they "
+                "could no longer become rank 1. They have fewer samples (see the "
+                "table of numbers) and rank after all cells that were not dropped.",
+                dropped, d->dropped.n));
     }
 }
 

@@ -8,7 +8,7 @@
 #include "engine/base/base.h"
 #include "outputs/report/input/input.h"
 
-/** What an input has that is a detection. */
+/** The dataset that makes an input a detection. */
 #define DETECTION "/detect/effective_length"
 
 /** Mean with interval, [group][length]; n = 0 when it is not there. */
@@ -37,7 +37,7 @@ double dpe_detection_length(const struct detection *detection);
 double dpe_detection_trained(const struct detection *detection);
 /** Whether the chosen lengths may be others than those of rank 1. */
 bool dpe_detection_is_selected(const struct detection *detection);
-/** "The answer": what the chosen lengths are worth, and which they are. */
+/** The section "Result": how the chosen lengths score, and which they are. */
 dpe_status dpe_detection_answer(struct report *report, const struct detection *detection,
                                 struct dpe_error *err);
 /** Perplexity by position in the text, where the rows have it: groups at their best length, and the

@@ -180,7 +180,7 @@ static struct sheet *positions_sheet(const struct cells *cells, const struct buc
     return sheet;
 }
 
-/* "3 at 256": pointers with their text behind them, owned; NULL without memory. */
+/* "3 at 256": pointers followed by their text, owned; NULL without memory. */
 static const char **name_rows(const struct cells *cells)
 {
     const struct detection *d = cells->detection;
@@ -255,17 +255,19 @@ static char *positions_caption(const struct cells *cells)
     dpe_draw_length_text(dpe_detection_trained(cells->detection) / 2.0, tokens);
     char *what =
         cells->base >= 0
-            ? dpe_draw_format_text("By how much the perplexity of the tokens from a position to "
-                                   "twice it changes (less is better)")
-            : dpe_draw_format_text("The perplexity of the tokens from a position to twice it");
+            ? dpe_draw_format_text(
+                  "The change in perplexity (less is better) of the tokens from each "
+                  "position to twice that position")
+            : dpe_draw_format_text("The perplexity of the tokens from each position to twice that "
+                                   "position");
     char *text =
         what == NULL
             ? NULL
-            : dpe_draw_format_text("%s when one group moves from %s to the length that perplexity "
-                                   "ranks first, while the others stay there. Near positions are "
-                                   "inside the window, which no length changes. No intervals are "
-                                   "kept by position: small steps may be chance. All lengths are "
-                                   "in the numbers.",
+            : dpe_draw_format_text("%s when one group goes from %s to the length that perplexity "
+                                   "ranks first and the other groups keep theirs. Near positions "
+                                   "are inside the window, which no length changes. There are no "
+                                   "intervals by position: small changes may be chance. All "
+                                   "lengths are in the table of numbers.",
                                    what, tokens);
     free(what);
     return text;
@@ -371,10 +373,10 @@ static void add_plans(struct report *report, const struct detection *d, const st
     struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, title,
         dpe_draw_format_text(
-            "Books under three plans: rope, the model as it is; base, every group at half "
-            "the trained length; joint, the chosen lengths. Each point is the perplexity "
-            "of the tokens from its position to twice that. More context should lower it; "
-            "a line that turns up shows where a plan ceases to work."),
+            "Books under three plans: rope, the unchanged model; base, every group at half the "
+            "trained length; joint, the chosen lengths. Each point is the perplexity of the "
+            "tokens from its position to twice that position. More context should lower it; a "
+            "line that rises shows where a plan stops working."),
         sheet);
     if (figure != NULL && ok) {
         const struct curves curves = {.curves = all,

@@ -1,6 +1,6 @@
 /**
  * @file page.h
- * A page: text, sheets of numbers, figures. It knows no table.
+ * A page: text, sheets of numbers, figures. It does not depend on tables.
  */
 #ifndef DPE_PAGE_H
 #define DPE_PAGE_H
@@ -16,7 +16,7 @@ void dpe_draw_put(struct writer *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void dpe_draw_put_bytes(struct writer *out, const char *bytes, size_t n);
 /** Text for HTML content and attributes in double quotes: & < > " ' escaped, control characters
- *  and bytes that are no UTF-8 become U+FFFD, line breaks become spaces. */
+ *  and invalid UTF-8 become U+FFFD, line breaks become spaces. */
 void dpe_draw_put_html(struct writer *out, const char *text);
 /** One line of valid UTF-8 without control characters, owned by the caller; NULL without memory. */
 char *dpe_draw_clean_text(const char *text, size_t columns);
@@ -49,7 +49,7 @@ struct sheet {
     size_t n_cells;
     size_t capacity;
     size_t shown; /**< rows in HTML at most, 0 = all; CSV has all */
-    bool folded;  /**< in HTML behind its title, to be opened */
+    bool folded;  /**< in HTML only its title is shown until it is opened */
     bool failed;
 };
 struct sheet *dpe_draw_sheet_new(const char *id, const char *title);
@@ -71,13 +71,13 @@ enum { FIGURE_WIDTH = 420 };
 struct figure {
     char *id;      /**< file name and anchor, [a-z0-9-]+ */
     char *title;   /**< one line above it */
-    char *caption; /**< what it shows, for somebody who did not read the paper; what is noise */
+    char *caption; /**< what it shows, for readers who do not know the paper */
     int width, height;
     struct writer body; /**< SVG elements (report_svg.h); empty: the page has the numbers only */
     struct sheet *numbers;
 };
-/** Takes caption and numbers over; NULL without memory, also when that is why one of them is NULL.
- */
+/** Takes caption and numbers over; NULL without memory, also when one of them is NULL for that
+ *  reason. */
 struct figure *dpe_draw_figure_new(const char *id, const char *title, char *caption,
                                    struct sheet *numbers);
 void dpe_draw_figure_free(struct figure *figure);
@@ -103,7 +103,7 @@ struct field {
     int64_t row_step; /**< a line every so many rows (a layer's heads), 0 = none */
     const char *x_title, *y_title, *bar_title;
     double cut;             /**< a vertical line before column `cut`, NaN = none */
-    const char *cut_title;  /**< what the line says */
+    const char *cut_title;  /**< the label of the line */
     const int64_t *x_edges; /**< vertical ticks between columns, such as group edges */
     int64_t n_x_edges;
 };
@@ -159,9 +159,9 @@ void dpe_draw_put_svg(struct writer *out, const struct figure *figure, bool stan
 
 enum block_kind {
     BLOCK_SECTION, /**< a heading */
-    BLOCK_LEAD,    /**< a paragraph that says the answer */
+    BLOCK_LEAD,    /**< a paragraph with the main result */
     BLOCK_TEXT,
-    BLOCK_NOTE, /**< what is noise, what to beware of */
+    BLOCK_NOTE, /**< a warning */
     BLOCK_FIGURE,
     BLOCK_SHEET,
 };

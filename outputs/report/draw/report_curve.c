@@ -191,7 +191,7 @@ static bool shows(const struct plot *plot, const struct curve *curve, int64_t i)
     return dpe_axis_shows(curve->x[i], plot->x.log) && dpe_axis_shows(curve->y[i], plot->y.log);
 }
 
-/* An end of an interval; where there is none, the value. */
+/* An end of an interval, or the value if it has no interval. */
 static double end_of(const struct plot *plot, const struct curve *curve, const double *ends,
                      int64_t i)
 {

@@ -69,7 +69,7 @@ static void find_ends(const double *value, int64_t n, bool log, double *low, dou
         *low = log ? 1.0 : 0.0;
         *high = log ? 10.0 : 1.0;
     }
-    /* What rounding leaves of equal numbers is no scale. */
+    /* Differences by rounding alone do not make a scale. */
     if (*high - *low <= 1e-9 * fabs(*high)) {
         *high = *low;
     }

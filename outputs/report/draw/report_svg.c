@@ -196,8 +196,8 @@ void dpe_svg_mark(struct writer *out, double x, double y, double radius, size_t 
 /* ------------------------------------------------------------------------------------- the figure
  */
 
-/* A file follows light and dark by itself. The rules of the dark screen come last; a program that
- * does not know the condition skips them. */
+/* A file has light and dark colours. The rules for dark screens come last; a program that does
+ * not support the condition skips them. */
 static void put_style(struct writer *out)
 {
     dpe_draw_put(out,

@@ -20,8 +20,8 @@
 #define DPE_MISSING "missing"
 
 enum { DPE_SERIES_COLORS = 8 };
-/** Class of series `index`, counted around: told apart in every common kind of colour blindness by
- *  hue or by lightness. */
+/** Class of series `index` modulo DPE_SERIES_COLORS. The colours differ in hue or lightness in
+ * every common kind of colour blindness. */
 const char *dpe_svg_series(size_t index);
 /** "#rrggbb" of a class on a light page or a dark one; "page" is the page itself. NULL: no such
  *  class. */
@@ -31,7 +31,7 @@ void dpe_svg_rules(struct writer *out, const char *selector, bool dark);
 
 enum dpe_svg_anchor { DPE_SVG_START, DPE_SVG_MIDDLE, DPE_SVG_END };
 
-/** A text with the middle of its line at (x, y). `degrees` turns it clockwise about that point.
+/** A text with the middle of its line at (x, y). `degrees` rotates it clockwise about that point.
  *  Longer than `columns` characters it is cut in its middle (0: never). */
 void dpe_svg_text(struct writer *out, double x, double y, double degrees,
                   enum dpe_svg_anchor anchor, int size, const char *color, const char *text,
@@ -61,7 +61,7 @@ struct dpe_axis {
 double dpe_axis_at(const struct dpe_axis *axis, double value);
 /** Whether an axis can show it: no NaN or infinity, above 0 where it is logarithmic. */
 bool dpe_axis_shows(double value, bool log);
-/** Make [low, high] an axis' range: room at both ends, and some range where there is none. */
+/** Make [low, high] an axis' range: with room at both ends, and never empty. */
 void dpe_axis_widen(double *low, double *high, bool log, double share);
 
 enum { DPE_MAX_TICKS = 24 };

@@ -57,7 +57,7 @@ char *dpe_draw_format_text(const char *format, ...)
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 
-/* Bytes of the valid character at `text`, 0 when there is none. */
+/* Bytes of the valid character at `text`, 0 if it is invalid. */
 static size_t character(const char *text, size_t n)
 {
     unsigned char first = (unsigned char)text[0];
@@ -65,8 +65,8 @@ static size_t character(const char *text, size_t n)
     return length <= n && dpe_utf8_check(text, length) == length ? length : 0;
 }
 
-/* C0 and C1 controls, and the two that are no characters: neither XML nor a terminal wants them.
- * U+2028, U+2029 break lines in some readers; marks that turn the direction of text (U+202A to
+/* C0 and C1 controls, and the two noncharacters: not allowed in XML, harmful in a terminal.
+ * U+2028, U+2029 break lines in some readers; marks that reverse the direction of text (U+202A to
  * U+202E, U+2066 to U+2069) can make a name read as another one. */
 static bool is_unwanted(const char *text, size_t length)
 {
@@ -131,7 +131,7 @@ char *dpe_draw_clean_text(const char *text, size_t columns)
     dpe_draw_put_bytes(&out, "", 0); /* the empty text is one, too */
     size_t n = out.failed ? 0 : count_characters(out.text.bytes);
     if (!out.failed && columns > 2 && n > columns) {
-        /* What tells names apart stands at their beginning more often than at their end. */
+        /* Names differ at their beginning more often than at their end. */
         size_t head = (columns - 1) * 2 / 3;
         size_t tail = columns - 1 - head;
         struct writer cut = {0};

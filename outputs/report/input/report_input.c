@@ -1,10 +1,11 @@
-/* Input tables: opened, told apart, read with the shapes that they should have. */
+/* Input tables: open, classify, and read with the expected shapes. */
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/draw/page.h"
 #include "outputs/report/input/input.h"
 #include "outputs/rows/rows.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,6 +159,27 @@ dpe_status dpe_input_read_wanted(const struct input *input, const struct wanted 
     return status;
 }
 
+void dpe_input_widen_shares(const struct numbers *mean, struct numbers *low, struct numbers *high,
+                            const struct numbers *n_valid, int64_t together)
+{
+    static const double z = 1.959963984540054; /* P(|Z| <= z) = 0.95 */
+    if (low->n != mean->n || high->n != mean->n || n_valid->n != mean->n) {
+        return;
+    }
+    for (size_t i = 0; i < mean->n; i++) {
+        double share = mean->values[i];
+        double n = ceil(n_valid->values[i] / (double)(together > 1 ? together : 1));
+        if (low->values[i] != high->values[i] || !(share >= 0.0 && share <= 1.0) || !(n >= 1.0)) {
+            continue;
+        }
+        double z2 = z * z / n;
+        double centre = (share + z2 / 2.0) / (1.0 + z2);
+        double reach = sqrt(z2 * (share * (1.0 - share) + z2 / 4.0)) / (1.0 + z2);
+        low->values[i] = fmax(0.0, fmin(centre - reach, share));
+        high->values[i] = fmin(1.0, fmax(centre + reach, share));
+    }
+}
+
 char *dpe_input_read_words(const struct input *input, const char *object, const char *name)
 {
     char *value = NULL;
@@ -180,8 +202,8 @@ int64_t dpe_input_read_whole(const struct input *input, const char *object, cons
 /* ------------------------------------------------------------------------------------------ naming
  */
 
-/* Place of the input among those that have a dataset, from 0; *n = how many have. Ablations are no
- * comparisons, though they have the like. */
+/* Place of the input among those that have a dataset, from 0; *n = how many have. An ablation has
+ * the same datasets as a comparison and does not count as one. */
 static size_t place_of(const struct report *report, const struct input *input, const char *has,
                        size_t *n)
 {
@@ -227,9 +249,9 @@ void dpe_input_add_unfinished(struct report *report, const struct input *input)
         dpe_draw_add_text(
             &report->document, BLOCK_NOTE,
             dpe_draw_format_text(
-                "The run behind %s is unfinished: what is shown is right but not all, "
-                "a dash is a cell that was not run yet, and intervals will become "
-                "narrower.",
+                "The run that wrote %s is unfinished. The values shown are correct, but not all "
+                "samples are measured yet: a dash is a cell without samples, and intervals will "
+                "become narrower. Run the same command again to continue.",
                 input->name));
     }
 }

@@ -1,4 +1,4 @@
-/* A profile: which pairs carry each head, and what the top-k keep of it. */
+/* A profile: which pairs carry the logits of each head, and the share of its top k. */
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/draw/page.h"
@@ -105,10 +105,10 @@ static dpe_status choose_k(const struct report *report, struct profile *p, struc
     }
     if (report->top_k < 0.0) {
         p->k = (int64_t)llround(-report->top_k * (double)p->pairs);
-        p->k_source = "asked for";
+        p->k_source = "from --top-k";
     } else if (report->top_k > 0.0) {
         p->k = (int64_t)report->top_k;
-        p->k_source = "asked for";
+        p->k_source = "from --top-k";
     }
     if (status == DPE_OK && p->k > p->pairs) {
         status = dpe_fail(err, DPE_USAGE, "--top-k: a head has %lld pairs, found %lld",
@@ -211,19 +211,18 @@ static double quantile(double *values, int64_t n, double share)
 
 static char *map_caption(const struct profile *p, bool ranked)
 {
-    return ranked ? dpe_draw_format_text(
-                        "The same contributions, sorted within each head. The line stands "
-                        "after the top %lld of %lld pairs (%s): left of it are the key pairs "
-                        "whose far positions move, right of it those that keep their true "
-                        "ones.",
-                        (long long)p->k, (long long)p->pairs, p->k_source)
-                  : dpe_draw_format_text(
-                        "Each line is a query head (%lld in each layer), each column a pair "
-                        "of dimensions: how much of the head's logits that pair can carry, "
-                        "measured as its mean query norm times its mean key norm. 1 is the "
-                        "even share; bright columns are the pairs a head lives on, and heads "
-                        "differ.",
-                        (long long)p->heads);
+    return ranked
+               ? dpe_draw_format_text(
+                     "The same contributions, sorted within each head. The vertical line follows "
+                     "the top %lld of %lld pairs (%s): to its left are the key pairs, whose far "
+                     "positions are scaled; the pairs to its right keep their true positions.",
+                     (long long)p->k, (long long)p->pairs, p->k_source)
+               : dpe_draw_format_text(
+                     "Each row is a query head (%lld in each layer), each column a pair of "
+                     "dimensions. The value bounds how much the pair can contribute to the "
+                     "head's logits: its mean query norm times its mean key norm, where 1 is an "
+                     "even share. Bright cells are the pairs that a head uses most.",
+                     (long long)p->heads);
 }
 
 enum { MOST_EDGES = 65 };
@@ -296,7 +295,7 @@ static void add_held(struct report *report, const struct profile *p)
     int64_t most = p->layers > p->heads ? p->layers : p->heads;
     char *block = dpe_alloc_zero((size_t)most, 24 + sizeof(char *));
     const char **names = (const char **)(void *)block;
-    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "Share held by the key pairs");
+    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "Share of the key pairs");
     dpe_draw_sheet_column(sheet, "layer", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "head", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "share of the top k", COLUMN_NUMBER, 4);
@@ -311,10 +310,11 @@ static void add_held(struct report *report, const struct profile *p)
         names[i] = text;
     }
     struct figure *figure = dpe_draw_figure_new(
-        id, "Share held by the key pairs",
-        dpe_draw_format_text("What part of a head's total its top %lld of %lld pairs hold; %.2f "
-                             "would be an even spread. Bright heads lose little when only their "
-                             "key pairs move, dark ones spread their contribution evenly.",
+        id, "Share of the key pairs",
+        dpe_draw_format_text("The share of a head's total contribution that its top %lld of %lld "
+                             "pairs have; an even spread would be %.2f. Bright heads lose little "
+                             "when only their key pairs are scaled; dark heads spread their "
+                             "contribution evenly.",
                              (long long)p->k, (long long)p->pairs, (double)p->k / (double)p->pairs),
         sheet);
     if (figure != NULL && names != NULL) {
@@ -370,7 +370,7 @@ static void add_cumulative(struct report *report, const struct profile *p)
     struct spread s;
     char *id = dpe_input_report_id(report, p->input, "/norms/mean", "norms-cumulative");
     bool ok = block != NULL && id != NULL && make_spread(p, &s, block);
-    const char *title = "What the top k pairs hold";
+    const char *title = "Share of the top k pairs";
     struct sheet *sheet = ok ? dpe_draw_sheet_new(id, title) : NULL;
     dpe_draw_sheet_column(sheet, "k", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "share, median and range of heads", COLUMN_INTERVAL, 4);
@@ -380,10 +380,10 @@ static void add_cumulative(struct report *report, const struct profile *p)
     }
     struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, title,
-        dpe_draw_format_text("The share of a head's total that its k largest pairs hold: the "
-                             "middle head, and as a band all heads from the most even to the "
-                             "most concentrated. The further the curve lies above the even one, "
-                             "the more pairs can keep their true positions."),
+        dpe_draw_format_text("The share of a head's total contribution that its k largest pairs "
+                             "have: the median head, and as a band all heads from the most even to "
+                             "the most concentrated. The further the curve is above the even "
+                             "spread, the more pairs can keep their true positions."),
         sheet);
     if (figure != NULL && ok) {
         const struct curve all[] = {
@@ -425,15 +425,15 @@ dpe_status dpe_sections_norms(struct report *report, struct dpe_error *err)
             char *rule = dpe_input_read_words(input, "/norms", "contribution");
             dpe_draw_add_text(
                 &report->document, BLOCK_SECTION,
-                dpe_input_section_title(report, input, "/norms/mean", "Which pairs carry a head"));
-            dpe_draw_add_text(&report->document, BLOCK_TEXT,
-                              dpe_draw_format_text(
-                                  "Pairs that contribute little to a head's logits need no scaled "
-                                  "positions. Contributions are averaged over excerpts and lengths "
-                                  "up to the trained one (rule: %s); their standard errors are in "
-                                  "the CSV, and neighbours in the order that differ by less than "
-                                  "those are ties.",
-                                  rule != NULL ? rule : "unknown"));
+                dpe_input_section_title(report, input, "/norms/mean", "Contribution of each pair"));
+            dpe_draw_add_text(
+                &report->document, BLOCK_TEXT,
+                dpe_draw_format_text(
+                    "Pairs that contribute little to a head's logits need no scaled "
+                    "positions. Contributions are averaged over excerpts of lengths "
+                    "up to the trained one (rule: %s). Their standard errors are in "
+                    "the CSV file; pairs whose contributions differ by less are ties.",
+                    rule != NULL ? rule : "unknown"));
             free(rule);
             add_map(report, &profile, false);
             add_map(report, &profile, true);

@@ -49,7 +49,7 @@ static void add_files(struct report *report)
 /* Fields that decide a result, one table for all files: equal values stand once. */
 static void add_identities(struct report *report)
 {
-    struct sheet *sheet = dpe_draw_sheet_new("identity", "What decides the results");
+    struct sheet *sheet = dpe_draw_sheet_new("identity", "Fields of the identity");
     dpe_draw_sheet_column(sheet, "field", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "value", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "files", COLUMN_TEXT, 0);
@@ -79,7 +79,7 @@ static void add_identities(struct report *report)
     dpe_draw_add_sheet(&report->document, sheet);
 }
 
-/* The processes of a run: what they were told and what they ran on. */
+/* The processes of a run: their commands and machines. */
 static dpe_status add_sessions_of(const struct input *input, struct sheet *sheet,
                                   struct dpe_error *err)
 {
@@ -120,14 +120,15 @@ static dpe_status add_sessions_of(const struct input *input, struct sheet *sheet
 
 dpe_status dpe_sections_provenance(struct report *report, struct dpe_error *err)
 {
-    dpe_draw_add_text(&report->document, BLOCK_SECTION,
-                      dpe_draw_format_text("Where the numbers come from"));
+    dpe_draw_add_text(&report->document, BLOCK_SECTION, dpe_draw_format_text("Origin of the numbers"));
     dpe_draw_add_text(
         &report->document, BLOCK_TEXT,
         dpe_draw_format_text(
-            "A result belongs to an identity: model, tokenizer, corpus, task and seed. "
-            "Equal identities give equal numbers, bit for bit; what differs between "
-            "two equal runs (times, machines) is listed apart."));
+            "The identity of a result is all that decides its numbers: model, tokenizer, corpus, "
+            "task and seed, among others. Equal identities give equal numbers, bit for bit. Times "
+            "and machines, which may differ between such runs, are listed separately. A share in "
+            "which all samples agree has a Wilson score interval, because a bootstrap interval "
+            "would have no width."));
     add_files(report);
     add_identities(report);
     struct sheet *sheet = dpe_draw_sheet_new("sessions", "Commands and machines");

@@ -1,4 +1,4 @@
-/* An exported DPE table: what a runtime will do with each group and head. */
+/* An exported DPE table: what a runtime does with each group and head. */
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/draw/page.h"
@@ -85,7 +85,7 @@ static double key_share(const struct dpe *d, int64_t layer, int64_t group)
 static void add_groups(struct report *report, const struct dpe *d)
 {
     char *id = dpe_input_report_id(report, d->input, "/table/mask", "table-groups");
-    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "What each group does");
+    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "Groups");
     dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "effective length", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "scale", COLUMN_NUMBER, 2);
@@ -105,7 +105,7 @@ static void add_groups(struct report *report, const struct dpe *d)
     free(id);
 }
 
-/* "0" … pointers with their text behind them, owned. */
+/* "0", "1", …: pointers followed by their text, owned. */
 static const char **counted(int64_t n)
 {
     size_t list = (size_t)n * sizeof(char *);
@@ -123,7 +123,8 @@ static void add_map(struct report *report, const struct dpe *d)
 {
     char *id = dpe_input_report_id(report, d->input, "/table/mask", "table-pairs");
     const char **names = counted(d->layers > d->groups ? d->layers : d->groups);
-    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "Where the key pairs are");
+    struct sheet *sheet =
+        id == NULL ? NULL : dpe_draw_sheet_new(id, "Key pairs by layer and group");
     dpe_draw_sheet_column(sheet, "layer", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "share", COLUMN_NUMBER, 4);
@@ -133,11 +134,10 @@ static void add_map(struct report *report, const struct dpe *d)
         dpe_draw_sheet_number(sheet, d->share[i]);
     }
     struct figure *figure = dpe_draw_figure_new(
-        id, "Where the key pairs are",
+        id, "Key pairs by layer and group",
         dpe_draw_format_text("The share of a group's pairs that are key pairs, over the heads of "
-                             "each layer: only these move, by the scale of their group. A dark "
-                             "column is a range of frequencies that mostly keeps its true "
-                             "positions, whatever its scale."),
+                             "each layer. Only key pairs are scaled. A dark column is a frequency "
+                             "group that mostly keeps its true positions, whatever its scale."),
         sheet);
     if (figure != NULL && names != NULL) {
         const struct heat heat = {.n_rows = d->layers,
@@ -185,10 +185,10 @@ dpe_status dpe_sections_tables(struct report *report, struct dpe_error *err)
                                                       "The table for %s tokens", length));
             dpe_draw_add_text(&report->document, BLOCK_TEXT,
                               dpe_draw_format_text(
-                                  "What a runtime loads: keys nearer than %.0f tokens keep their "
-                                  "true distance; of farther ones the %.0f key pairs of each head "
-                                  "(of %lld) take positions divided by the scale of their group. "
-                                  "The model was trained for %.0f tokens.",
+                                  "A runtime loads this table. Keys nearer than %.0f tokens keep "
+                                  "their true distance. For farther keys, the %.0f key pairs of "
+                                  "each head (of %lld) use the distance divided by the scale of "
+                                  "their group. The model was trained at %.0f tokens.",
                                   d.window.values[0], d.top_k.values[0], (long long)d.pairs,
                                   d.trained.values[0]));
             add_groups(report, &d);

@@ -79,7 +79,7 @@ static bool add_row(struct bucket *bucket, const struct dpe_row *row)
     return true;
 }
 
-/** Plans by their keys, in the words of whoever asked for them. */
+/** Plans by their keys, with the names given on the command line. */
 struct plans {
     struct names keys, words;
 };
@@ -104,7 +104,7 @@ static bool add_name(struct names *names, const char *name)
     return true;
 }
 
-/* A comparison says which plan each method has at each length. */
+/* A comparison has the plan of each method at each length. */
 static dpe_status add_methods(const struct input *input, const char *suite,
                               const struct names *methods, struct plans *plans,
                               struct dpe_error *err)
@@ -194,13 +194,13 @@ static int compare_doubles(const void *a, const void *b)
 
 static void add_table(struct report *report, struct buckets *all)
 {
-    struct sheet *sheet = dpe_draw_sheet_new("time", "Time for a sample");
+    struct sheet *sheet = dpe_draw_sheet_new("time", "Time per sample");
     dpe_draw_sheet_column(sheet, "file", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "task", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "median and middle half, s", COLUMN_INTERVAL, 3);
-    dpe_draw_sheet_column(sheet, "all, s", COLUMN_NUMBER, 1);
+    dpe_draw_sheet_column(sheet, "total, s", COLUMN_NUMBER, 1);
     dpe_draw_sheet_column(sheet, "tokens read per s", COLUMN_NUMBER, 0);
     for (size_t i = 0; i < all->n; i++) {
         struct bucket *one = &all->buckets[i];
@@ -236,7 +236,7 @@ static void sort_buckets(struct buckets *all)
     qsort(all->buckets, all->n, sizeof *all->buckets, compare_totals);
 }
 
-/* The dozen that took longest in all: the table has the rest. */
+/* The twelve with the largest total: the table has the rest. */
 static void add_dots(struct report *report, const struct buckets *all)
 {
     enum { SHOWN = 12 };
@@ -255,7 +255,7 @@ static void add_dots(struct report *report, const struct buckets *all)
         block[2][n] = one->seconds[one->n - 1 - one->n / 4];
         n++;
     }
-    struct sheet *sheet = dpe_draw_sheet_new("time-samples", "Seconds for a sample");
+    struct sheet *sheet = dpe_draw_sheet_new("time-samples", "Seconds per sample");
     dpe_draw_sheet_column(sheet, "what", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "seconds, median and middle half", COLUMN_INTERVAL, 3);
     for (size_t i = 0; i < n; i++) {
@@ -263,11 +263,11 @@ static void add_dots(struct report *report, const struct buckets *all)
         dpe_draw_sheet_interval(sheet, block[0][i], block[1][i], block[2][i]);
     }
     struct figure *figure = dpe_draw_figure_new(
-        "time-samples", "Seconds for a sample",
-        dpe_draw_format_text("The median time of a sample, and as a bar the middle half of them, "
-                             "for the dozen that took longest in all. "
-                             "These times belong to the machine they were measured on and to what "
-                             "else it did; they are no part of a result's identity."),
+        "time-samples", "Seconds per sample",
+        dpe_draw_format_text("The median time of a sample; the bar is the middle half of the "
+                             "samples. The twelve tasks with the largest total time are shown. "
+                             "Times depend on the machine and its load; they are not part of a "
+                             "result's identity."),
         sheet);
     if (figure != NULL) {
         const struct dots dots = {.n = n,

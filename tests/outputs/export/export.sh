@@ -36,7 +36,7 @@ refused() {
     "$@"
     got=$?
     [ $got = "$code" ] || fail "$words: expected exit $code, got $got: $(cat "$work/err")"
-    grep -qF -- "$words" "$work/err" || fail "'$words' is not said: $(cat "$work/err")"
+    grep -qF -- "$words" "$work/err" || fail "'$words' is missing: $(cat "$work/err")"
 }
 same() {
     h5diff "$@" >"$work/diff" 2>&1 || fail "h5diff $*: $(head -3 "$work/diff")"
@@ -61,7 +61,7 @@ works "settings of a YAML" export_ --import-yaml "$all/table.yaml" -m "$root/dat
     --length 512 -o "$work/yaml.h5"
 same "$all/table.h5" "$work/yaml.h5" /table/scale_factor
 same "$all/table.h5" "$work/yaml.h5" /table/inv_freq
-grep -q "selected_dim_path .* is not read: all pairs move" "$work/err" ||
+grep -q "selected_dim_path .* is ignored: this table scales all pairs" "$work/err" ||
     fail "nothing is said of pairs that the YAML selects: $(cat "$work/err")"
 same "$all/table.h5" "$work/yaml.h5" /model
 
@@ -81,7 +81,7 @@ refused 65 "nested deeper than 64" timeout 10 "$bin/dpe-export" --import-yaml "$
 works "last-k" export_ "$all/detect.h5" "$all/norms.h5" --last-k 8 -o "$work/last.h5"
 refused 64 "a share above 0" export_ "$all/detect.h5" "$all/norms.h5" --top-k 0 -o "$work/none.h5"
 refused 64 "less than one pair" export_ "$all/detect.h5" "$all/norms.h5" --top-k 0.001 -o "$work/none.h5"
-refused 64 "of another encoding" export_ "$all/table.h5" -m "$work/$(printf 'a\377')" -o "$work/none.yaml"
+refused 64 "that are not UTF-8" export_ "$all/table.h5" -m "$work/$(printf 'a\377')" -o "$work/none.yaml"
 works "no profile" export_ "$all/detect.h5" -o "$work/every.h5"
 "$python" - "$all/table.h5" "$work/last.h5" "$work/every.h5" <<'END' || fail "other cuts"
 import sys, h5py
@@ -90,7 +90,7 @@ assert (last == 1 - top).all() and every.all()
 END
 refused 64 "40 key pairs asked for" export_ "$all/detect.h5" "$all/norms.h5" --top-k 40 -o "$work/no.h5"
 refused 64 "--rank 3" export_ "$all/detect.h5" --rank 3 -o "$work/no.h5"
-refused 64 "is no detection" export_ "$all/table.h5" --rank 2 -o "$work/no.h5"
+refused 64 "is not a detection" export_ "$all/table.h5" --rank 2 -o "$work/no.h5"
 refused 65 "expected a profile of dpe-norms, found none" export_ "$all/detect.h5" "$all/table.h5" -o "$work/no.h5"
 "$python" - "$all/table.json" "$work/far.json" <<'END' || fail "a table with a scale of 1e300"
 import json, sys
@@ -116,7 +116,7 @@ refused 65 "short.safetensors" export_ --show "$work/short.safetensors"
 cp -r "$root/data/reference" "$work/other"
 sed -i 's/"rms_norm_eps": 1e-05/"rms_norm_eps": 1e-06/' "$work/other/config.json"
 works "the right model" export_ --check "$all/table.h5" -m "$root/data/reference"
-refused 65 "same shape, other weights or configuration" export_ --check "$all/table.h5" -m "$work/other"
+refused 65 "which has the same shape but other weights or another configuration" export_ --check "$all/table.h5" -m "$work/other"
 norms() {
     "$bin/dpe-norms" --corpus "$root/data/sample" --samples 2 --seed 3 "$@" >"$work/out" 2>"$work/err"
 }

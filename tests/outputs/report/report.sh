@@ -1,7 +1,7 @@
 #!/bin/sh
 # report.sh BIN PYTHON [browser]: dpe-report on tables of every kind, some with names that mean harm: the page,
 # figures and CSV files are well-formed and true to the tables; rsvg-convert missing or failing; a kill
-# midway; tables of different models; files that are somebody else's.
+# midway; tables of different models; files that are not reports.
 set -u
 bin=$1
 python=$2
@@ -55,6 +55,20 @@ grep -q "the task is too easy at this length" guarded.h5.html || { echo "the rep
 grep -q "too easy\|About 40 samples" detect.h5.html && { echo "advice where the samples decide"; failed=1; }
 grep -q 'leaves half &lt;only&gt; where' guarded.h5.html || { echo "the rule is not named"; failed=1; }
 grep -q 'The sweep was a race' guarded.h5.html || { echo "the race is not named"; failed=1; }
+# The verdict follows from the interval and the test together; shares in which all samples agree have an interval.
+for one in worse touching interval; do
+    expect 0 "is written" "$one.h5" -o "$one.html" --no-figures
+    "$python" "$here/report_check.py" "$one.html" || failed=1
+    grep -q '0..% (0..to..24..%)' "$one.html" && grep -q '100..% (76..to..100..%)' "$one.html" ||
+        { echo "$one: 0 of 12 or 12 of 12 has no Wilson interval"; failed=1; }
+done
+grep -q 'lengths are worse than half' worse.html || { echo "worse: the verdict is missing"; failed=1; }
+for one in touching interval; do
+    grep -q 'lengths are not distinguishable from half the trained length for every group with 12 samples' "$one.html" ||
+        { echo "$one: expected 'not distinguishable'"; failed=1; }
+done
+grep -q 'difference is -10 percentage points (95..% interval -20 to 0, p = 1.000' touching.html ||
+    { echo "the difference is missing"; failed=1; }
 # Two of a kind.
 expect 0 "is written" detect.h5 flat.h5 -o two.html
 "$python" "$here/report_check.py" two.html || failed=1
@@ -121,7 +135,7 @@ done
 
 # What is not ours stays.
 echo precious >note.html
-expect 78 "is no report" detect.h5 -o note.html
+expect 78 "is not a report" detect.h5 -o note.html
 grep -q precious note.html || { echo "a foreign file was replaced"; failed=1; }
 expect 0 "is written" norms.h5 -o note.html --force
 expect 73 "is an input" detect.h5 -o detect.h5
@@ -137,7 +151,7 @@ heads=$(sed 1d k32/norms-top-k.csv | grep -vc NaN)
 expect 0 "is written" norms.h5 table.h5 -o k2.html --no-figures
 grep -q "top 24 of 32 pairs (the table's)" k2.html && echo 'not escaped' && failed=1
 grep -q 'top 24 of 32 pairs (the table&#39;s)' k2.html || { echo "the table's k was not taken"; failed=1; }
-grep -q 'top 16 of 32 pairs (asked for)' k.html || { echo "--top-k was not heard"; failed=1; }
+grep -q 'top 16 of 32 pairs (from --top-k)' k.html || { echo "--top-k was ignored"; failed=1; }
 
 # Tables that are not what they say.
 "$python" - <<'END' || failed=1

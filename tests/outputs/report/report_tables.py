@@ -193,7 +193,8 @@ def bucket_rows(file, rng, shape, books=3, tokens=2500):
         np.tile([min(tokens, 2 ** (b + 1) - 1) - 2 ** b + 1 for b in range(12)], count.sum() // 12))
 
 
-def detect(path, flat=False, selected=False):
+def detect(path, flat=False, selected=False, against=None):
+    """against: (difference to the base, half width, p) of recall, with all 12 samples alike."""
     rng = np.random.default_rng(4)
     file = start(path, "detect", length=4096, task="both")
     groups, lengths = 8, [32, 64, 128, 256, 512, 1024, 2048, 4096]
@@ -248,6 +249,15 @@ def detect(path, flat=False, selected=False):
         if flat:
             file[folder].attrs["samples_needed"] = np.int64(40)
         attr(file, folder, "samples", "not those of the sweep")
+    if against:
+        folder = "/validate/niah"
+        difference, width, p = against
+        for name, values in (("recall_mean", [0.0, 0.2, 1.0]), ("ci_low", [0.0, 0.1, 1.0]),
+                             ("ci_high", [0.0, 0.3, 1.0]), ("difference", [0.6, difference]),
+                             ("difference_low", [0.5, difference - width]),
+                             ("difference_high", [0.7, difference + width]), ("p_value", [0.01, p])):
+            file[f"{folder}/{name}"][...] = values
+        file[f"{folder}/n_valid"][...] = file[f"{folder}/n_pairs"][...] = 12
     file.close()
 
 
@@ -293,6 +303,9 @@ def main():
     detect(f"{folder}/detect.h5")
     detect(f"{folder}/flat.h5", flat=True)
     detect(f"{folder}/guarded.h5", selected=True)
+    detect(f"{folder}/worse.h5", against=(-0.4, 0.1, 0.01))
+    detect(f"{folder}/touching.h5", against=(-0.1, 0.1, 1.0))
+    detect(f"{folder}/interval.h5", against=(-0.4, 0.1, 0.05))
     table(f"{folder}/table.h5")
     norms(f"{folder}/norms.h5")
     norms(f"{folder}/large.h5", 32, 32, 64)
