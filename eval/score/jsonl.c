@@ -397,3 +397,23 @@ dpe_status dpe_jsonl_object(char *line, size_t n, struct dpe_json_field *fields,
     *problem = DPE_JSONL_GOOD;
     return DPE_OK;
 }
+
+/* --------------------------------------------------------------------------------------- writing
+ */
+
+dpe_status dpe_jsonl_append(struct dpe_text *out, json_t *line, struct dpe_error *err)
+{
+    if (line == NULL) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "a JSON line: expected texts in UTF-8 and finite numbers, found something "
+                        "else (or memory ran out)");
+    }
+    char *dumped = json_dumps(line, 0);
+    json_decref(line);
+    if (dumped == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a JSON line");
+    }
+    dpe_status status = dpe_text_append(out, dumped, strlen(dumped), err);
+    free(dumped);
+    return status == DPE_OK ? dpe_text_append(out, "\n", 1, err) : status;
+}

@@ -1,7 +1,7 @@
 /**
  * @file jsonl.h
- * Files of strangers with one JSON object a line: predictions and official benchmark data. Used
- * inside eval/ only.
+ * Files with one JSON object a line, read with checks: predictions and official benchmark data.
+ * Used inside eval/ only.
  *
  * A file is opened once (where its lines are is noted, a line is read when it is asked for), so a
  * file may be larger than memory. Lines of white space are passed over. What a line holds is read
@@ -10,6 +10,8 @@
  */
 #ifndef DPE_JSONL_H
 #define DPE_JSONL_H
+
+#include <jansson.h>
 
 #include "engine/base/base.h"
 
@@ -69,5 +71,9 @@ enum dpe_jsonl_problem {
  *  message without file and line, or DPE_NO_MEMORY. */
 dpe_status dpe_jsonl_object(char *line, size_t n, struct dpe_json_field *fields, size_t n_fields,
                             enum dpe_jsonl_problem *problem, struct dpe_error *err);
+
+/** Append a JSON value and a newline. Takes `line` over, also after a failure; NULL (jansson could
+ *  not make it) is DPE_BAD_DATA. */
+dpe_status dpe_jsonl_append(struct dpe_text *out, json_t *line, struct dpe_error *err);
 
 #endif

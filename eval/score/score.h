@@ -46,15 +46,24 @@ enum dpe_references {
     DPE_REFERENCES_NUMBER, /**< a number, or a list that begins with one */
 };
 
+/** Which fields a benchmark's files have, and which of two is preferred. */
+enum dpe_record_format {
+    DPE_RECORD_RULER,         /**< input, outputs; predictions in pred */
+    DPE_RECORD_INFINITEBENCH, /**< context, input, answer; predictions in prediction */
+};
+
 /** A task that can be scored. */
 struct dpe_score_task {
     const char *suite, *name, *category; /**< category "" where the suite has none */
+    enum dpe_record_format format;
     enum dpe_references references;
     dpe_rule rule;              /**< the suite's own */
     const char *scorer, *other; /**< names of the rule and of the looser one, "" when none */
     dpe_rule other_rule;        /**< NULL when `other` is "" */
+    const char *later;          /**< name of a third set, of a later official script; NULL: none */
+    dpe_rule later_rule;
 };
-/** Task i of a suite in its customary order, NULL behind the last and for unknown suites. */
+/** Task i of a suite in its customary order; NULL after the last one and for unknown suites. */
 const struct dpe_score_task *dpe_score_task(const char *suite, size_t i);
 /** The rule of a task in a set of rules by name, and that name as it is kept: the suite's own (NULL
  *  too), the looser one, and of infinitebench "official-2024-08". InfiniteBench's released script
@@ -63,8 +72,8 @@ const struct dpe_score_task *dpe_score_task(const char *suite, size_t i);
  * upper-cased words. All other tasks are the same in both. NULL for a set that the suite does not
  * have. */
 dpe_rule dpe_score_rule(const struct dpe_score_task *task, const char *scorer, const char **name);
-/** The sets of a suite, for messages: "all and part". */
-const char *dpe_score_sets(const char *suite);
+/** The sets of rules that a task's suite has, for messages: "all and part". Returns `text`. */
+const char *dpe_score_sets(const struct dpe_score_task *task, char text[80]);
 /** The task whose name stands in a file's name (between characters that are neither letters nor
  *  digits; the longest one), NULL when there is none. */
 const struct dpe_score_task *dpe_score_task_of_file(const char *suite, const char *path);

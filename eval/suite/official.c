@@ -496,7 +496,7 @@ dpe_status dpe_official_source(const struct dpe_official_options *options,
     if (status == DPE_OK) {
         official->options = *options;
         options->shared->users++;
-        official->ruler = strcmp(options->task->suite, "ruler") == 0;
+        official->ruler = options->task->format == DPE_RECORD_RULER;
         status = find_file(options->folder, options->task->name, &path, err);
     }
     if (status == DPE_OK && asks_for_digits(options->task)) {

@@ -162,7 +162,6 @@ dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct 
                                 struct dpe_error *err)
 {
     struct opening opening = {.options = options, .suite = suite};
-    snprintf(suite->score, sizeof suite->score, "share of the answers said");
     dpe_status status = dpe_suite_check_tasks("ruler", options->tasks, err);
     if (status == DPE_OK && options->data == NULL) {
         status = open_generator(&opening, err);

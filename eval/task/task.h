@@ -116,6 +116,11 @@ dpe_status dpe_task_rows(const struct dpe_task *task, struct dpe_session *sessio
                          const int64_t *indices, int64_t n, struct dpe_row *rows,
                          struct dpe_error *err);
 
+/** dpe_task_rows for the samples of n items, which are all of this task and this plan. */
+dpe_status dpe_task_rows_of_items(const struct dpe_task *task, struct dpe_session *session,
+                                  const char *plan, const struct dpe_item *items, int64_t n,
+                                  struct dpe_row *rows, struct dpe_error *err);
+
 /** What answering samples computes. */
 struct dpe_answering {
     int64_t samples;

@@ -21,29 +21,30 @@ static void choose_lengths(struct comparison *comparison)
 static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_error *err)
 {
     const struct eval_arguments *args = comparison->args;
-    const struct eval_wishes wishes = dpe_eval_wishes_of(args, i);
+    const struct eval_overrides overrides = dpe_eval_overrides_of(args, i);
     struct dpe_suite_options options = {
         .tokenizer = comparison->job.tokenizer,
         .corpus = comparison->job.corpus,
-        .chat_template = wishes.chat_template,
+        .chat_template = overrides.chat_template,
         .lengths = comparison->lengths,
         .n_lengths = (size_t)comparison->n_lengths,
-        .n_samples = wishes.samples > 0 ? wishes.samples : args->job.samples,
+        .n_samples = overrides.samples > 0 ? overrides.samples : args->job.samples,
         .seed = args->job.seed,
         .depths = args->depths,
         .n_depths = (size_t)args->n_depths,
-        .stride = wishes.stride,
-        .max_tokens = wishes.max_tokens,
-        .tasks = wishes.tasks,
-        .data = wishes.data,
-        .template_file = wishes.template_file,
-        .squad = wishes.squad,
-        .hotpotqa = wishes.hotpotqa,
-        .scorer = wishes.scorer,
+        .stride = overrides.stride,
+        .max_tokens = overrides.max_tokens,
+        .tasks = overrides.tasks,
+        .data = overrides.data,
+        .template_file = overrides.template_file,
+        .squad = overrides.squad,
+        .hotpotqa = overrides.hotpotqa,
+        .scorer = overrides.scorer,
         .skip_bad = args->skip_bad,
     };
     /* For needles: a book's or a question's special tokens are --special-in-text's business. */
-    bool needles = strncmp(args->suites[i].name, "niah", 4) == 0;
+    const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
+    bool needles = kind != NULL && (kind->takes & DPE_SUITE_NEEDLES) != 0;
     const char *niah[] = {needles ? args->general.niah : NULL, args->suites[i].own.niah};
     dpe_niah_defaults(&options.niah);
     options.niah.special = args->special;
@@ -233,7 +234,8 @@ static dpe_status each_suite(const struct comparison *comparison, use_results us
                                      comparison->cells[i], comparison->job.run,
                                      comparison->args->job.seed, err);
         if (status == DPE_OK) {
-            status = use(comparison, &results, strcmp(suite->name, "niah_grid") == 0, table, err);
+            status =
+                use(comparison, &results, (suite->kind->takes & DPE_SUITE_DEPTHS) != 0, table, err);
         }
         dpe_results_free(&results);
     }
@@ -384,17 +386,8 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
                             struct dpe_error *err)
 {
     const struct worklist *list = user;
-    int64_t *samples = dpe_alloc((size_t)n, sizeof *samples);
-    if (samples == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        samples[i] = items[i].sample;
-    }
-    dpe_status status = dpe_task_rows(&list->tasks[items->task]->task, session,
-                                      list->comparison->keys[items->plan], samples, n, rows, err);
-    free(samples);
-    return status;
+    return dpe_task_rows_of_items(&list->tasks[items->task]->task, session,
+                                  list->comparison->keys[items->plan], items, n, rows, err);
 }
 
 static dpe_status fill_list(void *user, struct dpe_h5 *table, struct dpe_error *err)

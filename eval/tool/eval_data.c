@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "eval/ruler/ruler.h"
+#include "eval/score/jsonl.h"
 #include "eval/suite/suite.h"
 #include "eval/tool/eval_tool.h"
-#include "eval/tool/json_line.h"
 #include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
@@ -137,12 +137,12 @@ static dpe_status write_line(const struct dpe_sample *sample, const struct dpe_t
             outputs = NULL; /* which fails the line */
         }
     }
-    return dpe_json_line(line,
-                         json_pack("{s:I, s:s%, s:o, s:I}", "index", (json_int_t)sample->index,
-                                   "input", prompt->n > 0 ? prompt->bytes : "", prompt->n,
-                                   "outputs", outputs, "length",
-                                   (json_int_t)((int64_t)sample->prompt.n + sample->max_new)),
-                         err);
+    return dpe_jsonl_append(line,
+                            json_pack("{s:I, s:s%, s:o, s:I}", "index", (json_int_t)sample->index,
+                                      "input", prompt->n > 0 ? prompt->bytes : "", prompt->n,
+                                      "outputs", outputs, "length",
+                                      (json_int_t)((int64_t)sample->prompt.n + sample->max_new)),
+                            err);
 }
 
 /* A task's file on its way. */

@@ -34,14 +34,29 @@ struct score_arguments {
     int64_t threads;
 };
 
+/* Ends the process unless the suite has rules for predictions. */
+static void check_suite(struct argp_state *state, const char *name)
+{
+    char known[128] = "";
+    if (dpe_suite_find(name) != NULL && dpe_score_task(name, 0) != NULL) {
+        return;
+    }
+    for (size_t i = 0; dpe_suite_kind(i) != NULL; i++) {
+        const char *other = dpe_suite_kind(i)->name;
+        size_t n = strlen(known);
+        if (dpe_score_task(other, 0) != NULL) {
+            snprintf(known + n, sizeof known - n, "%s%s", n == 0 ? "" : ", ", other);
+        }
+    }
+    argp_error(state, "--suite: expected one of %s; found '%s'", known, name);
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct score_arguments *args = state->input;
     switch (key) {
     case KEY_SUITE:
-        if (dpe_score_task(arg, 0) == NULL) {
-            argp_error(state, "--suite: expected ruler, infinitebench or niah, found '%s'", arg);
-        }
+        check_suite(state, arg);
         args->suite = arg;
         return 0;
     case KEY_PREDICTIONS:
@@ -76,6 +91,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 /* What was asked for and what came out, by task in the suite's order. */
 struct scoring {
     const struct score_arguments *args;
+    const struct dpe_suite_kind *suite;
     const struct dpe_score_task *only; /* --task, or NULL */
     struct dpe_score_sums sums[MAX_TASKS];
     char file[MAX_TASKS][256]; /* the file that a task's lines came from, for a second one */
@@ -87,10 +103,11 @@ struct scoring {
 static dpe_status pick_rule(const struct dpe_score_task *task, const char *scorer, dpe_rule *rule,
                             const char **name, struct dpe_error *err)
 {
+    char sets[80];
     *rule = dpe_score_rule(task, scorer, name);
     return *rule != NULL ? DPE_OK
                          : dpe_fail(err, DPE_USAGE, "--scorer: %s has %s, found '%s'", task->suite,
-                                    dpe_score_sets(task->suite), scorer);
+                                    dpe_score_sets(task, sets), scorer);
 }
 
 static size_t place_of(const struct dpe_score_task *task)
@@ -225,11 +242,11 @@ static const char *shortest(double value, char text[40])
     return text;
 }
 
-/* What the official script prints for a task: RULER per cent with two decimals, else a share. */
-static double official_score(const struct dpe_score_task *task, const struct dpe_score_sums *sums)
+/* The number that the official script prints for a task. */
+static double official_score(const struct dpe_suite_kind *suite, const struct dpe_score_sums *sums)
 {
     double mean = sums->sum / (double)sums->scored;
-    if (strcmp(task->suite, "ruler") != 0) {
+    if (!suite->per_cent) {
         return mean;
     }
     char text[64];
@@ -237,10 +254,10 @@ static double official_score(const struct dpe_score_task *task, const struct dpe
     return strtod(text, NULL);
 }
 
-static double per_cent(const struct dpe_score_task *task, const struct dpe_score_sums *sums)
+static double per_cent(const struct dpe_suite_kind *suite, const struct dpe_score_sums *sums)
 {
-    double score = official_score(task, sums);
-    return strcmp(task->suite, "ruler") == 0 ? score : score * 100.0;
+    double score = official_score(suite, sums);
+    return suite->per_cent ? score : score * 100.0;
 }
 
 /* Mean over a category's tasks (NULL: all), as far as they are there. */
@@ -256,7 +273,7 @@ static void print_mean(const struct scoring *scoring, const char *category)
         total++;
         if (scoring->sums[i].scored > 0) {
             n++;
-            sum += per_cent(task, scoring->sums + i);
+            sum += per_cent(scoring->suite, scoring->sums + i);
         }
     }
     if (n > 0) {
@@ -274,9 +291,9 @@ static void print_task(const struct scoring *scoring, size_t i)
     char number[40];
     pick_rule(task, scoring->args->scorer, &rule, &name, NULL);
     printf("%-20s  %-8s %8lld %6lld %8lld %9.2f  %s\n", task->name, name, (long long)sums->scored,
-           (long long)sums->empty, (long long)(sums->bad + sums->no_object), per_cent(task, sums),
-           shortest(official_score(task, sums), number));
-    if (strcmp(task->suite, "niah") == 0) {
+           (long long)sums->empty, (long long)(sums->bad + sums->no_object),
+           per_cent(scoring->suite, sums), shortest(official_score(scoring->suite, sums), number));
+    if (scoring->suite->half) {
         printf("%-20s  %42.2f\n", "at least half",
                100.0 * (double)sums->at_least_half / (double)sums->scored);
     }
@@ -321,12 +338,14 @@ static dpe_status score(const struct score_arguments *args, struct dpe_error *er
         return dpe_fail(err, DPE_NO_MEMORY, "no memory for scores");
     }
     scoring->args = args;
+    scoring->suite = dpe_suite_find(args->suite);
     dpe_status status = DPE_OK;
     if (args->task != NULL) {
         status = find_task(args->suite, args->task, &scoring->only, err);
     }
-    if (status == DPE_OK && strcmp(args->suite, "niah") == 0) {
-        scoring->only = dpe_score_task("niah", 0);
+    if (status == DPE_OK && dpe_score_task(args->suite, 1) == NULL) {
+        scoring->only =
+            dpe_score_task(args->suite, 0); /* its only task, whatever the file's name */
     }
     if (status == DPE_OK && args->scorer != NULL) {
         dpe_rule rule = NULL;
