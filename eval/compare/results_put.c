@@ -73,6 +73,9 @@ static dpe_status put_attributes(const struct dpe_results *results, const struct
     const struct {
         const char *name, *value;
     } texts[] = {
+        {"title", suite->kind->title},
+        {"unit", suite->kind->unit},
+        {"explanation", suite->kind->explanation},
         {"parameters", parameters.bytes},
         {"score", suite->score},
         {"better", suite->perplexity ? "lower" : "higher"},

@@ -32,8 +32,8 @@ static dpe_status read_chat(struct dpe_niah *niah, const char *file, struct dpe_
 {
     if (file != NULL && niah->params.special == DPE_SPECIAL_LITERAL) {
         return dpe_fail(err, DPE_USAGE,
-                        "niah: a chat template holds special tokens, special=literal would spell "
-                        "them out; leave one of the two");
+                        "niah: special=literal would spell out the special tokens of the chat "
+                        "template; give only one of the two");
     }
     return dpe_chat_read(file, &niah->chat_before, &niah->chat_after, err);
 }
@@ -89,9 +89,10 @@ static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, stru
         const struct dpe_phrase_list *lists = niah->words.lists;
         size_t most = lists[NIAH_ADJECTIVES].n * lists[NIAH_NOUNS].n;
         if (most < (size_t)niah->params.keys) {
-            status =
-                dpe_fail(err, DPE_USAGE, "niah: %d keys asked for, the template's words make %zu",
-                         niah->params.keys, most);
+            status = dpe_fail(
+                err, DPE_USAGE,
+                "niah: keys=%d: the adjectives and nouns of the template make only %zu keys",
+                niah->params.keys, most);
         }
     }
     if (status == DPE_OK) {
@@ -261,7 +262,7 @@ static dpe_status too_short(const struct fit *fit, struct dpe_error *err)
 {
     return dpe_fail(err, DPE_BAD_DATA,
                     "%s: the texts are too short for length %lld: %lld tokens are missing; add "
-                    "texts, shorten the length or repeat the haystack",
+                    "texts, give a shorter --length or repeat the texts with repeat=1",
                     dpe_corpus_path(fit->niah->corpus), (long long)fit->niah->length,
                     (long long)(fit->min - fit->at_low));
 }
@@ -273,7 +274,7 @@ static dpe_status find_size(struct fit *fit, struct dpe_error *err)
     if (status == DPE_OK && !fits && fit->at_high >= 0) {
         int64_t need = fit->at_high + fit->draw->room;
         return dpe_fail(err, DPE_USAGE,
-                        "niah: length %lld is too short: needles, question and %lld tokens to "
+                        "niah: length %lld is too short: needles, question and %lld tokens for the "
                         "answer need %lld",
                         (long long)fit->niah->length, (long long)fit->draw->room, (long long)need);
     }
@@ -294,7 +295,7 @@ static dpe_status find_size(struct fit *fit, struct dpe_error *err)
     }
     if (status == DPE_OK && !fits) {
         status = dpe_fail(
-            err, DPE_BAD_DATA, "%s: no cut of the text makes a prompt of %lld to %lld tokens",
+            err, DPE_BAD_DATA, "%s: the text cannot be cut to a prompt of %lld to %lld tokens",
             dpe_corpus_path(fit->niah->corpus), (long long)fit->min, (long long)fit->max);
     }
     return status;

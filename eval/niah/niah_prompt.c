@@ -163,8 +163,8 @@ static dpe_status draw_value(const struct dpe_niah *niah, const struct dpe_text 
     do {
         if (tries++ == MAX_TRIES) {
             return dpe_fail(err, DPE_BAD_DATA,
-                            "niah: %d tries found no number of %d digits that is not in the "
-                            "haystack already; use more digits",
+                            "niah: in %d tries every number of %d digits was in the haystack "
+                            "already; give more digits",
                             MAX_TRIES, niah->params.digits);
         }
         draw->values[i][0] = (char)('1' + (int)dpe_rng_below(rng, 9));

@@ -204,8 +204,8 @@ static dpe_status fit(struct dpe_ruler_draw *draw, int64_t max, struct prompt *b
     if (status == DPE_OK && best->n == draw->max_units && draw->file != NULL &&
         max - (int64_t)best->tokens.n > draw->length / 16) {
         status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: too few documents for a length of %lld: %lld tokens are missing; "
-                          "give a larger file or shorten the length",
+                          "%s: too few documents for length %lld: %lld tokens are missing; give "
+                          "a larger file or a shorter --length",
                           draw->file, (long long)draw->length,
                           (long long)(max - (int64_t)best->tokens.n));
     }

@@ -106,7 +106,7 @@ static dpe_status draw_secrets(struct dpe_ruler_draw *draw, struct secrets *secr
         do {
             if (tries++ == MAX_TRIES) {
                 return dpe_fail(err, DPE_BAD_DATA,
-                                "ruler: the texts hold every number that was drawn");
+                                "ruler: every number that was drawn is in the texts already");
             }
             draw_value(draw, &draw->rng, secrets->values[v]);
         } while (among(secrets->values[v], secrets->values, v) ||
@@ -230,7 +230,7 @@ static dpe_status draw_essay(struct dpe_ruler_draw *draw, struct dpe_error *err)
     const struct dpe_ruler_essay *essay = &draw->ruler->essay;
     size_t n = dpe_ruler_sentences(draw->ruler, draw->length);
     if (n == 0) {
-        return dpe_fail(err, DPE_USAGE, "ruler: %s hides its needles in texts: give --corpus",
+        return dpe_fail(err, DPE_USAGE, "ruler: %s hides its needles in texts: give --corpus PATH",
                         draw->kind->name);
     }
     draw->sentences = n;

@@ -175,7 +175,8 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
         status = append_spaced(book->text, n, &essay->text, err);
     }
     if (status == DPE_OK && essay->text.n == 0) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: no words for an essay", dpe_corpus_path(corpus));
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected words for an essay, found none",
+                        dpe_corpus_path(corpus));
     }
     if (status == DPE_OK) {
         status = cut_sentences(essay, err);
@@ -257,9 +258,10 @@ static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_option
                         MAX_LENGTH, (long long)options->max_length);
     }
     if (options->chat_template != NULL && options->special == DPE_SPECIAL_LITERAL) {
-        return dpe_fail(err, DPE_USAGE,
-                        "ruler: a chat template holds special tokens, --special-in-text literal "
-                        "would spell them out; leave one of the two");
+        return dpe_fail(
+            err, DPE_USAGE,
+            "ruler: --special-in-text literal would spell out the special tokens of the "
+            "chat template; give only one of the two");
     }
     dpe_status status = dpe_phrases_open(options->template_file, &dpe_builtin_ruler, fields,
                                          RULER_PHRASES, &ruler->words, err);

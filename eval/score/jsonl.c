@@ -203,7 +203,8 @@ dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, struct dpe_t
         }
         if (got <= 0) {
             return dpe_fail(err, DPE_IO, "%s: line %lld: %s", jsonl->path, (long long)line->number,
-                            got < 0 ? strerror(errno) : "the file was cut while it was read");
+                            got < 0 ? strerror(errno)
+                                    : "the file became shorter while it was read");
         }
         done += (size_t)got;
     }
@@ -378,7 +379,7 @@ dpe_status dpe_jsonl_object(char *line, size_t n, struct dpe_json_field *fields,
         struct dpe_json_field *field = find_field(fields, n_fields, &key);
         if (field != NULL && field->value.kind != DPE_JSON_ABSENT) {
             *problem = DPE_JSONL_TWICE;
-            return dpe_fail(err, DPE_BAD_DATA, "\"%s\" is there twice", field->name);
+            return dpe_fail(err, DPE_BAD_DATA, "\"%s\" is given twice", field->name);
         }
         if (field != NULL) {
             read_field(&scan, field, &ends, &memory);

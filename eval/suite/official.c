@@ -245,8 +245,8 @@ static dpe_status encode(const struct official *official, int64_t line, int64_t 
         keep_halves(tokens, most);
     } else if ((int64_t)tokens->n > most) {
         return dpe_fail(err, DPE_USAGE,
-                        "%s: line %lld: a prompt of %zu tokens and %lld to answer do not fit into "
-                        "a length of %lld",
+                        "%s: line %lld: a prompt of %zu tokens and an answer of %lld do not fit "
+                        "into length %lld",
                         dpe_jsonl_path(official->jsonl),
                         (long long)dpe_jsonl_number(official->jsonl, line), tokens->n,
                         (long long)room, (long long)options->length);
@@ -366,7 +366,7 @@ static dpe_status find_file(const char *folder, const char *task, char **path,
     free(*path);
     *path = NULL;
     return dpe_fail(err, DPE_NO_INPUT,
-                    "%s: the task %s is not there: expected %s.jsonl, %s/validation.jsonl or "
+                    "%s: no file for the task %s: expected %s.jsonl, %s/validation.jsonl or "
                     "%s/test.jsonl",
                     folder, task, task, task, task);
 }
@@ -489,9 +489,9 @@ dpe_status dpe_official_source(const struct dpe_official_options *options,
     dpe_status status =
         official != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "no memory for a task");
     if (status == DPE_OK && options->kind == NULL && options->length <= options->room + 1) {
-        status =
-            dpe_fail(err, DPE_USAGE, "length %lld is too short for %s: it answers in %lld",
-                     (long long)options->length, options->task->name, (long long)options->room);
+        status = dpe_fail(
+            err, DPE_USAGE, "length %lld is too short for %s: its answer takes %lld tokens",
+            (long long)options->length, options->task->name, (long long)options->room);
     }
     if (status == DPE_OK) {
         official->options = *options;

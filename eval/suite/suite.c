@@ -16,6 +16,7 @@ static const struct dpe_suite_kind kinds[] = {
      .title = "Needles",
      .about = "needles in a haystack, all values of a key: recall",
      .explanation = needles,
+     .unit = "recall (share of needles found)",
      .score = "recall of the needles",
      .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_NEEDLES,
      .needs_corpus = true,
@@ -25,6 +26,7 @@ static const struct dpe_suite_kind kinds[] = {
      .title = "Needles by depth",
      .about = "one needle, by depth and length: recall",
      .explanation = needles,
+     .unit = "recall (share of needles found)",
      .score = "recall of the needles",
      .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_NEEDLES | DPE_SUITE_DEPTHS,
      .needs_corpus = true,
@@ -37,6 +39,7 @@ static const struct dpe_suite_kind kinds[] = {
          "Perplexity measures how surprised the model is by each next token of real books: 1 is "
          "certainty, and a method that breaks at a length shows as a jump. It is insensitive to "
          "whether far tokens can be found again.",
+     .unit = "perplexity per token",
      .score = "negative log-likelihood per token",
      .takes = DPE_SUITE_WINDOW,
      .needs_corpus = true,
@@ -49,6 +52,7 @@ static const struct dpe_suite_kind kinds[] = {
          "RULER tests more than retrieval: several needles, chains of variables, the most common "
          "words, questions on documents. Scores are shares of the expected answers, on the same "
          "samples for all methods.",
+     .unit = "score (1 = all right)",
      .score = "share of the expected answers",
      .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_TASKS | DPE_SUITE_QUESTIONS,
      .generates = true,
@@ -60,6 +64,7 @@ static const struct dpe_suite_kind kinds[] = {
      .about = "8 tasks over 100K tokens, from official --data",
      .explanation = "Scores by the rules of the benchmark, on the same samples for all methods. 1 "
                     "is all right, 0 nothing.",
+     .unit = "score (1 = all right)",
      .score = "score by the official rules",
      .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_TASKS | DPE_SUITE_SCORER,
      .predictions = true,

@@ -32,6 +32,7 @@ struct dpe_suite_kind {
     const char *title;       /**< in reports: "RULER" */
     const char *about;       /**< in lists of suites: a line */
     const char *explanation; /**< in reports: what its numbers mean */
+    const char *unit;        /**< in reports: what a mean is, for axes */
     const char *score;       /**< what a score is; an opener may write another into the suite */
     unsigned takes;          /**< DPE_SUITE_… */
     bool needs_corpus;

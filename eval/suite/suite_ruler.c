@@ -30,7 +30,8 @@ static bool listed(const char *list, const char *name, const char *category)
 dpe_status dpe_suite_check_tasks(const char *suite, const char *list, struct dpe_error *err)
 {
     if (list != NULL && *list == '\0') {
-        return dpe_fail(err, DPE_USAGE, "--tasks: expected tasks of %s, found none", suite);
+        return dpe_fail(err, DPE_USAGE, "--tasks: expected tasks of %s, found an empty list",
+                        suite);
     }
     while (list != NULL && *list != '\0') {
         size_t n = strcspn(list, LIST_SEPARATORS);

@@ -274,7 +274,7 @@ dpe_status dpe_task_sample(const struct dpe_task *task, int64_t index, struct dp
                            struct dpe_text *prompt, struct dpe_error *err)
 {
     if (task->close != close_questions) {
-        return dpe_fail(err, DPE_USAGE, "task %s asks no questions", task->name);
+        return dpe_fail(err, DPE_USAGE, "task %s has no prompts and answers", task->name);
     }
     const struct questions *questions = task->state;
     struct dpe_sample made = {0};

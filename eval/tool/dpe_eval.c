@@ -18,8 +18,8 @@ struct command {
 
 static const struct command commands[] = {
     {"niah",
-     "Compare position methods on needles in a haystack: the share of the values of a key that "
-     "the answer holds.\v"
+     "Compare position methods on needles in a haystack. The score is the share of the values of "
+     "a key that the answer holds.\v"
      "Example:\n"
      "  dpe-eval niah -m DIR --corpus pg19 -l 4096,8192 --method rope --method self-extend "
      "--table detect.h5 -o niah.h5\n"
@@ -42,8 +42,8 @@ static const struct command commands[] = {
     {"ruler",
      "Compare position methods on the 13 tasks of RULER, generated from your texts or read from "
      "official data.\v"
-     "Generated samples need --corpus for their essays, qa_1 needs --squad and qa_2 --hotpotqa; "
-     "choose others by --tasks.\n\n"
+     "Generated samples need --corpus for their essays; qa_1 needs --squad, qa_2 needs --hotpotqa. "
+     "Use --tasks to leave tasks out.\n\n"
      "Example:\n"
      "  dpe-eval ruler -m DIR --corpus pg19 -l 131072 --squad dev-v2.0.json --hotpotqa "
      "hotpot_dev_distractor_v1.json --method rope --table detect.h5 -o ruler.h5\n"
@@ -82,13 +82,14 @@ static const struct command commands[] = {
       {&dpe_eval_ruler_argp, 0, NULL, 0},
       {&dpe_eval_infinitebench_argp, 0, NULL, 0}}},
     {"ablate",
-     "Vary what a detection found, one thing at a time, beside the model as it is (rope) and every "
-     "group at half the trained length (base).\v"
-     "rank: every group at its n-th best length, all n. top-k, last-k: only the k pairs of each "
-     "head that contribute most or least are moved, k in eighths of a head's pairs. window: the "
-     "near window, L0/32 to L0/2. scaled-length: all groups at one length, L0/4, L0/2 and L0; with "
-     "a profile each with every k. The length is that of the detection unless --length says "
-     "otherwise, the suite is niah unless --suite does.\n\n"
+     "Vary the settings of a detection one at a time, and compare them with the unchanged model "
+     "(rope) and with every group at half the trained length (base).\v"
+     "rank: every group at its n-th best length, for every n. top-k, last-k: only the k key pairs "
+     "of each head that contribute most or least are moved; k goes up in eighths of a head's "
+     "pairs. window: the near window, L0/32 to L0/2. scaled-length: all groups at one length, "
+     "L0/4, "
+     "L0/2 and L0; with --norms, each of them with every k. The default length is that of the "
+     "detection, the default suite is niah.\n\n"
      "Example:\n"
      "  dpe-eval ablate -m DIR --corpus pg19 --table detect.h5 --what rank -o rank.h5\n"
      "  dpe-eval ablate -m DIR --corpus pg19 --table detect.h5 --norms norms.h5 --what top-k -o "
@@ -252,17 +253,18 @@ static void parse_commands(int argc, char **argv, struct eval_arguments *args)
     static const struct argp argp = {
         .parser = parse_top,
         .args_doc = "COMMAND [OPTION...]",
-        .doc = "Position methods on the same samples, side by side. Commands:\n\n"
+        .doc = "Compare position methods on the same samples. Commands:\n\n"
                "  niah           needles in a haystack, or one needle by depth and length\n"
                "  ppl            perplexity of books, their beginnings or a sliding window\n"
                "  ruler          13 tasks of finding, following, counting and answering\n"
                "  infinitebench  8 tasks over 100K tokens\n"
-               "  compare        any suites, one result\n"
-               "  ablate         a detection, varied one thing at a time\n"
-               "  score          predictions made elsewhere, by the rules of their benchmark\n"
+               "  compare        one or more suites in one table\n"
+               "  ablate         the settings of a detection, varied one at a time\n"
+               "  score          score predictions of other programs by the benchmark's rules\n"
                "  data           write the samples of ruler as JSON lines\n\n"
-               "dpe-eval COMMAND --help lists its options. A run that was stopped goes on with the "
-               "same command; methods, lengths and samples that are added later run alone.\v",
+               "dpe-eval COMMAND --help lists the options of a command. If a run was stopped, the "
+               "same command continues it; if methods, lengths or samples are added, only those "
+               "run.\v",
         .help_filter = list_suites,
     };
     struct top top = {0};

@@ -65,11 +65,12 @@ static dpe_status open_suites(struct comparison *comparison, struct dpe_error *e
         status = open_suite(comparison, i, err);
         comparison->n_suites += status == DPE_OK;
         if (status == DPE_OK && suite->skipped > 0 && !suite->perplexity) {
-            dpe_log_warning("%s: %lld line%s of data left out, no sample%s; first: %s", suite->name,
+            dpe_log_warning("%s: left out %lld line%s of data that %s; first: %s", suite->name,
                             (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
-                            suite->skipped == 1 ? "" : "s", suite->first_skipped);
+                            suite->skipped == 1 ? "is not a sample" : "are not samples",
+                            suite->first_skipped);
         } else if (status == DPE_OK && suite->skipped > 0) {
-            dpe_log_info("%lld book%s of fewer than %lld tokens left out",
+            dpe_log_info("left out %lld book%s of fewer than %lld tokens",
                          (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
                          (long long)comparison->lengths[comparison->n_lengths - 1]);
         }
@@ -156,7 +157,7 @@ static dpe_status put_methods(const struct comparison *comparison, struct dpe_h5
                                        .rank = 1,
                                        .dims = {comparison->n_methods},
                                        .data = comparison->labels,
-                                       .long_name = "method, as it was asked for",
+                                       .long_name = "method, as it was given",
                                        .units = "1",
                                        .is_scale = true};
     dpe_status status = dpe_h5_put(table, &methods, err);
@@ -300,11 +301,12 @@ static dpe_status require_finite(const struct comparison *comparison,
         }
         nonfinite += results->status[i] == DPE_ROW_NONFINITE;
     }
-    return nonfinite == 0 ? DPE_OK
-                          : dpe_fail(err, DPE_NONFINITE,
-                                     "all %lld samples had NaN or Inf in their logits; the table's "
-                                     "/rows says in which layer and at which position",
-                                     (long long)nonfinite);
+    return nonfinite == 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_NONFINITE,
+                          "all %lld samples had NaN or Inf in their logits; /rows of the table "
+                          "holds the layer and the position",
+                          (long long)nonfinite);
 }
 
 /* ----------------------------------------------------------------------------------------- rows */

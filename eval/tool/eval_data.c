@@ -40,11 +40,11 @@ static const struct argp_option options_table[] = {
     {"special-in-text", KEY_SPECIAL, "WHAT", 0,
      "Spelling of a special token in the text: error (default), literal or parse", 1},
     {"squad", KEY_SQUAD, "FILE", 0, "qa_1: questions in the format of SQuAD", 1},
-    {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2: questions in that of HotpotQA", 1},
+    {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2: questions in the format of HotpotQA", 1},
     {"samples", KEY_SAMPLES, "N", 0, "Samples of each task (default 100)", 1},
     {"seed", KEY_SEED, "S", 0, "Seed of everything random (default 0)", 1},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
-    {"force", KEY_FORCE, NULL, 0, "Replace files that are there", 1},
+    {"force", KEY_FORCE, NULL, 0, "Replace existing files", 1},
     {0},
 };
 
@@ -80,7 +80,7 @@ static error_t parse_number(int key, char *arg, struct argp_state *state)
         args->force = true;
         return 0;
     case ARGP_KEY_ARG:
-        argp_error(state, "data takes no '%s'", arg);
+        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
     case ARGP_KEY_END:
         if (args->model == NULL || args->output == NULL || args->length == 0) {
@@ -196,7 +196,9 @@ static dpe_status write_lines(struct writing *writing, struct dpe_new_file *file
             status = dpe_new_file_write(file, lines[i].bytes, lines[i].n, err);
         }
         if (status == DPE_OK && dpe_signals_asked() != DPE_STOP_NONE) {
-            status = dpe_fail(err, DPE_INCOMPLETE, "stopped while %s was written", file->target);
+            status =
+                dpe_fail(err, DPE_INCOMPLETE,
+                         "interrupted while writing %s; run the same command again", file->target);
         }
     }
     for (int i = 0; i < BATCH; i++) {
@@ -251,7 +253,7 @@ static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_erro
     char folder[4096], path[4160], held[4160], note[256];
     int size = snprintf(folder, sizeof folder, "%s/%s", args->output, writing->kind->name);
     if (size < 0 || (size_t)size >= sizeof folder) {
-        return dpe_fail(err, DPE_USAGE, "%s: the name is too long", args->output);
+        return dpe_fail(err, DPE_USAGE, "%s: the path is too long", args->output);
     }
     snprintf(path, sizeof path, "%s/validation.jsonl", folder);
     snprintf(held, sizeof held, "%s/LOCK", folder);

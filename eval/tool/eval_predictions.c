@@ -111,7 +111,7 @@ static dpe_status write_task(const struct comparison *comparison, const struct f
     int n = snprintf(folder, sizeof folder, "%s/%s-%lld", comparison->args->predictions, name,
                      (long long)file->task->length);
     if (n < 0 || (size_t)n >= sizeof folder) {
-        return dpe_fail(err, DPE_USAGE, "%s: the name is too long", comparison->args->predictions);
+        return dpe_fail(err, DPE_USAGE, "%s: the path is too long", comparison->args->predictions);
     }
     snprintf(path, sizeof path, "%s/%s.jsonl", folder, file->task->label);
     dpe_status status = make_folder(folder, err);
@@ -184,7 +184,7 @@ static dpe_status check_folder(const char *path, struct dpe_error *err)
     snprintf(parent, sizeof parent, "%.*s", n > 0 ? (int)n : 1, n > 0 ? path : ".");
     if (access(parent, W_OK | X_OK) != 0) {
         return dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE,
-                        "%s: cannot be made: %s", path, strerror(errno));
+                        "%s: cannot be created: %s", path, strerror(errno));
     }
     return DPE_OK;
 }
@@ -205,7 +205,7 @@ dpe_status dpe_eval_check_predictions(const struct comparison *comparison, struc
             if (strcmp(name, same) == 0) {
                 return dpe_fail(err, DPE_USAGE,
                                 "--predictions: %s and %s would write the same files, %s/%s-…; "
-                                "compare them in two runs",
+                                "run them separately",
                                 comparison->labels[other], comparison->labels[m], path, name);
             }
         }

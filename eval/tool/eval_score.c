@@ -13,17 +13,17 @@ enum { KEY_SUITE = 0x2000, KEY_TASK, KEY_SCORER, KEY_SKIP_BAD, KEY_PREDICTIONS, 
 enum { MAX_TASKS = 16 };
 
 static const struct argp_option options_table[] = {
-    {"suite", KEY_SUITE, "NAME", 0, "ruler, infinitebench or niah", 1},
+    {"suite", KEY_SUITE, "NAME", 0, "niah, ruler or infinitebench", 1},
     {"predictions", KEY_PREDICTIONS, "FILE|DIR", 0,
-     "JSON lines, or a folder of .jsonl files, one or several a task", 1},
-    {"task", KEY_TASK, "NAME", 0, "What a file is about (default: the task its name holds)", 1},
+     "JSON lines, or a folder of .jsonl files, one or several for each task", 1},
+    {"task", KEY_TASK, "NAME", 0, "Task of the file (default: the one in its name)", 1},
     {"scorer", KEY_SCORER, "NAME", 0,
      "ruler: all or part; infinitebench: official (script of June 2024), official-2024-08 (En.Dia "
      "as "
      "since 214808d) or string (default: the task's own, official)",
      1},
     {"skip-bad", KEY_SKIP_BAD, NULL, 0,
-     "Leave out and count lines that are no predictions, count empty predictions", 1},
+     "Leave out and count lines that are not predictions, count empty predictions", 1},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
     {0},
 };
@@ -75,7 +75,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->threads = dpe_parse_count(state, "--threads", arg, 1, 4096);
         return 0;
     case ARGP_KEY_ARG:
-        argp_error(state, "score takes no '%s'", arg);
+        argp_error(state, "unexpected argument '%s' (the file or folder is --predictions)", arg);
         return 0;
     case ARGP_KEY_END:
         if (args->suite == NULL || args->predictions == NULL) {
@@ -139,7 +139,7 @@ static dpe_status find_task(const char *suite, const char *name, const struct dp
     }
     struct dpe_text known = {0};
     list_tasks(suite, &known);
-    dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; it has %s", suite, name,
+    dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; its tasks: %s", suite, name,
              known.bytes == NULL ? "" : known.bytes);
     dpe_text_free(&known);
     return DPE_USAGE;
@@ -159,7 +159,7 @@ static dpe_status score_file(struct scoring *scoring, const char *path, struct d
         scoring->only != NULL ? scoring->only : dpe_score_task_of_file(scoring->args->suite, path);
     if (task == NULL) {
         scoring->unknown++;
-        dpe_fail(err, DPE_BAD_DATA, "%s: its name holds no task of %s; give --task NAME", path,
+        dpe_fail(err, DPE_BAD_DATA, "%s: the file name holds no task of %s; give --task NAME", path,
                  scoring->args->suite);
         if (scoring->args->skip_bad) {
             dpe_log_warning("%s", err->text);
@@ -172,7 +172,7 @@ static dpe_status score_file(struct scoring *scoring, const char *path, struct d
     if (sums->scored > 0 && !(is_part(path) && is_part(scoring->file[place]))) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: a second file for the task %s, the first is %s; only parts named "
-                        "…-0.jsonl, …-1.jsonl are put together",
+                        "…-0.jsonl, …-1.jsonl are joined",
                         path, task->name, scoring->file[place]);
     }
     snprintf(scoring->file[place], sizeof scoring->file[place], "%.255s", path);
@@ -203,7 +203,8 @@ static dpe_status score_folder(struct scoring *scoring, const char *folder, stru
                         strerror(errno));
     }
     dpe_status status =
-        n > 0 ? DPE_OK : dpe_fail(err, DPE_NO_INPUT, "%s: no .jsonl file there", folder);
+        n > 0 ? DPE_OK
+              : dpe_fail(err, DPE_NO_INPUT, "%s: expected .jsonl files, found none", folder);
     for (int i = 0; i < n; i++) {
         struct dpe_text path = {0};
         if (status == DPE_OK) {
@@ -323,10 +324,11 @@ static void print_scores(const struct scoring *scoring)
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
         const struct dpe_score_sums *sums = scoring->sums + i;
         if (sums->first[0] != '\0') {
-            dpe_log_warning("%s: lines that are no JSON objects: %lld, that are no predictions: "
-                            "%lld (all left out); empty predictions: %lld; first: %s",
-                            dpe_score_task(suite, i)->name, (long long)sums->no_object,
-                            (long long)sums->bad, (long long)sums->empty, sums->first);
+            dpe_log_warning(
+                "%s: left out %lld lines that are not JSON objects and %lld that are not "
+                "predictions; scored %lld empty predictions as 0; first: %s",
+                dpe_score_task(suite, i)->name, (long long)sums->no_object, (long long)sums->bad,
+                (long long)sums->empty, sums->first);
         }
     }
 }
@@ -370,7 +372,7 @@ int dpe_eval_score_main(int argc, char **argv)
     static const struct argp argp = {
         .options = options_table,
         .parser = parse_option,
-        .doc = "Score predictions that were made elsewhere, by the rules of the benchmark's own "
+        .doc = "Score predictions that other programs made, by the rules of the benchmark's own "
                "scripts. The prediction is the field pred or prediction, the references are "
                "outputs, needle, ground_truth, label or answer.\v"
                "The column official is the number that the official script prints.\n\n"

@@ -148,12 +148,11 @@ static void add_table(struct report *report, const struct suite *s)
     size_t rows = by_task ? s->labels.n : s->methods.n;
     bool intervals = columns <= (by_task ? FEW : WIDE);
     char *id = dpe_comparison_suite_id(report, s, "table");
-    char *title =
-        dpe_draw_format_text("%s: %s by %s", dpe_comparison_suite_title(s->name),
-                             s->low_is_better ? "perplexity" : "score",
-                             by_task                             ? "task and method"
-                             : dpe_comparison_suite_is_single(s) ? "method and length in tokens"
-                                                                 : "method and task");
+    char *title = dpe_draw_format_text(
+        "%s: %s by %s", dpe_comparison_suite_title(s), s->low_is_better ? "perplexity" : "score",
+        by_task                             ? "task and method"
+        : dpe_comparison_suite_is_single(s) ? "method and length in tokens"
+                                            : "method and task");
     struct sheet *sheet = id == NULL || title == NULL ? NULL : dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, by_task ? "task" : "method", COLUMN_TEXT, 0);
     for (size_t c = 0; sheet != NULL && c < columns; c++) {
@@ -181,9 +180,9 @@ static void add_differences(struct report *report, const struct suite *s)
         return;
     }
     char *id = dpe_comparison_suite_id(report, s, "differences");
-    char *title = dpe_draw_format_text(
-        "%s: difference to the first method%s", dpe_comparison_suite_title(s->name),
-        s->low_is_better ? ", nats per token (negative is better)" : "");
+    char *title =
+        dpe_draw_format_text("%s: difference to the first method%s", dpe_comparison_suite_title(s),
+                             s->low_is_better ? ", nats per token (negative is better)" : "");
     struct sheet *sheet = id == NULL || title == NULL ? NULL : dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "task", COLUMN_TEXT, 0);
@@ -214,23 +213,10 @@ static void add_differences(struct report *report, const struct suite *s)
 
 static const char *explanation(const struct suite *s)
 {
-    if (s->low_is_better) {
-        return "Perplexity says how surprised the model is by each next token of real books: 1 is "
-               "certainty, and a method that breaks at a length shows as a jump. It is insensitive "
-               "to whether far tokens can be found again.";
-    }
-    if (strcmp(s->name, "niah") == 0) {
-        return "Needles in a haystack: short statements with numbers are hidden in a long text and "
-               "asked for at its end; the score is the share of numbers said. All methods read the "
-               "same samples.";
-    }
-    if (strcmp(s->name, "ruler") == 0) {
-        return "RULER asks for more than retrieval: several needles, chains of variables, the most "
-               "common words, questions on documents. Scores are shares of the expected answers, "
-               "on the same samples for all methods.";
-    }
-    return "Scores by the rules of the benchmark, on the same samples for all methods. 1 is all "
-           "right, 0 nothing.";
+    return s->explanation != NULL ? s->explanation
+                                  : "Scores by the rules of the benchmark, on the same samples for "
+                                    "all methods. 1 is all "
+                                    "right, 0 nothing.";
 }
 
 static dpe_status write_suite(struct report *report, const struct input *input, const char *name,
@@ -243,7 +229,7 @@ static dpe_status write_suite(struct report *report, const struct input *input, 
         dpe_draw_add_text(&report->document, BLOCK_SECTION,
                           dpe_input_section_title(report, input, has != NULL ? has : "/",
                                                   "%s: methods compared",
-                                                  dpe_comparison_suite_title(s.name)));
+                                                  dpe_comparison_suite_title(&s)));
         free(has);
         dpe_input_add_unfinished(report, input);
         if (dpe_comparison_suite_is_single(&s)) {
