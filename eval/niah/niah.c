@@ -13,7 +13,8 @@ enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256, MAX_LENGTH = 100000000 };
 
 /* ------------------------------------------------------------------------------------- opening */
 
-dpe_status dpe_niah_words_open(const char *file, struct dpe_phrases *words, struct dpe_error *err)
+dpe_status dpe_niah_template_open(const char *file, struct dpe_phrases *phrases,
+                                  struct dpe_error *err)
 {
     static const struct dpe_phrase_field fields[NIAH_PHRASES] = {
         [NIAH_INTRO] = {"intro", "", "keys", "", false},
@@ -25,7 +26,7 @@ dpe_status dpe_niah_words_open(const char *file, struct dpe_phrases *words, stru
         [NIAH_ADJECTIVES] = {"adjectives", "", "", NULL, true},
         [NIAH_NOUNS] = {"nouns", "", "", NULL, true},
     };
-    return dpe_phrases_open(file, &dpe_builtin_niah, fields, NIAH_PHRASES, words, err);
+    return dpe_phrases_open(file, &dpe_builtin_niah, fields, NIAH_PHRASES, phrases, err);
 }
 
 static dpe_status read_chat(struct dpe_niah *niah, const char *file, struct dpe_error *err)
@@ -68,7 +69,7 @@ static dpe_status hash_words(struct dpe_niah *niah, struct dpe_error *err)
     if (hash == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for a hash");
     }
-    dpe_sha256_add(hash, niah->words.hash, sizeof niah->words.hash);
+    dpe_sha256_add(hash, niah->phrases.hash, sizeof niah->phrases.hash);
     dpe_sha256_add(hash, niah->chat_before, strlen(niah->chat_before) + 1);
     dpe_sha256_add(hash, niah->chat_after, strlen(niah->chat_after) + 1);
     dpe_sha256_finish(hash, niah->hash);
@@ -83,10 +84,10 @@ static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, stru
     }
     dpe_status status = dpe_niah_check(&niah->params, err);
     if (status == DPE_OK) {
-        status = dpe_niah_words_open(niah->params.template_file, &niah->words, err);
+        status = dpe_niah_template_open(niah->params.template_file, &niah->phrases, err);
     }
     if (status == DPE_OK) {
-        const struct dpe_phrase_list *lists = niah->words.lists;
+        const struct dpe_phrase_list *lists = niah->phrases.lists;
         size_t most = lists[NIAH_ADJECTIVES].n * lists[NIAH_NOUNS].n;
         if (most < (size_t)niah->params.keys) {
             status = dpe_fail(
@@ -144,7 +145,7 @@ void dpe_niah_close(struct dpe_niah *niah)
     if (niah == NULL) {
         return;
     }
-    dpe_phrases_free(&niah->words);
+    dpe_phrases_free(&niah->phrases);
     free(niah->chat_before);
     free(niah->chat_after);
     free(niah);

@@ -212,7 +212,7 @@ static dpe_status fit(struct dpe_ruler_draw *draw, int64_t max, struct prompt *b
     return status;
 }
 
-/* Tokens of an answer behind other text. */
+/* Tokens of an answer after other text. */
 static dpe_status count_answer(const struct dpe_tokenizer *tokenizer, const char *reference,
                                int64_t *count, struct dpe_error *err)
 {
@@ -417,7 +417,8 @@ void dpe_ruler_places(struct dpe_ruler_draw *draw)
 dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size_t n, double *count,
                            struct dpe_error *err)
 {
-    /* Behind a full stop a space, behind a line's end anything else: as units stand in prompts. */
+    /* A space after a full stop, anything else after a line's end: as units are placed in prompts.
+     */
     const char *anchor = n > 0 && text[0] == ' ' ? "." : ".\n";
     const struct dpe_encode_options options = {.special = ruler->special};
     struct dpe_text joined = {0};

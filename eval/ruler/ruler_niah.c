@@ -86,7 +86,7 @@ static dpe_status append_needle(const struct dpe_ruler_draw *draw, const char *k
 
 /* ------------------------------------------------------------------------------------- drawing */
 
-/* Everything that is said of one sample's keys. */
+/* The keys and values of one sample. */
 struct secrets {
     char keys[MAX_KEYS][WORD], values[MAX_KEYS][WORD];
 };
@@ -115,7 +115,7 @@ static dpe_status draw_secrets(struct dpe_ruler_draw *draw, struct secrets *secr
     return DPE_OK;
 }
 
-/* Which keys are asked for, in which order: the first after a shuffle. */
+/* The keys of the question, in order: the first after a shuffle. */
 static dpe_status ask(struct dpe_ruler_draw *draw, struct secrets *secrets, struct dpe_error *err)
 {
     const struct dpe_ruler_kind *kind = draw->kind;

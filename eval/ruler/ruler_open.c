@@ -114,7 +114,7 @@ static dpe_status cut_sentences(struct dpe_ruler_essay *essay, struct dpe_error 
     return DPE_OK;
 }
 
-/* Sentences are tokenized with single spaces; who made an error looks for it in a book. */
+/* Sentences are tokenized with single spaces; an error is reported by its place in the book. */
 static dpe_status name_book(const struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
                             dpe_status status, struct dpe_error *err)
 {
@@ -144,7 +144,7 @@ static dpe_status count_sentences(struct dpe_ruler *ruler, struct dpe_error *err
     for (size_t i = 0; i < essay->n && status == DPE_OK; i++) {
         double count = 0.0;
         size_t size = essay->at[i + 1] - essay->at[i];
-        /* Its space stands behind it here and before it in a prompt: the same number of tokens. */
+        /* Its space is after it here and before it in a prompt: the same number of tokens. */
         sentence.n = 0;
         status = dpe_text_append(&sentence, " ", 1, err);
         if (status == DPE_OK) {

@@ -220,8 +220,8 @@ static dpe_status make_session(const struct run *run, int64_t capacity,
     status = dpe_session_create(run->model, &plan, &options, session, err);
     dpe_plan_free(&plan);
     if (status == DPE_OK) {
-        int64_t told = 0;
-        dpe_log_chunk(*session, &told);
+        int64_t logged = 0;
+        dpe_log_chunk(*session, &logged);
         dpe_session_set_poll(*session, dpe_signals_poll, NULL);
     }
     return status;
@@ -452,14 +452,14 @@ static void list_methods(void)
            dpe_plan_temperature_keys());
 }
 
-/* An option that the mode has no use for; NULL: there is none. */
+/* The message about an option that the mode does not use; NULL: all are used. */
 static const char *check_modes(const struct arguments *args)
 {
     const unsigned run = 1U << MODE_GENERATE | 1U << MODE_NLL;
     const unsigned text = run | 1U << MODE_TOKENIZE;
     const unsigned plan = run | 1U << MODE_SHOW_PLAN;
     const struct {
-        bool said;
+        bool given;
         unsigned modes;
         const char *wrong;
     } options[] = {
@@ -476,7 +476,7 @@ static const char *check_modes(const struct arguments *args)
          "--trained-length goes with a prompt, --nll, --show-plan and --info"},
     };
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        if (options[i].said && (options[i].modes & 1U << args->mode) == 0) {
+        if (options[i].given && (options[i].modes & 1U << args->mode) == 0) {
             return options[i].wrong;
         }
     }

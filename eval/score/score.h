@@ -1,11 +1,11 @@
 /**
  * @file score.h
- * Scoring rules of RULER, InfiniteBench and the needle task, and predictions made elsewhere. Used
- * inside eval/ only.
+ * Scoring rules of RULER, InfiniteBench and the needle task, and predictions of other programs.
+ * Used inside eval/ only.
  *
  * A rule gives one sample's score, 0 … 1, the very number that the official Python script computes
- * (docs/benchmarks.md names the rules; eval/README.md the few inputs on which those scripts stop or
- * mean something by accident). Texts are UTF-8 C strings. NaN: no memory.
+ * (eval/README.md lists the few inputs on which it differs). Texts are UTF-8 C strings. NaN: no
+ * memory.
  */
 #ifndef DPE_SCORE_H
 #define DPE_SCORE_H
@@ -75,7 +75,7 @@ dpe_rule dpe_score_rule(const struct dpe_score_task *task, const char *scorer, c
 /** The sets of rules that a task's suite has, for messages: "all and part". Returns `text`. */
 const char *dpe_score_sets(const struct dpe_score_task *task, char text[80]);
 /** The task whose name stands in a file's name (between characters that are neither letters nor
- *  digits; the longest one), NULL when there is none. */
+ *  digits; the longest one), NULL if the name holds none. */
 const struct dpe_score_task *dpe_score_task_of_file(const char *suite, const char *path);
 
 struct dpe_score_options {
@@ -89,7 +89,7 @@ struct dpe_score_options {
 struct dpe_score_sums {
     int64_t scored;    /**< lines with a score; empty predictions are among them */
     int64_t empty;     /**< empty predictions (score 0) */
-    int64_t no_object; /**< lines that are no JSON objects: left out */
+    int64_t no_object; /**< lines that are not JSON objects: left out */
     int64_t bad;       /**< objects that lack a field or have one of the wrong type: left out */
     double sum;
     int64_t at_least_half; /**< lines with a score ≥ 0.5 */
@@ -97,8 +97,8 @@ struct dpe_score_sums {
 };
 
 /** Add a file's lines to `sums` (zeroed before the first file). Without skip_bad the first line
- *  that is empty, bad or no object is DPE_BAD_DATA: file, line, reason. A file without any scored
- *  line is DPE_BAD_DATA. */
+ *  that is empty, bad or not an object is DPE_BAD_DATA: file, line, reason. A file without any
+ * scored line is DPE_BAD_DATA. */
 dpe_status dpe_score_file(const char *path, const struct dpe_score_options *options,
                           struct dpe_score_sums *sums, struct dpe_error *err);
 

@@ -1,4 +1,4 @@
-/* Predictions made elsewhere: a file's lines become sums. */
+/* Predictions of other programs: the lines of a file become sums. */
 #include "eval/score/score.h"
 
 #include <math.h>

@@ -73,7 +73,7 @@ struct dpe_suite_options {
     const char *squad, *hotpotqa; /**< ruler, generated: files of questions, NULL = none */
     const char *scorer;           /**< infinitebench: "official" (NULL too), "official-2024-08" or
                                        "string" (dpe_score_rule) */
-    bool skip_bad;                /**< leave out lines of data that are no samples */
+    bool skip_bad;                /**< leave out lines of data that are not samples */
 };
 
 /** A task at one length. */
@@ -82,7 +82,7 @@ struct dpe_suite_task {
     char label[24];       /**< "niah", "niah_single_1": the same at every length */
     char category[16];    /**< of a suite that averages tasks by category; "" = none */
     int64_t length;       /**< tokens, prompt and answer together */
-    int64_t n_samples;    /**< to run: what was asked for, or what there is */
+    int64_t n_samples;    /**< to run: what was requested, or as many as exist */
 };
 
 /** Tasks with a name: all that comparisons and ablations need of a benchmark. */

@@ -12,7 +12,7 @@ enum { MAX_PIECES = 10 };
 
 struct command {
     const char *name, *doc;
-    const char *suite;                    /* NULL: --suite says */
+    const char *suite;                    /* NULL: --suite names it */
     struct argp_child pieces[MAX_PIECES]; /* of input struct eval_arguments */
 };
 

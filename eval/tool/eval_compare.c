@@ -7,7 +7,7 @@
 #include "eval/tool/eval_tool.h"
 #include "outputs/h5/h5.h"
 
-/* An ablation is made at the length of its detection, unless told otherwise. */
+/* The default length of an ablation is that of its detection. */
 static void choose_lengths(struct comparison *comparison)
 {
     const struct eval_arguments *args = comparison->args;
@@ -87,7 +87,7 @@ static int length_index(const struct comparison *comparison, int64_t length)
     return l;
 }
 
-/* The keys of each suite's cells, for those who read rows. */
+/* The keys of each suite's cells, for reading rows. */
 static dpe_status place_keys(struct comparison *comparison, struct dpe_error *err)
 {
     for (int i = 0; i < comparison->n_suites; i++) {
@@ -287,7 +287,7 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
                : status;
 }
 
-/* A result without one number is a model that does not compute, and no comparison. */
+/* If no sample has a number, the model does not compute: an error. */
 static dpe_status require_finite(const struct comparison *comparison,
                                  const struct dpe_results *results, bool grid, struct dpe_h5 *table,
                                  struct dpe_error *err)

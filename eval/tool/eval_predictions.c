@@ -20,8 +20,8 @@ struct file {
     bool many;    /* they are a list even when there is one */
 };
 
-/* The references as their benchmark has them; NULL: no memory, or one that should be a number and
- * is none. */
+/* The references as their benchmark has them; NULL: no memory, or one that should be a number
+ * and is not. */
 static json_t *references(const struct file *file, const struct dpe_sample *sample)
 {
     bool list = file->many || sample->n_references != 1;
@@ -42,7 +42,7 @@ static json_t *references(const struct file *file, const struct dpe_sample *samp
     return only;
 }
 
-/* RULER: all fields that its evaluation asks for. */
+/* RULER: all fields that its evaluation reads. */
 static json_t *ruler_line(const struct file *file, const struct dpe_row *row,
                           const struct dpe_sample *sample, const struct dpe_text *prompt)
 {
@@ -161,7 +161,7 @@ static dpe_status write_suite(const struct comparison *comparison, int i, struct
     return status;
 }
 
-/* A folder that is there, or can be made where its parent is. */
+/* A folder that exists, or whose parent can be written. */
 static dpe_status check_folder(const char *path, struct dpe_error *err)
 {
     struct stat info;

@@ -1,4 +1,4 @@
-/* Results for people: tables in the paper's layout, intervals, heat maps. */
+/* Results as text: tables in the paper's layout, intervals, heat maps. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,7 +231,7 @@ static void print_details(const struct dpe_results *results, int task)
     }
 }
 
-/* Samples that gave no number are no zeros: say that they are missing. */
+/* Samples without a number do not count as 0: report how many are missing. */
 static void print_gaps(const struct dpe_results *results)
 {
     int64_t nonfinite = 0;
@@ -263,7 +263,7 @@ void dpe_eval_print(const struct dpe_results *results, bool details)
     printf("\n");
 }
 
-/* From red over yellow to green, of the 256 colours that terminals know. */
+/* From red over yellow to green, of the 256 terminal colours. */
 static int colour_of(double share)
 {
     static const int ramp[] = {196, 202, 208, 214, 220, 226, 190, 154, 118, 82, 46};

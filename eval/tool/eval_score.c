@@ -1,4 +1,4 @@
-/* dpe-eval score: predictions made elsewhere, by the benchmarks' own rules. */
+/* dpe-eval score: predictions of other programs, by the benchmarks' own rules. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -88,7 +88,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* What was asked for and what came out, by task in the suite's order. */
+/* The request and its results, by task in the suite's order. */
 struct scoring {
     const struct score_arguments *args;
     const struct dpe_suite_kind *suite;

@@ -320,7 +320,7 @@ static void suites_refuse(void **state)
     refused("infinitebench", options, DPE_USAGE,
             "infinitebench has official, official-2024-08 and string");
     options.data = NULL;
-    refused("infinitebench", options, DPE_USAGE, "give their folder by --data DIR");
+    refused("infinitebench", options, DPE_USAGE, "give their folder with --data DIR");
     options = usual("vt");
     options.data = "/nonexistent";
     refused("ruler", options, DPE_NO_INPUT, "/nonexistent: no file for the task vt");

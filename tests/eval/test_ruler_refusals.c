@@ -74,8 +74,7 @@ static void lengths_and_files_are_checked(void **state)
     options.corpus = NULL;
     refused_sample(&options, "niah_single_2", 1024, DPE_USAGE, "give --corpus");
     options = usual(65536);
-    refused_sample(&options, "qa_1", 65536, DPE_BAD_DATA,
-                   "too few documents for a length of 65536");
+    refused_sample(&options, "qa_1", 65536, DPE_BAD_DATA, "too few documents for length 65536");
 }
 
 /* Where it stands in the book, though sentences are what is tokenized. */
@@ -91,7 +90,7 @@ static void special_tokens_in_texts_are_refused(void **state)
     options.special = DPE_SPECIAL_LITERAL;
     dpe_ruler_close(open_ruler(&options));
     options.chat_template = DPE_SOURCE_DIR "/eval/templates/chat_llama3.txt";
-    refused(&options, DPE_USAGE, "leave one of the two");
+    refused(&options, DPE_USAGE, "give only one of the two");
     dpe_corpus_close(own);
 }
 

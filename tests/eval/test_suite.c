@@ -133,7 +133,7 @@ static void what_cannot_work_is_refused(void **state)
 {
     (void)state;
     struct dpe_suite_options options = usual();
-    refuse("nosuch", &options, "unknown suite \"nosuch\"; there are niah, ");
+    refuse("nosuch", &options, "unknown suite 'nosuch'; suites: niah, ");
     options.corpus = NULL;
     refuse("ppl", &options, "--corpus");
     options = usual();
