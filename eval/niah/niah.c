@@ -76,6 +76,22 @@ static dpe_status hash_words(struct dpe_niah *niah, struct dpe_error *err)
     return DPE_OK;
 }
 
+static dpe_status open_template(struct dpe_niah *niah, struct dpe_error *err)
+{
+    dpe_status status = dpe_niah_template_open(niah->params.template_file, &niah->phrases, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_phrase_list *lists = niah->phrases.lists;
+    size_t most = lists[NIAH_ADJECTIVES].n * lists[NIAH_NOUNS].n;
+    return most >= (size_t)niah->params.keys
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE,
+                          "niah: keys=%d: the adjectives and nouns of the template make only %zu "
+                          "keys",
+                          niah->params.keys, most);
+}
+
 static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, struct dpe_error *err)
 {
     if (niah->length < 1 || niah->length > MAX_LENGTH) {
@@ -84,17 +100,7 @@ static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, stru
     }
     dpe_status status = dpe_niah_check(&niah->params, err);
     if (status == DPE_OK) {
-        status = dpe_niah_template_open(niah->params.template_file, &niah->phrases, err);
-    }
-    if (status == DPE_OK) {
-        const struct dpe_phrase_list *lists = niah->phrases.lists;
-        size_t most = lists[NIAH_ADJECTIVES].n * lists[NIAH_NOUNS].n;
-        if (most < (size_t)niah->params.keys) {
-            status = dpe_fail(
-                err, DPE_USAGE,
-                "niah: keys=%d: the adjectives and nouns of the template make only %zu keys",
-                niah->params.keys, most);
-        }
+        status = open_template(niah, err);
     }
     if (status == DPE_OK) {
         status = read_chat(niah, chat_template, err);

@@ -114,16 +114,19 @@ dpe_status dpe_eval_comparison_open(struct comparison *comparison,
 {
     comparison->args = args;
     dpe_status status = dpe_job_open(&comparison->job, &args->job, false, err);
-    if (status == DPE_OK) {
-        status = dpe_eval_comparison_methods(comparison, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        choose_lengths(comparison);
-        status = dpe_eval_comparison_plans(comparison, err);
+    status = dpe_eval_comparison_methods(comparison, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = open_suites(comparison, err);
+    choose_lengths(comparison);
+    status = dpe_eval_comparison_plans(comparison, err);
+    if (status != DPE_OK) {
+        return status;
     }
+    status = open_suites(comparison, err);
     if (status == DPE_OK && args->predictions != NULL) {
         status = dpe_eval_check_predictions(comparison, err);
     }

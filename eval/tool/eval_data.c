@@ -258,8 +258,12 @@ static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_erro
     snprintf(path, sizeof path, "%s/validation.jsonl", folder);
     snprintf(held, sizeof held, "%s/LOCK", folder);
     dpe_status status = check_new(args, path, err);
-    status = status == DPE_OK ? make_folder(folder, err) : status;
-    status = status == DPE_OK ? dpe_lock_take(&lock, held, false, note, err) : status;
+    if (status == DPE_OK) {
+        status = make_folder(folder, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_lock_take(&lock, held, false, note, err);
+    }
     if (status == DPE_OK) {
         status = write_file(writing, path, n, err);
         dpe_lock_release(&lock, true);
@@ -313,31 +317,34 @@ static dpe_status write_data(const struct data_arguments *args, struct dpe_error
     struct dpe_ruler *ruler = NULL;
     const struct dpe_corpus_options corpus_options = {.split = args->split};
     dpe_status status = dpe_suite_check_tasks("ruler", args->tasks, err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_open(args->model, &tokenizer, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        dpe_tokenizer_set_limits(tokenizer,
-                                 &(struct dpe_tokenizer_limits){.poll = dpe_signals_poll});
+    status = dpe_tokenizer_open(args->model, &tokenizer, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK && args->corpus != NULL) {
+    dpe_tokenizer_set_limits(tokenizer, &(struct dpe_tokenizer_limits){.poll = dpe_signals_poll});
+    if (args->corpus != NULL) {
         status = dpe_corpus_open(args->corpus, &corpus_options, &corpus, err);
+        if (status != DPE_OK) {
+            goto done;
+        }
     }
-    if (status == DPE_OK) {
-        const struct dpe_ruler_options options = {.tokenizer = tokenizer,
-                                                  .corpus = corpus,
-                                                  .chat_template = args->chat_template,
-                                                  .template_file = args->template_file,
-                                                  .squad = args->squad,
-                                                  .hotpotqa = args->hotpotqa,
-                                                  .special = args->special,
-                                                  .seed = (uint64_t)args->seed,
-                                                  .max_length = args->length};
-        status = dpe_ruler_open(&options, &ruler, err);
-    }
+    const struct dpe_ruler_options options = {.tokenizer = tokenizer,
+                                              .corpus = corpus,
+                                              .chat_template = args->chat_template,
+                                              .template_file = args->template_file,
+                                              .squad = args->squad,
+                                              .hotpotqa = args->hotpotqa,
+                                              .special = args->special,
+                                              .seed = (uint64_t)args->seed,
+                                              .max_length = args->length};
+    status = dpe_ruler_open(&options, &ruler, err);
     if (status == DPE_OK) {
         status = write_tasks(args, ruler, err);
     }
+done:
     dpe_ruler_close(ruler);
     dpe_corpus_close(corpus);
     dpe_tokenizer_close(tokenizer);
