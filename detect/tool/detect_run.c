@@ -124,17 +124,8 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
                             struct dpe_error *err)
 {
     const struct sweep *sweep = user;
-    int64_t *samples = dpe_alloc((size_t)n, sizeof *samples);
-    if (samples == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        samples[i] = items[i].sample;
-    }
-    dpe_status status = dpe_task_rows(&sweep->tasks[items->task], session,
-                                      sweep->work->keys[items->plan], samples, n, rows, err);
-    free(samples);
-    return status;
+    return dpe_task_rows_of_items(&sweep->tasks[items->task], session,
+                                  sweep->work->keys[items->plan], items, n, rows, err);
 }
 
 /* Rounds of a few samples over all tasks and plans: a sweep that stops early has seen every plan

@@ -180,7 +180,7 @@ static dpe_status add_value(struct dpe_ablation *ablation, double value, struct 
     return dpe_fail(err, DPE_INTERNAL, "no ablation %d", (int)ablation->what);
 }
 
-/* Usual value i, NaN behind the last. */
+/* Default value i; NaN after the last one. */
 static double usual(const struct dpe_ablation *ablation, int i)
 {
     const struct dpe_ablation_source *source = &ablation->source;

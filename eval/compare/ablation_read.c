@@ -66,7 +66,7 @@ static dpe_status read_ranks(struct dpe_h5 *table, struct dpe_ablation_source *s
     dpe_status status = dpe_h5_get(table, "/length", DPE_COL_I64, &lengths, &rank, dims, err);
     source->lengths = lengths;
     if (status == DPE_OK && rank != 1) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/length has %d axes", rank);
+        status = dpe_fail(err, DPE_BAD_DATA, "/length: expected one axis, found %d", rank);
     }
     source->n_lengths = status == DPE_OK ? (int)dims[0] : 0;
     if (status == DPE_OK) {
@@ -75,7 +75,7 @@ static dpe_status read_ranks(struct dpe_h5 *table, struct dpe_ablation_source *s
     source->rank = ranks;
     if (status == DPE_OK &&
         (rank != 2 || dims[0] != source->n_groups || dims[1] != source->n_lengths)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/detect/rank is not groups by lengths");
+        status = dpe_fail(err, DPE_BAD_DATA, "/detect/rank: expected the shape groups by lengths");
     }
     for (int t = 0; t < source->n_lengths && status == DPE_OK; t++) {
         if (source->lengths[t] < 1) {
@@ -91,7 +91,8 @@ static dpe_status check_ranking(const struct dpe_ablation_source *source, int ra
 {
     if (rank != 3 || dims[0] != source->n_layers || dims[1] != source->n_heads ||
         dims[2] != source->n_pairs) {
-        return dpe_fail(err, DPE_BAD_DATA, "/norms/top_k_index has not the detection's shape");
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "/norms/top_k_index: expected the shape of the detection's model");
     }
     uint8_t seen[4096];
     for (int64_t row = 0; row < source->n_layers * source->n_heads; row++) {
@@ -100,7 +101,7 @@ static dpe_status check_ranking(const struct dpe_ablation_source *source, int ra
             uint16_t pair = source->ranking[row * source->n_pairs + i];
             if (pair >= source->n_pairs || pair >= sizeof seen || seen[pair]++ != 0) {
                 return dpe_fail(err, DPE_BAD_DATA,
-                                "/norms/top_k_index: row %lld is no order of its pairs",
+                                "/norms/top_k_index: row %lld: expected every pair once",
                                 (long long)row);
             }
         }
@@ -119,18 +120,20 @@ static dpe_status read_ranking(struct dpe_h5 *table, struct dpe_ablation_source 
     dpe_status status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
     if (status == DPE_OK && complete != 1) {
         status =
-            dpe_fail(err, DPE_BAD_DATA, "the profile is not complete; let dpe-norms finish it");
+            dpe_fail(err, DPE_BAD_DATA, "the profile is not complete; finish it with dpe-norms");
     }
     if (status == DPE_OK && !dpe_h5_has(table, "/norms/top_k_index")) {
-        status = dpe_fail(err, DPE_BAD_DATA, "expected a profile of dpe-norms, found none");
+        status =
+            dpe_fail(err, DPE_BAD_DATA,
+                     "expected a profile of dpe-norms, found a table without /norms/top_k_index");
     }
     if (status == DPE_OK) {
         status = dpe_h5_get_attr_text(table, "/model", "fingerprint", &fingerprint, err);
     }
     if (status == DPE_OK && strcmp(fingerprint, source->fingerprint) != 0) {
         status = dpe_fail(err, DPE_BAD_DATA,
-                          "the profile is of the model %.16s…, the detection of %.16s…",
-                          fingerprint, source->fingerprint);
+                          "expected a profile of the detection's model %.16s…, found one of %.16s…",
+                          source->fingerprint, fingerprint);
     }
     free(fingerprint);
     if (status == DPE_OK) {

@@ -9,19 +9,36 @@
 
 enum { MAX_TASKS_LISTED = 64 };
 
+/* A table that is written. After the first failure nothing more is written. */
+struct sink {
+    struct dpe_h5 *table;
+    dpe_status status;
+    struct dpe_error *err;
+};
+
+static bool failed(const struct sink *to)
+{
+    return to->status != DPE_OK;
+}
+
+static void out_of_memory(struct sink *to, const char *what)
+{
+    to->status =
+        failed(to) ? to->status : dpe_fail(to->err, DPE_NO_MEMORY, "out of memory for %s", what);
+}
+
 /* Where things go, and the usual axes: of a suite method, task, sample; of a grid method, depth,
  * length, sample. */
 struct place {
-    struct dpe_h5 *table;
+    struct sink *to;
     char group[32];
     char axis[4][64];
     int64_t extent[4];
     int rank; /* with samples */
 };
 
-static dpe_status put(const struct place *place, const char *name, enum dpe_column_type type,
-                      int rank, const void *data, const char *long_name, const char *units,
-                      struct dpe_error *err)
+static void put(const struct place *place, const char *name, enum dpe_column_type type, int rank,
+                const void *data, const char *long_name, const char *units)
 {
     char path[96];
     snprintf(path, sizeof path, "%s/%s", place->group, name);
@@ -38,30 +55,42 @@ static dpe_status put(const struct place *place, const char *name, enum dpe_colu
     if (strcmp(name, "status") == 0) {
         column.flag_meanings = "ok nonfinite failed";
     }
-    return dpe_h5_put(place->table, &column, err);
+    if (!failed(place->to)) {
+        place->to->status = dpe_h5_put(place->to->table, &column, place->to->err);
+    }
 }
 
-static dpe_status put_scale(const struct place *place, const char *name, enum dpe_column_type type,
-                            int64_t n, const void *data, const char *long_name, const char *units,
-                            struct dpe_error *err)
+static void put_scale(const struct place *place, const char *name, enum dpe_column_type type,
+                      int64_t n, const void *data, const char *long_name, const char *units)
 {
     char path[96];
     snprintf(path, sizeof path, "%s/%s", place->group, name);
-    return dpe_h5_put_scale(place->table, path, type, data, n, long_name, units, err);
+    if (!failed(place->to)) {
+        place->to->status = dpe_h5_put_scale(place->to->table, path, type, data, n, long_name,
+                                             units, place->to->err);
+    }
 }
 
-static dpe_status put_samples_scale(const struct place *place, int64_t n, struct dpe_error *err)
+static void put_samples_scale(const struct place *place, int64_t n)
 {
     char path[96];
     snprintf(path, sizeof path, "%s/sample", place->group);
-    return dpe_h5_put_count(place->table, path, n, "index of the sample", err);
+    if (!failed(place->to)) {
+        place->to->status =
+            dpe_h5_put_count(place->to->table, path, n, "index of the sample", place->to->err);
+    }
 }
 
-static dpe_status put_attributes(const struct dpe_results *results, const struct place *place,
-                                 bool differences, struct dpe_error *err)
+static void put_attributes(const struct dpe_results *results, const struct place *place,
+                           bool differences)
 {
     const struct dpe_suite *suite = results->suite;
     struct dpe_text parameters = {0};
+    struct dpe_h5 *table = place->to->table;
+    struct dpe_error *err = place->to->err;
+    if (failed(place->to)) {
+        return;
+    }
     dpe_status status = dpe_text_append(&parameters, "", 0, err);
     for (size_t i = 0; i < suite->parameters.n && status == DPE_OK; i++) {
         char field[512];
@@ -73,6 +102,9 @@ static dpe_status put_attributes(const struct dpe_results *results, const struct
     const struct {
         const char *name, *value;
     } texts[] = {
+        {"title", suite->kind->title},
+        {"unit", suite->kind->unit},
+        {"explanation", suite->kind->explanation},
         {"parameters", parameters.bytes},
         {"score", suite->score},
         {"better", suite->perplexity ? "lower" : "higher"},
@@ -87,26 +119,28 @@ static dpe_status put_attributes(const struct dpe_results *results, const struct
     };
     size_t n = sizeof texts / sizeof texts[0] - (differences ? 0 : 1);
     for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        status = dpe_h5_attr_text(place->table, place->group, texts[i].name, texts[i].value, err);
+        status = dpe_h5_attr_text(table, place->group, texts[i].name, texts[i].value, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_i64(table, place->group, "samples_together",
+                                 suite->tasks[0].task.together, err);
     }
     dpe_text_free(&parameters);
-    return status == DPE_OK ? dpe_h5_attr_i64(place->table, place->group, "samples_together",
-                                              suite->tasks[0].task.together, err)
-                            : status;
+    place->to->status = status;
 }
 
-static dpe_status put_tasks(const struct dpe_results *results, const struct place *place,
-                            struct dpe_error *err)
+static void put_tasks(const struct dpe_results *results, const struct place *place)
 {
     const struct dpe_suite *suite = results->suite;
     size_t n = suite->n_tasks;
     const char **names = dpe_alloc(3 * n, sizeof *names);
     int64_t *lengths = dpe_alloc(n, sizeof *lengths);
-    dpe_status status = names == NULL || lengths == NULL
-                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for an axis")
-                            : DPE_OK;
+    if (names == NULL || lengths == NULL) {
+        out_of_memory(place->to, "an axis");
+        goto done;
+    }
     bool categories = false;
-    for (size_t t = 0; t < n && status == DPE_OK; t++) {
+    for (size_t t = 0; t < n; t++) {
         names[t] = suite->tasks[t].task.name;
         names[n + t] = suite->tasks[t].label;
         names[2 * n + t] = suite->tasks[t].category;
@@ -116,30 +150,22 @@ static dpe_status put_tasks(const struct dpe_results *results, const struct plac
     struct place by_task = *place;
     memcpy(by_task.axis[0], place->axis[1], sizeof by_task.axis[0]);
     by_task.extent[0] = (int64_t)n;
-    if (status == DPE_OK) {
-        status = put_scale(place, "task", DPE_COL_STRING, (int64_t)n, names,
-                           "name of the task in /tasks/task", "1", err);
+    put_scale(place, "task", DPE_COL_STRING, (int64_t)n, names, "name of the task in /tasks/task",
+              "1");
+    put(&by_task, "task_label", DPE_COL_STRING, 1, names + n,
+        "the benchmark, the same at every length", "1");
+    put(&by_task, "task_length", DPE_COL_I64, 1, lengths, "length of the task", "tokens");
+    if (categories) {
+        put(&by_task, "task_category", DPE_COL_STRING, 1, names + 2 * n,
+            "category that the task is averaged in", "1");
     }
-    if (status == DPE_OK) {
-        status = put(&by_task, "task_label", DPE_COL_STRING, 1, names + n,
-                     "the benchmark, the same at every length", "1", err);
-    }
-    if (status == DPE_OK) {
-        status = put(&by_task, "task_length", DPE_COL_I64, 1, lengths, "length of the task",
-                     "tokens", err);
-    }
-    if (status == DPE_OK && categories) {
-        status = put(&by_task, "task_category", DPE_COL_STRING, 1, names + 2 * n,
-                     "category that the task is averaged in", "1", err);
-    }
+done:
     free(names);
     free(lengths);
-    return status;
 }
 
 /* What every sample has; of a grid the arrays come in the grid's order. */
-static dpe_status put_samples(const struct dpe_results *results, const struct place *place,
-                              struct dpe_error *err)
+static void put_samples(const struct dpe_results *results, const struct place *place)
 {
     const struct dpe_suite *suite = results->suite;
     const struct {
@@ -161,29 +187,26 @@ static dpe_status put_samples(const struct dpe_results *results, const struct pl
         {"n_words", DPE_COL_I64, results->n_words, "words of the scored text", "words",
          suite->perplexity},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof columns / sizeof columns[0] && status == DPE_OK; i++) {
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
         if (columns[i].there) {
-            status = put(place, columns[i].name, columns[i].type, place->rank, columns[i].data,
-                         columns[i].long_name, columns[i].units, err);
+            put(place, columns[i].name, columns[i].type, place->rank, columns[i].data,
+                columns[i].long_name, columns[i].units);
         }
     }
-    return status;
 }
 
 enum part { PART_MEAN, PART_LOW, PART_HIGH, PART_N };
 
-static dpe_status put_part(const struct dpe_results *results, const struct place *place,
-                           const char *name, const struct dpe_interval *intervals, enum part part,
-                           const char *long_name, const char *units, struct dpe_error *err)
+static void put_part(const struct dpe_results *results, const struct place *place, const char *name,
+                     const struct dpe_interval *intervals, enum part part, const char *long_name,
+                     const char *units)
 {
     size_t n = (size_t)results->n_methods * (size_t)results->n_tasks;
     double *numbers = dpe_alloc(n, sizeof *numbers);
     int64_t *counts = dpe_alloc(n, sizeof *counts);
     if (numbers == NULL || counts == NULL) {
-        free(numbers);
-        free(counts);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu numbers", n);
+        out_of_memory(place->to, "intervals");
+        goto done;
     }
     for (size_t i = 0; i < n; i++) {
         const struct dpe_interval *interval = &intervals[i];
@@ -192,17 +215,17 @@ static dpe_status put_part(const struct dpe_results *results, const struct place
                                         : interval->high;
         counts[i] = interval->n;
     }
-    dpe_status status =
-        part == PART_N
-            ? put(place, name, DPE_COL_I64, place->rank - 1, counts, long_name, units, err)
-            : put(place, name, DPE_COL_F64, place->rank - 1, numbers, long_name, units, err);
+    if (part == PART_N) {
+        put(place, name, DPE_COL_I64, place->rank - 1, counts, long_name, units);
+    } else {
+        put(place, name, DPE_COL_F64, place->rank - 1, numbers, long_name, units);
+    }
+done:
     free(numbers);
     free(counts);
-    return status;
 }
 
-static dpe_status put_means(const struct dpe_results *results, const struct place *place,
-                            struct dpe_error *err)
+static void put_means(const struct dpe_results *results, const struct place *place)
 {
     const struct {
         const char *name;
@@ -222,18 +245,15 @@ static dpe_status put_means(const struct dpe_results *results, const struct plac
         {"word_ci_high", results->word, PART_HIGH, "upper end of its 95 % interval",
          results->suite->perplexity},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof columns / sizeof columns[0] && status == DPE_OK; i++) {
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
         if (columns[i].there) {
-            status = put_part(results, place, columns[i].name, columns[i].intervals,
-                              columns[i].part, columns[i].long_name, "1", err);
+            put_part(results, place, columns[i].name, columns[i].intervals, columns[i].part,
+                     columns[i].long_name, "1");
         }
     }
-    return status;
 }
 
-static dpe_status put_differences(const struct dpe_results *results, const struct place *place,
-                                  struct dpe_error *err)
+static void put_differences(const struct dpe_results *results, const struct place *place)
 {
     static const struct {
         const char *name;
@@ -246,18 +266,15 @@ static dpe_status put_differences(const struct dpe_results *results, const struc
         {"n_pairs", PART_N, "samples valid under both"},
     };
     const char *units = results->suite->perplexity ? "nats" : "1";
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof columns / sizeof columns[0] && status == DPE_OK; i++) {
-        status = put_part(results, place, columns[i].name, results->difference, columns[i].part,
-                          columns[i].long_name, columns[i].part == PART_N ? "1" : units, err);
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+        put_part(results, place, columns[i].name, results->difference, columns[i].part,
+                 columns[i].long_name, columns[i].part == PART_N ? "1" : units);
     }
-    return status == DPE_OK ? put(place, "p_value", DPE_COL_F64, 2, results->p_value,
-                                  "sign-flip test of no difference to the first method", "1", err)
-                            : status;
+    put(place, "p_value", DPE_COL_F64, 2, results->p_value,
+        "sign-flip test of no difference to the first method", "1");
 }
 
-static dpe_status put_positions(const struct dpe_results *results, struct place *place,
-                                struct dpe_error *err)
+static void put_positions(const struct dpe_results *results, struct place *place)
 {
     int64_t first[64];
     for (int b = 0; b < results->n_positions; b++) {
@@ -265,27 +282,26 @@ static dpe_status put_positions(const struct dpe_results *results, struct place 
     }
     snprintf(place->axis[2], sizeof place->axis[2], "%s/position", place->group);
     place->extent[2] = results->n_positions;
-    dpe_status status = put_scale(place, "position", DPE_COL_I64, results->n_positions, first,
-                                  "first position of a bucket", "tokens", err);
-    return status == DPE_OK ? put(place, "position_mean", DPE_COL_F64, 3, results->position_mean,
-                                  "perplexity of the tokens in a bucket of positions", "1", err)
-                            : status;
+    put_scale(place, "position", DPE_COL_I64, results->n_positions, first,
+              "first position of a bucket", "tokens");
+    put(place, "position_mean", DPE_COL_F64, 3, results->position_mean,
+        "perplexity of the tokens in a bucket of positions", "1");
 }
 
-static dpe_status put_categories(const struct dpe_results *results, struct place *place,
-                                 struct dpe_error *err)
+static void put_categories(const struct dpe_results *results, struct place *place)
 {
     const char *names[MAX_TASKS_LISTED];
     int64_t lengths[MAX_TASKS_LISTED];
     int n = dpe_results_categories(results->suite, names, MAX_TASKS_LISTED);
     int n_lengths = dpe_results_lengths(results->suite, lengths, MAX_TASKS_LISTED);
     if (n == 0) {
-        return DPE_OK;
+        return;
     }
     double *means =
         dpe_alloc((size_t)results->n_methods * (size_t)n, (size_t)n_lengths * sizeof *means);
     if (means == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for categories");
+        out_of_memory(place->to, "categories");
+        return;
     }
     double *at = means;
     for (int m = 0; m < results->n_methods; m++) {
@@ -299,58 +315,43 @@ static dpe_status put_categories(const struct dpe_results *results, struct place
     snprintf(place->axis[2], sizeof place->axis[2], "%s/category_length", place->group);
     place->extent[1] = n;
     place->extent[2] = n_lengths;
-    dpe_status status = put_scale(place, "category", DPE_COL_STRING, n, names,
-                                  "category of tasks; the last is of all", "1", err);
-    if (status == DPE_OK) {
-        status = put_scale(place, "category_length", DPE_COL_I64, n_lengths, lengths,
-                           "length of the tasks", "tokens", err);
-    }
-    if (status == DPE_OK) {
-        status = put(place, "category_mean", DPE_COL_F64, 3, means,
-                     "mean of the means of the category's tasks", "1", err);
-    }
+    put_scale(place, "category", DPE_COL_STRING, n, names, "category of tasks; the last is of all",
+              "1");
+    put_scale(place, "category_length", DPE_COL_I64, n_lengths, lengths, "length of the tasks",
+              "tokens");
+    put(place, "category_mean", DPE_COL_F64, 3, means, "mean of the means of the category's tasks",
+        "1");
     free(means);
-    return status;
 }
 
 dpe_status dpe_results_put(const struct dpe_results *results, struct dpe_h5 *table,
                            struct dpe_error *err)
 {
-    struct place place = {.table = table,
+    struct sink to = {.table = table, .err = err};
+    struct place place = {.to = &to,
                           .axis = {"/method"},
                           .extent = {results->n_methods, results->n_tasks, results->n_samples},
                           .rank = 3};
     snprintf(place.group, sizeof place.group, "/eval/%s", results->suite->name);
     snprintf(place.axis[1], sizeof place.axis[1], "%s/task", place.group);
     snprintf(place.axis[2], sizeof place.axis[2], "%s/sample", place.group);
-    dpe_status status = put_attributes(results, &place, true, err);
-    if (status == DPE_OK) {
-        status = put_tasks(results, &place, err);
+    put_attributes(results, &place, true);
+    put_tasks(results, &place);
+    put_samples_scale(&place, results->n_samples);
+    put(&place, "plan", DPE_COL_STRING, 2, results->keys, "key of the position plan in /plans/plan",
+        "1");
+    put_samples(results, &place);
+    put_means(results, &place);
+    if (results->suite->half) {
+        put(&place, "half_mean", DPE_COL_F64, 2, results->half_mean,
+            "share of samples with at least half of the values", "1");
     }
-    if (status == DPE_OK) {
-        status = put_samples_scale(&place, results->n_samples, err);
+    put_differences(results, &place);
+    if (results->n_positions > 0) {
+        put_positions(results, &place);
     }
-    if (status == DPE_OK) {
-        status = put(&place, "plan", DPE_COL_STRING, 2, results->keys,
-                     "key of the position plan in /plans/plan", "1", err);
-    }
-    if (status == DPE_OK) {
-        status = put_samples(results, &place, err);
-    }
-    if (status == DPE_OK) {
-        status = put_means(results, &place, err);
-    }
-    if (status == DPE_OK && results->suite->half) {
-        status = put(&place, "half_mean", DPE_COL_F64, 2, results->half_mean,
-                     "share of samples with at least half of the values", "1", err);
-    }
-    if (status == DPE_OK) {
-        status = put_differences(results, &place, err);
-    }
-    if (status == DPE_OK && results->n_positions > 0) {
-        status = put_positions(results, &place, err);
-    }
-    return status == DPE_OK ? put_categories(results, &place, err) : status;
+    put_categories(results, &place);
+    return to.status;
 }
 
 /* Tasks of a grid lie length by length; its table has the depth before the length. */
@@ -394,45 +395,40 @@ static dpe_status reorder(const struct dpe_results *results, int n_depths, struc
     return DPE_OK;
 }
 
-static dpe_status put_grid_axes(const struct dpe_results *results, const double *depths,
-                                struct place *place, struct dpe_error *err)
+static void put_grid_axes(const struct dpe_results *results, const double *depths,
+                          struct place *place)
 {
     int64_t lengths[MAX_TASKS_LISTED];
     int n_lengths = dpe_results_lengths(results->suite, lengths, MAX_TASKS_LISTED);
-    dpe_status status = put_scale(place, "depth", DPE_COL_F64, place->extent[1], depths,
-                                  "place of the needle, 0 = start of the haystack", "1", err);
-    if (status == DPE_OK) {
-        status = put_scale(place, "length", DPE_COL_I64, n_lengths, lengths,
-                           "prompt and answer together", "tokens", err);
-    }
-    if (status == DPE_OK) {
-        status = put_samples_scale(place, results->n_samples, err);
-    }
     const char **keys = dpe_alloc((size_t)results->n_methods, (size_t)n_lengths * sizeof *keys);
-    if (status == DPE_OK && keys == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for keys");
+    if (keys == NULL) {
+        out_of_memory(place->to, "keys");
+        return;
     }
-    if (status == DPE_OK) {
-        /* All depths of a length have one plan. */
-        int n_depths = (int)place->extent[1];
-        for (int i = 0; i < results->n_methods * n_lengths; i++) {
-            keys[i] = results->keys[i * n_depths];
-        }
-        struct place by_length = *place;
-        memcpy(by_length.axis[1], place->axis[2], sizeof by_length.axis[1]);
-        by_length.extent[1] = n_lengths;
-        status = put(&by_length, "plan", DPE_COL_STRING, 2, keys,
-                     "key of the position plan in /plans/plan", "1", err);
+    put_scale(place, "depth", DPE_COL_F64, place->extent[1], depths,
+              "place of the needle, 0 = start of the haystack", "1");
+    put_scale(place, "length", DPE_COL_I64, n_lengths, lengths, "prompt and answer together",
+              "tokens");
+    put_samples_scale(place, results->n_samples);
+    /* All depths of a length have one plan. */
+    int n_depths = (int)place->extent[1];
+    for (int i = 0; i < results->n_methods * n_lengths; i++) {
+        keys[i] = results->keys[i * n_depths];
     }
+    struct place by_length = *place;
+    memcpy(by_length.axis[1], place->axis[2], sizeof by_length.axis[1]);
+    by_length.extent[1] = n_lengths;
+    put(&by_length, "plan", DPE_COL_STRING, 2, keys, "key of the position plan in /plans/plan",
+        "1");
     free(keys);
-    return status;
 }
 
 dpe_status dpe_results_put_grid(const struct dpe_results *results, const double *depths,
                                 int n_depths, struct dpe_h5 *table, struct dpe_error *err)
 {
+    struct sink to = {.table = table, .err = err};
     struct place place = {
-        .table = table,
+        .to = &to,
         .axis = {"/method"},
         .extent = {results->n_methods, n_depths, results->n_tasks / n_depths, results->n_samples},
         .rank = 4};
@@ -442,19 +438,13 @@ dpe_status dpe_results_put_grid(const struct dpe_results *results, const double 
         snprintf(place.axis[i + 1], sizeof place.axis[i + 1], "%s/%s", place.group, axes[i]);
     }
     struct dpe_results grid = {0};
-    dpe_status status = reorder(results, n_depths, &grid, err);
-    if (status == DPE_OK) {
-        status = put_attributes(results, &place, false, err);
-    }
-    if (status == DPE_OK) {
-        status = put_grid_axes(results, depths, &place, err);
-    }
-    if (status == DPE_OK) {
-        status = put_samples(&grid, &place, err);
-    }
-    if (status == DPE_OK) {
-        status = put_means(&grid, &place, err);
+    to.status = reorder(results, n_depths, &grid, err);
+    if (!failed(&to)) {
+        put_attributes(results, &place, false);
+        put_grid_axes(results, depths, &place);
+        put_samples(&grid, &place);
+        put_means(&grid, &place);
     }
     dpe_results_free(&grid);
-    return status;
+    return to.status;
 }

@@ -2,6 +2,7 @@
 #include "eval/niah/niah_parts.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,8 @@ enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256, MAX_LENGTH = 100000000 };
 
 /* ------------------------------------------------------------------------------------- opening */
 
-dpe_status dpe_niah_words_open(const char *file, struct dpe_phrases *words, struct dpe_error *err)
+dpe_status dpe_niah_template_open(const char *file, struct dpe_phrases *phrases,
+                                  struct dpe_error *err)
 {
     static const struct dpe_phrase_field fields[NIAH_PHRASES] = {
         [NIAH_INTRO] = {"intro", "", "keys", "", false},
@@ -24,15 +26,15 @@ dpe_status dpe_niah_words_open(const char *file, struct dpe_phrases *words, stru
         [NIAH_ADJECTIVES] = {"adjectives", "", "", NULL, true},
         [NIAH_NOUNS] = {"nouns", "", "", NULL, true},
     };
-    return dpe_phrases_open(file, &dpe_builtin_niah, fields, NIAH_PHRASES, words, err);
+    return dpe_phrases_open(file, &dpe_builtin_niah, fields, NIAH_PHRASES, phrases, err);
 }
 
 static dpe_status read_chat(struct dpe_niah *niah, const char *file, struct dpe_error *err)
 {
     if (file != NULL && niah->params.special == DPE_SPECIAL_LITERAL) {
         return dpe_fail(err, DPE_USAGE,
-                        "niah: a chat template holds special tokens, special=literal would spell "
-                        "them out; leave one of the two");
+                        "niah: special=literal would spell out the special tokens of the chat "
+                        "template; give only one of the two");
     }
     return dpe_chat_read(file, &niah->chat_before, &niah->chat_after, err);
 }
@@ -67,11 +69,27 @@ static dpe_status hash_words(struct dpe_niah *niah, struct dpe_error *err)
     if (hash == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for a hash");
     }
-    dpe_sha256_add(hash, niah->words.hash, sizeof niah->words.hash);
+    dpe_sha256_add(hash, niah->phrases.hash, sizeof niah->phrases.hash);
     dpe_sha256_add(hash, niah->chat_before, strlen(niah->chat_before) + 1);
     dpe_sha256_add(hash, niah->chat_after, strlen(niah->chat_after) + 1);
     dpe_sha256_finish(hash, niah->hash);
     return DPE_OK;
+}
+
+static dpe_status open_template(struct dpe_niah *niah, struct dpe_error *err)
+{
+    dpe_status status = dpe_niah_template_open(niah->params.template_file, &niah->phrases, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_phrase_list *lists = niah->phrases.lists;
+    size_t most = lists[NIAH_ADJECTIVES].n * lists[NIAH_NOUNS].n;
+    return most >= (size_t)niah->params.keys
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE,
+                          "niah: keys=%d: the adjectives and nouns of the template make only %zu "
+                          "keys",
+                          niah->params.keys, most);
 }
 
 static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, struct dpe_error *err)
@@ -82,16 +100,7 @@ static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, stru
     }
     dpe_status status = dpe_niah_check(&niah->params, err);
     if (status == DPE_OK) {
-        status = dpe_niah_words_open(niah->params.template_file, &niah->words, err);
-    }
-    if (status == DPE_OK) {
-        const struct dpe_phrase_list *lists = niah->words.lists;
-        size_t most = lists[NIAH_ADJECTIVES].n * lists[NIAH_NOUNS].n;
-        if (most < (size_t)niah->params.keys) {
-            status =
-                dpe_fail(err, DPE_USAGE, "niah: %d keys asked for, the template's words make %zu",
-                         niah->params.keys, most);
-        }
+        status = open_template(niah, err);
     }
     if (status == DPE_OK) {
         status = read_chat(niah, chat_template, err);
@@ -142,7 +151,7 @@ void dpe_niah_close(struct dpe_niah *niah)
     if (niah == NULL) {
         return;
     }
-    dpe_phrases_free(&niah->words);
+    dpe_phrases_free(&niah->phrases);
     free(niah->chat_before);
     free(niah->chat_after);
     free(niah);
@@ -260,7 +269,7 @@ static dpe_status too_short(const struct fit *fit, struct dpe_error *err)
 {
     return dpe_fail(err, DPE_BAD_DATA,
                     "%s: the texts are too short for length %lld: %lld tokens are missing; add "
-                    "texts, shorten the length or repeat the haystack",
+                    "texts, give a shorter --length or repeat the texts with repeat=1",
                     dpe_corpus_path(fit->niah->corpus), (long long)fit->niah->length,
                     (long long)(fit->min - fit->at_low));
 }
@@ -272,7 +281,7 @@ static dpe_status find_size(struct fit *fit, struct dpe_error *err)
     if (status == DPE_OK && !fits && fit->at_high >= 0) {
         int64_t need = fit->at_high + fit->draw->room;
         return dpe_fail(err, DPE_USAGE,
-                        "niah: length %lld is too short: needles, question and %lld tokens to "
+                        "niah: length %lld is too short: needles, question and %lld tokens for the "
                         "answer need %lld",
                         (long long)fit->niah->length, (long long)fit->draw->room, (long long)need);
     }
@@ -293,7 +302,7 @@ static dpe_status find_size(struct fit *fit, struct dpe_error *err)
     }
     if (status == DPE_OK && !fits) {
         status = dpe_fail(
-            err, DPE_BAD_DATA, "%s: no cut of the text makes a prompt of %lld to %lld tokens",
+            err, DPE_BAD_DATA, "%s: the text cannot be cut to a prompt of %lld to %lld tokens",
             dpe_corpus_path(fit->niah->corpus), (long long)fit->min, (long long)fit->max);
     }
     return status;
@@ -433,4 +442,37 @@ dpe_status dpe_niah_sample(const struct dpe_niah *niah, int64_t index, struct dp
     }
     *sample = made;
     return DPE_OK;
+}
+
+/* ------------------------------------------------------------------------------------------ task
+ */
+
+static dpe_status sample_niah(void *state, int64_t index, struct dpe_sample *sample,
+                              struct dpe_error *err)
+{
+    return dpe_niah_sample(state, index, sample, err);
+}
+
+static void close_niah(void *state)
+{
+    dpe_niah_close(state);
+}
+
+dpe_status dpe_task_niah(const char *name, struct dpe_niah *niah,
+                         const struct dpe_tokenizer *tokenizer, struct dpe_task *task,
+                         struct dpe_error *err)
+{
+    struct dpe_source source = {.n_samples = INT64_MAX,
+                                .together = dpe_niah_together(&niah->params),
+                                .state = niah,
+                                .sample = sample_niah,
+                                .score = dpe_recall,
+                                .growing = true,
+                                .close = close_niah};
+    if (strlen(name) >= sizeof source.name) {
+        dpe_source_close(&source);
+        return dpe_fail(err, DPE_INTERNAL, "task name \"%s\" is too long", name);
+    }
+    snprintf(source.name, sizeof source.name, "%s", name);
+    return dpe_task_questions(&source, tokenizer, task, err);
 }

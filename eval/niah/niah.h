@@ -18,8 +18,9 @@ struct dpe_niah_params {
     int digits;   /**< of a value (default 7) */
     double depth; /**< single needle's depth 0 … 1, NaN = drawn (each in its own share) */
     char template_file[512]; /**< "" = the built-in template (eval/templates/niah.json) */
-    int asked;  /**< keys of one context that are asked one after another, 1 … keys: sample i asks
-                     key i mod asked of context i / asked (default 1; more need queries = 1) */
+    int asked; /**< keys of one context that samples ask for one after another, 1 … keys: sample i
+                  asks for key i mod asked of context i / asked (default 1; more need queries = 1)
+                */
     int shared; /**< contexts in a row that share their first half, haystack and needles, so that
                      it is read once (default 1: none do) */
     bool repeat_haystack; /**< a corpus that is too short is repeated instead of refused */
@@ -28,14 +29,14 @@ struct dpe_niah_params {
 void dpe_niah_defaults(struct dpe_niah_params *params);
 /** Read "keys=1,values=4,queries=1,digits=7,depth=…,asked=1,shared=1,template=FILE,repeat=0|1,
  *  special=error|literal|parse" over what is in params. Unknown keys, numbers out of range and
- *  combinations that make no sense are DPE_USAGE, and so
+ *  invalid combinations are DPE_USAGE, and so
  *  are keys given twice. */
 dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, struct dpe_error *err);
-/** What such a text says of a key: where its value begins, with its length in *n; NULL when it does
- *  not name the key. */
+/** Where the value of a key begins in such a text, with its length in *n; NULL if the text does not
+ *  name the key. */
 const char *dpe_niah_find(const char *spec, const char *key, size_t *n);
 /** The parameters as a canonical spec for identities and titles, without the template's path (its
- *  hash says more: dpe_niah_template_hash). Cut to n bytes. */
+ *  hash identifies it: dpe_niah_template_hash). Cut to n bytes. */
 void dpe_niah_format(const struct dpe_niah_params *params, char *text, size_t n);
 
 /** Samples in a row that share a context: asked × shared. */
@@ -45,8 +46,8 @@ struct dpe_niah;
 /** Samples of length L: the finished prompt (specials included) plus room lies in [L−16, L]. The
  *  corpus and tokenizer are borrowed for the task's life. chat_template: NULL, or a text file that
  *  holds {prompt} once and the model's turn markers around it (special tokens there are parsed; the
- *  answer's beginning goes behind it; a BOS in it is not doubled).
- *  The corpus is tokenized once and sample 0 is made, so that what cannot work fails here: template
+ *  answer's beginning follows it; a BOS in it is not doubled).
+ *  The corpus is tokenized once and sample 0 is made, so that these fail here: template
  *  without a placeholder (DPE_BAD_DATA, file named), special-token text in a book (DPE_BAD_DATA,
  *  book and offset), corpus too short (DPE_BAD_DATA, tokens missing), a vocabulary that loses
  * digits (DPE_BAD_DATA), length too short for needles and question (DPE_USAGE). */

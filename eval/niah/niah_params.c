@@ -37,8 +37,8 @@ dpe_status dpe_niah_check(const struct dpe_niah_params *params, struct dpe_error
     if (params->asked < 1 || params->asked > params->keys ||
         (params->asked > 1 && params->queries != 1)) {
         return dpe_fail(err, DPE_USAGE,
-                        "niah: expected asked in 1 … %d (keys), and queries=1 when it is more than "
-                        "1; found asked=%d, queries=%d",
+                        "niah: expected asked in 1 … %d (keys), and queries=1 if asked is above 1; "
+                        "found asked=%d, queries=%d",
                         params->keys, params->asked, params->queries);
     }
     if (params->shared < 1 || params->shared > MAX_SHARED) {
@@ -51,15 +51,14 @@ dpe_status dpe_niah_check(const struct dpe_niah_params *params, struct dpe_error
     }
     double numbers = 9.0 * pow(10.0, params->digits - 1);
     if (2.0 * params->keys * params->values > numbers) {
-        return dpe_fail(err, DPE_USAGE, "niah: %d distinct values need more than %d digits",
+        return dpe_fail(err, DPE_USAGE, "niah: %d distinct values need more than digits=%d",
                         params->keys * params->values, params->digits);
     }
     if (!isnan(params->depth) && !(params->depth >= 0.0 && params->depth <= 1.0)) {
         return dpe_fail(err, DPE_USAGE, "niah: expected depth in 0 … 1, found %g", params->depth);
     }
     if (!isnan(params->depth) && params->keys * params->values != 1) {
-        return dpe_fail(err, DPE_USAGE,
-                        "niah: a fixed depth is for a single needle (keys=1,values=1)");
+        return dpe_fail(err, DPE_USAGE, "niah: depth goes with a single needle (keys=1,values=1)");
     }
     return DPE_OK;
 }
@@ -127,11 +126,11 @@ static dpe_status read_one(const char *name, const char *value, struct dpe_niah_
         memcpy(params->template_file, value, strlen(value) + 1);
         return DPE_OK;
     }
-    return dpe_fail(
-        err, DPE_USAGE,
-        "niah: \"%.60s\": expected keys, values, queries, digits, depth, asked, shared, "
-        "template, repeat or special",
-        name);
+    return dpe_fail(err, DPE_USAGE,
+                    "niah: unknown parameter \"%.60s\": expected keys, values, queries, digits, "
+                    "depth, asked, shared, "
+                    "template, repeat or special",
+                    name);
 }
 
 const char *dpe_niah_find(const char *spec, const char *key, size_t *n)

@@ -15,7 +15,7 @@
  *     needle           one needle                                          {key} and {value}
  *     question         after the haystack                                  {keys}
  *     answer_prefix    last in the prompt: how the answer begins           may hold {key}, {keys}
- *     answer           how one value is expected to be said after that     {value}, may hold {key}
+ *     answer           how one value is expected in the answer            {value}, may hold {key}
  *     keys_separator   between the asked keys in {keys}
  *     adjectives, nouns   a key is "adjective-noun"
  *
@@ -32,7 +32,8 @@ enum dpe_niah_phrase {
     NIAH_PHRASES,
 };
 /** Read and check a template file; "" is the built-in one. As dpe_phrases_open. */
-dpe_status dpe_niah_words_open(const char *file, struct dpe_phrases *words, struct dpe_error *err);
+dpe_status dpe_niah_template_open(const char *file, struct dpe_phrases *phrases,
+                                  struct dpe_error *err);
 
 struct dpe_niah {
     struct dpe_niah_params params;
@@ -40,20 +41,21 @@ struct dpe_niah {
     const struct dpe_corpus *corpus;
     const struct dpe_tokenizer *tokenizer;
     uint64_t seed;
-    struct dpe_phrases words;
+    struct dpe_phrases phrases;
     char *chat_before, *chat_after; /* around the question; "" without a chat template */
     char hash[65];                  /* of template and chat template */
     double bytes_per_token;         /* of the corpus */
 };
 
-/** Parameters that make sense together; DPE_USAGE. */
+/** Whether the parameters can be combined; DPE_USAGE. */
 dpe_status dpe_niah_check(const struct dpe_niah_params *params, struct dpe_error *err);
 
-/** What one sample hides and asks. Needle i lies in the i-th equal part of the haystack. */
+/** The needles and the question of one sample. Needle i lies in the i-th equal part of the
+ * haystack. */
 struct dpe_niah_draw {
     char (*keys)[160];  /* [params.keys] */
     char (*values)[24]; /* [params.keys][params.values] */
-    int *needle;        /* [n]: needle i says key needle[i] / values, value needle[i] */
+    int *needle;        /* [n]: needle i holds key needle[i] / values, value needle[i] */
     double *depth; /* [n]: where in its part, 0 … 1 (the whole haystack when depth is fixed) */
     int n;         /* keys × values */
     char *asked;   /* the asked keys in one string */
@@ -69,7 +71,7 @@ dpe_status dpe_niah_draw_values(const struct dpe_niah *niah, const struct dpe_te
                                 struct dpe_error *err);
 /** Let this draw ask key `key` alone. */
 dpe_status dpe_niah_ask(struct dpe_niah_draw *draw, int key, struct dpe_error *err);
-/** Draw depths and values anew for the needles in the second half of the context. */
+/** Draw depths and values again for the needles in the second half of the context. */
 dpe_status dpe_niah_draw_half(const struct dpe_niah *niah, const struct dpe_text *haystack,
                               struct dpe_rng *rng, struct dpe_niah_draw *draw,
                               struct dpe_error *err);

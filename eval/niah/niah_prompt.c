@@ -17,8 +17,8 @@ static dpe_status no_memory(struct dpe_error *err)
 
 static void draw_keys(const struct dpe_niah *niah, struct dpe_rng *rng, struct dpe_niah_draw *draw)
 {
-    const struct dpe_phrase_list *adjectives = &niah->words.lists[NIAH_ADJECTIVES];
-    const struct dpe_phrase_list *nouns = &niah->words.lists[NIAH_NOUNS];
+    const struct dpe_phrase_list *adjectives = &niah->phrases.lists[NIAH_ADJECTIVES];
+    const struct dpe_phrase_list *nouns = &niah->phrases.lists[NIAH_NOUNS];
     for (int i = 0; i < niah->params.keys; i++) {
         bool fresh = false;
         while (!fresh) {
@@ -40,7 +40,7 @@ static dpe_status join_asked(const struct dpe_niah *niah, struct dpe_niah_draw *
     dpe_status status = DPE_OK;
     draw->first = 0;
     for (int i = 0; i < niah->params.queries && status == DPE_OK; i++) {
-        const char *separator = i == 0 ? "" : niah->words.text[NIAH_KEYS_SEPARATOR];
+        const char *separator = i == 0 ? "" : niah->phrases.text[NIAH_KEYS_SEPARATOR];
         status = dpe_text_append(&asked, separator, strlen(separator), err);
         if (status == DPE_OK) {
             status = dpe_text_append(&asked, draw->keys[i], strlen(draw->keys[i]), err);
@@ -126,10 +126,10 @@ static dpe_status expected_answer(const struct dpe_niah *niah, const struct dpe_
                                                   {"keys", draw->asked},
                                                   {NULL, NULL}};
         if (i > 0) {
-            status = dpe_phrases_fill(&niah->words, NIAH_ANSWER_PREFIX, values, text, err);
+            status = dpe_phrases_fill(&niah->phrases, NIAH_ANSWER_PREFIX, values, text, err);
         }
         if (status == DPE_OK) {
-            status = dpe_phrases_fill(&niah->words, NIAH_ANSWER, values, text, err);
+            status = dpe_phrases_fill(&niah->phrases, NIAH_ANSWER, values, text, err);
         }
     }
     return status;
@@ -163,8 +163,8 @@ static dpe_status draw_value(const struct dpe_niah *niah, const struct dpe_text 
     do {
         if (tries++ == MAX_TRIES) {
             return dpe_fail(err, DPE_BAD_DATA,
-                            "niah: %d tries found no number of %d digits that is not in the "
-                            "haystack already; use more digits",
+                            "niah: in %d tries every number of %d digits was in the haystack "
+                            "already; give more digits",
                             MAX_TRIES, niah->params.digits);
         }
         draw->values[i][0] = (char)('1' + (int)dpe_rng_below(rng, 9));
@@ -241,7 +241,7 @@ static dpe_status append_body(const struct dpe_niah *niah, const struct dpe_niah
                 {"key", draw->keys[needle / niah->params.values]},
                 {"value", draw->values[needle]},
                 {NULL, NULL}};
-            status = dpe_phrases_fill(&niah->words, NIAH_NEEDLE, values, &body, err);
+            status = dpe_phrases_fill(&niah->phrases, NIAH_NEEDLE, values, &body, err);
         }
     }
     if (status == DPE_OK) {
@@ -259,7 +259,7 @@ dpe_status dpe_niah_assemble(const struct dpe_niah *niah, const struct dpe_niah_
                              const char *haystack, size_t n, struct dpe_text *text,
                              struct dpe_error *err)
 {
-    const struct dpe_phrases *words = &niah->words;
+    const struct dpe_phrases *words = &niah->phrases;
     const struct dpe_phrase_value values[] = {
         {"key", draw->keys[draw->first]}, {"keys", draw->asked}, {NULL, NULL}};
     text->n = 0;

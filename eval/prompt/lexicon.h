@@ -3,7 +3,7 @@
  * Words to build keys and lists from. Used inside eval/ only.
  *
  * They are words of the user's texts (distinct, 4 to 10 small ASCII letters, in a drawn order),
- * and behind those, as many as are wanted, words of a generator of pronounceable syllables. No word
+ * followed by as many as are needed of the words of a generator of pronounceable syllables. No word
  * comes twice. The list depends on the texts alone, and a longer one begins with the shorter.
  */
 #ifndef DPE_LEXICON_H
@@ -12,7 +12,7 @@
 #include "data/data.h"
 
 struct dpe_lexicon {
-    struct dpe_text text; /**< the words, each behind a space and before a NUL */
+    struct dpe_text text; /**< the words, each after a space and before a NUL */
     size_t *at;           /**< [n] offsets of the words */
     size_t n;
 };

@@ -1,6 +1,6 @@
 /* Template files: read, checked, filled. */
-#include "engine/tokenizer/tokenizer.h"
 #include "eval/prompt/phrases.h"
+#include "engine/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +46,8 @@ static dpe_status check_field(const char *file, const struct dpe_phrase_field *f
     for (const char *s = strchr(text, '{'); s != NULL; s = strchr(s + 1, '{')) {
         size_t n = placeholder(s);
         if (n > 0 && !listed(field->needed, s + 1, n) && !listed(field->allowed, s + 1, n)) {
-            return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": placeholder %.*s has no meaning there",
-                            file, field->name, (int)(n < 60 ? n + 2 : 60), s);
+            return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": unknown placeholder %.*s", file,
+                            field->name, (int)(n < 60 ? n + 2 : 60), s);
         }
     }
     for (const char *name = field->needed; *name != '\0';) {
@@ -105,8 +105,8 @@ static dpe_status read_list(const char *file, json_t *root, const char *name,
         }
         for (size_t j = 0; j < i; j++) {
             if (strcmp(list->words[j], word) == 0) {
-                return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": \"%s\" is there twice", file, name,
-                                word);
+                return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": the word \"%s\" is given twice",
+                                file, name, word);
             }
         }
         list->words[i] = strdup(word);
@@ -130,7 +130,8 @@ static dpe_status refuse_unknown(const char *file, json_t *root, const struct dp
             known = known || strcmp(name, phrases->fields[i].name) == 0;
         }
         if (!known) {
-            return dpe_fail(err, DPE_BAD_DATA, "%s: \"%.60s\" is no field of this template", file,
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "%s: unknown field \"%.60s\"; see eval/templates for the fields", file,
                             name);
         }
     }
@@ -270,10 +271,11 @@ dpe_status dpe_phrases_check_digits(const struct dpe_tokenizer *tokenizer, struc
         status = dpe_tokenizer_decode(tokenizer, tokens.ids, tokens.n, true, &text, err);
     }
     if (status == DPE_OK && (text.n == 0 || strstr(text.bytes, digits) == NULL)) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: expected a vocabulary that can write digits, \"%s\" "
-                          "comes back as \"%.60s\"; what is asked for are numbers",
-                          dpe_tokenizer_path(tokenizer), digits, text.n == 0 ? "" : text.bytes);
+        status =
+            dpe_fail(err, DPE_BAD_DATA,
+                     "%s: expected a vocabulary that can write digits, because the answers are "
+                     "numbers; \"%s\" is decoded as \"%.60s\"",
+                     dpe_tokenizer_path(tokenizer), digits, text.n == 0 ? "" : text.bytes);
     }
     dpe_tokens_free(&tokens);
     dpe_text_free(&text);

@@ -45,7 +45,7 @@ dpe_status dpe_phrases_open(const char *file, const struct dpe_builtin *builtin,
                             struct dpe_phrases *phrases, struct dpe_error *err);
 void dpe_phrases_free(struct dpe_phrases *phrases);
 
-/** What stands for {name}. */
+/** The text that replaces {name}. */
 struct dpe_phrase_value {
     const char *name, *text;
 };
@@ -54,11 +54,11 @@ dpe_status dpe_phrases_fill(const struct dpe_phrases *phrases, size_t field,
                             const struct dpe_phrase_value *values, struct dpe_text *out,
                             struct dpe_error *err);
 
-/** Read a chat template, a text file that holds {prompt} once, into what stands before and behind
+/** Read a chat template, a text file that holds {prompt} once, into the text before and after it
  *  (owned by the caller; "" and "" when `file` is NULL). DPE_BAD_DATA names the file. */
 dpe_status dpe_chat_read(const char *file, char **before, char **after, struct dpe_error *err);
 
-/** Whether the vocabulary can write digits: they are what benchmarks ask for. DPE_BAD_DATA. */
+/** Whether the vocabulary can write digits, which the answers consist of. DPE_BAD_DATA. */
 dpe_status dpe_phrases_check_digits(const struct dpe_tokenizer *tokenizer, struct dpe_error *err);
 
 extern const struct dpe_builtin dpe_builtin_niah, dpe_builtin_ruler, dpe_builtin_infinitebench;

@@ -204,15 +204,15 @@ static dpe_status fit(struct dpe_ruler_draw *draw, int64_t max, struct prompt *b
     if (status == DPE_OK && best->n == draw->max_units && draw->file != NULL &&
         max - (int64_t)best->tokens.n > draw->length / 16) {
         status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: too few documents for a length of %lld: %lld tokens are missing; "
-                          "give a larger file or shorten the length",
+                          "%s: too few documents for length %lld: %lld tokens are missing; give "
+                          "a larger file or a shorter --length",
                           draw->file, (long long)draw->length,
                           (long long)(max - (int64_t)best->tokens.n));
     }
     return status;
 }
 
-/* Tokens of an answer behind other text. */
+/* Tokens of an answer after other text. */
 static dpe_status count_answer(const struct dpe_tokenizer *tokenizer, const char *reference,
                                int64_t *count, struct dpe_error *err)
 {
@@ -352,4 +352,94 @@ dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind
     size_t n = strlen(kind->name);
     memcpy(source->name, kind->name, n + 1);
     return DPE_OK;
+}
+
+/* ------------------------------------------------------------------ what the tasks' drawing shares
+ */
+
+dpe_status dpe_ruler_no_memory(struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_NO_MEMORY, "ruler: no memory for a sample");
+}
+
+dpe_status dpe_ruler_append(struct dpe_text *text, const char *string, struct dpe_error *err)
+{
+    return dpe_text_append(text, string, strlen(string), err);
+}
+
+dpe_status dpe_ruler_refer(struct dpe_ruler_draw *draw, const char *text, struct dpe_error *err)
+{
+    size_t n = draw->n_references;
+    char **references = realloc(draw->references, (n + 1) * sizeof *references);
+    if (references == NULL) {
+        return dpe_ruler_no_memory(err);
+    }
+    draw->references = references;
+    references[n] = strdup(text);
+    if (references[n] == NULL) {
+        return dpe_ruler_no_memory(err);
+    }
+    draw->n_references++;
+    return DPE_OK;
+}
+
+double dpe_ruler_listed_cost(const struct dpe_ruler_draw *draw, int64_t n)
+{
+    return draw->cost[n];
+}
+
+void dpe_ruler_shuffle(const struct dpe_ruler_draw *draw, size_t *list, size_t n)
+{
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, draw->ruler->seed + n, draw->stream);
+    for (size_t i = 1; i < n; i++) {
+        size_t j = dpe_rng_below(&rng, (uint32_t)i + 1);
+        size_t moved = list[i];
+        list[i] = list[j];
+        list[j] = moved;
+    }
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+void dpe_ruler_places(struct dpe_ruler_draw *draw)
+{
+    for (size_t i = 0; i < draw->n_needles; i++) {
+        draw->place[i] = dpe_rng_unit(&draw->rng);
+    }
+    qsort(draw->place, draw->n_needles, sizeof draw->place[0], compare_doubles);
+}
+
+dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size_t n, double *count,
+                           struct dpe_error *err)
+{
+    /* A space after a full stop, anything else after a line's end: as units are placed in prompts.
+     */
+    const char *anchor = n > 0 && text[0] == ' ' ? "." : ".\n";
+    const struct dpe_encode_options options = {.special = ruler->special};
+    struct dpe_text joined = {0};
+    struct dpe_tokens tokens = {0};
+    dpe_status status = dpe_ruler_append(&joined, anchor, err);
+    size_t before = 0;
+    if (status == DPE_OK) {
+        status =
+            dpe_tokenizer_encode(ruler->tokenizer, joined.bytes, joined.n, &options, &tokens, err);
+        before = tokens.n;
+        tokens.n = 0;
+    }
+    if (status == DPE_OK) {
+        status = dpe_text_append(&joined, text, n, err);
+    }
+    if (status == DPE_OK) {
+        status =
+            dpe_tokenizer_encode(ruler->tokenizer, joined.bytes, joined.n, &options, &tokens, err);
+    }
+    *count = tokens.n > before ? (double)(tokens.n - before) : 0.0;
+    dpe_tokens_free(&tokens);
+    dpe_text_free(&joined);
+    return status;
 }

@@ -79,7 +79,7 @@ struct dpe_ruler {
     int users;           /**< sources that hold it */
 };
 
-/** What a sample hides and asks, before its size is known. Zeroed, with ruler, kind, length,
+/** The content of a sample before its size is known. Zeroed, with ruler, kind, length,
  *  stream and rngs set, when a kind's `draw` begins. */
 struct dpe_ruler_draw {
     const struct dpe_ruler *ruler;
@@ -100,7 +100,7 @@ struct dpe_ruler_draw {
     struct dpe_text needle[8]; /**< sentences to hide */
     size_t n_needles;
     size_t first, sentences; /**< essay: first sentence, and how many go around */
-    const char *question;    /**< qa: what is asked */
+    const char *question;    /**< qa */
     char asked[256];
 };
 
@@ -122,7 +122,7 @@ struct dpe_ruler_kind {
     dpe_status (*compose)(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
                           struct dpe_text *answer, struct dpe_error *err);
 };
-/** Task i of the 13, NULL behind the last. */
+/** Task i of the 13; NULL after the last one. */
 const struct dpe_ruler_kind *dpe_ruler_kind(size_t i);
 
 /* Kinds. */
@@ -148,7 +148,7 @@ double dpe_ruler_cwe_cost(const struct dpe_ruler_draw *draw, int64_t n);
 double dpe_ruler_fwe_cost(const struct dpe_ruler_draw *draw, int64_t n);
 
 /* What kinds share. */
-/** Tokens of a text behind other text, where tokens add up. */
+/** Tokens of a text after other text, where tokens add up. */
 dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size_t n, double *count,
                            struct dpe_error *err);
 /** A reference more; DPE_NO_MEMORY. */

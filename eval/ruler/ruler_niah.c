@@ -86,7 +86,7 @@ static dpe_status append_needle(const struct dpe_ruler_draw *draw, const char *k
 
 /* ------------------------------------------------------------------------------------- drawing */
 
-/* Everything that is said of one sample's keys. */
+/* The keys and values of one sample. */
 struct secrets {
     char keys[MAX_KEYS][WORD], values[MAX_KEYS][WORD];
 };
@@ -106,7 +106,7 @@ static dpe_status draw_secrets(struct dpe_ruler_draw *draw, struct secrets *secr
         do {
             if (tries++ == MAX_TRIES) {
                 return dpe_fail(err, DPE_BAD_DATA,
-                                "ruler: the texts hold every number that was drawn");
+                                "ruler: every number that was drawn is in the texts already");
             }
             draw_value(draw, &draw->rng, secrets->values[v]);
         } while (among(secrets->values[v], secrets->values, v) ||
@@ -115,7 +115,7 @@ static dpe_status draw_secrets(struct dpe_ruler_draw *draw, struct secrets *secr
     return DPE_OK;
 }
 
-/* Which keys are asked for, in which order: the first after a shuffle. */
+/* The keys of the question, in order: the first after a shuffle. */
 static dpe_status ask(struct dpe_ruler_draw *draw, struct secrets *secrets, struct dpe_error *err)
 {
     const struct dpe_ruler_kind *kind = draw->kind;
@@ -230,7 +230,7 @@ static dpe_status draw_essay(struct dpe_ruler_draw *draw, struct dpe_error *err)
     const struct dpe_ruler_essay *essay = &draw->ruler->essay;
     size_t n = dpe_ruler_sentences(draw->ruler, draw->length);
     if (n == 0) {
-        return dpe_fail(err, DPE_USAGE, "ruler: %s hides its needles in texts: give --corpus",
+        return dpe_fail(err, DPE_USAGE, "ruler: %s hides its needles in texts: give --corpus PATH",
                         draw->kind->name);
     }
     draw->sentences = n;

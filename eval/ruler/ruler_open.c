@@ -114,7 +114,7 @@ static dpe_status cut_sentences(struct dpe_ruler_essay *essay, struct dpe_error 
     return DPE_OK;
 }
 
-/* Sentences are tokenized with single spaces; who made an error looks for it in a book. */
+/* Sentences are tokenized with single spaces; an error is reported by its place in the book. */
 static dpe_status name_book(const struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
                             dpe_status status, struct dpe_error *err)
 {
@@ -144,7 +144,7 @@ static dpe_status count_sentences(struct dpe_ruler *ruler, struct dpe_error *err
     for (size_t i = 0; i < essay->n && status == DPE_OK; i++) {
         double count = 0.0;
         size_t size = essay->at[i + 1] - essay->at[i];
-        /* Its space stands behind it here and before it in a prompt: the same number of tokens. */
+        /* Its space is after it here and before it in a prompt: the same number of tokens. */
         sentence.n = 0;
         status = dpe_text_append(&sentence, " ", 1, err);
         if (status == DPE_OK) {
@@ -175,7 +175,8 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
         status = append_spaced(book->text, n, &essay->text, err);
     }
     if (status == DPE_OK && essay->text.n == 0) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: no words for an essay", dpe_corpus_path(corpus));
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected words for an essay, found none",
+                        dpe_corpus_path(corpus));
     }
     if (status == DPE_OK) {
         status = cut_sentences(essay, err);
@@ -257,9 +258,10 @@ static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_option
                         MAX_LENGTH, (long long)options->max_length);
     }
     if (options->chat_template != NULL && options->special == DPE_SPECIAL_LITERAL) {
-        return dpe_fail(err, DPE_USAGE,
-                        "ruler: a chat template holds special tokens, --special-in-text literal "
-                        "would spell them out; leave one of the two");
+        return dpe_fail(
+            err, DPE_USAGE,
+            "ruler: --special-in-text literal would spell out the special tokens of the "
+            "chat template; give only one of the two");
     }
     dpe_status status = dpe_phrases_open(options->template_file, &dpe_builtin_ruler, fields,
                                          RULER_PHRASES, &ruler->words, err);

@@ -92,7 +92,8 @@ dpe_status dpe_ruler_qa_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
 {
     const struct dpe_qa *qa = data(draw);
     if (qa->n_questions == 0) {
-        return dpe_fail(err, DPE_USAGE, "ruler: %s asks about documents: give %s", draw->kind->name,
+        return dpe_fail(err, DPE_USAGE, "ruler: %s needs documents with questions: give %s",
+                        draw->kind->name,
                         draw->kind->dataset == 0 ? "--squad FILE" : "--hotpotqa FILE");
     }
     draw->unit = dpe_alloc(qa->n_documents, sizeof *draw->unit);

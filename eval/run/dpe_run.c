@@ -34,7 +34,7 @@ static const struct argp_option options_table[] = {
     {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
      "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1},
     {"table", KEY_TABLE, "FILE", 0,
-     "Run under a DPE table (of dpe-detect or dpe-export) instead of --method", 1},
+     "Run with a DPE table (of dpe-detect or dpe-export) instead of --method", 1},
     {"other-model", KEY_OTHER_MODEL, NULL, 0,
      "Apply a table that was measured on other weights of the same shape", 1},
     {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
@@ -44,8 +44,8 @@ static const struct argp_option options_table[] = {
     {"chunk", KEY_CHUNK, "N", 0, "Tokens of a prefill chunk", 1},
     {NULL, 0, NULL, 0, "What to do (default: generate from a prompt):", 2},
     {"prompt", 'p', "TEXT", 0, "Prompt to continue", 2},
-    {"prompt-file", KEY_PROMPT_FILE, "FILE", 0, "The same from a file", 2},
-    {"max-new", 'n', "N", 0, "Most tokens to generate (default 64)", 2},
+    {"prompt-file", KEY_PROMPT_FILE, "FILE", 0, "Prompt to continue, from a file", 2},
+    {"max-new", 'n', "N", 0, "Generate at most N tokens (default 64)", 2},
     {"tokenize", KEY_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
     {"nll", KEY_NLL, "FILE", 0, "Perplexity of FILE in windows of --context tokens", 2},
     {"context", 'c', "C", 0, "Tokens of a window (default: the trained length)", 2},
@@ -220,8 +220,8 @@ static dpe_status make_session(const struct run *run, int64_t capacity,
     status = dpe_session_create(run->model, &plan, &options, session, err);
     dpe_plan_free(&plan);
     if (status == DPE_OK) {
-        int64_t told = 0;
-        dpe_log_chunk(*session, &told);
+        int64_t logged = 0;
+        dpe_log_chunk(*session, &logged);
         dpe_session_set_poll(*session, dpe_signals_poll, NULL);
     }
     return status;
@@ -236,9 +236,8 @@ static dpe_status encode(const struct run *run, const char *text, const char *fi
     struct stat info;
     uint64_t most = run->args->tool.max_memory;
     if (text == NULL && most > 0 && stat(file, &info) == 0 && (uint64_t)info.st_size > most) {
-        return dpe_fail(err, DPE_NO_MEMORY,
-                        "%s: %lld bytes, allowed are %llu; allow more with --max-memory", file,
-                        (long long)info.st_size, (unsigned long long)most);
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: the file has %lld bytes, --max-memory allows %llu",
+                        file, (long long)info.st_size, (unsigned long long)most);
     }
     if (text == NULL) {
         dpe_status status = dpe_read_file(file, UINT64_C(1) << 34, &bytes, &n, err);
@@ -336,9 +335,12 @@ static dpe_status generate(const struct run *run, struct dpe_error *err)
         fflush(stdout);
         dpe_log_info("%zu tokens read, %zu written, %.2f s", prompt.n, out.n, dpe_clock() - begin);
         if (dpe_signals_asked() != DPE_STOP_NONE) {
-            status = dpe_fail(err, DPE_INCOMPLETE, "stopped by a signal");
+            status =
+                dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal after %zu tokens", out.n);
         } else if (stream.late && (int64_t)out.n < args->max_new) {
-            status = dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up");
+            status =
+                dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up after %zu of %lld tokens",
+                         out.n, (long long)args->max_new);
         }
     }
 done:
@@ -365,7 +367,7 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
     for (int64_t window = 0; window < n_windows && status == DPE_OK; window++) {
         if (dpe_clock() > run->deadline) {
             status = dpe_fail(err, DPE_INCOMPLETE,
-                              "the time budget is used up, %lld of %lld windows are done",
+                              "the time budget is used up after %lld of %lld windows",
                               (long long)window, (long long)n_windows);
             break;
         }
@@ -401,15 +403,16 @@ static dpe_status nll(const struct run *run, struct dpe_error *err)
     dpe_status status = encode(run, NULL, run->args->nll_file, &tokens, err);
     const struct dpe_config *config = dpe_model_config(run->model);
     if (status == DPE_OK && (context < 4 || (int64_t)tokens.n < context)) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: %zu tokens, expected at least one window of %lld; use a longer text "
-                          "or a smaller --context (4 or more)",
-                          run->args->nll_file, tokens.n, (long long)context);
+        status = dpe_fail(
+            err, DPE_BAD_DATA,
+            "%s: expected at least one window of %lld tokens, found %zu; use a longer text "
+            "or a smaller --context (4 or more)",
+            run->args->nll_file, (long long)context, tokens.n);
     } else if (status == DPE_OK && config->bos_id >= config->vocab && !run->args->raw) {
         status =
             dpe_fail(err, DPE_BAD_DATA,
                      "%s/config.json: bos_token_id: expected an id below vocab_size %lld, found "
-                     "%lld; --raw does without",
+                     "%lld; give --raw to run without it",
                      run->args->model, (long long)config->vocab, (long long)config->bos_id);
     }
     if (status == DPE_OK) {
@@ -442,36 +445,38 @@ static void list_methods(void)
     }
     printf("\nEvery method has the keys of the attention temperature too: %s\n"
            "The logits of the query at position m (0, 1, ...) are multiplied by\n"
-           "logit-scale * max(1, ln(m+1) / ln(log-n))^log-n-power; log-n=0 is off, a log-n-decay B "
-           "puts\n1 - x^-B in the place of ln x, infoscale=N is log-n=N with power 1/2 and decay "
+           "logit-scale * max(1, ln(m+1) / ln(log-n))^log-n-power; log-n=0 is off; with "
+           "log-n-decay=B\n"
+           "ln x becomes 1 - x^-B; infoscale=N is log-n=N with power 1/2 and decay "
            "2/head_dim\n(arXiv 2501.08570). log-n and infoscale replace the log-n of official=1.\n",
            dpe_plan_temperature_keys());
 }
 
-/* An option that the mode has no use for; NULL: there is none. */
+/* The message about an option that the mode does not use; NULL: all are used. */
 static const char *check_modes(const struct arguments *args)
 {
     const unsigned run = 1U << MODE_GENERATE | 1U << MODE_NLL;
     const unsigned text = run | 1U << MODE_TOKENIZE;
     const unsigned plan = run | 1U << MODE_SHOW_PLAN;
     const struct {
-        bool said;
+        bool given;
         unsigned modes;
         const char *wrong;
     } options[] = {
         {args->context > 0, 1U << MODE_NLL, "--context goes with --nll"},
         {args->score != NULL, 1U << MODE_NLL, "--score goes with --nll"},
-        {args->max_new > 0, 1U << MODE_GENERATE, "--max-new is for generating from a prompt"},
-        {args->chunk > 0, run, "--chunk is for generating and --nll"},
-        {args->raw, text, "--raw is for generating, --tokenize and --nll"},
-        {args->special_given, text, "--special-in-text is for generating, --tokenize and --nll"},
-        {args->method != NULL, plan, "--method is for generating, --nll and --show-plan"},
-        {args->table != NULL, plan, "--table is for generating, --nll and --show-plan"},
-        {args->length > 0, plan, "--length is for generating, --nll and --show-plan"},
-        {args->trained_length > 0, plan | 1U << MODE_INFO, "--tokenize has no trained length"},
+        {args->max_new > 0, 1U << MODE_GENERATE, "--max-new goes with a prompt"},
+        {args->chunk > 0, run, "--chunk goes with a prompt and --nll"},
+        {args->raw, text, "--raw goes with a prompt, --tokenize and --nll"},
+        {args->special_given, text, "--special-in-text goes with a prompt, --tokenize and --nll"},
+        {args->method != NULL, plan, "--method goes with a prompt, --nll and --show-plan"},
+        {args->table != NULL, plan, "--table goes with a prompt, --nll and --show-plan"},
+        {args->length > 0, plan, "--length goes with a prompt, --nll and --show-plan"},
+        {args->trained_length > 0, plan | 1U << MODE_INFO,
+         "--trained-length goes with a prompt, --nll, --show-plan and --info"},
     };
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        if (options[i].said && (options[i].modes & 1U << args->mode) == 0) {
+        if (options[i].given && (options[i].modes & 1U << args->mode) == 0) {
             return options[i].wrong;
         }
     }
@@ -483,7 +488,7 @@ static void check_usage(const struct arguments *args, const struct argp *argp)
     const char *missing = check_modes(args);
     bool needs_prompt = args->mode == MODE_GENERATE || args->mode == MODE_TOKENIZE;
     if (missing != NULL) {
-        /* said below */
+        /* printed below */
     } else if (args->model == NULL) {
         missing = "--model DIR is missing";
     } else if (needs_prompt && args->prompt == NULL && args->prompt_file == NULL) {
@@ -491,11 +496,13 @@ static void check_usage(const struct arguments *args, const struct argp *argp)
     } else if (args->prompt != NULL && args->prompt_file != NULL) {
         missing = "--prompt and --prompt-file exclude each other";
     } else if (!needs_prompt && (args->prompt != NULL || args->prompt_file != NULL)) {
-        missing = "a prompt is for generating and --tokenize";
+        missing =
+            "--prompt goes with generating and --tokenize, not with --nll, --info or --show-plan";
     } else if (args->table != NULL && args->method != NULL) {
         missing = "--table and --method exclude each other";
     } else if (args->table != NULL && args->trained_length > 0) {
-        missing = "--table and --trained-length exclude each other: a table has its own";
+        missing =
+            "--table and --trained-length exclude each other: the table holds the trained length";
     } else if (args->table == NULL && args->other_model) {
         missing = "--other-model goes with --table";
     } else if (args->context > 0 && args->context < 4) {
@@ -512,7 +519,7 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .options = options_table,
         .parser = parse_option,
-        .doc = "Run a RoPE language model under a position method.\v"
+        .doc = "Run a RoPE language model with a position method.\v"
                "Examples:\n"
                "  dpe-run -m DIR -p \"Once upon a time\" -n 32\n"
                "  dpe-run -m DIR --nll book.txt --context 4096 --method self-extend\n"

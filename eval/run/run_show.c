@@ -1,4 +1,4 @@
-/* What dpe-run says of a model and of a plan. */
+/* What dpe-run prints about a model and a plan. */
 #include <math.h>
 
 #include "eval/run/run_tool.h"

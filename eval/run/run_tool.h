@@ -10,7 +10,7 @@
 
 enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };
 
-/** The command line; NULL or 0: not said. */
+/** The command line; NULL or 0: not given. */
 struct arguments {
     struct dpe_tool_options tool;
     enum mode mode;

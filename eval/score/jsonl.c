@@ -203,7 +203,8 @@ dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, struct dpe_t
         }
         if (got <= 0) {
             return dpe_fail(err, DPE_IO, "%s: line %lld: %s", jsonl->path, (long long)line->number,
-                            got < 0 ? strerror(errno) : "the file was cut while it was read");
+                            got < 0 ? strerror(errno)
+                                    : "the file became shorter while it was read");
         }
         done += (size_t)got;
     }
@@ -378,7 +379,7 @@ dpe_status dpe_jsonl_object(char *line, size_t n, struct dpe_json_field *fields,
         struct dpe_json_field *field = find_field(fields, n_fields, &key);
         if (field != NULL && field->value.kind != DPE_JSON_ABSENT) {
             *problem = DPE_JSONL_TWICE;
-            return dpe_fail(err, DPE_BAD_DATA, "\"%s\" is there twice", field->name);
+            return dpe_fail(err, DPE_BAD_DATA, "\"%s\" is given twice", field->name);
         }
         if (field != NULL) {
             read_field(&scan, field, &ends, &memory);
@@ -396,4 +397,24 @@ dpe_status dpe_jsonl_object(char *line, size_t n, struct dpe_json_field *fields,
     end_number(&scan, &ends, 0);
     *problem = DPE_JSONL_GOOD;
     return DPE_OK;
+}
+
+/* --------------------------------------------------------------------------------------- writing
+ */
+
+dpe_status dpe_jsonl_append(struct dpe_text *out, json_t *line, struct dpe_error *err)
+{
+    if (line == NULL) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "a JSON line: expected texts in UTF-8 and finite numbers, found something "
+                        "else (or memory ran out)");
+    }
+    char *dumped = json_dumps(line, 0);
+    json_decref(line);
+    if (dumped == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a JSON line");
+    }
+    dpe_status status = dpe_text_append(out, dumped, strlen(dumped), err);
+    free(dumped);
+    return status == DPE_OK ? dpe_text_append(out, "\n", 1, err) : status;
 }

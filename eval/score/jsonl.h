@@ -1,15 +1,17 @@
 /**
  * @file jsonl.h
- * Files of strangers with one JSON object a line: predictions and official benchmark data. Used
- * inside eval/ only.
+ * Files with one JSON object a line, read with checks: predictions and official benchmark data.
+ * Used inside eval/ only.
  *
- * A file is opened once (where its lines are is noted, a line is read when it is asked for), so a
+ * A file is opened once (where its lines are is noted, a line is read on request), so a
  * file may be larger than memory. Lines of white space are passed over. What a line holds is read
- * member by member without a tree: only the fields that are asked for are looked at, the rest is
+ * member by member without a tree: only the requested fields are kept, the rest is
  * checked and skipped. Limits: a line has at most 256 MiB, nesting at most 128 levels.
  */
 #ifndef DPE_JSONL_H
 #define DPE_JSONL_H
+
+#include <jansson.h>
 
 #include "engine/base/base.h"
 
@@ -47,7 +49,7 @@ struct dpe_json_item {
     char *text; /**< "" for other kinds */
 };
 
-/** A field asked for. Zero-initialise but for the name; reused from line to line. */
+/** A requested field. Zero-initialise but for the name; reused from line to line. */
 struct dpe_json_field {
     const char *name;
     struct dpe_json_item value; /**< kind LIST: see items */
@@ -62,12 +64,16 @@ const char *dpe_json_kind_name(enum dpe_json_kind kind);
 enum dpe_jsonl_problem {
     DPE_JSONL_GOOD,
     DPE_JSONL_NO_OBJECT, /**< not JSON, not UTF-8, or JSON but no object */
-    DPE_JSONL_TWICE,     /**< a field that was asked for is there twice */
+    DPE_JSONL_TWICE,     /**< a requested field is given twice */
 };
 /** Read an object of n bytes at `line` (changed; line[n] must be '\0') into the fields. Python's
  *  additions to JSON are taken (NaN, lone surrogates). Returns DPE_BAD_DATA with *problem set and a
  *  message without file and line, or DPE_NO_MEMORY. */
 dpe_status dpe_jsonl_object(char *line, size_t n, struct dpe_json_field *fields, size_t n_fields,
                             enum dpe_jsonl_problem *problem, struct dpe_error *err);
+
+/** Append a JSON value and a newline. Takes `line` over, also after a failure; NULL (jansson could
+ *  not make it) is DPE_BAD_DATA. */
+dpe_status dpe_jsonl_append(struct dpe_text *out, json_t *line, struct dpe_error *err);
 
 #endif

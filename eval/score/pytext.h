@@ -4,7 +4,7 @@
  * and their numbers are wanted to the last digit. Used inside eval/ only.
  *
  * Texts are UTF-8 in which lone surrogates may stand (JSON can write them), NUL-terminated where n
- * is not given. A byte that is no UTF-8 counts as a character of its own.
+ * is not given. A byte that is not UTF-8 counts as a character of its own.
  */
 #ifndef DPE_PYTEXT_H
 #define DPE_PYTEXT_H
@@ -32,7 +32,7 @@ int dpe_py_digit(uint32_t point);
 
 /** str.strip() */
 struct dpe_span dpe_py_strip(struct dpe_span text);
-/** The next of str.split(): false when there is none left. *rest starts as the text. */
+/** The next of str.split(): false when none is left. *rest starts as the text. */
 bool dpe_py_split(struct dpe_span *rest, struct dpe_span *word);
 /** Append text.lower() or text.upper(), whose contexts are within `text`. DPE_NO_MEMORY. */
 dpe_status dpe_py_lower(struct dpe_span text, struct dpe_text *out);

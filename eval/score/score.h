@@ -1,11 +1,11 @@
 /**
  * @file score.h
- * Scoring rules of RULER, InfiniteBench and the needle task, and predictions made elsewhere. Used
- * inside eval/ only.
+ * Scoring rules of RULER, InfiniteBench and the needle task, and predictions of other programs.
+ * Used inside eval/ only.
  *
  * A rule gives one sample's score, 0 … 1, the very number that the official Python script computes
- * (docs/benchmarks.md names the rules; eval/README.md the few inputs on which those scripts stop or
- * mean something by accident). Texts are UTF-8 C strings. NaN: no memory.
+ * (eval/README.md lists the few inputs on which it differs). Texts are UTF-8 C strings. NaN: no
+ * memory.
  */
 #ifndef DPE_SCORE_H
 #define DPE_SCORE_H
@@ -46,15 +46,24 @@ enum dpe_references {
     DPE_REFERENCES_NUMBER, /**< a number, or a list that begins with one */
 };
 
+/** Which fields a benchmark's files have, and which of two is preferred. */
+enum dpe_record_format {
+    DPE_RECORD_RULER,         /**< input, outputs; predictions in pred */
+    DPE_RECORD_INFINITEBENCH, /**< context, input, answer; predictions in prediction */
+};
+
 /** A task that can be scored. */
 struct dpe_score_task {
     const char *suite, *name, *category; /**< category "" where the suite has none */
+    enum dpe_record_format format;
     enum dpe_references references;
     dpe_rule rule;              /**< the suite's own */
     const char *scorer, *other; /**< names of the rule and of the looser one, "" when none */
     dpe_rule other_rule;        /**< NULL when `other` is "" */
+    const char *later;          /**< name of a third set, of a later official script; NULL: none */
+    dpe_rule later_rule;
 };
-/** Task i of a suite in its customary order, NULL behind the last and for unknown suites. */
+/** Task i of a suite in its customary order; NULL after the last one and for unknown suites. */
 const struct dpe_score_task *dpe_score_task(const char *suite, size_t i);
 /** The rule of a task in a set of rules by name, and that name as it is kept: the suite's own (NULL
  *  too), the looser one, and of infinitebench "official-2024-08". InfiniteBench's released script
@@ -63,10 +72,10 @@ const struct dpe_score_task *dpe_score_task(const char *suite, size_t i);
  * upper-cased words. All other tasks are the same in both. NULL for a set that the suite does not
  * have. */
 dpe_rule dpe_score_rule(const struct dpe_score_task *task, const char *scorer, const char **name);
-/** The sets of a suite, for messages: "all and part". */
-const char *dpe_score_sets(const char *suite);
+/** The sets of rules that a task's suite has, for messages: "all and part". Returns `text`. */
+const char *dpe_score_sets(const struct dpe_score_task *task, char text[80]);
 /** The task whose name stands in a file's name (between characters that are neither letters nor
- *  digits; the longest one), NULL when there is none. */
+ *  digits; the longest one), NULL if the name holds none. */
 const struct dpe_score_task *dpe_score_task_of_file(const char *suite, const char *path);
 
 struct dpe_score_options {
@@ -80,7 +89,7 @@ struct dpe_score_options {
 struct dpe_score_sums {
     int64_t scored;    /**< lines with a score; empty predictions are among them */
     int64_t empty;     /**< empty predictions (score 0) */
-    int64_t no_object; /**< lines that are no JSON objects: left out */
+    int64_t no_object; /**< lines that are not JSON objects: left out */
     int64_t bad;       /**< objects that lack a field or have one of the wrong type: left out */
     double sum;
     int64_t at_least_half; /**< lines with a score ≥ 0.5 */
@@ -88,8 +97,8 @@ struct dpe_score_sums {
 };
 
 /** Add a file's lines to `sums` (zeroed before the first file). Without skip_bad the first line
- *  that is empty, bad or no object is DPE_BAD_DATA: file, line, reason. A file without any scored
- *  line is DPE_BAD_DATA. */
+ *  that is empty, bad or not an object is DPE_BAD_DATA: file, line, reason. A file without any
+ * scored line is DPE_BAD_DATA. */
 dpe_status dpe_score_file(const char *path, const struct dpe_score_options *options,
                           struct dpe_score_sums *sums, struct dpe_error *err);
 

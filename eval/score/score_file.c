@@ -1,4 +1,4 @@
-/* Predictions made elsewhere: a file's lines become sums. */
+/* Predictions of other programs: the lines of a file become sums. */
 #include "eval/score/score.h"
 
 #include <math.h>
@@ -117,7 +117,7 @@ static enum outcome score_line(struct reader *reader, const struct dpe_score_opt
     static const int other_predictions[] = {PREDICTION, PRED};
     static const int ruler_references[] = {OUTPUTS, NEEDLE, GROUND_TRUTH, ANSWER, LABEL};
     static const int other_references[] = {GROUND_TRUTH, LABEL, ANSWER, OUTPUTS, NEEDLE};
-    bool infinite = strcmp(options->task->suite, "infinitebench") == 0;
+    bool infinite = options->task->format == DPE_RECORD_INFINITEBENCH;
     enum dpe_jsonl_problem problem = DPE_JSONL_GOOD;
     dpe_status status = dpe_jsonl_object(reader->line.bytes, reader->line.n, reader->fields,
                                          N_FIELDS, &problem, err);

@@ -1,23 +1,29 @@
 /* The tasks that can be scored, and which one a file is about. */
 #include "eval/score/score.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char all[] = "all";
 static const char part[] = "part";
 static const char official[] = "official";
 static const char loose[] = "string";
+static const char later[] = "official-2024-08";
 
 #define RULER(name, category, scorer, rule, other, other_rule)                                     \
     {                                                                                              \
-        "ruler", name, category, DPE_REFERENCES_TEXTS, rule, scorer, other, other_rule             \
+        "ruler", name, category, DPE_RECORD_RULER, DPE_REFERENCES_TEXTS, rule, scorer, other,      \
+            other_rule, NULL, NULL                                                                 \
     }
 #define RULER_ALL(name, category)  RULER(name, category, all, dpe_score_all, part, dpe_score_part)
 #define RULER_PART(name, category) RULER(name, category, part, dpe_score_part, all, dpe_score_all)
-#define INFINITE(name, references, rule, other_rule)                                               \
+#define INFINITE_LATER(name, references, rule, other_rule, later_rule)                             \
     {                                                                                              \
-        "infinitebench", name, "", references, rule, official, loose, other_rule                   \
+        "infinitebench", name, "", DPE_RECORD_INFINITEBENCH, references, rule, official, loose,    \
+            other_rule, later, later_rule                                                          \
     }
+#define INFINITE(name, references, rule, other_rule)                                               \
+    INFINITE_LATER(name, references, rule, other_rule, rule)
 
 static const struct dpe_score_task tasks[] = {
     RULER_ALL("niah_single_1", "NIAH"),
@@ -35,14 +41,15 @@ static const struct dpe_score_task tasks[] = {
     RULER_PART("qa_2", "QA"),
     INFINITE("longbook_qa_eng", DPE_REFERENCES_TEXTS, dpe_score_f1, dpe_score_f1),
     INFINITE("longbook_choice_eng", DPE_REFERENCES_PAIR, dpe_score_choice, dpe_score_choice_string),
-    INFINITE("longdialogue_qa_eng", DPE_REFERENCES_TEXTS, dpe_score_dialogue,
-             dpe_score_dialogue_string),
+    INFINITE_LATER("longdialogue_qa_eng", DPE_REFERENCES_TEXTS, dpe_score_dialogue,
+                   dpe_score_dialogue_string, dpe_score_dialogue_string),
     INFINITE("passkey", DPE_REFERENCES_TEXTS, dpe_score_integer, dpe_score_integer),
     INFINITE("number_string", DPE_REFERENCES_TEXTS, dpe_score_integer, dpe_score_integer),
     INFINITE("kv_retrieval", DPE_REFERENCES_TEXTS, dpe_score_word, dpe_score_word),
     INFINITE("code_debug", DPE_REFERENCES_PAIR, dpe_score_debug, dpe_score_debug_string),
     INFINITE("math_find", DPE_REFERENCES_NUMBER, dpe_score_number, dpe_score_number_string),
-    {"niah", "niah", "", DPE_REFERENCES_TEXTS, dpe_score_all, all, part, dpe_score_part},
+    {"niah", "niah", "", DPE_RECORD_RULER, DPE_REFERENCES_TEXTS, dpe_score_all, all, part,
+     dpe_score_part, NULL, NULL},
 };
 enum { N_TASKS = sizeof tasks / sizeof tasks[0] };
 
@@ -56,8 +63,6 @@ const struct dpe_score_task *dpe_score_task(const char *suite, size_t i)
     return NULL;
 }
 
-static const char later[] = "official-2024-08";
-
 dpe_rule dpe_score_rule(const struct dpe_score_task *task, const char *scorer, const char **name)
 {
     if (scorer == NULL || strcmp(scorer, task->scorer) == 0) {
@@ -68,17 +73,18 @@ dpe_rule dpe_score_rule(const struct dpe_score_task *task, const char *scorer, c
         *name = task->other;
         return task->other_rule;
     }
-    if (strcmp(task->suite, "infinitebench") == 0 && strcmp(scorer, later) == 0) {
-        *name = later;
-        return task->rule == dpe_score_dialogue ? dpe_score_dialogue_string : task->rule;
+    if (task->later != NULL && strcmp(scorer, task->later) == 0) {
+        *name = task->later;
+        return task->later_rule;
     }
     return NULL;
 }
 
-const char *dpe_score_sets(const char *suite)
+const char *dpe_score_sets(const struct dpe_score_task *task, char text[80])
 {
-    return strcmp(suite, "infinitebench") == 0 ? "official, official-2024-08 and string"
-                                               : "all and part";
+    snprintf(text, 80, "%s%s%s and %s", task->scorer, task->later != NULL ? ", " : "",
+             task->later != NULL ? task->later : "", task->other);
+    return text;
 }
 
 static bool letter_or_digit(char c)

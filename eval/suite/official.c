@@ -116,40 +116,58 @@ static char right_letter(const struct record *record)
     return '\0';
 }
 
-static dpe_status check_record(const struct official *official, const struct record *record,
+static dpe_status check_prompt(const struct official *official, const struct record *record,
                                struct dpe_error *err)
 {
     const struct dpe_json_field *fields = record->fields;
     dpe_status status = want_string(fields + INPUT, err);
-    if (status == DPE_OK && official->ruler && fields[INPUT].value.text[0] == '\0') {
-        status = dpe_fail(err, DPE_BAD_DATA, "\"input\": expected a prompt, found \"\"");
+    if (status != DPE_OK || !official->ruler) {
+        return status == DPE_OK ? want_string(context(record), err) : status;
     }
-    if (status == DPE_OK && official->ruler && fields[PREFIX].value.kind != DPE_JSON_ABSENT) {
-        status = want_string(fields + PREFIX, err);
+    if (fields[INPUT].value.text[0] == '\0') {
+        return dpe_fail(err, DPE_BAD_DATA, "\"input\": expected a prompt, found \"\"");
     }
-    if (status == DPE_OK && !official->ruler) {
-        status = want_string(context(record), err);
+    return fields[PREFIX].value.kind != DPE_JSON_ABSENT ? want_string(fields + PREFIX, err)
+                                                        : DPE_OK;
+}
+
+static dpe_status check_number(const struct record *record, struct dpe_error *err)
+{
+    const struct dpe_json_field *answer = record->fields + ANSWER;
+    enum dpe_json_kind kind = is_list(answer) ? answer->items[0].kind : answer->value.kind;
+    return kind != DPE_JSON_STRING
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected a number, found a string");
+}
+
+static dpe_status check_options(const struct record *record, struct dpe_error *err)
+{
+    const struct dpe_json_field *options = record->fields + OPTIONS;
+    if (!is_list(options)) {
+        return dpe_fail(err, DPE_BAD_DATA, "\"options\": expected a list, found %s",
+                        dpe_json_kind_name(options->value.kind));
     }
+    dpe_status status = want_texts(options, 4, err);
+    if (status == DPE_OK && right_letter(record) == '\0') {
+        status = dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected one of the \"options\"");
+    }
+    return status;
+}
+
+static dpe_status check_record(const struct official *official, const struct record *record,
+                               struct dpe_error *err)
+{
+    enum dpe_references wanted = official->options.task->references;
+    dpe_status status = check_prompt(official, record, err);
     if (status == DPE_OK) {
         status = want_texts(references(official, record), 1, err);
     }
-    if (status == DPE_OK && official->options.task->references == DPE_REFERENCES_NUMBER) {
-        const struct dpe_json_field *answer = fields + ANSWER;
-        enum dpe_json_kind kind = is_list(answer) ? answer->items[0].kind : answer->value.kind;
-        if (kind == DPE_JSON_STRING) {
-            status = dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected a number, found a string");
-        }
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK && official->options.task->references == DPE_REFERENCES_PAIR) {
-        status = is_list(fields + OPTIONS)
-                     ? want_texts(fields + OPTIONS, 4, err)
-                     : dpe_fail(err, DPE_BAD_DATA, "\"options\": expected a list, found %s",
-                                dpe_json_kind_name(fields[OPTIONS].value.kind));
-        if (status == DPE_OK && right_letter(record) == '\0') {
-            status = dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected one of the \"options\"");
-        }
-    }
-    return status;
+    return wanted == DPE_REFERENCES_NUMBER ? check_number(record, err)
+           : wanted == DPE_REFERENCES_PAIR ? check_options(record, err)
+                                           : DPE_OK;
 }
 
 /* Line `line` of the file, checked. Messages name file and line. */
@@ -185,12 +203,16 @@ static dpe_status write_prompt(const struct official *official, const struct rec
 {
     const struct dpe_official_options *options = &official->options;
     const struct dpe_json_field *fields = record->fields;
-    dpe_status status = append(text, options->shared->before, err);
     if (official->ruler) {
-        status = status == DPE_OK ? append(text, fields[INPUT].value.text, err) : status;
-        status = status == DPE_OK ? append(text, options->shared->after, err) : status;
-        return status == DPE_OK ? append(text, fields[PREFIX].value.text, err) : status;
+        const char *const parts[] = {options->shared->before, fields[INPUT].value.text,
+                                     options->shared->after, fields[PREFIX].value.text};
+        dpe_status status = DPE_OK;
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK; i++) {
+            status = append(text, parts[i], err);
+        }
+        return status;
     }
+    dpe_status status = append(text, options->shared->before, err);
     bool choice = options->task->references == DPE_REFERENCES_PAIR;
     const struct dpe_phrase_value values[] = {
         {"context", context(record)->value.text},
@@ -245,8 +267,8 @@ static dpe_status encode(const struct official *official, int64_t line, int64_t 
         keep_halves(tokens, most);
     } else if ((int64_t)tokens->n > most) {
         return dpe_fail(err, DPE_USAGE,
-                        "%s: line %lld: a prompt of %zu tokens and %lld to answer do not fit into "
-                        "a length of %lld",
+                        "%s: line %lld: a prompt of %zu tokens and an answer of %lld do not fit "
+                        "into length %lld",
                         dpe_jsonl_path(official->jsonl),
                         (long long)dpe_jsonl_number(official->jsonl, line), tokens->n,
                         (long long)room, (long long)options->length);
@@ -366,7 +388,7 @@ static dpe_status find_file(const char *folder, const char *task, char **path,
     free(*path);
     *path = NULL;
     return dpe_fail(err, DPE_NO_INPUT,
-                    "%s: the task %s is not there: expected %s.jsonl, %s/validation.jsonl or "
+                    "%s: no file for the task %s: expected %s.jsonl, %s/validation.jsonl or "
                     "%s/test.jsonl",
                     folder, task, task, task, task);
 }
@@ -480,42 +502,53 @@ static void close_official(void *state)
     free(official);
 }
 
+static dpe_status open_file(struct official *official, struct dpe_official_file *file,
+                            struct dpe_error *err)
+{
+    const struct dpe_official_options *options = &official->options;
+    char *path = NULL;
+    dpe_status status = find_file(options->folder, options->task->name, &path, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    if (asks_for_digits(options->task)) {
+        status = dpe_phrases_check_digits(options->tokenizer, err);
+        if (status != DPE_OK) {
+            goto done;
+        }
+    }
+    status = dpe_jsonl_open(path, &official->jsonl, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    status = check_lines(official, file, err);
+    if (status == DPE_OK) {
+        status = hash_file(path, file->hash, err);
+    }
+done:
+    free(path);
+    return status;
+}
+
 dpe_status dpe_official_source(const struct dpe_official_options *options,
                                struct dpe_source *source, struct dpe_official_file *file,
                                struct dpe_error *err)
 {
-    char *path = NULL;
+    if (options->kind == NULL && options->length <= options->room + 1) {
+        return dpe_fail(err, DPE_USAGE,
+                        "length %lld is too short for %s: its answer takes %lld tokens",
+                        (long long)options->length, options->task->name, (long long)options->room);
+    }
     struct official *official = dpe_alloc_zero(1, sizeof *official);
-    dpe_status status =
-        official != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "no memory for a task");
-    if (status == DPE_OK && options->kind == NULL && options->length <= options->room + 1) {
-        status =
-            dpe_fail(err, DPE_USAGE, "length %lld is too short for %s: it answers in %lld",
-                     (long long)options->length, options->task->name, (long long)options->room);
+    if (official == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a task");
     }
-    if (status == DPE_OK) {
-        official->options = *options;
-        options->shared->users++;
-        official->ruler = strcmp(options->task->suite, "ruler") == 0;
-        status = find_file(options->folder, options->task->name, &path, err);
-    }
-    if (status == DPE_OK && asks_for_digits(options->task)) {
-        status = dpe_phrases_check_digits(options->tokenizer, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_jsonl_open(path, &official->jsonl, err);
-    }
-    if (status == DPE_OK) {
-        status = check_lines(official, file, err);
-    }
-    if (status == DPE_OK) {
-        status = hash_file(path, file->hash, err);
-    }
-    free(path);
+    official->options = *options;
+    official->ruler = options->task->format == DPE_RECORD_RULER;
+    options->shared->users++;
+    dpe_status status = open_file(official, file, err);
     if (status != DPE_OK) {
-        if (official != NULL) {
-            close_official(official);
-        }
+        close_official(official);
         return status;
     }
     *source = (struct dpe_source){.n_samples = official->n,

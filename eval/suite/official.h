@@ -36,26 +36,26 @@ struct dpe_official_options {
     const struct dpe_tokenizer *tokenizer;
     int64_t length;                    /**< tokens, prompt and answer together */
     int64_t room;                      /**< infinitebench: tokens to generate */
-    const struct dpe_ruler_kind *kind; /**< ruler: says how many */
+    const struct dpe_ruler_kind *kind; /**< ruler: gives the room */
     size_t phrase; /**< infinitebench: the task's; the next one is how its answer begins */
     dpe_scorer score;
     bool growing, skip_bad;
 };
 
-/** What was found out about a task's file. Zero-initialise. */
+/** Facts about a task's file. Zero-initialise. */
 struct dpe_official_file {
     char hash[65];    /**< SHA-256 */
-    int64_t left_out; /**< lines that are no samples */
+    int64_t left_out; /**< lines that are not samples */
     char first[1024]; /**< what is wrong with the first of them: file, line, reason */
 };
 
-/** Sample i is the i-th good line. All lines are looked at here: one that is no JSON object, lacks
- *  a field or has it of the wrong type is DPE_BAD_DATA (file, line, reason), or with skip_bad left
- *  out and counted in `file`; none left is DPE_BAD_DATA, a missing file DPE_NO_INPUT. A RULER
+/** Sample i is the i-th good line. All lines are looked at here: one that is not a JSON object,
+ * lacks a field or has it of the wrong type is DPE_BAD_DATA (file, line, reason), or with skip_bad
+ * left out and counted in `file`; none left is DPE_BAD_DATA, a missing file DPE_NO_INPUT. A RULER
  *  prompt (input and answer_prefix) that does not fit is an error when its sample is made; an
  *  InfiniteBench prompt keeps the first and the last half of the tokens that fit. Specials written
  *  in a prompt are tokens, as the official pipelines have it. A vocabulary that cannot write digits
- *  is DPE_BAD_DATA for tasks that ask for them. */
+ *  is DPE_BAD_DATA for tasks whose answers have them. */
 dpe_status dpe_official_source(const struct dpe_official_options *options,
                                struct dpe_source *source, struct dpe_official_file *file,
                                struct dpe_error *err);

@@ -1,39 +1,83 @@
-/* The suites by name. */
+/* The registry of suites. */
 #include "eval/suite/suite_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct kind {
-    const char *name, *about;
-    bool needs_corpus;
-    dpe_status (*open)(const struct dpe_suite_options *options, struct dpe_suite *suite,
-                       struct dpe_error *err);
-};
+static const char needles[] =
+    "Needles in a haystack: short statements with numbers are hidden in a long text, and a "
+    "question "
+    "at its end asks for them; the score is the share of numbers in the answer. All methods read "
+    "the same samples.";
 
-static const struct kind kinds[] = {
-    {"niah", "needles in a haystack, all values of a key: recall", true, dpe_suite_open_niah},
-    {"niah_grid", "one needle, by depth and length: recall", true, dpe_suite_open_grid},
-    {"ppl", "perplexity of books", true, dpe_suite_open_ppl},
-    {"ruler", "13 tasks of finding, following, counting and answering, generated or --data", false,
-     dpe_suite_open_ruler},
-    {"infinitebench", "8 tasks over 100K tokens, from official --data", false,
-     dpe_suite_open_infinitebench},
+static const struct dpe_suite_kind kinds[] = {
+    {.name = "niah",
+     .title = "Needles",
+     .about = "needles in a haystack, all values of a key: recall",
+     .explanation = needles,
+     .unit = "recall (share of needles found)",
+     .score = "recall of the needles",
+     .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_NEEDLES,
+     .needs_corpus = true,
+     .half = true,
+     .open = dpe_suite_open_niah},
+    {.name = "niah_grid",
+     .title = "Needles by depth",
+     .about = "one needle, by depth and length: recall",
+     .explanation = needles,
+     .unit = "recall (share of needles found)",
+     .score = "recall of the needles",
+     .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_NEEDLES | DPE_SUITE_DEPTHS,
+     .needs_corpus = true,
+     .half = true,
+     .open = dpe_suite_open_grid},
+    {.name = "ppl",
+     .title = "Perplexity",
+     .about = "perplexity of books",
+     .explanation =
+         "Perplexity measures how surprised the model is by each next token of real books: 1 is "
+         "certainty, and a method that breaks at a length shows as a jump. It is insensitive to "
+         "whether far tokens can be found again.",
+     .unit = "perplexity per token",
+     .score = "negative log-likelihood per token",
+     .takes = DPE_SUITE_WINDOW,
+     .needs_corpus = true,
+     .perplexity = true,
+     .open = dpe_suite_open_ppl},
+    {.name = "ruler",
+     .title = "RULER",
+     .about = "13 tasks of finding, following, counting and answering, generated or --data",
+     .explanation =
+         "RULER tests more than retrieval: several needles, chains of variables, the most common "
+         "words, questions on documents. Scores are shares of the expected answers, on the same "
+         "samples for all methods.",
+     .unit = "score (1 = all right)",
+     .score = "share of the expected answers",
+     .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_TASKS | DPE_SUITE_QUESTIONS,
+     .generates = true,
+     .per_cent = true,
+     .predictions = true,
+     .open = dpe_suite_open_ruler},
+    {.name = "infinitebench",
+     .title = "InfiniteBench",
+     .about = "8 tasks over 100K tokens, from official --data",
+     .explanation = "Scores by the rules of the benchmark, on the same samples for all methods. 1 "
+                    "is all right, 0 nothing.",
+     .unit = "score (1 = all right)",
+     .score = "score by the official rules",
+     .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_TASKS | DPE_SUITE_SCORER,
+     .predictions = true,
+     .open = dpe_suite_open_infinitebench},
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
-const char *dpe_suite_name(size_t i)
+const struct dpe_suite_kind *dpe_suite_kind(size_t i)
 {
-    return i < N_KINDS ? kinds[i].name : NULL;
+    return i < N_KINDS ? &kinds[i] : NULL;
 }
 
-const char *dpe_suite_about(size_t i)
-{
-    return i < N_KINDS ? kinds[i].about : NULL;
-}
-
-static const struct kind *find(const char *name)
+const struct dpe_suite_kind *dpe_suite_find(const char *name)
 {
     for (size_t i = 0; i < N_KINDS; i++) {
         if (strcmp(kinds[i].name, name) == 0) {
@@ -41,12 +85,6 @@ static const struct kind *find(const char *name)
         }
     }
     return NULL;
-}
-
-bool dpe_suite_needs_corpus(const char *name)
-{
-    const struct kind *kind = find(name);
-    return kind != NULL && kind->needs_corpus;
 }
 
 struct dpe_suite_task *dpe_suite_add(struct dpe_suite *suite, const char *label,
@@ -88,19 +126,23 @@ dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *opti
     struct dpe_error own = {0};
     err = err == NULL ? &own : err;
     *suite = (struct dpe_suite){0};
-    const struct kind *kind = find(name);
+    const struct dpe_suite_kind *kind = dpe_suite_find(name);
     if (kind == NULL) {
         char known[256] = "";
         for (size_t i = 0; i < N_KINDS; i++) {
             size_t n = strlen(known);
             snprintf(known + n, sizeof known - n, "%s%s", i == 0 ? "" : ", ", kinds[i].name);
         }
-        return dpe_fail(err, DPE_USAGE, "unknown suite \"%s\"; there are %s", name, known);
+        return dpe_fail(err, DPE_USAGE, "unknown suite '%s'; suites: %s", name, known);
     }
     if (kind->needs_corpus && options->corpus == NULL) {
-        return dpe_fail(err, DPE_USAGE, "suite %s needs texts: give --corpus", name);
+        return dpe_fail(err, DPE_USAGE, "the suite %s reads texts: give --corpus PATH", name);
     }
+    suite->kind = kind;
+    suite->perplexity = kind->perplexity;
+    suite->half = kind->half;
     snprintf(suite->name, sizeof suite->name, "%s", kind->name);
+    snprintf(suite->score, sizeof suite->score, "%s", kind->score);
     dpe_status status = kind->open(options, suite, err);
     if (status != DPE_OK) {
         dpe_suite_close(suite);

@@ -11,6 +11,45 @@
 #include "eval/task/task.h"
 #include "outputs/rows/rows.h"
 
+/** Options that not every suite takes; bits of dpe_suite_kind.takes. */
+enum {
+    DPE_SUITE_CHAT_TEMPLATE = 1,
+    DPE_SUITE_NEEDLES = 2, /**< niah */
+    DPE_SUITE_DEPTHS = 4,
+    DPE_SUITE_WINDOW = 8,     /**< stride, max_tokens */
+    DPE_SUITE_TASKS = 16,     /**< tasks, data, template_file */
+    DPE_SUITE_QUESTIONS = 32, /**< squad, hotpotqa */
+    DPE_SUITE_SCORER = 64,
+};
+
+struct dpe_suite_options;
+struct dpe_suite;
+
+/** A suite, as the registry in suite.c lists it: everything that is true of it before it is
+ *  opened. A new benchmark is one more entry there (and its tasks in eval/score). */
+struct dpe_suite_kind {
+    const char *name;        /**< on the command line and in tables: "ruler" */
+    const char *title;       /**< in reports: "RULER" */
+    const char *about;       /**< in lists of suites: a line */
+    const char *explanation; /**< in reports: what its numbers mean */
+    const char *unit;        /**< in reports: what a mean is, for axes */
+    const char *score;       /**< what a score is; an opener may write another into the suite */
+    unsigned takes;          /**< DPE_SUITE_… */
+    bool needs_corpus;
+    bool generates;   /**< makes its samples itself unless `data` is given, which then words the
+                           prompts instead of the template */
+    bool perplexity;  /**< rows hold NLL sums, lower is better; else scores, higher is better */
+    bool half;        /**< the share of samples with a score of at least ½ means something */
+    bool per_cent;    /**< its own script prints per cent with two decimals, else a share */
+    bool predictions; /**< answers can be written as its own script reads them */
+    dpe_status (*open)(const struct dpe_suite_options *options, struct dpe_suite *suite,
+                       struct dpe_error *err);
+};
+/** Suite i in the order in which suites are listed; NULL after the last one. */
+const struct dpe_suite_kind *dpe_suite_kind(size_t i);
+/** NULL: not a suite. */
+const struct dpe_suite_kind *dpe_suite_find(const char *name);
+
 /** What suites are opened from; each takes what it needs. Pointers are borrowed for the suite's
  *  life. */
 struct dpe_suite_options {
@@ -34,7 +73,7 @@ struct dpe_suite_options {
     const char *squad, *hotpotqa; /**< ruler, generated: files of questions, NULL = none */
     const char *scorer;           /**< infinitebench: "official" (NULL too), "official-2024-08" or
                                        "string" (dpe_score_rule) */
-    bool skip_bad;                /**< leave out lines of data that are no samples */
+    bool skip_bad;                /**< leave out lines of data that are not samples */
 };
 
 /** A task at one length. */
@@ -43,16 +82,16 @@ struct dpe_suite_task {
     char label[24];       /**< "niah", "niah_single_1": the same at every length */
     char category[16];    /**< of a suite that averages tasks by category; "" = none */
     int64_t length;       /**< tokens, prompt and answer together */
-    int64_t n_samples;    /**< to run: what was asked for, or what there is */
+    int64_t n_samples;    /**< to run: what was requested, or as many as exist */
 };
 
-/** Tasks with a name: all that comparisons and ablations know of a benchmark. */
+/** Tasks with a name: all that comparisons and ablations need of a benchmark. */
 struct dpe_suite {
     char name[16];
-    bool perplexity; /**< rows hold NLL sums, lower is better; else scores, higher is better */
-    bool half;       /**< at_least_half means something */
-    char score[64];  /**< what a score is: "recall of the needles" */
-    struct dpe_suite_task *tasks; /**< [n_tasks]: by length, then in the suite's own order */
+    const struct dpe_suite_kind *kind; /**< its entry in the registry */
+    bool perplexity, half;             /**< the kind's */
+    char score[64];                    /**< what a score is: "recall of the needles" */
+    struct dpe_suite_task *tasks;      /**< [n_tasks]: by length, then in the suite's own order */
     size_t n_tasks;
     int64_t skipped;                /**< books that are too short, at the largest length; lines of
                                          data that were left out */
@@ -61,14 +100,9 @@ struct dpe_suite {
                                          seed and length */
 };
 
-/** Suite i, or NULL behind the last: its name and a line about it. */
-const char *dpe_suite_name(size_t i);
-const char *dpe_suite_about(size_t i);
-/** Whether a suite needs a corpus; false for unknown names too. */
-bool dpe_suite_needs_corpus(const char *name);
 /** Open the suite `name` at every length. *suite is owned by the caller, also empty after a
- *  failure. DPE_USAGE: an unknown name (those known are listed), lengths too short for the task, a
- *  corpus that is missing; else as the tasks (dpe_niah_open, dpe_task_ppl). */
+ *  failure. DPE_USAGE: an unknown name (the message lists the suites), lengths too short for the
+ * task, a corpus that is missing; else as the tasks (dpe_niah_open, dpe_task_ppl). */
 dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *options,
                           struct dpe_suite *suite, struct dpe_error *err);
 void dpe_suite_close(struct dpe_suite *suite);

@@ -64,13 +64,16 @@ static dpe_status add_task(const struct dpe_suite_options *options, size_t i, in
 static dpe_status check(const struct dpe_suite_options *options, struct dpe_error *err)
 {
     if (options->data == NULL) {
-        return dpe_fail(err, DPE_USAGE,
-                        "infinitebench reads the official files: give their folder by --data DIR");
+        return dpe_fail(
+            err, DPE_USAGE,
+            "infinitebench reads the official files: give their folder with --data DIR");
     }
+    const struct dpe_score_task *first = dpe_score_task("infinitebench", 0);
     const char *name = NULL;
-    if (dpe_score_rule(dpe_score_task("infinitebench", 0), options->scorer, &name) == NULL) {
+    char sets[80];
+    if (dpe_score_rule(first, options->scorer, &name) == NULL) {
         return dpe_fail(err, DPE_USAGE, "--scorer: infinitebench has %s, found '%.40s'",
-                        dpe_score_sets("infinitebench"), options->scorer);
+                        dpe_score_sets(first, sets), options->scorer);
     }
     return dpe_suite_check_tasks("infinitebench", options->tasks, err);
 }

@@ -10,9 +10,9 @@
 #include "eval/suite/suite.h"
 #include "eval/task/task.h"
 
-/** Room for one more task: its label, category, length and n_samples are set, n_samples as asked;
- *  the caller opens `task` under the name that is already in it and calls dpe_suite_keep. NULL when
- *  memory is out or a name is too long (`err`, never NULL here, says which). */
+/** Room for one more task: its label, category, length and n_samples are set, n_samples as
+ * requested; the caller opens `task` under the name that is already in it and calls dpe_suite_keep.
+ * NULL if memory is out or a name is too long (see `err`, never NULL here). */
 struct dpe_suite_task *dpe_suite_add(struct dpe_suite *suite, const char *label,
                                      const char *category, int64_t length, int64_t n_samples,
                                      struct dpe_error *err);

@@ -32,8 +32,6 @@ dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dp
                               struct dpe_error *err)
 {
     static const char *const specials[] = {"error", "literal", "parse"};
-    suite->perplexity = true;
-    snprintf(suite->score, sizeof suite->score, "negative log-likelihood per token");
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < options->n_lengths && status == DPE_OK; i++) {
         status = add_books(options, options->lengths[i], suite, err);

@@ -30,7 +30,8 @@ static bool listed(const char *list, const char *name, const char *category)
 dpe_status dpe_suite_check_tasks(const char *suite, const char *list, struct dpe_error *err)
 {
     if (list != NULL && *list == '\0') {
-        return dpe_fail(err, DPE_USAGE, "--tasks: expected tasks of %s, found none", suite);
+        return dpe_fail(err, DPE_USAGE, "--tasks: expected tasks of %s, found an empty list",
+                        suite);
     }
     while (list != NULL && *list != '\0') {
         size_t n = strcspn(list, LIST_SEPARATORS);
@@ -162,7 +163,6 @@ dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct 
                                 struct dpe_error *err)
 {
     struct opening opening = {.options = options, .suite = suite};
-    snprintf(suite->score, sizeof suite->score, "share of the answers said");
     dpe_status status = dpe_suite_check_tasks("ruler", options->tasks, err);
     if (status == DPE_OK && options->data == NULL) {
         status = open_generator(&opening, err);

@@ -1,6 +1,6 @@
 /**
  * @file batches.h
- * Which samples are decoded together. Inside of dpe_eval.
+ * Which samples are decoded together. Used inside eval/task only.
  */
 #ifndef DPE_BATCHES_H
 #define DPE_BATCHES_H
@@ -9,7 +9,7 @@
 #include "engine/session/session.h"
 #include "eval/task/task.h"
 
-/** Samples to be asked one after another, and what prompts that follow each other share. */
+/** Samples to run one after another, and how many tokens each prompt shares with the next. */
 struct dpe_queue {
     const struct dpe_sample **samples; /**< [n], borrowed */
     int64_t *common; /**< [n] tokens that prompt i and the next begin with, the last one's 0 */
@@ -21,15 +21,15 @@ void dpe_queue_compare(struct dpe_queue *queue);
 void dpe_queue_free(struct dpe_queue *queue);
 
 /** Samples that are decoded together. */
-struct dpe_fellows {
+struct dpe_batch {
     int64_t n;      /**< 1: alone */
     int64_t prefix; /**< tokens that all of them begin with, fewer than any of them has */
-    int64_t room;   /**< cache rows that each needs behind the prefix */
+    int64_t room;   /**< cache rows that each needs after the prefix */
 };
 /** How many of the samples first … end − 1 make the best batch in a session of these limits, whose
- *  cache holds the first `held` tokens of the first one: as many as fit, or fewer where that spares
- *  the reading of more than a quarter of a prompt for each batch that there will be more. */
-struct dpe_fellows dpe_queue_fit(const struct dpe_queue *queue, int64_t first, int64_t end,
-                                 int64_t held, const struct dpe_session_limits *limits);
+ *  cache holds the first `held` tokens of the first one: as many as fit, or fewer if every
+ * additional batch saves reading more than a quarter of a prompt. */
+struct dpe_batch dpe_queue_fit(const struct dpe_queue *queue, int64_t first, int64_t end,
+                               int64_t held, const struct dpe_session_limits *limits);
 
 #endif

@@ -152,10 +152,10 @@ static dpe_status open_books(struct ppl_task *state, const struct dpe_corpus *co
         }
     }
     if (state->n == 0) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: expected books of at least %lld tokens, none of its %zu is as long",
-                        dpe_corpus_path(corpus), (long long)state->options.length,
-                        dpe_corpus_size(corpus));
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "%s: expected a book of at least %lld tokens; all its %zu books are shorter",
+            dpe_corpus_path(corpus), (long long)state->options.length, dpe_corpus_size(corpus));
     }
     return DPE_OK;
 }

@@ -17,22 +17,22 @@ struct questions {
     const struct dpe_tokenizer *tokenizer;
 };
 
-/* One generation: what it is asked, and how its answer is read. */
-struct listener {
+/* One generation: its sample, and its answer as text. */
+struct reading {
     const struct questions *questions;
     const struct dpe_sample *sample;
     struct dpe_text text; /* of the tokens generated so far */
 };
 
-/* Decode into listener->text; a NUL would end the string too early and becomes a space. */
-static dpe_status hear(struct listener *listener, const int32_t *ids, size_t n,
-                       struct dpe_error *err)
+/* Decode into reading->text; a NUL would end the string too early and becomes a space. */
+static dpe_status decode_answer(struct reading *reading, const int32_t *ids, size_t n,
+                                struct dpe_error *err)
 {
-    struct dpe_text *text = &listener->text;
+    struct dpe_text *text = &reading->text;
     text->n = 0;
     dpe_status status = dpe_text_append(text, "", 0, err);
     if (status == DPE_OK) {
-        status = dpe_tokenizer_decode(listener->questions->tokenizer, ids, n, true, text, err);
+        status = dpe_tokenizer_decode(reading->questions->tokenizer, ids, n, true, text, err);
     }
     for (size_t i = 0; i < text->n; i++) {
         if (text->bytes[i] == '\0') {
@@ -42,17 +42,17 @@ static dpe_status hear(struct listener *listener, const int32_t *ids, size_t n,
     return status;
 }
 
-static double score_of(const struct listener *listener)
+static double score_of(const struct reading *reading)
 {
-    const struct dpe_sample *sample = listener->sample;
-    return listener->questions->source.score(listener->text.bytes, sample->references,
-                                             sample->n_references);
+    const struct dpe_sample *sample = reading->sample;
+    return reading->questions->source.score(reading->text.bytes, sample->references,
+                                            sample->n_references);
 }
 
 static bool answered(void *user, const int32_t *generated, size_t n)
 {
-    struct listener *listener = user;
-    return hear(listener, generated, n, NULL) == DPE_OK && score_of(listener) >= 1.0;
+    struct reading *reading = user;
+    return decode_answer(reading, generated, n, NULL) == DPE_OK && score_of(reading) >= 1.0;
 }
 
 /* The text, cut between characters. */
@@ -65,20 +65,20 @@ static char *keep_text(const struct dpe_text *text)
     return strndup(text->bytes, n);
 }
 
-static dpe_status take_answer(struct listener *listener, const struct dpe_tokens *said,
+static dpe_status take_answer(struct reading *reading, const struct dpe_tokens *tokens,
                               struct dpe_row *row, struct dpe_error *err)
 {
-    dpe_status status = hear(listener, said->ids, said->n, err);
+    dpe_status status = decode_answer(reading, tokens->ids, tokens->n, err);
     if (status != DPE_OK) {
         return status;
     }
-    row->text = keep_text(&listener->text);
+    row->text = keep_text(&reading->text);
     if (row->text == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a prediction",
-                        listener->questions->source.name);
+                        reading->questions->source.name);
     }
-    row->new_tokens = (int64_t)said->n;
-    row->score = score_of(listener);
+    row->new_tokens = (int64_t)tokens->n;
+    row->score = score_of(reading);
     row->at_least_half = row->score >= 0.5 ? 1.0 : 0.0;
     return DPE_OK;
 }
@@ -86,8 +86,8 @@ static dpe_status take_answer(struct listener *listener, const struct dpe_tokens
 /* Everything that answering one sample needs. */
 struct answer {
     struct dpe_sample sample;
-    struct listener listener;
-    struct dpe_tokens said;
+    struct reading reading;
+    struct dpe_tokens tokens;
 };
 
 static dpe_status answer_begin(const struct questions *questions, int64_t index,
@@ -96,15 +96,15 @@ static dpe_status answer_begin(const struct questions *questions, int64_t index,
     const struct dpe_source *source = &questions->source;
     *answer = (struct answer){0};
     dpe_status status = source->sample(source->state, index, &answer->sample, err);
-    answer->listener.questions = questions;
-    answer->listener.sample = &answer->sample;
+    answer->reading.questions = questions;
+    answer->reading.sample = &answer->sample;
     return status;
 }
 
 static void answer_end(struct answer *answer)
 {
-    dpe_tokens_free(&answer->said);
-    dpe_text_free(&answer->listener.text);
+    dpe_tokens_free(&answer->tokens);
+    dpe_text_free(&answer->reading.text);
     dpe_sample_free(&answer->sample);
 }
 
@@ -112,7 +112,7 @@ static dpe_status answer_row(struct answer *answer, struct dpe_row *row, struct 
 {
     row->seed = answer->sample.seed;
     row->prompt_tokens = (int64_t)answer->sample.prompt.n;
-    return take_answer(&answer->listener, &answer->said, row, err);
+    return take_answer(&answer->reading, &answer->tokens, row, err);
 }
 
 /* What is left of a sample when the first `fed` tokens of its prompt are in the session. */
@@ -122,9 +122,9 @@ static struct dpe_continuation rest_of(struct answer *answer, int64_t fed)
         .prompt = answer->sample.prompt.ids + fed,
         .n = (int64_t)answer->sample.prompt.n - fed,
         .options = {.max_new = answer->sample.max_new,
-                    .stop = answer->listener.questions->source.growing ? answered : NULL,
-                    .user = &answer->listener},
-        .out = &answer->said,
+                    .stop = answer->reading.questions->source.growing ? answered : NULL,
+                    .user = &answer->reading},
+        .out = &answer->tokens,
     };
 }
 
@@ -159,7 +159,7 @@ static dpe_status run_question(void *state, struct dpe_session *session, int64_t
 }
 
 static dpe_status answer_batch(struct dpe_session *session, struct answer *answers,
-                               const struct dpe_fellows *batch, struct dpe_error *err)
+                               const struct dpe_batch *batch, struct dpe_error *err)
 {
     int64_t n = batch->n;
     struct dpe_continuation *items = dpe_alloc((size_t)n, sizeof *items);
@@ -192,7 +192,7 @@ static dpe_status answer_all(struct dpe_session *session, struct answer *answers
 {
     const struct dpe_session_limits limits = dpe_session_limits(session);
     dpe_status status = DPE_OK;
-    struct dpe_fellows batch;
+    struct dpe_batch batch;
     for (int64_t i = 0; i < queue->n && status == DPE_OK; i += batch.n) {
         const struct dpe_tokens *prompt = &answers[i].sample.prompt;
         int64_t held = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
@@ -274,7 +274,7 @@ dpe_status dpe_task_sample(const struct dpe_task *task, int64_t index, struct dp
                            struct dpe_text *prompt, struct dpe_error *err)
 {
     if (task->close != close_questions) {
-        return dpe_fail(err, DPE_USAGE, "task %s asks no questions", task->name);
+        return dpe_fail(err, DPE_USAGE, "task %s has no prompts and answers", task->name);
     }
     const struct questions *questions = task->state;
     struct dpe_sample made = {0};

@@ -1,6 +1,6 @@
 /* What all tasks share: rows, retries, time, recall. */
-#include "engine/base/base.h"
 #include "eval/task/task.h"
+#include "engine/base/base.h"
 #include "outputs/rows/rows.h"
 
 #include <math.h>
@@ -158,4 +158,20 @@ dpe_status dpe_task_rows(const struct dpe_task *task, struct dpe_session *sessio
         }
     }
     return DPE_OK;
+}
+
+dpe_status dpe_task_rows_of_items(const struct dpe_task *task, struct dpe_session *session,
+                                  const char *plan, const struct dpe_item *items, int64_t n,
+                                  struct dpe_row *rows, struct dpe_error *err)
+{
+    int64_t *samples = dpe_alloc((size_t)n, sizeof *samples);
+    if (samples == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        samples[i] = items[i].sample;
+    }
+    dpe_status status = dpe_task_rows(task, session, plan, samples, n, rows, err);
+    free(samples);
+    return status;
 }

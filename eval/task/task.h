@@ -11,7 +11,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/rows/rows.h"
 
-/** Prompt tokens, references, room: what a benchmark asks. Owned arrays; free with dpe_sample_free.
+/** Prompt tokens, references, room for the answer. Owned arrays; free with dpe_sample_free.
  */
 struct dpe_sample {
     int64_t index;
@@ -44,7 +44,7 @@ struct dpe_task {
 /** Score of a prediction, 0 … 1; NaN when there are no references (n = 0). */
 typedef double (*dpe_scorer)(const char *prediction, char *const *references, size_t n);
 
-/** A benchmark that asks: samples and a scorer. Zero-initialise. */
+/** A benchmark with prompts and answers: samples and a scorer. Zero-initialise. */
 struct dpe_source {
     char name[32];     /**< of the task in tables and files, e.g. "niah_single_1" */
     int64_t n_samples; /**< how many there are at most; INT64_MAX: no end */
@@ -67,8 +67,9 @@ void dpe_source_close(struct dpe_source *source);
  *  task's life. DPE_NO_MEMORY. */
 dpe_status dpe_task_questions(struct dpe_source *source, const struct dpe_tokenizer *tokenizer,
                               struct dpe_task *task, struct dpe_error *err);
-/** What a task of dpe_task_questions asks: sample `index`, freed by the caller, and the prompt's
- * text without special tokens appended to `prompt` (NULL: not wanted). DPE_USAGE for other tasks.
+/** The question of a task of dpe_task_questions: sample `index`, freed by the caller, and the
+ * prompt's text without special tokens appended to `prompt` (NULL: not needed). DPE_USAGE for other
+ * tasks.
  */
 dpe_status dpe_task_sample(const struct dpe_task *task, int64_t index, struct dpe_sample *sample,
                            struct dpe_text *prompt, struct dpe_error *err);
@@ -115,6 +116,11 @@ dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session
 dpe_status dpe_task_rows(const struct dpe_task *task, struct dpe_session *session, const char *plan,
                          const int64_t *indices, int64_t n, struct dpe_row *rows,
                          struct dpe_error *err);
+
+/** dpe_task_rows for the samples of n items, which are all of this task and this plan. */
+dpe_status dpe_task_rows_of_items(const struct dpe_task *task, struct dpe_session *session,
+                                  const char *plan, const struct dpe_item *items, int64_t n,
+                                  struct dpe_row *rows, struct dpe_error *err);
 
 /** What answering samples computes. */
 struct dpe_answering {

@@ -1,7 +1,288 @@
-/* dpe-eval: position methods on the same samples, side by side. */
+/* dpe-eval: position methods on the same samples, side by side. Here: its commands, which pieces of
+ * the command line each has, and main. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "eval/tool/eval_tool.h"
+
+/* -------------------------------------------------------------------------------------- commands
+ */
+
+enum { MAX_PIECES = 10 };
+
+struct command {
+    const char *name, *doc;
+    const char *suite;                    /* NULL: --suite names it */
+    struct argp_child pieces[MAX_PIECES]; /* of input struct eval_arguments */
+};
+
+static const struct command commands[] = {
+    {"niah",
+     "Compare position methods on needles in a haystack. The score is the share of the values of "
+     "a key that the answer holds.\v"
+     "Example:\n"
+     "  dpe-eval niah -m DIR --corpus pg19 -l 4096,8192 --method rope --method self-extend "
+     "--table detect.h5 -o niah.h5\n"
+     "  dpe-eval niah --grid -m DIR --corpus pg19 -l 1024,2048,4096 --samples 10 --method rope -o "
+     "grid.h5",
+     "niah",
+     {{&dpe_eval_method_argp, 0, NULL, 0},
+      {&dpe_eval_needle_argp, 0, NULL, 0},
+      {&dpe_eval_grid_argp, 0, NULL, 0},
+      {&dpe_eval_depth_argp, 0, NULL, 0}}},
+    {"ppl",
+     "Compare position methods by the perplexity of books, by token, by word and by position.\v"
+     "Example:\n"
+     "  dpe-eval ppl -m DIR --corpus pg19 -l 4096 --method rope --method yarn -o ppl.h5\n"
+     "  dpe-eval ppl -m DIR --corpus pg19 -l 4096 --stride 1024 --method rope -o sliding.h5",
+     "ppl",
+     {{&dpe_eval_method_argp, 0, NULL, 0},
+      {&dpe_eval_book_argp, 0, NULL, 0},
+      {&dpe_eval_special_argp, 0, NULL, 0}}},
+    {"ruler",
+     "Compare position methods on the 13 tasks of RULER, generated from your texts or read from "
+     "official data.\v"
+     "Generated samples need --corpus for their essays; qa_1 needs --squad, qa_2 needs --hotpotqa. "
+     "Use --tasks to leave tasks out.\n\n"
+     "Example:\n"
+     "  dpe-eval ruler -m DIR --corpus pg19 -l 131072 --squad dev-v2.0.json --hotpotqa "
+     "hotpot_dev_distractor_v1.json --method rope --table detect.h5 -o ruler.h5\n"
+     "  dpe-eval ruler -m DIR --data ruler-131072 -l 131072 --tasks NIAH,vt --method rope -o "
+     "ruler.h5",
+     "ruler",
+     {{&dpe_eval_method_argp, 0, NULL, 0},
+      {&dpe_eval_special_argp, 0, NULL, 0},
+      {&dpe_eval_chat_argp, 0, NULL, 0},
+      {&dpe_eval_benchmark_argp, 0, NULL, 0},
+      {&dpe_eval_ruler_argp, 0, NULL, 0}}},
+    {"infinitebench",
+     "Compare position methods on 8 tasks of InfiniteBench, read from its official files. Prompts "
+     "that are too long keep their first and last half.\v"
+     "Example:\n"
+     "  dpe-eval infinitebench -m DIR --data InfiniteBench -l 131072 --method rope --table "
+     "detect.h5 -o infinitebench.h5",
+     "infinitebench",
+     {{&dpe_eval_method_argp, 0, NULL, 0},
+      {&dpe_eval_chat_argp, 0, NULL, 0},
+      {&dpe_eval_benchmark_argp, 0, NULL, 0},
+      {&dpe_eval_infinitebench_argp, 0, NULL, 0}}},
+    {"compare",
+     "Compare position methods on the same samples of one or more suites.\v"
+     "Example:\n"
+     "  dpe-eval compare -m DIR --corpus pg19 --suite niah,ppl -l 1024,2048,4096 --method rope "
+     "--method yarn --method self-extend --table detect.h5 -o compare.h5",
+     NULL,
+     {{&dpe_eval_method_argp, 0, NULL, 0},
+      {&dpe_eval_suite_argp, 0, NULL, 0},
+      {&dpe_eval_needle_argp, 0, NULL, 0},
+      {&dpe_eval_depth_argp, 0, NULL, 0},
+      {&dpe_eval_book_argp, 0, NULL, 0},
+      {&dpe_eval_special_argp, 0, NULL, 0},
+      {&dpe_eval_benchmark_argp, 0, NULL, 0},
+      {&dpe_eval_ruler_argp, 0, NULL, 0},
+      {&dpe_eval_infinitebench_argp, 0, NULL, 0}}},
+    {"ablate",
+     "Vary the settings of a detection one at a time, and compare them with the unchanged model "
+     "(rope) and with every group at half the trained length (base).\v"
+     "rank: every group at its n-th best length, for every n. top-k, last-k: only the k key pairs "
+     "of each head that contribute most or least are moved; k goes up in eighths of a head's "
+     "pairs. window: the near window, L0/32 to L0/2. scaled-length: all groups at one length, "
+     "L0/4, "
+     "L0/2 and L0; with --norms, each of them with every k. The default length is that of the "
+     "detection, the default suite is niah.\n\n"
+     "Example:\n"
+     "  dpe-eval ablate -m DIR --corpus pg19 --table detect.h5 --what rank -o rank.h5\n"
+     "  dpe-eval ablate -m DIR --corpus pg19 --table detect.h5 --norms norms.h5 --what top-k -o "
+     "top.h5",
+     NULL,
+     {{&dpe_eval_ablate_argp, 0, NULL, 0},
+      {&dpe_eval_suite_argp, 0, NULL, 0},
+      {&dpe_eval_needle_argp, 0, NULL, 0},
+      {&dpe_eval_book_argp, 0, NULL, 0},
+      {&dpe_eval_special_argp, 0, NULL, 0},
+      {&dpe_eval_benchmark_argp, 0, NULL, 0},
+      {&dpe_eval_ruler_argp, 0, NULL, 0},
+      {&dpe_eval_infinitebench_argp, 0, NULL, 0}}},
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void require(struct argp_state *state, const struct eval_arguments *args)
+{
+    bool ablate = args->what != NULL;
+    bool corpus = false;
+    for (int i = 0; i < args->n_suites; i++) {
+        const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
+        corpus = corpus || (kind != NULL && kind->needs_corpus);
+    }
+    const char *missing = args->job.model == NULL              ? "--model DIR"
+                          : args->n_suites == 0                ? "--suite NAME"
+                          : corpus && args->job.corpus == NULL ? "--corpus PATH"
+                          : !ablate && args->n_lengths == 0    ? "--length L"
+                          : ablate && args->n_methods == 0     ? "--table FILE"
+                          : args->n_methods == 0               ? "--method NAME (or --table FILE)"
+                          : args->job.output == NULL           ? "-o OUT.h5"
+                                                               : NULL;
+    if (missing != NULL) {
+        argp_error(state, "%s is missing", missing);
+    }
+}
+
+/* What a command line comes to once all of it was read. */
+static void complete(struct argp_state *state, struct eval_arguments *args,
+                     const struct command *command)
+{
+    bool ablate = strcmp(command->name, "ablate") == 0;
+    if (ablate && args->what == NULL) {
+        argp_error(state, "--what rank, top-k, last-k, window or scaled-length is missing");
+    }
+    if (ablate && args->n_methods > 1) {
+        argp_error(state, "--table is given twice; an ablation varies one detection");
+    }
+    if (command->suite != NULL) {
+        dpe_eval_add_suite(state, args, args->grid ? "niah_grid" : command->suite);
+    } else if (ablate && args->n_suites == 0) {
+        dpe_eval_add_suite(state, args, "niah");
+    }
+    dpe_eval_check_suites(state, args);
+    if (args->n_depths == 0) {
+        for (int i = 0; i <= 10; i++) {
+            args->depths[args->n_depths++] = i / 10.0;
+        }
+    }
+    require(state, args);
+}
+
+/* What every command's own parser is: it hands its input to the pieces. */
+struct parse {
+    const struct command *command;
+    struct eval_arguments *args;
+    int n_pieces;
+};
+
+static error_t parse_command(int key, char *arg, struct argp_state *state)
+{
+    struct parse *parse = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        for (int i = 0; i < parse->n_pieces; i++) {
+            state->child_inputs[i] = parse->args;
+        }
+        state->child_inputs[parse->n_pieces] = &parse->args->job;
+        state->child_inputs[parse->n_pieces + 1] = &parse->args->job;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+        return 0;
+    case ARGP_KEY_END:
+        complete(state, parse->args, parse->command);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void run_command(const struct command *command, int argc, char **argv,
+                        struct eval_arguments *args)
+{
+    struct parse parse = {.command = command, .args = args};
+    struct argp_child children[MAX_PIECES + 3] = {{0}};
+    while (parse.n_pieces < MAX_PIECES && command->pieces[parse.n_pieces].argp != NULL) {
+        children[parse.n_pieces] = command->pieces[parse.n_pieces];
+        parse.n_pieces++;
+    }
+    children[parse.n_pieces].argp = &dpe_job_argp;
+    children[parse.n_pieces + 1].argp = &dpe_job_rows_argp;
+    const struct argp argp = {.parser = parse_command, .doc = command->doc, .children = children};
+    argp_parse(&argp, argc, argv, 0, NULL, &parse);
+}
+
+/* -------------------------------------------------------------------------------------- dpe-eval
+ */
+
+struct top {
+    const struct command *command;
+    int at; /* of the command in argv */
+};
+
+static error_t parse_top(int key, char *arg, struct argp_state *state)
+{
+    struct top *top = state->input;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        for (int i = 0; i < N_COMMANDS; i++) {
+            if (strcmp(commands[i].name, arg) == 0) {
+                *top = (struct top){&commands[i], state->next - 1};
+                state->next = state->argc;
+                return 0;
+            }
+        }
+        argp_error(
+            state,
+            "unknown command '%s'; commands: niah, ppl, ruler, infinitebench, compare, ablate, "
+            "score, data",
+            arg);
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "a command is missing: niah, ppl, ruler, infinitebench, compare, ablate, "
+                          "score or data");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static char *list_suites(int key, const char *text, void *input)
+{
+    (void)input;
+    char list[1024] = "Suites of compare and ablate:";
+    for (size_t i = 0; key == ARGP_KEY_HELP_POST_DOC && dpe_suite_kind(i) != NULL; i++) {
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof list - n, "\n  %-14s %s", dpe_suite_kind(i)->name,
+                 dpe_suite_kind(i)->about);
+    }
+    /* argp frees what is not `text` itself. */
+    union {
+        const char *from;
+        char *to;
+    } same = {.from = text};
+    return key == ARGP_KEY_HELP_POST_DOC ? strdup(list) : same.to;
+}
+
+static void parse_commands(int argc, char **argv, struct eval_arguments *args)
+{
+    static const struct argp argp = {
+        .parser = parse_top,
+        .args_doc = "COMMAND [OPTION...]",
+        .doc = "Compare position methods on the same samples. Commands:\n\n"
+               "  niah           needles in a haystack, or one needle by depth and length\n"
+               "  ppl            perplexity of books, their beginnings or a sliding window\n"
+               "  ruler          13 tasks of finding, following, counting and answering\n"
+               "  infinitebench  8 tasks over 100K tokens\n"
+               "  compare        one or more suites in one table\n"
+               "  ablate         the settings of a detection, varied one at a time\n"
+               "  score          score predictions of other programs by the benchmark's rules\n"
+               "  data           write the samples of ruler as JSON lines\n\n"
+               "dpe-eval COMMAND --help lists the options of a command. If a run was stopped, the "
+               "same command continues it; if methods, lengths or samples are added, only those "
+               "run.\v",
+        .help_filter = list_suites,
+    };
+    struct top top = {0};
+    /* Options before the command are those of dpe-eval itself. */
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &top);
+    /* Usage and errors name the command; argv itself is kept for the record. */
+    int rest = argc - top.at;
+    char name[64];
+    char **own = dpe_alloc((size_t)rest + 1, sizeof *own);
+    if (own == NULL) {
+        exit(DPE_NO_MEMORY);
+    }
+    memcpy(own, argv + top.at, ((size_t)rest + 1) * sizeof *own);
+    snprintf(name, sizeof name, "dpe-eval %s", top.command->name);
+    own[0] = name;
+    run_command(top.command, rest, own, args);
+    free(own);
+}
 
 int main(int argc, char **argv)
 {
@@ -14,7 +295,7 @@ int main(int argc, char **argv)
     }
     struct eval_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
                                   .official = true};
-    dpe_eval_parse(argc, argv, &args);
+    parse_commands(argc, argv, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_signals_install();
     struct dpe_error err = {0};

@@ -7,7 +7,7 @@
 #include "eval/tool/eval_tool.h"
 #include "outputs/h5/h5.h"
 
-/* An ablation is made at the length of its detection, unless told otherwise. */
+/* The default length of an ablation is that of its detection. */
 static void choose_lengths(struct comparison *comparison)
 {
     const struct eval_arguments *args = comparison->args;
@@ -21,29 +21,30 @@ static void choose_lengths(struct comparison *comparison)
 static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_error *err)
 {
     const struct eval_arguments *args = comparison->args;
-    const struct eval_wishes wishes = dpe_eval_wishes_of(args, i);
+    const struct eval_overrides overrides = dpe_eval_overrides_of(args, i);
     struct dpe_suite_options options = {
         .tokenizer = comparison->job.tokenizer,
         .corpus = comparison->job.corpus,
-        .chat_template = wishes.chat_template,
+        .chat_template = overrides.chat_template,
         .lengths = comparison->lengths,
         .n_lengths = (size_t)comparison->n_lengths,
-        .n_samples = wishes.samples > 0 ? wishes.samples : args->job.samples,
+        .n_samples = overrides.samples > 0 ? overrides.samples : args->job.samples,
         .seed = args->job.seed,
         .depths = args->depths,
         .n_depths = (size_t)args->n_depths,
-        .stride = wishes.stride,
-        .max_tokens = wishes.max_tokens,
-        .tasks = wishes.tasks,
-        .data = wishes.data,
-        .template_file = wishes.template_file,
-        .squad = wishes.squad,
-        .hotpotqa = wishes.hotpotqa,
-        .scorer = wishes.scorer,
+        .stride = overrides.stride,
+        .max_tokens = overrides.max_tokens,
+        .tasks = overrides.tasks,
+        .data = overrides.data,
+        .template_file = overrides.template_file,
+        .squad = overrides.squad,
+        .hotpotqa = overrides.hotpotqa,
+        .scorer = overrides.scorer,
         .skip_bad = args->skip_bad,
     };
     /* For needles: a book's or a question's special tokens are --special-in-text's business. */
-    bool needles = strncmp(args->suites[i].name, "niah", 4) == 0;
+    const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
+    bool needles = kind != NULL && (kind->takes & DPE_SUITE_NEEDLES) != 0;
     const char *niah[] = {needles ? args->general.niah : NULL, args->suites[i].own.niah};
     dpe_niah_defaults(&options.niah);
     options.niah.special = args->special;
@@ -64,11 +65,12 @@ static dpe_status open_suites(struct comparison *comparison, struct dpe_error *e
         status = open_suite(comparison, i, err);
         comparison->n_suites += status == DPE_OK;
         if (status == DPE_OK && suite->skipped > 0 && !suite->perplexity) {
-            dpe_log_warning("%s: %lld line%s of data left out, no sample%s; first: %s", suite->name,
+            dpe_log_warning("%s: left out %lld line%s of data that %s; first: %s", suite->name,
                             (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
-                            suite->skipped == 1 ? "" : "s", suite->first_skipped);
+                            suite->skipped == 1 ? "is not a sample" : "are not samples",
+                            suite->first_skipped);
         } else if (status == DPE_OK && suite->skipped > 0) {
-            dpe_log_info("%lld book%s of fewer than %lld tokens left out",
+            dpe_log_info("left out %lld book%s of fewer than %lld tokens",
                          (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
                          (long long)comparison->lengths[comparison->n_lengths - 1]);
         }
@@ -85,7 +87,7 @@ static int length_index(const struct comparison *comparison, int64_t length)
     return l;
 }
 
-/* The keys of each suite's cells, for those who read rows. */
+/* The keys of each suite's cells, for reading rows. */
 static dpe_status place_keys(struct comparison *comparison, struct dpe_error *err)
 {
     for (int i = 0; i < comparison->n_suites; i++) {
@@ -112,16 +114,19 @@ dpe_status dpe_eval_comparison_open(struct comparison *comparison,
 {
     comparison->args = args;
     dpe_status status = dpe_job_open(&comparison->job, &args->job, false, err);
-    if (status == DPE_OK) {
-        status = dpe_eval_comparison_methods(comparison, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        choose_lengths(comparison);
-        status = dpe_eval_comparison_plans(comparison, err);
+    status = dpe_eval_comparison_methods(comparison, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = open_suites(comparison, err);
+    choose_lengths(comparison);
+    status = dpe_eval_comparison_plans(comparison, err);
+    if (status != DPE_OK) {
+        return status;
     }
+    status = open_suites(comparison, err);
     if (status == DPE_OK && args->predictions != NULL) {
         status = dpe_eval_check_predictions(comparison, err);
     }
@@ -155,7 +160,7 @@ static dpe_status put_methods(const struct comparison *comparison, struct dpe_h5
                                        .rank = 1,
                                        .dims = {comparison->n_methods},
                                        .data = comparison->labels,
-                                       .long_name = "method, as it was asked for",
+                                       .long_name = "method, as it was given",
                                        .units = "1",
                                        .is_scale = true};
     dpe_status status = dpe_h5_put(table, &methods, err);
@@ -233,7 +238,8 @@ static dpe_status each_suite(const struct comparison *comparison, use_results us
                                      comparison->cells[i], comparison->job.run,
                                      comparison->args->job.seed, err);
         if (status == DPE_OK) {
-            status = use(comparison, &results, strcmp(suite->name, "niah_grid") == 0, table, err);
+            status =
+                use(comparison, &results, (suite->kind->takes & DPE_SUITE_DEPTHS) != 0, table, err);
         }
         dpe_results_free(&results);
     }
@@ -284,7 +290,7 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
                : status;
 }
 
-/* A result without one number is a model that does not compute, and no comparison. */
+/* If no sample has a number, the model does not compute: an error. */
 static dpe_status require_finite(const struct comparison *comparison,
                                  const struct dpe_results *results, bool grid, struct dpe_h5 *table,
                                  struct dpe_error *err)
@@ -298,11 +304,12 @@ static dpe_status require_finite(const struct comparison *comparison,
         }
         nonfinite += results->status[i] == DPE_ROW_NONFINITE;
     }
-    return nonfinite == 0 ? DPE_OK
-                          : dpe_fail(err, DPE_NONFINITE,
-                                     "all %lld samples had NaN or Inf in their logits; the table's "
-                                     "/rows says in which layer and at which position",
-                                     (long long)nonfinite);
+    return nonfinite == 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_NONFINITE,
+                          "all %lld samples had NaN or Inf in their logits; /rows of the table "
+                          "holds the layer and the position",
+                          (long long)nonfinite);
 }
 
 /* ----------------------------------------------------------------------------------------- rows */
@@ -384,17 +391,8 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
                             struct dpe_error *err)
 {
     const struct worklist *list = user;
-    int64_t *samples = dpe_alloc((size_t)n, sizeof *samples);
-    if (samples == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        samples[i] = items[i].sample;
-    }
-    dpe_status status = dpe_task_rows(&list->tasks[items->task]->task, session,
-                                      list->comparison->keys[items->plan], samples, n, rows, err);
-    free(samples);
-    return status;
+    return dpe_task_rows_of_items(&list->tasks[items->task]->task, session,
+                                  list->comparison->keys[items->plan], items, n, rows, err);
 }
 
 static dpe_status fill_list(void *user, struct dpe_h5 *table, struct dpe_error *err)

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "eval/ruler/ruler.h"
+#include "eval/score/jsonl.h"
 #include "eval/suite/suite.h"
 #include "eval/tool/eval_tool.h"
-#include "eval/tool/json_line.h"
 #include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
@@ -40,11 +40,11 @@ static const struct argp_option options_table[] = {
     {"special-in-text", KEY_SPECIAL, "WHAT", 0,
      "Spelling of a special token in the text: error (default), literal or parse", 1},
     {"squad", KEY_SQUAD, "FILE", 0, "qa_1: questions in the format of SQuAD", 1},
-    {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2: questions in that of HotpotQA", 1},
+    {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2: questions in the format of HotpotQA", 1},
     {"samples", KEY_SAMPLES, "N", 0, "Samples of each task (default 100)", 1},
     {"seed", KEY_SEED, "S", 0, "Seed of everything random (default 0)", 1},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
-    {"force", KEY_FORCE, NULL, 0, "Replace files that are there", 1},
+    {"force", KEY_FORCE, NULL, 0, "Replace existing files", 1},
     {0},
 };
 
@@ -80,7 +80,7 @@ static error_t parse_number(int key, char *arg, struct argp_state *state)
         args->force = true;
         return 0;
     case ARGP_KEY_ARG:
-        argp_error(state, "data takes no '%s'", arg);
+        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
     case ARGP_KEY_END:
         if (args->model == NULL || args->output == NULL || args->length == 0) {
@@ -137,12 +137,12 @@ static dpe_status write_line(const struct dpe_sample *sample, const struct dpe_t
             outputs = NULL; /* which fails the line */
         }
     }
-    return dpe_json_line(line,
-                         json_pack("{s:I, s:s%, s:o, s:I}", "index", (json_int_t)sample->index,
-                                   "input", prompt->n > 0 ? prompt->bytes : "", prompt->n,
-                                   "outputs", outputs, "length",
-                                   (json_int_t)((int64_t)sample->prompt.n + sample->max_new)),
-                         err);
+    return dpe_jsonl_append(line,
+                            json_pack("{s:I, s:s%, s:o, s:I}", "index", (json_int_t)sample->index,
+                                      "input", prompt->n > 0 ? prompt->bytes : "", prompt->n,
+                                      "outputs", outputs, "length",
+                                      (json_int_t)((int64_t)sample->prompt.n + sample->max_new)),
+                            err);
 }
 
 /* A task's file on its way. */
@@ -196,7 +196,9 @@ static dpe_status write_lines(struct writing *writing, struct dpe_new_file *file
             status = dpe_new_file_write(file, lines[i].bytes, lines[i].n, err);
         }
         if (status == DPE_OK && dpe_signals_asked() != DPE_STOP_NONE) {
-            status = dpe_fail(err, DPE_INCOMPLETE, "stopped while %s was written", file->target);
+            status =
+                dpe_fail(err, DPE_INCOMPLETE,
+                         "interrupted while writing %s; run the same command again", file->target);
         }
     }
     for (int i = 0; i < BATCH; i++) {
@@ -251,13 +253,17 @@ static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_erro
     char folder[4096], path[4160], held[4160], note[256];
     int size = snprintf(folder, sizeof folder, "%s/%s", args->output, writing->kind->name);
     if (size < 0 || (size_t)size >= sizeof folder) {
-        return dpe_fail(err, DPE_USAGE, "%s: the name is too long", args->output);
+        return dpe_fail(err, DPE_USAGE, "%s: the path is too long", args->output);
     }
     snprintf(path, sizeof path, "%s/validation.jsonl", folder);
     snprintf(held, sizeof held, "%s/LOCK", folder);
     dpe_status status = check_new(args, path, err);
-    status = status == DPE_OK ? make_folder(folder, err) : status;
-    status = status == DPE_OK ? dpe_lock_take(&lock, held, false, note, err) : status;
+    if (status == DPE_OK) {
+        status = make_folder(folder, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_lock_take(&lock, held, false, note, err);
+    }
     if (status == DPE_OK) {
         status = write_file(writing, path, n, err);
         dpe_lock_release(&lock, true);
@@ -311,31 +317,34 @@ static dpe_status write_data(const struct data_arguments *args, struct dpe_error
     struct dpe_ruler *ruler = NULL;
     const struct dpe_corpus_options corpus_options = {.split = args->split};
     dpe_status status = dpe_suite_check_tasks("ruler", args->tasks, err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_open(args->model, &tokenizer, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        dpe_tokenizer_set_limits(tokenizer,
-                                 &(struct dpe_tokenizer_limits){.poll = dpe_signals_poll});
+    status = dpe_tokenizer_open(args->model, &tokenizer, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK && args->corpus != NULL) {
+    dpe_tokenizer_set_limits(tokenizer, &(struct dpe_tokenizer_limits){.poll = dpe_signals_poll});
+    if (args->corpus != NULL) {
         status = dpe_corpus_open(args->corpus, &corpus_options, &corpus, err);
+        if (status != DPE_OK) {
+            goto done;
+        }
     }
-    if (status == DPE_OK) {
-        const struct dpe_ruler_options options = {.tokenizer = tokenizer,
-                                                  .corpus = corpus,
-                                                  .chat_template = args->chat_template,
-                                                  .template_file = args->template_file,
-                                                  .squad = args->squad,
-                                                  .hotpotqa = args->hotpotqa,
-                                                  .special = args->special,
-                                                  .seed = (uint64_t)args->seed,
-                                                  .max_length = args->length};
-        status = dpe_ruler_open(&options, &ruler, err);
-    }
+    const struct dpe_ruler_options options = {.tokenizer = tokenizer,
+                                              .corpus = corpus,
+                                              .chat_template = args->chat_template,
+                                              .template_file = args->template_file,
+                                              .squad = args->squad,
+                                              .hotpotqa = args->hotpotqa,
+                                              .special = args->special,
+                                              .seed = (uint64_t)args->seed,
+                                              .max_length = args->length};
+    status = dpe_ruler_open(&options, &ruler, err);
     if (status == DPE_OK) {
         status = write_tasks(args, ruler, err);
     }
+done:
     dpe_ruler_close(ruler);
     dpe_corpus_close(corpus);
     dpe_tokenizer_close(tokenizer);

@@ -49,10 +49,11 @@ static dpe_status open_ablation(struct comparison *comparison, struct dpe_error 
     const char *fingerprint = dpe_model_fingerprint(comparison->job.model);
     if (status == DPE_OK && !args->other_model &&
         strcmp(ablation->source.fingerprint, fingerprint) != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: measured on the model %.16s…, this one is %.16s…; --other-model "
-                          "applies it all the same",
-                          args->methods[0], ablation->source.fingerprint, fingerprint);
+        status =
+            dpe_fail(err, DPE_BAD_DATA,
+                     "%s: measured on the model %.16s…, --model is %.16s…; give --other-model to "
+                     "apply it anyway",
+                     args->methods[0], ablation->source.fingerprint, fingerprint);
     }
     if (status == DPE_OK && args->temperature != NULL) {
         status = dpe_temperature_parse(args->temperature,
@@ -129,10 +130,10 @@ dpe_status dpe_eval_comparison_plans(struct comparison *comparison, struct dpe_e
     const struct dpe_ablation_source *source = &comparison->ablation.source;
     int64_t longest = comparison->lengths[comparison->n_lengths - 1];
     if (comparison->args->what != NULL && longest > source->length) {
-        dpe_log_warning("%s was made for %lld tokens, this may reach %lld: what is farther apart "
-                        "was not measured",
-                        comparison->args->methods[0], (long long)source->length,
-                        (long long)longest);
+        dpe_log_warning(
+            "%s was made for %lld tokens, --length goes to %lld: larger distances were not "
+            "measured",
+            comparison->args->methods[0], (long long)source->length, (long long)longest);
     }
     dpe_status status = DPE_OK;
     for (int m = 0; m < comparison->n_methods && status == DPE_OK; m++) {

@@ -23,6 +23,14 @@ enum option_key {
     KEY_NORMS,
     KEY_ALONE,
     KEY_TEMPERATURE,
+    KEY_TASKS,
+    KEY_DATA,
+    KEY_TEMPLATE,
+    KEY_SQUAD,
+    KEY_HOTPOTQA,
+    KEY_SCORER,
+    KEY_SKIP_BAD,
+    KEY_PREDICTIONS,
 };
 
 /* --------------------------------------------------------------------------------------- values */
@@ -211,8 +219,8 @@ static error_t parse_ablate_piece(int key, char *arg, struct argp_state *state)
 #define DETAILS                                                                                    \
     {                                                                                              \
         "details", KEY_DETAILS, NULL, 0,                                                           \
-            "Print intervals and paired differences of every task (always printed of a single "    \
-            "one)",                                                                                \
+            "Print intervals and paired differences of every task (a single task always has "      \
+            "them)",                                                                               \
             2                                                                                      \
     }
 
@@ -221,11 +229,11 @@ static const struct argp_option method_table[] = {
     {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
      "Position method; repeat it for more (dpe-run --method help lists them)", 1},
     {"table", KEY_TABLE, "FILE", 0,
-     "A DPE table (of dpe-detect or dpe-export) as a method; may be repeated", 1},
+     "A DPE table (of dpe-detect or dpe-export) as a method; repeat it for more", 1},
     OTHER_MODEL,
     LENGTHS,
     {"official", KEY_OFFICIAL, "0|1", 0,
-     "Switches that official codes of the methods carry silently (default 1)", 1},
+     "1 (default): with what the released code of a method adds to its paper; 0: without", 1},
     {NULL, 0, NULL, 0, "On what:", 2},
     DETAILS,
     {0},
@@ -244,8 +252,8 @@ static const struct argp_option needle_table[] = {
 };
 static const struct argp_option grid_table[] = {
     {"grid", KEY_GRID, NULL, 0,
-     "One needle by depth and length, instead of the task (a sample a cell takes as long as one "
-     "of the task: mind --samples)",
+     "One needle by depth and length instead of the needle task (--samples is for each cell: "
+     "begin with 10)",
      2},
     {0},
 };
@@ -255,8 +263,8 @@ static const struct argp_option depth_table[] = {
 };
 static const struct argp_option book_table[] = {
     {"stride", KEY_STRIDE, "S", 0,
-     "Slide a window of --length tokens over whole books, S tokens at a time, and score what is "
-     "new (default: the first --length tokens of each book)",
+     "Slide a window of --length tokens over whole books, S tokens at a time, and score the "
+     "tokens that are new (default: the first --length tokens of each book)",
      2},
     {"max-tokens", KEY_MAX_TOKENS, "N", 0, "With --stride: at most N tokens of a book", 2},
     {0},
@@ -270,8 +278,8 @@ static const struct argp_option ablate_table[] = {
     {NULL, 0, NULL, 0, "What to vary:", 1},
     {"table", KEY_TABLE, "FILE", 0, "Finished detection of dpe-detect", 1},
     {"what", KEY_WHAT, "WHAT", 0, "rank, top-k, last-k, window or scaled-length", 1},
-    {"values", KEY_VALUES, "V[,V...]", 0,
-     "Ranks, pairs of a head, or tokens (default: the usual ones, see below)", 1},
+    {"values", KEY_VALUES, "V[,V...]", 0, "Ranks, pairs of a head, or tokens (default: see below)",
+     1},
     {"norms", KEY_NORMS, "FILE", 0,
      "Table of dpe-norms: the ranking of key pairs, for top-k, last-k and scaled-length", 1},
     {"alone", KEY_ALONE, NULL, 0, "Without rope and base beside the steps", 1},
@@ -294,3 +302,79 @@ const struct argp dpe_eval_depth_argp = {.options = depth_table, .parser = parse
 const struct argp dpe_eval_book_argp = {.options = book_table, .parser = parse_suite_piece};
 const struct argp dpe_eval_special_argp = {.options = special_table, .parser = parse_suite_piece};
 const struct argp dpe_eval_ablate_argp = {.options = ablate_table, .parser = parse_ablate_piece};
+
+/* ------------------------------------------------------------------------------------- benchmarks
+ */
+
+static error_t parse_benchmark_piece(int key, char *arg, struct argp_state *state)
+{
+    struct eval_arguments *args = state->input;
+    switch (key) {
+    case KEY_CHAT_TEMPLATE:
+        args->general.chat_template = arg;
+        return 0;
+    case KEY_TASKS:
+        args->general.tasks = arg;
+        return 0;
+    case KEY_DATA:
+        args->general.data = arg;
+        return 0;
+    case KEY_TEMPLATE:
+        args->general.template_file = arg;
+        return 0;
+    case KEY_SQUAD:
+        args->general.squad = arg;
+        return 0;
+    case KEY_HOTPOTQA:
+        args->general.hotpotqa = arg;
+        return 0;
+    case KEY_SCORER:
+        args->general.scorer = arg;
+        return 0;
+    case KEY_PREDICTIONS:
+        args->predictions = arg;
+        return 0;
+    case KEY_SKIP_BAD:
+        args->skip_bad = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option chat_table[] = {
+    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2},
+    {0},
+};
+static const struct argp_option benchmark_table[] = {
+    {"tasks", KEY_TASKS, "NAME[,NAME...]", 0, "Only these tasks, or categories (default: all)", 2},
+    {"data", KEY_DATA, "DIR", 0,
+     "Official samples, TASK.jsonl or TASK/validation.jsonl (ruler: instead of generated ones)", 2},
+    {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 2},
+    {"predictions", KEY_PREDICTIONS, "DIR", 0,
+     "Also write every answer to DIR/METHOD-LENGTH/TASK.jsonl, which dpe-eval score and official "
+     "scripts read",
+     2},
+    {"skip-bad", KEY_SKIP_BAD, NULL, 0, "Leave out and count lines of data that are not samples",
+     2},
+    {0},
+};
+static const struct argp_option ruler_table[] = {
+    {"squad", KEY_SQUAD, "FILE", 0, "qa_1, generated: questions in the format of SQuAD", 2},
+    {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2, generated: questions in the format of HotpotQA",
+     2},
+    {0},
+};
+static const struct argp_option infinitebench_table[] = {
+    {"scorer", KEY_SCORER, "NAME", 0,
+     "infinitebench: official (default: the script of June 2024, 88b3daa), official-2024-08 "
+     "(En.Dia as since 214808d) or string, looser",
+     2},
+    {0},
+};
+const struct argp dpe_eval_chat_argp = {.options = chat_table, .parser = parse_benchmark_piece};
+const struct argp dpe_eval_benchmark_argp = {.options = benchmark_table,
+                                             .parser = parse_benchmark_piece};
+const struct argp dpe_eval_ruler_argp = {.options = ruler_table, .parser = parse_benchmark_piece};
+const struct argp dpe_eval_infinitebench_argp = {.options = infinitebench_table,
+                                                 .parser = parse_benchmark_piece};

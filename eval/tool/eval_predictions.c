@@ -8,21 +8,20 @@
 
 #include "eval/score/score.h"
 #include "eval/tool/eval_tool.h"
-#include "eval/tool/json_line.h"
 #include "outputs/storage/durable.h"
 
 enum { LABEL = sizeof(((struct eval_method *)NULL)->label) };
 
 /* A task's file under one method. */
 struct file {
-    const struct dpe_suite *suite;
     const struct dpe_suite_task *task;
+    enum dpe_record_format format;
     bool numbers; /* references are numbers */
     bool many;    /* they are a list even when there is one */
 };
 
-/* The references as their benchmark has them; NULL: no memory, or one that should be a number and
- * is none. */
+/* The references as their benchmark has them; NULL: no memory, or one that should be a number
+ * and is not. */
 static json_t *references(const struct file *file, const struct dpe_sample *sample)
 {
     bool list = file->many || sample->n_references != 1;
@@ -43,7 +42,7 @@ static json_t *references(const struct file *file, const struct dpe_sample *samp
     return only;
 }
 
-/* RULER: all fields that its evaluation asks for. */
+/* RULER: all fields that its evaluation reads. */
 static json_t *ruler_line(const struct file *file, const struct dpe_row *row,
                           const struct dpe_sample *sample, const struct dpe_text *prompt)
 {
@@ -66,14 +65,14 @@ static dpe_status write_row(const struct file *file, const struct dpe_row *row,
 {
     struct dpe_sample sample = {0};
     struct dpe_text prompt = {0}, line = {0};
-    bool ruler = strcmp(file->suite->name, "ruler") == 0;
+    bool ruler = file->format == DPE_RECORD_RULER;
     dpe_status status =
         dpe_task_sample(&file->task->task, row->sample, &sample, ruler ? &prompt : NULL, err);
     if (status == DPE_OK) {
-        status = dpe_json_line(&line,
-                               ruler ? ruler_line(file, row, &sample, &prompt)
-                                     : infinitebench_line(file, row, &sample),
-                               err);
+        status = dpe_jsonl_append(&line,
+                                  ruler ? ruler_line(file, row, &sample, &prompt)
+                                        : infinitebench_line(file, row, &sample),
+                                  err);
     }
     if (status == DPE_OK) {
         status = dpe_new_file_write(out, line.bytes, line.n, err);
@@ -112,7 +111,7 @@ static dpe_status write_task(const struct comparison *comparison, const struct f
     int n = snprintf(folder, sizeof folder, "%s/%s-%lld", comparison->args->predictions, name,
                      (long long)file->task->length);
     if (n < 0 || (size_t)n >= sizeof folder) {
-        return dpe_fail(err, DPE_USAGE, "%s: the name is too long", comparison->args->predictions);
+        return dpe_fail(err, DPE_USAGE, "%s: the path is too long", comparison->args->predictions);
     }
     snprintf(path, sizeof path, "%s/%s.jsonl", folder, file->task->label);
     dpe_status status = make_folder(folder, err);
@@ -143,14 +142,17 @@ static dpe_status write_suite(const struct comparison *comparison, int i, struct
         for (size_t t = 0; t < suite->n_tasks && status == DPE_OK; t++) {
             const struct dpe_score_task *task =
                 dpe_score_task_of_file(suite->name, suite->tasks[t].label);
+            if (task == NULL) {
+                return dpe_fail(err, DPE_INTERNAL, "%s has a task without rules, %s", suite->name,
+                                suite->tasks[t].label);
+            }
             const struct file file = {
-                .suite = suite,
                 .task = &suite->tasks[t],
-                .numbers = task != NULL && task->references == DPE_REFERENCES_NUMBER,
-                .many = strcmp(suite->name, "ruler") == 0 ||
-                        (task != NULL && task->references == DPE_REFERENCES_PAIR) ||
-                        (task != NULL &&
-                         (task->rule == dpe_score_f1 || task->rule == dpe_score_dialogue)),
+                .format = task->format,
+                .numbers = task->references == DPE_REFERENCES_NUMBER,
+                .many = task->format == DPE_RECORD_RULER ||
+                        task->references == DPE_REFERENCES_PAIR || task->rule == dpe_score_f1 ||
+                        task->rule == dpe_score_dialogue,
             };
             status = write_task(comparison, &file, comparison->labels[m],
                                 comparison->cells[i][(size_t)m * suite->n_tasks + t], err);
@@ -159,7 +161,7 @@ static dpe_status write_suite(const struct comparison *comparison, int i, struct
     return status;
 }
 
-/* A folder that is there, or can be made where its parent is. */
+/* A folder that exists, or whose parent can be written. */
 static dpe_status check_folder(const char *path, struct dpe_error *err)
 {
     struct stat info;
@@ -182,7 +184,7 @@ static dpe_status check_folder(const char *path, struct dpe_error *err)
     snprintf(parent, sizeof parent, "%.*s", n > 0 ? (int)n : 1, n > 0 ? path : ".");
     if (access(parent, W_OK | X_OK) != 0) {
         return dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE,
-                        "%s: cannot be made: %s", path, strerror(errno));
+                        "%s: cannot be created: %s", path, strerror(errno));
     }
     return DPE_OK;
 }
@@ -203,7 +205,7 @@ dpe_status dpe_eval_check_predictions(const struct comparison *comparison, struc
             if (strcmp(name, same) == 0) {
                 return dpe_fail(err, DPE_USAGE,
                                 "--predictions: %s and %s would write the same files, %s/%s-…; "
-                                "compare them in two runs",
+                                "run them separately",
                                 comparison->labels[other], comparison->labels[m], path, name);
             }
         }
@@ -215,8 +217,7 @@ dpe_status dpe_eval_write_predictions(const struct comparison *comparison, struc
 {
     dpe_status status = make_folder(comparison->args->predictions, err);
     for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
-        const char *name = comparison->suites[i].name;
-        if (strcmp(name, "ruler") == 0 || strcmp(name, "infinitebench") == 0) {
+        if (comparison->suites[i].kind->predictions) {
             status = write_suite(comparison, i, err);
         }
     }

@@ -1,4 +1,4 @@
-/* Results for people: tables in the paper's layout, intervals, heat maps. */
+/* Results as text: tables in the paper's layout, intervals, heat maps. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -197,7 +197,7 @@ static void print_details(const struct dpe_results *results, int task)
     printf("%s, 95 %% intervals (%s: %lld", suite_task->task.name, ppl ? "books" : "samples",
            (long long)suite_task->n_samples);
     if (suite_task->task.together > 1) {
-        printf(", %lld in a row share a context and count as one",
+        printf(", of which %lld share a context and count as one",
                (long long)suite_task->task.together);
     }
     printf(")\n");
@@ -231,7 +231,7 @@ static void print_details(const struct dpe_results *results, int task)
     }
 }
 
-/* Samples that gave no number are no zeros: say that they are missing. */
+/* Samples without a number do not count as 0: report how many are missing. */
 static void print_gaps(const struct dpe_results *results)
 {
     int64_t nonfinite = 0;
@@ -240,8 +240,7 @@ static void print_gaps(const struct dpe_results *results)
         nonfinite += results->status[i] == DPE_ROW_NONFINITE;
     }
     if (nonfinite > 0) {
-        printf("%lld samples had NaN or Inf in their logits and are left out\n",
-               (long long)nonfinite);
+        printf("left out %lld samples with NaN or Inf in their logits\n", (long long)nonfinite);
     }
 }
 
@@ -249,8 +248,8 @@ void dpe_eval_print(const struct dpe_results *results, bool details)
 {
     print_overview(results);
     if (results->n_methods > 1) {
-        printf("+ better, - worse than %s: p < %g in a sign-flip test of the same samples, each "
-               "by itself\n",
+        printf("+ better, - worse than %s: p < %g in a sign-flip test on the same samples, not "
+               "corrected for the number of tests\n",
                results->method_names[0], significant);
     }
     print_gaps(results);
@@ -264,7 +263,7 @@ void dpe_eval_print(const struct dpe_results *results, bool details)
     printf("\n");
 }
 
-/* From red over yellow to green, of the 256 colours that terminals know. */
+/* From red over yellow to green, of the 256 terminal colours. */
 static int colour_of(double share)
 {
     static const int ramp[] = {196, 202, 208, 214, 220, 226, 190, 154, 118, 82, 46};
@@ -288,7 +287,7 @@ void dpe_eval_print_grid(const struct dpe_results *results, const double *depths
     bool colours = dpe_terminal_color(stdout);
     int n_lengths = results->n_tasks / n_depths;
     for (int m = 0; m < results->n_methods; m++) {
-        printf("%s: one needle found, %% of %lld samples a cell\n", results->method_names[m],
+        printf("%s: one needle found, %% of the %lld samples of a cell\n", results->method_names[m],
                (long long)results->n_samples);
         printf("depth  ");
         for (int l = 0; l < n_lengths; l++) {

@@ -1,4 +1,4 @@
-/* dpe-eval score: predictions made elsewhere, by the benchmarks' own rules. */
+/* dpe-eval score: predictions of other programs, by the benchmarks' own rules. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -13,17 +13,17 @@ enum { KEY_SUITE = 0x2000, KEY_TASK, KEY_SCORER, KEY_SKIP_BAD, KEY_PREDICTIONS, 
 enum { MAX_TASKS = 16 };
 
 static const struct argp_option options_table[] = {
-    {"suite", KEY_SUITE, "NAME", 0, "ruler, infinitebench or niah", 1},
+    {"suite", KEY_SUITE, "NAME", 0, "niah, ruler or infinitebench", 1},
     {"predictions", KEY_PREDICTIONS, "FILE|DIR", 0,
-     "JSON lines, or a folder of .jsonl files, one or several a task", 1},
-    {"task", KEY_TASK, "NAME", 0, "What a file is about (default: the task its name holds)", 1},
+     "JSON lines, or a folder of .jsonl files, one or several for each task", 1},
+    {"task", KEY_TASK, "NAME", 0, "Task of the file (default: the one in its name)", 1},
     {"scorer", KEY_SCORER, "NAME", 0,
      "ruler: all or part; infinitebench: official (script of June 2024), official-2024-08 (En.Dia "
      "as "
      "since 214808d) or string (default: the task's own, official)",
      1},
     {"skip-bad", KEY_SKIP_BAD, NULL, 0,
-     "Leave out and count lines that are no predictions, count empty predictions", 1},
+     "Leave out and count lines that are not predictions, count empty predictions", 1},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
     {0},
 };
@@ -34,14 +34,29 @@ struct score_arguments {
     int64_t threads;
 };
 
+/* Ends the process unless the suite has rules for predictions. */
+static void check_suite(struct argp_state *state, const char *name)
+{
+    char known[128] = "";
+    if (dpe_suite_find(name) != NULL && dpe_score_task(name, 0) != NULL) {
+        return;
+    }
+    for (size_t i = 0; dpe_suite_kind(i) != NULL; i++) {
+        const char *other = dpe_suite_kind(i)->name;
+        size_t n = strlen(known);
+        if (dpe_score_task(other, 0) != NULL) {
+            snprintf(known + n, sizeof known - n, "%s%s", n == 0 ? "" : ", ", other);
+        }
+    }
+    argp_error(state, "--suite: expected one of %s; found '%s'", known, name);
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct score_arguments *args = state->input;
     switch (key) {
     case KEY_SUITE:
-        if (dpe_score_task(arg, 0) == NULL) {
-            argp_error(state, "--suite: expected ruler, infinitebench or niah, found '%s'", arg);
-        }
+        check_suite(state, arg);
         args->suite = arg;
         return 0;
     case KEY_PREDICTIONS:
@@ -60,7 +75,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->threads = dpe_parse_count(state, "--threads", arg, 1, 4096);
         return 0;
     case ARGP_KEY_ARG:
-        argp_error(state, "score takes no '%s'", arg);
+        argp_error(state, "unexpected argument '%s' (the file or folder is --predictions)", arg);
         return 0;
     case ARGP_KEY_END:
         if (args->suite == NULL || args->predictions == NULL) {
@@ -73,9 +88,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* What was asked for and what came out, by task in the suite's order. */
+/* The request and its results, by task in the suite's order. */
 struct scoring {
     const struct score_arguments *args;
+    const struct dpe_suite_kind *suite;
     const struct dpe_score_task *only; /* --task, or NULL */
     struct dpe_score_sums sums[MAX_TASKS];
     char file[MAX_TASKS][256]; /* the file that a task's lines came from, for a second one */
@@ -87,10 +103,11 @@ struct scoring {
 static dpe_status pick_rule(const struct dpe_score_task *task, const char *scorer, dpe_rule *rule,
                             const char **name, struct dpe_error *err)
 {
+    char sets[80];
     *rule = dpe_score_rule(task, scorer, name);
     return *rule != NULL ? DPE_OK
                          : dpe_fail(err, DPE_USAGE, "--scorer: %s has %s, found '%s'", task->suite,
-                                    dpe_score_sets(task->suite), scorer);
+                                    dpe_score_sets(task, sets), scorer);
 }
 
 static size_t place_of(const struct dpe_score_task *task)
@@ -122,7 +139,7 @@ static dpe_status find_task(const char *suite, const char *name, const struct dp
     }
     struct dpe_text known = {0};
     list_tasks(suite, &known);
-    dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; it has %s", suite, name,
+    dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; its tasks: %s", suite, name,
              known.bytes == NULL ? "" : known.bytes);
     dpe_text_free(&known);
     return DPE_USAGE;
@@ -142,7 +159,7 @@ static dpe_status score_file(struct scoring *scoring, const char *path, struct d
         scoring->only != NULL ? scoring->only : dpe_score_task_of_file(scoring->args->suite, path);
     if (task == NULL) {
         scoring->unknown++;
-        dpe_fail(err, DPE_BAD_DATA, "%s: its name holds no task of %s; give --task NAME", path,
+        dpe_fail(err, DPE_BAD_DATA, "%s: the file name holds no task of %s; give --task NAME", path,
                  scoring->args->suite);
         if (scoring->args->skip_bad) {
             dpe_log_warning("%s", err->text);
@@ -155,7 +172,7 @@ static dpe_status score_file(struct scoring *scoring, const char *path, struct d
     if (sums->scored > 0 && !(is_part(path) && is_part(scoring->file[place]))) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: a second file for the task %s, the first is %s; only parts named "
-                        "…-0.jsonl, …-1.jsonl are put together",
+                        "…-0.jsonl, …-1.jsonl are joined",
                         path, task->name, scoring->file[place]);
     }
     snprintf(scoring->file[place], sizeof scoring->file[place], "%.255s", path);
@@ -186,7 +203,8 @@ static dpe_status score_folder(struct scoring *scoring, const char *folder, stru
                         strerror(errno));
     }
     dpe_status status =
-        n > 0 ? DPE_OK : dpe_fail(err, DPE_NO_INPUT, "%s: no .jsonl file there", folder);
+        n > 0 ? DPE_OK
+              : dpe_fail(err, DPE_NO_INPUT, "%s: expected .jsonl files, found none", folder);
     for (int i = 0; i < n; i++) {
         struct dpe_text path = {0};
         if (status == DPE_OK) {
@@ -225,11 +243,11 @@ static const char *shortest(double value, char text[40])
     return text;
 }
 
-/* What the official script prints for a task: RULER per cent with two decimals, else a share. */
-static double official_score(const struct dpe_score_task *task, const struct dpe_score_sums *sums)
+/* The number that the official script prints for a task. */
+static double official_score(const struct dpe_suite_kind *suite, const struct dpe_score_sums *sums)
 {
     double mean = sums->sum / (double)sums->scored;
-    if (strcmp(task->suite, "ruler") != 0) {
+    if (!suite->per_cent) {
         return mean;
     }
     char text[64];
@@ -237,10 +255,10 @@ static double official_score(const struct dpe_score_task *task, const struct dpe
     return strtod(text, NULL);
 }
 
-static double per_cent(const struct dpe_score_task *task, const struct dpe_score_sums *sums)
+static double per_cent(const struct dpe_suite_kind *suite, const struct dpe_score_sums *sums)
 {
-    double score = official_score(task, sums);
-    return strcmp(task->suite, "ruler") == 0 ? score : score * 100.0;
+    double score = official_score(suite, sums);
+    return suite->per_cent ? score : score * 100.0;
 }
 
 /* Mean over a category's tasks (NULL: all), as far as they are there. */
@@ -256,7 +274,7 @@ static void print_mean(const struct scoring *scoring, const char *category)
         total++;
         if (scoring->sums[i].scored > 0) {
             n++;
-            sum += per_cent(task, scoring->sums + i);
+            sum += per_cent(scoring->suite, scoring->sums + i);
         }
     }
     if (n > 0) {
@@ -274,9 +292,9 @@ static void print_task(const struct scoring *scoring, size_t i)
     char number[40];
     pick_rule(task, scoring->args->scorer, &rule, &name, NULL);
     printf("%-20s  %-8s %8lld %6lld %8lld %9.2f  %s\n", task->name, name, (long long)sums->scored,
-           (long long)sums->empty, (long long)(sums->bad + sums->no_object), per_cent(task, sums),
-           shortest(official_score(task, sums), number));
-    if (strcmp(task->suite, "niah") == 0) {
+           (long long)sums->empty, (long long)(sums->bad + sums->no_object),
+           per_cent(scoring->suite, sums), shortest(official_score(scoring->suite, sums), number));
+    if (scoring->suite->half) {
         printf("%-20s  %42.2f\n", "at least half",
                100.0 * (double)sums->at_least_half / (double)sums->scored);
     }
@@ -306,10 +324,11 @@ static void print_scores(const struct scoring *scoring)
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
         const struct dpe_score_sums *sums = scoring->sums + i;
         if (sums->first[0] != '\0') {
-            dpe_log_warning("%s: lines that are no JSON objects: %lld, that are no predictions: "
-                            "%lld (all left out); empty predictions: %lld; first: %s",
-                            dpe_score_task(suite, i)->name, (long long)sums->no_object,
-                            (long long)sums->bad, (long long)sums->empty, sums->first);
+            dpe_log_warning(
+                "%s: left out %lld lines that are not JSON objects and %lld that are not "
+                "predictions; scored %lld empty predictions as 0; first: %s",
+                dpe_score_task(suite, i)->name, (long long)sums->no_object, (long long)sums->bad,
+                (long long)sums->empty, sums->first);
         }
     }
 }
@@ -321,12 +340,14 @@ static dpe_status score(const struct score_arguments *args, struct dpe_error *er
         return dpe_fail(err, DPE_NO_MEMORY, "no memory for scores");
     }
     scoring->args = args;
+    scoring->suite = dpe_suite_find(args->suite);
     dpe_status status = DPE_OK;
     if (args->task != NULL) {
         status = find_task(args->suite, args->task, &scoring->only, err);
     }
-    if (status == DPE_OK && strcmp(args->suite, "niah") == 0) {
-        scoring->only = dpe_score_task("niah", 0);
+    if (status == DPE_OK && dpe_score_task(args->suite, 1) == NULL) {
+        scoring->only =
+            dpe_score_task(args->suite, 0); /* its only task, whatever the file's name */
     }
     if (status == DPE_OK && args->scorer != NULL) {
         dpe_rule rule = NULL;
@@ -351,7 +372,7 @@ int dpe_eval_score_main(int argc, char **argv)
     static const struct argp argp = {
         .options = options_table,
         .parser = parse_option,
-        .doc = "Score predictions that were made elsewhere, by the rules of the benchmark's own "
+        .doc = "Score predictions that other programs made, by the rules of the benchmark's own "
                "scripts. The prediction is the field pred or prediction, the references are "
                "outputs, needle, ground_truth, label or answer.\v"
                "The column official is the number that the official script prints.\n\n"

@@ -4,71 +4,96 @@
 
 #include "eval/tool/eval_tool.h"
 
-/* Suites as sets. */
-enum { NIAH = 1, GRID = 2, PPL = 4, RULER = 8, INFINITEBENCH = 16, ALL = 31 };
+enum { EVERY = -1 };
 
-static unsigned set_of(const char *suite)
+static unsigned taken_by(const char *suite)
 {
-    static const char *const names[] = {"niah", "niah_grid", "ppl", "ruler", "infinitebench"};
-    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(names[i], suite) == 0) {
-            return 1U << i;
+    const struct dpe_suite_kind *kind = dpe_suite_find(suite);
+    return kind != NULL ? kind->takes : 0;
+}
+
+static unsigned taken_by_any(const struct eval_arguments *args)
+{
+    unsigned takes = 0;
+    for (int i = 0; i < args->n_suites; i++) {
+        takes |= taken_by(args->suites[i].name);
+    }
+    return takes;
+}
+
+/* "ruler and infinitebench": the suites that take it. */
+static const char *takers(unsigned takes, char text[128])
+{
+    const char *names[EVAL_MAX_SUITES];
+    size_t n = 0;
+    for (size_t i = 0; dpe_suite_kind(i) != NULL && n < EVAL_MAX_SUITES; i++) {
+        if ((dpe_suite_kind(i)->takes & takes) != 0) {
+            names[n++] = dpe_suite_kind(i)->name;
         }
     }
-    return 0;
-}
-
-static unsigned set_of_all(const struct eval_arguments *args)
-{
-    unsigned set = 0;
-    for (int i = 0; i < args->n_suites; i++) {
-        set |= set_of(args->suites[i].name);
+    text[0] = '\0';
+    for (size_t i = 0; i < n; i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, 128 - used, "%s%s",
+                 i == 0       ? ""
+                 : i + 1 == n ? " and "
+                              : ", ",
+                 names[i]);
     }
-    return set;
+    return text;
 }
 
-/* A wish by its name: as an option, and as a key behind a suite's name. */
+/* An override by its name: as an option, and as a key after a suite's name. */
 struct entry {
     const char *name;
-    unsigned suites; /* that take it */
-    const char *goes_with;
+    int takes;         /* DPE_SUITE_…, or EVERY */
     const char **text; /* where it is: one of the two */
-    int64_t *number;   /* 0 = not said */
+    int64_t *number;   /* 0 = not given */
 };
 enum { MAX_ENTRIES = 16 };
 
-static size_t list_wishes(struct eval_wishes *of, struct entry *entries)
+static size_t list_overrides(struct eval_overrides *of, struct entry *entries)
 {
     const struct entry all[] = {
-        {"samples", ALL, "", NULL, &of->samples},
-        {"chat-template", NIAH | GRID | RULER | INFINITEBENCH, "the suites that ask",
-         &of->chat_template, NULL},
-        {"niah", NIAH | GRID, "the suite niah", &of->niah, NULL},
-        {"stride", PPL, "the suite ppl", NULL, &of->stride},
-        {"max-tokens", PPL, "the suite ppl", NULL, &of->max_tokens},
-        {"tasks", RULER | INFINITEBENCH, "ruler and infinitebench", &of->tasks, NULL},
-        {"data", RULER | INFINITEBENCH, "ruler and infinitebench", &of->data, NULL},
-        {"template", RULER | INFINITEBENCH, "ruler and infinitebench", &of->template_file, NULL},
-        {"squad", RULER, "ruler, generated", &of->squad, NULL},
-        {"hotpotqa", RULER, "ruler, generated", &of->hotpotqa, NULL},
-        {"scorer", INFINITEBENCH, "infinitebench", &of->scorer, NULL},
+        {"samples", EVERY, NULL, &of->samples},
+        {"chat-template", DPE_SUITE_CHAT_TEMPLATE, &of->chat_template, NULL},
+        {"niah", DPE_SUITE_NEEDLES, &of->niah, NULL},
+        {"stride", DPE_SUITE_WINDOW, NULL, &of->stride},
+        {"max-tokens", DPE_SUITE_WINDOW, NULL, &of->max_tokens},
+        {"tasks", DPE_SUITE_TASKS, &of->tasks, NULL},
+        {"data", DPE_SUITE_TASKS, &of->data, NULL},
+        {"template", DPE_SUITE_TASKS, &of->template_file, NULL},
+        {"squad", DPE_SUITE_QUESTIONS, &of->squad, NULL},
+        {"hotpotqa", DPE_SUITE_QUESTIONS, &of->hotpotqa, NULL},
+        {"scorer", DPE_SUITE_SCORER, &of->scorer, NULL},
     };
     memcpy(entries, all, sizeof all);
     return sizeof all / sizeof all[0];
 }
 
-struct eval_wishes dpe_eval_wishes_of(const struct eval_arguments *args, int suite)
+static bool takes(const char *suite, const struct entry *entry)
 {
-    struct eval_wishes merged = args->suites[suite].own, general = args->general;
+    return entry->takes == EVERY || (taken_by(suite) & (unsigned)entry->takes) != 0;
+}
+
+static bool given(const struct entry *entry)
+{
+    return entry->text != NULL ? *entry->text != NULL : *entry->number != 0;
+}
+
+struct eval_overrides dpe_eval_overrides_of(const struct eval_arguments *args, int suite)
+{
+    struct eval_overrides merged = args->suites[suite].own, general = args->general;
     struct entry own[MAX_ENTRIES], other[MAX_ENTRIES];
-    unsigned set = set_of(args->suites[suite].name);
-    size_t n = list_wishes(&merged, own);
-    list_wishes(&general, other);
+    size_t n = list_overrides(&merged, own);
+    list_overrides(&general, other);
     for (size_t i = 0; i < n; i++) {
-        bool takes = (own[i].suites & set) != 0;
-        if (takes && own[i].text != NULL && *own[i].text == NULL) {
+        if (!takes(args->suites[suite].name, &own[i]) || given(&own[i])) {
+            continue;
+        }
+        if (own[i].text != NULL) {
             *own[i].text = *other[i].text;
-        } else if (takes && own[i].number != NULL && *own[i].number == 0) {
+        } else {
             *own[i].number = *other[i].number;
         }
     }
@@ -78,41 +103,39 @@ struct eval_wishes dpe_eval_wishes_of(const struct eval_arguments *args, int sui
 /* --------------------------------------------------------------------------------------- reading
  */
 
-/* The keys that a suite takes, for who missed them. */
+/* Names the keys that a suite takes. */
 static void refuse_key(struct argp_state *state, const char *suite, const char *item)
 {
-    struct eval_wishes none = {0};
+    struct eval_overrides none = {0};
     struct entry entries[MAX_ENTRIES];
     char known[256] = "";
-    size_t n = list_wishes(&none, entries);
+    size_t n = list_overrides(&none, entries);
     for (size_t i = 0; i < n; i++) {
         size_t used = strlen(known);
-        if ((entries[i].suites & set_of(suite)) != 0 && entries[i].text != &none.niah) {
+        if (takes(suite, &entries[i]) && entries[i].text != &none.niah) {
             snprintf(known + used, sizeof known - used, "%s%s=", used == 0 ? "" : ", ",
                      entries[i].name);
         }
     }
     argp_error(state, "--suite: %s takes %s%s; found '%s'", suite, known,
-               (set_of(suite) & (NIAH | GRID)) != 0 ? " and what --niah takes" : "", item);
+               (taken_by(suite) & DPE_SUITE_NEEDLES) != 0 ? " and the keys of --niah" : "", item);
 }
 
-/* One KEY=VALUE of a suite. What is no option of dpe-eval may be a parameter of the needle task,
- * which knows its own: it is put together in suite->parameters. */
+/* One KEY=VALUE of a suite. What is not an option of dpe-eval may be a parameter of the needle
+ * task, which checks its own: those are joined in suite->parameters. */
 static void read_item(struct argp_state *state, struct eval_suite *suite, char *item)
 {
     struct entry entries[MAX_ENTRIES];
-    size_t n = list_wishes(&suite->own, entries);
-    unsigned set = set_of(suite->name);
+    size_t n = list_overrides(&suite->own, entries);
     char *equals = strchr(item, '=');
     for (size_t i = 0; equals != NULL && i < n; i++) {
         const struct entry *entry = &entries[i];
         if (strlen(entry->name) != (size_t)(equals - item) ||
             strncmp(entry->name, item, (size_t)(equals - item)) != 0 ||
-            (entry->suites & set) == 0 || entry->text == &suite->own.niah) {
+            !takes(suite->name, entry) || entry->text == &suite->own.niah) {
             continue;
         }
-        if ((entry->text != NULL && *entry->text != NULL) ||
-            (entry->number != NULL && *entry->number != 0)) {
+        if (given(entry)) {
             argp_error(state, "--suite: %s: %s is given twice", suite->name, entry->name);
         }
         if (entry->text != NULL) {
@@ -128,7 +151,7 @@ static void read_item(struct argp_state *state, struct eval_suite *suite, char *
         }
         return;
     }
-    if (equals == NULL || (set & (NIAH | GRID)) == 0) {
+    if (equals == NULL || (taken_by(suite->name) & DPE_SUITE_NEEDLES) == 0) {
         refuse_key(state, suite->name, item);
     }
     strcat(suite->parameters, suite->parameters[0] == '\0' ? "" : ",");
@@ -164,17 +187,17 @@ static void refuse_twice(struct argp_state *state, const struct eval_arguments *
 }
 
 /* NAME:KEY=VALUE,...; the name is `n` bytes long. */
-static void add_with_wishes(struct argp_state *state, struct eval_arguments *args, const char *text,
-                            size_t n)
+static void add_with_overrides(struct argp_state *state, struct eval_arguments *args,
+                               const char *text, size_t n)
 {
     if (memchr(text, ',', n) != NULL) {
-        argp_error(state, "--suite: what has ':' is a --suite of its own, found '%s'", text);
+        argp_error(state, "--suite: a suite with ':' needs a --suite of its own, found '%s'", text);
     }
     struct eval_suite *suite = add_suite(state, args, text, strlen(text));
     suite->text[n] = '\0';
     refuse_twice(state, args);
-    /* Unknown names are refused when suites are opened, with a list of those that there are. */
-    for (char *item = suite->text + n + 1; set_of(suite->name) != 0 && item != NULL;) {
+    /* Unknown names are refused when suites are opened, with a list of the suites. */
+    for (char *item = suite->text + n + 1; dpe_suite_find(suite->name) != NULL && item != NULL;) {
         char *comma = strchr(item, ',');
         if (comma != NULL) {
             *comma++ = '\0';
@@ -188,7 +211,7 @@ void dpe_eval_add_suites(struct argp_state *state, struct eval_arguments *args, 
 {
     const char *colon = strchr(text, ':');
     if (colon != NULL) {
-        add_with_wishes(state, args, text, (size_t)(colon - text));
+        add_with_overrides(state, args, text, (size_t)(colon - text));
         return;
     }
     while (*text != '\0') {
@@ -257,53 +280,71 @@ static void refuse_contradictions(struct argp_state *state, const struct eval_ar
     }
 }
 
-/* Options for every suite that no suite takes. */
+/* General options that none of the suites takes. */
 static void refuse_unused(struct argp_state *state, const struct eval_arguments *args)
 {
-    unsigned set = set_of_all(args);
-    struct eval_wishes general = args->general;
+    unsigned any = taken_by_any(args);
+    struct eval_overrides general = args->general;
     struct entry entries[MAX_ENTRIES];
-    size_t n = list_wishes(&general, entries);
+    char text[128];
+    size_t n = list_overrides(&general, entries);
     for (size_t i = 0; i < n; i++) {
         const struct entry *entry = &entries[i];
-        bool said = entry->text != NULL ? *entry->text != NULL : *entry->number != 0;
-        if (said && entry->goes_with[0] != '\0' && (entry->suites & set) == 0) {
-            argp_error(state, "--%s goes with %s", entry->name, entry->goes_with);
+        if (given(entry) && entry->takes != EVERY && (any & (unsigned)entry->takes) == 0) {
+            argp_error(state, "--%s goes with %s", entry->name,
+                       takers((unsigned)entry->takes, text));
         }
     }
-    if (args->n_depths > 0 && (set & GRID) == 0) {
-        argp_error(state, "--depths goes with --grid (or --suite niah_grid)");
+    if (args->n_depths > 0 && (any & DPE_SUITE_DEPTHS) == 0) {
+        argp_error(state, "--depths goes with --grid (or --suite %s)",
+                   takers(DPE_SUITE_DEPTHS, text));
     }
-    if (args->predictions != NULL && (set & (RULER | INFINITEBENCH)) == 0) {
-        argp_error(state, "--predictions goes with ruler and infinitebench");
+    bool predictions = false;
+    for (int i = 0; i < args->n_suites; i++) {
+        const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
+        predictions = predictions || (kind != NULL && kind->predictions);
+    }
+    if (args->predictions != NULL && !predictions) {
+        argp_error(state, "--predictions goes with %s", takers(DPE_SUITE_TASKS, text));
     }
 }
 
-/* What one suite cannot use, with what it gets from every side. */
-static void refuse_wishes(struct argp_state *state, const struct eval_arguments *args, int suite)
+/* Whether --template words the prompts of a suite that reads --data. */
+static bool words_data(const struct eval_arguments *args)
 {
-    const struct eval_wishes wishes = dpe_eval_wishes_of(args, suite);
-    const struct eval_wishes *own = &args->suites[suite].own;
-    unsigned set = set_of(args->suites[suite].name);
-    if (set == GRID &&
+    bool words = false;
+    for (int i = 0; i < args->n_suites; i++) {
+        const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
+        words = words || (kind != NULL && (kind->takes & DPE_SUITE_TASKS) != 0 && !kind->generates);
+    }
+    return words;
+}
+
+/* What one suite cannot use, of its own keys and of the options. */
+static void refuse_overrides(struct argp_state *state, const struct eval_arguments *args, int suite)
+{
+    const struct eval_overrides all = dpe_eval_overrides_of(args, suite);
+    const struct eval_overrides *own = &args->suites[suite].own;
+    const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[suite].name);
+    if (kind != NULL && (kind->takes & DPE_SUITE_DEPTHS) != 0 &&
         (has_parameter(own->niah) || (args->n_suites == 1 && has_parameter(args->general.niah)))) {
         argp_error(state, "--niah: a grid has one needle at the depths of --depths, found '%s'",
                    has_parameter(own->niah) ? own->niah : args->general.niah);
     }
-    if (wishes.max_tokens == 1) {
+    if (all.max_tokens == 1) {
         argp_error(state, "--max-tokens: expected a whole number from 2 on, found '1'");
     }
-    if (wishes.max_tokens > 0 && wishes.stride == 0) {
+    if (all.max_tokens > 0 && all.stride == 0) {
         argp_error(state, "--max-tokens goes with --stride");
     }
-    if (set == RULER && wishes.data != NULL) {
-        bool shared = (set_of_all(args) & INFINITEBENCH) != 0;
-        if (wishes.squad != NULL || wishes.hotpotqa != NULL) {
-            argp_error(state, "--%s goes with ruler, generated",
-                       wishes.squad != NULL ? "squad" : "hotpotqa");
+    if (kind != NULL && kind->generates && all.data != NULL) {
+        if (all.squad != NULL || all.hotpotqa != NULL) {
+            argp_error(state, "--%s goes with a generated %s, without --data",
+                       all.squad != NULL ? "squad" : "hotpotqa", kind->name);
         }
-        if (own->template_file != NULL || (wishes.template_file != NULL && !shared)) {
-            argp_error(state, "--template words no prompts of --data");
+        if (own->template_file != NULL || (all.template_file != NULL && !words_data(args))) {
+            argp_error(state, "--template words generated prompts; the prompts of --data are used "
+                              "as they are: leave one of the two");
         }
     }
 }
@@ -314,8 +355,8 @@ void dpe_eval_check_suites(struct argp_state *state, const struct eval_arguments
     refuse_unused(state, args);
     refuse_contradictions(state, args);
     for (int i = 0; i < args->n_suites; i++) {
-        refuse_wishes(state, args, i);
-        data = data || dpe_eval_wishes_of(args, i).data != NULL;
+        refuse_overrides(state, args, i);
+        data = data || dpe_eval_overrides_of(args, i).data != NULL;
     }
     if (args->skip_bad && !data) {
         argp_error(state, "--skip-bad goes with --data");

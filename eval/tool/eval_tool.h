@@ -1,6 +1,6 @@
 /**
  * @file eval_tool.h
- * Inside of dpe-eval: what its files share. No library.
+ * Inside of dpe-eval: what its files share. Not a library.
  */
 #ifndef DPE_EVAL_TOOL_H
 #define DPE_EVAL_TOOL_H
@@ -17,8 +17,8 @@ enum {
     EVAL_MAX_SAMPLES = 1000000,
 };
 
-/** What a suite is asked for; NULL and 0: not said. */
-struct eval_wishes {
+/** What the command line sets for one suite or for all; NULL and 0: not given. */
+struct eval_overrides {
     const char *chat_template, *niah, *tasks, *data, *template_file, *squad, *hotpotqa, *scorer;
     int64_t samples, stride, max_tokens;
 };
@@ -26,9 +26,9 @@ struct eval_wishes {
 /** A suite on the command line. */
 struct eval_suite {
     const char *name;
-    struct eval_wishes own; /**< behind its name */
-    char *text;             /**< owned: what both point into */
-    char *parameters;       /**< owned: own.niah */
+    struct eval_overrides own; /**< the keys after its name */
+    char *text;                /**< owned: what both point into */
+    char *parameters;          /**< owned: own.niah */
 };
 
 /** The command line. */
@@ -42,9 +42,9 @@ struct eval_arguments {
     int64_t lengths[EVAL_MAX_LENGTHS]; /**< ascending, distinct */
     int n_lengths;
     bool official, other_model, details;
-    struct eval_wishes general; /**< options: for every suite that takes them */
+    struct eval_overrides general; /**< options: for every suite that takes them */
     enum dpe_special_policy special;
-    const char *special_text; /**< --special-in-text as it was said, or NULL */
+    const char *special_text; /**< --special-in-text as it was given, or NULL */
     bool grid;
     double depths[EVAL_MAX_DEPTHS]; /**< ascending, distinct */
     int n_depths;
@@ -56,9 +56,6 @@ struct eval_arguments {
     double values[EVAL_MAX_METHODS];
     int n_values;
 };
-
-/** Parse `dpe-eval COMMAND OPTION…`; ends the process on usage errors and --help. */
-void dpe_eval_parse(int argc, char **argv, struct eval_arguments *args);
 
 /** Pieces of the command line; input struct eval_arguments. */
 extern const struct argp dpe_eval_method_argp, dpe_eval_suite_argp, dpe_eval_needle_argp,
@@ -73,9 +70,9 @@ void dpe_eval_add_suite(struct argp_state *state, struct eval_arguments *args, c
 void dpe_eval_suites_free(struct eval_arguments *args);
 /** End the process on options that would be ignored. */
 void dpe_eval_check_suites(struct argp_state *state, const struct eval_arguments *args);
-/** What a suite is asked for by its own keys and, for what they leave open, by the options.
- *  `niah` is the one said last; parameters of both count (general first). */
-struct eval_wishes dpe_eval_wishes_of(const struct eval_arguments *args, int suite);
+/** A suite's own keys and, for what they leave open, the options. `niah` is the suite's own if it
+ *  has one; the needle parameters of both count (general first). */
+struct eval_overrides dpe_eval_overrides_of(const struct eval_arguments *args, int suite);
 
 /** A row of a comparison. */
 struct eval_method {

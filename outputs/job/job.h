@@ -140,12 +140,6 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
 
 /* ----------------------------------------------------------------------------------------- rows */
 
-/** One row to make: indices into the lists of struct dpe_work, and the sample's index. */
-struct dpe_item {
-    int task, plan;
-    int64_t sample;
-};
-
 /** What the progress line can say. */
 struct dpe_work_progress {
     const struct dpe_work *work;

@@ -38,6 +38,13 @@ struct dpe_row {
 void dpe_row_init(struct dpe_row *row);
 void dpe_row_free(struct dpe_row *row);
 
+/** One row to make: indices into a job's lists of tasks and plans (outputs/job, struct dpe_work),
+ * and the sample's index. */
+struct dpe_item {
+    int task, plan;
+    int64_t sample;
+};
+
 /** Named strings in a fixed order: what decides a result (an identity), or what a process is
  *  (/run). Names are unique and, like values, valid UTF-8. Zero-initialise. */
 struct dpe_identity {

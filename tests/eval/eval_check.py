@@ -243,7 +243,7 @@ def test_ablate():
     said = evaluate("ablate", "window.h5", *short, "--what", "window", "--values", "4,8")
     assert "was made for" not in said.stderr
     said = evaluate("ablate", "window.h5", *short, "--what", "window", "--values", "4", "-l", "272")
-    assert "was made for 256 tokens, this may reach 272" in said.stderr
+    assert "was made for 256 tokens, --length goes to 272" in said.stderr
     evaluate("ablate", "scaled.h5", *short, "--what", "scaled-length", "--values", "32", "--norms",
              out("norms.h5"))
     with h5py.File(out("scaled.h5")) as file:

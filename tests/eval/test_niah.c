@@ -408,7 +408,7 @@ static void odd_texts(void **state)
         assert_int_equal(dpe_text_append(&text, number, (size_t)n, NULL), DPE_OK);
     }
     texts = corpus_with(text.bytes);
-    REFUSED(texts, "digits=2,repeat=1", 512, NULL, DPE_BAD_DATA, "2 digits", "use more digits");
+    REFUSED(texts, "digits=2,repeat=1", 512, NULL, DPE_BAD_DATA, "2 digits", "give more digits");
     dpe_corpus_close(texts);
     dpe_text_free(&text);
 }
@@ -443,7 +443,7 @@ static void own_template(void **state)
     dpe_niah_close(builtin);
     dpe_niah_close(niah);
     snprintf(spec, sizeof spec, "keys=5,template=%s/own.json", folder);
-    REFUSED(corpus, spec, 512, NULL, DPE_USAGE, "5 keys", "make 4");
+    REFUSED(corpus, spec, 512, NULL, DPE_USAGE, "keys=5", "only 4 keys");
     REFUSED(corpus, "template=/nowhere.json", 512, NULL, DPE_NO_INPUT, "/nowhere.json");
 }
 

@@ -253,7 +253,7 @@ static void suites_open(void **state)
     write_file("qa_1/test.jsonl", "{\"index\": 0, \"input\": \"x\", \"outputs\": [\"y\"]}\n");
     options = usual("QA");
     assert_int_equal(dpe_suite_open("ruler", &options, &suite, &err), DPE_NO_INPUT);
-    assert_non_null(strstr(err.text, "the task qa_2 is not there: expected qa_2.jsonl"));
+    assert_non_null(strstr(err.text, "no file for the task qa_2: expected qa_2.jsonl"));
     options.tasks = "qa_1";
     assert_int_equal(dpe_suite_open("ruler", &options, &suite, &err), DPE_OK);
     assert_string_equal(suite.tasks[0].category, "QA");
@@ -320,10 +320,10 @@ static void suites_refuse(void **state)
     refused("infinitebench", options, DPE_USAGE,
             "infinitebench has official, official-2024-08 and string");
     options.data = NULL;
-    refused("infinitebench", options, DPE_USAGE, "give their folder by --data DIR");
+    refused("infinitebench", options, DPE_USAGE, "give their folder with --data DIR");
     options = usual("vt");
     options.data = "/nonexistent";
-    refused("ruler", options, DPE_NO_INPUT, "/nonexistent: the task vt is not there");
+    refused("ruler", options, DPE_NO_INPUT, "/nonexistent: no file for the task vt");
     options = usual("vt");
     options.skip_bad = true;
     write_file("vt.jsonl", "{\"input\": \"x\"}");

@@ -30,7 +30,11 @@ static struct dpe_suite make_suite(struct dpe_suite_task *tasks)
         snprintf(tasks[t].task.name, sizeof tasks[t].task.name, "%s-%d", labels[t % 3],
                  t < 3 ? 128 : 256);
     }
-    return (struct dpe_suite){.name = "madeup", .score = "share", .tasks = tasks, .n_tasks = TASKS};
+    return (struct dpe_suite){.name = "madeup",
+                              .kind = dpe_suite_find("ruler"),
+                              .score = "share",
+                              .tasks = tasks,
+                              .n_tasks = TASKS};
 }
 
 static double score_of(int m, int t, int64_t s)

@@ -141,7 +141,7 @@ static void bad_lines_are_named(void **state)
         {"ruler", "vt", "{\"pred\": \"x\", \"outputs\": [[\"x\"]]}", "found a list", 2, 0, 0, 1},
         {"ruler", "vt", "{\"pred\": \"x\", \"outputs\": true}", "found true or false", 2, 0, 0, 1},
         {"ruler", "vt", "{\"pred\": \"x\", \"pred\": \"y\", \"outputs\": [\"x\"]}",
-         "\"pred\" is there twice", 2, 0, 0, 1},
+         "\"pred\" is given twice", 2, 0, 0, 1},
         {"ruler", "vt", "{\"pred\": \" \\n\", \"outputs\": [\"x\"]}", "the prediction is empty", 3,
          1, 0, 0},
         {"infinitebench", "code_debug", "{\"pred\": \"x\", \"outputs\": \"x\"}",

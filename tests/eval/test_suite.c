@@ -49,15 +49,14 @@ static void names_are_listed(void **state)
     (void)state;
     size_t n = 0;
     bool niah = false;
-    for (; dpe_suite_name(n) != NULL; n++) {
-        niah = niah || strcmp(dpe_suite_name(n), "niah") == 0;
-        assert_true(strlen(dpe_suite_about(n)) > 5);
-        assert_true(strlen(dpe_suite_name(n)) < sizeof(((struct dpe_suite *)0)->name));
+    for (; dpe_suite_kind(n) != NULL; n++) {
+        niah = niah || strcmp(dpe_suite_kind(n)->name, "niah") == 0;
+        assert_true(strlen(dpe_suite_kind(n)->about) > 5);
+        assert_true(strlen(dpe_suite_kind(n)->name) < sizeof(((struct dpe_suite *)0)->name));
     }
     assert_true(n >= 3 && niah);
-    assert_null(dpe_suite_about(n));
-    assert_true(dpe_suite_needs_corpus("ppl"));
-    assert_false(dpe_suite_needs_corpus("nosuch"));
+    assert_true(dpe_suite_find("ppl")->needs_corpus);
+    assert_null(dpe_suite_find("nosuch"));
 }
 
 static void needles_have_a_task_per_length(void **state)
@@ -134,7 +133,7 @@ static void what_cannot_work_is_refused(void **state)
 {
     (void)state;
     struct dpe_suite_options options = usual();
-    refuse("nosuch", &options, "unknown suite \"nosuch\"; there are niah, ");
+    refuse("nosuch", &options, "unknown suite 'nosuch'; suites: niah, ");
     options.corpus = NULL;
     refuse("ppl", &options, "--corpus");
     options = usual();

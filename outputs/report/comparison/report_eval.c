@@ -162,12 +162,11 @@ static void add_table(struct report *report, const struct suite *s)
     size_t rows = by_task ? s->labels.n : s->methods.n;
     bool intervals = columns <= (by_task ? FEW : WIDE);
     char *id = dpe_comparison_suite_id(report, s, "table");
-    char *title =
-        dpe_draw_format_text("%s: %s by %s", dpe_comparison_suite_title(s->name),
-                             s->low_is_better ? "perplexity" : "score",
-                             by_task                             ? "task and method"
-                             : dpe_comparison_suite_is_single(s) ? "method and length in tokens"
-                                                                 : "method and task");
+    char *title = dpe_draw_format_text(
+        "%s: %s by %s", dpe_comparison_suite_title(s), s->low_is_better ? "perplexity" : "score",
+        by_task                             ? "task and method"
+        : dpe_comparison_suite_is_single(s) ? "method and length in tokens"
+                                            : "method and task");
     struct sheet *sheet = id == NULL || title == NULL ? NULL : dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, by_task ? "task" : "method", COLUMN_TEXT, 0);
     for (size_t c = 0; sheet != NULL && c < columns; c++) {
@@ -195,9 +194,9 @@ static void add_differences(struct report *report, const struct suite *s)
         return;
     }
     char *id = dpe_comparison_suite_id(report, s, "differences");
-    char *title = dpe_draw_format_text(
-        "%s: difference to the first method%s", dpe_comparison_suite_title(s->name),
-        s->low_is_better ? ", nats per token (negative is better)" : "");
+    char *title =
+        dpe_draw_format_text("%s: difference to the first method%s", dpe_comparison_suite_title(s),
+                             s->low_is_better ? ", nats per token (negative is better)" : "");
     struct sheet *sheet = id == NULL || title == NULL ? NULL : dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "task", COLUMN_TEXT, 0);
@@ -228,25 +227,9 @@ static void add_differences(struct report *report, const struct suite *s)
 
 static const char *explanation(const struct suite *s)
 {
-    if (s->low_is_better) {
-        return "Perplexity is the exponential of the mean negative log-likelihood of each next "
-               "token of real books: 1 is certainty, and a method that fails at a length shows as "
-               "a jump. It does not measure whether the model can retrieve far tokens.";
-    }
-    if (strcmp(s->name, "niah") == 0) {
-        return "Needles in a haystack: short statements with numbers are hidden in a long text, "
-               "and "
-               "a question at its end asks for the numbers. The score (recall) is the share of the "
-               "numbers in the model's answer. All methods read the same samples.";
-    }
-    if (strcmp(s->name, "ruler") == 0) {
-        return "RULER tests more than retrieval: several needles, chains of variables, the most "
-               "common words, questions on documents. The score is the share of the expected "
-               "answers that the model gives. All methods read the same samples.";
-    }
-    return "Scores follow the rules of the benchmark: 1 when all answers are right, 0 when none "
-           "is. "
-           "All methods read the same samples.";
+    return s->explanation != NULL ? s->explanation
+                                  : "Scores follow the rules of the benchmark: 1 when all answers are right, 0 when "
+ "none is. All methods read the same samples.";
 }
 
 static dpe_status write_suite(struct report *report, const struct input *input, const char *name,
@@ -259,7 +242,7 @@ static dpe_status write_suite(struct report *report, const struct input *input, 
         dpe_draw_add_text(&report->document, BLOCK_SECTION,
                           dpe_input_section_title(report, input, has != NULL ? has : "/",
                                                   "%s: methods compared",
-                                                  dpe_comparison_suite_title(s.name)));
+                                                  dpe_comparison_suite_title(&s)));
         free(has);
         dpe_input_add_unfinished(report, input);
         if (dpe_comparison_suite_is_single(&s)) {

@@ -15,10 +15,12 @@ struct suite_values {
 
 struct suite {
     const struct input *input;
-    char *name;             /**< "niah" */
-    struct names methods;   /**< as asked for */
-    struct names labels;    /**< [task] */
-    struct numbers lengths; /**< [task], tokens */
+    char *name;                       /**< "niah" */
+    char *title, *unit, *explanation; /**< "Needles", "recall …", what it measures; NULL: the table
+                                           does not have it */
+    struct names methods;             /**< as asked for */
+    struct names labels;              /**< [task] */
+    struct numbers lengths;           /**< [task], tokens */
     struct suite_values values, difference, words;
     struct numbers p_value, n_pairs, n_valid;
     struct numbers position, position_mean;        /**< ppl */
@@ -42,8 +44,8 @@ bool dpe_comparison_suite_first_length(const struct suite *suite, size_t task);
 /** "recall" … what a value is, on axes and in headings. */
 const char *dpe_comparison_suite_unit(const struct suite *suite);
 
-/** "RULER" of "ruler". */
-const char *dpe_comparison_suite_title(const char *name);
+/** "RULER" of ruler; the suite's name when the table has no title. */
+const char *dpe_comparison_suite_title(const struct suite *suite);
 /** Whether a method is a DPE table, or dpe by its settings: what the report is about. */
 bool dpe_comparison_method_is_dpe(const char *name);
 

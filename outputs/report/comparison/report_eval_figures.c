@@ -232,8 +232,8 @@ static void add_tasks(struct report *report, const struct suite *s)
     char *id = dpe_comparison_suite_id(report, s, "tasks");
     char tokens[32];
     dpe_draw_length_text(length, tokens);
-    char *title = dpe_draw_format_text("%s at %s tokens, by task",
-                                       dpe_comparison_suite_title(s->name), tokens);
+    char *title =
+        dpe_draw_format_text("%s at %s tokens, by task", dpe_comparison_suite_title(s), tokens);
     bool ok = columns != NULL && value != NULL && id != NULL && title != NULL;
     size_t n = 0;
     for (size_t t = 0; ok && t < s->labels.n; t++) {
@@ -323,8 +323,8 @@ static void add_overall(struct report *report, const struct suite *s)
     double *value = dpe_alloc(s->methods.n * n, sizeof *value);
     struct curve *all = dpe_alloc_zero(s->methods.n, sizeof *all);
     char *id = dpe_comparison_suite_id(report, s, "lengths");
-    char *title = dpe_draw_format_text("%s, mean of the tasks by length",
-                                       dpe_comparison_suite_title(s->name));
+    char *title =
+        dpe_draw_format_text("%s, mean of the tasks by length", dpe_comparison_suite_title(s));
     bool ok = value != NULL && all != NULL && id != NULL && title != NULL;
     for (size_t m = 0; ok && m < s->methods.n; m++) {
         const double *own = s->category_mean.values + ((m + 1) * s->categories.n - 1) * n;

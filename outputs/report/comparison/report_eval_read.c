@@ -27,6 +27,9 @@ void dpe_comparison_suite_free(struct suite *s)
     dpe_input_names_free(&s->labels);
     dpe_input_names_free(&s->categories);
     free(s->name);
+    free(s->title);
+    free(s->unit);
+    free(s->explanation);
     *s = (struct suite){0};
 }
 
@@ -72,6 +75,11 @@ static dpe_status read_axes(struct suite *s, struct dpe_error *err)
     }
     char *better = status == DPE_OK ? dpe_input_read_words(s->input, folder, "better") : NULL;
     s->low_is_better = better != NULL && strcmp(better, "lower") == 0;
+    if (status == DPE_OK) { /* tables of dpe-eval before these attributes have none */
+        s->title = dpe_input_read_words(s->input, folder, "title");
+        s->unit = dpe_input_read_words(s->input, folder, "unit");
+        s->explanation = dpe_input_read_words(s->input, folder, "explanation");
+    }
     s->together =
         status == DPE_OK ? dpe_input_read_whole(s->input, folder, "samples_together", 1) : 1;
     free(better);
@@ -185,20 +193,16 @@ double dpe_comparison_suite_longest(const struct suite *s)
     return longest > 0.0 ? longest : any;
 }
 
-const char *dpe_comparison_suite_title(const char *name)
+const char *dpe_comparison_suite_title(const struct suite *s)
 {
-    return strcmp(name, "niah") == 0            ? "Needles"
-           : strcmp(name, "ppl") == 0           ? "Perplexity"
-           : strcmp(name, "ruler") == 0         ? "RULER"
-           : strcmp(name, "infinitebench") == 0 ? "InfiniteBench"
-                                                : name;
+    return s->title != NULL ? s->title : s->name;
 }
 
 const char *dpe_comparison_suite_unit(const struct suite *s)
 {
-    return s->low_is_better                   ? "perplexity per token"
-           : strncmp(s->name, "niah", 4) == 0 ? "recall (share of needles found)"
-                                              : "score (1 = all right)";
+    return s->unit != NULL    ? s->unit
+           : s->low_is_better ? "perplexity per token"
+                              : "score (1 = all right)";
 }
 
 char *dpe_comparison_suite_id(const struct report *report, const struct suite *s, const char *what)

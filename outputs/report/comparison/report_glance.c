@@ -59,7 +59,7 @@ static void add_column(struct sheet *sheet, const struct suite *s)
 {
     char tokens[32];
     dpe_draw_length_text(dpe_comparison_suite_longest(s), tokens);
-    char *name = dpe_draw_format_text("%s at %s%s", dpe_comparison_suite_title(s->name), tokens,
+    char *name = dpe_draw_format_text("%s at %s%s", dpe_comparison_suite_title(s), tokens,
                                       s->low_is_better ? "" : ", %");
     if (name == NULL || sheet == NULL) {
         free(name);
