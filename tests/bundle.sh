@@ -38,7 +38,7 @@ $alone "$place/bin/dpe-detect" --model "$source/data/reference" --corpus "$sourc
     grep -q "^table: " "$work/out" || fail "a sweep: $(cat "$work/out" "$work/err")"
 $alone "$place/bin/dpe-export" "$work/table.h5" -o "$work/table.json" >"$work/out" 2>&1 || fail "an export: $(cat "$work/out")"
 
-# A real model's calibration on a card, with what is at hand instead of both.
+# The script that calibrates a real model on a GPU, here with the reference model on the CPU.
 if [ -e "$place/gpu/instruct.sh" ]; then
     $alone "$place/gpu/instruct.sh" -m "$source/data/reference" -c "$source/data/sample" -d cpu -n 4 -x 2 \
         -o "$work/instruct" >"$work/out" 2>"$work/err" || fail "instruct.sh: $(cat "$work/out" "$work/err")"
@@ -46,7 +46,7 @@ if [ -e "$place/gpu/instruct.sh" ]; then
         [ -s "$work/instruct/calibrated/report.html" ] || fail "instruct.sh: $(cat "$work/out" "$work/err")"
 fi
 
-# The run for a card, at tiny sizes: parts that find no real device fail and stop nothing, results are there.
+# The run for a GPU, at tiny sizes: parts that find no real device fail without stopping others, and there are results.
 if [ -e "$place/gpu/run.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; then
     mkdir "$work/bin"
     printf '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: none, emulated"\nexit 0\n' >"$work/bin/nvidia-smi"

@@ -70,7 +70,7 @@ calibrate raced $guarded || fail "--top-k auto: $(cat "$work/err")"
 same "$work/before.h5" "$work/raced/detect.h5"
 same "$work/norms.h5" "$work/raced/norms.h5"
 grep -q "(6 contexts of 2 samples, paired)" "$work/out" && grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: nothing is found with any number" "$work/out" ||
-    fail "the choice is not said: $(cat "$work/out")"
+    fail "the choice is not printed: $(cat "$work/out")"
 grep -q "How many key pairs move" "$work/raced/report.html" || fail "the report is without the choice"
 [ "$(top_k raced)" = 8 ] || fail "top-k of the table: $(top_k raced)"
 # shellcheck disable=SC2086
@@ -145,7 +145,7 @@ calibrate strange
 code=$?
 [ $code = 73 ] && grep -q "strange/ablate.h5: exists and is of no calibration" "$work/err" ||
     fail "a stranger's ablate.h5: $code, $(cat "$work/err")"
-[ "$(ls "$work/strange")" = ablate.h5 ] || fail "a refusal left something behind: $(ls "$work/strange")"
+[ "$(ls "$work/strange")" = ablate.h5 ] || fail "a refusal left files: $(ls "$work/strange")"
 
 # A folder whose name looks like an option.
 # shellcheck disable=SC2086
@@ -170,5 +170,5 @@ mkdir "$work/alone" && cp "$work/model/config.json" "$work/model/tokenizer.json"
 calibrate none --dry-run --model "$work/alone" || fail "--dry-run without weights: $(cat "$work/err")"
 calibrate none --dry-run --top-k 2 || fail "--dry-run: $(cat "$work/err")"
 [ "$(grep -c '^tokens  ' "$work/out")" = 3 ] || fail "--dry-run --top-k 2: $(cat "$work/out")"
-[ -e "$work/none" ] && fail "a dry run left something behind"
+[ -e "$work/none" ] && fail "a dry run left files"
 exit $failed

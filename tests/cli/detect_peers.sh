@@ -92,8 +92,8 @@ if [ "$part" = tools ]; then
     code=$?
     [ $code = 64 ] && grep -q "2 key-value heads and 16 columns" "$work/err" ||
         fail "four share two heads: $code, $(cat "$work/err")"
-    [ -e "$work/x.h5" ] || [ -e "$work/x.h5.journal" ] && fail "a refusal left something behind"
-    # A dry run needs no ranks, and says what each would hold.
+    [ -e "$work/x.h5" ] || [ -e "$work/x.h5.journal" ] && fail "a refusal left files"
+    # A dry run needs no ranks, and prints what each would hold.
     make_model huge huge
     "$bin/dpe-detect" --model "$work/huge" --corpus "$work/corpus" --length 16384 --dry-run \
         --tensor-parallel 8 >"$work/out" 2>"$work/err" || fail "dry run: $(cat "$work/err")"

@@ -76,7 +76,7 @@ static void equal_plans_are_one_configuration(void **state)
         int cells, distinct;
     } cases[] = {
         {131072, 8192, 1024, 8, "auto", 64, 57},
-        /* L0/2 is none of the lengths: nothing coincides */
+        /* L0/2 is not one of the lengths: nothing coincides */
         {131072, 6000, 750, 8, "auto", 64, 64},
         {2048, 256, 32, 8, "auto", 56, 49},
         {4096, 256, 32, 8, "auto", 64, 57},
@@ -96,7 +96,7 @@ static void equal_plans_are_one_configuration(void **state)
     }
 }
 
-/* Every cell's configuration does what the definition says, with far positions by hand. */
+/* Every cell's configuration follows the definition, with far positions by hand. */
 static void cells_move_one_group_only(void **state)
 {
     (void)state;
@@ -260,7 +260,7 @@ static void rows_that_were_not_run_are_no_zeros(void **state)
     scores_of(&scores, 12, 8);
     for (int s = 0; s < 8; s++) {
         /* group 0: 64 misses the samples that everyone else fails; compared on common samples it
-         * is no better than 128, and the tie goes to the longer */
+         * is not better than 128, and the tie goes to the longer */
         if (s < 6) {
             set_recall(&scores, 0, s, 1.0);
         }
@@ -343,7 +343,7 @@ static void informative_means_beyond_noise(void **state)
     }
     assert_in_range(null_found, 5, 36); /* 20 expected, sd 4.4 */
     assert_true(real_found > GROUPS * 95 / 100);
-    /* Values that are said twice, of contexts that are there twice, are not more of them. */
+    /* Repeated values of repeated contexts do not count as more contexts. */
     double twice[2 * LENGTHS * SAMPLES];
     int64_t of_context[2 * SAMPLES];
     for (int i = 0; i < LENGTHS * SAMPLES; i++) {

@@ -1,4 +1,4 @@
-/* dpe-detect's table: what SCHEMA.md says, read back by h5py, with the numbers of its own rows. */
+/* dpe-detect's table as SCHEMA.md defines it, read back by h5py, with the numbers of its own rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Racing on hand-made rows: what is dropped and when, what is kept, ranks behind a race. */
+/* Racing on hand-made rows: what is dropped and when, what is kept, ranks after a race. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

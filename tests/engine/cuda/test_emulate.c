@@ -79,7 +79,7 @@ static void tells_what_is_wrong(void **state)
         expect_story(EMULATE_WRONG_BARRIER, "7 from thread 0 on: __syncthreads at",
                      "57 have ended");
         expect_story(EMULATE_WRONG_SHUFFLE, "all threads wait", "a shuffle at");
-        expect_story(EMULATE_WRONG_BEHIND, "behind", "256 bytes of shared memory");
+        expect_story(EMULATE_WRONG_AFTER, "after", "256 bytes of shared memory");
         expect_story(EMULATE_WRONG_COUNT, "barrier 1 of", "the block has 64");
     }
     emulate_set_seed(0);
