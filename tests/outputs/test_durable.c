@@ -1,4 +1,4 @@
-/* Files that take a user's path: whole, under names that no user knows, through no link. */
+/* Files at a path that a user gave: written whole, under temporary names of their own, through no link. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -136,7 +136,7 @@ static char *make_journal(struct scratch *scratch, int n_rows, size_t *offsets, 
     return slurp(scratch->own, n);
 }
 
-/* Put this journal in place of what is there, without leftovers. */
+/* Put this journal in place of the existing files, without leftovers. */
 static void put_journal(struct scratch *scratch, const char *bytes, size_t n)
 {
     remove_files(scratch->journal, "rank-");
@@ -237,7 +237,7 @@ static void a_flipped_bit_anywhere_never_makes_a_wrong_row(void **state)
                 assert_non_null(strstr(err.text, "--salvage"));
                 refused++;
             } else {
-                /* The last record cannot be told from one that was being written. */
+                /* The last record looks like one that was being written. */
                 assert_int_equal(status, DPE_OK);
                 assert_int_equal(fixture_count(run, ROWS), ROWS - 1);
                 assert_non_null(strstr(scratch->notices, "set aside"));
@@ -369,7 +369,7 @@ static void hostile_payloads_are_refused(void **state)
     assert_int_equal(dpe_identity_decode(huge, 3, &list, &err), DPE_BAD_DATA);
     static const unsigned char nul[] = {2, 0, 0, 0, 'a', 0, 1, 0, 0, 0, 'b'};
     assert_int_equal(dpe_identity_decode(nul, sizeof nul, &list, &err), DPE_BAD_DATA);
-    /* A record with a right checksum around a payload that is no row. */
+    /* A record with a right checksum around a payload that is not a row. */
     size_t offsets[1], n = 0;
     char *bytes = make_journal(scratch, 1, offsets, &n);
     struct dpe_text more = {0};

@@ -1,4 +1,4 @@
-/* A run whose table, journal or manifest is gone or hurt. */
+/* A run whose table, journal or manifest is missing or damaged. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,7 @@ static void rows_the_journal_lacks_come_from_the_table(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_error err = {0};
-    /* The journal is being removed behind a complete table when the process is killed. */
+    /* The process is killed while it removes the journal of a complete table. */
     for (int kind = 0; kind < 3; kind++) {
         scratch_clear(scratch);
         fixture_make_journal(scratch, 1, 12, 12);
@@ -122,7 +122,7 @@ static void a_manifest_that_is_hurt_is_written_anew(void **state)
     spill(scratch->manifest, bytes, n);
     fixture_expect_rows(scratch, 3);
     free(bytes);
-    /* Without a manifest the hash in the journal still tells another run. */
+    /* Without a manifest the hash in the journal still identifies another run. */
     assert_int_equal(unlink(scratch->manifest), 0);
     assert_int_equal(fixture_open(scratch, 2, NULL, &run, &err), DPE_MISMATCH);
     fixture_expect_rows(scratch, 3);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # report.sh BIN PYTHON [browser]: dpe-report on tables of every kind, some with names that mean harm: the page,
 # figures and CSV files are well-formed and true to the tables; rsvg-convert missing or failing; a kill
-# midway; tables of different models; files that are somebody else's.
+# midway; tables of different models; files of other programs.
 set -u
 bin=$1
 python=$2
@@ -20,7 +20,7 @@ fi
 "$python" "$here/report_tables.py" . || exit 1
 sha256sum ./*.h5 >tables.sum
 
-# expect CODE WORDS ARGUMENTS...: dpe-report ends with the code and says the words.
+# expect CODE WORDS ARGUMENTS...: dpe-report ends with the code and prints the words.
 expect() {
     code=$1
     words=$2
@@ -96,7 +96,7 @@ expect 0 "is written" detect.h5 norms.h5 -o g.html --no-figures
 "$python" "$here/report_check.py" g.html || failed=1
 grep -q '<svg' g.html && { echo "--no-figures has figures"; failed=1; }
 
-# Killed midway: nothing new, and the old one is whole. A TERM says that nothing was written.
+# Killed midway: nothing new, and the old one is whole. After a TERM the message is that nothing was written.
 cp two.html before.html
 for signal in KILL TERM; do
     cp before.html victim.html
@@ -123,7 +123,7 @@ expect 73 "is an input" detect.h5 -o detect.h5
 expect 73 "no/such/folder" detect.h5 -o no/such/folder/r.html --no-figures
 expect 64 "a head has 32 pairs" norms.h5 -o k.html --top-k 33
 expect 0 "is written" norms.h5 -o k.html --top-k 0.5
-# All pairs hold all of every head: what rounding leaves of that is no colour.
+# All pairs hold all of every head: what rounding leaves of that gets no colour.
 expect 0 "is written" norms.h5 -o k32.html --top-k 32 --figures k32
 "$python" "$here/report_check.py" k32.html || failed=1
 heads=$(sed 1d k32/norms-top-k.csv | grep -vc NaN)
@@ -132,9 +132,9 @@ heads=$(sed 1d k32/norms-top-k.csv | grep -vc NaN)
 expect 0 "is written" norms.h5 table.h5 -o k2.html --no-figures
 grep -q "top 24 of 32 pairs (the table's)" k2.html && echo 'not escaped' && failed=1
 grep -q 'top 24 of 32 pairs (the table&#39;s)' k2.html || { echo "the table's k was not taken"; failed=1; }
-grep -q 'top 16 of 32 pairs (asked for)' k.html || { echo "--top-k was not heard"; failed=1; }
+grep -q 'top 16 of 32 pairs (asked for)' k.html || { echo "--top-k had no effect"; failed=1; }
 
-# Tables that are not what they say.
+# Tables whose content contradicts their attributes.
 "$python" - <<'END' || failed=1
 import h5py, shutil
 shutil.copy("detect.h5", "shape.h5")
