@@ -1,5 +1,5 @@
-/* Needle samples that share a context: several keys asked one after another, contexts with one
- * first half; batches of them give the rows of one by one. */
+/* Needle samples that share a context: several keys queried one after another, contexts with one
+ * first half; batches of them give the rows of single samples. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -161,7 +161,7 @@ static void foretold(const struct dpe_task *task, const struct dpe_session *sess
     }
 }
 
-/* The reference model answers; what it says must not depend on who answers beside it. */
+/* The reference model answers; its answers must not depend on the other samples of the batch. */
 static void batches_say_what_single_samples_say(void **state)
 {
     (void)state;

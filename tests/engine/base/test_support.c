@@ -81,10 +81,20 @@ static void a_long_path_leaves_the_reason(void **state)
 static void numbers_are_decimal(void **state)
 {
     (void)state;
-    static const char *const no_counts[] = {"",    "0x10", "1e2",  " 1", "+1", "1 ", "1.0", "-", "1_0",
-                                            "ten", "9223372036854775808",  "-9223372036854775809"};
-    static const char *const no_reals[] = {"",     "0x1p7", "0x10", " 1", "+1", "inf",   "nan", "1e",
-                                           "1e+",  ".",     "1,5",  "-",  "1e999", "1.5.2"};
+    static const char *const no_counts[] = {"",
+                                            "0x10",
+                                            "1e2",
+                                            " 1",
+                                            "+1",
+                                            "1 ",
+                                            "1.0",
+                                            "-",
+                                            "1_0",
+                                            "ten",
+                                            "9223372036854775808",
+                                            "-9223372036854775809"};
+    static const char *const no_reals[] = {"",   "0x1p7", "0x10", " 1",  "+1", "inf",   "nan",
+                                           "1e", "1e+",   ".",    "1,5", "-",  "1e999", "1.5.2"};
     int64_t count = 7;
     double real = 7.0;
     for (size_t i = 0; i < sizeof no_counts / sizeof no_counts[0]; i++) {
@@ -175,7 +185,7 @@ static void utf8_check_finds_the_first_bad_byte(void **state)
     }
 }
 
-/* What is there and cannot be opened for a reason of the process is not "missing". */
+/* An existing file that the process cannot open for a reason of its own is not "missing". */
 static void too_many_open_files_are_said(void **state)
 {
     (void)state;

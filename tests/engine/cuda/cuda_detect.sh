@@ -34,7 +34,7 @@ sweep() {
 }
 launch=
 
-# A dry run of a large model takes nothing but says what it would take.
+# A dry run of a large model allocates nothing and prints what a run would need.
 sweep 0 "^memory .*on the device.*: fits" "" --device cuda --dry-run
 sweep 0 "^memory .* MiB on the device, .* of them weights; 100 MiB are free: does not fit" \
     memory=104857600 --device cuda --dry-run
@@ -68,7 +68,7 @@ done
 [ $times -ge 3 ] || fail "broken off $times times"
 same "$work/calm.h5" "$work/again.h5"
 
-# Ranks take devices in turn; one that is asked for by number is everybody's.
+# Ranks take devices in turn; a device given by number is used by all ranks.
 if command -v mpirun >/dev/null && [ -n "${3:-}" ]; then
     launch="timeout -k 5 $limit mpirun -n 2"
     sweep 0 "^table" "" --device cuda -o "$work/ranks.h5"

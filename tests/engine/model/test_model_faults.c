@@ -28,7 +28,7 @@ static void write_shards(const struct model_folder *folder, const char *extra)
     container_write(&container, folder_file(folder, SHARD_B), 0);
 }
 
-/* An index of these shards, in which tensor `odd` (may be NULL) is said to be in `shard`. */
+/* An index of these shards, in which tensor `odd` (may be NULL) is listed in `shard`. */
 static void write_index(const struct model_folder *folder, const char *odd, const char *shard)
 {
     FILE *file = fopen(folder_file(folder, "model.safetensors.index.json"), "wb");
@@ -344,8 +344,8 @@ static void fingerprints(void **state)
     folder_remove(&folder);
 }
 
-/* Calls of the allocator that still succeed; −1: all. The one after them fails, and those behind it
- * when memory is out for good. The linker sends the engine's calls here. */
+/* Calls of the allocator that still succeed; −1: all. The one after them fails, and so do all later
+ * ones when memory is out for good. The linker sends the engine's calls here. */
 static long allocations_left = -1;
 static bool out_for_good;
 
@@ -405,7 +405,7 @@ static dpe_status open_after(const struct model_folder *folder, long n)
     return status;
 }
 
-/* Whichever allocation fails, the failure is said and nothing is lost (the sanitizers look). */
+/* Whichever allocation fails, the failure is reported and nothing leaks (the sanitizers check). */
 static void memory_that_runs_out(void **state)
 {
     (void)state;

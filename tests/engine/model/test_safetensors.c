@@ -248,7 +248,7 @@ static void misaligned_data_is_copied(void **state)
     folder_remove(&folder);
 }
 
-/* Weights that are no numbers are found when they are used, with layer and position. */
+/* Weights that are not numbers are found when they are used, with layer and position. */
 static void nan_weights_are_no_matter_of_the_file(void **state)
 {
     (void)state;

@@ -217,8 +217,8 @@ static void temperatures_have_one_text(void **state)
     }
 }
 
-/* By hand: 1 up to m + 1 = N, then the formula; 0 is off, and a temperature that says what no
- * temperature says makes the same plan. */
+/* By hand: 1 up to m + 1 = N, then the formula; 0 is off, and a temperature of no
+ * effect makes the same plan as none. */
 static void temperatures_multiply_the_logits(void **state)
 {
     (void)state;
@@ -309,7 +309,7 @@ static void digests_tell_meaning_not_names(void **state)
     assert_true(equal(&base, &other));
     other.mask[100] = 0;
     assert_false(equal(&base, &other));
-    other.bands[1].per_head = false; /* nobody asks the mask */
+    other.bands[1].per_head = false; /* the mask is not read */
     assert_true(equal(&base, &other));
     dpe_plan_free(&other);
 

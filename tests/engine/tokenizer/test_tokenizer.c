@@ -1,5 +1,5 @@
 /* The tokenizer against the reference: small files of every supported shape (golden, made by
- * golden/make_tokenizer_shapes.py), and real vocabularies where they are there. */
+ * golden/make_tokenizer_shapes.py), and real vocabularies where they are installed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +74,7 @@ static void print_ids(const char *what, const int32_t *ids, size_t n)
     fprintf(stderr, "%s\n", n > 40 ? " ..." : "");
 }
 
-/* Encodes and compares with a JSON list; returns 1 and says so when they differ. */
+/* Encodes and compares with a JSON list; returns 1 and prints both when they differ. */
 static int differs(const struct dpe_tokenizer *tokenizer, const char *what, const char *text,
                    size_t n, const struct dpe_encode_options *options, const json_t *expected)
 {
