@@ -458,6 +458,8 @@ def broken_output(path):
     name = os.path.basename(path)
     if ".tmp" in name:
         return f"{name} was not removed"
+    if data.startswith(b"<!DOCTYPE"):  # a page may have any name
+        return None if data.rstrip().endswith(b"</html>") else f"{name} is cut"
     if name.endswith(".h5"):
         if data[:8] != b"\x89HDF\r\n\x1a\n":
             return f"{name} is not an HDF5 file"
@@ -465,8 +467,6 @@ def broken_output(path):
             ran = subprocess.run(["h5dump", "-H", path], capture_output=True, check=False)
             return f"{name} does not open" if ran.returncode != 0 else None
     try:
-        if data.startswith(b"<!DOCTYPE"):  # a page may have any name
-            return None if data.rstrip().endswith(b"</html>") else f"{name} is cut"
         if name.endswith(".json"):
             json.loads(data)
         elif name.endswith(".jsonl"):
