@@ -206,8 +206,12 @@ def main():
     try:
         make_model = os.path.join(os.path.dirname(os.path.abspath(__file__)), "world.py")
         subprocess.run([sys.executable, make_model, work], check=True)
-        names = [name for name in commands(work) if args.only is None or name in args.only.split(",")]
-        loads = [Workload(name, commands(work)[name], args, work) for name in names]
+        known = commands(work)
+        names = args.only.split(",") if args.only else list(known)
+        for name in names:
+            if name not in known:
+                parser.error(f"unknown workload '{name}'; workloads: {', '.join(known)}")
+        loads = [Workload(name, known[name], args, work) for name in names]
         draw, spent = random.Random(args.seed), 0
         while spent < args.kills:
             before = spent
