@@ -1,7 +1,7 @@
 #!/bin/sh
-# bundle.sh BUILD SOURCE CPACK PYTHON: what cpack makes runs where nothing of this build is: small enough, every
-# library inside but for the C library's, unpacked in another place and with an empty environment.
-# gpu/run.sh of it is tried on the emulated device.
+# bundle.sh BUILD SOURCE CPACK PYTHON: the archive of cpack runs without this build: it is small enough, and holds every
+# library except the C library's; it is unpacked into another folder and run with an empty environment.
+# Its gpu/run.sh runs on the emulated device.
 set -u
 build=$1
 source=$2
@@ -66,7 +66,7 @@ if [ -e "$place/gpu/run.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; 
     grep -q "rows equal, expected 99.5 %" "$work/results/results.md" || fail "no agreement"
     grep -q "^| 8B prefill, 8192 | – | ≤ 0.21 |" "$work/results/results.md" || fail "no figures"
     [ "$failed" = 0 ] || cat "$work/out" "$work/results/results.md"
-    # A kernel that hangs (124 is how timeout ends it): the rest goes without it.
+    # A kernel that hangs (timeout then exits with 124): the following parts do not use it.
     printf '#!/bin/sh\n[ "$1" = mma ] || exit 124\n' >"$work/bundle/gpu/test_attention_gpu"
     rm "$work/bin/compute-sanitizer"
     PATH="$work/bin:$PATH" DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" DPE_FAKE_CUDA= \

@@ -3,7 +3,7 @@
 # tests/cli/TOOL.errors ("EXIT|WORDS THAT MUST APPEAR|ARGUMENTS") ends with that exit code, prints those
 # words on stderr and nothing on stdout, and leaves no file.
 # TOOL may be dpe-TOOL-COMMAND for the sub-command of a tool.
-# After a wanted change: check.sh BIN TOOL --update rewrites the help text; read the diff.
+# After an intended change: check.sh BIN TOOL --update rewrites the help text; read the diff.
 set -u
 bin=$1
 tool=$2
@@ -24,7 +24,7 @@ fi
 diff -u "$here/$tool.help" "$work/help" || { echo "$tool --help differs from tests/cli/$tool.help"; failed=1; }
 $run --version | grep -q '^dpe [0-9]' || { echo "$tool --version names no version"; failed=1; }
 
-# A little world for the error rows to point at.
+# Files for the rows of TOOL.errors.
 mkdir "$work/empty" "$work/world"
 printf 'not json' >"$work/world/config.json"
 printf 'some words\n' >"$work/text.txt"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# detect_ranks.sh BIN [KILLS [short]]: what several ranks promise. The table does not depend on how many there
+# detect_ranks.sh BIN [KILLS [short]]: the guarantees of several ranks. The table does not depend on how many there
 # are; ranks are killed, stopped, signalled and given other files, and whatever happens the same
 # command with any number of ranks ends with the table of an undisturbed run.
 set -u
@@ -31,7 +31,7 @@ for n in 2 3; do
     [ -e "$work/n$n.h5.journal" ] && fail "$n ranks left a journal: $(ls "$work/n$n.h5.journal")"
 done
 
-# Ranks killed at random times, rank 0 among them; another number of ranks goes on each time.
+# Ranks killed at random times, rank 0 among them; another number of ranks continues each time.
 kills=0
 starts=0
 hung=0
@@ -63,7 +63,7 @@ for signal in TERM USR1; do
     done
 done
 
-# A rank that hangs is named with what it was doing, rank 0 by those that wait for it.
+# A rank that hangs is named with its last activity, rank 0 by the ranks that wait for it.
 which="1 0"
 [ -n "$short" ] && which=1
 for r in $which; do
@@ -131,5 +131,5 @@ same "$work/ruler1.h5" "$work/ruler3.h5"
 diff -r "$work/predictions1" "$work/predictions3" || fail "three ranks write other predictions"
 [ "$(ls "$work"/predictions3/*/* | wc -l)" = 4 ] || fail "no predictions of two methods and two tasks: $(ls -R "$work/predictions3")"
 
-[ $failed = 0 ] && echo "$kills kills of a rank: all promises kept (mpirun hung $hung times)"
+[ $failed = 0 ] && echo "$kills kills of a rank: all as expected (mpirun hung $hung times)"
 exit $failed

@@ -6,14 +6,14 @@ command -v mpirun >/dev/null || { echo "no mpirun"; exit 125; }
 . "$here/world.sh"
 . "$here/mpi_settings.sh"
 export OMP_WAIT_POLICY=passive
-# mpi N COMMAND...: mpirun may hang for good and ignore a polite signal when a rank dies early.
+# mpi N COMMAND...: mpirun may hang and ignore SIGTERM when a rank dies early.
 mpi() {
     size=$1
     shift
     timeout -k 5 "$limit" mpirun -n "$size" "$@"
 }
-# measure COMMAND...: an undisturbed run. How long it took on this machine is the measure of how long a
-# rank may be silent ($silence), and of a run whose rank is killed ($killed_limit).
+# measure COMMAND...: an undisturbed run. From its time on this machine follow the time that a rank may be
+# silent ($silence) and the limit of a run whose rank is killed ($killed_limit).
 measure() {
     measured_since=$(date +%s)
     "$@"
@@ -49,7 +49,7 @@ found() {
     pid=
     gone "$job"
 }
-# working: rows came to those of $rows bytes in the journals of $out, or the job has ended.
+# working: the journals of $out have grown beyond $rows bytes, or the job has ended.
 working() {
     [ "$(cat "$out".journal/* 2>/dev/null | wc -c)" -gt "$rows" ] || gone "$job"
 }
@@ -64,7 +64,7 @@ stops() {
     detect "$job_ranks" -o "$out" "$@" &
     job=$!
     pid=$(rank "$out" "$r")
-    # Not before there are rows: until then rank 0 may be late itself, and be named instead of rank r.
+    # Not before the first rows: until then rank 0 itself may be late, and be named instead of rank r.
     rows=$(cat "$out".journal/* 2>/dev/null | wc -c)
     wait_until working
     kill "-$signal" "$pid"
@@ -76,12 +76,12 @@ stops() {
     detect 2 -o "$out" || fail "resume after SIG$signal to rank $r: $(cat "$work/err")"
     same "$work/calm.h5" "$out"
 }
-# hangs R N: rank R of N stops; it is named by those that wait for it.
+# hangs R N: rank R of N is stopped; the ranks that wait for it name it.
 hangs() {
     stops STOP "$1" "$2" --rank-timeout "$silence"
     grep -q "rank $1 .*(--rank-timeout)" "$work/stopped" || fail "rank $1 hangs: $(cat "$work/stopped")"
 }
-# settle TABLE: one that is complete is compared and goes; what is tested is the way there.
+# settle TABLE: a complete table is compared and removed; the kills before are what is tested.
 settle() {
     if [ -e "$1" ] && [ ! -e "$1.journal" ]; then
         same "$work/calm.h5" "$1"

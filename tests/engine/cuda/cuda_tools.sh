@@ -24,7 +24,7 @@ expect() {
 }
 
 export DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so"
-# A device that computes something else is not used.
+# A device that computes wrong results is not used.
 export DPE_FAKE_CUDA=wrong=16 DPE_DEVICE_SELF_TEST=40
 expect 69 "device cuda failed its self-test and is not used .*--device cpu" --device cuda
 expect 69 "device cuda failed its self-test" --device auto
@@ -33,7 +33,7 @@ expect 0 "^rope  *20  prefill" --device cuda
 DPE_DEVICE_SELF_TEST=1 expect 64 "DPE_DEVICE_SELF_TEST: expected off or a number of tokens" --device cuda
 export DPE_DEVICE_SELF_TEST=off
 expect 0 "^rope  *20  prefill" --device cuda --json "$work/json" --csv "$work/csv"
-[ "$(wc -l <"$work/csv")" = 2 ] || { echo "FAILED: the CSV has not two lines"; failed=1; }
+[ "$(wc -l <"$work/csv")" = 2 ] || { echo "FAILED: expected two lines in the CSV file"; failed=1; }
 python3 -c 'import json, sys
 row = json.loads(open(sys.argv[1]).read())
 assert row["length"] == 20 and row["prefill_s"] > 0 and row["token_s"] > 0, row' "$work/json" || failed=1

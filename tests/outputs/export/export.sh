@@ -1,6 +1,6 @@
 #!/bin/sh
-# export.sh BIN PYTHON SCHEMA_TOOL: calibrates the bundled model with the least work, then holds every form of the
-# table against the others, tries what must be refused, and kills batch and profile on the way.
+# export.sh BIN PYTHON SCHEMA_TOOL: calibrates the bundled model with the least work, compares every form of the
+# table with the others, tries what must be refused, and kills batch and profile on the way.
 set -u
 bin=$1
 python=$2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# report.sh BIN PYTHON [browser]: dpe-report on tables of every kind, some with names that mean harm: the page,
+# report.sh BIN PYTHON [browser]: dpe-report on tables of every kind, some with hostile names: the page,
 # figures and CSV files are well-formed and true to the tables; rsvg-convert missing or failing; a kill
 # midway; tables of different models; files of other programs.
 set -u
@@ -114,7 +114,7 @@ for left in victim.html.* .victim*; do
     [ -e "$left" ] && { echo "a temporary file was left: $left"; failed=1; }
 done
 
-# What is not ours stays.
+# Files of other programs stay.
 echo precious >note.html
 expect 78 "is no report" detect.h5 -o note.html
 grep -q precious note.html || { echo "a foreign file was replaced"; failed=1; }
