@@ -253,7 +253,7 @@ static void ranks_put_accuracy_first_and_ties_to_the_longer(void **state)
     dpe_detect_scores_free(&scores);
 }
 
-static void rows_that_were_not_run_are_no_zeros(void **state)
+static void rows_that_were_not_run_are_not_zeros(void **state)
 {
     (void)state;
     struct dpe_detect_scores scores;
@@ -421,7 +421,7 @@ int main(void)
         cmocka_unit_test(base_plan_is_the_cell_at_half_the_trained_length),
         cmocka_unit_test(work_goes_in_rounds_and_comes_once),
         cmocka_unit_test(ranks_put_accuracy_first_and_ties_to_the_longer),
-        cmocka_unit_test(rows_that_were_not_run_are_no_zeros),
+        cmocka_unit_test(rows_that_were_not_run_are_not_zeros),
         cmocka_unit_test(perplexity_ranks_lower_first),
         cmocka_unit_test(informative_means_beyond_noise),
         cmocka_unit_test(verdicts_follow_the_paired_interval),

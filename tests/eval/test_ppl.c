@@ -193,7 +193,7 @@ static void a_window_slides(void **state)
 }
 
 /* A book that one window holds has the perplexity of its first tokens. */
-static void one_window_is_no_slide(void **state)
+static void one_window_does_not_slide(void **state)
 {
     (void)state;
     const struct dpe_ppl_options sliding = {
@@ -276,7 +276,7 @@ int main(void)
         cmocka_unit_test(rows_are_sums_of_token_logits),
         cmocka_unit_test(short_books_are_counted),
         cmocka_unit_test(a_window_slides),
-        cmocka_unit_test(one_window_is_no_slide),
+        cmocka_unit_test(one_window_does_not_slide),
         cmocka_unit_test(needle_rows_score_the_generation),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

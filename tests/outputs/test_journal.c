@@ -251,7 +251,7 @@ static void a_flipped_bit_anywhere_never_makes_a_wrong_row(void **state)
     free(bytes);
 }
 
-static void salvage_says_what_is_lost(void **state)
+static void salvage_reports_what_is_lost(void **state)
 {
     struct scratch *scratch = *state;
     enum { ROWS = 5 };
@@ -397,7 +397,7 @@ int main(void)
         WITH_SCRATCH(a_tail_torn_at_every_length_is_set_aside),
         WITH_SCRATCH(tails_of_zeros_or_garbage_are_set_aside),
         WITH_SCRATCH(a_flipped_bit_anywhere_never_makes_a_wrong_row),
-        WITH_SCRATCH(salvage_says_what_is_lost),
+        WITH_SCRATCH(salvage_reports_what_is_lost),
         WITH_SCRATCH(missing_and_repeated_records_are_damage),
         WITH_SCRATCH(another_version_is_refused),
         WITH_SCRATCH(unknown_record_types_are_kept),

@@ -8,7 +8,7 @@
 
 #include "tests/outputs/outputs_fixture.h"
 
-static void a_table_that_is_gone_or_hurt_is_rebuilt(void **state)
+static void a_missing_or_damaged_table_is_rebuilt(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_error err = {0};
@@ -39,7 +39,7 @@ static void a_table_that_is_gone_or_hurt_is_rebuilt(void **state)
     }
 }
 
-static void a_hurt_table_alone_is_refused_or_right(void **state)
+static void a_damaged_table_alone_is_refused_or_right(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_error err = {0};
@@ -102,7 +102,7 @@ static void rows_the_journal_lacks_come_from_the_table(void **state)
     fixture_expect_rows(scratch, 12);
 }
 
-static void a_manifest_that_is_hurt_is_written_anew(void **state)
+static void a_damaged_manifest_is_written_again(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_run *run = NULL;
@@ -135,10 +135,10 @@ static void a_manifest_that_is_hurt_is_written_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_SCRATCH(a_table_that_is_gone_or_hurt_is_rebuilt),
-        WITH_SCRATCH(a_hurt_table_alone_is_refused_or_right),
+        WITH_SCRATCH(a_missing_or_damaged_table_is_rebuilt),
+        WITH_SCRATCH(a_damaged_table_alone_is_refused_or_right),
         WITH_SCRATCH(rows_the_journal_lacks_come_from_the_table),
-        WITH_SCRATCH(a_manifest_that_is_hurt_is_written_anew),
+        WITH_SCRATCH(a_damaged_manifest_is_written_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,8 @@ static pid_t hold_run(struct scratch *scratch)
         struct dpe_identity identity = fixture_identity(1);
         struct dpe_run *run = NULL;
         struct dpe_error err = {0};
-        char opened = dpe_run_open(scratch->table, &identity, NULL, &run, &err) == DPE_OK ? 'y' : 'n';
+        char opened =
+            dpe_run_open(scratch->table, &identity, NULL, &run, &err) == DPE_OK ? 'y' : 'n';
         if (write(pipes[1], &opened, 1) == 1) {
             pause();
         }
@@ -169,8 +170,8 @@ static void links_are_followed(void **state)
     assert_int_equal(unlink(linked.table), 0);
 }
 
-/* Another process deletes the folder of a run that goes on, and creates it again: the end of the first must
- * not take the journal of the second. */
+/* Another process deletes the folder of a run that goes on, and creates it again: the end of the
+ * first must not take the journal of the second. */
 static void the_journal_of_a_successor_stays(void **state)
 {
     struct scratch *scratch = *state;
@@ -333,7 +334,7 @@ static void a_file_that_appears_is_not_replaced(void **state)
     }
 }
 
-static void locks_of_others_are_judged_by_what_they_say(void **state)
+static void locks_of_others_are_judged_by_their_text(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_run *run = NULL;
@@ -376,8 +377,8 @@ static void locks_of_others_are_judged_by_what_they_say(void **state)
             assert_int_equal(fscanf(file, "%63s", boot), 1);
             fclose(file);
         }
-        int n = snprintf(text, sizeof text, "host %s pid %d start 0 boot %s since then\n", host, pid,
-                         boot);
+        int n = snprintf(text, sizeof text, "host %s pid %d start 0 boot %s since then\n", host,
+                         pid, boot);
         spill(scratch->lock, text, (size_t)n);
         fixture_expect_rows(scratch, 3);
     }
@@ -425,7 +426,7 @@ int main(void)
         WITH_SCRATCH(a_journal_that_is_deleted_is_written_again),
         WITH_SCRATCH(a_deleted_journal_may_have_a_successor),
         WITH_SCRATCH(a_file_that_appears_is_not_replaced),
-        WITH_SCRATCH(locks_of_others_are_judged_by_what_they_say),
+        WITH_SCRATCH(locks_of_others_are_judged_by_their_text),
         WITH_SCRATCH(folders_that_cannot_be_written_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -186,7 +186,7 @@ static void utf8_check_finds_the_first_bad_byte(void **state)
 }
 
 /* An existing file that the process cannot open for a reason of its own is not "missing". */
-static void too_many_open_files_are_said(void **state)
+static void too_many_open_files_are_reported(void **state)
 {
     (void)state;
     struct rlimit before;
@@ -202,7 +202,7 @@ static void too_many_open_files_are_said(void **state)
     assert_string_equal(err.text, "/etc/passwd: cannot be opened: Too many open files");
 }
 
-static void read_file_refuses_what_is_no_file(void **state)
+static void read_file_refuses_what_is_not_a_file(void **state)
 {
     (void)state;
     char folder[] = "/tmp/dpe-support-XXXXXX";
@@ -260,8 +260,8 @@ int main(void)
         cmocka_unit_test(sha256_of_abc),
         cmocka_unit_test(rng_is_fixed_and_fair),
         cmocka_unit_test(utf8_check_finds_the_first_bad_byte),
-        cmocka_unit_test(too_many_open_files_are_said),
-        cmocka_unit_test(read_file_refuses_what_is_no_file),
+        cmocka_unit_test(too_many_open_files_are_reported),
+        cmocka_unit_test(read_file_refuses_what_is_not_a_file),
         cmocka_unit_test(lists_grow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

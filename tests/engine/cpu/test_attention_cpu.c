@@ -268,7 +268,7 @@ static void check_branches(enum plan_kind kind, struct shape shape)
     inputs_free(&in);
 }
 
-static void branches_behind_a_prefix(void **state)
+static void branches_after_a_prefix(void **state)
 {
     (void)state;
     for (int kind = 0; kind < N_PLANS; kind++) {
@@ -406,7 +406,7 @@ int main(void)
         cmocka_unit_test(decoding_long_contexts),
         cmocka_unit_test(groups_of_query_heads),
         cmocka_unit_test(random_shapes),
-        cmocka_unit_test(branches_behind_a_prefix),
+        cmocka_unit_test(branches_after_a_prefix),
         cmocka_unit_test(nan_stays_at_its_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

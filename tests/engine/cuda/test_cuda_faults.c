@@ -183,7 +183,7 @@ static void short_memory_halves_chunks(void **state)
 }
 
 /* A chunk size given by the user is used, or refused with the size that fits. */
-static void refusals_say_what_fits(void **state)
+static void refusals_name_what_fits(void **state)
 {
     (void)state;
     struct prefill p;
@@ -260,7 +260,7 @@ int main(void)
         cmocka_unit_test(failures),
         cmocka_unit_test(refusals),
         cmocka_unit_test(short_memory_halves_chunks),
-        cmocka_unit_test(refusals_say_what_fits),
+        cmocka_unit_test(refusals_name_what_fits),
         cmocka_unit_test(few_rows_in_parts),
     };
     unsetenv("DPE_TEST_CUDA_MODULE");

@@ -147,7 +147,7 @@ static void wrong_rotations(void **state)
     folder_remove(&folder);
 }
 
-static void files_that_are_no_configuration(void **state)
+static void files_that_are_not_a_configuration(void **state)
 {
     (void)state;
     struct model_folder folder = folder_make();
@@ -331,7 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_members),
         cmocka_unit_test(wrong_rotations),
-        cmocka_unit_test(files_that_are_no_configuration),
+        cmocka_unit_test(files_that_are_not_a_configuration),
         cmocka_unit_test(what_is_absent_has_the_family_s_meaning),
         cmocka_unit_test(sliding_windows),
         cmocka_unit_test(both_schemas_give_one_rotation),

@@ -288,7 +288,7 @@ static void contexts_are_checked(void **state)
 
 /* ------------------------------------------------------------------------- digests and copies */
 
-static void digests_tell_meaning_not_names(void **state)
+static void digests_depend_on_meaning_not_names(void **state)
 {
     (void)state;
     struct dpe_plan base = make("dpe:scales=1/2/4/8");
@@ -532,7 +532,7 @@ int main(void)
         cmocka_unit_test(temperatures_multiply_the_logits),
         cmocka_unit_test(a_long_hostile_spec_is_refused),
         cmocka_unit_test(contexts_are_checked),
-        cmocka_unit_test(digests_tell_meaning_not_names),
+        cmocka_unit_test(digests_depend_on_meaning_not_names),
         cmocka_unit_test(groups_at_one_length_are_one_configuration),
         cmocka_unit_test(broken_structs_are_refused),
         cmocka_unit_test(dpe_parameters_are_checked),

@@ -333,7 +333,7 @@ static void one_stops_all(void **state)
 }
 
 /* A session is made by all or by none. */
-static void one_without_memory_is_none(void **state)
+static void one_without_memory_stops_all(void **state)
 {
     (void)state;
     struct tiny tiny = tiny_open("llama");
@@ -407,7 +407,7 @@ int main(void)
         cmocka_unit_test(shared_models_give_the_logits_of_whole_ones),
         cmocka_unit_test(masks_are_cut_by_heads),
         cmocka_unit_test(one_stops_all),
-        cmocka_unit_test(one_without_memory_is_none),
+        cmocka_unit_test(one_without_memory_stops_all),
         cmocka_unit_test(what_cannot_be_shared_is_refused),
         cmocka_unit_test(estimates_are_of_the_slice),
     };

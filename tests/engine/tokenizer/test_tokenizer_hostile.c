@@ -99,7 +99,7 @@ static void the_base_is_good(void **state)
     dpe_tokenizer_close(tokenizer);
 }
 
-static void files_that_are_no_json(void **state)
+static void files_that_are_not_json(void **state)
 {
     (void)state;
     refuse("", "expected JSON");
@@ -120,7 +120,7 @@ static void files_that_are_no_json(void **state)
     free(deep);
 }
 
-static void paths_that_are_no_files(void **state)
+static void paths_that_are_not_files(void **state)
 {
     (void)state;
     struct dpe_tokenizer *tokenizer = NULL;
@@ -521,8 +521,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_base_is_good),
-        cmocka_unit_test(files_that_are_no_json),
-        cmocka_unit_test(paths_that_are_no_files),
+        cmocka_unit_test(files_that_are_not_json),
+        cmocka_unit_test(paths_that_are_not_files),
         cmocka_unit_test(ids),
         cmocka_unit_test(merges),
         cmocka_unit_test(model_options),
