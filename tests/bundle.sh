@@ -1,7 +1,7 @@
 #!/bin/sh
-# bundle.sh BUILD SOURCE CPACK PYTHON: what cpack makes runs where nothing of this build is: small enough, every
-# library inside but for the C library's, unpacked in another place and with an empty environment.
-# gpu/run.sh of it is tried on the emulated device.
+# bundle.sh BUILD SOURCE CPACK PYTHON: the archive of cpack runs without this build: it is small enough, and holds every
+# library except the C library's; it is unpacked into another folder and run with an empty environment.
+# Its gpu/run.sh runs on the emulated device.
 set -u
 build=$1
 source=$2
@@ -38,7 +38,7 @@ $alone "$place/bin/dpe-detect" --model "$source/data/reference" --corpus "$sourc
     grep -q "^table: " "$work/out" || fail "a sweep: $(cat "$work/out" "$work/err")"
 $alone "$place/bin/dpe-export" "$work/table.h5" -o "$work/table.json" >"$work/out" 2>&1 || fail "an export: $(cat "$work/out")"
 
-# A real model's calibration on a card, with what is at hand instead of both.
+# The script that calibrates a real model on a GPU, here with the reference model on the CPU.
 if [ -e "$place/gpu/instruct.sh" ]; then
     $alone "$place/gpu/instruct.sh" -m "$source/data/reference" -c "$source/data/sample" -d cpu -n 4 -x 2 \
         -o "$work/instruct" >"$work/out" 2>"$work/err" || fail "instruct.sh: $(cat "$work/out" "$work/err")"
@@ -46,7 +46,7 @@ if [ -e "$place/gpu/instruct.sh" ]; then
         [ -s "$work/instruct/calibrated/report.html" ] || fail "instruct.sh: $(cat "$work/out" "$work/err")"
 fi
 
-# The run for a card, at tiny sizes: parts that find no real device fail and stop nothing, results are there.
+# The run for a GPU, at tiny sizes: parts that find no real device fail without stopping others, and there are results.
 if [ -e "$place/gpu/run.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; then
     mkdir "$work/bin"
     printf '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: none, emulated"\nexit 0\n' >"$work/bin/nvidia-smi"
@@ -66,7 +66,7 @@ if [ -e "$place/gpu/run.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; 
     grep -q "rows equal, expected 99.5 %" "$work/results/results.md" || fail "no agreement"
     grep -q "^| 8B prefill, 8192 | – | ≤ 0.21 |" "$work/results/results.md" || fail "no figures"
     [ "$failed" = 0 ] || cat "$work/out" "$work/results/results.md"
-    # A kernel that hangs (124 is how timeout ends it): the rest goes without it.
+    # A kernel that hangs (timeout then exits with 124): the following parts do not use it.
     printf '#!/bin/sh\n[ "$1" = mma ] || exit 124\n' >"$work/bundle/gpu/test_attention_gpu"
     rm "$work/bin/compute-sanitizer"
     PATH="$work/bin:$PATH" DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" DPE_FAKE_CUDA= \

@@ -1,16 +1,16 @@
 #!/bin/sh
 # fresh.sh [CASE...]: tries the tree on bare machines. Each is a minimal Debian 12 root without a compiler,
-# a copy of one that mmdebstrap makes, entered with chroot; what happens inside is in fresh_inside.sh.
+# a copy of one that mmdebstrap makes, entered with chroot; fresh_inside.sh runs inside.
 #   demo        detect/demo.sh as root: SIGTERM ends it with 75, and the same command continues
 #   install     cmake --install of what demo built, and the C example against it
-#   bundle      the archive of cpack, where none of the packages that it was built with is installed
+#   bundle      the archive of cpack, in a root without the packages that it was built with
 #   user        a user without sudo gets the one line for an administrator, who runs it
 #   tests       tests/run.sh as root with some tests
 #   whole-demo  detect/demo.sh to its end
 # Default: all but whole-demo. install, bundle, user and whole-demo take the tree that demo built.
 # Everything is in build/fresh/. The minimal root, the root of demo and the downloaded packages stay
-# there for the next run; the other roots go when their case has passed. Exit status: 0, 1 when a case failed, 125 where no
-# such root can be made (it takes root, mmdebstrap and unshare).
+# there for the next run; the other roots are removed when their case has passed. Exit status: 0; 1 when a case
+# failed; 125 where such a root cannot be made (this needs the root user, mmdebstrap and unshare).
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 fresh=$root/build/fresh
@@ -25,7 +25,7 @@ command -v mmdebstrap >/dev/null || unable "mmdebstrap is missing (package mmdeb
 unshare --mount --pid --fork true 2>/dev/null || unable "unshare --mount --pid is not permitted"
 
 # The minimal root: from the archive that this machine's apt uses, or from Debian's. apt inside gets the
-# settings that concern the way to the archive (proxies, checks of dates).
+# settings that concern downloads (proxies, checks of dates).
 make_base() {
     rm -rf "$fresh/base"
     apt-config dump | grep -E '^Acquire::(http|https|ftp|Check-|Retries|ForceIPv)' >"$fresh/apt.conf" || true
@@ -34,12 +34,12 @@ make_base() {
         grep -E ' bookworm(-updates|-security)? main$' | sort -u >"$fresh/sources.list" || true
     sources=
     [ -s "$fresh/sources.list" ] && sources=$fresh/sources.list
-    # Nothing in a root that is thrown away has to be on the disk before dpkg goes on.
+    # dpkg need not wait for the disk: the root is temporary.
     mmdebstrap --variant=minbase --quiet --aptopt="$fresh/apt.conf" --dpkgopt=force-unsafe-io \
         bookworm "$fresh/base" $sources
     for program in cc c++ nvcc python3 cmake sudo; do
         if chroot "$fresh/base" sh -c "command -v $program"; then
-            echo "The minimal root has $program: it shows nothing" >&2
+            echo "The minimal root already has $program, so the test would prove nothing" >&2
             exit 1
         fi
     done
@@ -56,8 +56,8 @@ put_tree() {
     mkdir "$fresh/$1/srv/dpe"
     (cd "$root" && git ls-files -z --cached --others --exclude-standard | tar -c --null --owner=0 --group=0 -T -) | tar -x -C "$fresh/$1/srv/dpe"
 }
-# inside CASE PART [USER]: runs a part of fresh_inside.sh in the root of CASE, as root or as USER. What it
-# started and mounted ends with it. All cases share the downloaded packages.
+# inside CASE PART [USER]: runs a part of fresh_inside.sh in the root of CASE, as root or as USER. Its processes
+# and mounts end with it. All cases share the downloaded packages.
 inside() {
     cp "$root/tests/fresh_inside.sh" "$fresh/$1/inside.sh"
     home=/root
@@ -119,7 +119,7 @@ mkdir -p "$fresh/packages/partial"
 failed=""
 for name in "$@"; do
     begin=$(date +%s)
-    # Not in a condition: there a command that fails would not end the case (set -e).
+    # Not in a condition: in one, set -e has no effect and a failed command would not end the case.
     set +e
     (set -e; "case_$(echo "$name" | tr - _)") >"$fresh/$name.log" 2>&1
     code=$?

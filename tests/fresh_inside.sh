@@ -1,13 +1,13 @@
 # fresh_inside.sh PART: run by fresh.sh inside a minimal Debian 12 root.
 part=$1
-cd "$HOME"
+cd "$HOME" || exit 1
 tree=/srv/dpe
 
 fail() {
     echo "FAILED: $*"
     exit 1
 }
-# expect CODE COMMAND...: its output is shown and stays in the file log.
+# expect CODE COMMAND...: runs the command and checks its exit code; prints its output and keeps it in the file log.
 expect() {
     expected=$1
     shift
@@ -19,7 +19,7 @@ expect() {
 size() {
     cat "$1" 2>/dev/null | wc -c
 }
-# stopped: the demo, which gets SIGTERM once it has written more rows than there are.
+# stopped: runs the demo and sends it SIGTERM once it has added rows to its journal.
 journal=calibrated/detect.h5.journal/rank-0000.journal
 stopped() {
     before=$(size $journal)
@@ -51,9 +51,9 @@ whole_demo)
     $tree/build/bin/dpe-run -m $tree/data/reference --table calibrated/table.h5 -p "Once"
     ;;
 install)
-    # Without cmocka a configuration has no tests, and one that asks for them names the package.
+    # Without cmocka a configuration has no tests, and one that requests them names the package.
     cmake -S $tree -B configured
-    expect 1 cmake -S $tree -B asked -DDPE_TESTS=ON
+    expect 1 cmake -S $tree -B requested -DDPE_TESTS=ON
     grep -q libcmocka-dev log || fail "DPE_TESTS=ON without cmocka: the package is not named"
     cmake --install $tree/build --prefix /opt/dpe
     # Neither the tree nor its build is needed from here on.
@@ -92,15 +92,15 @@ refused)
     grep "^apt-get " log >line
     ;;
 administer)
-    # As it was printed.
+    # The line exactly as it was printed.
     sh -e /home/visitor/line
     ;;
 tests)
-    # Some tests, with what they need; of the packages that all of them need, that they can be installed.
+    # Some tests, with their packages; for all the other packages, only that they can be installed.
     expect 0 $tree/tests/run.sh -R '^(test_support|test_plan|test_table|test_kill|test_emulate|cli_dpe-run|cli_dpe-detect|detect_contexts|detect_peers_logits|export|install)$'
     . $tree/tests/setup.sh
     # shellcheck disable=SC2086 # lists of words
     expect 0 apt-get install --simulate --no-install-recommends $dpe_packages $dpe_test_packages $dpe_all_test_packages
     ;;
-*) fail "no part $part" ;;
+*) fail "unknown part '$part'" ;;
 esac

@@ -1,6 +1,6 @@
 #!/bin/sh
-# install.sh BUILD CC: installs into a folder of its own, builds the example there as a runtime would,
-# through CMake and through pkg-config, and compares what it prints with numbers worked out by hand.
+# install.sh BUILD CC: installs into a temporary folder, builds the example against it as another program would,
+# through CMake and through pkg-config, and compares its output with numbers worked out by hand.
 set -u
 build=$1
 cc=$2
@@ -13,13 +13,13 @@ fail() {
     exit 1
 }
 cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
-# Moved after it was installed: nothing in it may name the place.
+# Moved after it was installed: no file in it may contain the old path.
 mv "$work/prefix" "$work/dpe"
-grep -rIl -e "$root" -e "$work/prefix" "$work/dpe" && fail "these files name the place they were made in"
+grep -rIl -e "$root" -e "$work/prefix" "$work/dpe" && fail "these files contain the path that they were made in"
 for tool in run detect norms export calibrate eval report; do
     "$work/dpe/bin/dpe-$tool" --version >/dev/null || fail "dpe-$tool does not run"
 done
-[ -s "$work/dpe/share/dpe/templates/ruler.json" ] || fail "the templates are not there"
+[ -s "$work/dpe/share/dpe/templates/ruler.json" ] || fail "share/dpe/templates/ruler.json is missing"
 
 # Two heads of four pairs in two groups, scales 4 and 1; the second head moves no pair.
 fingerprint=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
@@ -57,7 +57,7 @@ flags=$(PKG_CONFIG_PATH="$libdir" pkg-config --cflags --libs dpe_table) || fail 
     fail "pkg-config: $(cat "$work/log")"
 for program in "$work/cmake/positions_example" "$work/plain"; do
     "$program" "$work/table.json" >"$work/got" 2>&1 || fail "$program: $(cat "$work/got")"
-    diff -u "$work/want" "$work/got" || fail "$program prints something else"
+    diff -u "$work/want" "$work/got" || fail "$program: unexpected output"
     # Token 103 sees 104 keys: 1.5 * (ln 104 / ln 8)^2 / sqrt(8).
     "$program" "$work/warm.json" | grep -q "its logits as a query times 2.64551583\$" || fail "$program: the temperature"
     "$program" "$work/table.json" 0 1 | grep -q "group 0 (pair 0, scale 1): query at 103" ||
@@ -66,12 +66,12 @@ for program in "$work/cmake/positions_example" "$work/plain"; do
     "$program" "$work/bad.json" >/dev/null 2>&1 && fail "$program accepts a scale below 1"
 done
 
-# The HDF5 form, and copies of it with one bit flipped: read alike when the flip missed what the
-# checksum guards (its own magic), refused otherwise; libhdf5 alone would crash on some.
+# The HDF5 form, and copies of it with one bit flipped: read correctly when the flip missed what the
+# checksum covers (its own magic number), refused otherwise; libhdf5 alone would crash on some.
 "$work/dpe/bin/dpe-export" "$work/table.json" -o "$work/table.h5" >"$work/log" 2>&1 ||
     fail "dpe-export: $(cat "$work/log")"
 "$work/plain" "$work/table.h5" >"$work/got" 2>&1 || fail "table.h5: $(cat "$work/got")"
-diff -u "$work/want" "$work/got" || fail "table.h5 reads differently"
+diff -u "$work/want" "$work/got" || fail "table.h5: read differently from table.json"
 size=$(wc -c <"$work/table.h5")
 step=$((size / 150 + 1))
 at=0

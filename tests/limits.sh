@@ -1,10 +1,10 @@
 # Sourced by tests that wait for other processes.
 
-# After this many seconds a run or a wait counts as hung. It only has to end a hang: work that goes on is
-# never cut off, however busy the machine is. ctest's own limit (CMakeLists.txt) is longer.
+# After this many seconds a run or a wait counts as hung. The limit only has to end a hang: it is long enough that
+# a busy machine does not reach it. ctest's own limit (CMakeLists.txt) is longer.
 limit=1800
 
-# wait_until COMMAND...: until the command succeeds; false after $limit seconds.
+# wait_until COMMAND...: waits until the command succeeds; fails after $limit seconds.
 wait_until() {
     waited_since=$(date +%s)
     until "$@"; do
@@ -12,7 +12,7 @@ wait_until() {
         sleep 0.02
     done
 }
-# bytes FILE MORE: whether FILE has more bytes than MORE; one that does not exist has none.
+# bytes FILE COUNT: whether FILE has more than COUNT bytes; a file that does not exist has 0.
 bytes() {
     [ "$(cat "$1" 2>/dev/null | wc -c)" -gt "$2" ]
 }

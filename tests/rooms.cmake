@@ -1,5 +1,5 @@
-# cmake -D ROOMS=FILE -D ROOT=FOLDER -P rooms.cmake: every include line of the product goes where the table of
-# rooms (FILE, written when the build is configured: "ROOM: ROOM;ROOM") lets it. It fails and lists the lines.
+# cmake -D ROOMS=FILE -D ROOT=FOLDER -P rooms.cmake: checks that every include line outside tests/ is one that the table
+# of rooms allows (FILE, written by the configuration: "ROOM: ROOM;ROOM"). Fails and lists the other lines.
 cmake_minimum_required(VERSION 3.25)
 file(STRINGS ${ROOMS} table)
 foreach(line IN LISTS table)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh: passes the tests. It installs what is missing (apt), builds into build/ and, with sanitizers,
-# into build-asan/, runs each fuzzer for some seconds (build-fuzz/), tries the tree on a bare machine
+# run.sh: runs all tests. It installs missing packages (apt), builds into build/ and, with sanitizers,
+# into build-asan/, runs each fuzzer for 30 seconds (build-fuzz/), tries the tree on a bare machine
 # (fresh.sh) and runs both test suites. Exit status 0 when every test passed.
 # run.sh ARGUMENT...: builds into build/ only, and runs the tests that `ctest ARGUMENT...` selects; for
 # example run.sh -R test_plan.

@@ -1,17 +1,17 @@
-# Sourced by tests/run.sh and detect/demo.sh: installs through apt what building and testing needs and
-# is not there yet, after saying what. Debian 12 or a relative of it; as root, or with sudo.
+# Sourced by tests/run.sh and detect/demo.sh: prints which packages for building and testing are missing, and
+# installs them with apt-get. Needs Debian 12 or a relative of it, and root or sudo.
 
-# What the tools are built from and run with.
+# Packages to build and run the tools.
 dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev libopenblas-openmp-dev
     libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev libpng-dev
     libopenmpi-dev openmpi-bin"
-# What the tests are built with, and what most of them run.
+# Packages to build the tests and to run most of them.
 dpe_test_packages="g++ libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy locales procps"
-# What single tests, the sanitizers and the fuzzers need besides.
+# Further packages for single tests, the sanitizers and the fuzzers.
 dpe_all_test_packages="python3-torch librsvg2-bin slurmctld slurmd slurm-client munge clang libclang-rt-dev libomp-dev
     chromium mmdebstrap"
 
-# dpe_install PACKAGE...: install those that are missing.
+# dpe_install PACKAGE...: installs the missing ones of these packages.
 dpe_install() {
     missing=""
     for package in "$@"; do
@@ -39,15 +39,15 @@ dpe_install() {
             --no-install-recommends $missing >/dev/null
 }
 
-# dpe_build DIR [CMAKE OPTION...]: configure and build the tree that this file lies in; of it only
-# $dpe_target where that is set.
+# dpe_build DIR [CMAKE OPTION...]: configures and builds the tree in $dpe_root into DIR; only the target
+# $dpe_target if that is set.
 dpe_build() {
     dir=$1
     shift
     cmake -S "$dpe_root" -B "$dir" "$@" >"$dir.log" 2>&1 &&
         cmake --build "$dir" -j "$(nproc)" ${dpe_target:+--target "$dpe_target"} >>"$dir.log" 2>&1 && rm -f "$dir.log" || {
         tail -n 40 "$dir.log" >&2
-        echo "The build failed; all of its output is in $dir.log" >&2
+        echo "The build failed; its whole output is in $dir.log" >&2
         return 1
     }
 }

@@ -1,4 +1,4 @@
-/* Attention alone on the card: every kernel and variant that it has.
+/* Attention alone on a GPU: every kernel and variant that runs on it.
  *
  *     bench_attention_cuda [-q] [kernel [head_dim [length …]]]  (default: all, 128, 8192 16384
  * 32768 131072)
@@ -347,7 +347,7 @@ static bool agree(const struct kernel *k, const struct check *c, int64_t d)
     const struct kernel plain = {"plain", dpe_attention_plain_shape(d), -2};
     struct inputs in = make_inputs(c->rows, d);
     double worst = 0.0;
-    /* Before it runs: what is said last is what hung. */
+    /* Before it runs: when a case hangs, it is the last one printed. */
     printf("%-32s %-46s %6" PRId64 " rows: ", k->name, c->method, c->rows);
     fflush(stdout);
     uint16_t *want = run_once(&plain, c->method, &in);

@@ -1,5 +1,5 @@
 /* Whole prefills of a model folder on the CPU backend, rope, dpe, and rope under the 2-norm
- * profile, and decoding behind them.
+ * profile, and decoding after them.
  *
  *   bench_prefill MODEL [THREADS [CHUNK [LENGTH …]]]     defaults: 2, 0 (session's own), 2048 4096
  * Wall-clock time and the time of all threads together (CPU) / threads: on a machine that others

@@ -53,7 +53,7 @@ static void number_plans(struct sweep *sweep, char **plans, size_t n)
 }
 
 /* The validation's rows read as much as the sweep's: its share is that of its rows. The table
- * knows what its last session read, so the tokens of a run that was resumed are not known. */
+ * holds what its last session read, so the tokens of a resumed run are unknown. */
 static double tokens_read(struct dpe_h5 *table, double sweep_rows, const char *path)
 {
     struct dpe_error err = {0};

@@ -5,7 +5,7 @@
  * ABLATE is of `dpe-eval ablate --what top-k` with needles at one length. 1000 calibrations of each
  * of a few sizes are resampled from its rows, samples drawn with replacement: which number of pairs
  * they choose, and what it loses against the best by the means over all rows. "any number does":
- * the rows of the best stand for every number, but one in ten, drawn anew for each number, is
+ * the rows of the best stand for every number, but one in ten, drawn separately for each number, is
  * another sample's. stdout: Markdown. */
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# reference.sh BIN OUT [PART…]: what the documents say of the bundled model, measured again. Parts:
+# reference.sh BIN OUT [PART…]: measures again what the documents report of the bundled model. Parts:
 #   detect-1024 detect-2048 detect-4096   the sweeps, 100 samples a cell
 #   compare ablate ablate-4096            what the methods do, and the steps of DPE (they need the sweeps)
 #   lookup                                one key and several, in the trained length and beyond it
@@ -7,8 +7,8 @@
 #   joint-1024 joint-2048 joint-4096      what the plans chosen by all these find, on fresh samples
 #   savings                               small sweeps with each saving
 #   select                                the rules of --select, over SEEDS (default 101 … 105)
-# Without PART all of them, some hours of one core. Everything lands in OUT; what is finished is kept and
-# what was interrupted goes on. Then reference_tables.py OUT puts the tables into the documents. Parts may
+# Without PART all of them, some hours of one core. All files go into OUT; finished parts are kept, and
+# interrupted ones continue. Then reference_tables.py OUT puts the tables into the documents. Parts may
 # run side by side, each in one thread.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -5,7 +5,7 @@ usage: reference_tables.py OUT [BENCH_SAVINGS]
 
 A table stands in a document between two comments, "<!-- measured: NAME -->" and "<!-- end -->";
 what lies between them is replaced by the table of that name, made from the files of reference.sh in
-OUT.  Tables whose files are not there stay as they are, and are named.  BENCH_SAVINGS is the program
+OUT.  Tables whose files do not exist stay as they are, and are named.  BENCH_SAVINGS is the program
 of that name (default: build/tests/bench_savings).  Needs h5py and numpy.
 """
 

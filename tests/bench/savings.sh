@@ -1,8 +1,9 @@
 #!/bin/sh
-# savings.sh BIN OUT LENGTH SAMPLES: sweeps of the reference model with each saving of dpe-detect and
-# with several, and what they read and took, validation included, as a Markdown table. The naive loop
-# is not run (no switch runs a configuration twice): its numbers are those of sample by sample, as many
-# times as it has rows more. One thread; wall time says something on a quiet machine only.
+# savings.sh BIN OUT LENGTH SAMPLES: sweeps of the reference model with each way of saving work in
+# dpe-detect and with several, and the tokens and time of each, validation included, as a Markdown table. The
+# naive loop is not run (no switch runs a configuration twice): its numbers are those of sample by sample,
+# multiplied by its number of rows over theirs. One thread; wall time is meaningful only on a machine without
+# other load.
 set -eu
 bin=$1 out=$2 length=$3 samples=$4
 root=$(cd "$(dirname "$0")/../.." && pwd)

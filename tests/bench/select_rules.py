@@ -35,7 +35,7 @@ def read(path, rule):
     """Recall [plan][sample] on fresh samples, groups not at L0/2, rows; None: unfinished."""
     try:
         with h5py.File(path, "r") as file:
-            # A copy that was not gone on with yet still says the rule it was copied from.
+            # A copy that has not been continued yet still has the rule of its original.
             found = file["/select"].attrs["rule"]
             if file.attrs["complete"] != 1 or (found.decode() if isinstance(found, bytes) else found) != rule:
                 return None

@@ -1,7 +1,7 @@
 #!/bin/sh
-# calibrate.sh BIN: dpe-calibrate hands every option of sweep and profile on. Its tables are those that
+# calibrate.sh BIN: dpe-calibrate passes on every option of sweep and profile. Its tables are those that
 # dpe-detect, dpe-norms and dpe-eval make of the same options by themselves, the same command again changes
-# nothing outside /run, and the number of key pairs is chosen whatever happens on the way.
+# nothing outside /run, and it chooses the number of key pairs also when it is interrupted.
 set -u
 bin=$(cd "$1" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,7 +14,7 @@ sweep="--length 192 --task niah --niah digits=4 --groups 2 --samples 12 --length
 profile="--contribution mean-of-products --special-in-text literal"
 profiled="$profile --norm-lengths 32,64 --norm-samples 3"
 
-# calibrate NAME OPTIONS: into $work/NAME; words go to out and err.
+# calibrate NAME OPTIONS: into $work/NAME; its output goes to out and err.
 calibrate() {
     name=$1
     shift
@@ -42,13 +42,13 @@ grep -q '"table:detect.h5"' "$work/out" && grep -q '"table:table.h5"' "$work/out
 h5ls "$work/raced/detect.h5/race" >"$work/out" 2>&1 || fail "no race: $(cat "$work/out")"
 [ -e "$work/raced/ablate.h5" ] && fail "--top-k 2 measures other numbers"
 
-# One batch at a time has a folder.
+# Only one batch at a time uses a folder.
 exec 9>"$work/raced/LOCK"
 flock 9
 calibrate raced --top-k 1
 code=$?
 exec 9>&-
-[ $code = 73 ] && grep -q "raced/LOCK: " "$work/err" || fail "a folder that another has: $code, $(cat "$work/err")"
+[ $code = 73 ] && grep -q "raced/LOCK: " "$work/err" || fail "a folder in use: $code, $(cat "$work/err")"
 both raced --select guarded --race --race-level 0.1 --race-indifference 0.01
 [ -e "$work/raced/LOCK" ] && fail "a lock is left"
 
@@ -70,7 +70,7 @@ calibrate raced $guarded || fail "--top-k auto: $(cat "$work/err")"
 same "$work/before.h5" "$work/raced/detect.h5"
 same "$work/norms.h5" "$work/raced/norms.h5"
 grep -q "(6 contexts of 2 samples, paired)" "$work/out" && grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: no number of pairs finds anything" "$work/out" ||
-    fail "the choice is not said: $(cat "$work/out")"
+    fail "the choice is not printed: $(cat "$work/out")"
 grep -q "How many key pairs move" "$work/raced/report.html" || fail "the report is without the choice"
 [ "$(top_k raced)" = 8 ] || fail "top-k of the table: $(top_k raced)"
 # shellcheck disable=SC2086
@@ -84,7 +84,7 @@ calibrate raced $guarded --top-k 2 || fail "--top-k 2 again: $(cat "$work/err")"
 same "$work/given.h5" "$work/raced/table.h5"
 grep -q "How many key pairs move" "$work/raced/report.html" && fail "the report shows a choice that was not made"
 
-# By perplexity, and killed while it measures: tools whose dpe-eval is shot with its first rows on disk.
+# By perplexity, and killed while it measures: tools whose dpe-eval is killed with its first rows on disk.
 mkdir "$work/tools"
 cp "$bin/dpe-calibrate" "$work/tools"
 for tool in detect norms export report; do
@@ -170,5 +170,5 @@ mkdir "$work/alone" && cp "$work/model/config.json" "$work/model/tokenizer.json"
 calibrate none --dry-run --model "$work/alone" || fail "--dry-run without weights: $(cat "$work/err")"
 calibrate none --dry-run --top-k 2 || fail "--dry-run: $(cat "$work/err")"
 [ "$(grep -c '^tokens  ' "$work/out")" = 3 ] || fail "--dry-run --top-k 2: $(cat "$work/out")"
-[ -e "$work/none" ] && fail "a dry run left something behind"
+[ -e "$work/none" ] && fail "a dry run left files"
 exit $failed

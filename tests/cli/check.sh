@@ -1,9 +1,9 @@
 #!/bin/sh
 # check.sh BIN TOOL: the help text of a tool is exactly tests/cli/TOOL.help, and each line of
-# tests/cli/TOOL.errors ("EXIT|WORDS THAT MUST APPEAR|ARGUMENTS") ends with that exit code, says those
-# words on stderr, prints nothing on stdout and leaves no file behind.
+# tests/cli/TOOL.errors ("EXIT|WORDS THAT MUST APPEAR|ARGUMENTS") ends with that exit code, prints those
+# words on stderr and nothing on stdout, and leaves no file.
 # TOOL may be dpe-TOOL-COMMAND for the sub-command of a tool.
-# After a wanted change: check.sh BIN TOOL --update rewrites the help text; read the diff.
+# After an intended change: check.sh BIN TOOL --update rewrites the help text; read the diff.
 set -u
 bin=$1
 tool=$2
@@ -24,7 +24,7 @@ fi
 diff -u "$here/$tool.help" "$work/help" || { echo "$tool --help differs from tests/cli/$tool.help"; failed=1; }
 $run --version | grep -q '^dpe [0-9]' || { echo "$tool --version names no version"; failed=1; }
 
-# A little world for the error rows to point at.
+# Files for the rows of TOOL.errors.
 mkdir "$work/empty" "$work/world"
 printf 'not json' >"$work/world/config.json"
 printf 'some words\n' >"$work/text.txt"
@@ -47,7 +47,7 @@ if [ -f "$here/$tool.errors" ]; then
             echo "$tool $arguments: wrote to stdout: $(head -3 "$work/out")"
             failed=1
         elif ! cmp -s "$work/before" "$work/after"; then
-            echo "$tool $arguments: left files behind: $(diff "$work/before" "$work/after")"
+            echo "$tool $arguments: left files: $(diff "$work/before" "$work/after")"
             failed=1
         fi
     done <"$here/$tool.errors"

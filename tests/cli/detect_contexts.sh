@@ -1,7 +1,7 @@
 #!/bin/sh
-# detect_contexts.sh BIN: samples that share a context are one in every test. Twelve samples say that the
+# detect_contexts.sh BIN: samples that share a context are one in every test. Twelve samples show that the
 # trained length is not enough at twice as much; three contexts of four keys each cannot: the sign-flip
-# test ends at 2/8, and a race drops nothing before the fifth (1/32 < 5 %).
+# test gives at least 2/8, and a race drops nothing before the fifth (1/32 < 5 %).
 set -u
 bin=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,17 +22,17 @@ race contexts --samples 12 --keys-per-context 4
 grep -q "Dataset {0}" "$work/contexts.drops" || fail "3 contexts drop: $(cat "$work/contexts.drops")"
 grep -q "joint - rope.* p = 0.250, 12 pairs" "$work/contexts.out" || fail "3 contexts: $(cat "$work/contexts.out")"
 [ "$(grep -c "12 .*samples (4 in a row share a context and count as one)" "$work/contexts.out")" = 2 ] ||
-    fail "contexts are not said: $(cat "$work/contexts.out")"
+    fail "contexts are not printed: $(cat "$work/contexts.out")"
 grep -q "race drops nothing: at level 0.05 .* before 20 samples (.*), but --samples is 12" "$work/err" ||
     fail "a race that cannot drop anything: $(cat "$work/err")"
 race five --samples 24 --keys-per-context 4
 grep -q "drops nothing" "$work/err" && fail "20 of 24: $(cat "$work/err")"
 h5dump -d /race/dropped_after "$work/five.h5" >"$work/five.drops"
 grep -q "(0,0): -1, 20" "$work/five.drops" || fail "not dropped after 20 samples: $(cat "$work/five.drops")"
-# One context has no interval, and nothing says so in numbers.
+# One context has no interval, and no output prints one.
 race one --samples 4 --keys-per-context 4
 "$bin/dpe-report" "$work/one.h5" -o "$work/one.html" --no-figures >"$work/out" 2>&1 || fail "report: $(cat "$work/out")"
 grep -qi "[^a-z]nan[^a-z]" "$work/one.out" "$work/one.html" && fail "NaN is shown: $(cat "$work/one.out")"
 grep -q "joint - rope  +0.[0-9]*  p = 1.000, 4 pairs" "$work/one.out" || fail "one context: $(cat "$work/one.out")"
-grep -q "(4 in a row share a context and count as one)" "$work/one.html" || fail "the report knows no contexts"
+grep -q "(4 in a row share a context and count as one)" "$work/one.html" || fail "the report does not mention contexts"
 exit $failed

@@ -1,5 +1,5 @@
 #!/bin/sh
-# detect_peers.sh BUILD logits|tools|faults: ranks that hold a model together (--tensor-parallel).
+# detect_peers.sh BUILD logits|tools|faults: ranks that share a model (--tensor-parallel).
 # logits: the sums themselves and the golden models. tools: tables against those of one process, and
 # what is refused. faults: peers that are killed, stopped and signalled.
 set -u
@@ -34,7 +34,7 @@ sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --sampl
     --lengths 8,32,64 --seed 5 --threads 1 --tensor-parallel 2"
 
 if [ "$part" = tools ]; then
-    # How many replicas there are changes nothing: every group sums in the order of its ranks.
+    # The number of replicas changes nothing: every group sums in the order of its ranks.
     detect 2 -o "$work/two.h5" || fail "two ranks: $(cat "$work/err")"
     detect 4 -o "$work/four.h5" || fail "two replicas: $(cat "$work/err")"
     same "$work/two.h5" "$work/four.h5"
@@ -53,7 +53,7 @@ if [ "$part" = tools ]; then
     done
     sed -i "s,$work/[a-z]*.h5,TABLE," "$work/expected" "$work/out"
     diff "$work/expected" "$work/out" || fail "two processes find other lengths than one"
-    # It goes on with as many processes to a model, and no others.
+    # It continues only with the same number of processes to a model.
     "$bin/dpe-detect" $trained -o "$work/shared.h5" >"$work/out" 2>"$work/err"
     code=$?
     [ $code = 78 ] && grep -q "tensor_parallel" "$work/err" ||
@@ -92,8 +92,8 @@ if [ "$part" = tools ]; then
     code=$?
     [ $code = 64 ] && grep -q "2 key-value heads and 16 columns" "$work/err" ||
         fail "four share two heads: $code, $(cat "$work/err")"
-    [ -e "$work/x.h5" ] || [ -e "$work/x.h5.journal" ] && fail "a refusal left something behind"
-    # A dry run needs no ranks, and says what each would hold.
+    [ -e "$work/x.h5" ] || [ -e "$work/x.h5.journal" ] && fail "a refusal left files"
+    # A dry run needs no ranks, and prints what each would hold.
     make_model huge huge
     "$bin/dpe-detect" --model "$work/huge" --corpus "$work/corpus" --length 16384 --dry-run \
         --tensor-parallel 8 >"$work/out" 2>"$work/err" || fail "dry run: $(cat "$work/err")"
@@ -103,7 +103,7 @@ fi
 
 measure detect 2 -o "$work/calm.h5" || fail "calm: $(cat "$work/err")"
 
-# Killed: a follower and a leader of a group, and rank 0; the same command goes on.
+# Killed: a follower and a leader of a group, and rank 0; the same command continues.
 kills=0
 for r in 1 2 3 0 3 2; do
     out="$work/killed.h5"
@@ -126,10 +126,10 @@ for signal in TERM USR1; do
     done
 done
 
-# One that hangs is named by those that wait for it.
+# One that hangs is named by the ranks that wait for it.
 for r in 1 2 3; do
     hangs $r 4
 done
 
-[ $failed = 0 ] && echo "$kills kills of a peer: all promises kept"
+[ $failed = 0 ] && echo "$kills kills of a peer: all as expected"
 exit $failed

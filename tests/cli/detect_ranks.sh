@@ -1,5 +1,5 @@
 #!/bin/sh
-# detect_ranks.sh BIN [KILLS [short]]: what several ranks promise. The table does not depend on how many there
+# detect_ranks.sh BIN [KILLS [short]]: the guarantees of several ranks. The table does not depend on how many there
 # are; ranks are killed, stopped, signalled and given other files, and whatever happens the same
 # command with any number of ranks ends with the table of an undisturbed run.
 set -u
@@ -31,7 +31,7 @@ for n in 2 3; do
     [ -e "$work/n$n.h5.journal" ] && fail "$n ranks left a journal: $(ls "$work/n$n.h5.journal")"
 done
 
-# Ranks killed at random times, rank 0 among them; another number of ranks goes on each time.
+# Ranks killed at random times, rank 0 among them; another number of ranks continues each time.
 kills=0
 starts=0
 hung=0
@@ -45,7 +45,7 @@ while [ $kills -lt "$wanted" ] && [ $starts -lt $((3 * wanted)) ]; do
     pause "$starts" 120
     [ -n "$pid" ] && kill -9 "$pid" 2>/dev/null && kills=$((kills + 1))
     wait $job
-    # timeout's own exit (137 is also what mpirun says of a killed rank)
+    # timeout's own exit (137 is also mpirun's exit code for a killed rank)
     [ $? = 124 ] && hung=$((hung + 1))
     settle "$out"
 done
@@ -63,7 +63,7 @@ for signal in TERM USR1; do
     done
 done
 
-# A rank that hangs is named with what it was doing, rank 0 by those that wait for it.
+# A rank that hangs is named with its last activity, rank 0 by the ranks that wait for it.
 which="1 0"
 [ -n "$short" ] && which=1
 for r in $which; do
@@ -71,14 +71,14 @@ for r in $which; do
 done
 
 # A rank whose journal cannot grow ends the job with 74, also when that is rank 0 in the middle of a group:
-# the others are told, and do not wait until --rank-timeout; with room the same command goes on.
+# the others are stopped, and do not wait until --rank-timeout; with room the same command continues.
 for r in 0 1; do
     out="$work/full$r.h5"
     FULL=$r mpi 2 sh -c '[ $OMPI_COMM_WORLD_RANK = $FULL ] && ulimit -f 10; exec "$@"' sh \
         "$bin/dpe-detect" $sweep --rank-timeout "$silence" -o "$out" >"$work/out" 2>"$work/err"
     code=$?
     [ $code = 74 ] || fail "full journal of rank $r: expected exit 74, got $code: $(cat "$work/err")"
-    grep -q -e "--rank-timeout" "$work/err" && fail "full journal of rank $r: the others were not told: $(cat "$work/err")"
+    grep -q -e "--rank-timeout" "$work/err" && fail "full journal of rank $r: the others were not stopped: $(cat "$work/err")"
     grep -q "File too large" "$work/err" || fail "full journal of rank $r: $(cat "$work/err")"
     grep -q "does not stop\|MPI_ABORT" "$work/err" && fail "full journal of rank $r: $(cat "$work/err")"
     detect 2 -o "$out" || fail "resume after a full journal: $(cat "$work/err")"
@@ -124,12 +124,12 @@ same "$work/eval1.h5" "$work/eval2.h5"
 # Predictions are written once.
 for n in 1 3; do
     mpi $n "$bin/dpe-eval" ruler --model "$work/model" -l 640 --tasks vt,fwe \
-        --method rope --method self-extend --samples 12 --threads 1 --predictions "$work/said$n" -o "$work/ruler$n.h5" \
+        --method rope --method self-extend --samples 12 --threads 1 --predictions "$work/predictions$n" -o "$work/ruler$n.h5" \
         >"$work/out" 2>"$work/err" || fail "dpe-eval ruler with $n ranks: $(cat "$work/err")"
 done
 same "$work/ruler1.h5" "$work/ruler3.h5"
-diff -r "$work/said1" "$work/said3" || fail "three ranks write other predictions"
-[ "$(ls "$work"/said3/*/* | wc -l)" = 4 ] || fail "no predictions of two methods and two tasks: $(ls -R "$work/said3")"
+diff -r "$work/predictions1" "$work/predictions3" || fail "three ranks write other predictions"
+[ "$(ls "$work"/predictions3/*/* | wc -l)" = 4 ] || fail "no predictions of two methods and two tasks: $(ls -R "$work/predictions3")"
 
-[ $failed = 0 ] && echo "$kills kills of a rank: all promises kept (mpirun hung $hung times)"
+[ $failed = 0 ] && echo "$kills kills of a rank: all as expected (mpirun hung $hung times)"
 exit $failed

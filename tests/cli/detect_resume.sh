@@ -1,6 +1,6 @@
 #!/bin/sh
-# detect_resume.sh BIN: what dpe-detect promises about being stopped. A sweep that is killed twenty
-# times ends with the table of one that was left alone; signals and time budgets end with 75 and a
+# detect_resume.sh BIN: what dpe-detect guarantees when it is stopped. A sweep that is killed twenty
+# times ends with the table of an undisturbed one; signals and time budgets end with 75 and a
 # readable table; another run's table is refused, naming what differs; a finished one costs nothing.
 set -u
 bin=$1
@@ -56,7 +56,7 @@ detect -o "$work/killed.h5" || fail "resume after kills: $(cat "$work/err")"
 complete "$work/killed.h5" 1
 same "$work/calm.h5" "$work/killed.h5"
 
-# Signals: 75, a table that says it is not complete, and the same command goes on.
+# Signals: 75, a table that is marked incomplete, and the same command continues.
 for signal in TERM INT USR1; do
     out="$work/$signal.h5"
     # dash starts background jobs with SIGINT ignored; python gives it back.
@@ -127,7 +127,7 @@ for data in /select /detect/rank /table/effective_length /table/scale_factor; do
         fail "another rule afterwards differs in $data: $(head -3 "$work/diff")"
 done
 
-# A dry run says what the savings spare.
+# A dry run prints what the savings save.
 "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 30 \
     --lengths 8,32,64 --haystack shared=3 --race --dry-run >"$work/out" 2>"$work/err" ||
     fail "--dry-run: $(cat "$work/err")"
@@ -136,7 +136,7 @@ for words in "every cell, sample by sample" "distinct configurations" "shared co
     grep -q -- "$words.* tokens\|$words.* steps" "$work/out" || fail "--dry-run lacks '$words'"
 done
 
-# What it says will be read is what is read: the sweep's five configurations, and the validation's three.
+# It predicts what is then read: the sweep's five configurations, and the validation's three.
 for options in "--haystack shared=3" "--niah values=1 --keys-per-context 2 --haystack shared=2" \
     "--batch 3 --haystack shared=2"; do
     rm -f "$work/cost.h5"
@@ -144,10 +144,10 @@ for options in "--haystack shared=3" "--niah values=1 --keys-per-context 2 --hay
         --threads 1 $options
     "$bin/dpe-detect" "$@" --dry-run >"$work/out" 2>"$work/err" || fail "--dry-run $options: $(cat "$work/err")"
     "$bin/dpe-detect" "$@" -o "$work/cost.h5" >"$work/cost" 2>"$work/err" || fail "$options: $(cat "$work/err")"
-    said=$(sed -n 's/.*\(distinct configurations (always)\|read once\)  *\([0-9.e+]*\) tokens.*/\2/p' "$work/out" | tail -1)
+    predicted=$(sed -n 's/.*\(distinct configurations (always)\|read once\)  *\([0-9.e+]*\) tokens.*/\2/p' "$work/out" | tail -1)
     did=$(sed -n 's/ tokens were read.*//p' "$work/err")
-    awk -v said="$said" -v did="$did" 'BEGIN { d = said * 8 / 5 / did; exit !(d > 0.97 && d < 1.03) }' ||
-        fail "--dry-run $options: $said tokens for the sweep, $did were read for sweep and validation"
+    awk -v predicted="$predicted" -v did="$did" 'BEGIN { d = predicted * 8 / 5 / did; exit !(d > 0.97 && d < 1.03) }' ||
+        fail "--dry-run $options: $predicted tokens for the sweep, $did were read for sweep and validation"
 done
 "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 30 \
     --lengths 8,32,64 --haystack shared=3 --batch 1 --select sequential --dry-run >"$work/out" 2>"$work/err"
@@ -170,7 +170,7 @@ race() {
 race full.h5 || fail "sweep: $(cat "$work/err")"
 race race.h5 --race --race-level 0.2 --batch 1 || fail "--race: $(cat "$work/err")"
 grep -q "^race: [0-9]* of [0-9]* cells were dropped after 4 samples\|^race: no length was dropped" "$work/out" ||
-    fail "--race is not told: $(cat "$work/out")"
+    fail "--race is not printed: $(cat "$work/out")"
 race raced.h5 --race --race-level 0.2 --time-budget 0.2
 race raced.h5 --race --race-level 0.2 || fail "--race: $(cat "$work/err")"
 same "$work/race.h5" "$work/raced.h5"
@@ -186,7 +186,7 @@ for options in "" --dry-run; do
     "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --lengths 8,32,64 --samples 12 \
         --race --batch 8 -o "$work/racing.h5" --time-budget 0.001 $options >"$work/out" 2>"$work/err"
     grep -q "^--batch 8: a race looks at its rows after every 4 samples" "$work/err" ||
-        fail "--race --batch 8 $options does not say that it decodes 4 samples together: $(cat "$work/err")"
+        fail "--race --batch 8 $options does not print that it decodes 4 samples together: $(cat "$work/err")"
 done
 
 # A table of another seed, task, corpus or model is not touched.
@@ -212,14 +212,14 @@ detect -o "$work/calm.h5" || fail "a finished sweep again: $(cat "$work/err")"
 same "$work/calm.h5" "$work/kept.h5"
 detect -o "$work/calm.h5" --seed 6 --force || fail "--force: $(cat "$work/err")"
 
-# Lines of --log-format json are JSON, and --quiet says nothing.
+# Lines of --log-format json are JSON, and --quiet prints nothing.
 detect -o "$work/json.h5" --log-format json || fail "--log-format json: $(cat "$work/err")"
 python3 -c 'import json, sys
 [json.loads(line) for line in open(sys.argv[1])]' "$work/err" || fail "stderr is not JSON lines"
 detect -o "$work/quiet.h5" --quiet || fail "--quiet: $(cat "$work/err")"
 grep -v warning "$work/err" && fail "--quiet talks"
 
-# Logits that are not numbers: rows that say so, exit 70 once they are too many, also when resumed.
+# Logits that are not numbers: rows record them; exit 70 once there are too many, also when resumed.
 make_model nan nan
 for again in "" again; do
     detect -o "$work/nan.h5" --model "$work/nan"
@@ -240,5 +240,5 @@ code=$?
 grep -q "131 GiB of weights" "$work/out" && grep -q "not measured" "$work/out" ||
     fail "dry run of 70B: $(cat "$work/out")"
 
-[ $failed = 0 ] && echo "$kills kills, sweep of $took ms: all promises kept"
+[ $failed = 0 ] && echo "$kills kills, sweep of $took ms: all as expected"
 exit $failed

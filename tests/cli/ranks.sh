@@ -1,19 +1,19 @@
 # Sourced by detect_ranks.sh and detect_peers.sh, which set bin (a folder of tools) before, and sweep
-# (options of dpe-detect) behind it: the world of world.sh, and jobs of several ranks.
+# (options of dpe-detect) after it: the files of world.sh, and jobs of several ranks.
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 command -v mpirun >/dev/null || { echo "no mpirun"; exit 125; }
 . "$here/world.sh"
 . "$here/mpi_settings.sh"
 export OMP_WAIT_POLICY=passive
-# mpi N COMMAND...: mpirun may hang for good and ignore a polite signal when a rank dies early.
+# mpi N COMMAND...: mpirun may hang and ignore SIGTERM when a rank dies early.
 mpi() {
     size=$1
     shift
     timeout -k 5 "$limit" mpirun -n "$size" "$@"
 }
-# measure COMMAND...: an undisturbed run. How long it took on this machine is the measure of how long a
-# rank may be silent ($silence), and of a run whose rank is killed ($killed_limit).
+# measure COMMAND...: an undisturbed run. From its time on this machine follow the time that a rank may be
+# silent ($silence) and the limit of a run whose rank is killed ($killed_limit).
 measure() {
     measured_since=$(date +%s)
     "$@"
@@ -25,7 +25,7 @@ measure() {
 idle() {
     ! pgrep -f "^$bin/dpe-detect .*$work" >/dev/null
 }
-# detect N OPTION...: the sweep; ranks whose mpirun has just ended may take a moment to be gone.
+# detect N OPTION...: the sweep; ranks whose mpirun has just ended may take a moment to end.
 detect() {
     ranks=$1
     shift
@@ -49,12 +49,12 @@ found() {
     pid=
     gone "$job"
 }
-# working: rows came to those of $rows bytes in the journals of $out, or the job has ended.
+# working: the journals of $out have grown beyond $rows bytes, or the job has ended.
 working() {
     [ "$(cat "$out".journal/* 2>/dev/null | wc -c)" -gt "$rows" ] || gone "$job"
 }
-# stops SIGNAL R N [OPTION...]: rank R of N gets the signal; the job ends as one that can go on, and
-# does, to $work/calm.h5. What it said is in $work/said.
+# stops SIGNAL R N [OPTION...]: rank R of N gets the signal; the job ends with 75, and the same
+# command continues it to the table of $work/calm.h5. Its messages are in $work/stopped.
 stops() {
     signal=$1
     r=$2
@@ -64,24 +64,24 @@ stops() {
     detect "$job_ranks" -o "$out" "$@" &
     job=$!
     pid=$(rank "$out" "$r")
-    # Not before there are rows: until then rank 0 may be late itself, and be named instead of rank r.
+    # Not before the first rows: until then rank 0 itself may be late, and be named instead of rank r.
     rows=$(cat "$out".journal/* 2>/dev/null | wc -c)
     wait_until working
     kill "-$signal" "$pid"
     wait $job
     code=$?
-    cp "$work/err" "$work/said"
-    [ $code = 75 ] || fail "SIG$signal to rank $r: expected exit 75, got $code: $(cat "$work/said")"
-    grep -q "the same command continues" "$work/said" || fail "SIG$signal to rank $r: $(cat "$work/said")"
+    cp "$work/err" "$work/stopped"
+    [ $code = 75 ] || fail "SIG$signal to rank $r: expected exit 75, got $code: $(cat "$work/stopped")"
+    grep -q "the same command continues" "$work/stopped" || fail "SIG$signal to rank $r: $(cat "$work/stopped")"
     detect 2 -o "$out" || fail "resume after SIG$signal to rank $r: $(cat "$work/err")"
     same "$work/calm.h5" "$out"
 }
-# hangs R N: rank R of N stops; it is named by those that wait for it.
+# hangs R N: rank R of N is stopped; the ranks that wait for it name it.
 hangs() {
     stops STOP "$1" "$2" --rank-timeout "$silence"
-    grep -q "rank $1 .*(--rank-timeout)" "$work/said" || fail "rank $1 hangs: $(cat "$work/said")"
+    grep -q "rank $1 .*(--rank-timeout)" "$work/stopped" || fail "rank $1 hangs: $(cat "$work/stopped")"
 }
-# settle TABLE: one that is complete is compared and goes; what is tested is the way there.
+# settle TABLE: a complete table is compared and removed; the kills before are what is tested.
 settle() {
     if [ -e "$1" ] && [ ! -e "$1.journal" ]; then
         same "$work/calm.h5" "$1"

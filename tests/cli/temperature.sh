@@ -30,7 +30,7 @@ refused() {
     "$@" >"$work/out" 2>"$work/err"
     got=$?
     [ $got = "$code" ] || fail "$words: expected exit $code, got $got: $(cat "$work/err")"
-    grep -qF -- "$words" "$work/err" || fail "'$words' is not said: $(cat "$work/err")"
+    grep -qF -- "$words" "$work/err" || fail "'$words' is not printed: $(cat "$work/err")"
 }
 version() {
     h5dump -a /schema_version "$1" | grep -q "\"$2\"" || fail "$1 is not version $2"
@@ -55,7 +55,7 @@ h5dump -d /plans/plan "$work/warm.h5" | grep -o '"[0-9a-f]\{32\}"' | sort -u >"$
     fail "plans that both sweeps have: $(comm -12 "$work/plain.keys" "$work/warm.keys")"
 [ "$(wc -l <"$work/plain.keys")" -gt 2 ] || fail "the plans cannot be read"
 
-# The forms that carry it give it back; those that cannot are refused until told to drop it.
+# The forms that carry it return it; those that cannot are refused unless an option drops it.
 export_ "$work/warm.h5" -o "$work/table.h5" || fail "h5: $(cat "$work/err")"
 version "$work/table.h5" 2.0.0
 export_ "$work/table.h5" -o "$work/table.json" || fail "json: $(cat "$work/err")"
@@ -72,7 +72,7 @@ for form in yaml csv; do
     [ -e "$work/table.$form" ] && fail "a refused $form was written"
     export_ "$work/table.h5" --drop-temperature -o "$work/table.$form" || fail "$form: $(cat "$work/err")"
 done
-grep -q "^# Left out.*logit-scale 1.2" "$work/table.yaml" || fail "the YAML does not say what it lacks"
+grep -q "^# Left out.*logit-scale 1.2" "$work/table.yaml" || fail "the YAML does not name what it leaves out"
 refused 64 "the others carry a temperature" "$bin/dpe-export" "$work/table.h5" --drop-temperature -o "$work/x.json"
 
 # What a table computes is what the same plan computes when it is spelled out.

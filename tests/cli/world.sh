@@ -1,4 +1,4 @@
-# Sourced by tests of sweeps, which set root (the source tree) before: a work folder that goes at the
+# Sourced by tests of sweeps, which set root (the source tree) before: a work folder that is removed at the
 # end, failures, equal tables, a corpus and models.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -9,7 +9,7 @@ fail() {
     echo "FAILED: $*"
     failed=1
 }
-# same A B: equal but for /run.
+# same A B: the tables A and B are equal except for /run.
 same() {
     h5diff --exclude-path=/run "$1" "$2" >"$work/diff" 2>&1 ||
         fail "$1 and $2 differ: $(head -5 "$work/diff")"

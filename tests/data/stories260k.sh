@@ -1,7 +1,7 @@
 #!/bin/sh
 # stories260k.sh BIN SOURCE: the small model stories260K, turned into a Hugging Face folder by
-# data/stories260k_to_hf.py, has the perplexities of its data README within 0.1 %. The model is not ours and
-# not in the tree: DPE_SHARED_DATA, or ../shared/data beside the tree, has it; 125 (skipped) where not.
+# data/stories260k_to_hf.py, has the perplexities of its data README within 0.1 %. The model is not part of
+# this tree: it is read from DPE_SHARED_DATA or from ../shared/data beside the tree; without it the test is skipped (125).
 set -eu
 bin=$1
 source=$2

@@ -76,7 +76,7 @@ static void equal_plans_are_one_configuration(void **state)
         int cells, distinct;
     } cases[] = {
         {131072, 8192, 1024, 8, "auto", 64, 57},
-        /* L0/2 is none of the lengths: nothing coincides */
+        /* L0/2 is not one of the lengths: nothing coincides */
         {131072, 6000, 750, 8, "auto", 64, 64},
         {2048, 256, 32, 8, "auto", 56, 49},
         {4096, 256, 32, 8, "auto", 64, 57},
@@ -96,7 +96,7 @@ static void equal_plans_are_one_configuration(void **state)
     }
 }
 
-/* Every cell's configuration does what the definition says, with far positions by hand. */
+/* Every cell's configuration follows the definition, with far positions by hand. */
 static void cells_move_one_group_only(void **state)
 {
     (void)state;
@@ -253,14 +253,14 @@ static void ranks_put_accuracy_first_and_ties_to_the_longer(void **state)
     dpe_detect_scores_free(&scores);
 }
 
-static void rows_that_were_not_run_are_no_zeros(void **state)
+static void rows_that_were_not_run_are_not_zeros(void **state)
 {
     (void)state;
     struct dpe_detect_scores scores;
     scores_of(&scores, 12, 8);
     for (int s = 0; s < 8; s++) {
         /* group 0: 64 misses the samples that everyone else fails; compared on common samples it
-         * is no better than 128, and the tie goes to the longer */
+         * is not better than 128, and the tie goes to the longer */
         if (s < 6) {
             set_recall(&scores, 0, s, 1.0);
         }
@@ -343,7 +343,7 @@ static void informative_means_beyond_noise(void **state)
     }
     assert_in_range(null_found, 5, 36); /* 20 expected, sd 4.4 */
     assert_true(real_found > GROUPS * 95 / 100);
-    /* Values that are said twice, of contexts that are there twice, are not more of them. */
+    /* Repeated values of repeated contexts do not count as more contexts. */
     double twice[2 * LENGTHS * SAMPLES];
     int64_t of_context[2 * SAMPLES];
     for (int i = 0; i < LENGTHS * SAMPLES; i++) {
@@ -501,7 +501,7 @@ int main(void)
         cmocka_unit_test(base_plan_is_the_cell_at_half_the_trained_length),
         cmocka_unit_test(work_goes_in_rounds_and_comes_once),
         cmocka_unit_test(ranks_put_accuracy_first_and_ties_to_the_longer),
-        cmocka_unit_test(rows_that_were_not_run_are_no_zeros),
+        cmocka_unit_test(rows_that_were_not_run_are_not_zeros),
         cmocka_unit_test(perplexity_ranks_lower_first),
         cmocka_unit_test(informative_means_beyond_noise),
         cmocka_unit_test(verdicts_follow_the_paired_interval),

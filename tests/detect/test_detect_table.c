@@ -1,4 +1,5 @@
-/* dpe-detect's table: what SCHEMA.md says, read back by h5py, with the numbers of its own rows. */
+/* dpe-detect's table as SCHEMA.md defines it, read back by h5py, with the numbers of its own rows.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,7 +57,7 @@ static void sweep(const char *name, const char *arguments)
     }
 }
 
-static void tables_are_what_the_schema_says(void **state)
+static void tables_follow_the_schema(void **state)
 {
     (void)state;
     static const char *const tasks[] = {"niah", "ppl", "both"};
@@ -109,7 +110,7 @@ static void h5py_reads_the_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_are_what_the_schema_says),
+        cmocka_unit_test(tables_follow_the_schema),
         cmocka_unit_test(every_rule_is_in_the_table),
         cmocka_unit_test(h5py_reads_the_table),
     };

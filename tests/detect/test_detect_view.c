@@ -227,7 +227,7 @@ static void live_lines_fit_and_keep_what_matters(void **state)
                         "1:06:40 left, best 64k 16k - 16k 4k 4k 8k 32k");
 }
 
-static void validation_says_plainly_when_it_did_not_help(void **state)
+static void validation_reports_when_it_did_not_help(void **state)
 {
     (void)state;
     struct dpe_detect_validation validation = {
@@ -270,7 +270,7 @@ int main(void)
         cmocka_unit_test(cells_print_their_values),
         cmocka_unit_test(colours_follow_the_environment),
         cmocka_unit_test(live_lines_fit_and_keep_what_matters),
-        cmocka_unit_test(validation_says_plainly_when_it_did_not_help),
+        cmocka_unit_test(validation_reports_when_it_did_not_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Racing on hand-made rows: what is dropped and when, what is kept, ranks behind a race. */
+/* Racing on hand-made rows: what is dropped and when, what is kept, ranks after a race. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -160,7 +160,7 @@ static void contexts_are_what_is_counted(void **state)
     dpe_detect_scores_free(&scores);
 }
 
-static void dropped_lengths_rank_behind_those_that_were_left(void **state)
+static void dropped_lengths_rank_after_those_that_were_left(void **state)
 {
     (void)state;
     struct dpe_detect_scores scores = scores_of(2);
@@ -198,7 +198,7 @@ int main(void)
         cmocka_unit_test(equals_are_dropped_only_when_it_does_not_matter),
         cmocka_unit_test(a_race_goes_as_far_as_its_rows),
         cmocka_unit_test(contexts_are_what_is_counted),
-        cmocka_unit_test(dropped_lengths_rank_behind_those_that_were_left),
+        cmocka_unit_test(dropped_lengths_rank_after_those_that_were_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,7 +74,7 @@ static void a_choice_needs_more_than_noise(void **state)
     choice = choose(&scores, BASE, 0.05);
     assert_int_equal(choice.to, 3);
     assert_true(fabs(choice.p[3] - 3.0 * 2.0 / 256.0) < 1e-12);
-    /* Significantly worse is no reason to move. */
+    /* Significantly worse is not a reason to move. */
     set_cell(&scores, 3, 0);
     assert_int_equal(choose(&scores, BASE, 0.05).to, BASE);
     dpe_detect_scores_free(&scores);
@@ -124,7 +124,7 @@ static void rows_without_a_value_are_left_out(void **state)
     assert_int_equal(choice.to, 2);
     assert_true(isnan(choice.gain[0]));
     assert_true(choice.p[0] == 1.0);
-    /* Pairs count only where both are there. */
+    /* Pairs count only where both samples exist. */
     for (int s = 4; s < 12; s++) {
         scores.recall[BASE * SAMPLES + s] = NAN;
     }
@@ -231,7 +231,7 @@ static void flat_groups_stay_only_under_the_guarded_rule(void **state)
 /* A model by table: how many samples are right under the lengths of all groups. */
 struct world {
     int (*right)(const int *at);
-    int steps, most_steps; /* asked; more are not there */
+    int steps, most_steps; /* requested; there are no more */
 };
 
 static dpe_status world_scores(void *user, const int *at, int group,

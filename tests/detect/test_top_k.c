@@ -277,7 +277,7 @@ static void perplexity_may_lose_a_hundredth_of_a_nat(void **state)
     assert_int_equal(ladder[choice.against], 28);
     assert_int_equal(ladder[choice.chosen], 24);
     assert_true(fabs(choice.candidates[2].loss - 0.004) < 1e-12);
-    /* One book says nothing of how books differ. */
+    /* One book does not show how books differ. */
     for (int i = 0; i < CANDIDATES; i++) {
         values[i] = 2.0 + worse[i];
     }

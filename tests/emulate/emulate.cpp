@@ -219,7 +219,7 @@ unsigned take_ready(void)
     return now.queue[first];
 }
 
-/* The running fiber waits; it goes on when somebody makes it ready. */
+/* The running fiber waits; it continues when another one makes it ready. */
 void pause(const char *what, const char *file, int line)
 {
     fiber *f = &fibers[now.current];
@@ -236,16 +236,16 @@ void tell_waiting(void)
     size_t used = static_cast<size_t>(snprintf(
         story, sizeof story, "block (%u, %u, %u): all threads wait, none can go on:", blockIdx.x,
         blockIdx.y, blockIdx.z));
-    bool told[MAX_THREADS] = {};
+    bool listed[MAX_THREADS] = {};
     for (unsigned i = 0; i < now.threads && used < sizeof story; i++) {
-        if (told[i] || fibers[i].now != WAITING) {
+        if (listed[i] || fibers[i].now != WAITING) {
             continue;
         }
         unsigned n = 0;
         for (unsigned k = i; k < now.threads; k++) {
             if (fibers[k].now == WAITING && fibers[k].line == fibers[i].line &&
                 strcmp(fibers[k].file, fibers[i].file) == 0) {
-                told[k] = true;
+                listed[k] = true;
                 n++;
             }
         }
@@ -262,7 +262,7 @@ void tell_waiting(void)
     }
 }
 
-/* Fibers whose condition has come true go on; whether there was one. */
+/* Continue fibers whose condition has become true; returns whether there was one. */
 bool ask_conditions(void)
 {
     for (unsigned i = 0; i < now.threads; i++) {
@@ -283,7 +283,7 @@ void check_canaries(void)
             snprintf(story, sizeof story,
                      "block (%u, %u, %u): wrote %zu bytes %s its %zu bytes of shared memory",
                      blockIdx.x, blockIdx.y, blockIdx.z, below ? CANARY_BYTES - i : i + 1,
-                     below ? "before" : "behind", shared_bytes);
+                     below ? "before" : "after", shared_bytes);
             failed = true;
             return;
         }
@@ -333,7 +333,7 @@ void run_block(void)
     }
 }
 
-/* Every member of a collective is there: `run` for all of them. */
+/* Every member of a collective has arrived: `run` for all of them. */
 struct members {
     unsigned first, n;
     void *in[128], *out[128];
@@ -370,7 +370,7 @@ void collective(unsigned first, unsigned n, uint32_t mask, const char *what, con
     self->members = n;
     self->in = const_cast<void *>(in);
     self->out = out;
-    /* From the end: threads mostly come in order, so who is not there yet is soon found. */
+    /* From the end: threads mostly arrive in order, so one that is missing is soon found. */
     for (unsigned i = n; i-- > 0;) {
         const fiber *other = &fibers[first + i];
         if (n != 128 && (mask >> i & 1U) == 0) {

@@ -3,15 +3,15 @@
  * CUDA C on the CPU, for tests: a kernel source compiled as C++17 with DPE_EMULATE runs block by
  * block, every thread of a block as a fiber that runs until it waits for others. What threads wait
  * for is explicit (barriers, warp collectives, conditions), so that
- *  - a block in which everybody waits is an error that says who waits where, never a hang;
+ *  - a block in which all threads wait is an error that lists where each one waits, never a hang;
  *  - with a seed the next fiber is drawn at random at every wait, so that a missing barrier shows
  *    up as a wrong result;
  *  - dynamic shared memory is poisoned before every block and has canaries on both sides.
  * What it does not show: two accesses without a wait between them are never interleaved, memory is
  * sequentially consistent, and static __shared__ variables are not poisoned.
  *
- * One emulation runs at a time, on one thread. Errors are told like launch errors are: by the
- * return value of dpe_launch, with the story in emulate_error().
+ * One emulation runs at a time, on one thread. Errors are reported like launch errors: by the
+ * return value of dpe_launch, with the description in emulate_error().
  */
 #ifndef DPE_EMULATE_H
 #define DPE_EMULATE_H
@@ -119,19 +119,19 @@ uint64_t emulate_block_serial(void);
  * or the place is not aligned. */
 void emulate_policy(const void *from, uint64_t policy, const char *file, int line);
 /** Dynamic shared memory of the block and its size; a 32-bit address is the offset from
- *  emulate_shared() plus 1024, so that 0 is no address. */
+ *  emulate_shared() plus 1024, so that 0 is not an address. */
 unsigned char *emulate_shared(void);
 size_t emulate_shared_bytes(void);
 uint32_t emulate_shared_address(const void *pointer, const char *file, int line);
-/** The memory behind an address; fails unless [address, address + bytes) lies inside. */
+/** The memory at an address; fails unless [address, address + bytes) lies inside. */
 void *emulate_shared_pointer(uint32_t address, size_t bytes, const char *file, int line);
 
-/** When set, asked after the last thread of a block has ended: NULL, or what it should not have
- * left behind. */
+/** When set, called after the last thread of a block has ended: NULL, or the name of what the block
+ * should have finished. */
 extern const char *(*emulate_block_left)(void);
 
-/** Wait until ready(state) is true; it is asked whenever no thread can go on otherwise, and first
- *  of all. `what` is told in a deadlock. */
+/** Wait until ready(state) is true; it is called first of all, and whenever no thread can continue
+ *  otherwise. The error of a deadlock contains `what`. */
 void emulate_wait(bool (*ready)(void *state), void *state, const char *what, const char *file,
                   int line);
 

@@ -1,6 +1,6 @@
 /**
  * @file emulate_control.h
- * What a test says to the emulator and hears from it.
+ * The settings that a test gives the emulator, and the results that it reads.
  */
 #ifndef DPE_EMULATE_CONTROL_H
 #define DPE_EMULATE_CONTROL_H
@@ -13,7 +13,7 @@ extern "C" {
 
 /** 0: fibers take turns in order of their index. Else the order is drawn from this seed. */
 void emulate_set_seed(uint64_t seed);
-/** The story of the last failed launch, "" when none failed since emulate_clear_error. */
+/** The description of the last failed launch, "" when none failed since emulate_clear_error. */
 const char *emulate_error(void);
 void emulate_clear_error(void);
 
@@ -35,7 +35,7 @@ struct emulate_bank_counts {
 struct emulate_bank_counts emulate_bank_counts_read(void);
 
 /** Reads of 16 bytes under a policy of level 2 in the last launch that made any, how many of them
- *  said that nobody reads the place again, and how many of these read one that had been read so. */
+ *  declared the place as read once, and how many of these read a place that had been read so. */
 struct emulate_policy_counts {
     uint64_t reads, once, again;
 };

@@ -39,7 +39,7 @@ __global__ void reverse(const int *x, int *y, bool with_barrier)
     y[blockIdx.x * n + threadIdx.x] = tile[n - 1 - threadIdx.x];
 }
 
-/* Wrong in the way that `kind` says. */
+/* Wrong in the way that `kind` names. */
 __global__ void wrong(int kind)
 {
     DPE_SHARED(unsigned char, memory);
@@ -54,7 +54,7 @@ __global__ void wrong(int kind)
             __shfl_sync(0xffffffffU, 1, 0);
         }
         break;
-    case EMULATE_WRONG_BEHIND:
+    case EMULATE_WRONG_AFTER:
         memory[threadIdx.x * 5] = 1; /* of 64 threads and 256 bytes */
         break;
     case EMULATE_WRONG_COUNT:

@@ -15,7 +15,7 @@ extern "C" {
 enum emulate_wrong_kind {
     EMULATE_WRONG_BARRIER, /**< seven threads wait for the others, which have ended */
     EMULATE_WRONG_SHUFFLE, /**< a lane of the mask never comes */
-    EMULATE_WRONG_BEHIND,  /**< a write behind the shared memory */
+    EMULATE_WRONG_AFTER,   /**< a write after the end of the shared memory */
     EMULATE_WRONG_COUNT,   /**< two warps come to a barrier with two counts */
 };
 

@@ -130,7 +130,7 @@ async_copies *own_copies(void)
 
 /* ------------------------------------------------------------------------------------- policies */
 
-/* Of the launch that read last under a policy: how often, and where nobody reads again. */
+/* Of the launch that read last under a policy: how often, and the places declared as read once. */
 struct {
     uint64_t launch, reads;
     std::vector<uintptr_t> once;
@@ -142,7 +142,7 @@ void emulate_policy(const void *from, uint64_t policy, const char *file, int lin
 {
     uintptr_t place = reinterpret_cast<uintptr_t>(from);
     if (policy != DPE_L2_AS_ANY && policy != DPE_L2_READ_ONCE) {
-        emulate_fail(file, line, "a read under 0x%llx, which is no policy of level 2",
+        emulate_fail(file, line, "a read under 0x%llx, which is not a policy of level 2",
                      static_cast<unsigned long long>(policy));
     }
     if (place % 16 != 0) {
@@ -180,7 +180,7 @@ void emulate_ldmatrix(uint32_t (&r)[4], uint32_t address, bool transposed, const
                       int line)
 {
     if (address % 16 != 0) {
-        emulate_fail(file, line, "ldmatrix from %u, which is no multiple of 16", address);
+        emulate_fail(file, line, "ldmatrix from %u, which is not a multiple of 16", address);
     }
     const row_part part = {address, static_cast<const unsigned char *>(
                                         emulate_shared_pointer(address, 16, file, line))};

@@ -22,7 +22,7 @@ int emulate_product(bool half, const uint16_t *a, const uint16_t *b, const uint1
  *  copies of nothing, which give zeros. */
 int emulate_copies(const uint32_t *from, uint32_t *seen);
 /** 32 lanes copy 16 bytes each with cp.async and load the same with ld, both under a policy of
- * level 2: `once`: nobody reads it again. seen [2][128] are the words that came either way. */
+ * level 2: `once`: declared as read once. seen [2][128] are the words that came either way. */
 int emulate_policies(const uint32_t *from, bool once, uint32_t *seen);
 /** One ldmatrix from rows `stride` bytes apart. */
 int emulate_strided(int stride);

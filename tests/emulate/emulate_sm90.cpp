@@ -14,7 +14,7 @@ enum { GROUPS = 8, GROUP = 128 };
 
 /* ------------------------------------------------------------------------------------- barriers */
 
-/* What the 8 bytes hold. `mark` tells memory that no init went over. */
+/* What the 8 bytes hold. `mark` distinguishes memory that no init has written. */
 struct mbarrier {
     uint32_t mark : 8;
     uint32_t phase : 1;
@@ -163,7 +163,7 @@ struct parity_wait {
     int line;
 };
 
-/* Copies arrive while somebody waits, in any order. */
+/* Copies arrive while a thread waits, in any order. */
 bool phase_complete(void *state)
 {
     const parity_wait *wait = static_cast<const parity_wait *>(state);
@@ -461,7 +461,7 @@ void emulate_tensor_load(uint32_t to, const CUtensorMap *map, const int at[4], u
 {
     new_block();
     if (reinterpret_cast<uintptr_t>(map) % 64 != 0 || map->magic != MAP_MAGIC) {
-        emulate_fail(file, line, "a copy by something that is no tensor map");
+        emulate_fail(file, line, "a copy by something that is not a tensor map");
     }
     copy c = {to, 2, barrier, *map, {at[0], at[1], at[2], at[3]}, file, line};
     for (int k = 0; k < 4; k++) {

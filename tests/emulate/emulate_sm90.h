@@ -1,8 +1,8 @@
 /**
  * @file emulate_sm90.h
- * The twins of engine/cuda/ptx/ptx_sm90.cuh: same names, same meaning, on the CPU. What is asynchronous
- * on the device is late here, and what must not be touched meanwhile is poisoned or refused:
- *  - a tensor copy poisons its destination at once and arrives when somebody waits for its barrier;
+ * The emulation of engine/cuda/ptx/ptx_sm90.cuh: same names, same meaning, on the CPU. What is asynchronous
+ * on the device happens late here, and what must not be touched meanwhile is poisoned or refused:
+ *  - a tensor copy poisons its destination at once and arrives when a thread waits for its barrier;
  *  - accumulators are NaN from the issue of a product to the wait that covers it, and shared memory
  *    and A registers are read at that wait;
  *  - a product that reads where a copy is still due, a copy to where a product still reads, a

@@ -20,7 +20,7 @@ struct emulate_box {
     int n[4], box[4], at[4];
     bool rows;
 };
-/** The box as it lies in shared memory, its bytes behind one another. */
+/** The box as it lies in shared memory, byte after byte. */
 int emulate_tensor_box(const uint16_t *tensor, const struct emulate_box *box, uint16_t *shared);
 
 /** One product m64 n128 (or n64, n160) k16 over shared memory as the caller laid it out. */
@@ -33,29 +33,29 @@ struct emulate_product {
 /** shared: 32 KiB; d [128][n / 2], in and out. */
 int emulate_product_run(const struct emulate_product *product, const uint16_t *shared, float *d);
 
-/** Phases of a barrier of two arrivals and the 128 bytes of `row`: what waiting for a parity says
- * at five points, seen [5]. */
+/** Phases of a barrier of two arrivals and the 128 bytes of `row`: what waiting for a parity
+ * returns at five points, seen [5]. */
 int emulate_sm90_phases(const uint16_t *row, int *seen);
 /** Two warpgroups that have taken registers write their numbers in turns: order [2][TURNS]. */
 enum { EMULATE_SM90_TURNS = 20 };
 int emulate_sm90_turns(int *order);
 
 enum emulate_sm90_wrong_kind {
-    EMULATE_SM90_NO_INIT,        /**< an arrival at a barrier that nobody made */
+    EMULATE_SM90_NO_INIT,        /**< an arrival at a barrier that was not initialised */
     EMULATE_SM90_ARRIVALS,       /**< one arrival too many in a phase */
     EMULATE_SM90_BYTES,          /**< bytes expected that no copy brings */
     EMULATE_SM90_MANY_BYTES,     /**< more bytes expected than a barrier counts */
     EMULATE_SM90_NO_FENCE,       /**< a second product after a wait */
     EMULATE_SM90_EARLY_PRODUCT,  /**< a product over a copy that is due */
     EMULATE_SM90_EARLY_COPY,     /**< a copy over what a product reads */
-    EMULATE_SM90_MISALIGNED,     /**< a swizzled copy to an address that is no multiple of 1024 */
+    EMULATE_SM90_MISALIGNED,     /**< a swizzled copy to an address that is not a multiple of 1024 */
     EMULATE_SM90_REGISTERS,      /**< fewer registers taken than the group has */
     EMULATE_SM90_MANY_REGISTERS, /**< more registers than the block has */
     EMULATE_SM90_UNALIGNED,      /**< warps of a group at different waits */
     EMULATE_SM90_NO_WAIT,        /**< a block that ends while a product is under way */
 };
 int emulate_sm90_wrong(enum emulate_sm90_wrong_kind kind);
-/** An accumulator of every thread between issue and wait, and behind it: early [2][128]. */
+/** An accumulator of every thread between issue and wait, and after it: early [2][128]. */
 int emulate_sm90_early(float *early);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Hopper's instructions used wrongly, and early: what only the emulator can tell. */
+/* Hopper's instructions used wrongly, and early: what only the emulator can detect. */
 #include "engine/cuda/ptx/ptx_sm90.cuh"
 
 #include "tests/emulate/emulate_sm90_kernels.h"

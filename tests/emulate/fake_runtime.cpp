@@ -1,19 +1,19 @@
 /* The runtime of engine/cuda/runtime/runtime.h with its device in host memory: kernels run in the emulator,
- * products in plain loops. DPE_FAKE_CUDA in the environment says what kind of device it is and what
- * goes wrong, as words separated by commas:
+ * products in plain loops. DPE_FAKE_CUDA in the environment sets the kind of device and the
+ * faults, as words separated by commas:
  *   none         no device        driver=N     driver version (0: none)
  *   capability=80 or 90           memory=N     bytes in all
- *   hidden       what is free is not told
+ *   hidden       free memory is not reported
  *   allocate=N   the N-th allocation fails for want of memory (1 = first)
  *   sticky=N     from the N-th call on that reaches the device, every call fails
- *   late=N       the same, but only calls that wait for the device say so, as those of CUDA do
- *   hangs=N      from the N-th call on the device does not answer, once it meets with patience
+ *   late=N       the same, but only calls that wait for the device report it, as in CUDA
+ *   hangs=N      the device stops answering at the first call from the N-th on that has a time limit
  *   wrong=N      products leave out the last N numbers of a row
  *   seed=N       the order of threads in the emulator
  *   processors=N multiprocessors (4)
  *   broken=N     every call that reaches device N fails
  *   devices=N    how many there are (2), each with its own memory; calls that reach for the memory
- * of another device than the thread's fail Allocations are poisoned, have canaries on both sides
+ * of another device than the thread's fail. Allocations are poisoned, have canaries on both sides
  * and are counted. */
 #include "tests/emulate/fake_runtime.h"
 
@@ -43,7 +43,7 @@ enum { MOST_DEVICES = 16 };
 uint64_t in_use[MOST_DEVICES];
 thread_local int current;
 thread_local double patience;
-uint64_t hung_at; /* the call that DPE_FAKE_CUDA said when the device hung; 0: it does not */
+uint64_t hung_at; /* the call, by DPE_FAKE_CUDA, at which the device hung; 0: it does not hang */
 
 /* A number of the environment's words. */
 uint64_t word(const char *name, uint64_t fallback)

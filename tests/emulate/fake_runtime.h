@@ -1,6 +1,6 @@
 /**
  * @file fake_runtime.h
- * What a test asks the fake CUDA runtime.
+ * What a test reads from the fake CUDA runtime.
  */
 #ifndef DPE_FAKE_RUNTIME_H
 #define DPE_FAKE_RUNTIME_H

@@ -35,7 +35,7 @@ def official(table):
 
 
 def template(work):
-    """The words of the needle task that the reference model knows."""
+    """The template of the needle task in the words that the reference model was trained on."""
     with open(os.path.join(SOURCE, "eval", "templates", "ruler.json"), encoding="utf-8") as file:
         words = json.load(file)
     question, answer = "\nQuestion: What are the numbers of {keys}?\nAnswer:", " The number of {keys}:"
@@ -82,20 +82,20 @@ def check_ruler(work):
     for method in ("rope-256", "self-extend-256"):
         scores = official(run("score", "--suite", "ruler", "--predictions", f"{made}/{method}"))
         for task in tasks:
-            said = lines(f"{made}/{method}/{task}.jsonl")
+            written = lines(f"{made}/{method}/{task}.jsonl")
             samples = lines(f"{data}/{task}/validation.jsonl")
-            assert said == lines(f"{read}/{method}/{task}.jsonl"), (method, task)
-            for answer, sample in zip(said, samples, strict=True):
+            assert written == lines(f"{read}/{method}/{task}.jsonl"), (method, task)
+            for answer, sample in zip(written, samples, strict=True):
                 for field in ("index", "input", "outputs", "length"):
                     assert answer[field] == sample[field], (method, task, field)
-            mean = sum(make_scores.ruler(a["pred"], a["outputs"], True) for a in said) / len(said)
+            mean = sum(make_scores.ruler(a["pred"], a["outputs"], True) for a in written) / len(written)
             assert scores[task] == round(mean * 100, 2), (method, task, scores[task], mean)
             total += mean
     assert total > 0.0  # else nothing was compared
 
 
 def check_infinitebench(work):
-    """A folder of our own in the official format; the scores of what was said, by both sets."""
+    """A folder of our own in the official format; the scores of its answers, by both sets."""
     folder = os.path.join(work, "ib")
     os.mkdir(folder)
     options = ["alpha", "beta", "gamma", "delta"]
@@ -115,15 +115,15 @@ def check_infinitebench(work):
                 text = " ".join(f"Silas said {n}." for n in range(40 * i + 5))
                 file.write(json.dumps({"id": i, "context": text, **sample}) + "\n")
     for scorer in ("official", "string"):
-        said = os.path.join(work, "said-" + scorer)
+        written = os.path.join(work, "answers-" + scorer)
         run("infinitebench", "-m", MODEL, "-l", "256", "--data", folder, "--method", "rope", "--scorer", scorer,
-            "--predictions", said, "-o", said + ".h5")
+            "--predictions", written, "-o", written + ".h5")
         # The model may end its answer at once.
-        table = run("score", "--suite", "infinitebench", "--scorer", scorer, "--predictions", f"{said}/rope-256",
+        table = run("score", "--suite", "infinitebench", "--scorer", scorer, "--predictions", f"{written}/rope-256",
                     "--skip-bad")
         scores = official(table)
         for task, sample in data.items():
-            answers = lines(f"{said}/rope-256/{task}.jsonl")
+            answers = lines(f"{written}/rope-256/{task}.jsonl")
             assert [a["id"] for a in answers] == [0, 1, 2]
             mean = 0.0
             for answer in answers:
@@ -139,18 +139,18 @@ def check_infinitebench(work):
 
 
 def check_together(work):
-    """Both in one comparison, each with tasks, words, data and samples of its own: what was said is what
-    each says alone."""
-    said = os.path.join(work, "together")
+    """Both in one comparison, each with tasks, words, data and samples of its own: the answers are those of
+    each alone."""
+    written = os.path.join(work, "together")
     run("compare", "-m", MODEL, "--corpus", CORPUS, "-l", "256", "--seed", "2", "--method", "rope",
         "--suite", f"ruler:tasks=niah_single_1/fwe,samples=6,template={template(work)}",
         "--suite", f"infinitebench:tasks=passkey/math_find,samples=2,data={work}/ib",
-        "--predictions", said, "-o", said + ".h5")
-    files = {"niah_single_1": ("made", 6), "fwe": ("made", 6), "passkey": ("said-official", 2),
-             "math_find": ("said-official", 2)}
-    assert sorted(os.listdir(f"{said}/rope-256")) == sorted(f"{task}.jsonl" for task in files)
+        "--predictions", written, "-o", written + ".h5")
+    files = {"niah_single_1": ("made", 6), "fwe": ("made", 6), "passkey": ("answers-official", 2),
+             "math_find": ("answers-official", 2)}
+    assert sorted(os.listdir(f"{written}/rope-256")) == sorted(f"{task}.jsonl" for task in files)
     for task, (alone, n) in files.items():
-        assert lines(f"{said}/rope-256/{task}.jsonl") == lines(f"{work}/{alone}/rope-256/{task}.jsonl")[:n], task
+        assert lines(f"{written}/rope-256/{task}.jsonl") == lines(f"{work}/{alone}/rope-256/{task}.jsonl")[:n], task
 
 
 def main():

@@ -118,9 +118,9 @@ MANY = ["--suite", "niah,ppl", "-l", "256,160", "--samples", "3", "--method", "r
 
 
 def test_compare():
-    said = evaluate("compare", "few.h5", *FEW)
-    assert "self-extend" in said.stdout and "niah: recall" in said.stdout
-    assert "ppl: perplexity" in said.stdout and "interval" in said.stdout
+    ran = evaluate("compare", "few.h5", *FEW)
+    assert "self-extend" in ran.stdout and "niah: recall" in ran.stdout
+    assert "ppl: perplexity" in ran.stdout and "interval" in ran.stdout
     with h5py.File(out("few.h5")) as file:
         check_suite(file, "niah")
         check_suite(file, "ppl")
@@ -128,8 +128,8 @@ def test_compare():
 
 def test_what_is_added_runs_alone():
     shutil.copy(out("few.h5"), out("grown.h5"))
-    said = evaluate("compare", "grown.h5", *MANY)
-    assert "compare: 8 of 36 samples are there already" in said.stderr, said.stderr
+    ran = evaluate("compare", "grown.h5", *MANY)
+    assert "compare: 8 of 36 samples are there already" in ran.stderr, ran.stderr
     evaluate("compare", "at_once.h5", *MANY)
     same("grown.h5", "at_once.h5")
     with h5py.File(out("grown.h5")) as file:
@@ -140,7 +140,7 @@ def test_what_is_added_runs_alone():
     # Nothing is missing: nothing is run, the same is printed.
     again = evaluate("compare", "grown.h5", *MANY)
     assert "36 of 36 samples are there already" in again.stderr
-    assert again.stdout == said.stdout
+    assert again.stdout == ran.stdout
     # Other samples are another run.
     refused = evaluate("compare", "grown.h5", *MANY, "--seed", "5", expect=78)
     assert "seed" in refused.stderr
@@ -180,9 +180,9 @@ def test_stop_and_go_on():
 
 
 def test_grid():
-    said = evaluate("niah", "grid.h5", "--grid", "--depths", "1,-0,0.5", "-l", "160,256", "--samples",
+    ran = evaluate("niah", "grid.h5", "--grid", "--depths", "1,-0,0.5", "-l", "160,256", "--samples",
                     "2", "--method", "rope", "--method", "pi:scale=8")
-    assert "depth" in said.stdout and "  50% " in said.stdout
+    assert "depth" in ran.stdout and "  50% " in ran.stdout
     with h5py.File(out("grid.h5")) as file:
         group, rows, at = file["/eval/niah_grid"], file["/rows"], rows_of(file)
         assert group["depth"][()].tolist() == [0.0, 0.5, 1.0]
@@ -196,7 +196,7 @@ def test_grid():
         assert np.allclose(group["mean"][()], score.mean(axis=3))
         assert [scale[0].name for scale in group["score"].dims] == [
             "/method", "/eval/niah_grid/depth", "/eval/niah_grid/length", "/eval/niah_grid/sample"]
-        # The needle lies where the grid says: at the end of the haystack, behind all of it.
+        # The needle lies where the grid puts it: at the end of the haystack, after all of it.
         assert score[0].mean() > score[1].mean() - 1e-9
 
 
@@ -214,8 +214,8 @@ def test_ablate():
     run("dpe-norms", *INPUTS, "--lengths", "64", "--samples", "1", "-o", out("norms.h5"))
     short = ["--table", out("detect.h5"), "--samples", "1", "--niah", "values=1", "--trained-length",
              "64"]
-    said = evaluate("ablate", "rank.h5", *short, "--what", "rank")
-    assert "rank 1" in said.stdout and "base" in said.stdout
+    ran = evaluate("ablate", "rank.h5", *short, "--what", "rank")
+    assert "rank 1" in ran.stdout and "base" in ran.stdout
     with h5py.File(out("rank.h5")) as file, h5py.File(out("detect.h5")) as detect:
         n = detect["/length"].shape[0]
         assert text(file["/method"][()]) == ["rope", "base"] + ["rank %d" % (i + 1) for i in range(n)]
@@ -288,7 +288,7 @@ def test_tables_of_other_models():
 
 
 def test_a_model_of_nan():
-    """A model that computes nothing is no result: every tool ends with 70, a resumed one too."""
+    """A model that computes nothing gives no result: every tool ends with 70, a resumed one too."""
     folder = out("nan")
     os.mkdir(folder)
     for name in ("config.json", "generation_config.json", "tokenizer.json", "model.safetensors"):
@@ -303,8 +303,8 @@ def test_a_model_of_nan():
         for tool, arguments, name in (("dpe-eval", ["compare", "--suite", "niah,ppl", "-l", "128", "--method", "rope"],
                                        "nan.h5"),
                                       ("dpe-norms", ["--lengths", "64"], "nannorms.h5")):
-            said = run(tool, *arguments, *inputs, "-o", out(name), expect=70)
-            assert "samples had NaN or Inf in their logits" in said.stderr, said.stderr
+            ran = run(tool, *arguments, *inputs, "-o", out(name), expect=70)
+            assert "samples had NaN or Inf in their logits" in ran.stderr, ran.stderr
 
 
 def main():

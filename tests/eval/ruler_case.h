@@ -13,7 +13,7 @@
 
 static char squad[256], hotpot[256];
 
-/** Questions of our own: document d says what number the d-th town has. */
+/** Questions of our own: document d gives the number of the d-th town. */
 static inline void write_questions(void)
 {
     enum { DOCUMENTS = 800, ARTICLE = 20 };

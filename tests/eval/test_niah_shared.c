@@ -1,5 +1,5 @@
-/* Needle samples that share a context: several keys asked one after another, contexts with one
- * first half; batches of them give the rows of one by one. */
+/* Needle samples that share a context: several keys queried one after another, contexts with one
+ * first half; batches of them give the rows of single samples. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -161,8 +161,8 @@ static void foretold(const struct dpe_task *task, const struct dpe_session *sess
     }
 }
 
-/* The reference model answers; what it says must not depend on who answers beside it. */
-static void batches_say_what_single_samples_say(void **state)
+/* The reference model answers; its answers must not depend on the other samples of the batch. */
+static void batches_give_the_answers_of_single_samples(void **state)
 {
     (void)state;
     static const char *const specs[] = {"", "keys=3,asked=3,values=1", "shared=4",
@@ -239,7 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_keys_are_asked_of_one_context),
         cmocka_unit_test(contexts_share_their_first_half),
-        cmocka_unit_test(batches_say_what_single_samples_say),
+        cmocka_unit_test(batches_give_the_answers_of_single_samples),
         cmocka_unit_test(what_makes_no_sense_is_refused),
     };
     return cmocka_run_group_tests(tests, open_inputs, close_inputs);

@@ -1,5 +1,5 @@
 /* Perplexity and needle rows of the reference model: against token-by-token logits, and against a
- * generation nobody stopped. */
+ * generation that was not stopped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -193,7 +193,7 @@ static void a_window_slides(void **state)
 }
 
 /* A book that one window holds has the perplexity of its first tokens. */
-static void one_window_is_no_slide(void **state)
+static void one_window_does_not_slide(void **state)
 {
     (void)state;
     const struct dpe_ppl_options sliding = {
@@ -218,7 +218,7 @@ static void one_window_is_no_slide(void **state)
     dpe_row_free(&rows[1]);
 }
 
-/* The row says what a generation without our stop says, up to the last value. */
+/* The row has the text of a generation without our stop, up to the last value. */
 static void needle_rows_score_the_generation(void **state)
 {
     (void)state;
@@ -238,23 +238,23 @@ static void needle_rows_score_the_generation(void **state)
         }
         struct dpe_sample sample = {0};
         assert_int_equal(dpe_niah_sample(niah, index, &sample, NULL), DPE_OK);
-        struct dpe_tokens said = {0};
+        struct dpe_tokens full = {0};
         struct dpe_text text = {0};
         const struct dpe_generate_options options = {.max_new = sample.max_new};
         assert_int_equal(dpe_session_cut(session, 0, NULL), DPE_OK);
         assert_int_equal(dpe_session_generate(session, sample.prompt.ids, (int64_t)sample.prompt.n,
-                                              &options, &said, NULL),
+                                              &options, &full, NULL),
                          DPE_OK);
-        assert_int_equal(dpe_tokenizer_decode(tokenizer, said.ids, said.n, true, &text, NULL),
+        assert_int_equal(dpe_tokenizer_decode(tokenizer, full.ids, full.n, true, &text, NULL),
                          DPE_OK);
         double recall =
             text.n == 0 ? 0.0 : dpe_recall(text.bytes, sample.references, sample.n_references);
         assert_true(row.score == recall);
         assert_true(row.at_least_half == (recall >= 0.5 ? 1.0 : 0.0));
-        assert_in_range(row.new_tokens, 0, said.n);
+        assert_in_range(row.new_tokens, 0, full.n);
         assert_int_equal(strncmp(text.n == 0 ? "" : text.bytes, row.text, strlen(row.text)), 0);
         if (recall < 1.0) {
-            assert_int_equal(row.new_tokens, said.n);
+            assert_int_equal(row.new_tokens, full.n);
         } else {
             size_t n = strlen(row.text);
             assert_true(n >= 7 && strstr(row.text, sample.references[0]) != NULL);
@@ -263,7 +263,7 @@ static void needle_rows_score_the_generation(void **state)
         assert_int_equal(row.seed, 1);
         assert_true(isnan(row.nll_sum));
         dpe_text_free(&text);
-        dpe_tokens_free(&said);
+        dpe_tokens_free(&full);
         dpe_sample_free(&sample);
         dpe_row_free(&row);
     }
@@ -276,7 +276,7 @@ int main(void)
         cmocka_unit_test(rows_are_sums_of_token_logits),
         cmocka_unit_test(short_books_are_counted),
         cmocka_unit_test(a_window_slides),
-        cmocka_unit_test(one_window_is_no_slide),
+        cmocka_unit_test(one_window_does_not_slide),
         cmocka_unit_test(needle_rows_score_the_generation),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

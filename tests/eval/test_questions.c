@@ -1,4 +1,5 @@
-/* Sources of questions as tasks: who is asked what, when generation stops, what a row keeps. */
+/* Sources of questions as tasks: which question is asked, when generation stops, what a row keeps.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -112,7 +113,7 @@ static void a_row_holds_the_answer(void **state)
     dpe_row_free(&row);
 }
 
-/* What the model says first is asked for: a growing score stops there, another goes on. */
+/* The model's first words are the expected answer: a growing score stops there, another goes on. */
 static void only_growing_scores_stop(void **state)
 {
     (void)state;

@@ -242,7 +242,7 @@ static void the_table_holds_them(void **state)
 }
 
 /* Nothing was run yet: a table can be written all the same. */
-static void no_rows_are_no_zeros(void **state)
+static void missing_rows_are_not_zeros(void **state)
 {
     (void)state;
     struct world world;
@@ -264,7 +264,7 @@ int main(void)
         cmocka_unit_test(arrays_hold_the_rows),
         cmocka_unit_test(categories_are_means_of_tasks),
         cmocka_unit_test(the_table_holds_them),
-        cmocka_unit_test(no_rows_are_no_zeros),
+        cmocka_unit_test(missing_rows_are_not_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* RULER, generated: sizes, what is hidden and asked, seeds, templates, questions. */
+/* RULER, generated: sizes, hidden values and questions, seeds, templates, questions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -329,12 +329,12 @@ static void chat_templates_wrap_the_question(void **state)
     dpe_ruler_close(ruler);
     static const char *const shipped[] = {"llama3", "mistral", "qwen2"};
     for (int i = 0; i < 3; i++) {
-        char path[256], *before = NULL, *behind = NULL;
+        char path[256], *prefix = NULL, *suffix = NULL;
         snprintf(path, sizeof path, DPE_SOURCE_DIR "/eval/templates/chat_%s.txt", shipped[i]);
-        assert_int_equal(dpe_chat_read(path, &before, &behind, NULL), DPE_OK);
-        assert_true(strlen(before) > 5 && strlen(behind) > 5);
-        free(before);
-        free(behind);
+        assert_int_equal(dpe_chat_read(path, &prefix, &suffix, NULL), DPE_OK);
+        assert_true(strlen(prefix) > 5 && strlen(suffix) > 5);
+        free(prefix);
+        free(suffix);
     }
 }
 

@@ -17,7 +17,7 @@ enum { N = sizeof golden_a / sizeof golden_a[0], BOOKS = sizeof golden_nll / siz
 
 #define HOW(together, level, rounds, seed) (&(struct dpe_resampling){together, level, rounds, seed})
 
-/* 0 when |got − want| ≤ tolerance · |want|; says both when not. */
+/* 0 when |got − want| ≤ tolerance · |want|; prints both when not. */
 static int far(const char *what, double got, double want, double tolerance)
 {
     double error = near_error(got, want);
@@ -56,8 +56,8 @@ static void contexts_as_numpy(void **state)
     assert_int_equal(far("flip of contexts", p, golden_flip_contexts, 1e-15), 0);
 }
 
-/* Samples that repeat what their context said already say nothing more. */
-static void a_context_says_what_it_says_once(void **state)
+/* Samples that repeat the result of their context add no information. */
+static void repeated_samples_of_a_context_count_once(void **state)
 {
     (void)state;
     double a[4 * N];
@@ -89,8 +89,8 @@ static void a_context_says_what_it_says_once(void **state)
 }
 
 /* Of 400 experiments with contexts that differ, the 90 % interval holds the truth in about 90 %, as
- * long as it knows of the contexts. */
-static void intervals_of_contexts_hold_what_they_say(void **state)
+ * long as it is computed from the contexts. */
+static void intervals_of_contexts_have_their_coverage(void **state)
 {
     (void)state;
     enum { EXPERIMENTS = 400, CONTEXTS = 40, EACH = 4 };
@@ -277,8 +277,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bootstrap_as_numpy),
         cmocka_unit_test(contexts_as_numpy),
-        cmocka_unit_test(a_context_says_what_it_says_once),
-        cmocka_unit_test(intervals_of_contexts_hold_what_they_say),
+        cmocka_unit_test(repeated_samples_of_a_context_count_once),
+        cmocka_unit_test(intervals_of_contexts_have_their_coverage),
         cmocka_unit_test(bootstrap_is_seeded_and_leaves_nan_out),
         cmocka_unit_test(bootstrap_of_a_share),
         cmocka_unit_test(intervals_of_nothing),

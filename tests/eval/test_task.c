@@ -14,7 +14,7 @@
 #include "eval/task/task.h"
 #include "outputs/rows/rows.h"
 
-/* A task whose run fails as often as told. */
+/* A task whose run fails a given number of times. */
 struct script {
     dpe_status status;
     int failures; /* runs that end with `status` before one that works */
@@ -31,7 +31,7 @@ static dpe_status run_script(void *state, struct dpe_session *session, int64_t i
     /* Owned by the row: freed with the row of a run that failed. */
     row->text = strdup("half done");
     if (script->runs++ < script->failures) {
-        dpe_status status = dpe_fail(err, script->status, "as told");
+        dpe_status status = dpe_fail(err, script->status, "by the script");
         if (err != NULL) {
             err->layer = 3;
             err->position = 40 + script->runs;
@@ -120,7 +120,7 @@ static void other_failures_are_failures(void **state)
     struct dpe_error err = {0};
     assert_int_equal(dpe_task_row(&task, NULL, "key", 0, &row, &err), DPE_NO_MEMORY);
     assert_int_equal(script.runs, 1);
-    assert_string_equal(err.text, "as told");
+    assert_string_equal(err.text, "by the script");
     assert_int_equal(dpe_task_row(&task, NULL, "key", 5, &row, &err), DPE_USAGE);
     assert_int_equal(dpe_task_row(&task, NULL, "key", -1, &row, &err), DPE_USAGE);
     assert_int_equal(script.runs, 1);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every test that README.md names exists: a `file` and words that stand in it."""
+"""Checks that every test that README.md names exists: a `file` and words in it."""
 
 import os
 import re
@@ -18,15 +18,15 @@ def main():
             named = re.findall(r"`([-a-z_0-9/.]+)` ([A-Za-z_0-9 ]+)", line.rsplit("|", 2)[1])
             rows += 1
             if not named:
-                wrong.append(f"line {number}: names no test")
+                wrong.append(f"line {number}: expected the name of a test")
             for path, words in named:
                 full = os.path.join(TESTS, path)
                 if not os.path.exists(full):
-                    wrong.append(f"line {number}: there is no {path}")
+                    wrong.append(f"line {number}: {path} does not exist")
                     continue
                 with open(full, encoding="utf-8") as test:
                     if words.strip() not in test.read():
-                        wrong.append(f"line {number}: {path} has no {words.strip()}")
+                        wrong.append(f"line {number}: {path} does not contain {words.strip()}")
     print("\n".join(wrong) or f"{rows} faults, each with a test")
     return bool(wrong) or rows < 50
 

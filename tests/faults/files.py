@@ -30,10 +30,10 @@ def detect(work, name, *more, **environment):
 
 
 def expect(ran, code, *words):
-    said = ran.stderr.decode(errors="replace")
-    assert ran.returncode == code, (code, ran.returncode, said)
+    message = ran.stderr.decode(errors="replace")
+    assert ran.returncode == code, (code, ran.returncode, message)
     for word in words:
-        assert word in said, (word, said)
+        assert word in message, (word, message)
 
 
 def read(path):
@@ -69,7 +69,7 @@ def test_a_changed_end_token(work):
 
 
 def test_a_journal_of_an_older_identity(work):
-    """One that does not say which tokens end an answer is refused with the name of what it lacks."""
+    """A journal that does not record which tokens end an answer is refused; the message names the missing field."""
     expect(detect(work, "older.h5", "--time-budget", "0.000001"), 75)
     path = work + "/older.h5.journal/manifest.json"
     manifest = json.loads(read(path))
@@ -127,8 +127,8 @@ def test_names_beside_an_output(work):
         words = [os.path.join(BIN, "dpe-export"), "--force", "-o", f"{work}/both.{form}", source]
         both = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(8)]
         for one in both:
-            said = one.communicate(timeout=GENEROUS)[1]
-            assert one.returncode == 0, said
+            message = one.communicate(timeout=GENEROUS)[1]
+            assert one.returncode == 0, message
     assert read(work + "/both.json") == whole
     left = [name for name in os.listdir(work) if name.endswith(".tmp")]
     assert not left, left
@@ -155,7 +155,7 @@ def test_empty_names(work):
 
 
 def test_fifos(work):
-    """What is no regular file is refused at once, read or written."""
+    """A path that is not a regular file is refused at once, for reading and for writing."""
     fifo = work + "/fifo"
     os.mkfifo(fifo)
     bench = ["dpe-bench", "--shape", work + "/model", "--length", "16", "--new", "1", "--repeats", "1",
@@ -220,7 +220,7 @@ def test_command_lines_are_read_first(work):
 
 
 def test_limits_of_a_calibration(work):
-    """Few open files and a folder that may not be written: what fails is said, 71 and 77."""
+    """Few open files and a folder that may not be written: 71 and 77, with the reason."""
     words = [os.path.join(BIN, "dpe-calibrate"), "--model", work + "/model", "--corpus",
              work + "/corpus", "--length", "192", "--threads", "1", "-o", work + "/limits"]
     for files in (4, 5):

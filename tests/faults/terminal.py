@@ -80,7 +80,7 @@ def test_colours(work):
     shown, code = on_terminal(command(work, "plain"), NO_COLOR="1")
     assert code == 0 and not COLOUR.search(shown), "NO_COLOR is obeyed"
     shown, code = on_terminal(command(work, "empty"), NO_COLOR="")
-    assert code == 0 and COLOUR.search(shown), "an empty NO_COLOR is none"
+    assert code == 0 and COLOUR.search(shown), "an empty NO_COLOR counts as not set"
     shown, code = on_terminal(command(work, "dumb"), TERM="dumb")
     assert code == 0 and b"\x1b" not in shown, "a dumb terminal gets no escapes"
 
@@ -99,11 +99,11 @@ def test_no_terminal(work):
     ran = subprocess.run(command(work, "none"), capture_output=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert b"\x1b" not in ran.stdout + ran.stderr and b"\r" not in ran.stderr
-    assert len(ran.stderr.splitlines()) < 40, "few lines where nobody watches"
+    assert len(ran.stderr.splitlines()) < 40, "few lines when stderr is not a terminal"
 
 
 def test_reader_that_leaves(work):
-    """`dpe-detect … | head -1` is quiet, and the table is there."""
+    """`dpe-detect … | head -1` prints no error, and the table is written."""
     child = subprocess.Popen(command(work, "head"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     child.stdout.readline()
     child.stdout.close()
@@ -116,7 +116,7 @@ def test_reader_that_leaves(work):
 
 
 def test_full_stdout(work):
-    """What cannot be printed is told, also when the stream failed long before the end."""
+    """A full standard output is an error, also when it failed long before the end."""
     run = os.path.join(sys.argv[1], "dpe-run")
     for arguments in ([run, "-m", work + "/model", "-p", "hello", "-n", "8"],
                       [run, "-m", work + "/model", "--info"], command(work, "full")):
@@ -201,7 +201,7 @@ def test_benchmark(work):
 
 
 def test_weights_go(work):
-    """Weights that are cut while they are mapped: said, 74, and the run goes on with the right ones."""
+    """Weights truncated while they are mapped: a message, 74, and the run continues with intact weights."""
     shutil.copytree(ROOT + "/data/reference", work + "/cut")
 
     def words(samples):
@@ -212,10 +212,10 @@ def test_weights_go(work):
     journal = work + "/cut.h5.journal/rank-0000.journal"
     wait_until(lambda: os.path.exists(journal) and os.path.getsize(journal) > 2048 or running.poll() is not None)
     os.truncate(work + "/cut/model.safetensors", 0)
-    said = running.communicate(timeout=LIMIT)[1]
+    message = running.communicate(timeout=LIMIT)[1]
     # Between samples the file is looked at, within one its pages are missed.
-    assert running.returncode == 74, (running.returncode, said)
-    assert b"cannot be read any more" in said or b"was truncated while in use" in said, said
+    assert running.returncode == 74, (running.returncode, message)
+    assert b"cannot be read any more" in message or b"was truncated while in use" in message, message
     shutil.copy(ROOT + "/data/reference/model.safetensors", work + "/cut")
     ran = subprocess.run(words("4"), capture_output=True, check=False)
     assert ran.returncode == 0 and b"are there already" in ran.stderr, ran
@@ -242,12 +242,12 @@ def test_json_errors(work):
     run = os.path.join(sys.argv[1], "dpe-run")
     cases = [(["--nosuch"], 64, "--nosuch"), (["-n", "x"], 64, "--max-new"), ([], 64, "--model"),
              (["-m", b"/nowhere\xff", "--info"], 66, "/nowhere\\xff")]
-    for words, code, said in cases:
+    for words, code, message in cases:
         ran = subprocess.run([run, "--log-format", "json", *words], capture_output=True, check=False)
         lines = [json.loads(line) for line in ran.stderr.decode("utf-8").splitlines()]
         assert ran.returncode == code and not ran.stdout, ran
         assert [line["level"] for line in lines] == ["error"], ran
-        assert said in lines[0]["message"], ran
+        assert message in lines[0]["message"], ran
 
 
 def test_long_text(work):
@@ -260,8 +260,8 @@ def test_long_text(work):
         running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         time.sleep(pause)
         running.send_signal(signal.SIGTERM)
-        _, said = running.communicate(timeout=60)
-        assert running.returncode == 75 and b"stopped by a signal" in said, (running.returncode, said)
+        _, message = running.communicate(timeout=60)
+        assert running.returncode == 75 and b"stopped by a signal" in message, (running.returncode, message)
     ran = subprocess.run([*words, "--max-memory", "80M"], capture_output=True, check=False)
     assert ran.returncode == 71 and b"--max-memory" in ran.stderr and not ran.stdout, ran.stderr
 

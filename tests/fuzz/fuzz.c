@@ -15,7 +15,7 @@ static void remove_folder(void)
     char command[300];
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     if (system(command) != 0) { /* NOLINT(cert-env33-c): the name is ours */
-        fprintf(stderr, "%s stays behind\n", folder);
+        fprintf(stderr, "fuzz: cannot remove %s\n", folder);
     }
 }
 

@@ -22,7 +22,7 @@ static void check(struct dpe_table *table)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-    /* Files that say they are HDF5 are fuzz_hdf5's: libhdf5 itself has known faults with bytes that
+    /* Files that begin like HDF5 belong to fuzz_hdf5: libhdf5 itself has known faults with bytes that
      * no checksum guards. */
     static const char magic[4] = {'\x89', 'H', 'D', 'F'};
     struct dpe_table *table = NULL;

@@ -457,16 +457,16 @@ def broken_output(path):
         data = file.read()
     name = os.path.basename(path)
     if ".tmp" in name:
-        return f"{name} is left behind"
+        return f"{name} was not removed"
+    if data.startswith(b"<!DOCTYPE"):  # a page may have any name
+        return None if data.rstrip().endswith(b"</html>") else f"{name} is cut"
     if name.endswith(".h5"):
         if data[:8] != b"\x89HDF\r\n\x1a\n":
-            return f"{name} is no HDF5"
+            return f"{name} is not an HDF5 file"
         if shutil.which("h5dump"):
             ran = subprocess.run(["h5dump", "-H", path], capture_output=True, check=False)
             return f"{name} does not open" if ran.returncode != 0 else None
     try:
-        if data.startswith(b"<!DOCTYPE"):  # a page may have any name
-            return None if data.rstrip().endswith(b"</html>") else f"{name} is cut"
         if name.endswith(".json"):
             json.loads(data)
         elif name.endswith(".jsonl"):
@@ -478,7 +478,7 @@ def broken_output(path):
             if 8 + size + max(ends, default=0) != len(data):
                 return f"{name} is cut"
         elif name.endswith(".html"):
-            return f"{name} is no page"
+            return f"{name} is not an HTML page"
         elif name.endswith((".csv", ".yaml")) and not data.endswith(b"\n"):
             return f"{name} is cut"
     except (ValueError, KeyError, struct.error) as error:
@@ -493,7 +493,7 @@ def judge(ran, before, world, started_with, limited):
     if code is None:
         return "HANG"
     if code < 0 or code >= 128:
-        # Limits that the loader meets before main are none of the tools'.
+        # A limit that the loader reaches before main is not a fault of the tool.
         return "ok" if limited and b"error while loading shared libraries" in err else "SIGNAL"
     if code == 127 and limited:
         return "ok"
@@ -512,7 +512,7 @@ def judge(ran, before, world, started_with, limited):
         for name in names:
             path = os.path.join(at, name)
             wrong = broken_output(path) if started_with.get(path) is None else None
-            if wrong is not None and not (limited and "left behind" not in wrong and code != 0):
+            if wrong is not None and not (limited and "not removed" not in wrong and code != 0):
                 return f"OUTPUT {wrong}"
     return "ok"
 

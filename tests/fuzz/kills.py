@@ -5,7 +5,7 @@ Stops detect, norms, eval, calibrate and two ranks of detect (where mpirun is) N
 drawn from the seed, with KILL, TERM, INT and USR1, and runs the same command again until it is
 complete; then its tables have to equal those of an undisturbed run outside /run, and no journal may
 be left. This goes on with new outputs until the kills are spent. Prints a table of outcomes. Exit
-status 1 when a table differs, a code is none of those below, or a run never gets complete.
+status 1 when a table differs, an exit code is not one of those below, or a run is never complete.
 Standard library, h5diff, and the tools in BIN."""
 
 import argparse
@@ -70,10 +70,10 @@ class Workload:
                     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         self.calm = self.output("calm")
         begin = time.monotonic()
-        code, said = self.finish(self.start(self.calm))
+        code, stderr = self.finish(self.start(self.calm))
         self.took = time.monotonic() - begin
         if code != 0:
-            sys.exit(f"{name}, undisturbed: exit {code}: {said.decode(errors='replace')}")
+            sys.exit(f"{name}, undisturbed: exit {code}: {stderr.decode(errors='replace')}")
         self.outcomes = collections.Counter()
         self.kills = self.rounds = 0
         self.wrong = []
@@ -135,14 +135,14 @@ class Workload:
             return False
         return True
 
-    def allowed(self, number, code, said):
+    def allowed(self, number, code, stderr):
         """Codes that a stopped command may end with. Before the tool listens, a signal's own death."""
         if code == 0 or code == 75 or code in (-number, 128 + number):
             return True
         # mpirun and the batch report the death of a process below them in their own words.
         if self.name == "two ranks":
             return code in (1, 130, 137, 143, 138, -9)
-        return self.is_folder and code in (70, 71, 75) and bool(said)
+        return self.is_folder and code in (70, 71, 75) and bool(stderr)
 
     def round(self, draw, most):
         """One output from its beginning to its end; how many kills it took."""
@@ -152,14 +152,14 @@ class Workload:
             started = self.start(out)
             number = draw.choice(SIGNALS)
             hit = kills < most and self.stop(draw, started, number)
-            code, said = self.finish(started)
+            code, stderr = self.finish(started)
             if hit:
                 kills += 1
                 self.outcomes[signal.Signals(number).name, str(code)] += 1
-                if not self.allowed(number, code, said):
-                    self.wrong.append(f"{signal.Signals(number).name}: exit {code}: {said[-300:].decode(errors='replace')}")
+                if not self.allowed(number, code, stderr):
+                    self.wrong.append(f"{signal.Signals(number).name}: exit {code}: {stderr[-300:].decode(errors='replace')}")
             elif code != 0:
-                self.wrong.append(f"undisturbed: exit {code}: {said[-300:].decode(errors='replace')}")
+                self.wrong.append(f"undisturbed: exit {code}: {stderr[-300:].decode(errors='replace')}")
                 break
             if code == 0:
                 self.compare(out)
@@ -181,7 +181,7 @@ class Workload:
                 self.wrong.append(f"{table or out} differs: {(ran.stdout + ran.stderr)[:300].decode(errors='replace')}")
         left = glob.glob(out + ".journal") + glob.glob(out + "/*.journal") + glob.glob(out + "*tmp*") + glob.glob(out + "/*tmp*")
         if left:
-            self.wrong.append(f"left behind: {', '.join(left)}")
+            self.wrong.append(f"not removed: {', '.join(left)}")
 
     def report(self):
         parts = collections.defaultdict(list)
@@ -206,8 +206,12 @@ def main():
     try:
         make_model = os.path.join(os.path.dirname(os.path.abspath(__file__)), "world.py")
         subprocess.run([sys.executable, make_model, work], check=True)
-        names = [name for name in commands(work) if args.only is None or name in args.only.split(",")]
-        loads = [Workload(name, commands(work)[name], args, work) for name in names]
+        known = commands(work)
+        names = args.only.split(",") if args.only else list(known)
+        for name in names:
+            if name not in known:
+                parser.error(f"unknown workload '{name}'; workloads: {', '.join(known)}")
+        loads = [Workload(name, known[name], args, work) for name in names]
         draw, spent = random.Random(args.seed), 0
         while spent < args.kills:
             before = spent

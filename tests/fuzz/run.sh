@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds the fuzzers with clang into build-fuzz/ and runs each for SECONDS (default 60), two at a
-# time: fuzz/run.sh [SECONDS [NAME...]]. New inputs that reach new code stay in build-fuzz/corpus/.
-# Exit status 0 when none of them found anything; an input that did is kept and named.
+# run.sh [SECONDS [NAME...]]: builds the fuzzers with clang into build-fuzz/ and runs each for SECONDS (default
+# 60), two at a time. New inputs that reach new code stay in build-fuzz/corpus/. Exit status 0 when no
+# fuzzer found anything; an input that causes a failure is kept and named.
 set -eu
 dpe_root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$dpe_root/tests/setup.sh"
@@ -39,5 +39,5 @@ done
 for name in $failed; do
     tail -n 40 "$build/log/$name" >&2
 done
-echo "Found something:$failed; the inputs are in $build/found" >&2
+echo "These fuzzers failed:$failed; the inputs are in $build/found" >&2
 exit 1

@@ -143,7 +143,7 @@ def compare_needles(args, scratch, folder):
 
 
 def refusals(scratch):
-    """What must not run under a table says so."""
+    """A model that must not run under a table is refused with a reason."""
     model = load(os.path.join(HERE, "llama"))
     other = load(os.path.join(HERE, "qwen2"))
     table = make_table(os.path.join(scratch, "table.json"), model, 64, 5, [2.0], 1.0)

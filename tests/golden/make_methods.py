@@ -1,10 +1,10 @@
 """Writes methods/: the attention of every position method as its publication defines it, computed here
 from the whole matrix of logits in float64, and the frequencies that transformers' own rope utilities
-give for those methods that it knows. test_methods.c compares plans and backends with them.
+give for those methods that it has. test_methods.c compares plans and backends with them.
 
     python3 tests/golden/make_methods.py        (numpy; transformers 5 for the frequencies)
 
-Nothing here knows of bands, maps or plans: a method is a matrix of relative positions rel[m, n] (per
+This script has no bands, maps or plans: a method is a matrix of relative positions rel[m, n] (per
 pair where it has that), the set of keys a query sees, frequencies, and a factor on the logits.
 """
 import math
@@ -222,7 +222,7 @@ def methods():
 
 
 def by_transformers():
-    """spec, and the configuration in which transformers knows it."""
+    """spec, and the configuration that selects it in transformers."""
     original = dict(original_max_position_embeddings=TRAINED)
     long = "/".join("%g" % x for x in LONG)
     short = "/".join("%g" % x for x in SHORT)

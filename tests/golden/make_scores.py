@@ -55,7 +55,7 @@ def word(pred, refs):
     return float(refs[0] in spaced(pred, PUNCTUATION).split())
 
 
-def behind(text, prefixes, words):
+def after_prefix(text, prefixes, words):
     """None: no prefix occurs."""
     for prefix in prefixes:
         head, found, tail = text.partition(prefix)
@@ -83,7 +83,7 @@ def choice(pred, refs, loose):
     if pred in refs:
         return 1.0
     text = re.sub(" +", " ", spaced(pred, "\n\"'.,?!{}"))
-    result = behind(text, ["answer is:", "answer:", "answer is", "option is"], refs)
+    result = after_prefix(text, ["answer is:", "answer:", "answer is", "option is"], refs)
     if result is None:
         words = [w for w in text.split() if w in "ABCD"]
         result = bool(words) and words[0] in refs
@@ -102,7 +102,7 @@ def debug(pred, refs, loose):
     text = re.sub(" +", " ", text)
     if loose and (text.startswith(letter) or text.startswith(name)):
         return 1.0
-    return float(bool(behind(text, ["answer is:", "is:", "answer:", "correct option is:"],
+    return float(bool(after_prefix(text, ["answer is:", "is:", "answer:", "correct option is:"],
                              [letter, name])))
 
 

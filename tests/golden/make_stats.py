@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints stats_golden.h: what numpy says about the statistics of eval.h, with the resamples drawn
+"""Prints stats_golden.h: the statistics of eval/task/stats.h as numpy computes them, with the resamples drawn
 from the project's own generator (PCG-XSH-RR 64/32, seeded by splitmix64).
 
     python3 make_stats.py > stats_golden.h

@@ -1,9 +1,9 @@
 #!/bin/sh
 # instruct.sh -m MODEL -c CORPUS [-t CHAT] [-o RESULTS] [-s SECONDS] [-n SAMPLES] [-x TIMES] [-d DEVICE]: a
-# real instruct model calibrated on a card at 8 (TIMES) × its trained length, with 25 samples, by the tools beside
+# real instruct model calibrated on a GPU at 8 (TIMES) × its trained length, with 25 samples, by the tools beside
 # this. Its recall at the trained length comes first: where it finds less than half of four values of a key,
-# the rest asks for one key with one value. RESULTS (default: instruct/) gets that table, the calibration's folder and
-# said.txt. Out of time (-s, default 540): exit 75, and the same command goes on where it was.
+# the rest is about one key with one value. RESULTS (default: instruct/) gets that table, the calibration's folder and
+# calibrate.txt, the tool's output. Out of time (-s, default 540): exit 75, and the same command continues.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 bin=$(dirname "$here")/bin
@@ -47,7 +47,7 @@ fi
 left=$((seconds - ($(date +%s) - begin)))
 [ "$left" -gt 0 ] || exit 75
 "$bin/dpe-calibrate" $common -l "$((times * trained))" --keys-per-context 4 --race ${needles:+--niah "$needles"} \
-    --time-budget "$left" -o "$out/calibrated" >"$out/said.txt"
+    --time-budget "$left" -o "$out/calibrated" >"$out/calibrate.txt"
 code=$?
-cat "$out/said.txt"
+cat "$out/calibrate.txt"
 exit $code

@@ -1,6 +1,6 @@
-"""peers.py [LENGTH …]: PyTorch's attention on the same card: flash and cuDNN backends, causal, bfloat16, 32 query heads on 8
+"""peers.py [LENGTH …]: PyTorch's attention on the same GPU: flash and cuDNN backends, causal, bfloat16, 32 query heads on 8
 KV heads, head dimension 128; and a copy and a product for scale. Median of runs timed by events.
-Exit 125 when there is no PyTorch with a GPU."""
+Exit 125 without a PyTorch that has a GPU."""
 import sys
 
 try:

@@ -3,11 +3,11 @@
 # where cpack's archive was unpacked: no compiler, no network, nothing outside. Exit 0: all checks passed;
 # 1: one failed; 125: no GPU here. -q: tiny sizes, to try the script itself.
 #
-# RESULTS (default: results/ beside this) gets few files, each good at any time: results.md (what ran, how
-# it ended, the end of what it said, and at the end the figures against what they shall reach),
+# RESULTS (default: results/ beside this script) gets few files, each complete at any time: results.md (what ran, how
+# it ended, the end of its output, and at the end the figures with their targets),
 # parts.tar.gz (all output) and bench.jsonl. Every part has its own time limit; one that fails or hangs
-# stops no other (-q: limits are 20 times as long, for a busy machine). Checks come first, single instructions before kernels; where an attention kernel is
-# wrong or hangs, everything after it goes without. Then figures, then what a sanitizer has time for.
+# does not stop the others (-q: limits are 20 times as long, for a busy machine). Checks come first, single instructions before kernels; where an attention kernel is
+# wrong or hangs, everything after it runs without it. Then figures, then the sanitizers as far as time allows.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 bundle=$(dirname "$here")
@@ -26,15 +26,15 @@ mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 73
 report=$out/results.md
 work=$(mktemp -d) && mkdir "$work/parts" || exit 73
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
-# Behind what is there: where toolkit and driver lie when nobody says so.
+# After the given PATH: where toolkit and driver usually are.
 PATH=$PATH:/usr/local/cuda/bin:/usr/local/nvidia/bin
 if ! nvidia-smi -L >"$work/gpu" 2>&1; then
     echo "no GPU here (nvidia-smi: $(head -n 1 "$work/gpu")): skipped"
     exit 125
 fi
 python=$(command -v python3 || true)
-# cuBLAS: the toolkit's, or the one that PyTorch brings. For our own programs alone: what Python loads
-# shall find its own.
+# cuBLAS: the toolkit's, or the one that PyTorch brings. Only for dpe's own programs: Python's modules
+# find their own.
 cublas=
 for place in /usr/local/cuda/lib64 /usr/local/cuda-*/lib64 /usr/local/cuda/targets/*/lib \
     $([ -n "$python" ] && "$python" -c 'import glob, site, sys
@@ -44,7 +44,7 @@ for p in sys.path + site.getsitepackages():
         [ -e "$file" ] && cublas="$cublas$place:"
     done
 done
-libraries=$cublas${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64 # the driver's, where nobody says so
+libraries=$cublas${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64 # where the driver's libraries usually are
 ours="env LD_LIBRARY_PATH=$libraries OMP_WAIT_POLICY=passive DPE_SOURCE_DIR=$here DPE_DEVICE_SELF_TEST=off"
 tests="$ours DPE_TEST_CUDA_MODULE=${DPE_CUDA_MODULE:-$bundle/lib/libdpe_cuda.so}"
 begin=$(date +%s)
@@ -58,13 +58,13 @@ failed=0
     echo "cuBLAS: ${cublas:-not found}"
 } >"$report" 2>&1
 
-# told NAME CODE SECONDS COMMAND…: into the report.
-told() {
+# report NAME CODE SECONDS COMMAND…: adds a part to the report.
+report() {
     name=$1
     code=$2
     took=$3
     shift 3
-    # A peer or a tool that is not there is no failure of ours.
+    # A peer or a tool that is not installed is not a failure of dpe.
     [ "$code" = 0 ] || [ "$code" = 125 ] || failed=1
     {
         printf '\n## %s (exit %s, %d s)\n\n    %s\n\n' "$name" "$code" "$took" "$*"
@@ -86,13 +86,13 @@ part() {
     if [ "$limit" -lt 5 ]; then
         code=out-of-time
     else
-        # What hangs in the driver does not hear the first signal.
+        # A program that hangs in the driver does not react to the first signal.
         timeout -k 5 "$limit" "$@" >"$work/parts/$name.txt" 2>&1
         code=$?
-        # What a sanitizer says where the driver does not let it in.
+        # A sanitizer's message where the driver refuses it.
         [ "$code" != 0 ] && grep -q "Device not supported" "$work/parts/$name.txt" && code=125
     fi
-    told "$name" "$code" $(($(date +%s) - start)) "$@"
+    report "$name" "$code" $(($(date +%s) - start)) "$@"
 }
 
 # bench NAME SECONDS OPTION…
@@ -106,16 +106,16 @@ bench() {
 if [ -n "$quick" ]; then
     shape=$here/tests/golden/llama_bf16
     short="--length 20 --new 1 --repeats 1" long="--length 24 --new 1 --repeats 1" lengths="64"
-    tests="$tests DPE_TEST_CUDA_SMALL=1" patience=8 tokens=40 slack=20
+    tests="$tests DPE_TEST_CUDA_SMALL=1" sanitizer_seconds=8 tokens=40 slack=20
     sweep="--length 96 --trained-length 64 --lengths 8,32 --window 8 --groups 2 --samples 1 --task ppl"
 else
     shape=llama3-8b
     short="--length 8K --length 32K" long="--length 128K --repeats 1" lengths="8192 16384 32768 131072"
-    patience=70 tokens=1200 slack=1
+    sanitizer_seconds=70 tokens=1200 slack=1
     sweep="--length 1024 --groups 8 --samples 8"
 fi
 
-# hung CODE; without KERNEL: what follows takes that one instead.
+# hung CODE: whether the part ran out of time. without KERNEL: the following parts use that kernel instead.
 hung() {
     [ "$1" = 124 ] || [ "$1" = 137 ] || [ "$1" = out-of-time ]
 }
@@ -126,7 +126,7 @@ without() {
     printf '\n**An attention kernel failed: what follows ran with DPE_CUDA_ATTENTION=%s.**\n' "$best" >>"$report"
 }
 
-# The sweep on the processors, beside the first checks, which time nothing.
+# The sweep on the CPU runs during the first checks, which measure no time.
 model=$here/data/reference
 (timeout $((150 * slack)) $ours "$bundle/bin/dpe-detect" --model "$model" --corpus "$here/data/sample" $sweep --device cpu \
     -o "$work/cpu.h5" >"$work/parts/sweep-cpu.txt" 2>&1; echo "exit $?" >>"$work/parts/sweep-cpu.txt") &
@@ -135,7 +135,7 @@ part kernels-mma 40 $ours "$here/test_attention_gpu" mma
 mma=$code
 part kernels-wgmma 60 $ours "$here/test_attention_gpu" wgmma
 wgmma=$code
-# What the rest has to do without.
+# Kernels that the rest must not use.
 best=
 case $mma,$wgmma in
 0,0 | 125,125) ;;
@@ -146,7 +146,7 @@ esac
 part kernels-variants 60 $ours "$here/test_attention_gpu" variants
 variants=$code
 part kernels-plain 30 $ours "$here/test_attention_gpu" plain
-# What every tool does by itself before its first session; it names a call that hangs after a minute.
+# The check that every tool runs before its first session; it names a call that hangs after a minute.
 part self-test 75 $ours env DPE_DEVICE_SELF_TEST=$tokens "$bundle/bin/dpe-run" -m "$model" -p "a b c" -n 1 --device cuda
 part parity 80 $tests "$here/test_cuda"
 wait
@@ -159,7 +159,7 @@ if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$work/f32"
             "$([ "$dtype" = f32 ] && echo 0.995 || echo 0)"
     done
 fi
-# These try a kernel over many items a block first, and time none that is wrong.
+# These first check a kernel over many items a block, and measure none that is wrong.
 if ! hung "$wgmma"; then
     part attention-wgmma 60 $ours "$here/bench_attention_cuda" wgmma 128 $lengths
     [ "$wgmma" = 0 ] && [ "$code" != 0 ] && [ "$code" != out-of-time ] && {
@@ -186,7 +186,7 @@ fi
 if command -v compute-sanitizer >/dev/null; then
     slack=1
     for tool in memcheck racecheck initcheck; do
-        part "$tool" $patience $tests DPE_TEST_CUDA_SMALL=1 compute-sanitizer --tool "$tool" --error-exitcode 1 \
+        part "$tool" $sanitizer_seconds $tests DPE_TEST_CUDA_SMALL=1 compute-sanitizer --tool "$tool" --error-exitcode 1 \
             "$here/test_cuda"
     done
 fi

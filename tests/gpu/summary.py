@@ -26,7 +26,7 @@ def attention(kernel, method="rope"):
     return best
 
 
-def say(what, value, unit, reach):
+def add(what, value, unit, reach):
     print(f"| {what} | {'–' if value is None else f'{value:.4g} {unit}'} | {reach} |")
 
 
@@ -35,7 +35,7 @@ for name in ("bench.jsonl", "bench-128k.jsonl"):
     for line in lines(name):
         try:
             row = json.loads(line)
-        except ValueError:  # cut off, or a number that is none
+        except ValueError:  # cut off, or a text that is not a number
             continue
         rows[row["method"], row["length"]] = row
 peers = {}
@@ -48,13 +48,13 @@ ours, mma, variants, dpe = (attention("wgmma"), attention("mma"), attention("var
 print("| what | measured | reach |\n|---|---|---|")
 for length, reach in ((16384, 560), (131072, 600)):
     rate = ours.get(length, (None,))[0]
-    say(f"attention, bf16, d 128, causal, {length}", rate, "TFLOP/s", f"≥ {reach}")
-    say(f"the same over PyTorch's best, {length}", rate and length in peers and rate / peers[length] or None, "",
+    add(f"attention, bf16, d 128, causal, {length}", rate, "TFLOP/s", f"≥ {reach}")
+    add(f"the same over PyTorch's best, {length}", rate and length in peers and rate / peers[length] or None, "",
         "≥ 0.92")
-    say(f"the best other variant, {length}", variants.get(length, (None,))[0], "TFLOP/s", "")
-    say(f"mma.sync, {length}", mma.get(length, (None,))[0], "TFLOP/s", "≥ 320")
+    add(f"the best other variant, {length}", variants.get(length, (None,))[0], "TFLOP/s", "")
+    add(f"mma.sync, {length}", mma.get(length, (None,))[0], "TFLOP/s", "≥ 320")
 for length, reach in ((8192, 1.035), (32768, 1.01), (131072, 1.01)):
-    say(f"dpe / rope, pre-rotated, {length}", dpe.get(length, (None, None))[1], "", f"≤ {reach}")
+    add(f"dpe / rope, pre-rotated, {length}", dpe.get(length, (None, None))[1], "", f"≤ {reach}")
 
 
 def of(method, length, field):
@@ -67,11 +67,11 @@ def ratio(length, field):
 
 
 for length, reach in ((8192, "≤ 1.08"), (32768, ""), (131072, "≤ 1.015")):
-    say(f"dpe / rope, rotation included, {length}", ratio(length, "attention_s"), "", reach)
+    add(f"dpe / rope, rotation included, {length}", ratio(length, "attention_s"), "", reach)
 for length, reach in ((8192, 0.21), (32768, 1.15), (131072, 10.3)):
-    say(f"8B prefill, {length}", of("rope", length, "prefill_s"), "s", f"≤ {reach}")
+    add(f"8B prefill, {length}", of("rope", length, "prefill_s"), "s", f"≤ {reach}")
 token, floor, memory = (of("rope", 131072, field) for field in ("token_s", "token_floor_s", "memory_bytes"))
-say("8B decode at 131072", token and 1e3 * token, "ms", "≤ 9.0")
-say("the same over bytes / bandwidth", token and token / floor, "", "≤ 1.08 is beyond")
-say("dpe / rope, decode at 131072", ratio(131072, "token_s"), "", "≤ 1.05")
-say("8B at 131072, memory", memory and memory / 2**30, "GiB", "≤ 42 GB (39.1 GiB)")
+add("8B decode at 131072", token and 1e3 * token, "ms", "≤ 9.0")
+add("the same over bytes / bandwidth", token and token / floor, "", "≤ 1.08 is beyond")
+add("dpe / rope, decode at 131072", ratio(131072, "token_s"), "", "≤ 1.05")
+add("8B at 131072, memory", memory and memory / 2**30, "GiB", "≤ 42 GB (39.1 GiB)")

@@ -23,7 +23,7 @@
 #include "engine/base/base.h"
 #include "engine/model/model.h"
 
-/** A folder made for one test; its path has room for file names behind it. */
+/** A folder made for one test; its path has room for a file name after it. */
 struct model_folder {
     char path[64];
 };
@@ -181,7 +181,7 @@ static inline void write_raw(const char *path, const char *header, size_t n, siz
     assert_int_equal(fclose(file), 0);
 }
 
-/** Close the header, pad it with spaces to a multiple of 8 plus `pad`, write the file, start anew.
+/** Close the header, pad it with spaces to a multiple of 8 plus `pad`, write the file, start again.
  */
 static inline void container_write(struct container *container, const char *path, size_t pad)
 {
@@ -204,7 +204,7 @@ static inline void write_base_model(const struct model_folder *folder)
     container_write(&container, folder_file(folder, "model.safetensors"), 0);
 }
 
-/** Open the folder and expect `want`; a failure has to say each text given (NULL: none). */
+/** Open the folder and expect `want`; the message of a failure must contain each text given (NULL: none). */
 static inline void expect_open(const struct model_folder *folder, const char *row, dpe_status want,
                                const char *text, const char *second)
 {

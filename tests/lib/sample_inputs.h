@@ -34,7 +34,7 @@ static inline int close_inputs(void **state)
     return 0;
 }
 
-/** What a sample's prompt says, without special tokens; freed by the caller. */
+/** The text of a sample's prompt, without special tokens; freed by the caller. */
 static inline char *text_of(const struct dpe_sample *sample)
 {
     struct dpe_text text = {0};

@@ -101,7 +101,7 @@ static inline void schema_dump(const char *table, struct schema_paths *written)
     }
 }
 
-/** Number of problems, each told on stderr. */
+/** Number of problems, each printed on stderr. */
 static inline int schema_check(const char *table)
 {
     static struct schema_paths listed, written;

@@ -375,7 +375,7 @@ static void other_versions_and_conventions_are_refused(void **state)
     dpe_text_free(&out);
 }
 
-static void missing_files_say_so(void **state)
+static void missing_files_are_reported(void **state)
 {
     (void)state;
     struct dpe_table *table = NULL;
@@ -457,7 +457,7 @@ int main(void)
         cmocka_unit_test(json_and_safetensors_read_back_equal),
         cmocka_unit_test(readers_of_version_1_refuse_a_temperature),
         cmocka_unit_test(other_versions_and_conventions_are_refused),
-        cmocka_unit_test(missing_files_say_so),
+        cmocka_unit_test(missing_files_are_reported),
         cmocka_unit_test(yaml_round_trip),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* Files that take a user's path: whole, under names that no user knows, through no link. */
+/* Files at a path that a user gave: written whole, under temporary names of their own, through no
+ * link. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -152,7 +153,7 @@ static void what_would_be_lost_needs_force(void **state)
     assert_int_equal(n_files(scratch->folder), 1);
 }
 
-static void texts_of_strangers_are_escaped(void **state)
+static void foreign_texts_are_escaped(void **state)
 {
     char out[64];
     (void)state;
@@ -172,7 +173,7 @@ int main(void)
         WITH_SCRATCH(what_a_killed_process_left_is_removed),
         WITH_SCRATCH(only_files_are_replaced),
         WITH_SCRATCH(what_would_be_lost_needs_force),
-        cmocka_unit_test(texts_of_strangers_are_escaped),
+        cmocka_unit_test(foreign_texts_are_escaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What makes two runs the same one, and how differences are told. */
+/* What makes two runs the same one, and how differences are reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

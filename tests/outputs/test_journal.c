@@ -136,7 +136,7 @@ static char *make_journal(struct scratch *scratch, int n_rows, size_t *offsets, 
     return slurp(scratch->own, n);
 }
 
-/* Put this journal in place of what is there, without leftovers. */
+/* Put this journal in place of the existing files, without leftovers. */
 static void put_journal(struct scratch *scratch, const char *bytes, size_t n)
 {
     remove_files(scratch->journal, "rank-");
@@ -237,7 +237,7 @@ static void a_flipped_bit_anywhere_never_makes_a_wrong_row(void **state)
                 assert_non_null(strstr(err.text, "--salvage"));
                 refused++;
             } else {
-                /* The last record cannot be told from one that was being written. */
+                /* The last record looks like one that was being written. */
                 assert_int_equal(status, DPE_OK);
                 assert_int_equal(fixture_count(run, ROWS), ROWS - 1);
                 assert_non_null(strstr(scratch->notices, "set aside"));
@@ -251,7 +251,7 @@ static void a_flipped_bit_anywhere_never_makes_a_wrong_row(void **state)
     free(bytes);
 }
 
-static void salvage_says_what_is_lost(void **state)
+static void salvage_reports_what_is_lost(void **state)
 {
     struct scratch *scratch = *state;
     enum { ROWS = 5 };
@@ -369,7 +369,7 @@ static void hostile_payloads_are_refused(void **state)
     assert_int_equal(dpe_identity_decode(huge, 3, &list, &err), DPE_BAD_DATA);
     static const unsigned char nul[] = {2, 0, 0, 0, 'a', 0, 1, 0, 0, 0, 'b'};
     assert_int_equal(dpe_identity_decode(nul, sizeof nul, &list, &err), DPE_BAD_DATA);
-    /* A record with a right checksum around a payload that is no row. */
+    /* A record with a right checksum around a payload that is not a row. */
     size_t offsets[1], n = 0;
     char *bytes = make_journal(scratch, 1, offsets, &n);
     struct dpe_text more = {0};
@@ -397,7 +397,7 @@ int main(void)
         WITH_SCRATCH(a_tail_torn_at_every_length_is_set_aside),
         WITH_SCRATCH(tails_of_zeros_or_garbage_are_set_aside),
         WITH_SCRATCH(a_flipped_bit_anywhere_never_makes_a_wrong_row),
-        WITH_SCRATCH(salvage_says_what_is_lost),
+        WITH_SCRATCH(salvage_reports_what_is_lost),
         WITH_SCRATCH(missing_and_repeated_records_are_damage),
         WITH_SCRATCH(another_version_is_refused),
         WITH_SCRATCH(unknown_record_types_are_kept),

@@ -1,5 +1,5 @@
 /* kill -9 at random times, in the middle of snapshots too: no row that was reported is lost, and no
- * table is half-written. DPE_KILLS in the environment says how often (default 20). */
+ * table is half-written. DPE_KILLS in the environment is the number of kills (default 20). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 enum { SNAPSHOT_BEGINS = -1, SNAPSHOT_ENDS = -2, EVERY = 7 };
 
-static void tell(int pipe_end, int what)
+static void report(int pipe_end, int what)
 {
     if (write(pipe_end, &what, sizeof what) != sizeof what) {
         _exit(3);
@@ -46,15 +46,15 @@ static void work(const struct scratch *scratch, int pipe_end)
                 fprintf(stderr, "%s\n", err.text);
                 _exit(1);
             }
-            tell(pipe_end, i);
+            report(pipe_end, i);
             wait_microseconds(1000);
             if (i % EVERY == 0) {
-                tell(pipe_end, SNAPSHOT_BEGINS);
+                report(pipe_end, SNAPSHOT_BEGINS);
                 if (dpe_run_snapshot(run, false, NULL, NULL, &err) != DPE_OK) {
                     fprintf(stderr, "%s\n", err.text);
                     _exit(1);
                 }
-                tell(pipe_end, SNAPSHOT_ENDS);
+                report(pipe_end, SNAPSHOT_ENDS);
             }
         }
         dpe_row_free(&row);

@@ -1,4 +1,4 @@
-/* A run whose table, journal or manifest is gone or hurt. */
+/* A run whose table, journal or manifest is missing or damaged. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include "tests/outputs/outputs_fixture.h"
 
-static void a_table_that_is_gone_or_hurt_is_rebuilt(void **state)
+static void a_missing_or_damaged_table_is_rebuilt(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_error err = {0};
@@ -39,7 +39,7 @@ static void a_table_that_is_gone_or_hurt_is_rebuilt(void **state)
     }
 }
 
-static void a_hurt_table_alone_is_refused_or_right(void **state)
+static void a_damaged_table_alone_is_refused_or_right(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_error err = {0};
@@ -72,7 +72,7 @@ static void rows_the_journal_lacks_come_from_the_table(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_error err = {0};
-    /* The journal is being removed behind a complete table when the process is killed. */
+    /* The process is killed while it removes the journal of a complete table. */
     for (int kind = 0; kind < 3; kind++) {
         scratch_clear(scratch);
         fixture_make_journal(scratch, 1, 12, 12);
@@ -102,7 +102,7 @@ static void rows_the_journal_lacks_come_from_the_table(void **state)
     fixture_expect_rows(scratch, 12);
 }
 
-static void a_manifest_that_is_hurt_is_written_anew(void **state)
+static void a_damaged_manifest_is_written_again(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_run *run = NULL;
@@ -122,7 +122,7 @@ static void a_manifest_that_is_hurt_is_written_anew(void **state)
     spill(scratch->manifest, bytes, n);
     fixture_expect_rows(scratch, 3);
     free(bytes);
-    /* Without a manifest the hash in the journal still tells another run. */
+    /* Without a manifest the hash in the journal still identifies another run. */
     assert_int_equal(unlink(scratch->manifest), 0);
     assert_int_equal(fixture_open(scratch, 2, NULL, &run, &err), DPE_MISMATCH);
     fixture_expect_rows(scratch, 3);
@@ -135,10 +135,10 @@ static void a_manifest_that_is_hurt_is_written_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_SCRATCH(a_table_that_is_gone_or_hurt_is_rebuilt),
-        WITH_SCRATCH(a_hurt_table_alone_is_refused_or_right),
+        WITH_SCRATCH(a_missing_or_damaged_table_is_rebuilt),
+        WITH_SCRATCH(a_damaged_table_alone_is_refused_or_right),
         WITH_SCRATCH(rows_the_journal_lacks_come_from_the_table),
-        WITH_SCRATCH(a_manifest_that_is_hurt_is_written_anew),
+        WITH_SCRATCH(a_damaged_manifest_is_written_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

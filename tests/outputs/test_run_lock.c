@@ -15,7 +15,7 @@
 
 #include "tests/outputs/outputs_fixture.h"
 
-/* A child that opens the run, says so, and waits to be killed. */
+/* A child that opens the run, reports it, and waits to be killed. */
 static pid_t hold_run(struct scratch *scratch)
 {
     int pipes[2];
@@ -26,15 +26,16 @@ static pid_t hold_run(struct scratch *scratch)
         struct dpe_identity identity = fixture_identity(1);
         struct dpe_run *run = NULL;
         struct dpe_error err = {0};
-        char said = dpe_run_open(scratch->table, &identity, NULL, &run, &err) == DPE_OK ? 'y' : 'n';
-        if (write(pipes[1], &said, 1) == 1) {
+        char opened =
+            dpe_run_open(scratch->table, &identity, NULL, &run, &err) == DPE_OK ? 'y' : 'n';
+        if (write(pipes[1], &opened, 1) == 1) {
             pause();
         }
         _exit(0);
     }
-    char said = 0;
-    assert_int_equal(read(pipes[0], &said, 1), 1);
-    assert_int_equal(said, 'y');
+    char opened = 0;
+    assert_int_equal(read(pipes[0], &opened, 1), 1);
+    assert_int_equal(opened, 'y');
     close(pipes[0]);
     close(pipes[1]);
     return child;
@@ -56,7 +57,7 @@ static void leave(int signal_number)
     close((int)leaving);
 }
 
-/* Locked for 50 ms while the file says `text`; then the run is opened. */
+/* Locked for 50 ms while the file holds `text`; then the run is opened. */
 static void open_behind(struct scratch *scratch, const char *text)
 {
     assert_int_equal(mkdir(scratch->journal, 0777), 0);
@@ -106,7 +107,7 @@ static void a_second_process_is_refused(void **state)
     assert_non_null(strstr(err.text, host));
     assert_int_equal(fixture_open(scratch, 1, &all, &run, &err), DPE_CANNOT_CREATE);
     assert_true(exists(scratch->own));
-    /* The lock itself, without the text that says whose it is: not written in a second, that is
+    /* The lock itself, without the text that names its owner: not written in a second, that is
      * a holder too. */
     char *text = NULL;
     size_t n = 0;
@@ -114,7 +115,7 @@ static void a_second_process_is_refused(void **state)
     assert_int_equal(truncate(scratch->lock, 0), 0);
     assert_int_equal(fixture_open(scratch, 1, &all, &run, &err), DPE_CANNOT_CREATE);
     assert_non_null(strstr(err.text, "does not say by which process"));
-    /* Named, but no process here: one of another container, say. */
+    /* Named, but not a process of this machine: one of another container, for example. */
     char other[512];
     snprintf(other, sizeof other, "host %s pid 1 start 1 boot gone since then\n", host);
     spill(scratch->lock, other, strlen(other));
@@ -125,7 +126,7 @@ static void a_second_process_is_refused(void **state)
     kill_child(child);
     assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
     assert_non_null(strstr(scratch->notices, pid));
-    /* The same process twice is no better. */
+    /* The same process twice is refused as well. */
     struct dpe_run *again = NULL;
     assert_int_equal(fixture_open(scratch, 1, NULL, &again, &err), DPE_CANNOT_CREATE);
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
@@ -169,8 +170,8 @@ static void links_are_followed(void **state)
     assert_int_equal(unlink(linked.table), 0);
 }
 
-/* Somebody deletes the folder of a run that goes on, and begins it anew: the end of the first must
- * not take the journal of the second. */
+/* Another process deletes the folder of a run that goes on, and creates it again: the end of the
+ * first must not take the journal of the second. */
 static void the_journal_of_a_successor_stays(void **state)
 {
     struct scratch *scratch = *state;
@@ -310,7 +311,7 @@ static void a_file_that_appears_is_not_replaced(void **state)
         }
         assert_int_equal(fixture_open(scratch, 1, kind == 2 ? &force : NULL, &run, &err), DPE_OK);
         assert_int_equal(fixture_add(run, 0, &err), DPE_OK);
-        if (kind == 1) { /* behind a snapshot of the run's own, in the same file */
+        if (kind == 1) { /* after the run's own snapshot, in the same file */
             assert_int_equal(dpe_run_snapshot(run, false, NULL, NULL, &err), DPE_OK);
         }
         spill(scratch->table, "a user's", 8);
@@ -333,7 +334,7 @@ static void a_file_that_appears_is_not_replaced(void **state)
     }
 }
 
-static void locks_of_others_are_judged_by_what_they_say(void **state)
+static void locks_of_others_are_judged_by_their_text(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_run *run = NULL;
@@ -376,12 +377,12 @@ static void locks_of_others_are_judged_by_what_they_say(void **state)
             assert_int_equal(fscanf(file, "%63s", boot), 1);
             fclose(file);
         }
-        int n = snprintf(text, sizeof text, "host %s pid %d start 0 boot %s since then\n", host, pid,
-                         boot);
+        int n = snprintf(text, sizeof text, "host %s pid %d start 0 boot %s since then\n", host,
+                         pid, boot);
         spill(scratch->lock, text, (size_t)n);
         fixture_expect_rows(scratch, 3);
     }
-    /* A lock that was never finished is nobody's. */
+    /* A lock that was never finished has no owner. */
     spill(scratch->lock, "host hal", 8);
     fixture_expect_rows(scratch, 3);
 }
@@ -425,7 +426,7 @@ int main(void)
         WITH_SCRATCH(a_journal_that_is_deleted_is_written_again),
         WITH_SCRATCH(a_deleted_journal_may_have_a_successor),
         WITH_SCRATCH(a_file_that_appears_is_not_replaced),
-        WITH_SCRATCH(locks_of_others_are_judged_by_what_they_say),
+        WITH_SCRATCH(locks_of_others_are_judged_by_their_text),
         WITH_SCRATCH(folders_that_cannot_be_written_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

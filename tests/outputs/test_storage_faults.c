@@ -23,8 +23,8 @@ enum { ROWS = 5 };
 struct progress {
     dpe_status status;
     struct dpe_error err;
-    bool taken[ROWS]; /* dpe_run_add said OK */
-    bool complete;    /* the last snapshot said OK */
+    bool taken[ROWS]; /* dpe_run_add returned OK */
+    bool complete;    /* the last snapshot returned OK */
     long syncs;       /* that were made to fail */
 };
 
@@ -38,7 +38,7 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 }
 
 /* Open, add, snapshot, add the rest, complete, close, with these faults from the opening on;
- * *failed says how many calls were made to fail. */
+ * *failed is the number of calls that were made to fail. */
 static struct progress live(struct scratch *scratch, struct faults plan, long *failed)
 {
     struct progress done = {.status = DPE_OK};
@@ -77,7 +77,7 @@ static struct progress live(struct scratch *scratch, struct faults plan, long *f
     return done;
 }
 
-/* What is at the table's path can be opened, or nothing is there. */
+/* The table's path can be opened as a table, or does not exist. */
 static void expect_whole_table(struct scratch *scratch)
 {
     struct dpe_h5 *table = NULL;
@@ -96,7 +96,7 @@ static void expect_whole_table(struct scratch *scratch)
     dpe_h5_close(table);
 }
 
-/* After a life that failed: everything taken is there, and (a longer test) the next one completes.
+/* After a life that failed: every row taken is in the table, and (a longer test) the next one completes.
  */
 static void expect_nothing_lost(struct scratch *scratch, const struct progress *done,
                                 bool to_the_end)

@@ -239,7 +239,7 @@ static dpe_status fill_reserved(void *user, struct dpe_h5 *table, struct dpe_err
     return status != DPE_OK ? status : dpe_h5_attr_i64(table, "/", user, 7, err);
 }
 
-static void what_the_root_says_is_not_the_tools(void **state)
+static void attributes_of_the_run_are_reserved(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_run *run = NULL;
@@ -300,7 +300,7 @@ static void many_chunks_come_back(void **state)
     dpe_h5_close(table);
 }
 
-static void readers_refuse_what_is_no_table(void **state)
+static void readers_refuse_what_is_not_a_table(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_h5 *table = NULL;
@@ -406,7 +406,7 @@ static void equal_runs_give_equal_tables(void **state)
     assert_int_equal(shell("h5diff '%s' '%s' >/dev/null 2>&1", first, scratch->table), 1);
 }
 
-static void the_table_is_what_the_schema_says(void **state)
+static void the_table_follows_the_schema(void **state)
 {
     struct scratch *scratch = *state;
     struct dpe_run *run = NULL;
@@ -433,12 +433,12 @@ int main(void)
         WITH_SCRATCH(every_type_comes_back),
         WITH_SCRATCH(conversions_lose_nothing),
         WITH_SCRATCH(what_cannot_be_put_is_refused),
-        WITH_SCRATCH(what_the_root_says_is_not_the_tools),
+        WITH_SCRATCH(attributes_of_the_run_are_reserved),
         WITH_SCRATCH(many_chunks_come_back),
-        WITH_SCRATCH(readers_refuse_what_is_no_table),
+        WITH_SCRATCH(readers_refuse_what_is_not_a_table),
         WITH_SCRATCH(a_dataset_larger_than_its_file_is_refused),
         WITH_SCRATCH(equal_runs_give_equal_tables),
-        WITH_SCRATCH(the_table_is_what_the_schema_says),
+        WITH_SCRATCH(the_table_follows_the_schema),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,7 +134,7 @@ static void await_file(const char *path)
     }
 }
 
-/* In a process of its own: starts a child that says when it is ready and which signal came. */
+/* In a process of its own: starts a child that reports when it is ready and which signal came. */
 static _Noreturn void parent(const char *folder)
 {
     char shell[] = "sh";
@@ -152,7 +152,7 @@ static _Noreturn void parent(const char *folder)
     _exit(status == DPE_OK ? code : 99);
 }
 
-/* TERM reaches the child, and so does our death. Forwarded or not, it ends and says so. */
+/* TERM reaches the child, and so does our death. Forwarded or not, it ends and reports it. */
 static void test_signals(void **state)
 {
     (void)state;

@@ -81,10 +81,20 @@ static void a_long_path_leaves_the_reason(void **state)
 static void numbers_are_decimal(void **state)
 {
     (void)state;
-    static const char *const no_counts[] = {"",    "0x10", "1e2",  " 1", "+1", "1 ", "1.0", "-", "1_0",
-                                            "ten", "9223372036854775808",  "-9223372036854775809"};
-    static const char *const no_reals[] = {"",     "0x1p7", "0x10", " 1", "+1", "inf",   "nan", "1e",
-                                           "1e+",  ".",     "1,5",  "-",  "1e999", "1.5.2"};
+    static const char *const no_counts[] = {"",
+                                            "0x10",
+                                            "1e2",
+                                            " 1",
+                                            "+1",
+                                            "1 ",
+                                            "1.0",
+                                            "-",
+                                            "1_0",
+                                            "ten",
+                                            "9223372036854775808",
+                                            "-9223372036854775809"};
+    static const char *const no_reals[] = {"",   "0x1p7", "0x10", " 1",  "+1", "inf",   "nan",
+                                           "1e", "1e+",   ".",    "1,5", "-",  "1e999", "1.5.2"};
     int64_t count = 7;
     double real = 7.0;
     for (size_t i = 0; i < sizeof no_counts / sizeof no_counts[0]; i++) {
@@ -175,8 +185,8 @@ static void utf8_check_finds_the_first_bad_byte(void **state)
     }
 }
 
-/* What is there and cannot be opened for a reason of the process is not "missing". */
-static void too_many_open_files_are_said(void **state)
+/* An existing file that the process cannot open for a reason of its own is not "missing". */
+static void too_many_open_files_are_reported(void **state)
 {
     (void)state;
     struct rlimit before;
@@ -192,7 +202,7 @@ static void too_many_open_files_are_said(void **state)
     assert_string_equal(err.text, "/etc/passwd: cannot be opened: Too many open files");
 }
 
-static void read_file_refuses_what_is_no_file(void **state)
+static void read_file_refuses_what_is_not_a_file(void **state)
 {
     (void)state;
     char folder[] = "/tmp/dpe-support-XXXXXX";
@@ -250,8 +260,8 @@ int main(void)
         cmocka_unit_test(sha256_of_abc),
         cmocka_unit_test(rng_is_fixed_and_fair),
         cmocka_unit_test(utf8_check_finds_the_first_bad_byte),
-        cmocka_unit_test(too_many_open_files_are_said),
-        cmocka_unit_test(read_file_refuses_what_is_no_file),
+        cmocka_unit_test(too_many_open_files_are_reported),
+        cmocka_unit_test(read_file_refuses_what_is_not_a_file),
         cmocka_unit_test(lists_grow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,7 @@ enum plan_kind {
     CONSTANT,   /* rerope: the far key position is constant, log-n query factor */
     CHUNKS,     /* dca: three bands by chunk, one key map */
     SINKS,      /* first keys and a window, the rest masked */
-    HOLES,      /* a band that begins behind the diagonal: first rows see nothing */
+    HOLES,      /* a band that begins below the diagonal: first rows see nothing */
     FOUR,       /* four bands of three kinds, two of them per head; InfoScale */
     N_PLANS,
 };
@@ -34,7 +34,7 @@ struct shape {
     int64_t n_heads, n_kv_heads, head_dim;
     int64_t start, rows, capacity;
     int64_t window;            /* or chunk */
-    int64_t prefix, offset[2]; /* the keys behind the prefix lie there, twice; 0: as they are */
+    int64_t prefix, offset[2]; /* the keys after the prefix lie there, twice; 0: as they are */
 };
 
 struct inputs {
@@ -204,7 +204,7 @@ static inline float *scatter(const struct shape *shape, const float *from)
     return to;
 }
 
-/** Keys and values behind the last row are NaN. */
+/** Keys and values after the last row are NaN. */
 static inline struct inputs inputs_make(enum plan_kind kind, const struct shape *shape)
 {
     struct dpe_error err = {0};

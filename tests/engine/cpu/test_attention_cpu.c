@@ -1,6 +1,6 @@
 /* The attention of the CPU backend against the reference: every kind of band, masks, shapes that
- * are multiples of nothing, all instruction sets. Memory around and behind what may be read or
- * written is poisoned with NaN. */
+ * are not multiples of any block size, all instruction sets. Memory before and after what may be
+ * read or written is poisoned with NaN. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ static const struct dpe_cpu_kernels *const *all_kernels(int *n)
     return found;
 }
 
-/* Runs with a poisoned workspace of exactly the size asked for and sentinels around both outputs,
+/* Runs with a poisoned workspace of exactly the requested size and sentinels around both outputs,
  * `step` rows a call; step 0: all rows as tokens of the two branches in turn. */
 static void run_cpu(const struct dpe_cpu_kernels *kernels, const struct inputs *in,
                     const struct shape *shape, int n_threads, int64_t step, float *out, float *lse)
@@ -219,7 +219,7 @@ static void check(enum plan_kind kind, const struct shape *shape)
     inputs_free(&in);
 }
 
-/* The same keys behind a prefix in two branches: both backends, packed, in few rows, and as tokens
+/* The same keys after a prefix in two branches: both backends, packed, in few rows, and as tokens
  * of both branches. */
 static void check_branches(enum plan_kind kind, struct shape shape)
 {
@@ -268,7 +268,7 @@ static void check_branches(enum plan_kind kind, struct shape shape)
     inputs_free(&in);
 }
 
-static void branches_behind_a_prefix(void **state)
+static void branches_after_a_prefix(void **state)
 {
     (void)state;
     for (int kind = 0; kind < N_PLANS; kind++) {
@@ -406,7 +406,7 @@ int main(void)
         cmocka_unit_test(decoding_long_contexts),
         cmocka_unit_test(groups_of_query_heads),
         cmocka_unit_test(random_shapes),
-        cmocka_unit_test(branches_behind_a_prefix),
+        cmocka_unit_test(branches_after_a_prefix),
         cmocka_unit_test(nan_stays_at_its_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

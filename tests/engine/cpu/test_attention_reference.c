@@ -74,7 +74,7 @@ static struct inputs make_inputs(double spread)
 {
     struct dpe_rng rng;
     dpe_rng_seed(&rng, 7, 1);
-    /* Room behind the last key, so that a wrong stride shows. */
+    /* Room after the last key, so that a wrong stride shows. */
     struct inputs in = {.capacity = TOKENS + 13};
     in.q = random_floats(&rng, (size_t)TOKENS * HEADS * DIM, spread);
     in.k = random_floats(&rng, (size_t)(KV_HEADS * in.capacity * DIM), spread);

@@ -38,7 +38,7 @@ static float uniform(struct dpe_rng *rng)
     return (float)(2.0 * dpe_rng_unit(rng) - 1.0);
 }
 
-/* n floats of an exact size, so that a sanitizer sees the first byte behind. */
+/* n floats of an exact size, so that a sanitizer sees the first byte after them. */
 static float *exact_floats(int64_t n, struct dpe_rng *rng)
 {
     float *x = malloc((size_t)n * sizeof *x);

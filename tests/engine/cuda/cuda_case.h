@@ -37,7 +37,7 @@ static inline void cuda_use_kernel(const char *name)
     setenv("DPE_CUDA_ATTENTION", name != NULL ? name : best != NULL ? best : "", 1);
 }
 
-/** A test's device is new: what it is and what goes wrong on it is said here. */
+/** Every test has a new device; `words` sets its kind and its faults. */
 static inline void device(const char *words)
 {
     setenv("DPE_FAKE_CUDA", words, 1);
@@ -56,7 +56,7 @@ static inline struct fake_counts counts(void)
     return found;
 }
 
-/** After every session: nothing is left, nothing was written beside what was asked for. */
+/** After every session: nothing is left, nothing was written outside what was allocated. */
 static inline void expect_clean(void)
 {
     if (cuda_is_real()) {
@@ -98,7 +98,7 @@ static inline struct dpe_session *open_on(const struct tiny *tiny, const char *n
     return session;
 }
 
-/** The largest difference; INFINITY where one is no number. */
+/** The largest difference; INFINITY where one is not a number. */
 static inline double worst(const float *got, const float *want, int64_t n)
 {
     double largest = 0.0;

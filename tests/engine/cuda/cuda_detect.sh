@@ -1,7 +1,7 @@
 #!/bin/sh
 # cuda_detect.sh BUILD SOURCE: a sweep on the emulated CUDA device (words of DPE_FAKE_CUDA:
-# emulate/fake_runtime.cpp). A device that fails ends it with what is finished safe, the same command goes
-# on, on any device of the kind, and ends with the table of an undisturbed run.
+# emulate/fake_runtime.cpp). When a device fails, the sweep ends with its finished rows saved; the same command
+# continues on any device of the kind, and ends with the table of an undisturbed run.
 set -u
 build=$1
 root=$2
@@ -34,7 +34,7 @@ sweep() {
 }
 launch=
 
-# A dry run of a large model takes nothing but says what it would take.
+# A dry run of a large model allocates nothing and prints what a run would need.
 sweep 0 "^memory .*on the device.*: fits" "" --device cuda --dry-run
 sweep 0 "^memory .* MiB on the device, .* of them weights; 100 MiB are free: does not fit" \
     memory=104857600 --device cuda --dry-run
@@ -49,7 +49,7 @@ model=$work/model
 sweep 0 "^table" "" --device cuda -o "$work/calm.h5"
 h5dump -d /identity/value "$work/calm.h5" | grep -q '"cuda", "f32"' || fail "the identity is not of cuda"
 
-# Broken off again and again, now on one device and now on the other.
+# Interrupted several times, in turn on one device and the other.
 times=0
 device=0
 detect sticky=130 --device cuda:$device -o "$work/again.h5"
@@ -68,7 +68,7 @@ done
 [ $times -ge 3 ] || fail "broken off $times times"
 same "$work/calm.h5" "$work/again.h5"
 
-# Ranks take devices in turn; one that is asked for by number is everybody's.
+# Ranks take devices in turn; a device given by number is used by all ranks.
 if command -v mpirun >/dev/null && [ -n "${3:-}" ]; then
     launch="timeout -k 5 $limit mpirun -n 2"
     sweep 0 "^table" "" --device cuda -o "$work/ranks.h5"

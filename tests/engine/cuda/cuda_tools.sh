@@ -1,6 +1,6 @@
 #!/bin/sh
-# cuda_tools.sh BUILD SOURCE: what a tool says and how it ends, with the emulated CUDA module (see
-# emulate/fake_runtime.cpp for the words of DPE_FAKE_CUDA), and with the real one where no device is.
+# cuda_tools.sh BUILD SOURCE: messages and exit codes of a tool with the emulated CUDA module (see
+# emulate/fake_runtime.cpp for the words of DPE_FAKE_CUDA), and with the real one on a machine without a device.
 set -u
 build=$1
 source=$2
@@ -24,7 +24,7 @@ expect() {
 }
 
 export DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so"
-# A device that computes something else is not used.
+# A device that computes wrong results is not used.
 export DPE_FAKE_CUDA=wrong=16 DPE_DEVICE_SELF_TEST=40
 expect 69 "device cuda failed its self-test and is not used .*--device cpu" --device cuda
 expect 69 "device cuda failed its self-test" --device auto
@@ -33,7 +33,7 @@ expect 0 "^rope  *20  prefill" --device cuda
 DPE_DEVICE_SELF_TEST=1 expect 64 "DPE_DEVICE_SELF_TEST: expected off or a number of tokens" --device cuda
 export DPE_DEVICE_SELF_TEST=off
 expect 0 "^rope  *20  prefill" --device cuda --json "$work/json" --csv "$work/csv"
-[ "$(wc -l <"$work/csv")" = 2 ] || { echo "FAILED: the CSV has not two lines"; failed=1; }
+[ "$(wc -l <"$work/csv")" = 2 ] || { echo "FAILED: expected two lines in the CSV file"; failed=1; }
 python3 -c 'import json, sys
 row = json.loads(open(sys.argv[1]).read())
 assert row["length"] == 20 and row["prefill_s"] > 0 and row["token_s"] > 0, row' "$work/json" || failed=1
@@ -54,12 +54,12 @@ export DPE_FAKE_CUDA=sticky=160
 expect 75 "the device (emulated device 0) failed in" --device cuda
 export DPE_FAKE_CUDA=memory=60000000
 expect 71 "a smaller --length, --new or --chunk needs less" --device cuda
-# Halved chunks are said.
+# Halved chunks are reported.
 python3 "$source/tests/cli/tiny_model.py" "$source/data/reference/tokenizer.json" "$work/model"
 DPE_FAKE_CUDA= "$build/bin/dpe-run" -m "$work/model" -p "a b" -n 3000 --time-budget 1 --device cuda \
     --max-memory 198M >"$work/out" 2>"$work/err"
 grep -q "device memory is short: prefill chunks of 1024 tokens instead of 3003" "$work/err" ||
-    { echo "FAILED: a short device says: $(cat "$work/err")"; failed=1; }
+    { echo "FAILED: a device with too little memory: $(cat "$work/err")"; failed=1; }
 # A profile whose norms are summed on the device is that of the processor.
 for device in cpu cuda; do
     DPE_FAKE_CUDA= "$build/bin/dpe-norms" --model "$work/model" --corpus "$source/data/sample" --length 48 \

@@ -2,7 +2,7 @@
  * @file flash_case.h
  * Attention calls for the kernels of engine/cuda, prepared and judged on the host: rotated copies
  * as the backend makes them, the reference backend as the oracle, and a plain loop in the kernel's
- * precision (rounded copies, float logits, rounded weights) that says how much error is due.
+ * precision (rounded copies, float logits, rounded weights) that gives the error to expect.
  * Whatever a kernel must not read or leave unwritten is NaN.
  *
  * Include after cmocka.h, near.h and plan_cases.h.
@@ -80,7 +80,7 @@ static float flash_half(uint16_t half)
 
 static float flash_float(enum dpe_dtype dtype, uint16_t half)
 {
-    static float *halves; /* of all bits: the plain loop asks for millions */
+    static float *halves; /* by all their bits: the plain loop needs millions */
     if (dtype == DPE_BF16) {
         uint32_t bits = (uint32_t)half << 16;
         float x = 0.0F;
@@ -314,7 +314,7 @@ static inline struct flash_shape flash_draw_shape(struct dpe_rng *rng, int64_t h
     };
 }
 
-/** The call walks what c->walk says now. */
+/** The call walks c->walk as it is now. */
 static void flash_set_walk(struct flash_case *c)
 {
     c->call.blocks = c->walk.blocks;
@@ -400,7 +400,7 @@ static void flash_case_read(struct flash_case *c)
     }
 }
 
-/** Whether the outputs are further off than they may be; `kernel` says whose. */
+/** Whether the outputs are further off than they may be; `kernel` is its name in the message. */
 static bool flash_case_wrong(struct flash_case *c, const char *kernel)
 {
     char what[256];

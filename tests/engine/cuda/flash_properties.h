@@ -52,7 +52,7 @@ static inline void flash_same_bits(struct flash_case *c, flash_launch launch)
     flash_case_free(c);
 }
 
-/** A query that is no number spoils its own row and no other; the log-sum-exp may be left out.
+/** A query that is not a number changes its own row and no other; the log-sum-exp may be left out.
  * Frees the case. */
 static inline void flash_nan_stays(struct flash_case *c, flash_launch launch)
 {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# kernel_report.sh NVCC ARCHITECTURE INCLUDE SOURCE…: compile kernels and read what ptxas says of them.
-# It says as remarks, which -Werror lets pass, what would halve a kernel's speed: products that it
+# kernel_report.sh NVCC ARCHITECTURE INCLUDE SOURCE…: compile kernels and read the remarks of ptxas.
+# With these, which -Werror does not turn into errors, it reports what would halve a kernel's speed: products that it
 # serialised (C7510 to C7514), a setmaxnreg that it ignored (C7508), spills, arrays in local memory.
 set -eu
 nvcc=$1

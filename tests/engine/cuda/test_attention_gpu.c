@@ -1,10 +1,10 @@
-/* test_attention_gpu [KERNEL [CASES]]: the attention kernels on a card against the reference
+/* test_attention_gpu [KERNEL [CASES]]: the attention kernels on a GPU against the reference
  * backend, by the same rule and with the same cases as in the emulator, and larger ones. KERNEL:
  * plain, mma, wgmma (the variant that is used), variants (the others) or all of them, so that one
- * that hangs or breaks the device takes no other's result with it. A wrong result stops nothing:
- * how many cases of each kernel are wrong is said at the end. Exits with 125 where there is no
- * device. With CASES it runs only so many (what the emulated device is given in CI, to try this
- * program itself). */
+ * that hangs or breaks the device does not lose the results of others. A wrong result stops
+ * nothing: the number of wrong cases of each kernel is printed at the end. Exits with 125 where
+ * there is no device. With CASES it runs only so many (CI does this on the emulated device, to test
+ * this program itself). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -139,8 +139,8 @@ static struct dpe_flash upload(struct flash_case *c, struct on_device *held)
     return call;
 }
 
-/* The same bits every time, with the counters as the last launch left them: what depends on which
- * thread is first shows here, on a card. */
+/* The same bits every time, with the counters as the last launch left them: a result that depends
+ * on which thread is first shows here, on a GPU. */
 static void repeat_on_device(const struct flash_case *c, const struct kernel *kernel,
                              const struct dpe_flash *call, int32_t *counters)
 {
@@ -186,7 +186,7 @@ static void run_case(const struct flash_shape *shape, int plan_case, int64_t win
     if (parts > 1) {
         flash_split(&c, kernel->shape, parts);
     }
-    /* Before it runs: what is said last is what hung. */
+    /* Before it runs: when a case hangs, it is the last one printed. */
     printf("%s: %s\n", kernel->name, c.title);
     fflush(stdout);
     run_on_device(&c, kernel);
@@ -253,7 +253,7 @@ static void longer(void **state)
     expect_right();
 }
 
-/* mma.sync over a split walk, few rows behind many keys. */
+/* mma.sync over a split walk, few rows after many keys. */
 static void parts(void **state)
 {
     struct dpe_rng rng;
@@ -294,7 +294,7 @@ int main(int argc, char **argv)
     int driver = 0;
     int runtime = 0;
     if (dpe_rt_versions(&driver, &runtime) != 0 || driver == 0 || dpe_rt_count(&n) != 0 || n == 0) {
-        fprintf(stderr, "test_attention_gpu: there is no device\n");
+        fprintf(stderr, "test_attention_gpu: no device found\n");
         return 125;
     }
     wanted = argc > 1 ? argv[1] : wanted;

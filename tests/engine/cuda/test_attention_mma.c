@@ -46,7 +46,7 @@ static void every_plan(void **state)
     }
 }
 
-/* Bands that end on, one before and one behind the edge of a tile or of a query block. */
+/* Bands that end on, one before and one after the edge of a tile or of a query block. */
 static void window_edges(void **state)
 {
     static const int64_t windows[] = {63, 64, 65, 127, 128, 129};

@@ -1,5 +1,5 @@
-/* The plain attention kernel and the one of decoding, called directly, their very source run by the
- * emulator: what is no number stays none. (Every plan through them: test_cuda.) */
+/* The plain attention kernel and the one of decoding, called directly, their source run by the
+ * emulator: what is not a number stays so. (Every plan through them: test_cuda.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

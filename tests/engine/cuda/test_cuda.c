@@ -71,7 +71,7 @@ static void one_case(const struct tiny *tiny, int i, int64_t window, double most
     double error = worst(got, want, VOCAB);
     printf("%s, window %d: worst difference %.2e\n", plan_cases[i], (int)window, error);
     assert_true(error <= most);
-    /* Token by token, then in pieces behind a cut. */
+    /* Token by token, then in pieces after a cut. */
     struct dpe_error err = {0};
     TINY_OK(dpe_session_cut(session, 0, &err), err);
     for (int64_t t = 1; t <= tiny->n; t += t < 24 && i % 4 != 1 ? 5 : 1) {
@@ -161,11 +161,11 @@ static void branches(void **state)
 }
 
 /* Models whose head dimensions have fast kernels, in halves: prefill in pieces, decoding and
- * branches on every kernel against the reference. The plain kernel on the same device says what the
- * rounding of activations to halves costs; a fast one may cost twice that. */
+ * branches on every kernel against the reference. The plain kernel on the same device gives the
+ * error that rounding activations to halves costs; a fast one may cost twice that. */
 enum { LONG = 150, OWN = 5, BRANCHES = 6 };
 
-/* Logits behind a prefill in two pieces, behind decoding, and of the steps of branches; kernel
+/* Logits after a prefill in two pieces, after decoding, and of the steps of branches; kernel
  * NULL: of the reference. */
 static void run_wide(const struct wide *wide, const struct dpe_plan *plan, const char *kernel,
                      float *logits)
@@ -192,7 +192,7 @@ static void run_wide(const struct wide *wide, const struct dpe_plan *plan, const
                                  logits + 3 * VOCAB, &err),
                 err);
     }
-    /* And a branch's own prefill, behind keys of others. */
+    /* And a branch's own prefill, after keys of others. */
     TINY_OK(
         dpe_session_branch_feed(session, 4, wide->tokens, 3, logits + (3 + BRANCHES) * VOCAB, &err),
         err);
@@ -402,7 +402,7 @@ static void norms_on_the_device(void **state)
     expect_clean();
 }
 
-/* NaN weights behind layer 0: layer and position are told at the end of the pass. */
+/* NaN weights after layer 0: layer and position are reported at the end of the pass. */
 static void non_finite(void **state)
 {
     (void)state;

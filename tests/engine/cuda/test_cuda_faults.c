@@ -1,5 +1,5 @@
-/* The CUDA backend when its device fails, is short of memory, too old or not there, and what it
- * makes of cards of several sizes: all on the emulated device. */
+/* The CUDA backend when its device fails, is short of memory, too old or missing, and on
+ * GPUs of several sizes: all on the emulated device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,7 +50,7 @@ static void failures(void **state)
         snprintf(words, sizeof words, "allocate=%d", (int)(counts().allocations + n));
         device(words);
         dpe_status status = try_session(&tiny, &plan, 0, &err);
-        /* The walk's few bytes are asked for while tokens run. */
+        /* The walk's few bytes are allocated while tokens run. */
         assert_true(status == DPE_NO_MEMORY || (status == DPE_INCOMPLETE && n == allocations));
         device("");
         expect_clean();
@@ -74,7 +74,7 @@ static void failures(void **state)
     tiny_close(&tiny);
 }
 
-/* Few rows over many keys are cut into parts where they would leave most of the card idle. */
+/* Few rows over many keys are cut into parts where they would leave most of the GPU idle. */
 static void few_rows_in_parts(void **state)
 {
     (void)state;
@@ -85,7 +85,7 @@ static void few_rows_in_parts(void **state)
         .config = &wide.config, .trained_length = 64, .length = KEYS + ROWS};
     int32_t tokens[KEYS + ROWS];
     float logits[3][VOCAB];
-    const char *const cards[3] = {"processors=1", "processors=4", NULL};
+    const char *const gpus[3] = {"processors=1", "processors=4", NULL};
     struct dpe_plan plan;
     TINY_OK(dpe_plan_make("dpe:window=100,scales=1/2/3.5/8", &context, &plan, &err), err);
     for (int i = 0; i < KEYS + ROWS; i++) {
@@ -93,11 +93,11 @@ static void few_rows_in_parts(void **state)
     }
     for (int i = 0; i < 3; i++) {
         const struct dpe_session_options options = {.device =
-                                                        cards[i] == NULL ? "reference" : "cuda",
+                                                        gpus[i] == NULL ? "reference" : "cuda",
                                                     .n_threads = 1,
                                                     .capacity = KEYS + ROWS};
         struct dpe_session *session = NULL;
-        device(cards[i] == NULL ? "" : cards[i]);
+        device(gpus[i] == NULL ? "" : gpus[i]);
         setenv("DPE_CUDA_ATTENTION", "", 1);
         TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
         TINY_OK(dpe_session_feed(session, tokens, KEYS, NULL, &err), err);
@@ -105,7 +105,7 @@ static void few_rows_in_parts(void **state)
         dpe_session_destroy(session);
         expect_clean();
     }
-    /* Two heads are two blocks, and a card of one multiprocessor is busy with them. */
+    /* Two heads are two blocks, and a GPU of one multiprocessor is busy with them. */
     assert_memory_not_equal(logits[0], logits[1], sizeof logits[0]);
     double whole = worst(logits[0], logits[2], VOCAB);
     double parted = worst(logits[1], logits[2], VOCAB);
@@ -162,7 +162,7 @@ static void short_memory_halves_chunks(void **state)
     dpe_session_destroy(session);
     for (int i = 0; i < 2; i++) {
         char words[64];
-        /* Short by a quarter of a megabyte; then nobody says so before it is asked for. */
+        /* Short by a quarter of a megabyte; then also without a report of free memory before. */
         snprintf(words, sizeof words, "memory=%llu%s",
                  (unsigned long long)(i == 0 ? p.bytes : taken) - (1 << 18),
                  i == 0 ? "" : ",hidden");
@@ -182,8 +182,8 @@ static void short_memory_halves_chunks(void **state)
     prefill_free(&p);
 }
 
-/* Who asks for a chunk gets it, or a refusal that says what fits. */
-static void refusals_say_what_fits(void **state)
+/* A chunk size given by the user is used, or refused with the size that fits. */
+static void refusals_name_what_fits(void **state)
 {
     (void)state;
     struct prefill p;
@@ -260,7 +260,7 @@ int main(void)
         cmocka_unit_test(failures),
         cmocka_unit_test(refusals),
         cmocka_unit_test(short_memory_halves_chunks),
-        cmocka_unit_test(refusals_say_what_fits),
+        cmocka_unit_test(refusals_name_what_fits),
         cmocka_unit_test(few_rows_in_parts),
     };
     unsetenv("DPE_TEST_CUDA_MODULE");

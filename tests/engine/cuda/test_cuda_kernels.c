@@ -17,7 +17,7 @@
 
 enum { ROWS = 4 };
 
-/* Small numbers with many equal ones, the largest at `best` and, where there is room, behind it. */
+/* Small numbers with many equal ones, the largest at `best` and, where there is room, after it. */
 static float *make_logits(int64_t vocab, int64_t best)
 {
     float *logits = dpe_alloc((size_t)(ROWS * vocab), sizeof *logits);
@@ -262,7 +262,8 @@ static int note_policies(void)
     return 0;
 }
 
-/* Every weight is read once by the last launch that needs it, which says so, and by none before. */
+/* The last launch that needs a weight reads it once and declares it as read once; no launch before
+ * does. */
 static void check_policies(enum dpe_dtype dtype, int64_t rows, int64_t n, int64_t k)
 {
     struct emulate_policy_counts counts = emulate_policy_counts_read();

@@ -62,7 +62,7 @@ static void shows_a_missing_barrier(void **state)
     assert_true(wrong > N);
 }
 
-static void expect_story(enum emulate_wrong_kind kind, const char *a, const char *b)
+static void expect_failure(enum emulate_wrong_kind kind, const char *a, const char *b)
 {
     emulate_clear_error();
     assert_int_not_equal(emulate_wrong(kind), 0);
@@ -76,11 +76,11 @@ static void tells_what_is_wrong(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < 3; seed++) {
         emulate_set_seed(seed);
-        expect_story(EMULATE_WRONG_BARRIER, "7 from thread 0 on: __syncthreads at",
-                     "57 have ended");
-        expect_story(EMULATE_WRONG_SHUFFLE, "all threads wait", "a shuffle at");
-        expect_story(EMULATE_WRONG_BEHIND, "behind", "256 bytes of shared memory");
-        expect_story(EMULATE_WRONG_COUNT, "barrier 1 of", "the block has 64");
+        expect_failure(EMULATE_WRONG_BARRIER, "7 from thread 0 on: __syncthreads at",
+                       "57 have ended");
+        expect_failure(EMULATE_WRONG_SHUFFLE, "all threads wait", "a shuffle at");
+        expect_failure(EMULATE_WRONG_AFTER, "after", "256 bytes of shared memory");
+        expect_failure(EMULATE_WRONG_COUNT, "barrier 1 of", "the block has 64");
     }
     emulate_set_seed(0);
     emulate_clear_error();

@@ -1,8 +1,8 @@
-/* What the kernels believe of matrix instructions, tensor copies and barriers, one at a time: the
- * layouts of the PTX manual, written out here once more ("Matrix fragments for mma.m16n8k16";
+/* What the kernels assume of matrix instructions, tensor copies and barriers, one at a time: the
+ * layouts of the PTX manual, written out here again ("Matrix fragments for mma.m16n8k16";
  * "128B swizzling mode": rows of 128 bytes in which the 16-byte chunk is XORed with the row modulo
  * 8; "strides of canonical layouts"; the register fragments of wgmma.mma_async). Built twice: on
- * the emulated device, and for a card, where a kernel that is wrong so shows which belief is. Exits
+ * the emulated device, and for a GPU, where a failure shows which assumption is wrong. Exits
  * with 125 where there is no device. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,7 +108,7 @@ static void mma_multiplies(void **state)
     }
 }
 
-/* cp.async: what a wait has covered is there, and copies of nothing are zeros. */
+/* cp.async: what a wait has covered has arrived, and copies of nothing are zeros. */
 static void copies_land(void **state)
 {
     (void)state;
@@ -158,7 +158,7 @@ static void lays_boxes_out(void **state)
     static const struct emulate_box boxes[] = {
         {{64, 9, 1, 1}, {64, 16, 1, 1}, {0, 0, 0, 0}, false},
         {{64, 40, 2, 3}, {64, 24, 2, 1}, {0, 7, 0, 2}, false},
-        {{64, 40, 2, 3}, {64, 16, 2, 1}, {0, 33, 0, 1}, false},  /* rows behind the end */
+        {{64, 40, 2, 3}, {64, 16, 2, 1}, {0, 33, 0, 1}, false},  /* rows after the end */
         {{64, 40, 2, 3}, {64, 16, 2, 1}, {0, -11, 0, 1}, false}, /* and before the beginning */
         {{64, 40, 2, 3}, {64, 16, 2, 1}, {0, -16, 0, 1}, false}, /* nothing but zeros */
         /* As the attention kernel's maps: more rows than the stride of dimension 2 has bytes. */
@@ -352,7 +352,7 @@ int main(void)
     int driver = 0;
     int runtime = 0;
     if (dpe_rt_versions(&driver, &runtime) != 0 || driver == 0 || dpe_rt_count(&n) != 0 || n == 0) {
-        fprintf(stderr, "test_instructions: there is no device\n");
+        fprintf(stderr, "test_instructions: no device found\n");
         return 125;
     }
     if (dpe_rt_use(0) != 0 || dpe_rt_info(0, &device) != 0) {

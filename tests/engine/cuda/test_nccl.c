@@ -27,7 +27,7 @@ static void it_loads_and_answers(void **state)
     assert_string_equal(nccl->text(0), "no error");
     assert_non_null(strstr(nccl->text(4), "invalid argument"));
     assert_true(nccl->id != NULL && nccl->join != NULL && nccl->sum != NULL && nccl->leave != NULL);
-    /* Not one process of two: refused before any device is asked for. */
+    /* Not one process of two: refused before any device is opened. */
     void *sums = NULL;
     const char none[DPE_NCCL_ID] = {0};
     assert_int_not_equal(nccl->join(&sums, none, 2, 2), 0);

@@ -113,12 +113,14 @@ static void wrong_rotations(void **state)
         {"{\"full_attention\":{\"rope_type\":\"default\"}}", "one rotation for all layers"},
         /* What no checkpoint has, and single precision cannot hold. */
         {"{\"type\":\"dynamic\",\"factor\":1e30}", "factor: expected a number up to 1e+06"},
-        {"{\"type\":\"linear\",\"factor\":2,\"rope_theta\":1e300}", "rope_theta: expected a number up"},
+        {"{\"type\":\"linear\",\"factor\":2,\"rope_theta\":1e300}",
+         "rope_theta: expected a number up"},
         {"{\"rope_type\":\"yarn\",\"factor\":8,\"attention_factor\":1e300}",
          "attention_factor: expected a number up to 1e+06"},
         {"{\"rope_type\":\"yarn\",\"factor\":8,\"attention_factor\":1e-300}",
          "attention_factor: expected a number >= 1e-06"},
-        {"{\"rope_type\":\"yarn\",\"factor\":8,\"mscale\":1e300}", "mscale: expected a number up to"},
+        {"{\"rope_type\":\"yarn\",\"factor\":8,\"mscale\":1e300}",
+         "mscale: expected a number up to"},
         {"{\"rope_type\":\"yarn\",\"factor\":8,\"original_max_position_embeddings\":1e12}",
          "original_max_position_embeddings: expected a number up to 2.14748e+09"},
         {"{\"rope_type\":\"longrope\",\"factor\":8,\"short_factor\":[1],\"long_factor\":[1e-320]}",
@@ -145,7 +147,7 @@ static void wrong_rotations(void **state)
     folder_remove(&folder);
 }
 
-static void files_that_are_no_configuration(void **state)
+static void files_that_are_not_a_configuration(void **state)
 {
     (void)state;
     struct model_folder folder = folder_make();
@@ -260,7 +262,8 @@ static void sliding_windows(void **state)
             read_config(&folder);
         }
     }
-    /* Mistral 7B v0.1's file says 4096 of 32768; where the key is absent the family means 4096. */
+    /* Mistral 7B v0.1's file has 4096 of 32768; where the key is absent, the family's default is
+     * 4096. */
     const struct config_member v01[] = {
         {"model_type", "\"mistral\""},
         {"architectures", NULL},
@@ -328,7 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_members),
         cmocka_unit_test(wrong_rotations),
-        cmocka_unit_test(files_that_are_no_configuration),
+        cmocka_unit_test(files_that_are_not_a_configuration),
         cmocka_unit_test(what_is_absent_has_the_family_s_meaning),
         cmocka_unit_test(sliding_windows),
         cmocka_unit_test(both_schemas_give_one_rotation),

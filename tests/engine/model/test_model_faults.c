@@ -28,7 +28,7 @@ static void write_shards(const struct model_folder *folder, const char *extra)
     container_write(&container, folder_file(folder, SHARD_B), 0);
 }
 
-/* An index of these shards, in which tensor `odd` (may be NULL) is said to be in `shard`. */
+/* An index of these shards, in which tensor `odd` (may be NULL) is listed in `shard`. */
 static void write_index(const struct model_folder *folder, const char *odd, const char *shard)
 {
     FILE *file = fopen(folder_file(folder, "model.safetensors.index.json"), "wb");
@@ -128,7 +128,7 @@ static void a_tensor_in_two_shards(void **state)
     folder_remove(&folder);
 }
 
-static void missing_tensors_are_told_together(void **state)
+static void missing_tensors_are_listed_together(void **state)
 {
     (void)state;
     struct model_folder folder = folder_make();
@@ -146,7 +146,7 @@ static void missing_tensors_are_told_together(void **state)
     folder_remove(&folder);
 }
 
-static void weights_that_are_not_the_configuration_s(void **state)
+static void weights_that_contradict_the_configuration(void **state)
 {
     (void)state;
     struct model_folder folder = folder_make();
@@ -212,7 +212,7 @@ static void tied_embeddings(void **state)
     folder_remove(&folder);
 }
 
-static void what_is_no_regular_file(void **state)
+static void paths_that_are_not_regular_files(void **state)
 {
     (void)state;
     struct model_folder folder = folder_make();
@@ -344,8 +344,8 @@ static void fingerprints(void **state)
     folder_remove(&folder);
 }
 
-/* Calls of the allocator that still succeed; −1: all. The one after them fails, and those behind it
- * when memory is out for good. The linker sends the engine's calls here. */
+/* Calls of the allocator that still succeed; −1: all. The one after them fails, and so do all later
+ * ones when memory is out for good. The linker sends the engine's calls here. */
 static long allocations_left = -1;
 static bool out_for_good;
 
@@ -405,7 +405,7 @@ static dpe_status open_after(const struct model_folder *folder, long n)
     return status;
 }
 
-/* Whichever allocation fails, the failure is said and nothing is lost (the sanitizers look). */
+/* Whichever allocation fails, the failure is reported and nothing leaks (the sanitizers check). */
 static void memory_that_runs_out(void **state)
 {
     (void)state;
@@ -442,10 +442,10 @@ int main(void)
         cmocka_unit_test(shard_names_stay_in_the_folder),
         cmocka_unit_test(an_index_that_is_wrong),
         cmocka_unit_test(a_tensor_in_two_shards),
-        cmocka_unit_test(missing_tensors_are_told_together),
-        cmocka_unit_test(weights_that_are_not_the_configuration_s),
+        cmocka_unit_test(missing_tensors_are_listed_together),
+        cmocka_unit_test(weights_that_contradict_the_configuration),
         cmocka_unit_test(tied_embeddings),
-        cmocka_unit_test(what_is_no_regular_file),
+        cmocka_unit_test(paths_that_are_not_regular_files),
         cmocka_unit_test(a_file_that_may_not_be_read),
         cmocka_unit_test(a_shard_that_shrinks_in_use),
         cmocka_unit_test(fingerprints),

@@ -139,7 +139,7 @@ static void write_with(const struct model_folder *folder, const char *name, cons
     container_write(&container, folder_file(folder, "model.safetensors"), 0);
 }
 
-static void odd_tensors_that_nobody_needs(void **state)
+static void odd_tensors_that_are_not_needed(void **state)
 {
     (void)state;
     struct model_folder folder = base_folder();
@@ -248,8 +248,8 @@ static void misaligned_data_is_copied(void **state)
     folder_remove(&folder);
 }
 
-/* Weights that are no numbers are found when they are used, with layer and position. */
-static void nan_weights_are_no_matter_of_the_file(void **state)
+/* Weights that are not numbers are found when they are used, with layer and position. */
+static void nan_weights_do_not_fail_the_open(void **state)
 {
     (void)state;
     struct model_folder folder = base_folder();
@@ -292,12 +292,12 @@ int main(void)
         cmocka_unit_test(shorter_than_its_length_field),
         cmocka_unit_test(impossible_header_lengths),
         cmocka_unit_test(wrong_headers),
-        cmocka_unit_test(odd_tensors_that_nobody_needs),
+        cmocka_unit_test(odd_tensors_that_are_not_needed),
         cmocka_unit_test(members_and_metadata_are_passed_over),
         cmocka_unit_test(nesting_is_limited),
         cmocka_unit_test(a_needed_tensor_of_another_kind),
         cmocka_unit_test(misaligned_data_is_copied),
-        cmocka_unit_test(nan_weights_are_no_matter_of_the_file),
+        cmocka_unit_test(nan_weights_do_not_fail_the_open),
         cmocka_unit_test(a_million_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

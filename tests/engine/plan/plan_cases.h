@@ -18,7 +18,7 @@
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
 
-/* %d is the window (dca: its chunk less local). A leading '*' asks for a random mask. */
+/* %d is the window (dca: its chunk less local). A leading '*' stands for a random mask. */
 static const char *const plan_cases[] = {
     "rope",
     "*dpe:window=%d,scales=1/2/3.5/8",
@@ -31,7 +31,7 @@ static const char *const plan_cases[] = {
     "string:shift=%d,window=3",
     "streaming-llm:sinks=4,window=%d",
     "lm-infinite:sinks=10,window=%d",
-    "holes", /* a band that begins behind the diagonal: first rows see nothing, others a stripe */
+    "holes", /* a band that begins below the diagonal: first rows see nothing, others a stripe */
     "*four", /* four bands of three kinds, two of them per head */
     "*dpe:window=%d,scales=1/2/3.5/8,log-n=30,log-n-power=0.6,logit-scale=1.3",
     "string:shift=%d,window=3,infoscale=24",

@@ -1,5 +1,5 @@
-/* Frequencies of the plans that change nothing else, against their formulas; those that a model
- * asks for itself, against transformers. */
+/* Frequencies of the plans that change nothing else, against their formulas; those of a model's
+ * own configuration, against transformers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -170,7 +170,7 @@ static void attention_is_as_published(void **state)
     }
     assert_int_equal(bytes, (size_t)(TOKENS * (ROW + 2 * DIM) + n * TOKENS * ROW) * sizeof(float));
     assert_int_equal(problems, 0);
-    /* A method without a golden case is a method nobody checked. */
+    /* A method without a golden case would not be tested. */
     for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
         char name[32];
         const char *line = dpe_plan_method(i);

@@ -80,7 +80,7 @@ static struct seen self_extend_row(int64_t head, int64_t pair, int64_t m, int64_
     return (struct seen){true, (double)(m - n < 20 ? m - n : m / 8 + 20 - 20 / 8 - n / 8)};
 }
 
-/* Plain DPE, `head` counts heads of all layers; the mask is asked only when `masked`. */
+/* Plain DPE, `head` counts heads of all layers; the mask is read only when `masked`. */
 static struct seen dpe_of(bool masked, int64_t head, int64_t pair, int64_t m, int64_t n)
 {
     double s = dpe_scales[pair / 2];

@@ -217,8 +217,8 @@ static void temperatures_have_one_text(void **state)
     }
 }
 
-/* By hand: 1 up to m + 1 = N, then the formula; 0 is off, and a temperature that says what no
- * temperature says makes the same plan. */
+/* By hand: 1 up to m + 1 = N, then the formula; 0 is off, and a temperature of no
+ * effect makes the same plan as none. */
 static void temperatures_multiply_the_logits(void **state)
 {
     (void)state;
@@ -288,7 +288,7 @@ static void contexts_are_checked(void **state)
 
 /* ------------------------------------------------------------------------- digests and copies */
 
-static void digests_tell_meaning_not_names(void **state)
+static void digests_depend_on_meaning_not_names(void **state)
 {
     (void)state;
     struct dpe_plan base = make("dpe:scales=1/2/4/8");
@@ -309,7 +309,7 @@ static void digests_tell_meaning_not_names(void **state)
     assert_true(equal(&base, &other));
     other.mask[100] = 0;
     assert_false(equal(&base, &other));
-    other.bands[1].per_head = false; /* nobody asks the mask */
+    other.bands[1].per_head = false; /* the mask is not read */
     assert_true(equal(&base, &other));
     dpe_plan_free(&other);
 
@@ -532,7 +532,7 @@ int main(void)
         cmocka_unit_test(temperatures_multiply_the_logits),
         cmocka_unit_test(a_long_hostile_spec_is_refused),
         cmocka_unit_test(contexts_are_checked),
-        cmocka_unit_test(digests_tell_meaning_not_names),
+        cmocka_unit_test(digests_depend_on_meaning_not_names),
         cmocka_unit_test(groups_at_one_length_are_one_configuration),
         cmocka_unit_test(broken_structs_are_refused),
         cmocka_unit_test(dpe_parameters_are_checked),

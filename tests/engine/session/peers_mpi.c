@@ -73,20 +73,21 @@ static void a_failure_is_everybodys(void **state)
 {
     (void)state;
     float x[100] = {0};
-    for (int who = 0; who < ranks.peers; who++) {
+    for (int failing = 0; failing < ranks.peers; failing++) {
         for (int late = 0; late < 2; late++) {
             struct dpe_error err = {0};
             dpe_status status = DPE_OK;
             int64_t n = 100;
-            /* With `late`, all from `who` on fail: the first of them counts. */
-            if (own() == who || (late && own() > who)) {
+            /* With `late`, all from `failing` on fail: the first of them counts. */
+            if (own() == failing || (late && own() > failing)) {
                 n = 0;
-                status = dpe_fail(&err, who == own() ? DPE_INCOMPLETE : DPE_IO, "peer %d", own());
+                status =
+                    dpe_fail(&err, failing == own() ? DPE_INCOMPLETE : DPE_IO, "peer %d", own());
                 err.layer = 3;
             }
             status = dpe_ranks_sum(&ranks, n == 0 ? NULL : x, n, status, &err);
             char want[16];
-            snprintf(want, sizeof want, "peer %d", who);
+            snprintf(want, sizeof want, "peer %d", failing);
             assert_int_equal(status, DPE_INCOMPLETE);
             assert_string_equal(err.text, want);
             assert_int_equal(err.layer, 3);
@@ -239,7 +240,7 @@ int main(int argc, char **argv)
         return (int)status;
     }
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    /* The others wait for who failed an assertion. */
+    /* The others wait for a process that failed an assertion. */
     if (failed != 0) {
         dpe_ranks_abort(&ranks, 1);
     }

@@ -44,7 +44,7 @@ static inline void same_to_rounding(const char *what, const float *got, const fl
     assert_int_equal(near_f32(what, got, wanted, VOCAB, 2e-5), 0);
 }
 
-/** A session under a plan for all tokens of the model, with a mask if asked. */
+/** A session under a plan for all tokens of the model, with a mask if requested. */
 static inline struct dpe_session *session_with(const struct tiny *tiny, const char *spec,
                                                bool masked,
                                                const struct dpe_session_options *options)

@@ -1,4 +1,4 @@
-/* Branches behind a common prefix: batched = one by one, on every backend and for every method. */
+/* Branches after a common prefix: batched = one by one, on every backend and for every method. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +44,7 @@ static int64_t first_tokens(int64_t b)
     return 1 + 3 * (b % 3);
 }
 
-/* Logits behind the first n own tokens of branch b when it is alone. */
+/* Logits after the first n own tokens of branch b when it is alone. */
 static void alone(struct dpe_session *session, const struct tiny *tiny, int64_t prefix, int64_t b,
                   int64_t n, float *logits)
 {

@@ -101,7 +101,7 @@ static void wrong_devices_are_refused(void **state)
     expect_clean();
 }
 
-/* Launches do not tell how they end: it is asked for while the device is on trial. */
+/* A launch does not return its result: the check of a device waits for it after each one. */
 static void the_call_that_fails_is_named(void **state)
 {
     (void)state;

@@ -260,7 +260,7 @@ static void taps_see_q_and_k_before_rotation(void **state)
             assert_int_equal(taps[i]->calls, 2 * 3); /* 2 layers; 16, 16 and 8 rows */
             assert_int_equal(taps[i]->rows[0], tiny.n);
             assert_int_equal(taps[i]->rows[1], tiny.n);
-            /* A tap that says stop: its status, and the cache as it was. */
+            /* A tap that stops the pass: its status, and the cache as it was. */
             cut(session, 5);
             taps[i]->calls = 0;
             taps[i]->stop_at = 0;
@@ -281,7 +281,7 @@ static void taps_see_q_and_k_before_rotation(void **state)
                 assert_int_equal(near_f32("k", &taps[0]->k[0][t][o], &want, 1, 1e-5), 0);
             }
         }
-        /* The first layer knows no positions, the second has seen them. */
+        /* The first layer's input has no positions, the second's depends on them. */
         assert_memory_equal(taps[0]->q[0], taps[1]->q[0], sizeof taps[0]->q[0]);
         assert_memory_not_equal(taps[0]->q[1], taps[1]->q[1], sizeof taps[0]->q[1]);
         free(taps[0]);

@@ -1,4 +1,4 @@
-/* What goes wrong with a session: misuse, and numbers that are none. */
+/* What goes wrong with a session: misuse, and values that are not numbers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -97,7 +97,8 @@ static void what_does_not_fit_is_refused(void **state)
     tiny_close(&tiny);
 }
 
-/* A refusal names what whoever asked can change, as they call it, and only what is there. */
+/* A refusal names the options that the caller can change, under the caller's names, and only those.
+ */
 static void refusals_name_what_can_be_changed(void **state)
 {
     (void)state;

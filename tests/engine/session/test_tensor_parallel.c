@@ -310,17 +310,17 @@ static void one_stops_all(void **state)
         .device = "cpu", .n_threads = 1, .capacity = tiny.n, .prefill_chunk = 8};
     struct work whole = work_for(&tiny, &plan, &options);
     live(&whole);
-    for (int who = 0; who < 2; who++) {
+    for (int which = 0; which < 2; which++) {
         for (int at = 1; at <= 6; at++) {
             struct group pair;
             group_open(&pair, 2, &tiny, &plan, &options);
-            pair.works[who].stop_at = at;
+            pair.works[which].stop_at = at;
             group_run(&pair);
             for (int i = 0; i < 2; i++) {
                 assert_int_equal(pair.works[i].stopped, DPE_INCOMPLETE);
                 assert_string_equal(pair.works[i].stop_err.text,
-                                    who == 0 ? "process 0 was asked to stop"
-                                             : "process 1 was asked to stop");
+                                    which == 0 ? "process 0 was asked to stop"
+                                               : "process 1 was asked to stop");
                 same_as_whole("after a stop", &pair.works[i], &whole);
             }
             assert_false(pair.room.lost);
@@ -333,16 +333,16 @@ static void one_stops_all(void **state)
 }
 
 /* A session is made by all or by none. */
-static void one_without_memory_is_none(void **state)
+static void one_without_memory_stops_all(void **state)
 {
     (void)state;
     struct tiny tiny = tiny_open("llama");
     struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
     const struct dpe_session_options options = {.device = "cpu", .capacity = tiny.n};
-    for (int who = 0; who < 2; who++) {
+    for (int which = 0; which < 2; which++) {
         struct group pair;
         group_open(&pair, 2, &tiny, &plan, &options);
-        pair.works[who].options.max_memory = 1000;
+        pair.works[which].options.max_memory = 1000;
         group_run(&pair);
         for (int i = 0; i < 2; i++) {
             assert_int_equal(pair.works[i].status, DPE_NO_MEMORY);
@@ -407,7 +407,7 @@ int main(void)
         cmocka_unit_test(shared_models_give_the_logits_of_whole_ones),
         cmocka_unit_test(masks_are_cut_by_heads),
         cmocka_unit_test(one_stops_all),
-        cmocka_unit_test(one_without_memory_is_none),
+        cmocka_unit_test(one_without_memory_stops_all),
         cmocka_unit_test(what_cannot_be_shared_is_refused),
         cmocka_unit_test(estimates_are_of_the_slice),
     };

@@ -1,5 +1,5 @@
 /* The tokenizer against the reference: small files of every supported shape (golden, made by
- * golden/make_tokenizer_shapes.py), and real vocabularies where they are there. */
+ * golden/make_tokenizer_shapes.py), and real vocabularies where they are installed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +74,7 @@ static void print_ids(const char *what, const int32_t *ids, size_t n)
     fprintf(stderr, "%s\n", n > 40 ? " ..." : "");
 }
 
-/* Encodes and compares with a JSON list; returns 1 and says so when they differ. */
+/* Encodes and compares with a JSON list; returns 1 and prints both when they differ. */
 static int differs(const struct dpe_tokenizer *tokenizer, const char *what, const char *text,
                    size_t n, const struct dpe_encode_options *options, const json_t *expected)
 {
@@ -248,7 +248,7 @@ static uint64_t fold(const struct dpe_tokens *tokens)
 }
 
 /* A megabyte of one thing is one word; a quadratic merge would take minutes. */
-static void long_words_are_no_trouble(void **state)
+static void long_words_are_encoded(void **state)
 {
     (void)state;
     size_t i = 0, j = 0;
@@ -492,7 +492,7 @@ int main(void)
         cmocka_unit_test(shapes_encode_like_the_reference),
         cmocka_unit_test(invalid_utf8_is_refused_or_replaced),
         cmocka_unit_test(shapes_decode_like_the_reference),
-        cmocka_unit_test(long_words_are_no_trouble),
+        cmocka_unit_test(long_words_are_encoded),
         cmocka_unit_test(special_text_follows_the_policy),
         cmocka_unit_test(small_questions),
         cmocka_unit_test(threads_share_a_tokenizer),

@@ -99,7 +99,7 @@ static void the_base_is_good(void **state)
     dpe_tokenizer_close(tokenizer);
 }
 
-static void files_that_are_no_json(void **state)
+static void files_that_are_not_json(void **state)
 {
     (void)state;
     refuse("", "expected JSON");
@@ -120,7 +120,7 @@ static void files_that_are_no_json(void **state)
     free(deep);
 }
 
-static void paths_that_are_no_files(void **state)
+static void paths_that_are_not_files(void **state)
 {
     (void)state;
     struct dpe_tokenizer *tokenizer = NULL;
@@ -323,8 +323,8 @@ static void a_pattern_that_explodes_ends(void **state)
     struct dpe_error err = {0};
     struct dpe_tokens tokens = {0};
     static const char *const exploding[] = {"(a+)+[$]", "(a|aa)+[$]", "(?:a*)*b", "(a|a?)+b"};
-    /* What each needs at its end is there, out of its reach: else PCRE2 sees at once that nothing
-     * can match. */
+    /* The text holds what each pattern needs at its end, but out of reach: without it PCRE2 sees at
+     * once that nothing can match. */
     static const char text[] =
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-b$";
     for (size_t i = 0; i < sizeof exploding / sizeof exploding[0]; i++) {
@@ -348,14 +348,14 @@ static void a_pattern_that_explodes_ends(void **state)
 }
 
 #define REPLACE(by) "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"" by "\"}"
-#define TEN "aaaaaaaaaa"
+#define TEN         "aaaaaaaaaa"
 
 /* Each rule is harmless alone; three of them in a row would make a thousand bytes of one. */
 static void rules_that_multiply_a_text(void **state)
 {
     (void)state;
-    static const char three[] =
-        "{\"type\":\"Sequence\",\"normalizers\":[" REPLACE(TEN) "," REPLACE(TEN) "," REPLACE(TEN) "]}";
+    static const char three[] = "{\"type\":\"Sequence\",\"normalizers\":[" REPLACE(TEN) "," REPLACE(
+        TEN) "," REPLACE(TEN) "]}";
     static const char two[] =
         "{\"type\":\"Sequence\",\"normalizers\":[" REPLACE(TEN) "," REPLACE(TEN) "]}";
     static const char decoders[] =
@@ -380,7 +380,7 @@ static dpe_status stop_at(void *user, struct dpe_error *err)
     return --*left < 0 ? dpe_fail(err, DPE_INCOMPLETE, "asked to stop") : DPE_OK;
 }
 
-/* The caller is asked often, wherever the time goes, and nothing of what was done is kept. */
+/* The caller's check runs often in every slow part, and a stopped encoding returns nothing. */
 static void encoding_stops_when_asked(void **state)
 {
     (void)state;
@@ -407,8 +407,8 @@ static void encoding_stops_when_asked(void **state)
         assert_int_equal(open_bytes(json, strlen(json), &tokenizer, &err), DPE_OK);
         for (int after = 0; after < 8; after++) {
             int left = after;
-            dpe_tokenizer_set_limits(tokenizer,
-                                     &(struct dpe_tokenizer_limits){.poll = stop_at, .user = &left});
+            dpe_tokenizer_set_limits(
+                tokenizer, &(struct dpe_tokenizer_limits){.poll = stop_at, .user = &left});
             assert_int_equal(dpe_tokenizer_encode(tokenizer, text, n, NULL, &tokens, &err),
                              DPE_INCOMPLETE);
             assert_int_equal(tokens.n, 0);
@@ -521,8 +521,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_base_is_good),
-        cmocka_unit_test(files_that_are_no_json),
-        cmocka_unit_test(paths_that_are_no_files),
+        cmocka_unit_test(files_that_are_not_json),
+        cmocka_unit_test(paths_that_are_not_files),
         cmocka_unit_test(ids),
         cmocka_unit_test(merges),
         cmocka_unit_test(model_options),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes, with h5py, files that our reader must refuse: other.h5, which is no table of ours, and
+"""Writes, with h5py, files that our reader must refuse: other.h5, which is not a table of dpe, and
 huge.h5, whose datasets claim more than any file of its size could hold."""
 import os
 

@@ -1,5 +1,5 @@
-/* The engine behind files, for the tests of the Python adapter (adapter_core.py and
- * golden/adapter_transformers.py). Numbers are raw, as on the machine.
+/* The engine with files as input and output, for the tests of the Python adapter (adapter_core.py
+ * and golden/adapter_transformers.py). Numbers are raw, as on the machine.
  * - check TABLE: exit 0, or the reason and 65.
  * - attention TABLE LAYER IN OUT: reference attention of one layer. IN: q
  *   [tokens][heads][dim], then k and v [kv heads][tokens][dim]; OUT: [tokens][heads][dim].
@@ -112,7 +112,8 @@ static dpe_status run_attention(const struct dpe_table_values *values, char **ar
     int64_t tokens = (int64_t)(n / row);
     float *data = dpe_alloc(n, 1);
     if (data == NULL || tokens < 1 || n % row != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: %zu bytes are no rows of %zu", args[1], n, row);
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a multiple of %zu bytes, found %zu",
+                          args[1], row, n);
     } else {
         memcpy(data, input, n);
         const struct dpe_attention call = {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# export.sh BIN PYTHON SCHEMA_TOOL: calibrates the bundled model with the least work, then holds every form of the
-# table against the others, tries what must be refused, and kills batch and profile on the way.
+# export.sh BIN PYTHON SCHEMA_TOOL: calibrates the bundled model with the least work, compares every form of the
+# table with the others, tries what must be refused, and kills batch and profile on the way.
 set -u
 bin=$1
 python=$2
@@ -62,7 +62,7 @@ works "settings of a YAML" export_ --import-yaml "$all/table.yaml" -m "$root/dat
 same "$all/table.h5" "$work/yaml.h5" /table/scale_factor
 same "$all/table.h5" "$work/yaml.h5" /table/inv_freq
 grep -q "selected_dim_path .* is ignored: this table scales all pairs" "$work/err" ||
-    fail "nothing is said of pairs that the YAML selects: $(cat "$work/err")"
+    fail "there is no message about pairs that the YAML selects: $(cat "$work/err")"
 same "$all/table.h5" "$work/yaml.h5" /model
 
 # Numbers of a YAML are decimal, and it is as deep as settings are.
@@ -203,6 +203,6 @@ same --exclude-path=/run "$all/norms.h5" "$batch/norms.h5"
 same --exclude-path=/run "$all/table.h5" "$batch/table.h5"
 cmp -s "$all/table.json" "$batch/table.json" || fail "table.json of the batch differs"
 works "the dry run" calibrate --dry-run
-[ "$(grep -c '^time ' "$work/out")" = 2 ] || fail "the dry run says no two times: $(cat "$work/out")"
+[ "$(grep -c '^time ' "$work/out")" = 2 ] || fail "the dry run does not print two times: $(cat "$work/out")"
 [ -e "$work/no.h5" ] || [ -e "$work/no.pt" ] && fail "a refused export left a file"
 exit $failed

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """export_check.py DIR SCHEMA: reads every form of a table that dpe-calibrate left in DIR without any
 of our code and compares them with table.h5. What cannot be looked at because a Python package is
-missing is said by name. Exit status 0 when all that was looked at agrees."""
+missing is named. Exit status 0 when everything that was compared agrees."""
 
 import csv
 import json

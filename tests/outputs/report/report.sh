@@ -1,5 +1,5 @@
 #!/bin/sh
-# report.sh BIN PYTHON [browser]: dpe-report on tables of every kind, some with names that mean harm: the page,
+# report.sh BIN PYTHON [browser]: dpe-report on tables of every kind, some with hostile names: the page,
 # figures and CSV files are well-formed and true to the tables; rsvg-convert missing or failing; a kill
 # midway; tables of different models; files that are not reports.
 set -u
@@ -20,7 +20,7 @@ fi
 "$python" "$here/report_tables.py" . || exit 1
 sha256sum ./*.h5 >tables.sum
 
-# expect CODE WORDS ARGUMENTS...: dpe-report ends with the code and says the words.
+# expect CODE WORDS ARGUMENTS...: dpe-report ends with the code and prints the words.
 expect() {
     code=$1
     words=$2
@@ -115,7 +115,7 @@ expect 0 "is written" detect.h5 norms.h5 -o g.html --no-figures
 "$python" "$here/report_check.py" g.html || failed=1
 grep -q '<svg' g.html && { echo "--no-figures has figures"; failed=1; }
 
-# Killed midway: nothing new, and the old one is whole. A TERM says that nothing was written.
+# Killed midway: nothing new, and the old one is whole. After a TERM the message is that nothing was written.
 cp two.html before.html
 for signal in KILL TERM; do
     cp before.html victim.html
@@ -133,7 +133,7 @@ for left in victim.html.* .victim*; do
     [ -e "$left" ] && { echo "a temporary file was left: $left"; failed=1; }
 done
 
-# What is not ours stays.
+# Files of other programs stay.
 echo precious >note.html
 expect 78 "is not a report" detect.h5 -o note.html
 grep -q precious note.html || { echo "a foreign file was replaced"; failed=1; }
@@ -142,7 +142,7 @@ expect 73 "is an input" detect.h5 -o detect.h5
 expect 73 "no/such/folder" detect.h5 -o no/such/folder/r.html --no-figures
 expect 64 "a head has 32 pairs" norms.h5 -o k.html --top-k 33
 expect 0 "is written" norms.h5 -o k.html --top-k 0.5
-# All pairs hold all of every head: what rounding leaves of that is no colour.
+# All pairs hold all of every head: what rounding leaves of that gets no colour.
 expect 0 "is written" norms.h5 -o k32.html --top-k 32 --figures k32
 "$python" "$here/report_check.py" k32.html || failed=1
 heads=$(sed 1d k32/norms-top-k.csv | grep -vc NaN)
@@ -153,7 +153,7 @@ grep -q "top 24 of 32 pairs (the table's)" k2.html && echo 'not escaped' && fail
 grep -q 'top 24 of 32 pairs (the table&#39;s)' k2.html || { echo "the table's k was not taken"; failed=1; }
 grep -q 'top 16 of 32 pairs (from --top-k)' k.html || { echo "--top-k was ignored"; failed=1; }
 
-# Tables that are not what they say.
+# Tables whose content contradicts their attributes.
 "$python" - <<'END' || failed=1
 import h5py, shutil
 shutil.copy("detect.h5", "shape.h5")

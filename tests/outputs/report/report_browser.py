@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 WIDTHS = (390, 800, 1400)
-# What the page is asked for: (name, media, preferred colours). Paper is white also for those that prefer dark.
+# How the page is rendered: (name, media, preferred colours). Paper is white also where dark is preferred.
 MODES = (("light", "screen", "light"), ("dark", "screen", "dark"), ("print", "print", "dark"))
 CONTRAST = 4.5
 # Pixels of a page in one picture, and those that the next one shows again, for texts at the edge. Chromium draws
@@ -47,7 +47,7 @@ OVERFLOW = """(() => {
     return found;
 })()"""
 
-# Every line of every visible text: its colour, what it says and the box (in pixels of the page) that it is drawn in.
+# Every line of every visible text: its colour, its characters and the box (in pixels of the page) that it is drawn in.
 TEXTS = """(() => {
     const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {

@@ -233,7 +233,7 @@ def detect(path, flat=False, selected=False, against=None):
     put(file, "/table/scale_factor", np.maximum(1, 4096 // np.maximum(effective, 1)), np.float64)
     if selected:
         attr(file, "/select", "rule", "guarded")
-        attr(file, "/select", "rule_in_words", "leaves half <only> where a test says so")
+        attr(file, "/select", "rule_in_words", "leaves half <only> where a test requires it")
         put(file, "/table/effective_length", [128, 64, 128, 256, 128, 128, 512, 128], np.int64)
         put(file, "/race/dropped_after", np.where(rng.uniform(0, 1, shape) < 0.3, 4, -1), np.int64)
         put(file, "/detect/niah/n_valid", np.full(shape, 10), np.int64)
