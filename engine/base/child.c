@@ -104,8 +104,7 @@ static dpe_status start(char *const *argv, const struct start *how, pid_t *pid, 
     if (failed != 0) {
         close(*held);
         *held = -1;
-        bool limits =
-            failed == ENOMEM || failed == EAGAIN || failed == EMFILE || failed == ENFILE;
+        bool limits = failed == ENOMEM || failed == EAGAIN || failed == EMFILE || failed == ENFILE;
         return dpe_fail(err, limits ? DPE_NO_MEMORY : DPE_NO_INPUT, "%s cannot be started: %s",
                         argv[0], strerror(failed));
     }
@@ -263,16 +262,16 @@ static dpe_status read_stream(int file, size_t limit, bool cut, struct dpe_text 
 {
     struct stat info;
     if (fstat(file, &info) != 0) {
-        return dpe_fail(err, DPE_IO, "reading what a program wrote: %s", strerror(errno));
+        return dpe_fail(err, DPE_IO, "the output of a program cannot be read: %s", strerror(errno));
     }
     size_t n = (size_t)info.st_size;
     if (n > limit && !cut) {
-        return dpe_fail(err, DPE_IO, "it wrote %zu bytes, more than %zu", n, limit);
+        return dpe_fail(err, DPE_IO, "expected at most %zu bytes of output, found %zu", limit, n);
     }
     n = n > limit ? limit : n;
     void *bytes = n > 0 ? mmap(NULL, n, PROT_READ, MAP_SHARED, file, 0) : NULL;
     if (bytes == MAP_FAILED) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for what a program wrote");
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the output of a program");
     }
     dpe_status status = n > 0 ? dpe_text_append(into, bytes, n, err) : DPE_OK;
     if (bytes != NULL) {

@@ -103,7 +103,7 @@ static size_t decode_unicode(struct dpe_json_scan *scan, char *to)
         }
     }
     if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000 && !scan->python)) {
-        problem(scan, "expected four hexadecimal digits of a character behind \\u");
+        problem(scan, "expected four hexadecimal digits of a character after \\u");
         return 0;
     }
     if (c < 0x80) {
@@ -278,5 +278,5 @@ bool dpe_json_scan_end(struct dpe_json_scan *scan)
 {
     peek(scan);
     return scan->problem == NULL &&
-           (scan->at == scan->n || problem(scan, "expected nothing behind the JSON value"));
+           (scan->at == scan->n || problem(scan, "expected nothing after the JSON value"));
 }

@@ -31,6 +31,6 @@ dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct d
     return status != DPE_OK
                ? status
                : dpe_fail(err, DPE_NO_DEVICE,
-                          "unknown device \"%.64s\"; there are auto, cpu, reference, cuda, cuda:N",
+                          "unknown device '%.64s'; devices: auto, cpu, reference, cuda, cuda:N",
                           device);
 }

@@ -70,8 +70,8 @@ static void *open_library(void)
     if (library == NULL) {
         snprintf(
             reason, sizeof reason,
-            "libdpe_cuda.so is neither beside the tool nor in its library folder; this dpe was "
-            "built without nvcc");
+            "libdpe_cuda.so is neither next to the tool nor in its library folder, so this dpe was "
+            "built without CUDA");
     }
     return library;
 }
@@ -125,7 +125,7 @@ dpe_status dpe_device_resolve(const char *device, const char **resolved, struct 
     const char *number = device + strlen("cuda");
     size_t digits = *number == ':' ? strspn(number + 1, "0123456789") : 0;
     if (*number == ':' && (digits < 1 || digits > 4 || number[1 + digits] != '\0')) {
-        return dpe_fail(err, DPE_USAGE, "device %.64s: expected cuda or cuda:N", device);
+        return dpe_fail(err, DPE_USAGE, "unknown device '%.64s'; expected cuda or cuda:N", device);
     }
     dpe_status status = dpe_cuda_load(&found, err);
     return status != DPE_OK ? status : found->available(device, err);

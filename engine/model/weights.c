@@ -143,7 +143,8 @@ static dpe_status bind_part(struct binder *binder, int64_t index, enum dpe_weigh
     const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
     if (found != NULL) {
         return dpe_fail(binder->err, DPE_BAD_DATA,
-                        "%s: tensor %s: expected no %s there by config.json, found one",
+                        "%s: tensor %s: config.json describes a model without this %s; correct "
+                        "config.json, or use the weights that belong to it",
                         binder->model->shards[found->shard].path, name, part);
     }
     return DPE_OK;
@@ -187,9 +188,9 @@ static dpe_status bind_head(struct binder *binder, struct dpe_weights *weights)
                         shards[embedding->shard].map + embedding->begin, (size_t)bytes) == 0;
     if (!equal) {
         return dpe_fail(binder->err, DPE_BAD_DATA,
-                        "%s: tensor lm_head.weight: expected none, or a copy of the embedding, "
-                        "since config.json says tie_word_embeddings, found another; set "
-                        "tie_word_embeddings to false if this head is meant",
+                        "%s: tensor lm_head.weight: config.json sets tie_word_embeddings, so "
+                        "expected a copy of the embedding or no such tensor, found other "
+                        "values; to use them, set tie_word_embeddings to false",
                         shards[head->shard].path);
     }
     return DPE_OK;
@@ -223,10 +224,11 @@ static dpe_status check_layers_end(const struct binder *binder)
     if (found == NULL) {
         return DPE_OK;
     }
-    return dpe_fail(binder->err, DPE_BAD_DATA,
-                    "%s: tensor %s: expected %lld layers by config.json, found one more",
-                    binder->model->shards[found->shard].path, name,
-                    (long long)binder->model->config.n_layers);
+    return dpe_fail(
+        binder->err, DPE_BAD_DATA,
+        "%s: tensor %s: expected tensors of the %lld layers in config.json, found one of a "
+        "further layer",
+        binder->model->shards[found->shard].path, name, (long long)binder->model->config.n_layers);
 }
 
 dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table *table,

@@ -215,12 +215,11 @@ static dpe_status open_session(const struct test *test, const char *device,
 
 static dpe_status refuse(const struct test *test, struct dpe_error *err)
 {
-    dpe_fail_prefix(
-        err, "device %s failed its self-test and is not used (--device cpu does without it%s)",
-        test->options->device,
-        test->config.dtype != DPE_F32
-            ? "; DPE_CUDA_ATTENTION=mma or =plain in the environment takes a simpler kernel"
-            : "");
+    dpe_fail_prefix(err, "device %s failed its self-test and is not used; use --device cpu%s",
+                    test->options->device,
+                    test->config.dtype != DPE_F32
+                        ? ", or set DPE_CUDA_ATTENTION=mma or =plain for a simpler kernel"
+                        : "");
     if (err != NULL) {
         err->status = DPE_NO_DEVICE;
     }
@@ -253,10 +252,11 @@ static dpe_status test_plan(const struct test *test, const struct dpe_plan *plan
     double most = tolerance(test->config.dtype);
     double error = compare(test, &answers[1], &answers[0], &what);
     if (!(error <= most)) {
-        dpe_fail(err, DPE_NO_DEVICE,
-                 "%s under %s: expected the processors' logits up to %.2g, found a difference of "
-                 "%.2g (rms)",
-                 what, plan->name, most, error);
+        dpe_fail(
+            err, DPE_NO_DEVICE,
+            "%s under %s: expected the logits of the CPU within %.2g (rms), found a difference of "
+            "%.2g",
+            what, plan->name, most, error);
         return refuse(test, err);
     }
     return DPE_OK;
@@ -348,10 +348,11 @@ static dpe_status find_tokens(int64_t *tokens, struct dpe_error *err)
     char *end = NULL;
     long n = strtol(words, &end, 10);
     if (*end != '\0' || n < LEAST_TOKENS || n > MOST_TOKENS) {
-        return dpe_fail(err, DPE_USAGE,
-                        "DPE_DEVICE_SELF_TEST: expected off or a number of tokens, %d to %d, found "
-                        "%.64s",
-                        LEAST_TOKENS, MOST_TOKENS, words);
+        return dpe_fail(
+            err, DPE_USAGE,
+            "DPE_DEVICE_SELF_TEST: expected off or a number of tokens from %d to %d, found "
+            "%.64s",
+            LEAST_TOKENS, MOST_TOKENS, words);
     }
     *tokens = n;
     return DPE_OK;

@@ -31,7 +31,7 @@ static dpe_status tell_nonfinite(const struct dpe_session *s, int64_t layer, int
                                  struct dpe_error *err)
 {
     dpe_fail(err, DPE_NONFINITE,
-             "NaN or infinity behind layer %" PRId64 " at position %" PRId64
+             "NaN or infinity after layer %" PRId64 " at position %" PRId64
              "; the weights or the position plan (%s) produce it",
              layer, position, s->plan.name);
     if (err != NULL) {

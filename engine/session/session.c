@@ -76,10 +76,11 @@ static dpe_status resolve_options(const struct dpe_session_options *options,
         return status;
     }
     if (options->capacity < 1 || options->prefill_chunk < 0 || options->n_threads < 0) {
-        return dpe_fail(err, DPE_USAGE,
-                        "session: expected a capacity of at least 1 token and no negative chunk "
-                        "or thread count, found %" PRId64 ", %" PRId64 ", %d",
-                        options->capacity, options->prefill_chunk, options->n_threads);
+        return dpe_fail(
+            err, DPE_USAGE,
+            "session: expected a capacity of at least 1 token, and a chunk and a number "
+            "of threads of at least 0, found %" PRId64 ", %" PRId64 ", %d",
+            options->capacity, options->prefill_chunk, options->n_threads);
     }
     if (options->branches < 0 || options->branches > DPE_MAX_BRANCHES || options->positions < 0 ||
         options->positions > options->capacity) {
@@ -410,7 +411,7 @@ dpe_status dpe_session_create_untested(const struct dpe_model *model, const stru
                                        struct dpe_session **session, struct dpe_error *err)
 {
     if (dpe_model_weights(model) == NULL) {
-        return dpe_fail(err, DPE_USAGE, "%s was opened for its configuration only",
+        return dpe_fail(err, DPE_USAGE, "%s: the model was opened without its weights",
                         dpe_model_folder(model));
     }
     struct dpe_session *s = dpe_alloc_zero(1, sizeof *s);

@@ -36,9 +36,9 @@ dpe_status dpe_session_branch(struct dpe_session *s, int64_t n, int64_t room, st
         room > s->options.positions - prefix || __builtin_mul_overflow(n, room, &all) ||
         all > s->options.capacity - prefix) {
         return dpe_fail(err, DPE_USAGE,
-                        "session: %" PRId64 " branches of %" PRId64 " tokens behind %" PRId64
-                        " do not fit; it has %" PRId64 " now and takes %" PRId64 " of %" PRId64
-                        " positions in a cache of %" PRId64,
+                        "session: %" PRId64 " branches of %" PRId64 " tokens after %" PRId64
+                        " do not fit: the session has %" PRId64 " now, and at most %" PRId64
+                        " of %" PRId64 " positions in a cache of %" PRId64,
                         n, room, prefix, s->n_branches, s->options.branches, s->options.positions,
                         s->options.capacity);
     }
@@ -85,8 +85,10 @@ static dpe_status check_branch(const struct dpe_session *s, int64_t branch, int6
                                struct dpe_error *err)
 {
     if (!s->has_plan) {
-        return dpe_fail(err, DPE_USAGE,
-                        "session: it has no plan since dpe_session_set_plan failed");
+        return dpe_fail(
+            err, DPE_USAGE,
+            "session: it does not have a plan, because dpe_session_set_plan failed; set "
+            "another plan first");
     }
     if (branch < 0 || branch >= s->n_branches) {
         return dpe_fail(err, DPE_USAGE,
@@ -95,7 +97,7 @@ static dpe_status check_branch(const struct dpe_session *s, int64_t branch, int6
     }
     if (n < 0 || n > room_of(s, branch)) {
         return dpe_fail(err, DPE_USAGE,
-                        "session: %" PRId64 " tokens do not fit behind %" PRId64
+                        "session: %" PRId64 " tokens do not fit after %" PRId64
                         " in a cache of %" PRId64,
                         n, s->length[branch], s->length[branch] + room_of(s, branch));
     }
@@ -120,7 +122,7 @@ static dpe_status logits_nonfinite(const struct dpe_session *s, int64_t position
                                    struct dpe_error *err)
 {
     dpe_fail(err, DPE_NONFINITE,
-             "NaN or infinity in the logits at position %" PRId64 " (behind the last layer)",
+             "NaN or infinity in the logits at position %" PRId64 " (after the last layer)",
              position);
     if (err != NULL) {
         err->layer = (int)s->config->n_layers;
@@ -264,7 +266,7 @@ dpe_status dpe_session_branch_feed(struct dpe_session *session, int64_t branch,
                                    struct dpe_error *err)
 {
     if (n == 0 && logits != NULL) {
-        return dpe_fail(err, DPE_USAGE, "session: logits of no token were asked for");
+        return dpe_fail(err, DPE_USAGE, "session: logits need at least 1 token, found 0");
     }
     const struct run run = {.branch = branch, .tokens = tokens, .n = n, .logits = logits};
     return run_tokens(session, &run, err);
@@ -290,8 +292,8 @@ static dpe_status check_step(const struct dpe_session *s, int64_t n, const int64
         status = check_branch(s, branches[i], 1, err);
         for (int64_t j = 0; j < i && status == DPE_OK; j++) {
             if (branches[j] == branches[i]) {
-                status = dpe_fail(err, DPE_USAGE, "session: a step holds branch %" PRId64 " twice",
-                                  branches[i]);
+                status = dpe_fail(err, DPE_USAGE,
+                                  "session: a step contains branch %" PRId64 " twice", branches[i]);
             }
         }
     }
@@ -407,7 +409,7 @@ static dpe_status check_continuation(const struct dpe_session *s, int64_t branch
     if (item->n < 1 || max_new < 0 || item->n > room || max_new - 1 > room - item->n) {
         return dpe_fail(err, DPE_USAGE,
                         "session: a prompt of %" PRId64 " tokens (expected at least 1) and "
-                        "%" PRId64 " new ones do not fit behind %" PRId64 " in a cache of %" PRId64,
+                        "%" PRId64 " new ones do not fit after %" PRId64 " in a cache of %" PRId64,
                         item->n, max_new, s->length[branch], s->length[branch] + room);
     }
     return DPE_OK;
@@ -490,8 +492,9 @@ dpe_status dpe_session_generate_branches(struct dpe_session *s,
 {
     if (n != s->n_branches) {
         return dpe_fail(err, DPE_USAGE,
-                        "session: %" PRId64 " continuations for %" PRId64 " branches", n,
-                        s->n_branches);
+                        "session: expected a continuation for each of %" PRId64
+                        " branches, found %" PRId64,
+                        s->n_branches, n);
     }
     dpe_status status = DPE_OK;
     for (int64_t b = 0; b < n && status == DPE_OK; b++) {

@@ -349,7 +349,7 @@ static dpe_status append_special(struct dpe_tokenizer *t, struct dpe_json_reader
             dpe_tokenizer_read_id(json_array_get(ids, i), special.file, name, &id, special.err);
         if (status == DPE_OK && (id >= t->vocab.n_ids || !t->vocab.known[id])) {
             char quoted[96];
-            return dpe_fail(special.err, DPE_BAD_DATA, "%s: \"%s\" has id %d, which is no token",
+            return dpe_fail(special.err, DPE_BAD_DATA, "%s: \"%s\" has id %d, which is not a token",
                             special.file, dpe_json_quote(quoted, name, strlen(name)), (int)id);
         }
         status = status == DPE_OK ? dpe_tokens_append(to, &id, 1, special.err) : status;

@@ -54,7 +54,7 @@ dpe_status dpe_work_look(struct dpe_work *work, uint64_t more, struct dpe_error 
         uint64_t held = work->held(work->user) + more;
         if (held > limits->max_memory) {
             return dpe_fail(err, DPE_NO_MEMORY,
-                            "tokenizing takes %.1f MiB, allowed are %.1f MiB; use a shorter text, "
+                            "tokenizing needs %.1f MiB, %.1f MiB are allowed; use a shorter text, "
                             "or allow more with --max-memory",
                             (double)held / 0x1p20, (double)limits->max_memory / 0x1p20);
         }
@@ -420,8 +420,8 @@ static dpe_status split_added(struct encoder *e, const struct dpe_added_set *set
             char quoted[96];
             e->special_at = offset + start;
             return dpe_fail(e->err, DPE_BAD_DATA,
-                            "the special token \"%s\" is written in the text; choose whether it "
-                            "stands for itself (literal) or is the token (parse)",
+                            "the text contains the special token \"%s\"; choose whether it is "
+                            "ordinary text (literal) or the token (parse)",
                             dpe_json_quote(quoted, token->content.bytes, token->content.n));
         }
         strip(token, piece, done, &start, &end);
@@ -505,8 +505,7 @@ static dpe_status encode_text(struct encoder *e, const char *text, size_t n, boo
     e->text = text;
     e->n_held = n;
     e->special_at = SIZE_MAX;
-    e->work = (struct dpe_work){
-        .limits = &e->tokenizer->limits, .held = bytes_held, .user = e};
+    e->work = (struct dpe_work){.limits = &e->tokenizer->limits, .held = bytes_held, .user = e};
     status = dpe_work_look(&e->work, 0, e->err);
     if (status == DPE_OK) {
         status = check_utf8(e, text, n, &valid);

@@ -1,7 +1,7 @@
 /* Options, exit codes, and the terminal, shared by all tools. */
+#include "engine/tool/tool.h"
 #include "engine/device/device.h"
 #include "engine/session/session.h"
-#include "engine/tool/tool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,29 +34,30 @@ enum option_key {
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "Running:", 50},
     {"device", KEY_DEVICE, "NAME", 0,
-     "auto (default: cuda if there is one, else cpu), cpu, cuda, cuda:N, or reference (slow, the "
-     "oracle)",
+     "auto (default: cuda if this machine has one, otherwise cpu), cpu, cuda, cuda:N, or reference "
+     "(slow; the other devices are tested against it)",
      50},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 50},
     {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
-     "Most memory to use, e.g. 8G (default: what is free)", 50},
+     "Use at most this much memory, e.g. 8G (default: the free memory)", 50},
     {"time-budget", KEY_TIME_BUDGET, "TIME", 0,
-     "Stop after this long, e.g. 90, 30m, 2h; ends with 75 (a tool with a table goes on with the "
-     "same command)",
+     "Stop after this time, e.g. 90, 30m, 2h, with exit code 75; if the tool writes a table, the "
+     "same command continues it",
      50},
-    {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "text or json: lines on stderr", 50},
-    {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 50},
+    {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "Format of the lines on stderr: text or json", 50},
+    {"quiet", KEY_QUIET, NULL, 0, "Print only warnings and errors on stderr", 50},
     {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 50},
     {0},
 };
 
 static const struct argp_option output_table[] = {
     {NULL, 0, NULL, 0, "Output:", 60},
-    {"force", KEY_FORCE, NULL, 0, "Replace an output that another run made", 60},
-    {"salvage", KEY_SALVAGE, NULL, 0, "Go on past a damaged journal record, saying what is lost",
-     60},
-    {"keep-journal", KEY_KEEP_JOURNAL, NULL, 0, "Keep the journal beside the finished table", 60},
-    {"force-unlock", KEY_FORCE_UNLOCK, NULL, 0, "Take over a lock that another host left", 60},
+    {"force", KEY_FORCE, NULL, 0, "Replace an output of another run", 60},
+    {"salvage", KEY_SALVAGE, NULL, 0,
+     "Continue after a damaged journal record; the tool reports what is lost", 60},
+    {"keep-journal", KEY_KEEP_JOURNAL, NULL, 0, "Keep the journal next to the finished table", 60},
+    {"force-unlock", KEY_FORCE_UNLOCK, NULL, 0,
+     "Take over the lock of a run on another host that has ended", 60},
     {0},
 };
 
@@ -78,8 +79,8 @@ static error_t parse_talk(int key, const char *arg, struct argp_state *state,
 {
     switch (key) {
     case KEY_LOG_FORMAT:
-        options->json =
-            dpe_parse_choice(state, "--log-format", arg, (const char *[]){"text", "json", NULL}) == 1;
+        options->json = dpe_parse_choice(state, "--log-format", arg,
+                                         (const char *[]){"text", "json", NULL}) == 1;
         return 0;
     case KEY_QUIET:
         options->quiet = true;
@@ -330,6 +331,8 @@ void dpe_tool_set_rank(int rank)
     }
 }
 
+static void log_notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 int dpe_tool_end(dpe_status status, const struct dpe_error *err)
 {
     dpe_progress_clear();
@@ -340,7 +343,13 @@ int dpe_tool_end(dpe_status status, const struct dpe_error *err)
     }
     if (status != DPE_OK) {
         fflush(stdout);
-        dpe_log_error("%s", err != NULL && err->text[0] != '\0' ? err->text : "failed");
+        const char *text = err != NULL && err->text[0] != '\0' ? err->text : "failed";
+        if (status == DPE_INCOMPLETE) {
+            bool named = strncmp(text, "interrupted", strlen("interrupted")) == 0;
+            log_notice("%s%s", named ? "" : "interrupted: ", text);
+        } else {
+            dpe_log_error("%s", text);
+        }
         return dpe_exit_code(status);
     }
     return finish_output() ? dpe_exit_code(DPE_OK) : DPE_IO;
@@ -427,6 +436,8 @@ static void print_line(const char *level, const char *format, va_list args)
         dpe_printable(text, clean, sizeof clean);
         if (strcmp(level, "info") == 0) {
             fprintf(stderr, "%s\n", clean);
+        } else if (strcmp(level, "notice") == 0) {
+            fprintf(stderr, "%s: %s\n", talk.name, clean);
         } else {
             fprintf(stderr, "%s: %s: %s\n", talk.name, level, clean);
         }
@@ -448,7 +459,7 @@ void dpe_log_chunk(const struct dpe_session *session, int64_t *told)
 {
     int64_t chunk = dpe_session_chunk(session);
     if (chunk < dpe_session_full_chunk(session) && chunk != *told) {
-        dpe_log_rank("device memory is short: prefill chunks of %lld tokens instead of %lld",
+        dpe_log_rank("device memory is short: prefill chunks have %lld tokens instead of %lld",
                      (long long)chunk, (long long)dpe_session_full_chunk(session));
         *told = chunk;
     }
@@ -470,6 +481,15 @@ void dpe_log_rank(const char *format, ...)
     va_list args;
     va_start(args, format);
     print_line("warning", format, args);
+    va_end(args);
+}
+
+/* A run that stopped early and can be continued: it is not an error. */
+static void log_notice(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    print_line("notice", format, args);
     va_end(args);
 }
 

@@ -22,8 +22,8 @@ dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, 
         char *input = inputs[i] != NULL ? realpath(inputs[i], NULL) : NULL;
         if (input != NULL && lies_in(path, input)) {
             status = dpe_fail(err, DPE_CANNOT_CREATE,
-                              "%s is one of the files of %s, which is never replaced; choose "
-                              "another output",
+                              "%s is one of the input files in %s, which is never replaced; "
+                              "choose another output",
                               output, inputs[i]);
         }
         free(input);
@@ -90,8 +90,7 @@ dpe_status dpe_tool_check_new(const char *path, bool force, struct dpe_error *er
     }
     if (!S_ISREG(info.st_mode)) {
         return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: expected a file or nothing, found something that is no regular file",
-                        path);
+                        "%s: expected a regular file or a new name, found something else", path);
     }
     return force ? DPE_OK
                  : dpe_fail(err, DPE_MISMATCH, "%s: exists already; --force replaces it", path);

@@ -23,9 +23,9 @@ static void on_stop(int number)
 /* Weights are mapped: when their file is shortened, or its disk fails, reading them ends here. */
 static void on_lost_page(int number, siginfo_t *info, void *context)
 {
-    static const char words[] =
-        "error: a file that is mapped, the weights of the model, cannot be read any more: it was "
-        "changed, or its disk fails; what was finished before is safe\n";
+    static const char words[] = "error: a mapped file (the weights of the model) can no longer be "
+                                "read: the file was changed "
+                                "or its disk fails; finished results are saved\n";
     static atomic_flag told = ATOMIC_FLAG_INIT;
     (void)context;
     if (info->si_code != BUS_ADRALN && atomic_flag_test_and_set(&told)) {

@@ -291,7 +291,7 @@ static void refuse_wishes(struct argp_state *state, const struct eval_arguments 
                    has_parameter(own->niah) ? own->niah : args->general.niah);
     }
     if (wishes.max_tokens == 1) {
-        argp_error(state, "--max-tokens: expected a whole number from 2 on, found '1'");
+        argp_error(state, "--max-tokens: expected a whole number of at least 2, found '1'");
     }
     if (wishes.max_tokens > 0 && wishes.stride == 0) {
         argp_error(state, "--max-tokens goes with --stride");

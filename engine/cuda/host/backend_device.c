@@ -55,7 +55,7 @@ dpe_status dpe_cuda_own(struct dpe_backend *b, uint64_t bytes, void **memory, st
         uint64_t total = 0;
         (void)dpe_rt_memory(&available, &total);
         return dpe_fail(err, DPE_NO_MEMORY,
-                        "device memory is out: %.1f MiB were asked for, %.1f of %.1f MiB are free",
+                        "out of device memory: %.1f MiB are needed, %.1f of %.1f MiB are free",
                         (double)bytes / 0x1p20, (double)available / 0x1p20, (double)total / 0x1p20);
     }
     DPE_CUDA_NOTE(b, code, "dpe_rt_allocate");

@@ -35,7 +35,8 @@ static dpe_status join(struct dpe_backend *b, struct dpe_error *err)
         status = code == 0 ? DPE_OK
                            : dpe_fail(err, DPE_NO_DEVICE,
                                       "NCCL does not connect the devices of %d processes: %s; "
-                                      "NCCL_DEBUG=INFO says more, DPE_CUDA_PEERS=host does without",
+                                      "set NCCL_DEBUG=INFO for details, or DPE_CUDA_PEERS=host to "
+                                      "run without NCCL",
                                       peers->size, nccl->text(code));
         status = peers->meet(peers->user, NULL, 0, status, err);
     }
