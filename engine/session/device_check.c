@@ -358,10 +358,9 @@ static dpe_status find_tokens(int64_t *tokens, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* Test a device for models like `config`, unless this process has already done so with success. */
-static dpe_status self_test(const struct dpe_config *config,
-                            const struct dpe_session_options *options, int64_t tokens,
-                            struct dpe_error *err)
+dpe_status dpe_session_check_device(const struct dpe_config *config,
+                                    const struct dpe_session_options *options, int64_t tokens,
+                                    struct dpe_error *err)
 {
     static once_flag once = ONCE_FLAG_INIT;
     struct dpe_device_info info;
@@ -386,21 +385,4 @@ static dpe_status self_test(const struct dpe_config *config,
     }
     (void)mtx_unlock(&lock);
     return status;
-}
-
-dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
-                              const struct dpe_session_options *options,
-                              struct dpe_session **session, struct dpe_error *err)
-{
-    const struct dpe_ops *ops = NULL;
-    const struct dpe_peers *peers = options->peers;
-    /* What is no device is told behind. */
-    bool found = dpe_ops_find(options->device, &ops, NULL) == DPE_OK;
-    int64_t tokens = found ? ops->self_test_tokens : 0;
-    dpe_status status =
-        tokens > 0 ? self_test(dpe_model_config(model), options, tokens, err) : DPE_OK;
-    if (status != DPE_OK) {
-        return peers == NULL ? status : peers->meet(peers->user, NULL, 0, status, err);
-    }
-    return dpe_session_create_untested(model, plan, options, session, err);
 }

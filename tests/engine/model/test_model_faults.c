@@ -172,11 +172,12 @@ static void weights_that_are_not_the_configuration_s(void **state)
     container_add(&container, "model.layers.0.self_attn.q_proj.bias", "F32", "4", 16);
     container_add_base(&container, 0, N_BASE_TENSORS, NULL);
     container_write(&container, folder_file(&folder, "model.safetensors"), 0);
-    expect_open(&folder, "bias", DPE_BAD_DATA, "q_proj.bias: config.json describes a model without this bias", NULL);
+    expect_open(&folder, "bias", DPE_BAD_DATA,
+                "q_proj.bias: config.json describes a model without this bias", NULL);
     container_add(&container, "model.layers.1.input_layernorm.weight", "F32", "4", 16);
     container_add_base(&container, 0, N_BASE_TENSORS, NULL);
     container_write(&container, folder_file(&folder, "model.safetensors"), 0);
-    expect_open(&folder, "layers", DPE_BAD_DATA, "model.layers.1.", "expected 1 layers");
+    expect_open(&folder, "layers", DPE_BAD_DATA, "model.layers.1.", "the 1 layers in config.json");
     folder_remove(&folder);
 }
 

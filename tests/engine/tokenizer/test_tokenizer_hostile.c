@@ -247,8 +247,8 @@ static void added_tokens(void **state)
     REFUSE("id of \"<s>\"", .added = TOKEN("-1", "<s>", SPECIAL));
     REFUSE("id of \"<s>\"", .added = TOKEN("3.0", "<s>", SPECIAL));
     REFUSE("has id 7, expected 3 by its place", .added = TOKEN("7", "<s>", SPECIAL));
-    REFUSE("has id 0, but", .added = TOKEN("0", "<s>", SPECIAL));
-    REFUSE("has id 3, but its place in the file makes it 1", .added = TOKEN("3", "b", SPECIAL));
+    REFUSE("has id 0, expected", .added = TOKEN("0", "<s>", SPECIAL));
+    REFUSE("has id 3, expected 1 by its place", .added = TOKEN("3", "b", SPECIAL));
     REFUSE("listed twice", .added = TOKEN("3", "<s>", SPECIAL) "," TOKEN("3", "<s>", SPECIAL));
     REFUSE("id 2 is given to two tokens", .vocab = "\"a\":2,\"b\":1", .merges = "",
            .added = TOKEN("2", "<s>", SPECIAL));
@@ -348,14 +348,14 @@ static void a_pattern_that_explodes_ends(void **state)
 }
 
 #define REPLACE(by) "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"" by "\"}"
-#define TEN "aaaaaaaaaa"
+#define TEN         "aaaaaaaaaa"
 
 /* Each rule is harmless alone; three of them in a row would make a thousand bytes of one. */
 static void rules_that_multiply_a_text(void **state)
 {
     (void)state;
-    static const char three[] =
-        "{\"type\":\"Sequence\",\"normalizers\":[" REPLACE(TEN) "," REPLACE(TEN) "," REPLACE(TEN) "]}";
+    static const char three[] = "{\"type\":\"Sequence\",\"normalizers\":[" REPLACE(TEN) "," REPLACE(
+        TEN) "," REPLACE(TEN) "]}";
     static const char two[] =
         "{\"type\":\"Sequence\",\"normalizers\":[" REPLACE(TEN) "," REPLACE(TEN) "]}";
     static const char decoders[] =
@@ -407,8 +407,8 @@ static void encoding_stops_when_asked(void **state)
         assert_int_equal(open_bytes(json, strlen(json), &tokenizer, &err), DPE_OK);
         for (int after = 0; after < 8; after++) {
             int left = after;
-            dpe_tokenizer_set_limits(tokenizer,
-                                     &(struct dpe_tokenizer_limits){.poll = stop_at, .user = &left});
+            dpe_tokenizer_set_limits(
+                tokenizer, &(struct dpe_tokenizer_limits){.poll = stop_at, .user = &left});
             assert_int_equal(dpe_tokenizer_encode(tokenizer, text, n, NULL, &tokens, &err),
                              DPE_INCOMPLETE);
             assert_int_equal(tokens.n, 0);
