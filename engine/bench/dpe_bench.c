@@ -37,7 +37,7 @@ struct arguments {
 };
 
 enum {
-    KEY_SHAPE = 256,
+    KEY_SHAPE = DPE_KEY_PROGRAM,
     KEY_METHOD,
     KEY_REPEATS,
     KEY_NEW,

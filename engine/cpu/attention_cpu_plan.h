@@ -6,7 +6,7 @@
 #ifndef DPE_ATTENTION_CPU_PLAN_H
 #define DPE_ATTENTION_CPU_PLAN_H
 
-#include "engine/cpu/ops_cpu_kernels.h"
+#include "engine/cpu/cpu_kernels.h"
 #include "engine/plan/segments.h"
 
 /** The mask of a head as words for dpe_cpu_rotation.select; n_pairs of them. */

@@ -5,7 +5,7 @@
 #include <threads.h>
 
 #include "engine/cpu/cpu.h"
-#include "engine/cpu/ops_cpu_kernels.h"
+#include "engine/cpu/cpu_kernels.h"
 #include "engine/ops/ops_host.h"
 
 enum { SMALL_WORK = 1 << 14 /* elements for which no second thread is woken */ };

@@ -37,17 +37,17 @@ struct dpe_session_knobs {
 };
 
 struct dpe_session_options {
-    const char *device;    /**< "cpu" (default when NULL), "reference", "cuda", "cuda:N", "auto" */
-    int n_threads;         /**< 0 = all cores of this process */
-    int64_t capacity;      /**< most tokens the KV cache holds; required, ≥ 1 */
-    int64_t positions;     /**< most tokens of one sequence, ≤ capacity; 0 = capacity. Less only
-                                makes sense with branches: tables and workspace are as long */
-    int64_t branches;      /**< most branches, ≤ DPE_MAX_BRANCHES; 0 = 1 */
-    int64_t prefill_chunk; /**< rows of a chunk, on a fixed grid from position 0; 0 = default, on
-                                a device with too little memory for that halved until it fits */
-    uint64_t max_memory;   /**< bytes the session may use; 0 = what is free on this machine */
-    double patience;       /**< seconds after which a device that does not answer is given up as one
-                                that failed; 0 = never */
+    const char *device;     /**< "cpu" (default when NULL), "reference", "cuda", "cuda:N", "auto" */
+    int n_threads;          /**< 0 = all cores of this process */
+    int64_t capacity;       /**< most tokens the KV cache holds; required, ≥ 1 */
+    int64_t positions;      /**< most tokens of one sequence, ≤ capacity; 0 = capacity. Less only
+                                 makes sense with branches: tables and workspace are as long */
+    int64_t branches;       /**< most branches, ≤ DPE_MAX_BRANCHES; 0 = 1 */
+    int64_t prefill_chunk;  /**< rows of a chunk, on a fixed grid from position 0; 0 = default, on
+                                 a device with too little memory for that halved until it fits */
+    uint64_t max_memory;    /**< bytes the session may use; 0 = what is free on this machine */
+    double timeout_seconds; /**< seconds after which a device that does not answer is given up as
+                          one that failed; 0 = never */
     const struct dpe_peers *peers;  /**< who holds the rest of the model, borrowed for the session's
                                          life; NULL: all of it is here. An estimate looks at index
                                          and size alone */

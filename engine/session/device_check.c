@@ -42,8 +42,8 @@ static double tolerance(enum dpe_dtype dtype)
     return dtype == DPE_F32 ? 1e-3 : dtype == DPE_F16 ? 0.05 : 0.2;
 }
 
-/* A wait that no card needs for so little. */
-static const double PATIENCE = 60.0;
+/* Far longer than a working device needs for these few tokens. */
+static const double TIMEOUT_SECONDS = 60.0;
 
 struct test {
     const struct dpe_session_options *options;
@@ -207,7 +207,7 @@ static dpe_status open_session(const struct test *test, const char *device,
         .capacity = test->n + ROOM,
         .branches = BRANCHES,
         .prefill_chunk = test->n * 3 / 4,
-        .patience = PATIENCE,
+        .timeout_seconds = TIMEOUT_SECONDS,
         .knobs = {.length = "DPE_DEVICE_SELF_TEST"},
     };
     return dpe_session_create_untested(test->model, plan, &options, session, err);

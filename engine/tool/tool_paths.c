@@ -1,4 +1,4 @@
-/* What an output may take the place of: never one of the inputs, never what is no file. */
+/* What an output may replace: never an input, and only a regular file. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static bool names_file(const char *text, size_t n, const struct stat *info)
     return stat(path, &other) == 0 && other.st_dev == info->st_dev && other.st_ino == info->st_ino;
 }
 
-/* Files are named alone, behind an option's '=', and in lists such as keys=2,template=FILE. */
+/* Files are named alone, after an option's '=', and in lists such as keys=2,template=FILE. */
 static bool word_names_file(const char *word, const struct stat *info)
 {
     if (names_file(word, strlen(word), info)) {

@@ -2,7 +2,7 @@
 #include "eval/tool/eval_tool.h"
 
 enum option_key {
-    KEY_CHAT_TEMPLATE = 0x3000,
+    KEY_CHAT_TEMPLATE = DPE_KEY_BENCHMARK,
     KEY_TASKS,
     KEY_DATA,
     KEY_TEMPLATE,

@@ -137,7 +137,7 @@ static dpe_status cuda_open(const struct dpe_model *model,
     b->weights = &model->weights;
     b->dtype = b->config->dtype;
     b->element = b->dtype == DPE_F32 ? 4 : 2;
-    b->patience = options->patience;
+    b->timeout_seconds = options->timeout_seconds;
     /* Failures are the named device's. */
     int code = dpe_rt_info(b->index, &b->info);
     dpe_cuda_use(b);

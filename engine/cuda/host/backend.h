@@ -66,7 +66,7 @@ struct dpe_backend {
     const struct dpe_config *config;
     const struct dpe_weights *weights; /**< host */
     int index;                         /**< of the device */
-    double patience;                   /**< as dpe_rt_patience */
+    double timeout_seconds;            /**< as dpe_rt_set_timeout */
     const struct dpe_peers *peers;
     bool joined;  /**< it is settled how sums over peers are made */
     void *sums;   /**< NCCL's, or NULL: through the host */

@@ -13,7 +13,7 @@ void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, cons
     }
     /* A kernel's first launch loads it, and may wait for those before it for ever. This wait does
      * not, and tells which call failed. */
-    if (code == 0 && backend->patience > 0.0) {
+    if (code == 0 && backend->timeout_seconds > 0.0) {
         code = dpe_rt_wait();
     }
     if (code == 0) {
@@ -67,6 +67,6 @@ dpe_status dpe_cuda_own(struct dpe_backend *b, uint64_t bytes, void **memory, st
 
 void dpe_cuda_use(struct dpe_backend *b)
 {
-    dpe_rt_patience(b->patience);
+    dpe_rt_set_timeout(b->timeout_seconds);
     DPE_CUDA_TRY(b, dpe_rt_use(b->index));
 }

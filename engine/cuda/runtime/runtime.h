@@ -36,7 +36,7 @@ int dpe_rt_use(int device);
  *  A device that let one wait for longer hangs: from then on no call of the process touches it or
  *  another, since nothing that is asked of the driver then is sure to return; all of them return
  *  DPE_RT_HANGS at once. */
-void dpe_rt_patience(double seconds);
+void dpe_rt_set_timeout(double seconds);
 enum { DPE_RT_HANGS = 300000 };
 int dpe_rt_memory(uint64_t *available, uint64_t *total);
 /** 256-byte aligned, bytes ≥ 1. A failure for want of memory leaves the device in order. */
