@@ -24,7 +24,7 @@ struct start {
     const sigset_t *mask; /**< its signal mask */
 };
 
-/* posix_spawn cannot ask for a signal at our death (PR_SET_PDEATHSIG). A pipe can: the child
+/* posix_spawn cannot request a signal at our death (PR_SET_PDEATHSIG). A pipe can: the child
  * inherits the reading end, only this process has the writing end, and when that closes the kernel
  * sends the owner of the reading end SIGTERM (F_SETOWN, F_SETSIG, O_ASYNC). It closes when this
  * process ends, however it ends, or when the child has been waited for. */
@@ -330,7 +330,7 @@ static dpe_status wait_within(pid_t pid, const char *name, const int *streams,
 static dpe_status explain(const char *name, int code, int stream, struct dpe_error *err)
 {
     struct dpe_text words = {0};
-    const char *said = "it wrote no reason";
+    const char *reason = "it printed no reason";
     dpe_status status = DPE_OK;
     if (WIFEXITED(code) && WEXITSTATUS(code) == 0) {
         return DPE_OK;
@@ -341,14 +341,14 @@ static dpe_status explain(const char *name, int code, int stream, struct dpe_err
         for (char *c = words.bytes; *c != '\0'; c++) {
             *c = (unsigned char)*c < 0x20 || *c == 0x7f ? ' ' : *c;
         }
-        said = words.bytes;
+        reason = words.bytes;
     }
     if (WIFSIGNALED(code)) {
         status = dpe_fail(err, DPE_IO, "%s was ended by signal %d (%s): %s", name, WTERMSIG(code),
-                          strsignal(WTERMSIG(code)), said);
+                          strsignal(WTERMSIG(code)), reason);
     } else {
         status = dpe_fail(err, DPE_IO, "%s failed with exit status %d: %s", name, WEXITSTATUS(code),
-                          said);
+                          reason);
     }
     dpe_text_free(&words);
     return status;

@@ -239,7 +239,7 @@ static void print_result(const struct outputs *out, const struct arguments *a,
     fflush(stdout);
     if (out->json != NULL) {
         write_json(out, a, r);
-        fflush(out->json); /* what is killed later has told what it knew */
+        fflush(out->json); /* a process that is killed later has written this result */
     }
     if (out->csv != NULL) {
         fprintf(out->csv,
@@ -452,8 +452,8 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
     struct result result = {.method = method, .length = length};
     status = dpe_session_create(model, &plan, &options, &session, err);
     if (status == DPE_OK) {
-        int64_t told = 0;
-        dpe_log_chunk(session, &told);
+        int64_t reported = 0;
+        dpe_log_chunk(session, &reported);
         double deadline = a->deadline;
         dpe_session_set_poll(session, poll, &deadline);
         status = measure(session, dpe_model_config(model), a, length, &result, err);

@@ -21,7 +21,7 @@ uint64_t dpe_bytes_times(uint64_t a, uint64_t b);
 uint64_t dpe_bytes_plus(uint64_t a, uint64_t b);
 
 /** The cache row of the key at position n for a query with this offset, and in *end the first
- *  position behind n whose row does not follow. */
+ *  position after n whose row does not follow. */
 static inline int64_t dpe_cache_row(const struct dpe_attention *args, int64_t offset, int64_t n,
                                     int64_t *end)
 {

@@ -404,7 +404,7 @@ static double kernel_peak(int64_t rounds)
 {
     enum { CHAINS = 10 };
     vec sum[CHAINS];
-    /* The compiler must not know that these are constants. */
+    /* The compiler must not treat these as constants. */
     volatile float seeds[2] = {0.999F, 0.001F};
     vec a = v_set1(seeds[0]);
     vec b = v_set1(seeds[1]);

@@ -135,7 +135,7 @@ static dpe_status check_size(struct header *header, const struct dpe_shard_tenso
     return DPE_OK;
 }
 
-/* The object of one tensor; members that the format does not know are passed over, as its
+/* The object of one tensor; members outside the format are skipped, as its
  * reference implementation does. */
 static dpe_status read_tensor(struct header *header, struct dpe_shard_tensor *tensor)
 {

@@ -169,7 +169,7 @@ static bool exists(const char *folder, const char *name)
     return n > 0 && (size_t)n < sizeof path && lstat(path, &info) == 0;
 }
 
-/* All shards that are not there are told at once: they are gigabytes to fetch. */
+/* All missing shards are reported at once: each is gigabytes to download. */
 static dpe_status check_present(const struct index *index, const char *folder)
 {
     struct dpe_name_list missing = {0};

@@ -22,14 +22,14 @@ void dpe_name_list_add(struct dpe_name_list *list, const char *name)
     }
     list->used +=
         (size_t)snprintf(list->text + list->used, room, "%s%s", list->used > 0 ? ", " : "", quoted);
-    list->told++;
+    list->reported++;
 }
 
 const char *dpe_name_list_text(struct dpe_name_list *list)
 {
-    if (list->told < list->n) {
+    if (list->reported < list->n) {
         snprintf(list->text + list->used, sizeof list->text - list->used, " and %zu more",
-                 list->n - list->told);
+                 list->n - list->reported);
     }
     return list->text;
 }
@@ -101,7 +101,7 @@ static dpe_status take_data(struct binder *binder, const struct dpe_shard_tensor
     return dpe_shard_read(shard, found->begin, found->end, copy, binder->err);
 }
 
-/* rows 0 means a vector of `cols`. A missing tensor is noted and is no failure yet. */
+/* rows 0 means a vector of `cols`. A missing tensor is noted and is not an error yet. */
 static dpe_status bind(struct binder *binder, const char *name, int64_t rows, int64_t cols,
                        struct dpe_tensor *tensor)
 {
@@ -166,8 +166,8 @@ static dpe_status bind_layer(struct binder *binder, int64_t index, struct dpe_la
     return status;
 }
 
-/* Tied: the head is the embedding. A checkpoint that says tied and carries another head is read
- * differently by different versions of the reference, so it is refused. */
+/* Tied: the head is the embedding. A checkpoint that is marked as tied and contains another head is
+ * read differently by different versions of the reference, so it is refused. */
 static dpe_status bind_head(struct binder *binder, struct dpe_weights *weights)
 {
     const struct dpe_config *config = &binder->model->config;

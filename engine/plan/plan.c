@@ -14,7 +14,7 @@
 
 enum { MAX_PLAN_SIDE = 1 << 20 };
 
-/* Offsets and caps beyond this are no positions; it also keeps every sum exact in double. */
+/* Offsets and caps beyond this are not positions; it also keeps every sum exact in double. */
 static const double MAX_OFFSET = 0x1p40;
 
 dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layers, int64_t n_heads,
@@ -333,7 +333,7 @@ static void hash_map(struct dpe_sha256 *hash, const struct dpe_position_map *map
     }
 }
 
-/* A mask that no band asks about, or that holds only ones, says what no mask says. */
+/* A mask that no band uses, or that holds only ones, has the same meaning as no mask. */
 static bool mask_matters(const struct dpe_plan *plan)
 {
     bool asked = false;

@@ -44,7 +44,7 @@ static const char *find(const struct dpe_spec *spec, const char *key)
     return NULL;
 }
 
-/* One number at *text, which must end there or at `separator`; moves *text behind it. */
+/* One number at *text, which must end there or at `separator`; moves *text after it. */
 static bool read_number(const char **text, char separator, double *value)
 {
     const char *end = *text;
@@ -245,7 +245,7 @@ static double temperature_number(struct dpe_spec *spec, const char *key, double 
     return value;
 }
 
-/* What the temperature keys say; what they do not mention stays. */
+/* The temperature keys; those that are absent change nothing. */
 static void read_temperature(struct dpe_spec *spec, int64_t head_dim,
                              struct dpe_temperature *temperature)
 {

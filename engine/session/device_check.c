@@ -1,8 +1,9 @@
-/* Whether a device computes what the processors compute, asked before its first session.
+/* Compares a device with the CPU before its first session.
+
  *
  * A small random model with the head dimension, the dtype and the query heads per KV head of the
  * model at hand runs on both, in float on the processors: a prefill in two chunks, tokens one by
- * one, a few and many behind a cache, branches, each under one band, two bands with key pairs, and
+ * one, a few and many after a cache, branches, each under one band, two bands with key pairs, and
  * three bands, with logits that hang on few keys. So the kernels and products of a session are held
  * against other code, all but the largest logit's index and the profile's sums. */
 #include "engine/device/device.h"
@@ -26,10 +27,10 @@ enum {
     LEAST_TOKENS = 24,
     MOST_TOKENS = 1 << 16,
     FEW = 3,   /* rows that decoding takes at once */
-    MANY = 40, /* rows behind a cache that go the way of a prefill */
+    MANY = 40, /* rows after a cache that go the way of a prefill */
     BRANCHES = 3,
     STEPS = 2,
-    BEHIND = 1 + FEW + MANY, /* tokens of the first branch behind the prefill */
+    BEHIND = 1 + FEW + MANY, /* tokens of the first branch after the prefill */
     ROOM = BEHIND + BRANCHES * STEPS,
     ANSWERS = 3 + BRANCHES * STEPS,
 };
@@ -166,7 +167,7 @@ static dpe_status ask(struct dpe_session *s, const struct test *test, struct ans
                             : ask_branches(s, next, answers->logits + (ptrdiff_t)3 * VOCAB, err);
 }
 
-/* Root of the mean square; INFINITY when something is no number. */
+/* Root of the mean square; INFINITY when a value is not a number. */
 static double root_mean(double sum, int64_t n)
 {
     return isfinite(sum) ? sqrt(sum / (double)n) : (double)INFINITY;

@@ -11,20 +11,20 @@
 
 /* -------------------------------------------------------------------------------------- peers */
 
-static dpe_status meet_nobody(void *user, float *x, int64_t n, dpe_status status,
-                              struct dpe_error *err)
+static dpe_status meet_alone(void *user, float *x, int64_t n, dpe_status status,
+                             struct dpe_error *err)
 {
     (void)user, (void)x, (void)n, (void)err;
     return status;
 }
 
-static dpe_status share_with_nobody(void *user, void *bytes, size_t n, struct dpe_error *err)
+static dpe_status share_alone(void *user, void *bytes, size_t n, struct dpe_error *err)
 {
     (void)user, (void)bytes, (void)n, (void)err;
     return DPE_OK;
 }
 
-static const struct dpe_peers alone = {.size = 1, .meet = meet_nobody, .share = share_with_nobody};
+static const struct dpe_peers alone = {.size = 1, .meet = meet_alone, .share = share_alone};
 
 static const struct dpe_peers *peers_of(const struct dpe_session_options *options)
 {
@@ -287,7 +287,7 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
         return status;
     }
     struct dpe_plan copy;
-    /* What is free on the machine no longer says what fits: the session holds most of it. */
+    /* The free memory is no longer the limit: the session holds most of it. */
     if (s->options.max_memory != 0) {
         struct dpe_session_options options = s->options;
         struct dpe_session_bytes bytes =

@@ -60,7 +60,7 @@ dpe_status dpe_session_set_plan(struct dpe_session *session, const struct dpe_pl
                                 struct dpe_error *err);
 void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user);
 /** Sums over tokens of the 2-norms of the pairs of q and k before rotation, which a session adds to
- *  by itself: no q and k leave the device. Zeroed by the caller, who keeps them alive. */
+ *  by itself: no q and k leave the device. The caller sets them to zero and keeps them alive. */
 struct dpe_norm_sums {
     bool products; /**< of ‖q^(j)‖·‖k^(j)‖ (in q alone, k NULL), else of each */
     double *q;     /**< [n_layers][n_heads][n_pairs] */

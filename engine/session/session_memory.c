@@ -71,7 +71,6 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
     return b;
 }
 
-/* Nobody asked for the chunk, and no peers have to have the same. */
 bool dpe_session_may_halve(const struct dpe_session_options *options)
 {
     return options->prefill_chunk == 0 && (options->peers == NULL || options->peers->size == 1);

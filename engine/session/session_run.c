@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is done with a piece whose rows are in the cache and whose wanted hidden states are in
+/* What to do with a piece whose rows are in the cache and whose wanted hidden states are in
  * `normed`: tokens[done … done+rows−1] of the call. */
 struct run {
     int64_t branch;

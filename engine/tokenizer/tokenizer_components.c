@@ -197,7 +197,7 @@ static dpe_status load_byte_level(struct dpe_tokenizer *t, struct dpe_json_reade
     return r->status;
 }
 
-/* Older files say add_prefix_space instead of prepend_scheme; false means never. */
+/* Older files have add_prefix_space instead of prepend_scheme; false means never. */
 static dpe_status read_prepend(struct dpe_json_reader *r, enum dpe_prepend *prepend)
 {
     const char *scheme = dpe_json_string(r, "prepend_scheme", NULL);

@@ -331,7 +331,7 @@ static dpe_status metaspace(struct encoder *e, size_t i, struct piece piece)
     return status == DPE_OK ? run_steps(e, i + 1, rewritten) : status;
 }
 
-/* Step i and all behind it on a piece that is not empty. */
+/* Step i and all after it on a piece that is not empty. */
 static dpe_status run_steps(struct encoder *e, size_t i, struct piece piece)
 {
     if (i == e->tokenizer->n_steps) {
@@ -372,7 +372,7 @@ static bool stands_alone(const struct piece *piece, size_t start, size_t end)
            !dpe_unicode_has(&dpe_unicode_word, dpe_utf8_next(piece->text + end, &length));
 }
 
-/* Takes white space before [start, end) down to `least` and behind it, if the token wants it. */
+/* Takes white space before [start, end) down to `least` and after it, if the token wants it. */
 static void strip(const struct dpe_added_token *token, const struct piece *piece, size_t least,
                   size_t *start, size_t *end)
 {

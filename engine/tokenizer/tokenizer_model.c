@@ -203,7 +203,7 @@ static dpe_status load_bpe(struct dpe_vocab *vocab, struct dpe_json_reader *mode
  */
 
 /* The reference numbers added tokens itself: by the vocabulary if it has the token, else in order
- * behind it. A file that says otherwise means something that it does not get there. */
+ * after it. A file that says otherwise means something that it does not get there. */
 static dpe_status check_added_id(struct dpe_tokenizer *t, int64_t id, const char *content, size_t n,
                                  int64_t *next, struct dpe_error *err)
 {
@@ -287,7 +287,7 @@ static dpe_status index_added(struct dpe_tokenizer *t, struct dpe_error *err)
             return status;
         }
     }
-    /* The reference asks whether what a token decodes to is the text of a special token. */
+    /* The reference checks whether what a token decodes to is the text of a special token. */
     for (size_t i = 0; i < t->n_added; i++) {
         struct dpe_added_token *token = t->added + i;
         int32_t id = dpe_vocab_id(&t->vocab, token->content.bytes, token->content.n);

@@ -75,7 +75,7 @@ static dpe_status put_class(struct translation *t, const struct dpe_unicode_clas
     return status == DPE_OK ? put(t, "]", 1) : status;
 }
 
-/* \p{L}, \P{L}, \p{^L}; t->at stands behind the p. */
+/* \p{L}, \P{L}, \p{^L}; t->at stands after the p. */
 static dpe_status translate_property(struct translation *t, bool complement)
 {
     const char *open = t->in + t->at;
@@ -104,7 +104,7 @@ static bool is_hex(char c)
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* \xHH; t->at stands behind the x. From \x80 on it would be a byte to one library and a code point
+/* \xHH; t->at stands after the x. From \x80 on it would be a byte to one library and a code point
  * to the other. */
 static dpe_status translate_hex(struct translation *t)
 {
@@ -156,7 +156,7 @@ static dpe_status translate_escape(struct translation *t)
     return put(t, text, 2);
 }
 
-/* Behind "(": looks at what kind of group it is, and leaves t->at behind its head. */
+/* Behind "(": looks at what kind of group it is, and leaves t->at after its head. */
 static dpe_status open_group(struct translation *t)
 {
     static const struct {

@@ -131,7 +131,7 @@ int32_t dpe_vocab_match(const struct dpe_vocab *vocab, const char *bytes, size_t
     return find_slot(vocab, vocab->by_match, vocab->match, bytes, n, hash)->id;
 }
 
-/* The bytes that a byte-level token stands for, behind the arena's end; false when a character is
+/* The bytes that a byte-level token stands for, after the arena's end; false when a character is
  * not of the alphabet, then it stands for its own UTF-8 and BPE cannot make it. */
 static bool to_bytes(const struct dpe_vocab *vocab, const char *text, size_t n, char *out,
                      size_t *n_out)
@@ -211,7 +211,7 @@ const struct dpe_merge_slot *dpe_vocab_pair(const struct dpe_vocab *vocab, int32
     return vocab->merges + at;
 }
 
-/* A merge may glue a word mark behind another character: then words are not independent. */
+/* A merge may glue a word mark after another character: then words are not independent. */
 static bool crosses_words(const char *text, size_t n)
 {
     for (size_t i = 1; i + 3 <= n; i++) {

@@ -221,7 +221,7 @@ static uint64_t cuda_memory_available(const struct dpe_session_options *options)
 {
     uint64_t available = 0;
     uint64_t total = 0;
-    /* Without a device `open` tells what is wrong. */
+    /* Without a device `open` reports what is wrong. */
     bool good = dpe_cuda_available(options->device, NULL) == DPE_OK &&
                 dpe_rt_use(dpe_cuda_device_index(options->device)) == 0 &&
                 dpe_rt_memory(&available, &total) == 0;
@@ -248,7 +248,7 @@ static void cuda_release(struct dpe_backend *b, dpe_mem memory)
 
 static const float *cuda_read(struct dpe_backend *b, dpe_mem from, int64_t n, float *to)
 {
-    /* Halves come into the upper part and are widened from the front, behind what is unread. */
+    /* Halves come into the upper part and are widened from the front, after what is unread. */
     char *at = (char *)to + (b->element == 4 ? 0 : (size_t)n * 2);
     DPE_CUDA_TRY(b, dpe_rt_down(at, from, (uint64_t)n * b->element));
     if (b->failed || b->element == 4) {

@@ -77,7 +77,7 @@ dpe_status dpe_cuda_all_reduce(struct dpe_backend *b, dpe_mem x, int64_t n, stru
     if (b->sums == NULL) {
         return sum_on_host(b, x, n, err);
     }
-    /* A device waits for ever for one that does not come: first hear that all do. */
+    /* A device waits for ever for one that does not come: so first check that all do. */
     status = peers->meet(peers->user, NULL, 0, dpe_cuda_status(b, err), err);
     if (status == DPE_OK) {
         int code = dpe_rt_nccl()->sum(b->sums, x, (uint64_t)n);

@@ -90,7 +90,7 @@ static bool is_hanging(void)
             break;
         }
         (void)thrd_sleep(&nap, NULL);
-        /* Asked once more behind this: the time may be that of a process that was stopped. */
+        /* Queried once more after this: the time may be that of a process that was stopped. */
         late = now() - begin > timeout_seconds;
     }
     return atomic_load(&hangs);
