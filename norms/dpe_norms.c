@@ -6,7 +6,7 @@
 #include "norms/norms_tool.h"
 
 enum option_key {
-    KEY_LENGTHS = 0x2000,
+    KEY_LENGTHS = DPE_KEY_PROGRAM,
     KEY_CONTRIBUTION,
     KEY_SPECIAL,
     KEY_DRY_RUN,

@@ -6,7 +6,7 @@
 #include "detect/calibrate/calibrate_tool.h"
 
 enum option_key {
-    KEY_TOP_K = 0x2000,
+    KEY_TOP_K = DPE_KEY_PROGRAM,
     KEY_DRY_RUN,
     KEY_LAUNCH,
     KEY_HANDED, /* and the following: handed_on[key - KEY_HANDED] */

@@ -6,7 +6,7 @@
 #include "detect/tool/detect_tool.h"
 
 enum option_key {
-    KEY_TASK = 0x2000,
+    KEY_TASK = DPE_KEY_PROGRAM,
     KEY_NIAH,
     KEY_GROUPS,
     KEY_LENGTHS,

@@ -13,16 +13,16 @@
 extern "C" {
 #endif
 
-/** Outcome of a call. Values are the exit codes of sysexits.h, so that a tool's exit code says
- *  what a library call said; DPE_NONFINITE alone is mapped (see dpe_exit_code). */
+/** Outcome of a call. Values are the exit codes of sysexits.h, so that a tool's exit code is
+ *  the status of the library call; DPE_NONFINITE alone is mapped (see dpe_exit_code). */
 enum dpe_status {
     DPE_OK = 0,
-    DPE_USAGE = 64,         /**< the caller asked for something that makes no sense */
+    DPE_USAGE = 64,         /**< the arguments of the caller are not valid */
     DPE_BAD_DATA = 65,      /**< a file was read and its content is wrong */
-    DPE_NO_INPUT = 66,      /**< a file that should be there is not, or is no regular file */
-    DPE_NO_DEVICE = 69,     /**< the device asked for is not there */
+    DPE_NO_INPUT = 66,      /**< a file that should be there is not, or is not a regular file */
+    DPE_NO_DEVICE = 69,     /**< the device does not exist or cannot be used */
     DPE_INTERNAL = 70,      /**< our own mistake */
-    DPE_NO_MEMORY = 71,     /**< memory does not suffice (the message says needed, free, option) */
+    DPE_NO_MEMORY = 71,     /**< not enough memory (the message has needed, free, option) */
     DPE_CANNOT_CREATE = 73, /**< an output cannot be created */
     DPE_IO = 74,            /**< reading or writing failed, disk full */
     DPE_INCOMPLETE = 75,    /**< stopped early, the same command continues */
@@ -50,8 +50,9 @@ dpe_status dpe_fail(struct dpe_error *err, dpe_status status, const char *format
 dpe_status dpe_fail_prefix(struct dpe_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/** Copy `text` into `out` of `size` ≥ 32 bytes. When it does not fit, its first third and its end stand
- *  there with "[...]" between: the reason of a message follows its paths. UTF-8 stays UTF-8. */
+/** Copy `text` into `out` of `size` ≥ 32 bytes. When it does not fit, its first third and its end
+ * stand there with "[...]" between: the reason of a message follows its paths. UTF-8 stays UTF-8.
+ */
 void dpe_shorten(char *out, size_t size, const char *text);
 /** The exit code of a tool that ends with `status` (DPE_NONFINITE → 70, others are themselves). */
 int dpe_exit_code(dpe_status status);
@@ -85,9 +86,9 @@ void dpe_text_free(struct dpe_text *text);
 
 /** Numbers of options and text files. A whole number is decimal digits, perhaps after a '-'; a real
  *  number may have a point and a decimal exponent ("0.75", "1e-3") and is finite. Hexadecimal, a
- *  leading space or '+', "inf" and "nan" are none of them. The scan functions read from *text on and
- *  move it to the first byte that follows the number; the parse functions accept nothing after it.
- *  All return false, and change nothing, when there is no such number in [low, high]. */
+ *  leading space or '+', "inf" and "nan" are none of them. The scan functions read from *text on
+ * and move it to the first byte that follows the number; the parse functions accept nothing after
+ * it. All return false, and change nothing, when there is no such number in [low, high]. */
 bool dpe_scan_int(const char **text, int64_t low, int64_t high, int64_t *value);
 bool dpe_scan_real(const char **text, double *value);
 bool dpe_parse_int(const char *text, int64_t low, int64_t high, int64_t *value);
@@ -97,7 +98,7 @@ bool dpe_parse_real(const char *text, double low, double high, double *value);
  *  the container's limit if that is less. UINT64_MAX when neither can be read. */
 uint64_t dpe_memory_available(void);
 
-/** SHA-256 in pieces (libcrypto behind it); hex has 64 digits and a NUL. */
+/** SHA-256 in pieces (by libcrypto); hex has 64 digits and a NUL. */
 struct dpe_sha256;
 struct dpe_sha256 *dpe_sha256_new(void);
 void dpe_sha256_add(struct dpe_sha256 *hash, const void *bytes, size_t n);
@@ -116,7 +117,7 @@ uint32_t dpe_rng_below(struct dpe_rng *rng, uint32_t n);
 /** Uniform in [0, 1), 53 bits. */
 double dpe_rng_unit(struct dpe_rng *rng);
 
-/** Whole file into memory, NUL-terminated behind its end (not counted in *n). Regular files only,
+/** Whole file into memory, NUL-terminated after its end (not counted in *n). Regular files only,
  * at most max_bytes. Errors: DPE_NO_INPUT, DPE_PERMISSION, DPE_BAD_DATA (too large), DPE_IO,
  * DPE_NO_MEMORY. */
 dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, size_t *n,
@@ -125,7 +126,7 @@ dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, siz
  * if all is. */
 size_t dpe_utf8_check(const char *bytes, size_t n);
 
-/** `text` for a terminal or a log, cut to `size` bytes with the NUL: what is no printable UTF-8 (a
+/** `text` for a terminal or a log, cut to `size` bytes with the NUL: what is not printable UTF-8 (a
  *  control character, an escape sequence's first byte, a newline, text direction, a byte of another
  *  encoding) becomes \xNN. Returns `out`. Texts of files, paths and host names go through it. */
 const char *dpe_printable(const char *text, char *out, size_t size);
@@ -136,7 +137,7 @@ double dpe_clock(void);
 /** "dpe 0.1.0 (git abc123)". */
 const char *dpe_version(void);
 
-/** Open a regular file for reading and tell its size; never waits, as it would on a FIFO. The
+/** Open a regular file for reading and return its size; never waits, as it would on a FIFO. The
  *  caller closes *fd. Symbolic links are followed. Errors: DPE_NO_INPUT (not there, or a folder,
  *  FIFO, device), DPE_PERMISSION, DPE_IO (too many open files, a disk that fails), DPE_NO_MEMORY.
  */

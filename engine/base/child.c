@@ -24,7 +24,7 @@ struct start {
     const sigset_t *mask; /**< its signal mask */
 };
 
-/* posix_spawn cannot ask for a signal at our death (PR_SET_PDEATHSIG). A pipe can: the child
+/* posix_spawn cannot request a signal at our death (PR_SET_PDEATHSIG). A pipe can: the child
  * inherits the reading end, only this process has the writing end, and when that closes the kernel
  * sends the owner of the reading end SIGTERM (F_SETOWN, F_SETSIG, O_ASYNC). It closes when this
  * process ends, however it ends, or when the child has been waited for. */
@@ -104,8 +104,7 @@ static dpe_status start(char *const *argv, const struct start *how, pid_t *pid, 
     if (failed != 0) {
         close(*held);
         *held = -1;
-        bool limits =
-            failed == ENOMEM || failed == EAGAIN || failed == EMFILE || failed == ENFILE;
+        bool limits = failed == ENOMEM || failed == EAGAIN || failed == EMFILE || failed == ENFILE;
         return dpe_fail(err, limits ? DPE_NO_MEMORY : DPE_NO_INPUT, "%s cannot be started: %s",
                         argv[0], strerror(failed));
     }
@@ -263,16 +262,16 @@ static dpe_status read_stream(int file, size_t limit, bool cut, struct dpe_text 
 {
     struct stat info;
     if (fstat(file, &info) != 0) {
-        return dpe_fail(err, DPE_IO, "reading what a program wrote: %s", strerror(errno));
+        return dpe_fail(err, DPE_IO, "the output of a program cannot be read: %s", strerror(errno));
     }
     size_t n = (size_t)info.st_size;
     if (n > limit && !cut) {
-        return dpe_fail(err, DPE_IO, "it wrote %zu bytes, more than %zu", n, limit);
+        return dpe_fail(err, DPE_IO, "expected at most %zu bytes of output, found %zu", limit, n);
     }
     n = n > limit ? limit : n;
     void *bytes = n > 0 ? mmap(NULL, n, PROT_READ, MAP_SHARED, file, 0) : NULL;
     if (bytes == MAP_FAILED) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for what a program wrote");
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the output of a program");
     }
     dpe_status status = n > 0 ? dpe_text_append(into, bytes, n, err) : DPE_OK;
     if (bytes != NULL) {
@@ -331,7 +330,7 @@ static dpe_status wait_within(pid_t pid, const char *name, const int *streams,
 static dpe_status explain(const char *name, int code, int stream, struct dpe_error *err)
 {
     struct dpe_text words = {0};
-    const char *said = "it wrote no reason";
+    const char *reason = "it printed no reason";
     dpe_status status = DPE_OK;
     if (WIFEXITED(code) && WEXITSTATUS(code) == 0) {
         return DPE_OK;
@@ -342,14 +341,14 @@ static dpe_status explain(const char *name, int code, int stream, struct dpe_err
         for (char *c = words.bytes; *c != '\0'; c++) {
             *c = (unsigned char)*c < 0x20 || *c == 0x7f ? ' ' : *c;
         }
-        said = words.bytes;
+        reason = words.bytes;
     }
     if (WIFSIGNALED(code)) {
         status = dpe_fail(err, DPE_IO, "%s was ended by signal %d (%s): %s", name, WTERMSIG(code),
-                          strsignal(WTERMSIG(code)), said);
+                          strsignal(WTERMSIG(code)), reason);
     } else {
         status = dpe_fail(err, DPE_IO, "%s failed with exit status %d: %s", name, WEXITSTATUS(code),
-                          said);
+                          reason);
     }
     dpe_text_free(&words);
     return status;

@@ -13,8 +13,8 @@ static bool problem(struct dpe_json_scan *scan, const char *what)
     return false;
 }
 
-/* The character at a place, '\0' behind the end (a NUL in the text is no JSON either, so that the
- * two need not be told apart). */
+/* The character at a place, '\0' after the end (a NUL in the text is not JSON either, so that the
+ * two need not be distinguished). */
 static char at(const struct dpe_json_scan *scan, size_t place)
 {
     if (place >= scan->n) {
@@ -23,7 +23,7 @@ static char at(const struct dpe_json_scan *scan, size_t place)
     return scan->text[place];
 }
 
-/* The next character that is no white space; '\0' at the end and after a problem. */
+/* The next character that is not white space; '\0' at the end and after a problem. */
 static char peek(struct dpe_json_scan *scan)
 {
     while (scan->at < scan->n && strchr(" \t\n\r", scan->text[scan->at]) != NULL &&
@@ -89,7 +89,7 @@ static uint32_t hex4(const struct dpe_json_scan *scan, size_t from)
     return value;
 }
 
-/* What stands behind "\u" at scan->at, as UTF-8 at `to`, which has room: an escape is longer than
+/* What stands after "\u" at scan->at, as UTF-8 at `to`, which has room: an escape is longer than
  * what it stands for. Returns the bytes written, 0 on a problem. */
 static size_t decode_unicode(struct dpe_json_scan *scan, char *to)
 {
@@ -103,7 +103,7 @@ static size_t decode_unicode(struct dpe_json_scan *scan, char *to)
         }
     }
     if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000 && !scan->python)) {
-        problem(scan, "expected four hexadecimal digits of a character behind \\u");
+        problem(scan, "expected four hexadecimal digits of a character after \\u");
         return 0;
     }
     if (c < 0x80) {
@@ -181,8 +181,8 @@ bool dpe_json_scan_unsigned(struct dpe_json_scan *scan, uint64_t *number)
 {
     char c = peek(scan);
     size_t n = digits(scan, scan->at);
-    char behind = at(scan, scan->at + n);
-    if (n == 0 || (c == '0' && n > 1) || (behind != '\0' && strchr(".eE", behind) != NULL)) {
+    char after = at(scan, scan->at + n);
+    if (n == 0 || (c == '0' && n > 1) || (after != '\0' && strchr(".eE", after) != NULL)) {
         return problem(scan, "expected an integer >= 0");
     }
     uint64_t value = 0;
@@ -278,5 +278,5 @@ bool dpe_json_scan_end(struct dpe_json_scan *scan)
 {
     peek(scan);
     return scan->problem == NULL &&
-           (scan->at == scan->n || problem(scan, "expected nothing behind the JSON value"));
+           (scan->at == scan->n || problem(scan, "expected nothing after the JSON value"));
 }

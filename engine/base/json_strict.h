@@ -1,7 +1,7 @@
 /**
  * @file json_strict.h
  * Reading JSON files of strangers (inside the engine, and the templates of eval/). Parsing is
- * jansson's with duplicate keys refused, UTF-8 checked first so that the offset can be told (and
+ * jansson's with duplicate keys refused, UTF-8 checked first so that the offset is known (and
  * the first call gives jansson an allocator over malloc that notices failures), and members read
  * through a reader whose first failure sticks, so that a list of reads is checked once at its end.
  */
@@ -23,7 +23,7 @@ dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t
 const char *dpe_json_quote(char out[96], const char *text, size_t n);
 
 /** Reads typed members; after the first failure every read returns its fallback and changes
- *  nothing. Messages say file, key, expected, found. */
+ *  nothing. Messages have file, key, expected, found. */
 struct dpe_json_reader {
     const char *file;
     const char *object; /**< prefix of keys in messages, "" or "rope_scaling." */

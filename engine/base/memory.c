@@ -6,7 +6,7 @@
 
 #include "engine/base/base.h"
 
-/* The number behind `key` at the start of a line of a small kernel file; false when there is none.
+/* The number after `key` at the start of a line of a small kernel file; false when there is none.
  */
 static bool read_key(const char *path, const char *key, uint64_t *value)
 {
@@ -21,7 +21,7 @@ static bool read_key(const char *path, const char *key, uint64_t *value)
         char *end = NULL;
         if (strncmp(line, key, n) == 0) {
             *value = strtoull(line + n, &end, 10);
-            found = end != line + n; /* "max" is no number */
+            found = end != line + n; /* "max" is not a number */
         }
     }
     fclose(file);
@@ -38,7 +38,7 @@ uint64_t dpe_memory_available(void)
     uint64_t most = 0;
     uint64_t used = 0;
     uint64_t cached = 0;
-    /* A container's limit counts the page cache, which goes when memory is asked for. */
+    /* A container's limit counts the page cache, which is freed when memory is requested. */
     if (read_key("/sys/fs/cgroup/memory.max", "", &most) &&
         read_key("/sys/fs/cgroup/memory.current", "", &used) &&
         read_key("/sys/fs/cgroup/memory.stat", "inactive_file ", &cached)) {

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <openssl/evp.h>
@@ -160,8 +160,8 @@ dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, siz
     char *buffer = NULL;
     size_t got = 0;
     if (size > max_bytes) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: %llu bytes, expected at most %llu", path,
-                          (unsigned long long)size, (unsigned long long)max_bytes);
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected at most %llu bytes, found %llu", path,
+                          (unsigned long long)max_bytes, (unsigned long long)size);
         goto done;
     }
     buffer = malloc((size_t)size + 1);

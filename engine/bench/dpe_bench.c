@@ -37,7 +37,7 @@ struct arguments {
 };
 
 enum {
-    KEY_SHAPE = 256,
+    KEY_SHAPE = DPE_KEY_PROGRAM,
     KEY_METHOD,
     KEY_REPEATS,
     KEY_NEW,
@@ -53,23 +53,22 @@ enum {
 static const struct argp_option options_table[] = {
     {0, 0, 0, 0, "What to measure:", 1},
     {"shape", KEY_SHAPE, "SHAPE", 0,
-     "llama3-8b, llama3-70b-layer, mistral-7b, qwen2.5-7b (random weights, made on the device), or "
-     "a model folder",
+     "llama3-8b, llama3-70b-layer, mistral-7b, qwen2.5-7b (with random weights), or a model folder",
      1},
     {"length", 'l', "TOKENS", 0,
      "Length of a prompt, e.g. 8192 or 8K; may be repeated (default 8K)", 1},
     {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
      "Position method; may be repeated (default: rope, and dpe with 48 of 64 pairs in its masks)",
      1},
-    {"new", KEY_NEW, "N", 0, "Tokens to decode behind a prompt (default 16)", 1},
-    {"branches", KEY_BRANCHES, "B", 0, "Decode so many branches as one batch (default 1)", 1},
-    {"repeats", KEY_REPEATS, "N", 0, "Runs of which the median counts (default 3)", 1},
-    {"layers", KEY_LAYERS, "N", 0, "Only so many layers of the shape", 1},
-    {"chunk", KEY_CHUNK, "N", 0, "Tokens of a prefill chunk", 1},
-    {"trained-length", KEY_TRAINED, "L0", 0, "Trained length (default: of the shape)", 1},
-    {0, 0, 0, 0, "Where results go besides stdout:", 2},
-    {"json", KEY_JSON, "FILE", 0, "One JSON object a line", 2},
-    {"csv", KEY_CSV, "FILE", 0, "A table with a header line", 2},
+    {"new", KEY_NEW, "N", 0, "Tokens to decode after a prompt (default 16)", 1},
+    {"branches", KEY_BRANCHES, "B", 0, "Number of branches to decode as one batch (default 1)", 1},
+    {"repeats", KEY_REPEATS, "N", 0, "Number of runs; the median is reported (default 3)", 1},
+    {"layers", KEY_LAYERS, "N", 0, "Use only the first N layers of the shape", 1},
+    {"chunk", KEY_CHUNK, "N", 0, "Tokens in a prefill chunk", 1},
+    {"trained-length", KEY_TRAINED, "L0", 0, "Trained length (default: that of the shape)", 1},
+    {0, 0, 0, 0, "Files for the results, in addition to stdout:", 2},
+    {"json", KEY_JSON, "FILE", 0, "Write one JSON object per line to FILE", 2},
+    {"csv", KEY_CSV, "FILE", 0, "Write a table with a header line to FILE", 2},
     {"force", KEY_FORCE, NULL, 0, "Replace these files if they exist", 2},
     {0},
 };
@@ -95,13 +94,14 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case 'l':
         if (a->n_lengths == MOST_LENGTHS || !parse_length(arg, &a->lengths[a->n_lengths++])) {
-            argp_error(state, "--length: '%s' is no length of 1 to 2^30 tokens, or one too many",
-                       arg);
+            argp_error(state,
+                       "--length: expected at most %d lengths of 1 to 2^30 tokens, found '%s'",
+                       MOST_LENGTHS, arg);
         }
         return 0;
     case KEY_METHOD:
         if (a->n_methods == MOST_METHODS) {
-            argp_error(state, "--method: at most %d", MOST_METHODS);
+            argp_error(state, "--method: expected at most %d methods", MOST_METHODS);
         }
         a->methods[a->n_methods++] = arg;
         return 0;
@@ -140,7 +140,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
             argp_error(state, "--shape is missing");
         }
         if (a->layers > 0 && !dpe_known_shape(a->shape, &known)) {
-            argp_error(state, "--layers is for a shape by name, found --shape %s", a->shape);
+            argp_error(state, "--layers needs a named shape, found --shape %s", a->shape);
         }
         if (a->json != NULL && a->csv != NULL && strcmp(a->json, a->csv) == 0) {
             argp_error(state, "--json and --csv name the same file %s", a->json);
@@ -189,7 +189,8 @@ static void begin_outputs(struct outputs *out)
     for (int i = 0; i < 2 && !out->begun; i++) {
         if (files[i] != NULL && fstat(fileno(files[i]), &info) == 0 && S_ISREG(info.st_mode) &&
             ftruncate(fileno(files[i]), 0) != 0) {
-            dpe_log_warning("results go behind what is in a file: %s", strerror(errno));
+            dpe_log_warning("an output file cannot be emptied, so results are appended to it: %s",
+                            strerror(errno));
         }
     }
     if (out->csv != NULL && !out->begun) {
@@ -219,7 +220,7 @@ static void write_json(const struct outputs *out, const struct arguments *a, con
         number(out->rates.product));
     if (line == NULL || json_dumpf(line, out->json, JSON_REAL_PRECISION(6)) != 0 ||
         fputc('\n', out->json) == EOF) {
-        dpe_log_warning("a result is not in the JSON file: writing it failed");
+        dpe_log_warning("writing a result to the JSON file failed; that result is missing there");
     }
     json_decref(line);
 }
@@ -238,7 +239,7 @@ static void print_result(const struct outputs *out, const struct arguments *a,
     fflush(stdout);
     if (out->json != NULL) {
         write_json(out, a, r);
-        fflush(out->json); /* what is killed later has told what it knew */
+        fflush(out->json); /* a process that is killed later has written this result */
     }
     if (out->csv != NULL) {
         fprintf(out->csv,
@@ -324,8 +325,11 @@ static dpe_status measure_host(const struct arguments *a, struct outputs *out,
 static dpe_status poll(void *user, struct dpe_error *err)
 {
     double deadline = *(const double *)user;
-    return dpe_clock() <= deadline ? dpe_signals_poll(NULL, err)
-                                   : dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up");
+    return dpe_clock() <= deadline
+               ? dpe_signals_poll(NULL, err)
+               : dpe_fail(
+                     err, DPE_INCOMPLETE,
+                     "the time budget was used up before all measurements; raise --time-budget");
 }
 
 static dpe_status measure(struct dpe_session *s, const struct dpe_config *c,
@@ -352,9 +356,11 @@ static dpe_status measure(struct dpe_session *s, const struct dpe_config *c,
         double start = dpe_clock();
         status = status == DPE_OK ? dpe_session_feed(s, tokens, length, logits, err) : status;
         prefill[at] = dpe_clock() - start;
-        status = status == DPE_OK ? dpe_session_measure_attention(s, length, &attention[at], err) : status;
-        status = status == DPE_OK ? dpe_session_measure_tokens(s, a->branches, a->new_tokens, &token[at], err)
+        status = status == DPE_OK ? dpe_session_measure_attention(s, length, &attention[at], err)
                                   : status;
+        status = status == DPE_OK
+                     ? dpe_session_measure_tokens(s, a->branches, a->new_tokens, &token[at], err)
+                     : status;
     }
     free(tokens);
     free(logits);
@@ -446,8 +452,8 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
     struct result result = {.method = method, .length = length};
     status = dpe_session_create(model, &plan, &options, &session, err);
     if (status == DPE_OK) {
-        int64_t told = 0;
-        dpe_log_chunk(session, &told);
+        int64_t reported = 0;
+        dpe_log_chunk(session, &reported);
         double deadline = a->deadline;
         dpe_session_set_poll(session, poll, &deadline);
         status = measure(session, dpe_model_config(model), a, length, &result, err);
@@ -512,8 +518,8 @@ static dpe_status open_model(const struct arguments *a, bool cuda, struct dpe_mo
     struct stat info;
     if (stat(a->shape, &info) != 0) {
         return dpe_fail(err, DPE_NO_INPUT,
-                        "--shape %s: neither a folder nor one of llama3-8b, llama3-70b-layer, "
-                        "mistral-7b, qwen2.5-7b",
+                        "--shape: unknown shape '%s'; shapes: llama3-8b, llama3-70b-layer, "
+                        "mistral-7b, qwen2.5-7b, or a model folder",
                         a->shape);
     }
     return dpe_model_open(a->shape, NULL, model, err);

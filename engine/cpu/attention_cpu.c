@@ -27,7 +27,7 @@ struct layout {
     int64_t kv_heads_at_once, group; /* group: query heads of a KV head */
     int64_t panels, panel_floats, pack_floats, width;
     int64_t copies_per_kv_head; /* packed key copies */
-    bool pack_v;                /* rows of V are no whole vectors */
+    bool pack_v;                /* rows of V are not whole vectors */
     uint64_t k_at, v_at, thread_at, total;
     uint64_t q_floats, o_at, state_at, s_at, mixed_at, rotated_at, select_at, thread_floats;
 };

@@ -6,7 +6,7 @@
 #ifndef DPE_ATTENTION_CPU_PLAN_H
 #define DPE_ATTENTION_CPU_PLAN_H
 
-#include "engine/cpu/ops_cpu_kernels.h"
+#include "engine/cpu/cpu_kernels.h"
 #include "engine/plan/segments.h"
 
 /** The mask of a head as words for dpe_cpu_rotation.select; n_pairs of them. */
@@ -21,7 +21,7 @@ uint64_t dpe_bytes_times(uint64_t a, uint64_t b);
 uint64_t dpe_bytes_plus(uint64_t a, uint64_t b);
 
 /** The cache row of the key at position n for a query with this offset, and in *end the first
- *  position behind n whose row does not follow. */
+ *  position after n whose row does not follow. */
 static inline int64_t dpe_cache_row(const struct dpe_attention *args, int64_t offset, int64_t n,
                                     int64_t *end)
 {

@@ -5,7 +5,7 @@
 #include <threads.h>
 
 #include "engine/cpu/cpu.h"
-#include "engine/cpu/ops_cpu_kernels.h"
+#include "engine/cpu/cpu_kernels.h"
 #include "engine/ops/ops_host.h"
 
 enum { SMALL_WORK = 1 << 14 /* elements for which no second thread is woken */ };
@@ -81,10 +81,11 @@ static dpe_status cpu_supports(const struct dpe_config *config, const struct dpe
 {
     (void)config;
     if (plan->exact) {
-        return dpe_fail(err, DPE_NO_DEVICE,
-                        "device cpu computes the separable form of a plan, found the exact one "
-                        "(%s); use --device reference, or leave exact out",
-                        plan->name);
+        return dpe_fail(
+            err, DPE_NO_DEVICE,
+            "device cpu supports only the separable form of a plan, found the exact form "
+            "(%s); use --device reference, or remove exact=1",
+            plan->name);
     }
     return DPE_OK;
 }

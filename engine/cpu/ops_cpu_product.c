@@ -6,7 +6,7 @@
 #include <cblas.h>
 #include <omp.h>
 
-#include "engine/cpu/ops_cpu_kernels.h"
+#include "engine/cpu/cpu_kernels.h"
 
 enum {
     FEW_ROWS = 8,     /* up to so many rows, packing costs more than it saves */

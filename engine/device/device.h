@@ -11,7 +11,7 @@
 
 /** What a device name comes to on this machine: "auto" becomes "cuda" when a CUDA device can be
  * used and "cpu" else, NULL becomes "cpu", other names stay as they are. For "cuda" and "cuda:N"
- *  DPE_NO_DEVICE says why there is none (no module, no driver, too old a one, no device). *resolved
+ *  DPE_NO_DEVICE with the reason (no module, no driver, too old a one, no device). *resolved
  *  is a constant or `device` itself. */
 dpe_status dpe_device_resolve(const char *device, const char **resolved, struct dpe_error *err);
 /** As dpe_device_resolve; NULL is "cpu". */

@@ -17,7 +17,7 @@ struct dpe_cuda_module;
  *  there is none for this program; whether a device is there is another question (its `available`).
  *  Thread-safe. */
 dpe_status dpe_cuda_load(const struct dpe_cuda_module **module, struct dpe_error *err);
-/** Whether a device name asks for CUDA: "cuda", "cuda:N". */
+/** Whether a device name selects CUDA: "cuda", "cuda:N". */
 bool dpe_cuda_is_name(const char *device);
 
 #endif

@@ -1,4 +1,4 @@
-/* What config.json says about rotation, in either of its two schemas. */
+/* The rotation in config.json, in either of its two schemas. */
 #include "engine/base/base.h"
 #include "engine/model/config.h"
 #include "engine/model/model.h"
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers of a rotation lie in these bounds in every checkpoint by orders of magnitude. Outside them
- * frequencies and logits leave the range of single precision. */
-#define MOST_THETA 1e30
-#define MOST_FACTOR 1e6
-#define LEAST_FACTOR 1e-6
+/* Numbers of a rotation lie in these bounds in every checkpoint by orders of magnitude. Outside
+ * them frequencies and logits leave the range of single precision. */
+#define MOST_THETA    1e30
+#define MOST_FACTOR   1e6
+#define LEAST_FACTOR  1e-6
 #define MOST_POSITION 0x1p31
 
 static const struct {
@@ -67,8 +67,7 @@ static double *read_list(struct dpe_json_reader *rope, const char *key, int64_t 
         numbers[i] = json_number_value(value);
         bool positive = json_is_number(value) && isfinite(numbers[i]) && numbers[i] > 0.0;
         if (!positive || numbers[i] < LEAST_FACTOR || numbers[i] > MOST_FACTOR) {
-            dpe_json_expected(rope, key,
-                              positive ? "numbers from 1e-06 to 1e+06" : "numbers > 0");
+            dpe_json_expected(rope, key, positive ? "numbers from 1e-06 to 1e+06" : "numbers > 0");
             free(numbers);
             return NULL;
         }

@@ -72,3 +72,20 @@ const struct dpe_tensor *dpe_norm_weight(const struct dpe_weights *weights, enum
     return which == DPE_WEIGHT_FINAL_NORM ? &weights->final_norm
                                           : &weights->layers[layer].weight[which];
 }
+
+void dpe_config_flops(const struct dpe_config *config, int64_t start, int64_t length,
+                      int64_t logit_rows, double *products, double *attention)
+{
+    double h = (double)config->hidden;
+    double q = (double)(config->n_heads * config->head_dim);
+    double layer = 0.0;
+    for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+        struct dpe_layer_shape shape = dpe_layer_shape(config, (enum dpe_weight)which);
+        layer += shape.vector ? 0.0 : (double)shape.rows * (double)shape.cols;
+    }
+    double n = (double)length;
+    double layers = (double)config->n_layers;
+    *products = 2.0 * (n * layers * layer + (double)logit_rows * h * (double)config->vocab);
+    /* Query and key pairs: each new token sees the cached ones, those before it, and itself. */
+    *attention = 4.0 * layers * q * (n * (double)start + n * (n + 1.0) / 2.0);
+}

@@ -19,7 +19,7 @@ enum dpe_rope_type {
     DPE_ROPE_LLAMA3,
 };
 
-/** Everything config.json says about rotation; fields that a type does not use hold NaN. Source of
+/** The rotation in config.json; fields that a type does not use hold NaN. Source of
  *  the meaning of each: methods as in transformers' modeling_rope_utils. */
 struct dpe_rope_config {
     enum dpe_rope_type type;

@@ -22,12 +22,12 @@ struct dpe_model {
 
 /** Find the shards of model->folder, open them in name order into model->shards, collect their
  *  tensors in *table (sorted) and add them to *hash. With an index every name of its weight_map has
- *  to be in the shard it says. */
+ *  to be in the shard that the index names. */
 dpe_status dpe_model_open_shards(struct dpe_model *model, struct dpe_shard_table *table,
                                  struct dpe_sha256 *hash, struct dpe_error *err);
 
-/** Bind every tensor that model->config asks for, by name, shape and dtype, into model->weights,
- *  and set config.dtype to the widest dtype among the matrices. All missing tensors are told at
+/** Bind every tensor that model->config describes, by name, shape and dtype, into model->weights,
+ *  and set config.dtype to the widest dtype among the matrices. All missing tensors are reported at
  *  once. */
 dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table *table,
                           struct dpe_error *err);
@@ -35,7 +35,7 @@ dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table 
 /** a, b, c and 12 more: names collected for one message. */
 struct dpe_name_list {
     char text[640];
-    size_t used, told, n;
+    size_t used, reported, n;
 };
 void dpe_name_list_add(struct dpe_name_list *list, const char *name);
 /** The text, with the number of names that did not fit. */

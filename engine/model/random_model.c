@@ -1,7 +1,7 @@
 /* Models of a shape with random weights. */
+#include "engine/model/random_model.h"
 #include "engine/base/base.h"
 #include "engine/model/model.h"
-#include "engine/model/random_model.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "engine/model/layer_weights.h"
 #include "engine/model/model_internal.h"
 
-/* Shapes as their config.json files say. */
+/* Shapes from their config.json files. */
 static const struct {
     const char *name;
     int64_t n_layers, hidden, intermediate, n_heads, n_kv_heads, vocab, max_position;

@@ -1,6 +1,6 @@
 /* The safetensors container: header checks, mapping, tables of tensors. */
-#include "engine/base/base.h"
 #include "engine/model/safetensors.h"
+#include "engine/base/base.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -135,7 +135,7 @@ static dpe_status check_size(struct header *header, const struct dpe_shard_tenso
     return DPE_OK;
 }
 
-/* The object of one tensor; members that the format does not know are passed over, as its
+/* The object of one tensor; members outside the format are skipped, as its
  * reference implementation does. */
 static dpe_status read_tensor(struct header *header, struct dpe_shard_tensor *tensor)
 {
@@ -251,7 +251,8 @@ static dpe_status check_cover(const struct header *header)
             snprintf(what, sizeof what, "begins at byte %llu of the data, expected %llu: %s",
                      (unsigned long long)(spans[i].begin - header->shard->data),
                      (unsigned long long)(covered - header->shard->data),
-                     spans[i].begin < covered ? "it overlaps another" : "there is a hole before");
+                     spans[i].begin < covered ? "it overlaps another"
+                                              : "bytes before it belong to no tensor");
             status = bad_tensor(header, tensors[spans[i].tensor].name, what);
         }
         covered = spans[i].end;
@@ -259,8 +260,8 @@ static dpe_status check_cover(const struct header *header)
     free(spans);
     if (status == DPE_OK && covered != header->shard->size) {
         status = dpe_fail(header->err, DPE_BAD_DATA,
-                          "%s: the tensors end at byte %llu, the file has %llu: expected nothing "
-                          "behind them",
+                          "%s: expected the file to end with its tensors at byte %llu, found "
+                          "%llu bytes",
                           header->shard->path, (unsigned long long)covered,
                           (unsigned long long)header->shard->size);
     }
@@ -304,8 +305,8 @@ static dpe_status read_header(struct dpe_shard *shard, uint64_t *n, struct dpe_e
     unsigned char length[8];
     if (shard->size < sizeof length) {
         return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: expected at least 8 bytes, found %llu: no safetensors file, or a "
-                        "truncated one",
+                        "%s: expected at least 8 bytes, found %llu: not a safetensors file, or "
+                        "a truncated one",
                         shard->path, (unsigned long long)shard->size);
     }
     dpe_status status = dpe_shard_read(shard, 0, sizeof length, length, err);
@@ -315,8 +316,8 @@ static dpe_status read_header(struct dpe_shard *shard, uint64_t *n, struct dpe_e
     *n = dpe_load_u64(length, sizeof length);
     if (*n > max_header || *n > shard->size - sizeof length) {
         return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: header of %llu bytes: expected at most %llu, in a file of %llu: no "
-                        "safetensors file, or a truncated one",
+                        "%s: header of %llu bytes: expected at most %llu, in a file of %llu: not "
+                        "a safetensors file, or a truncated one",
                         shard->path, (unsigned long long)*n, (unsigned long long)max_header,
                         (unsigned long long)shard->size);
     }
@@ -403,7 +404,7 @@ dpe_status dpe_shard_verify(const struct dpe_shard *shard, struct dpe_error *err
 {
     struct stat info;
     if (fstat(shard->fd, &info) != 0) {
-        return dpe_fail(err, DPE_IO, "%s: cannot be asked for its size: %s", shard->path,
+        return dpe_fail(err, DPE_IO, "%s: its size cannot be read: %s", shard->path,
                         strerror(errno));
     }
     if ((uint64_t)info.st_size < shard->size) {

@@ -5,9 +5,9 @@
  * A file is: 8 bytes little endian = N, N bytes of JSON {"name": {"dtype", "shape",
  * "data_offsets": [begin, end)}, …, "__metadata__": {string: string}}, then the data, to which the
  * offsets are relative. Accepted and rejected is what the format's reference implementation accepts
- * and rejects (docs of the fault rows in tests/engine/model/test_safetensors.c), and besides names with NUL and
- * ranks above 8 are rejected. All reading before mapping is by pread, so that a short file is an
- * error and never a SIGBUS.
+ * and rejects (docs of the fault rows in tests/engine/model/test_safetensors.c), and besides names
+ * with NUL and ranks above 8 are rejected. All reading before mapping is by pread, so that a short
+ * file is an error and never a SIGBUS.
  */
 #ifndef DPE_SAFETENSORS_H
 #define DPE_SAFETENSORS_H
@@ -16,7 +16,7 @@
 
 enum { DPE_SAFETENSORS_RANK = 8 };
 
-/** A mapped file, kept open so that dpe_shard_verify can ask its size. */
+/** A mapped file, kept open so that dpe_shard_verify can read its size. */
 struct dpe_shard {
     char *name; /**< basename, NUL-terminated, owned */
     char *path; /**< for messages and opening, owned */

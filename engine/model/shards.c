@@ -67,7 +67,7 @@ static dpe_status read_map(struct index *index, struct dpe_json_scan *scan)
         }
         if (strlen(tensor.bytes) != tensor.n) {
             return dpe_fail(index->err, DPE_BAD_DATA,
-                            "%s: weight_map: tensor %s: its name goes on after a NUL character",
+                            "%s: weight_map: tensor %s: its name contains a NUL character",
                             index->path, dpe_json_quote(quoted, tensor.bytes, tensor.n));
         }
         if (!plain_basename(shard)) {
@@ -110,7 +110,8 @@ static dpe_status parse_index(struct index *index, size_t n)
     }
     if (status == DPE_OK && index->n == 0) {
         return dpe_fail(index->err, DPE_BAD_DATA,
-                        "%s: expected a weight_map that names tensors, found none", index->path);
+                        "%s: expected a weight_map with at least one tensor, found none",
+                        index->path);
     }
     return status;
 }
@@ -168,7 +169,7 @@ static bool exists(const char *folder, const char *name)
     return n > 0 && (size_t)n < sizeof path && lstat(path, &info) == 0;
 }
 
-/* All shards that are not there are told at once: they are gigabytes to fetch. */
+/* All missing shards are reported at once: each is gigabytes to download. */
 static dpe_status check_present(const struct index *index, const char *folder)
 {
     struct dpe_name_list missing = {0};
@@ -201,7 +202,7 @@ static dpe_status find_files(struct index *index, const char *folder)
             exists(folder, "pytorch_model.bin") || exists(folder, "pytorch_model.bin.index.json");
         return dpe_fail(index->err, DPE_NO_INPUT, "%s: expected %s or %s, found neither%s", folder,
                         single_file, index_file,
-                        pickled ? " but pytorch_model.bin, which is not read: save it again as "
+                        pickled ? "; pytorch_model.bin is not supported: save the model as "
                                   "safetensors"
                                 : "");
     }

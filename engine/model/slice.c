@@ -1,8 +1,8 @@
 /* A process's part of a model, as views. */
+#include "engine/model/slice.h"
 #include "engine/base/base.h"
 #include "engine/model/layer_weights.h"
 #include "engine/model/model.h"
-#include "engine/model/slice.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,7 +13,8 @@ dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,
                            struct dpe_error *err)
 {
     if (size < 1 || index < 0 || index >= size) {
-        return dpe_fail(err, DPE_USAGE, "session: there is no process %d of %d", index, size);
+        return dpe_fail(err, DPE_USAGE, "session: expected a process index from 0 to %d, found %d",
+                        size - 1, index);
     }
     if (config->n_kv_heads % size == 0 && config->intermediate % size == 0) {
         return DPE_OK;
@@ -22,11 +23,12 @@ dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,
     for (int n = 2; n < size; n++) {
         most = config->n_kv_heads % n == 0 && config->intermediate % n == 0 ? n : most;
     }
-    return dpe_fail(err, DPE_USAGE,
-                    "tensor parallel: %d processes cannot share the model evenly: it has %" PRId64
-                    " key-value heads and %" PRId64 " columns in its MLP; expected a number that "
-                    "divides both (the next smaller one is %d)",
-                    size, config->n_kv_heads, config->intermediate, most);
+    return dpe_fail(
+        err, DPE_USAGE,
+        "tensor parallel: %d processes cannot share the model evenly: expected a number "
+        "that divides its %" PRId64 " key-value heads and the %" PRId64
+        " columns of its MLP; the next smaller one is %d",
+        size, config->n_kv_heads, config->intermediate, most);
 }
 
 struct dpe_config dpe_slice_config(const struct dpe_config *config, int size)

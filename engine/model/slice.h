@@ -3,7 +3,7 @@
  * The part of a model that one of several processes computes (tensor parallel; inside the engine).
  *
  * Slice `index` of `size` has, of every layer, the rows of q, k and v (and their biases) of its
- * heads and the columns of o behind them, its rows of gate and up and the columns of down behind
+ * heads and the columns of o after them, its rows of gate and up and the columns of down after
  * those. So each slice makes a share of what a layer adds to the residual stream, and the sum of
  * all is the layer. Biases of o and down are with slice 0, as is the stream itself: the others add
  * nothing to it. Embedding, norms and LM head are whole in every slice. Nothing is copied: rows are

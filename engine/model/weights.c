@@ -22,14 +22,14 @@ void dpe_name_list_add(struct dpe_name_list *list, const char *name)
     }
     list->used +=
         (size_t)snprintf(list->text + list->used, room, "%s%s", list->used > 0 ? ", " : "", quoted);
-    list->told++;
+    list->reported++;
 }
 
 const char *dpe_name_list_text(struct dpe_name_list *list)
 {
-    if (list->told < list->n) {
+    if (list->reported < list->n) {
         snprintf(list->text + list->used, sizeof list->text - list->used, " and %zu more",
-                 list->n - list->told);
+                 list->n - list->reported);
     }
     return list->text;
 }
@@ -101,7 +101,7 @@ static dpe_status take_data(struct binder *binder, const struct dpe_shard_tensor
     return dpe_shard_read(shard, found->begin, found->end, copy, binder->err);
 }
 
-/* rows 0 means a vector of `cols`. A missing tensor is noted and is no failure yet. */
+/* rows 0 means a vector of `cols`. A missing tensor is noted and is not an error yet. */
 static dpe_status bind(struct binder *binder, const char *name, int64_t rows, int64_t cols,
                        struct dpe_tensor *tensor)
 {
@@ -143,7 +143,8 @@ static dpe_status bind_part(struct binder *binder, int64_t index, enum dpe_weigh
     const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
     if (found != NULL) {
         return dpe_fail(binder->err, DPE_BAD_DATA,
-                        "%s: tensor %s: expected no %s there by config.json, found one",
+                        "%s: tensor %s: config.json describes a model without this %s; correct "
+                        "config.json, or use the weights that belong to it",
                         binder->model->shards[found->shard].path, name, part);
     }
     return DPE_OK;
@@ -165,8 +166,8 @@ static dpe_status bind_layer(struct binder *binder, int64_t index, struct dpe_la
     return status;
 }
 
-/* Tied: the head is the embedding. A checkpoint that says tied and carries another head is read
- * differently by different versions of the reference, so it is refused. */
+/* Tied: the head is the embedding. A checkpoint that is marked as tied and contains another head is
+ * read differently by different versions of the reference, so it is refused. */
 static dpe_status bind_head(struct binder *binder, struct dpe_weights *weights)
 {
     const struct dpe_config *config = &binder->model->config;
@@ -187,9 +188,9 @@ static dpe_status bind_head(struct binder *binder, struct dpe_weights *weights)
                         shards[embedding->shard].map + embedding->begin, (size_t)bytes) == 0;
     if (!equal) {
         return dpe_fail(binder->err, DPE_BAD_DATA,
-                        "%s: tensor lm_head.weight: expected none, or a copy of the embedding, "
-                        "since config.json says tie_word_embeddings, found another; set "
-                        "tie_word_embeddings to false if this head is meant",
+                        "%s: tensor lm_head.weight: config.json sets tie_word_embeddings, so "
+                        "expected a copy of the embedding or no such tensor, found other "
+                        "values; to use them, set tie_word_embeddings to false",
                         shards[head->shard].path);
     }
     return DPE_OK;
@@ -223,10 +224,11 @@ static dpe_status check_layers_end(const struct binder *binder)
     if (found == NULL) {
         return DPE_OK;
     }
-    return dpe_fail(binder->err, DPE_BAD_DATA,
-                    "%s: tensor %s: expected %lld layers by config.json, found one more",
-                    binder->model->shards[found->shard].path, name,
-                    (long long)binder->model->config.n_layers);
+    return dpe_fail(
+        binder->err, DPE_BAD_DATA,
+        "%s: tensor %s: expected tensors of the %lld layers in config.json, found one of a "
+        "further layer",
+        binder->model->shards[found->shard].path, name, (long long)binder->model->config.n_layers);
 }
 
 dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table *table,

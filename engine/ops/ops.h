@@ -28,7 +28,7 @@ typedef void *dpe_mem;
 
 /** One attention call: `rows` queries, each over the keys 0 … its position, one layer.
  *
- * Where a key lies. The cache may hold several branches behind a common prefix (engine.h,
+ * Where a key lies. The cache may hold several branches after a common prefix (session.h,
  * "Branches"): the key at position n of a query whose branch has offset o lies in cache row n when
  * n < prefix, else in row n + o. A cache without branches is prefix 0, offset 0: row = position.
  *
@@ -58,7 +58,7 @@ static inline int64_t dpe_attention_position(const struct dpe_attention *args, i
 {
     return args->positions != NULL ? args->positions[r] : args->start + r;
 }
-/** What query r adds to the position of a key behind the prefix to find its cache row. */
+/** What query r adds to the position of a key after the prefix to find its cache row. */
 static inline int64_t dpe_attention_offset(const struct dpe_attention *args, int64_t r)
 {
     return args->offsets != NULL ? args->offsets[r] : args->offset;
@@ -74,7 +74,7 @@ static inline int64_t dpe_attention_keys(const struct dpe_attention *args)
     return keys;
 }
 
-/** State of an opened backend; each backend has its own definition behind it. */
+/** State of an opened backend; each backend has its own definition of it. */
 struct dpe_backend;
 
 /** Tokens that go through the layers together: a run of one branch, or one token of each of
@@ -97,7 +97,7 @@ struct dpe_store {
 struct dpe_ops {
     const char *name;
     int64_t default_chunk; /**< rows of a prefill chunk */
-    /** Where memory is short, a chunk that nobody asked for is halved down to this; 0: it is not.
+    /** Where memory is short, a default chunk is halved down to this; 0: it is not.
      */
     int64_t smallest_chunk;
     /** Tokens of the self-test before the first session (self_test.c); 0: none. */
@@ -119,13 +119,13 @@ struct dpe_ops {
      *  creation and by set_plan. */
     dpe_status (*supports)(const struct dpe_config *config, const struct dpe_plan *plan,
                            struct dpe_error *err);
-    /** Bytes of the backend's own buffers (besides what `allocate` is asked for). */
+    /** Bytes of the backend's own buffers (in addition to those of `allocate`). */
     uint64_t (*state_bytes)(const struct dpe_config *config, const struct dpe_plan *plan,
                             const struct dpe_session_options *options);
 
     dpe_mem (*allocate)(struct dpe_backend *backend, uint64_t bytes);
     void (*release)(struct dpe_backend *backend, dpe_mem memory);
-    /** n elements of an activation (not of x) as float on the host, good behind the next `finish`
+    /** n elements of an activation (not of x) as float on the host, good after the next `finish`
      *  and until a slot changes them: where they are, or a copy in `room` [n]. */
     const float *(*read)(struct dpe_backend *backend, dpe_mem from, int64_t n, float *room);
 
@@ -166,7 +166,7 @@ struct dpe_ops {
     void (*sum_norms)(struct dpe_backend *backend, dpe_mem q, dpe_mem k, int64_t rows,
                       bool products, double *sum_q, double *sum_k);
     /** n numbers of the residual stream become the sum over the session's peers
-     *  (dpe_peers.meet): who waits here, and with which status they go on, is said there. */
+     *  (dpe_peers.meet), which defines which processes wait and the status that they return. */
     dpe_status (*all_reduce)(struct dpe_backend *backend, dpe_mem x, int64_t n,
                              struct dpe_error *err);
     /** Host logits [rows][vocab] of normalised hidden rows. */
@@ -180,13 +180,13 @@ struct dpe_ops {
     void (*likelihood)(struct dpe_backend *backend, dpe_mem x, int64_t rows, const int32_t *targets,
                        double *nll);
     /** First row of x [rows][width] with a non-finite value, −1 when all is finite. A device may
-     *  answer −1 for now and tell in `finish`, so that nothing waits for it. */
+     *  return −1 and report the value in `finish`, so that the host does not wait. */
     int64_t (*first_nonfinite)(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
                                int64_t width);
-    /** Wait for what was asked for. DPE_INCOMPLETE: the device failed (slots that return nothing
-     *  then did nothing since); the session is of no more use. Else *layer and *row of the first
-     *  non-finite value that first_nonfinite did not tell, −1 when there is none. Asked at the end
-     *  of every forward pass and after `read` and `logits`. */
+    /** Wait for all work that was started. DPE_INCOMPLETE: the device failed (slots that return
+     * nothing then did nothing since); the session is of no more use. Else *layer and *row of the
+     * first non-finite value that first_nonfinite did not return, −1 when there is none. Asked at
+     * the end of every forward pass and after `read` and `logits`. */
     dpe_status (*finish)(struct dpe_backend *backend, int64_t *layer, int64_t *row,
                          struct dpe_error *err);
 };

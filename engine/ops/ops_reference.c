@@ -441,7 +441,7 @@ const struct dpe_ops *dpe_ops_reference(void)
 {
     static const struct dpe_ops ops = {
         .name = "reference",
-        .default_chunk = 2048, /* of the cpu backend: keys are packed anew for every chunk */
+        .default_chunk = 2048, /* of the cpu backend: keys are packed again for every chunk */
         .element_bytes = reference_element_bytes,
         .memory_available = reference_memory_available,
         .open = reference_open,

@@ -1,6 +1,6 @@
 /**
  * @file options.h
- * What a session is asked for; backends and sessions read it.
+ * The options of a session, which backends and sessions read.
  */
 #ifndef DPE_OPTIONS_H
 #define DPE_OPTIONS_H
@@ -10,26 +10,24 @@
 /** The processes that hold one model together (tensor parallel), as one of them sees them. Process
  *  `index` of `size` has the index-th share of the heads and of the columns of the MLP of every
  *  layer, and all of the embedding, the norms and the LM head. They make the same calls in the same
- *  order on sessions of the same options: dpe_session_create and whatever runs tokens are meetings
- *  of all of them, and end with the same status everywhere. Who implements this knows how bytes
- *  get from one process to another; the engine does not. */
+ *  order on sessions of the same options: dpe_session_create and every call that runs tokens
+ *  synchronise all of them and end with the same status everywhere. The implementation transports
+ *  the bytes between processes; the engine does not. */
 struct dpe_peers {
     int index, size;
     void *user;
-    /** Wait for all. x [n] becomes the sum of everybody's x in the order of their indices, with
-     *  the same bits everywhere; n = 0: nothing to sum. When the `status` that somebody brings is
-     *  not DPE_OK nothing is summed, and all return that of the lowest such index with its message;
-     *  who brings a failure need not know the n of the others. A process that has gone or does not
-     *  come is the implementation's business: it may end the job. */
+    /** Wait for all processes. x [n] becomes the sum of the x of all in the order of their indices,
+     *  with the same bits everywhere; n = 0: nothing to sum. When any process passes a `status`
+     * other than DPE_OK, nothing is summed, and all return the status of the lowest such index with
+     * its message; the n of a process that passes a failure is not used. The implementation handles
+     * a process that has ended or does not arrive: it may end the job. */
     dpe_status (*meet)(void *user, float *x, int64_t n, dpe_status status, struct dpe_error *err);
-    /** The n bytes of index 0 become everybody's. */
+    /** Copy the n bytes of index 0 to all processes. */
     dpe_status (*share)(void *user, void *bytes, size_t n, struct dpe_error *err);
 };
 
-/** What those who ask for a session can change when it does not fit into memory, as they call it
- *  ("--length"), for refusals. NULL: nothing of the kind; a name may be a list, "prompt,
- * --max-new".
- */
+/** The caller's names ("--length") for what it can change when a session does not fit into memory,
+ *  for messages. NULL: it cannot change this; a name may be a list, "prompt, --max-new". */
 struct dpe_session_knobs {
     const char *length, *chunk, *branches; /**< less of them needs less */
     const char *peers;                     /**< more of them need less each */
@@ -37,29 +35,29 @@ struct dpe_session_knobs {
 };
 
 struct dpe_session_options {
-    const char *device;    /**< "cpu" (default when NULL), "reference", "cuda", "cuda:N", "auto" */
-    int n_threads;         /**< 0 = all cores of this process */
-    int64_t capacity;      /**< most tokens the KV cache holds; required, ≥ 1 */
-    int64_t positions;     /**< most tokens of one sequence, ≤ capacity; 0 = capacity. Less only
-                                makes sense with branches: tables and workspace are as long */
-    int64_t branches;      /**< most branches, ≤ DPE_MAX_BRANCHES; 0 = 1 */
-    int64_t prefill_chunk; /**< rows of a chunk, on a fixed grid from position 0; 0 = default, on
-                                a device with too little memory for that halved until it fits */
-    uint64_t max_memory;   /**< bytes the session may use; 0 = what is free on this machine */
-    double patience;       /**< seconds after which a device that does not answer is given up as one
-                                that failed; 0 = never */
-    const struct dpe_peers *peers;  /**< who holds the rest of the model, borrowed for the session's
-                                         life; NULL: all of it is here. An estimate looks at index
-                                         and size alone */
+    const char *device;     /**< "cpu" (default when NULL), "reference", "cuda", "cuda:N", "auto" */
+    int n_threads;          /**< 0 = all cores of this process */
+    int64_t capacity;       /**< most tokens the KV cache holds; required, ≥ 1 */
+    int64_t positions;      /**< most tokens of one sequence, ≤ capacity; 0 = capacity. Less only
+                                 makes sense with branches: tables and workspace are as long */
+    int64_t branches;       /**< most branches, ≤ DPE_MAX_BRANCHES; 0 = 1 */
+    int64_t prefill_chunk;  /**< rows of a chunk, on a fixed grid from position 0; 0 = default, on
+                                 a device with too little memory for that halved until it fits */
+    uint64_t max_memory;    /**< bytes the session may use; 0 = what is free on this machine */
+    double timeout_seconds; /**< a device that does not answer for so many seconds has failed; 0 =
+                               no limit */
+    const struct dpe_peers *peers;  /**< the processes with the rest of the model, borrowed for the
+                                         session's life; NULL: all of it is here. An estimate uses
+                                       only index and size */
     struct dpe_session_knobs knobs; /**< names borrowed for the session's life; all NULL: those of
                                          these fields */
 };
 
-/** What a device is, as far as it is told without being used. */
+/** What a device is, as far as this is known without using it. */
 struct dpe_device_info {
     char kind[16];   /**< "cpu", "reference", "cuda"; which one of a kind decides no result */
     char name[256];  /**< "NVIDIA H200"; "" for the processors of this machine */
-    char driver[16]; /**< newest CUDA version that the driver knows, "13.0"; "" without one */
+    char driver[16]; /**< newest CUDA version that the driver supports, "13.0"; "" without one */
     char id[64];     /**< the same for two processes that use the same device of a machine */
     int count;       /**< devices of the kind on this machine */
 };

@@ -1,6 +1,6 @@
 /* The plan as data: making room, copying, checking, hashing. */
-#include "engine/base/base.h"
 #include "engine/plan/plan.h"
+#include "engine/base/base.h"
 #include "engine/plan/plan_internal.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 
 enum { MAX_PLAN_SIDE = 1 << 20 };
 
-/* Offsets and caps beyond this are no positions; it also keeps every sum exact in double. */
+/* Offsets and caps beyond this are not positions; it also keeps every sum exact in double. */
 static const double MAX_OFFSET = 0x1p40;
 
 dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layers, int64_t n_heads,
@@ -179,8 +179,10 @@ static dpe_status check_map(const struct dpe_plan *plan, int band, const char *s
     }
     if (isnan(map->cap) || map->cap < -MAX_OFFSET ||
         (isfinite(map->cap) && map->cap > MAX_OFFSET)) {
-        return dpe_fail(err, DPE_USAGE, "plan: band %d, %s: %g is no cap of a position", band, side,
-                        map->cap);
+        return dpe_fail(
+            err, DPE_USAGE,
+            "plan: band %d, %s: expected a cap of at most %g tokens or infinite, found %g", band,
+            side, MAX_OFFSET, map->cap);
     }
     for (int64_t j = 0; j < plan->n_pairs; j++) {
         if (!(map->scale[j] >= 1.0)) {
@@ -191,8 +193,9 @@ static dpe_status check_map(const struct dpe_plan *plan, int band, const char *s
         }
         if (!(fabs(map->offset[j]) <= MAX_OFFSET)) {
             return dpe_fail(err, DPE_USAGE,
-                            "plan: band %d, %s, pair %" PRId64 ": %g is no offset of a position",
-                            band, side, j, map->offset[j]);
+                            "plan: band %d, %s, pair %" PRId64
+                            ": expected an offset of at most %g tokens, found %g",
+                            band, side, j, MAX_OFFSET, map->offset[j]);
         }
     }
     return DPE_OK;
@@ -240,10 +243,11 @@ static dpe_status check_band(const struct dpe_plan *plan, int b, struct dpe_erro
                         "plan: band 0 cannot be per head: pairs outside the mask use its maps");
     }
     if (plan->exact && !has_exact_form(plan, band)) {
-        return dpe_fail(err, DPE_USAGE,
-                        "plan: band %d has no exact form: that needs a band by distance with maps "
-                        "⌊m/s⌋ + w − ⌊w/s⌋ and ⌊n/s⌋",
-                        b);
+        return dpe_fail(
+            err, DPE_USAGE,
+            "plan: band %d does not have an exact form: expected a band by distance with the "
+            "maps ⌊m/s⌋ + w − ⌊w/s⌋ and ⌊n/s⌋",
+            b);
     }
     dpe_status status = check_map(plan, b, "queries", &band->q, err);
     return status != DPE_OK ? status : check_map(plan, b, "keys", &band->k, err);
@@ -329,7 +333,7 @@ static void hash_map(struct dpe_sha256 *hash, const struct dpe_position_map *map
     }
 }
 
-/* A mask that no band asks about, or that holds only ones, says what no mask says. */
+/* A mask that no band uses, or that holds only ones, has the same meaning as no mask. */
 static bool mask_matters(const struct dpe_plan *plan)
 {
     bool asked = false;

@@ -81,7 +81,7 @@ double dpe_temperature_factor(const struct dpe_temperature *temperature, int64_t
 /** A position method as data (methods.md, "The struct that holds all of it"). The logit of query m
  *  and key n is  logit_factor * f(m) / sqrt(head_dim) * Σ_j ⟨R(θ_j pq_j(m)) q_j,
  *  R(θ_j pk_j(n)) k_j⟩ with pair j = components (j, j + n_pairs) (half-split), f as in struct
- *  dpe_temperature. No kernel and no forward pass knows the name of a method. */
+ *  dpe_temperature. Kernels and the forward pass do not depend on the name of a method. */
 struct dpe_plan {
     char name[256];  /**< the canonical spec it was made from, cut if longer; for people, never
                           decides */
@@ -119,7 +119,7 @@ struct dpe_plan_context {
  *  *plan is filled and owned by the caller (dpe_plan_free). */
 dpe_status dpe_plan_make(const char *spec, const struct dpe_plan_context *context,
                          struct dpe_plan *plan, struct dpe_error *err);
-/** Line i of the methods, NULL behind the last: "name<TAB>key=default key=default …<TAB>what it
+/** Line i of the methods, NULL after the last: "name<TAB>key=default key=default …<TAB>what it
  * does and its source". */
 const char *dpe_plan_method(size_t i);
 /** The keys that every method has besides its own, in the same form. */

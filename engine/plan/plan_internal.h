@@ -25,7 +25,7 @@ dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim
 /** The numbers of a context make sense: DPE_USAGE else. */
 dpe_status dpe_plan_context_check(const struct dpe_plan_context *context, struct dpe_error *err);
 
-/* Factors beyond these are no temperatures. */
+/* Factors beyond these are not temperatures. */
 static const double DPE_MOST_LOG_N_POWER = 64.0;
 static const double DPE_MOST_LOG_N_DECAY = 64.0;
 static const double DPE_MOST_LOGIT_SCALE = 1024.0;
@@ -33,7 +33,7 @@ static const double DPE_MOST_LOGIT_SCALE = 1024.0;
 enum { DPE_SPEC_MAX_KEYS = 16 };
 
 /** A method spec, taken apart. The first failure sticks in `status`; getters then return their
- *  default, so that a builder asks for all it needs and looks once. Every getter appends the value
+ *  default, so that a builder reads all it needs and checks once. Every getter appends the value
  *  it gave to `name`, which so becomes the canonical spec. */
 struct dpe_spec {
     const struct dpe_plan_context *context;

@@ -429,8 +429,8 @@ dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
 {
     if (n_pairs < 1 || n_pairs > INT32_MAX || n_groups < 1 || n_groups > n_pairs) {
         return dpe_fail(err, DPE_USAGE,
-                        "expected 1 to %" PRId64 " groups (there are that many pairs), found %d",
-                        n_pairs, n_groups);
+                        "expected 1 to %" PRId64 " groups (the number of pairs), found %d", n_pairs,
+                        n_groups);
     }
     for (int g = 0; g <= n_groups; g++) {
         edges[g] = (int32_t)(g * n_pairs / n_groups);
@@ -569,10 +569,10 @@ const struct dpe_method dpe_methods[] = {
      "base times scale^(d/(d-2)) (NTK-aware, bloc97 2023)",
      build_ntk},
     {"ntk-dynamic\tscale=L/L0\t"
-     "base grown for the evaluated length (Hugging Face \"dynamic\")",
+     "base enlarged for the evaluated length (Hugging Face \"dynamic\")",
      build_ntk_dynamic},
     {"ntk-by-parts\tscale=L/L0 alpha=1 beta=32\t"
-     "interpolates pairs that turn at most alpha times in L0, keeps those from beta on (Peng et al. 2023)",
+     "interpolates pairs that rotate at most alpha times in L0, keeps those that rotate at least beta times (Peng et al. 2023)",
      build_ntk_by_parts},
     {"yarn\tscale=L/L0 a=0.1*ln(scale)+1 beta_fast=32 beta_slow=1 truncate=1\t"
      "ramp between kept and divided frequencies, logits times a^2 (Peng et al. 2023, released code)",
@@ -581,7 +581,7 @@ const struct dpe_method dpe_methods[] = {
      "the ramp over wavelengths of Llama 3.1",
      build_llama3},
     {"longrope\tlong=config short=config scale=L/L0 a=sqrt(1+ln(scale)/ln(L0))\t"
-     "each frequency divided by its own factor, of config.json or given, long ones beyond L0 (Ding et al. 2024)",
+     "each frequency divided by its own factor, from config.json or from long and short; long beyond L0 (Ding et al. 2024)",
      build_longrope},
     {"rerope\twindow=min(2048;L0/4) official=1\t"
      "distances are cut at the window (ReRoPE, Su 2023); official adds log-n",

@@ -44,7 +44,7 @@ static const char *find(const struct dpe_spec *spec, const char *key)
     return NULL;
 }
 
-/* One number at *text, which must end there or at `separator`; moves *text behind it. */
+/* One number at *text, which must end there or at `separator`; moves *text after it. */
 static bool read_number(const char **text, char separator, double *value)
 {
     const char *end = *text;
@@ -176,7 +176,7 @@ static const struct dpe_method *find_method(const char *name, struct dpe_error *
         snprintf(known + used, sizeof known - used, "%s%.*s", i == 0 ? "" : ", ",
                  (int)strcspn(line, "\t"), line);
     }
-    dpe_fail(err, DPE_USAGE, "unknown method \"%.64s\"; there are %s", name, known);
+    dpe_fail(err, DPE_USAGE, "unknown method '%.64s'; methods: %s", name, known);
     return NULL;
 }
 
@@ -191,9 +191,9 @@ static dpe_status add_key(struct dpe_spec *spec, const struct dpe_method *method
     if (!method_has_key(method, item)) {
         const char *keys = strchr(method->line, '\t') + 1;
         return dpe_fail(spec->err, DPE_USAGE,
-                        "method %s: unknown key \"%.64s\"; keys and defaults are %.*s%s%s",
-                        spec->method, item, (int)strcspn(keys, "\t"), keys,
-                        *keys == '\t' ? "" : " ", temperature_keys);
+                        "method %s: unknown key '%.64s'; keys and defaults: %.*s%s%s", spec->method,
+                        item, (int)strcspn(keys, "\t"), keys, *keys == '\t' ? "" : " ",
+                        temperature_keys);
     }
     if (find(spec, item) != NULL) {
         return dpe_fail(spec->err, DPE_USAGE, "method %s: %s is given twice", spec->method, item);
@@ -245,7 +245,7 @@ static double temperature_number(struct dpe_spec *spec, const char *key, double 
     return value;
 }
 
-/* What the temperature keys say; what they do not mention stays. */
+/* The temperature keys; those that are absent change nothing. */
 static void read_temperature(struct dpe_spec *spec, int64_t head_dim,
                              struct dpe_temperature *temperature)
 {

@@ -3,12 +3,12 @@
  * A plan as attention sees it, on every backend: which rotated copies of queries and keys it needs,
  * where its bands lie in the keys, and, as the kernels of a device walk it, for every block of
  * query rows, an ordered list of segments {copy of Q, copy of K, keys, mask}. One fused kernel so
- * serves every plan and never hears of bands, windows or chunks. Host C, no CUDA; a test walks
+ * serves every plan and does not depend on bands, windows or chunks. Host C, no CUDA; a test walks
  * every list and finds each (query, key) pair once, under the band of dpe_plan_band.
  *
  * A kernel's part: for every segment, for tile t = 0 … n_tiles−1, take the keys
  * [end − (t+1)·shape.keys, end − t·shape.keys). Tiles hang from the segment's end, so no tile
- * reaches above it (what lies behind the last valid key is never read); the lowest tile may reach
+ * reaches above it (what lies after the last valid key is never read); the lowest tile may reach
  * below `first` and even below key 0. Tiles full_first … full_end−1 are seen whole by all rows of
  * the block, the others need the mask of dpe_segment_keys, computed per row.
  */

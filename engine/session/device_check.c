@@ -1,8 +1,9 @@
-/* Whether a device computes what the processors compute, asked before its first session.
+/* Compares a device with the CPU before its first session.
+
  *
  * A small random model with the head dimension, the dtype and the query heads per KV head of the
  * model at hand runs on both, in float on the processors: a prefill in two chunks, tokens one by
- * one, a few and many behind a cache, branches, each under one band, two bands with key pairs, and
+ * one, a few and many after a cache, branches, each under one band, two bands with key pairs, and
  * three bands, with logits that hang on few keys. So the kernels and products of a session are held
  * against other code, all but the largest logit's index and the profile's sums. */
 #include "engine/device/device.h"
@@ -26,10 +27,10 @@ enum {
     LEAST_TOKENS = 24,
     MOST_TOKENS = 1 << 16,
     FEW = 3,   /* rows that decoding takes at once */
-    MANY = 40, /* rows behind a cache that go the way of a prefill */
+    MANY = 40, /* rows after a cache that go the way of a prefill */
     BRANCHES = 3,
     STEPS = 2,
-    BEHIND = 1 + FEW + MANY, /* tokens of the first branch behind the prefill */
+    BEHIND = 1 + FEW + MANY, /* tokens of the first branch after the prefill */
     ROOM = BEHIND + BRANCHES * STEPS,
     ANSWERS = 3 + BRANCHES * STEPS,
 };
@@ -42,8 +43,8 @@ static double tolerance(enum dpe_dtype dtype)
     return dtype == DPE_F32 ? 1e-3 : dtype == DPE_F16 ? 0.05 : 0.2;
 }
 
-/* A wait that no card needs for so little. */
-static const double PATIENCE = 60.0;
+/* Far longer than a working device needs for these few tokens. */
+static const double TIMEOUT_SECONDS = 60.0;
 
 struct test {
     const struct dpe_session_options *options;
@@ -166,7 +167,7 @@ static dpe_status ask(struct dpe_session *s, const struct test *test, struct ans
                             : ask_branches(s, next, answers->logits + (ptrdiff_t)3 * VOCAB, err);
 }
 
-/* Root of the mean square; INFINITY when something is no number. */
+/* Root of the mean square; INFINITY when a value is not a number. */
 static double root_mean(double sum, int64_t n)
 {
     return isfinite(sum) ? sqrt(sum / (double)n) : (double)INFINITY;
@@ -207,7 +208,7 @@ static dpe_status open_session(const struct test *test, const char *device,
         .capacity = test->n + ROOM,
         .branches = BRANCHES,
         .prefill_chunk = test->n * 3 / 4,
-        .patience = PATIENCE,
+        .timeout_seconds = TIMEOUT_SECONDS,
         .knobs = {.length = "DPE_DEVICE_SELF_TEST"},
     };
     return dpe_session_create_untested(test->model, plan, &options, session, err);
@@ -215,12 +216,11 @@ static dpe_status open_session(const struct test *test, const char *device,
 
 static dpe_status refuse(const struct test *test, struct dpe_error *err)
 {
-    dpe_fail_prefix(
-        err, "device %s failed its self-test and is not used (--device cpu does without it%s)",
-        test->options->device,
-        test->config.dtype != DPE_F32
-            ? "; DPE_CUDA_ATTENTION=mma or =plain in the environment takes a simpler kernel"
-            : "");
+    dpe_fail_prefix(err, "device %s failed its self-test and is not used; use --device cpu%s",
+                    test->options->device,
+                    test->config.dtype != DPE_F32
+                        ? ", or set DPE_CUDA_ATTENTION=mma or =plain for a simpler kernel"
+                        : "");
     if (err != NULL) {
         err->status = DPE_NO_DEVICE;
     }
@@ -253,10 +253,11 @@ static dpe_status test_plan(const struct test *test, const struct dpe_plan *plan
     double most = tolerance(test->config.dtype);
     double error = compare(test, &answers[1], &answers[0], &what);
     if (!(error <= most)) {
-        dpe_fail(err, DPE_NO_DEVICE,
-                 "%s under %s: expected the processors' logits up to %.2g, found a difference of "
-                 "%.2g (rms)",
-                 what, plan->name, most, error);
+        dpe_fail(
+            err, DPE_NO_DEVICE,
+            "%s under %s: expected the logits of the CPU within %.2g (rms), found a difference of "
+            "%.2g",
+            what, plan->name, most, error);
         return refuse(test, err);
     }
     return DPE_OK;
@@ -348,19 +349,19 @@ static dpe_status find_tokens(int64_t *tokens, struct dpe_error *err)
     char *end = NULL;
     long n = strtol(words, &end, 10);
     if (*end != '\0' || n < LEAST_TOKENS || n > MOST_TOKENS) {
-        return dpe_fail(err, DPE_USAGE,
-                        "DPE_DEVICE_SELF_TEST: expected off or a number of tokens, %d to %d, found "
-                        "%.64s",
-                        LEAST_TOKENS, MOST_TOKENS, words);
+        return dpe_fail(
+            err, DPE_USAGE,
+            "DPE_DEVICE_SELF_TEST: expected off or a number of tokens from %d to %d, found "
+            "%.64s",
+            LEAST_TOKENS, MOST_TOKENS, words);
     }
     *tokens = n;
     return DPE_OK;
 }
 
-/* Test a device for models like `config`, unless this process has already done so with success. */
-static dpe_status self_test(const struct dpe_config *config,
-                            const struct dpe_session_options *options, int64_t tokens,
-                            struct dpe_error *err)
+dpe_status dpe_session_check_device(const struct dpe_config *config,
+                                    const struct dpe_session_options *options, int64_t tokens,
+                                    struct dpe_error *err)
 {
     static once_flag once = ONCE_FLAG_INIT;
     struct dpe_device_info info;
@@ -385,21 +386,4 @@ static dpe_status self_test(const struct dpe_config *config,
     }
     (void)mtx_unlock(&lock);
     return status;
-}
-
-dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
-                              const struct dpe_session_options *options,
-                              struct dpe_session **session, struct dpe_error *err)
-{
-    const struct dpe_ops *ops = NULL;
-    const struct dpe_peers *peers = options->peers;
-    /* What is no device is told behind. */
-    bool found = dpe_ops_find(options->device, &ops, NULL) == DPE_OK;
-    int64_t tokens = found ? ops->self_test_tokens : 0;
-    dpe_status status =
-        tokens > 0 ? self_test(dpe_model_config(model), options, tokens, err) : DPE_OK;
-    if (status != DPE_OK) {
-        return peers == NULL ? status : peers->meet(peers->user, NULL, 0, status, err);
-    }
-    return dpe_session_create_untested(model, plan, options, session, err);
 }

@@ -1,5 +1,5 @@
 /* The forward pass. Activations are handles that only operations dereference; the cache holds keys
- * as they come out of the projection, attention rotates them as the plan says. */
+ * as they come out of the projection, attention rotates them by the plan. */
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>
@@ -27,11 +27,11 @@ static int64_t rows_of_run(const struct dpe_batch *batch)
     return batch->positions != NULL ? 1 : batch->rows;
 }
 
-static dpe_status tell_nonfinite(const struct dpe_session *s, int64_t layer, int64_t position,
-                                 struct dpe_error *err)
+static dpe_status report_nonfinite(const struct dpe_session *s, int64_t layer, int64_t position,
+                                   struct dpe_error *err)
 {
     dpe_fail(err, DPE_NONFINITE,
-             "NaN or infinity behind layer %" PRId64 " at position %" PRId64
+             "NaN or infinity after layer %" PRId64 " at position %" PRId64
              "; the weights or the position plan (%s) produce it",
              layer, position, s->plan.name);
     if (err != NULL) {
@@ -73,7 +73,7 @@ static dpe_status read_heads(struct dpe_session *s, const struct dpe_batch *batc
                       s->tap_k + others * k_width);
     dpe_status status = s->ops->finish(s->backend, &bad_layer, &bad_row, err);
     if (status == DPE_OK && bad_layer >= 0) {
-        status = tell_nonfinite(s, bad_layer, position_of(batch, bad_row), err);
+        status = report_nonfinite(s, bad_layer, position_of(batch, bad_row), err);
     }
     if (peers->size == 1) {
         return status;
@@ -150,10 +150,10 @@ static dpe_status check_finite(struct dpe_session *s, int64_t layer, const struc
 {
     int64_t bad = s->ops->first_nonfinite(s->backend, layer, row_of_x(s, first),
                                           batch->rows - first, s->config->hidden);
-    return bad < 0 ? DPE_OK : tell_nonfinite(s, layer, position_of(batch, first + bad), err);
+    return bad < 0 ? DPE_OK : report_nonfinite(s, layer, position_of(batch, first + bad), err);
 }
 
-/* What a device tells only at the end. Rows count from the first that the layer looked at. */
+/* What a device reports only at the end. Rows count from the first that the layer looked at. */
 static dpe_status finish(struct dpe_session *s, const struct dpe_batch *batch,
                          struct dpe_error *err)
 {
@@ -164,7 +164,7 @@ static dpe_status finish(struct dpe_session *s, const struct dpe_batch *batch,
         return status;
     }
     int64_t first = layer == s->config->n_layers - 1 ? batch->rows - batch->wanted : 0;
-    return tell_nonfinite(s, layer, position_of(batch, first + row), err);
+    return report_nonfinite(s, layer, position_of(batch, first + row), err);
 }
 
 /* A layer's share of x is here; all of it afterwards. */
@@ -245,7 +245,7 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
     ops->begin_batch(s->backend, batch);
     ops->embed(s->backend, batch, s->x);
     for (int64_t layer = 0; layer < n_layers; layer++) {
-        /* Behind the last layer's keys and values only the wanted rows matter. */
+        /* After the last layer's keys and values only the wanted rows matter. */
         int64_t first = layer == n_layers - 1 ? rows - wanted : 0;
         dpe_status status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
         if (status == DPE_OK) {

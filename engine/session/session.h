@@ -1,6 +1,22 @@
 /**
  * @file session.h
  * A model that runs under a plan: prefill, decoding, branches, likelihoods, generation.
+ *
+ * Ownership in the engine:
+ * - A `dpe_model` is an opened Hugging Face folder: memory-mapped weights and what they mean. It is
+ *   immutable. Any number of sessions can share it; close it after the last of them.
+ * - A `dpe_session` is a model, a backend, a position plan and a KV cache. One thread may use it at
+ * a time; inside, it uses several threads.
+ * - A `dpe_tokenizer` is immutable once it is opened.
+ * - A `dpe_plan` is plain data: make it, give it to a session (which copies what it needs), free
+ * it.
+ *
+ * Every function that can fail returns a `dpe_status` and describes the failure in its last
+ * argument, which may be NULL. Libraries never print and never exit. Unless a comment states
+ * otherwise: pointers are borrowed for the call only, outputs are written only on DPE_OK, sizes are
+ * counts of elements, and results are deterministic: the same inputs give the same bits, for any
+ * number of threads. The engine does not depend on any benchmark or any file format of this
+ * project.
  */
 #ifndef DPE_SESSION_H
 #define DPE_SESSION_H
@@ -26,24 +42,25 @@ enum { DPE_MAX_BRANCHES = 4096 };
 dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
                                 const struct dpe_session_options *options, uint64_t *bytes,
                                 uint64_t *weights, struct dpe_error *err);
-/** Estimates first and refuses with DPE_NO_MEMORY (needed, free, the knobs that change it), then
- *  allocates everything once. The plan (of the whole model, with peers too) is copied.
- *  DPE_NO_DEVICE when the backend does not support this model or plan, or when the device does not
- *  compute what the processors do: the first session of a process on a device tests that on a small
- *  model of the same kind (DPE_DEVICE_SELF_TEST in the environment: "off", or the
- *  tokens of its prefill). DPE_USAGE when the heads cannot be shared among so many peers. */
+/** Estimate the memory and refuse with DPE_NO_MEMORY when it is not available (the message has the
+ *  bytes needed, the bytes free and the options that change them); then allocate everything once.
+ *  The plan (of the whole model, with peers too) is copied.
+ *  DPE_NO_DEVICE when the backend does not support this model or plan, or when the results of the
+ *  device differ from those of the CPU: the first session of a process on a device tests this with
+ * a small model of the same kind (DPE_DEVICE_SELF_TEST in the environment: "off", or the number of
+ *  tokens in its prefill). DPE_USAGE when the heads cannot be divided among the peers. */
 dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
                               const struct dpe_session_options *options,
                               struct dpe_session **session, struct dpe_error *err);
 void dpe_session_destroy(struct dpe_session *session);
-/** Exchange the plan; empties the cache (hidden states depend on the plan). A plan that is refused
- *  (DPE_USAGE, DPE_NO_DEVICE, over max_memory) changes nothing; when memory runs out while its
- *  tables are made, the session has no plan until the next call succeeds. */
+/** Replace the plan; this empties the cache (hidden states depend on the plan). A plan that is
+ * refused (DPE_USAGE, DPE_NO_DEVICE, over max_memory) changes nothing; when memory runs out while
+ * its tables are made, the session has no plan until the next call succeeds. */
 dpe_status dpe_session_set_plan(struct dpe_session *session, const struct dpe_plan *plan,
                                 struct dpe_error *err);
 void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user);
 /** Sums over tokens of the 2-norms of the pairs of q and k before rotation, which a session adds to
- *  by itself: no q and k leave the device. Zeroed by the caller, who keeps them alive. */
+ *  by itself: no q and k leave the device. The caller sets them to zero and keeps them alive. */
 struct dpe_norm_sums {
     bool products; /**< of ‖q^(j)‖·‖k^(j)‖ (in q alone, k NULL), else of each */
     double *q;     /**< [n_layers][n_heads][n_pairs] */
@@ -53,23 +70,21 @@ struct dpe_norm_sums {
 /** Add to these sums from now on, NULL: to none. False where the backend cannot, or several
  *  processes hold the model; a tap can. */
 bool dpe_session_set_norm_sums(struct dpe_session *session, const struct dpe_norm_sums *sums);
-/** Asked before every layer of every chunk or token, NULL = nobody; anything but DPE_OK stops the
- *  call with that status. It costs nothing besides itself, where a tap has q and k brought along.
- */
+/** Called before every layer of every chunk or token; NULL: no call. Any status other than DPE_OK
+ *  stops the pass with that status. Unlike a tap it does not copy q and k. */
 typedef dpe_status (*dpe_poll)(void *user, struct dpe_error *err);
 void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user);
 
-/** Rows of a prefill chunk. What is promised: the same calls give the same bits, for any number of
- *  threads; however tokens are cut into calls, results agree to rounding; and they agree bit for
- *  bit when the cuts are at multiples of this chunk. So to reuse a prefix bit for bit, cut the
- * cache to the multiple at or below the end of what is common and feed from there. */
+/** Rows of a prefill chunk. The same calls give the same bits, for any number of threads. However
+ *  tokens are divided into calls, results agree to rounding; they agree bit for bit when the calls
+ *  end at multiples of this chunk. To reuse a prefix bit for bit, cut the cache to the last
+ * multiple within the common prefix and feed from there. */
 int64_t dpe_session_chunk(const struct dpe_session *session);
-/** The chunk there would be on a device with more memory; dpe_session_chunk where none is missing.
- */
+/** The chunk before it was halved for lack of device memory; equal to dpe_session_chunk when it was
+ *  not halved. */
 int64_t dpe_session_full_chunk(const struct dpe_session *session);
-/** How many leading ones of these tokens the cache holds at its beginning (of branches, their
- * common prefix): what a cut to at most that many tokens keeps for a prompt that begins like an
- * earlier one. */
+/** The number of leading tokens that the cache (with branches: their common prefix) and these
+ * tokens have in common. A cut to at most this many tokens keeps what a new prompt can reuse. */
 int64_t dpe_session_common(const struct dpe_session *session, const int32_t *tokens, int64_t n);
 /** Cut the cache back to its first `keep` tokens (0 ≤ keep ≤ length) and end branching: with
  *  several branches only the common prefix can be kept (keep ≤ prefix, else DPE_USAGE). */
@@ -123,8 +138,8 @@ struct dpe_session_work {
 struct dpe_session_work dpe_session_work(const struct dpe_session *session);
 
 /** One token to each of n different branches, as one batch: tokens[i] goes to branches[i], and
- *  logits [n][vocab] (or NULL: none are computed) are those behind it. Errors as dpe_session_feed;
- *  a failure of one branch (DPE_NONFINITE) is one of all, and no branch has grown. */
+ *  logits [n][vocab] (or NULL: none are computed) are those after it. Errors as dpe_session_feed;
+ *  if one branch fails (DPE_NONFINITE), the whole step fails and no branch grows. */
 dpe_status dpe_session_step(struct dpe_session *session, int64_t n, const int64_t *branches,
                             const int32_t *tokens, float *logits, struct dpe_error *err);
 
@@ -133,7 +148,7 @@ dpe_status dpe_session_step(struct dpe_session *session, int64_t n, const int64_
 dpe_status dpe_session_step_best(struct dpe_session *session, int64_t n, const int64_t *branches,
                                  const int32_t *tokens, int32_t *best, struct dpe_error *err);
 
-/** Asked after every generated token with all of them so far; true stops. */
+/** Called after every generated token with all tokens generated so far; true stops. */
 typedef bool (*dpe_stop)(void *user, const int32_t *generated, size_t n);
 
 struct dpe_generate_options {
@@ -152,7 +167,7 @@ dpe_status dpe_session_generate(struct dpe_session *session, const int32_t *prom
 
 /** One of the sequences that dpe_session_generate_branches continues. */
 struct dpe_continuation {
-    const int32_t *prompt; /**< [n], fed behind what the branch has; n ≥ 1 */
+    const int32_t *prompt; /**< [n], fed after what the branch holds; n ≥ 1 */
     int64_t n;
     struct dpe_generate_options options;
     struct dpe_tokens *out; /**< new tokens are appended; no two share one */

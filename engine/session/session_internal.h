@@ -1,6 +1,6 @@
 /**
  * @file session_internal.h
- * A session from inside: what the forward pass reads and writes.
+ * The inside of a session: what the forward pass reads and writes.
  */
 #ifndef DPE_SESSION_INTERNAL_H
 #define DPE_SESSION_INTERNAL_H
@@ -44,8 +44,8 @@ struct dpe_session {
     const struct dpe_ops *ops;
     struct dpe_backend *backend;
     struct dpe_session_options options; /**< resolved: no zeros */
-    int64_t full_chunk;                 /**< before it was halved for want of memory */
-    bool halves;                        /**< nobody asked for the chunk */
+    int64_t full_chunk;                 /**< before it was halved for lack of memory */
+    bool halves;                        /**< the chunk may be halved: it is the default */
     struct dpe_session_bytes bytes;
     bool has_plan;        /**< false only after a set_plan that failed half-way */
     struct dpe_plan plan; /**< of the slice */
@@ -68,31 +68,64 @@ struct dpe_session {
     void *poll_user;
 };
 
-/** Tokens of a branch, the prefix included; branch 0 is all there is without branches. */
+/** Tokens of a branch, the prefix included; without branches there is only branch 0. */
 static inline int64_t dpe_session_branch_length(const struct dpe_session *session, int64_t branch)
 {
     return session->length[branch];
 }
 
-/** dpe_session_create on a device that nobody has tested. */
+/** dpe_session_create without the test of the device. */
 dpe_status dpe_session_create_untested(const struct dpe_model *model, const struct dpe_plan *plan,
                                        const struct dpe_session_options *options,
                                        struct dpe_session **session, struct dpe_error *err);
-/** Hear from all peers whether they can go on; the same status everywhere (dpe_peers.meet). A
- *  failure that may be this process's alone has to be told here before it is returned, else the
- *  others wait. */
+/** Exchange a status with all peers; the result is the same everywhere (dpe_peers.meet). A failure
+ *  that other processes may not share has to pass through here before it is returned; otherwise
+ *  the others wait. */
 dpe_status dpe_session_agree(struct dpe_session *session, dpe_status status, struct dpe_error *err);
 
-/** Sizes and remedies of a session that does not fit, each without the other: "a session of 512
- *  tokens in chunks of 128", "a smaller --length or --chunk needs less" ("": nothing can be
- *  changed). Of resolved options. Returns the buffer. */
-enum { DPE_SESSION_WORDS = 256 };
-const char *dpe_session_size_words(const struct dpe_session_options *options,
-                                   char text[DPE_SESSION_WORDS]);
-const char *dpe_session_less_words(const struct dpe_session_options *options,
-                                   char text[DPE_SESSION_WORDS]);
-/** What max_memory is called; NULL: it was not said, or cannot be. */
-const char *dpe_session_memory_word(const struct dpe_session_options *options);
+/** The options without zeros, and the device's backend. DPE_USAGE, DPE_NO_DEVICE. */
+dpe_status dpe_session_resolve(const struct dpe_session_options *options,
+                               struct dpe_session_options *resolved, const struct dpe_ops **ops,
+                               struct dpe_error *err);
+/** Whether a plan of the whole model fits this model and the backend supports it. */
+dpe_status dpe_session_check_plan(const struct dpe_config *config, const struct dpe_plan *plan,
+                                  const struct dpe_ops *ops, struct dpe_error *err);
+
+/* session_memory.c. All take resolved options and the configuration of a slice. */
+
+/** What a session allocates. */
+struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *config,
+                                                 const struct dpe_plan *plan,
+                                                 const struct dpe_ops *ops,
+                                                 const struct dpe_session_options *options);
+/** The same after halving options->prefill_chunk, if `halves`, until the session fits or the chunk
+ * is the smallest. */
+struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_config *config,
+                                               const struct dpe_plan *plan,
+                                               const struct dpe_ops *ops, bool halves,
+                                               struct dpe_session_options *options);
+/** Whether these options, not resolved, leave the chunk to the session: none is given, and there
+ * are no peers that need the same one. */
+bool dpe_session_may_halve(const struct dpe_session_options *options);
+/** The next smaller chunk, the default divided by a power of two, so that the grid of a halved
+ * chunk does not depend on the length. False when the chunk is the smallest. */
+bool dpe_session_halve_chunk(const struct dpe_ops *ops, struct dpe_session_options *options);
+/** DPE_NO_MEMORY when the session does not fit; the message has the bytes needed and available, the
+ *  options that need less and the longest sequence that fits. */
+dpe_status dpe_session_check_fits(const struct dpe_config *config, const struct dpe_plan *plan,
+                                  const struct dpe_session_bytes *bytes, const struct dpe_ops *ops,
+                                  const struct dpe_session_options *options, struct dpe_error *err);
+/** DPE_NO_MEMORY for an allocation that failed, with the session's size and what needs less. */
+dpe_status dpe_session_out_of_memory(const struct dpe_session *session, struct dpe_error *err);
+
+/** Test the device of `options` with `tokens` tokens, on a small model of the kind of `config`,
+ * unless it has passed in this process. DPE_NO_DEVICE when its results differ from the CPU's. */
+dpe_status dpe_session_check_device(const struct dpe_config *config,
+                                    const struct dpe_session_options *options, int64_t tokens,
+                                    struct dpe_error *err);
+
+/** Tokens that still fit into a branch. */
+int64_t dpe_session_room(const struct dpe_session *session, int64_t branch);
 
 /** One branch again, of the first `keep` tokens. */
 void dpe_session_join(struct dpe_session *session, int64_t keep);

@@ -1,4 +1,4 @@
-/* Running tokens through a session: feed, likelihood, greedy generation. */
+/* Running tokens through a session: feed, likelihood, steps of branches. */
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is done with a piece whose rows are in the cache and whose wanted hidden states are in
+/* What to do with a piece whose rows are in the cache and whose wanted hidden states are in
  * `normed`: tokens[done … done+rows−1] of the call. */
 struct run {
     int64_t branch;
@@ -36,9 +36,9 @@ dpe_status dpe_session_branch(struct dpe_session *s, int64_t n, int64_t room, st
         room > s->options.positions - prefix || __builtin_mul_overflow(n, room, &all) ||
         all > s->options.capacity - prefix) {
         return dpe_fail(err, DPE_USAGE,
-                        "session: %" PRId64 " branches of %" PRId64 " tokens behind %" PRId64
-                        " do not fit; it has %" PRId64 " now and takes %" PRId64 " of %" PRId64
-                        " positions in a cache of %" PRId64,
+                        "session: %" PRId64 " branches of %" PRId64 " tokens after %" PRId64
+                        " do not fit: the session has %" PRId64 " now, and at most %" PRId64
+                        " of %" PRId64 " positions in a cache of %" PRId64,
                         n, room, prefix, s->n_branches, s->options.branches, s->options.positions,
                         s->options.capacity);
     }
@@ -73,8 +73,7 @@ struct dpe_session_work dpe_session_work(const struct dpe_session *session)
     return session->work;
 }
 
-/* Tokens that still fit into a branch. */
-static int64_t room_of(const struct dpe_session *s, int64_t branch)
+int64_t dpe_session_room(const struct dpe_session *s, int64_t branch)
 {
     int64_t end =
         s->room < s->options.positions - s->prefix ? s->prefix + s->room : s->options.positions;
@@ -85,19 +84,21 @@ static dpe_status check_branch(const struct dpe_session *s, int64_t branch, int6
                                struct dpe_error *err)
 {
     if (!s->has_plan) {
-        return dpe_fail(err, DPE_USAGE,
-                        "session: it has no plan since dpe_session_set_plan failed");
+        return dpe_fail(
+            err, DPE_USAGE,
+            "session: it does not have a plan, because dpe_session_set_plan failed; set "
+            "another plan first");
     }
     if (branch < 0 || branch >= s->n_branches) {
         return dpe_fail(err, DPE_USAGE,
                         "session: expected a branch from 0 to %" PRId64 ", found %" PRId64,
                         s->n_branches - 1, branch);
     }
-    if (n < 0 || n > room_of(s, branch)) {
+    if (n < 0 || n > dpe_session_room(s, branch)) {
         return dpe_fail(err, DPE_USAGE,
-                        "session: %" PRId64 " tokens do not fit behind %" PRId64
+                        "session: %" PRId64 " tokens do not fit after %" PRId64
                         " in a cache of %" PRId64,
-                        n, s->length[branch], s->length[branch] + room_of(s, branch));
+                        n, s->length[branch], s->length[branch] + dpe_session_room(s, branch));
     }
     return DPE_OK;
 }
@@ -120,7 +121,7 @@ static dpe_status logits_nonfinite(const struct dpe_session *s, int64_t position
                                    struct dpe_error *err)
 {
     dpe_fail(err, DPE_NONFINITE,
-             "NaN or infinity in the logits at position %" PRId64 " (behind the last layer)",
+             "NaN or infinity in the logits at position %" PRId64 " (after the last layer)",
              position);
     if (err != NULL) {
         err->layer = (int)s->config->n_layers;
@@ -155,8 +156,7 @@ static dpe_status lm_head(struct dpe_session *s, int64_t first, int64_t rows, fl
     return s->ops->finish(s->backend, &layer, &row, err);
 }
 
-/* Likelihoods of the tokens that follow those of a piece, a block of LM-head rows at a time. */
-/* The same where the backend computes them itself. */
+/* piece_nll where the backend computes likelihoods itself. */
 static dpe_status device_nll(struct dpe_session *s, const struct run *run, int64_t done,
                              int64_t with_next, struct dpe_error *err)
 {
@@ -172,6 +172,7 @@ static dpe_status device_nll(struct dpe_session *s, const struct run *run, int64
     return status;
 }
 
+/* Likelihoods of the tokens that follow those of a piece, a block of LM-head rows at a time. */
 static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_t done,
                             int64_t rows, struct dpe_error *err)
 {
@@ -264,7 +265,7 @@ dpe_status dpe_session_branch_feed(struct dpe_session *session, int64_t branch,
                                    struct dpe_error *err)
 {
     if (n == 0 && logits != NULL) {
-        return dpe_fail(err, DPE_USAGE, "session: logits of no token were asked for");
+        return dpe_fail(err, DPE_USAGE, "session: logits need at least 1 token, found 0");
     }
     const struct run run = {.branch = branch, .tokens = tokens, .n = n, .logits = logits};
     return run_tokens(session, &run, err);
@@ -290,15 +291,15 @@ static dpe_status check_step(const struct dpe_session *s, int64_t n, const int64
         status = check_branch(s, branches[i], 1, err);
         for (int64_t j = 0; j < i && status == DPE_OK; j++) {
             if (branches[j] == branches[i]) {
-                status = dpe_fail(err, DPE_USAGE, "session: a step holds branch %" PRId64 " twice",
-                                  branches[i]);
+                status = dpe_fail(err, DPE_USAGE,
+                                  "session: a step contains branch %" PRId64 " twice", branches[i]);
             }
         }
     }
     return status;
 }
 
-/* The likeliest tokens behind a step, where the backend finds them itself. */
+/* The likeliest tokens after a step, where the backend finds them itself. */
 static dpe_status best_tokens(struct dpe_session *s, int64_t n, int32_t *best,
                               struct dpe_error *err)
 {
@@ -372,158 +373,4 @@ dpe_status dpe_session_nll(struct dpe_session *session, const int32_t *tokens, i
     }
     const struct run run = {.tokens = tokens, .n = n, .nll = nll};
     return run_tokens(session, &run, err);
-}
-
-static int32_t argmax(const float *logits, int64_t vocab)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < vocab; i++) {
-        best = logits[i] > logits[best] ? i : best;
-    }
-    return (int32_t)best;
-}
-
-static bool ends_sequence(const struct dpe_config *config, int32_t token)
-{
-    bool end = false;
-    for (int i = 0; i < config->n_eos; i++) {
-        end = end || config->eos_ids[i] == token;
-    }
-    return end;
-}
-
-/* A continuation on its way. */
-struct growing {
-    const struct dpe_continuation *item;
-    size_t first; /* new tokens begin here in its output */
-};
-
-static dpe_status check_continuation(const struct dpe_session *s, int64_t branch,
-                                     const struct dpe_continuation *item, struct dpe_error *err)
-{
-    int64_t room = room_of(s, branch);
-    int64_t max_new = item->options.max_new;
-    /* The last new token is not fed. */
-    if (item->n < 1 || max_new < 0 || item->n > room || max_new - 1 > room - item->n) {
-        return dpe_fail(err, DPE_USAGE,
-                        "session: a prompt of %" PRId64 " tokens (expected at least 1) and "
-                        "%" PRId64 " new ones do not fit behind %" PRId64 " in a cache of %" PRId64,
-                        item->n, max_new, s->length[branch], s->length[branch] + room);
-    }
-    return DPE_OK;
-}
-
-/* Take the largest logit as the next token; *next < 0 when the continuation has ended. */
-static dpe_status grow(const struct dpe_session *s, struct growing *growing, int32_t token,
-                       int32_t *next, struct dpe_error *err)
-{
-    const struct dpe_generate_options *options = &growing->item->options;
-    struct dpe_tokens *out = growing->item->out;
-    *next = -1;
-    if (!options->ignore_eos && ends_sequence(s->config, token)) {
-        return DPE_OK;
-    }
-    dpe_status status = dpe_tokens_append(out, &token, 1, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    size_t made = out->n - growing->first;
-    bool stop =
-        options->stop != NULL && options->stop(options->user, out->ids + growing->first, made);
-    *next = stop || (int64_t)made >= options->max_new ? -1 : token;
-    return DPE_OK;
-}
-
-/* What the continuations have between two steps: the branches that go on, and their last tokens. */
-struct front {
-    struct growing *all;
-    int64_t *branches;
-    int32_t *tokens, *best; /* best: what follows them */
-    int64_t n;
-};
-
-static dpe_status feed_prompts(struct dpe_session *s, const struct dpe_continuation *items,
-                               int64_t n, struct front *front, struct dpe_error *err)
-{
-    dpe_status status = DPE_OK;
-    for (int64_t b = 0; b < n && status == DPE_OK; b++) {
-        front->all[b] = (struct growing){.item = &items[b], .first = items[b].out->n};
-        bool more = items[b].options.max_new > 0;
-        int32_t next = -1;
-        status = dpe_session_branch_feed(s, b, items[b].prompt, items[b].n, more ? s->logits : NULL,
-                                         err);
-        if (status == DPE_OK && more) {
-            status = grow(s, &front->all[b], argmax(s->logits, s->config->vocab), &next, err);
-        }
-        if (next >= 0) {
-            front->branches[front->n] = b;
-            front->tokens[front->n++] = next;
-        }
-    }
-    return status;
-}
-
-static dpe_status step_front(struct dpe_session *s, struct front *front, struct dpe_error *err)
-{
-    int64_t n = front->n;
-    bool on_device = s->ops->best != NULL;
-    dpe_status status = step(s, n, front->branches, front->tokens, on_device ? NULL : s->logits,
-                             on_device ? front->best : NULL, err);
-    front->n = 0;
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        int64_t b = front->branches[i];
-        int32_t next = -1;
-        int32_t token =
-            on_device ? front->best[i] : argmax(s->logits + i * s->config->vocab, s->config->vocab);
-        status = grow(s, &front->all[b], token, &next, err);
-        if (next >= 0) {
-            front->branches[front->n] = b;
-            front->tokens[front->n++] = next;
-        }
-    }
-    return status;
-}
-
-dpe_status dpe_session_generate_branches(struct dpe_session *s,
-                                         const struct dpe_continuation *items, int64_t n,
-                                         struct dpe_error *err)
-{
-    if (n != s->n_branches) {
-        return dpe_fail(err, DPE_USAGE,
-                        "session: %" PRId64 " continuations for %" PRId64 " branches", n,
-                        s->n_branches);
-    }
-    dpe_status status = DPE_OK;
-    for (int64_t b = 0; b < n && status == DPE_OK; b++) {
-        status = check_continuation(s, b, &items[b], err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
-    struct front front = {
-        .all = dpe_alloc((size_t)n, sizeof *front.all),
-        .branches = dpe_alloc((size_t)n, sizeof *front.branches),
-        .tokens = dpe_alloc((size_t)(2 * n), sizeof *front.tokens),
-    };
-    if (front.all == NULL || front.branches == NULL || front.tokens == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " branches", n);
-    } else {
-        front.best = front.tokens + n;
-        status = feed_prompts(s, items, n, &front, err);
-    }
-    while (status == DPE_OK && front.n > 0) {
-        status = step_front(s, &front, err);
-    }
-    free(front.all);
-    free(front.branches);
-    free(front.tokens);
-    return status;
-}
-
-dpe_status dpe_session_generate(struct dpe_session *session, const int32_t *prompt, int64_t n,
-                                const struct dpe_generate_options *options, struct dpe_tokens *out,
-                                struct dpe_error *err)
-{
-    const struct dpe_continuation item = {prompt, n, *options, out};
-    return dpe_session_generate_branches(session, &item, 1, err);
 }

@@ -1,4 +1,4 @@
-/* Opening and closing a tokenizer; what can be asked of it without encoding. */
+/* Opening and closing a tokenizer; what it can return without encoding. */
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tokenizer/tokenizer_load.h"
 

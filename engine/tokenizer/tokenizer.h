@@ -33,7 +33,7 @@ dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer
 void dpe_tokenizer_close(struct dpe_tokenizer *tokenizer);
 /** What holds while this tokenizer encodes, in every later call. Zeros: nothing does. */
 struct dpe_tokenizer_limits {
-    dpe_status (*poll)(void *user, struct dpe_error *err); /**< asked at least every few million
+    dpe_status (*poll)(void *user, struct dpe_error *err); /**< called at least every few million
                                     bytes, from the thread that encodes; what is not DPE_OK ends the
                                     call with that status */
     void *user;

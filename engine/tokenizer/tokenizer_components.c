@@ -197,7 +197,7 @@ static dpe_status load_byte_level(struct dpe_tokenizer *t, struct dpe_json_reade
     return r->status;
 }
 
-/* Older files say add_prefix_space instead of prepend_scheme; false means never. */
+/* Older files have add_prefix_space instead of prepend_scheme; false means never. */
 static dpe_status read_prepend(struct dpe_json_reader *r, enum dpe_prepend *prepend)
 {
     const char *scheme = dpe_json_string(r, "prepend_scheme", NULL);
@@ -349,7 +349,7 @@ static dpe_status append_special(struct dpe_tokenizer *t, struct dpe_json_reader
             dpe_tokenizer_read_id(json_array_get(ids, i), special.file, name, &id, special.err);
         if (status == DPE_OK && (id >= t->vocab.n_ids || !t->vocab.known[id])) {
             char quoted[96];
-            return dpe_fail(special.err, DPE_BAD_DATA, "%s: \"%s\" has id %d, which is no token",
+            return dpe_fail(special.err, DPE_BAD_DATA, "%s: \"%s\" has id %d, which is not a token",
                             special.file, dpe_json_quote(quoted, name, strlen(name)), (int)id);
         }
         status = status == DPE_OK ? dpe_tokens_append(to, &id, 1, special.err) : status;

@@ -97,7 +97,7 @@ static int fallback_byte(const char *token, size_t n)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* Bytes that are no UTF-8 together become as many U+FFFD. */
+/* Bytes that are not UTF-8 together become as many U+FFFD. */
 static dpe_status end_bytes(struct dpe_text *bytes, struct strings *out, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;

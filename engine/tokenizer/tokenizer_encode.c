@@ -54,7 +54,7 @@ dpe_status dpe_work_look(struct dpe_work *work, uint64_t more, struct dpe_error 
         uint64_t held = work->held(work->user) + more;
         if (held > limits->max_memory) {
             return dpe_fail(err, DPE_NO_MEMORY,
-                            "tokenizing takes %.3g MiB, allowed are %.3g MiB; use a shorter text, "
+                            "tokenizing needs %.3g MiB, %.3g MiB are allowed; use a shorter text, "
                             "or allow more with --max-memory",
                             (double)held / 0x1p20, (double)limits->max_memory / 0x1p20);
         }
@@ -331,7 +331,7 @@ static dpe_status metaspace(struct encoder *e, size_t i, struct piece piece)
     return status == DPE_OK ? run_steps(e, i + 1, rewritten) : status;
 }
 
-/* Step i and all behind it on a piece that is not empty. */
+/* Step i and all after it on a piece that is not empty. */
 static dpe_status run_steps(struct encoder *e, size_t i, struct piece piece)
 {
     if (i == e->tokenizer->n_steps) {
@@ -372,7 +372,7 @@ static bool stands_alone(const struct piece *piece, size_t start, size_t end)
            !dpe_unicode_has(&dpe_unicode_word, dpe_utf8_next(piece->text + end, &length));
 }
 
-/* Takes white space before [start, end) down to `least` and behind it, if the token wants it. */
+/* Takes white space before [start, end) down to `least` and after it, if the token wants it. */
 static void strip(const struct dpe_added_token *token, const struct piece *piece, size_t least,
                   size_t *start, size_t *end)
 {
@@ -420,8 +420,8 @@ static dpe_status split_added(struct encoder *e, const struct dpe_added_set *set
             char quoted[96];
             e->special_at = offset + start;
             return dpe_fail(e->err, DPE_BAD_DATA,
-                            "the special token \"%s\" is written in the text; choose whether it "
-                            "stands for itself (literal) or is the token (parse)",
+                            "the text contains the special token \"%s\"; choose whether it is "
+                            "ordinary text (literal) or the token (parse)",
                             dpe_json_quote(quoted, token->content.bytes, token->content.n));
         }
         strip(token, piece, done, &start, &end);
@@ -505,8 +505,7 @@ static dpe_status encode_text(struct encoder *e, const char *text, size_t n, boo
     e->text = text;
     e->n_held = n;
     e->special_at = SIZE_MAX;
-    e->work = (struct dpe_work){
-        .limits = &e->tokenizer->limits, .held = bytes_held, .user = e};
+    e->work = (struct dpe_work){.limits = &e->tokenizer->limits, .held = bytes_held, .user = e};
     status = dpe_work_look(&e->work, 0, e->err);
     if (status == DPE_OK) {
         status = check_utf8(e, text, n, &valid);

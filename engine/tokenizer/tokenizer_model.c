@@ -99,7 +99,8 @@ static dpe_status measure(json_t *vocab, const json_t *added, struct extent *ext
         extend(extent, id, strlen(content));
     }
     return extent->n_tokens > 0 ? DPE_OK
-                                : dpe_fail(err, DPE_BAD_DATA, "model.vocab: it has no tokens");
+                                : dpe_fail(err, DPE_BAD_DATA,
+                                           "model.vocab: expected at least one token, found none");
 }
 
 /* Options that would change the tokens and are not supported. */
@@ -109,7 +110,7 @@ static dpe_status check_model(struct dpe_json_reader *r)
     char quoted[96];
     const char *type = dpe_json_string(r, "type", "BPE");
     if (strcmp(type, "BPE") != 0) {
-        return dpe_fail(r->err, DPE_BAD_DATA, "model: type \"%s\" is not supported, only BPE is",
+        return dpe_fail(r->err, DPE_BAD_DATA, "model: type \"%s\" is not supported; expected BPE",
                         dpe_json_quote(quoted, type, strlen(type)));
     }
     for (size_t i = 0; i < 2; i++) {
@@ -161,10 +162,11 @@ static dpe_status add_merges(struct dpe_vocab *vocab, const json_t *merges, stru
     for (size_t i = 0; i < json_array_size(merges) && status == DPE_OK; i++) {
         const json_t *merge = json_array_get(merges, i);
         if (json_typeof(merge) != form) {
-            return dpe_fail(err, DPE_BAD_DATA,
-                            "model.merges: merge %zu is written otherwise than those before it "
-                            "(strings and pairs mixed)",
-                            i);
+            return dpe_fail(
+                err, DPE_BAD_DATA,
+                "model.merges: expected either strings or pairs throughout, found merge "
+                "%zu in the other form",
+                i);
         }
         status = add_merge(vocab, merge, i, &rank, err);
     }
@@ -201,7 +203,7 @@ static dpe_status load_bpe(struct dpe_vocab *vocab, struct dpe_json_reader *mode
  */
 
 /* The reference numbers added tokens itself: by the vocabulary if it has the token, else in order
- * behind it. A file that says otherwise means something that it does not get there. */
+ * after it. A file that says otherwise means something that it does not get there. */
 static dpe_status check_added_id(struct dpe_tokenizer *t, int64_t id, const char *content, size_t n,
                                  int64_t *next, struct dpe_error *err)
 {
@@ -210,7 +212,7 @@ static dpe_status check_added_id(struct dpe_tokenizer *t, int64_t id, const char
     int64_t expected = known >= 0 ? known : *next;
     if (id != expected) {
         return dpe_fail(err, DPE_BAD_DATA,
-                        "added_tokens: \"%s\" has id %lld, but its place in the file makes it %lld",
+                        "added_tokens: \"%s\" has id %lld, expected %lld by its place in the file",
                         dpe_json_quote(quoted, content, n), (long long)id, (long long)expected);
     }
     if (known >= 0) {
@@ -285,7 +287,7 @@ static dpe_status index_added(struct dpe_tokenizer *t, struct dpe_error *err)
             return status;
         }
     }
-    /* The reference asks whether what a token decodes to is the text of a special token. */
+    /* The reference checks whether what a token decodes to is the text of a special token. */
     for (size_t i = 0; i < t->n_added; i++) {
         struct dpe_added_token *token = t->added + i;
         int32_t id = dpe_vocab_id(&t->vocab, token->content.bytes, token->content.n);

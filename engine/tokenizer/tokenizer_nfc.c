@@ -1,4 +1,4 @@
-/* NFC as the reference has it. utf8proc knows a younger Unicode, so it is only shown characters
+/* NFC as the reference has it. utf8proc has a newer Unicode, so it is only shown characters
  * that the reference's tables touch; everything else is a wall through which nothing composes or
  * moves. */
 #include "engine/tokenizer/tokenizer_parts.h"
@@ -104,7 +104,7 @@ static dpe_status sort_marks(struct points *points, struct dpe_error *err)
     return status;
 }
 
-/* One character that may begin a composition and the active ones behind it. */
+/* One character that may begin a composition and the active ones after it. */
 static dpe_status compose(const char *text, size_t n, struct points *points, struct dpe_text *out,
                           struct dpe_error *err)
 {

@@ -180,7 +180,7 @@ struct dpe_matcher {
 /** `n`: bytes of the whole text; the match limit grows with it. */
 dpe_status dpe_matcher_init(struct dpe_matcher *matcher, size_t n, struct dpe_error *err);
 void dpe_matcher_free(struct dpe_matcher *matcher);
-/** First match at or after `from` in valid UTF-8; *found says whether there is one. A match that
+/** First match at or after `from` in valid UTF-8; *found is whether there is one. A match that
  *  takes too many steps is DPE_BAD_DATA. */
 dpe_status dpe_pattern_find(const struct dpe_pattern *pattern, struct dpe_matcher *matcher,
                             const char *text, size_t n, size_t from, bool *found, size_t *start,
@@ -272,7 +272,8 @@ struct dpe_tokenizer {
 dpe_status dpe_tokenizer_load(struct dpe_tokenizer *tokenizer, const char *bytes, size_t n,
                               struct dpe_error *err);
 /** Apply the normalisers; *result is `text` itself or the content of one of the two buffers.
- *  *inserted is the number of bytes in front that stand for nothing in `text`. `work` may be NULL. */
+ *  *inserted is the number of bytes in front that stand for nothing in `text`. `work` may be NULL.
+ */
 dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text, size_t n,
                          struct dpe_text buffers[2], const char **result, size_t *n_result,
                          size_t *inserted, struct dpe_work *work, struct dpe_error *err);

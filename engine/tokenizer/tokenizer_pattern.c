@@ -75,7 +75,7 @@ static dpe_status put_class(struct translation *t, const struct dpe_unicode_clas
     return status == DPE_OK ? put(t, "]", 1) : status;
 }
 
-/* \p{L}, \P{L}, \p{^L}; t->at stands behind the p. */
+/* \p{L}, \P{L}, \p{^L}; t->at stands after the p. */
 static dpe_status translate_property(struct translation *t, bool complement)
 {
     const char *open = t->in + t->at;
@@ -104,7 +104,7 @@ static bool is_hex(char c)
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* \xHH; t->at stands behind the x. From \x80 on it would be a byte to one library and a code point
+/* \xHH; t->at stands after the x. From \x80 on it would be a byte to one library and a code point
  * to the other. */
 static dpe_status translate_hex(struct translation *t)
 {
@@ -156,7 +156,7 @@ static dpe_status translate_escape(struct translation *t)
     return put(t, text, 2);
 }
 
-/* Behind "(": looks at what kind of group it is, and leaves t->at behind its head. */
+/* Behind "(": looks at what kind of group it is, and leaves t->at after its head. */
 static dpe_status open_group(struct translation *t)
 {
     static const struct {
@@ -235,7 +235,7 @@ static dpe_status translate_one(struct translation *t)
         return unsupported(t, "an anchor");
     case '{':
         if (next < '0' || next > '9') {
-            return unsupported(t, "a brace that is no count");
+            return unsupported(t, "a brace that is not a count");
         }
         break;
     case '}':
@@ -283,8 +283,8 @@ dpe_status dpe_pattern_compile(struct dpe_pattern *pattern, const char *regex, s
                                struct dpe_error *err)
 {
     if (n == 0 || n > MAX_PATTERN) {
-        return dpe_fail(err, DPE_BAD_DATA, "a pattern of %zu bytes, expected 1 to %d", n,
-                        MAX_PATTERN);
+        return dpe_fail(err, DPE_BAD_DATA, "expected a pattern of 1 to %d bytes, found %zu",
+                        MAX_PATTERN, n);
     }
     struct translation t = {.in = regex, .n = n, .err = err};
     dpe_status status = DPE_OK;
@@ -376,8 +376,9 @@ dpe_status dpe_pattern_find(const struct dpe_pattern *pattern, struct dpe_matche
     case PCRE2_ERROR_HEAPLIMIT:
     case PCRE2_ERROR_JIT_STACKLIMIT:
         return dpe_fail(err, DPE_BAD_DATA,
-                        "the pattern of the pre-tokenizer takes too many steps on this text: it "
-                        "backtracks without bound; use a tokenizer.json with a sane pattern");
+                        "the pattern of the pre-tokenizer takes too many steps on this text, "
+                        "because it backtracks without bound; use a tokenizer.json with "
+                        "another pattern");
     default: {
         PCRE2_UCHAR message[120];
         pcre2_get_error_message(code, message, sizeof message);

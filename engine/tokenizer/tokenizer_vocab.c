@@ -131,7 +131,7 @@ int32_t dpe_vocab_match(const struct dpe_vocab *vocab, const char *bytes, size_t
     return find_slot(vocab, vocab->by_match, vocab->match, bytes, n, hash)->id;
 }
 
-/* The bytes that a byte-level token stands for, behind the arena's end; false when a character is
+/* The bytes that a byte-level token stands for, after the arena's end; false when a character is
  * not of the alphabet, then it stands for its own UTF-8 and BPE cannot make it. */
 static bool to_bytes(const struct dpe_vocab *vocab, const char *text, size_t n, char *out,
                      size_t *n_out)
@@ -211,7 +211,7 @@ const struct dpe_merge_slot *dpe_vocab_pair(const struct dpe_vocab *vocab, int32
     return vocab->merges + at;
 }
 
-/* A merge may glue a word mark behind another character: then words are not independent. */
+/* A merge may glue a word mark after another character: then words are not independent. */
 static bool crosses_words(const char *text, size_t n)
 {
     for (size_t i = 1; i + 3 <= n; i++) {
@@ -283,4 +283,87 @@ void dpe_vocab_finish(struct dpe_vocab *vocab, const char *unk, size_t n_unk)
     bool unk_ends_in_mark = unk != NULL && n_unk >= 3 && memcmp(unk + n_unk - 3, WORD_MARK, 3) == 0;
     vocab->words_apart = vocab->words_apart && !vocab->byte_level && !unk_ends_in_mark &&
                          dpe_vocab_match(vocab, WORD_MARK, 3) >= 0;
+}
+
+/* -------------------------------------------------------------------------------- added tokens
+ * Found in a text leftmost first; of those that begin at one place, the longest. */
+
+static int by_content(const void *a, const void *b)
+{
+    const struct dpe_text *x = &(*(const struct dpe_added_token *const *)a)->content;
+    const struct dpe_text *y = &(*(const struct dpe_added_token *const *)b)->content;
+    int order = memcmp(x->bytes, y->bytes, x->n < y->n ? x->n : y->n);
+    return order != 0 ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+dpe_status dpe_added_set_init(struct dpe_added_set *set, const struct dpe_added_token **tokens,
+                              size_t n, struct dpe_error *err)
+{
+    set->tokens = tokens;
+    set->n = n;
+    if (n > 0) {
+        qsort(tokens, n, sizeof *tokens, by_content);
+    }
+    for (size_t i = 0; i < n; i++) {
+        set->first[(unsigned char)tokens[i]->content.bytes[0]] = true;
+        if (i > 0 && by_content(tokens + i - 1, tokens + i) == 0) {
+            char quoted[96];
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "added_tokens: two tokens (ids %d, %d) both match \"%s\"",
+                            (int)tokens[i - 1]->id, (int)tokens[i]->id,
+                            dpe_json_quote(quoted, tokens[i]->content.bytes, tokens[i]->content.n));
+        }
+    }
+    return DPE_OK;
+}
+
+/* First of tokens[low, high), which agree before `depth`, whose byte there is at least `byte`;
+ * contents that end there come before all. */
+static size_t lower_bound(const struct dpe_added_set *set, size_t low, size_t high, size_t depth,
+                          unsigned byte)
+{
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct dpe_text *content = &set->tokens[middle]->content;
+        if (content->n <= depth || (unsigned char)content->bytes[depth] < byte) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static const struct dpe_added_token *longest_at(const struct dpe_added_set *set, const char *text,
+                                                size_t n)
+{
+    const struct dpe_added_token *longest = NULL;
+    size_t low = 0, high = set->n;
+    for (size_t depth = 0; depth < n; depth++) {
+        unsigned byte = (unsigned char)text[depth];
+        low = lower_bound(set, low, high, depth, byte);
+        high = lower_bound(set, low, high, depth, byte + 1);
+        if (low == high) {
+            break;
+        }
+        if (set->tokens[low]->content.n == depth + 1) {
+            longest = set->tokens[low];
+        }
+    }
+    return longest;
+}
+
+const struct dpe_added_token *dpe_added_find(const struct dpe_added_set *set, const char *text,
+                                             size_t n, size_t from, size_t end, size_t *start)
+{
+    for (size_t at = from; at < end && set->n > 0; at++) {
+        if (set->first[(unsigned char)text[at]]) {
+            const struct dpe_added_token *token = longest_at(set, text + at, n - at);
+            if (token != NULL) {
+                *start = at;
+                return token;
+            }
+        }
+    }
+    return NULL;
 }

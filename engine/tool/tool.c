@@ -1,7 +1,7 @@
 /* Options, exit codes, and the terminal, shared by all tools. */
+#include "engine/tool/tool.h"
 #include "engine/device/device.h"
 #include "engine/session/session.h"
-#include "engine/tool/tool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <jansson.h>
 
 enum option_key {
-    KEY_DEVICE = 0x1000,
+    KEY_DEVICE = DPE_KEY_TOOL,
     KEY_THREADS,
     KEY_MAX_MEMORY,
     KEY_TIME_BUDGET,
@@ -34,29 +34,30 @@ enum option_key {
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "Running:", 50},
     {"device", KEY_DEVICE, "NAME", 0,
-     "auto (default: cuda if there is one, else cpu), cpu, cuda, cuda:N, or reference (slow, the "
-     "oracle)",
+     "auto (default: cuda if this machine has one, otherwise cpu), cpu, cuda, cuda:N, or reference "
+     "(slow; the other devices are tested against it)",
      50},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 50},
     {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
-     "Most memory to use, e.g. 8G (default: what is free)", 50},
+     "Use at most this much memory, e.g. 8G (default: the free memory)", 50},
     {"time-budget", KEY_TIME_BUDGET, "TIME", 0,
-     "Stop after this long, e.g. 90, 30m, 2h; ends with 75 (a tool with a table goes on with the "
-     "same command)",
+     "Stop after this time, e.g. 90, 30m, 2h, with exit code 75; if the tool writes a table, the "
+     "same command continues it",
      50},
-    {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "text or json: lines on stderr", 50},
-    {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 50},
+    {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "Format of the lines on stderr: text or json", 50},
+    {"quiet", KEY_QUIET, NULL, 0, "Print only warnings and errors on stderr", 50},
     {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 50},
     {0},
 };
 
 static const struct argp_option output_table[] = {
     {NULL, 0, NULL, 0, "Output:", 60},
-    {"force", KEY_FORCE, NULL, 0, "Replace an output that another run made", 60},
-    {"salvage", KEY_SALVAGE, NULL, 0, "Go on past a damaged journal record, saying what is lost",
-     60},
-    {"keep-journal", KEY_KEEP_JOURNAL, NULL, 0, "Keep the journal beside the finished table", 60},
-    {"force-unlock", KEY_FORCE_UNLOCK, NULL, 0, "Take over a lock that another host left", 60},
+    {"force", KEY_FORCE, NULL, 0, "Replace an output of another run", 60},
+    {"salvage", KEY_SALVAGE, NULL, 0,
+     "Continue after a damaged journal record; the tool reports what is lost", 60},
+    {"keep-journal", KEY_KEEP_JOURNAL, NULL, 0, "Keep the journal next to the finished table", 60},
+    {"force-unlock", KEY_FORCE_UNLOCK, NULL, 0,
+     "Take over the lock of a run on another host that has ended", 60},
     {0},
 };
 
@@ -70,16 +71,16 @@ static struct {
     double last_time; /* of the last progress print */
     double last_share;
     bool printed;
-    bool ended; /* dpe_tool_end has told how */
-} talk;
+    bool ended; /* dpe_tool_end has reported how */
+} messages;
 
-static error_t parse_talk(int key, const char *arg, struct argp_state *state,
-                          struct dpe_tool_options *options)
+static error_t parse_messages(int key, const char *arg, struct argp_state *state,
+                              struct dpe_tool_options *options)
 {
     switch (key) {
     case KEY_LOG_FORMAT:
-        options->json =
-            dpe_parse_choice(state, "--log-format", arg, (const char *[]){"text", "json", NULL}) == 1;
+        options->json = dpe_parse_choice(state, "--log-format", arg,
+                                         (const char *[]){"text", "json", NULL}) == 1;
         return 0;
     case KEY_QUIET:
         options->quiet = true;
@@ -142,7 +143,7 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         }
         return 0;
     default:
-        return parse_talk(key, arg, state, options);
+        return parse_messages(key, arg, state, options);
     }
 }
 
@@ -150,8 +151,8 @@ const struct argp dpe_tool_argp = {.options = options_table, .parser = parse_com
 const struct argp dpe_tool_output_argp = {.options = output_table, .parser = parse_output};
 
 /* OpenMP threads that spin at a barrier while another process has their core make a run on a shared
- * machine many times slower (README.md, "Threads that wait"). libgomp reads its policy when it is
- * loaded, before main, so the process starts once more with the policy in its environment. Where
+ * machine many times slower (engine/README.md, "Waiting threads"). libgomp reads its policy when it
+ * is loaded, before main, so the process starts once more with the policy in its environment. Where
  * that fails, the run goes on with libgomp's default. */
 static void wait_passively(char **argv)
 {
@@ -173,16 +174,16 @@ static void open_standard_streams(void)
     }
 }
 
-/* Whether the reader of standard output has gone, which is no failure of ours. What the failed
- * write said is long forgotten when the end looks at the stream. */
+/* Whether the reader of standard output has closed it, which is not an error. The errno of the
+ * failed write is no longer available at the end. */
 static bool reader_left(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
     return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/* What standard output still holds is written. False when something of it was lost, which is then
- * told: not when its reader has gone. */
+/* Write what standard output still holds. False, with an error message, when output was lost; a
+ * reader that has closed it does not count. */
 static bool finish_output(void)
 {
     errno = 0;
@@ -216,7 +217,7 @@ static void catch_usage(void)
     close(ends[1]);
     usage.from = ends[0];
     usage.error = error;
-    talk.json = usage.open;
+    messages.json = usage.open;
 }
 
 /* Standard error is itself again; what argp wrote is one line of it. */
@@ -258,11 +259,11 @@ static bool asks_json(char *const *argv)
     return json;
 }
 
-/* argp ends the process itself behind --help, --usage and --version. */
+/* argp ends the process itself after --help, --usage and --version. */
 static void end_of_argp(void)
 {
     release_usage();
-    if (!talk.ended && !finish_output()) {
+    if (!messages.ended && !finish_output()) {
         _exit(DPE_IO);
     }
 }
@@ -272,7 +273,7 @@ void dpe_tool_start(char **argv)
     open_standard_streams();
     wait_passively(argv);
     const char *slash = strrchr(argv[0], '/');
-    talk.name = slash != NULL ? slash + 1 : argv[0];
+    messages.name = slash != NULL ? slash + 1 : argv[0];
     argp_err_exit_status = DPE_USAGE;
     argp_program_version = dpe_version();
     /* Numbers in files and messages are the same everywhere; text may be any language's. */
@@ -297,11 +298,11 @@ const char *dpe_tool_path(const struct argp_state *state, const char *option, co
 void dpe_tool_refuse(const struct argp *argp, const char *why)
 {
     char name[64];
-    if (talk.json) {
+    if (messages.json) {
         dpe_log_error("%s", why);
         exit(DPE_USAGE);
     }
-    snprintf(name, sizeof name, "%s", talk.name);
+    snprintf(name, sizeof name, "%s", messages.name);
     fprintf(stderr, "%s: %s\n", name, why);
     argp_help(argp, stderr, ARGP_HELP_SEE, name);
     exit(DPE_USAGE);
@@ -310,8 +311,8 @@ void dpe_tool_refuse(const struct argp *argp, const char *why)
 void dpe_tool_configure(const struct dpe_tool_options *options)
 {
     release_usage();
-    talk.quiet = options->quiet;
-    talk.json = options->json;
+    messages.quiet = options->quiet;
+    messages.json = options->json;
     if (options->check_options) {
         exit(0);
     }
@@ -319,34 +320,43 @@ void dpe_tool_configure(const struct dpe_tool_options *options)
 
 void dpe_tool_set_rank(int rank)
 {
-    talk.rank = rank;
+    messages.rank = rank;
     if (rank > 0) {
-        talk.quiet = true;
-        snprintf(talk.ranked, sizeof talk.ranked, "%s[%d]", talk.name, rank);
-        talk.name = talk.ranked;
+        messages.quiet = true;
+        snprintf(messages.ranked, sizeof messages.ranked, "%s[%d]", messages.name, rank);
+        messages.name = messages.ranked;
         if (freopen("/dev/null", "w", stdout) == NULL) {
             dpe_log_warning("standard output cannot be silenced: %s", strerror(errno));
         }
     }
 }
 
+static void log_notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 int dpe_tool_end(dpe_status status, const struct dpe_error *err)
 {
     dpe_progress_clear();
-    talk.ended = true;
-    if (talk.rank > 0) {
-        /* mpirun kills a job at its first exit code, before rank 0 has said why perhaps. */
+    messages.ended = true;
+    if (messages.rank > 0) {
+        /* mpirun kills a job at its first exit code, perhaps before rank 0 has printed the reason.
+         */
         return 0;
     }
     if (status != DPE_OK) {
         fflush(stdout);
-        dpe_log_error("%s", err != NULL && err->text[0] != '\0' ? err->text : "failed");
+        const char *text = err != NULL && err->text[0] != '\0' ? err->text : "failed";
+        if (status == DPE_INCOMPLETE) {
+            bool named = strncmp(text, "interrupted", strlen("interrupted")) == 0;
+            log_notice("%s%s", named ? "" : "interrupted: ", text);
+        } else {
+            dpe_log_error("%s", text);
+        }
         return dpe_exit_code(status);
     }
     return finish_output() ? dpe_exit_code(DPE_OK) : DPE_IO;
 }
 
-/* --------------------------------------------------------------------------------------- talking
+/* -------------------------------------------------------------------------------------- messages
  */
 
 static bool is_terminal(FILE *file)
@@ -370,8 +380,8 @@ int dpe_terminal_width(FILE *file)
     return 80;
 }
 
-/* Text that is no UTF-8, a path perhaps, with \xHH for each byte that is none; owned by the caller,
- * NULL when memory is out. */
+/* Text that may not be UTF-8, a path for example, with \xHH for each invalid byte; owned by the
+ * caller, NULL when out of memory. */
 static char *show_bytes(const char *text)
 {
     size_t n = strlen(text);
@@ -420,22 +430,24 @@ static void print_line(const char *level, const char *format, va_list args)
     vsnprintf(whole, sizeof whole, format, args);
     dpe_shorten(text, sizeof text, whole);
     dpe_progress_clear();
-    if (talk.json) {
+    if (messages.json) {
         print_json(level, text);
     } else {
         char clean[2 * sizeof text];
         dpe_printable(text, clean, sizeof clean);
         if (strcmp(level, "info") == 0) {
             fprintf(stderr, "%s\n", clean);
+        } else if (strcmp(level, "notice") == 0) {
+            fprintf(stderr, "%s: %s\n", messages.name, clean);
         } else {
-            fprintf(stderr, "%s: %s: %s\n", talk.name, level, clean);
+            fprintf(stderr, "%s: %s: %s\n", messages.name, level, clean);
         }
     }
 }
 
 void dpe_log_info(const char *format, ...)
 {
-    if (talk.quiet) {
+    if (messages.quiet) {
         return;
     }
     va_list args;
@@ -444,19 +456,19 @@ void dpe_log_info(const char *format, ...)
     va_end(args);
 }
 
-void dpe_log_chunk(const struct dpe_session *session, int64_t *told)
+void dpe_log_chunk(const struct dpe_session *session, int64_t *reported)
 {
     int64_t chunk = dpe_session_chunk(session);
-    if (chunk < dpe_session_full_chunk(session) && chunk != *told) {
-        dpe_log_rank("device memory is short: prefill chunks of %lld tokens instead of %lld",
+    if (chunk < dpe_session_full_chunk(session) && chunk != *reported) {
+        dpe_log_rank("device memory is short: prefill chunks have %lld tokens instead of %lld",
                      (long long)chunk, (long long)dpe_session_full_chunk(session));
-        *told = chunk;
+        *reported = chunk;
     }
 }
 
 void dpe_log_warning(const char *format, ...)
 {
-    if (talk.rank > 0) {
+    if (messages.rank > 0) {
         return;
     }
     va_list args;
@@ -473,6 +485,15 @@ void dpe_log_rank(const char *format, ...)
     va_end(args);
 }
 
+/* A run that stopped early and can be continued: it is not an error. */
+static void log_notice(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    print_line("notice", format, args);
+    va_end(args);
+}
+
 void dpe_log_error(const char *format, ...)
 {
     va_list args;
@@ -483,17 +504,17 @@ void dpe_log_error(const char *format, ...)
 
 bool dpe_progress_due(double done, double total)
 {
-    if (talk.quiet) {
+    if (messages.quiet) {
         return false;
     }
     double now = dpe_clock();
     bool last = done >= total;
-    if (is_terminal(stderr) && !talk.json) {
-        return last || now - talk.last_time >= 0.25;
+    if (is_terminal(stderr) && !messages.json) {
+        return last || now - messages.last_time >= 0.25;
     }
     double share = total > 0.0 ? done / total : 1.0;
-    return !talk.printed || last ||
-           (now - talk.last_time >= 30.0 && share - talk.last_share >= 0.01);
+    return !messages.printed || last ||
+           (now - messages.last_time >= 30.0 && share - messages.last_share >= 0.01);
 }
 
 void dpe_progress(double done, double total, const char *text)
@@ -501,15 +522,15 @@ void dpe_progress(double done, double total, const char *text)
     if (!dpe_progress_due(done, total)) {
         return;
     }
-    talk.last_time = dpe_clock();
-    talk.last_share = total > 0.0 ? done / total : 1.0;
-    talk.printed = true;
-    if (talk.json) {
+    messages.last_time = dpe_clock();
+    messages.last_share = total > 0.0 ? done / total : 1.0;
+    messages.printed = true;
+    if (messages.json) {
         print_json("progress", text);
     } else if (is_terminal(stderr)) {
         int width = dpe_terminal_width(stderr) - 1;
         fprintf(stderr, "\r%.*s\033[K", width > 0 ? width : 1, text);
-        talk.live = true;
+        messages.live = true;
     } else {
         fprintf(stderr, "%s\n", text);
     }
@@ -517,8 +538,8 @@ void dpe_progress(double done, double total, const char *text)
 
 void dpe_progress_clear(void)
 {
-    if (talk.live) {
+    if (messages.live) {
         fputs("\r\033[K", stderr);
-        talk.live = false;
+        messages.live = false;
     }
 }

@@ -1,8 +1,7 @@
 /**
  * @file tool.h
- * What every command-line tool shares (target dpe_tool): common options, exit codes, signals, and
- * talking to people. stdout is the result, stderr the talk. Only tools use this; libraries never
- * print.
+ * What every command-line tool shares: common options, exit codes, signals, messages and progress.
+ * stdout is the result; messages go to stderr. Only tools use this room; libraries never print.
  */
 #ifndef DPE_TOOL_H
 #define DPE_TOOL_H
@@ -13,65 +12,77 @@
 #include "engine/base/base.h"
 #include "engine/session/session.h"
 
+/** First keys of the options that have no letter, one range for each library that defines options.
+ */
+enum dpe_option_keys {
+    DPE_KEY_TOOL = 0x1000,      /**< engine/tool */
+    DPE_KEY_PROGRAM = 0x2000,   /**< a program's own options */
+    DPE_KEY_JOB = 0x3000,       /**< outputs/job */
+    DPE_KEY_BENCHMARK = 0x4000, /**< what the benchmarks of dpe-eval share */
+};
+
 /** Options of every long-running tool. Zero-initialise, then let dpe_tool_argp fill it. */
 struct dpe_tool_options {
     const char *device;  /**< after parsing: a backend's name, "auto" resolved */
     int threads;         /**< 0: all cores */
-    uint64_t max_memory; /**< bytes, 0: what is free */
+    uint64_t max_memory; /**< bytes, 0: the free memory */
     double time_budget;  /**< seconds, 0: none */
     bool quiet;          /**< only warnings and errors on stderr */
     bool json;           /**< every stderr line is a JSON object */
-    bool force;          /**< replace an output that is no resumable run of this identity */
-    bool salvage;        /**< drop what a damaged record hides, saying what is lost */
+    bool force;          /**< replace an output that is not a resumable run of this identity */
+    bool salvage;        /**< continue after a damaged record and report what is lost */
     bool keep_journal;
     bool force_unlock;
-    bool check_options; /**< dpe_tool_configure ends the process with 0: dpe-calibrate tries so what
-                             it will start later */
+    bool check_options; /**< dpe_tool_configure ends the process with 0: dpe-calibrate checks in
+                           this way the options of programs that it starts later */
 };
-/** argp child parsers; their input is a struct dpe_tool_options. dpe_tool_argp has what every tool
- *  takes, dpe_tool_output_argp what tools with a resumable output take besides (from `force` on).
- */
+/** argp child parsers; their input is a struct dpe_tool_options. dpe_tool_argp has the options of
+ * all tools, dpe_tool_output_argp the further ones of tools with a resumable output (`force` to
+ *  `force_unlock`). */
 extern const struct argp dpe_tool_argp, dpe_tool_output_argp;
 
-/** First call of main: OpenMP threads that wait sleep (unless OMP_WAIT_POLICY or GOMP_SPINCOUNT is
- *  set; the process starts itself again for it), exit status 64 for usage errors, numbers in the C
- *  locale, `--version`; a broken pipe and a file that reached `ulimit -f` become write errors
- * instead of signals; what --help and --version could not print ends the process with 74. */
+/** First call of main. Waiting OpenMP threads sleep (unless OMP_WAIT_POLICY or GOMP_SPINCOUNT is
+ * set; the process starts itself again for this), usage errors end with 64, numbers are in the C
+ * locale, and there is `--version`. A broken pipe and a file that reaches `ulimit -f` become write
+ * errors instead of signals. When --help or --version cannot be printed, the process ends with 74.
+ */
 void dpe_tool_start(char **argv);
-/** A usage error found after parsing: as argp's own, and ends the process with 64. */
+/** Print a usage error found after parsing, in the form of argp's own, and end the process with 64.
+ */
 void dpe_tool_refuse(const struct argp *argp, const char *why) __attribute__((noreturn));
-/** After parsing: how to talk. With check_options the process ends here. */
+/** After parsing: the form of messages. With check_options the process ends here. */
 void dpe_tool_configure(const struct dpe_tool_options *options);
-/** This process is not the one that talks for its job: standard output, progress, warnings and the
- *  error at the end are left to rank 0; what is logged still as an error, or by dpe_log_rank, names
- *  the rank. 0 changes nothing. */
+/** Above 0: standard output, progress, warnings and the error at the end are left to rank 0; what
+ *  this process still logs, as an error or by dpe_log_rank, names its rank. 0 changes nothing. */
 void dpe_tool_set_rank(int rank);
 /** The path `arg` that an option was given; argp_error (64) when it is empty. */
 const char *dpe_tool_path(const struct argp_state *state, const char *option, const char *arg);
-/** Before any work, of a file to be written: DPE_CANNOT_CREATE when something is at `path` that is
- *  no regular file (a folder, a FIFO, a device, a circle of links), which is never opened;
- *  DPE_MISMATCH when a file is there, unless `force`. */
+/** Before any work, for a file to be written: DPE_CANNOT_CREATE when `path` exists and is not a
+ *  regular file (a folder, a FIFO, a device, a circle of links), which is never opened;
+ *  DPE_MISMATCH when the file exists, unless `force`. */
 dpe_status dpe_tool_check_new(const char *path, bool force, struct dpe_error *err);
 /** Before `output` is replaced: DPE_CANNOT_CREATE when it exists and is one of the files in (or
  *  below, or is) one of the `n` inputs, folders or files; NULL ones are skipped. Links are
  *  followed. */
 dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, size_t n,
                                  struct dpe_error *err);
-/** The same for the files that the command line names, in whatever option: DPE_CANNOT_CREATE when a
- * word of it other than the output's, or what follows '=' or ',' in one, is the file `output`. */
+/** The same for the files in any option of the command line: DPE_CANNOT_CREATE when an argument
+ * other than the output's, or the text after '=' or ',' in one, names the file `output`. */
 dpe_status dpe_tool_check_words(const char *output, int argc, char *const *argv,
                                 struct dpe_error *err);
-/** Last call of main: flushes stdout (a failure is DPE_IO, a reader that went away is not an
- * error), prints the error if status is not DPE_OK, returns the exit code: 0 on ranks above 0,
- * which share rank 0's status and leave it to say how the job ended. */
+/** Last call of main: flush stdout (a failure is DPE_IO; a reader that has closed it is not an
+ *  error), print the error if status is not DPE_OK, and return the exit code. DPE_INCOMPLETE is not
+ * an error: it is printed as "interrupted: …". Ranks above 0 print nothing and return 0, since rank
+ * 0 has the same status and reports it. */
 int dpe_tool_end(dpe_status status, const struct dpe_error *err);
 
-/** "12", "8K", "1.5G" → bytes; "90", "30m", "2h", "1d" → seconds. False when it is neither. */
+/** "12", "8K", "1.5G" → bytes; "90", "30m", "2h", "1d" → seconds. False for any other text. */
 bool dpe_parse_bytes(const char *text, uint64_t *bytes);
 bool dpe_parse_seconds(const char *text, double *seconds);
 /** The value of an option, or a usage error that names the option, what it takes and what it got: a
- *  whole number in [low, high]; the index of one of the `choices`, which NULL ends; a count of pairs
- *  from 1 to 65536, or a share above 0 and below 1. `also` is another word that the caller takes
+ *  whole number in [low, high]; the index of one of the `choices`, which NULL ends; a count of
+ * pairs from 1 to 65536, or a share above 0 and below 1. `also` is another value that the caller
+ * accepts
  *  ("auto"), for the message, or NULL. */
 int64_t dpe_parse_count(const struct argp_state *state, const char *option, const char *text,
                         int64_t low, int64_t high);
@@ -92,7 +103,7 @@ const char *dpe_format_seconds(double seconds, char buffer[32]);
 /* --------------------------------------------------------------------------------------- signals
  */
 
-/** What the outside asked for. */
+/** What a signal requested. */
 enum dpe_stop_request {
     DPE_STOP_NONE,
     DPE_STOP_SOON, /**< SIGUSR1: finish the sample in flight, then end with 75 */
@@ -102,20 +113,20 @@ enum dpe_stop_request {
  *  mapped file that can no longer be read with 74. */
 void dpe_signals_install(void);
 enum dpe_stop_request dpe_signals_asked(void);
-/** The same as if a signal had come. */
+/** Request the same as a signal would. */
 void dpe_signals_ask(enum dpe_stop_request request);
-/** A dpe_poll that ends a pass with DPE_INCOMPLETE once DPE_STOP_NOW was asked. */
+/** A dpe_poll that ends a pass with DPE_INCOMPLETE once DPE_STOP_NOW is requested. */
 dpe_status dpe_signals_poll(void *user, struct dpe_error *err);
 
-/* --------------------------------------------------------------------------------------- talking
+/* -------------------------------------------------------------------------------------- messages
  */
 
 /** A line on stderr: text, or one JSON object {"time","level","message"}. Clears a live line first.
  *  info is left out when quiet. */
 void dpe_log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/** Say that a session's chunks were made smaller for want of device memory, unless *told, at first
- *  0, is their size already. */
-void dpe_log_chunk(const struct dpe_session *session, int64_t *told);
+/** Warn that a session's chunks were made smaller for lack of device memory, unless *reported, at
+ *  first 0, has their size already. */
+void dpe_log_chunk(const struct dpe_session *session, int64_t *reported);
 void dpe_log_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** A warning that only this rank of a job has. */
 void dpe_log_rank(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -131,7 +142,8 @@ void dpe_progress_clear(void);
 
 /** Whether escape sequences may be written: a terminal, NO_COLOR empty or absent, TERM not dumb. */
 bool dpe_terminal_color(FILE *file);
-/** Columns of the terminal behind `file`, 80 when it is none. Asked anew each time (SIGWINCH). */
+/** Columns of the terminal that `file` is, 80 when it is not a terminal. Read again at each call
+ *  (SIGWINCH). */
 int dpe_terminal_width(FILE *file);
 
 #endif

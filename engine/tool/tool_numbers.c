@@ -76,12 +76,13 @@ int64_t dpe_parse_count(const struct argp_state *state, const char *option, cons
     if (dpe_parse_int(text, low, high, &value)) {
         return value;
     }
-    /* A number of digits alone that is no count up to `high` is too large, unless it is below `low`. */
+    /* A number of digits alone that is no count up to `high` is too large, unless it is below
+     * `low`. */
     bool digits = text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
     if (digits && !dpe_parse_int(text, 0, low - 1, &value)) {
         argp_error(state, "%s: expected at most %lld, found '%s'", option, (long long)high, text);
     } else {
-        argp_error(state, "%s: expected a whole number from %lld on, found '%s'", option,
+        argp_error(state, "%s: expected a whole number of at least %lld, found '%s'", option,
                    (long long)low, text);
     }
     return low;
@@ -112,7 +113,7 @@ double dpe_parse_top_k(const struct argp_state *state, const char *option, const
     if (!dpe_parse_real(text, 0.0, 65536.0, &value) || !(value > 0.0) ||
         (value >= 1.0 && strspn(text, "0123456789") != strlen(text))) {
         argp_error(state,
-                   "%s: expected %s%sa count of pairs from 1 on, or a share above 0 and below 1, "
+                   "%s: expected %s%sa count of pairs of at least 1, or a share above 0 and below 1, "
                    "found '%s'",
                    option, also != NULL ? also : "", also != NULL ? ", " : "", text);
     }

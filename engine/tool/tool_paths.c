@@ -1,4 +1,4 @@
-/* What an output may take the place of: never one of the inputs, never what is no file. */
+/* What an output may replace: never an input, and only a regular file. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,8 @@ dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, 
         char *input = inputs[i] != NULL ? realpath(inputs[i], NULL) : NULL;
         if (input != NULL && lies_in(path, input)) {
             status = dpe_fail(err, DPE_CANNOT_CREATE,
-                              "%s is one of the files of %s, which is never replaced; choose "
-                              "another output",
+                              "%s is one of the input files in %s, which is never replaced; "
+                              "choose another output",
                               output, inputs[i]);
         }
         free(input);
@@ -45,7 +45,7 @@ static bool names_file(const char *text, size_t n, const struct stat *info)
     return stat(path, &other) == 0 && other.st_dev == info->st_dev && other.st_ino == info->st_ino;
 }
 
-/* Files are named alone, behind an option's '=', and in lists such as keys=2,template=FILE. */
+/* Files are named alone, after an option's '=', and in lists such as keys=2,template=FILE. */
 static bool word_names_file(const char *word, const struct stat *info)
 {
     if (names_file(word, strlen(word), info)) {
@@ -90,8 +90,7 @@ dpe_status dpe_tool_check_new(const char *path, bool force, struct dpe_error *er
     }
     if (!S_ISREG(info.st_mode)) {
         return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: expected a file or nothing, found something that is no regular file",
-                        path);
+                        "%s: expected a regular file or a new name, found something else", path);
     }
     return force ? DPE_OK
                  : dpe_fail(err, DPE_MISMATCH, "%s: exists already; --force replaces it", path);

@@ -1,4 +1,4 @@
-/* Being asked to stop. */
+/* Signals that request a stop, and mapped files that can no longer be read. */
 #include "engine/tool/tool.h"
 
 #include <signal.h>
@@ -23,17 +23,18 @@ static void on_stop(int number)
 /* Weights are mapped: when their file is shortened, or its disk fails, reading them ends here. */
 static void on_lost_page(int number, siginfo_t *info, void *context)
 {
-    static const char words[] =
-        "error: a file that is mapped, the weights of the model, cannot be read any more: it was "
-        "changed, or its disk fails; what was finished before is safe\n";
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static const char message[] =
+        "error: a mapped file (the weights of the model) can no longer be "
+        "read: the file was changed "
+        "or its disk fails; finished results are saved\n";
+    static atomic_flag reported = ATOMIC_FLAG_INIT;
     (void)context;
-    if (info->si_code != BUS_ADRALN && atomic_flag_test_and_set(&told)) {
-        pause(); /* another thread tells, and ends this one */
+    if (info->si_code != BUS_ADRALN && atomic_flag_test_and_set(&reported)) {
+        pause(); /* another thread reports it and ends the process */
         return;
     }
-    if (info->si_code == BUS_ADRALN || write(STDERR_FILENO, words, sizeof words - 1) < 0) {
-        signal(number, SIG_DFL); /* and comes again */
+    if (info->si_code == BUS_ADRALN || write(STDERR_FILENO, message, sizeof message - 1) < 0) {
+        signal(number, SIG_DFL); /* it is raised again */
         return;
     }
     _exit(DPE_IO);

@@ -36,7 +36,7 @@ const struct dpe_unicode_class *dpe_unicode_category(const char *name, size_t n)
 
 /** Code point at s, which must be valid UTF-8; *n is its length in bytes. */
 uint32_t dpe_utf8_next(const char *s, size_t *n);
-/** Start of the character that ends before s; s must stand behind a character of valid UTF-8. */
+/** Start of the character that ends before s; s must stand after a character of valid UTF-8. */
 const char *dpe_utf8_before(const char *s);
 /** Length of the UTF-8 form of `point` written to `out`. */
 size_t dpe_utf8_put(uint32_t point, char out[4]);

@@ -9,7 +9,7 @@
 #include "eval/run/run_tool.h"
 
 enum option_key {
-    KEY_TOKENIZE = 0x2000,
+    KEY_TOKENIZE = DPE_KEY_PROGRAM,
     KEY_NLL,
     KEY_INFO,
     KEY_SHOW_PLAN,

@@ -14,7 +14,7 @@
 #include "outputs/storage/storage.h"
 
 enum option_key {
-    KEY_CORPUS = 0x2000,
+    KEY_CORPUS = DPE_KEY_PROGRAM,
     KEY_SPLIT,
     KEY_CHAT,
     KEY_TASKS,

@@ -5,7 +5,7 @@
 #include "eval/tool/eval_tool.h"
 
 enum option_key {
-    KEY_METHOD = 0x2000,
+    KEY_METHOD = DPE_KEY_PROGRAM,
     KEY_TABLE,
     KEY_OTHER_MODEL,
     KEY_OFFICIAL,

@@ -9,7 +9,14 @@
 #include "eval/score/score.h"
 #include "eval/tool/eval_tool.h"
 
-enum { KEY_SUITE = 0x2000, KEY_TASK, KEY_SCORER, KEY_SKIP_BAD, KEY_PREDICTIONS, KEY_THREADS };
+enum {
+    KEY_SUITE = DPE_KEY_PROGRAM,
+    KEY_TASK,
+    KEY_SCORER,
+    KEY_SKIP_BAD,
+    KEY_PREDICTIONS,
+    KEY_THREADS
+};
 enum { MAX_TASKS = 16 };
 
 static const struct argp_option options_table[] = {

@@ -332,7 +332,7 @@ static void refuse_overrides(struct argp_state *state, const struct eval_argumen
                    has_parameter(own->niah) ? own->niah : args->general.niah);
     }
     if (all.max_tokens == 1) {
-        argp_error(state, "--max-tokens: expected a whole number from 2 on, found '1'");
+        argp_error(state, "--max-tokens: expected a whole number of at least 2, found '1'");
     }
     if (all.max_tokens > 0 && all.stride == 0) {
         argp_error(state, "--max-tokens goes with --stride");

@@ -12,7 +12,7 @@
 #include "outputs/storage/storage.h"
 
 enum option_key {
-    KEY_RANK = 0x2000,
+    KEY_RANK = DPE_KEY_PROGRAM,
     KEY_TOP_K,
     KEY_LAST_K,
     KEY_LENGTH,

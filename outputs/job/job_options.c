@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum option_key {
-    KEY_CORPUS = 0x3000,
+    KEY_CORPUS = DPE_KEY_JOB,
     KEY_SPLIT,
     KEY_TRAINED_LENGTH,
     KEY_RANK_TIMEOUT,

@@ -18,7 +18,7 @@
 #include "outputs/storage/storage.h"
 
 enum option_key {
-    KEY_FIGURES = 0x2000,
+    KEY_FIGURES = DPE_KEY_PROGRAM,
     KEY_NO_FIGURES,
     KEY_TOP_K,
     KEY_TITLE,

@@ -15,7 +15,7 @@
 
 #include <omp.h>
 
-#include "engine/cpu/ops_cpu_kernels.h"
+#include "engine/cpu/cpu_kernels.h"
 
 enum { REPEATS = 5 };
 

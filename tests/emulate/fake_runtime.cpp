@@ -42,7 +42,7 @@ struct fake_counts counts;
 enum { MOST_DEVICES = 16 };
 uint64_t in_use[MOST_DEVICES];
 thread_local int current;
-thread_local double patience;
+thread_local double timeout_seconds;
 uint64_t hung_at; /* the call, by DPE_FAKE_CUDA, at which the device hung; 0: it does not hang */
 
 /* A number of the environment's words. */
@@ -66,7 +66,7 @@ int reach(void)
     counts.calls++;
     uint64_t sticky = word("sticky", 0);
     uint64_t hung = word("hangs", 0);
-    hung_at = hung_at == hung || (patience > 0.0 && counts.calls >= hung) ? hung : 0;
+    hung_at = hung_at == hung || (timeout_seconds > 0.0 && counts.calls >= hung) ? hung : 0;
     if (hung_at != 0) {
         return DPE_RT_HANGS;
     }
@@ -162,9 +162,9 @@ int dpe_rt_use(int device)
     return 0;
 }
 
-void dpe_rt_patience(double seconds)
+void dpe_rt_set_timeout(double seconds)
 {
-    patience = seconds;
+    timeout_seconds = seconds;
 }
 
 int dpe_rt_memory(uint64_t *available, uint64_t *total)

@@ -45,15 +45,17 @@ dpe_status dpe_cuda_available(const char *device, struct dpe_error *err)
     if (code != 0 || n == 0) {
         return dpe_fail(
             err, DPE_NO_DEVICE,
-            "device cuda: there is a driver but no device (%s); is CUDA_VISIBLE_DEVICES "
-            "set? Else use --device cpu",
-            code != 0 ? dpe_rt_text(code) : "none found");
+            "device cuda: the driver does not find a device (%s); check CUDA_VISIBLE_DEVICES, or "
+            "use --device cpu",
+            code != 0 ? dpe_rt_text(code) : "it counts 0");
     }
     int index = dpe_cuda_device_index(device);
     struct dpe_cuda_info info = {0};
     if (index < 0 || index >= n) {
-        return dpe_fail(err, DPE_NO_DEVICE, "device cuda:%d: there are %d, counted from 0", index,
-                        n);
+        return dpe_fail(
+            err, DPE_NO_DEVICE,
+            "device cuda:%d: expected a number from 0 to %d, the devices of this machine", index,
+            n - 1);
     }
     code = dpe_rt_info(index, &info);
     if (code != 0) {
@@ -135,7 +137,7 @@ static dpe_status cuda_open(const struct dpe_model *model,
     b->weights = &model->weights;
     b->dtype = b->config->dtype;
     b->element = b->dtype == DPE_F32 ? 4 : 2;
-    b->patience = options->patience;
+    b->timeout_seconds = options->timeout_seconds;
     /* Failures are the named device's. */
     int code = dpe_rt_info(b->index, &b->info);
     dpe_cuda_use(b);
@@ -167,14 +169,15 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
                                 struct dpe_error *err)
 {
     if (plan->exact) {
-        return dpe_fail(err, DPE_NO_DEVICE,
-                        "device cuda computes the separable form of a plan, found the exact one "
-                        "(%s); use --device reference, or leave exact out",
-                        plan->name);
+        return dpe_fail(
+            err, DPE_NO_DEVICE,
+            "device cuda supports only the separable form of a plan, found the exact form "
+            "(%s); use --device reference, or remove exact=1",
+            plan->name);
     }
     if (dpe_attention_plain_shape(config->head_dim).rows == 0) {
         return dpe_fail(err, DPE_NO_DEVICE,
-                        "device cuda has no attention for heads of %lld; use --device cpu",
+                        "device cuda does not support a head dimension of %lld; use --device cpu",
                         (long long)config->head_dim);
     }
     return DPE_OK;
@@ -218,7 +221,7 @@ static uint64_t cuda_memory_available(const struct dpe_session_options *options)
 {
     uint64_t available = 0;
     uint64_t total = 0;
-    /* Without a device `open` tells what is wrong. */
+    /* Without a device `open` reports what is wrong. */
     bool good = dpe_cuda_available(options->device, NULL) == DPE_OK &&
                 dpe_rt_use(dpe_cuda_device_index(options->device)) == 0 &&
                 dpe_rt_memory(&available, &total) == 0;
@@ -245,7 +248,7 @@ static void cuda_release(struct dpe_backend *b, dpe_mem memory)
 
 static const float *cuda_read(struct dpe_backend *b, dpe_mem from, int64_t n, float *to)
 {
-    /* Halves come into the upper part and are widened from the front, behind what is unread. */
+    /* Halves come into the upper part and are widened from the front, after what is unread. */
     char *at = (char *)to + (b->element == 4 ? 0 : (size_t)n * 2);
     DPE_CUDA_TRY(b, dpe_rt_down(at, from, (uint64_t)n * b->element));
     if (b->failed || b->element == 4) {
@@ -279,7 +282,7 @@ static dpe_status cuda_set_plan(struct dpe_backend *b, const struct dpe_plan *pl
     b->mask = plan->mask == NULL ? NULL : cuda_allocate(b, mask);
     if (!b->failed && (b->tables == NULL || (plan->mask != NULL && b->mask == NULL))) {
         return dpe_fail(err, DPE_NO_MEMORY,
-                        "device memory is out: the tables of plan %s need %.1f MiB; a smaller "
+                        "out of device memory: the tables of plan %s need %.1f MiB; a smaller "
                         "length needs less",
                         plan->name, (double)(2 * table * (uint64_t)rotation->n_tables) / 0x1p20);
     }

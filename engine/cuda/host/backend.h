@@ -4,7 +4,7 @@
  * of.
  *
  * Failures. Slots that return nothing note the first code that is not 0 in `failure` and do nothing
- * from then on; `finish` tells it as DPE_INCOMPLETE: what was finished before is good. Nothing is
+ * from then on; `finish` reports it as DPE_INCOMPLETE: earlier results are valid. Nothing is
  * retried on a device that failed.
  *
  * What the cache holds. Keys rotated by the table of the plan's first band at their position, so
@@ -66,7 +66,7 @@ struct dpe_backend {
     const struct dpe_config *config;
     const struct dpe_weights *weights; /**< host */
     int index;                         /**< of the device */
-    double patience;                   /**< as dpe_rt_patience */
+    double timeout_seconds;            /**< as dpe_rt_set_timeout */
     const struct dpe_peers *peers;
     bool joined;  /**< it is settled how sums over peers are made */
     void *sums;   /**< NCCL's, or NULL: through the host */
@@ -105,7 +105,7 @@ struct dpe_backend {
     unsigned long long *nonfinite; /**< layer << 40 | row of the first, all ones: none */
     float *logits;                 /**< [DPE_CUDA_LOGIT_ROWS][vocab] */
     int32_t *counters;             /**< of the Hopper kernel */
-    double *norms, *norms_host;    /**< NULL before they are first asked for */
+    double *norms, *norms_host;    /**< NULL before they are first needed */
 };
 
 enum {
@@ -121,16 +121,16 @@ void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, cons
                    int line);
 /** Make the backend's device current on this thread. */
 void dpe_cuda_use(struct dpe_backend *backend);
-/** Make a call unless the backend has failed, and note what it says. */
+/** Make a call unless the backend has failed, and note its code. */
 #define DPE_CUDA_TRY(backend, call)                                                                \
     do {                                                                                           \
         if (!(backend)->failed) {                                                                  \
             dpe_cuda_note(backend, call, #call, __FILE__, __LINE__);                               \
         }                                                                                          \
     } while (0)
-/** Note what a call said that was made already. */
+/** Note the code of a call that was made already. */
 #define DPE_CUDA_NOTE(backend, code, call) dpe_cuda_note(backend, code, call, __FILE__, __LINE__)
-/** What to tell the caller: DPE_OK, or the failure. */
+/** The status for the caller: DPE_OK, or the failure. */
 dpe_status dpe_cuda_status(const struct dpe_backend *backend, struct dpe_error *err);
 
 /** Device memory that lives as long as the backend. DPE_NO_MEMORY, or the failure. */

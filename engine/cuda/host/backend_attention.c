@@ -270,7 +270,7 @@ static void rotate_queries(struct dpe_backend *b, const struct run *run, struct 
 }
 
 /* Where a run's keys and values lie, key n at row n: the cache itself, unless a branch's own keys
- * lie behind those of others; then the two parts are brought together. */
+ * lie after those of others; then the two parts are brought together. */
 struct found {
     const char *k, *v;
     int64_t head_stride;
@@ -326,7 +326,7 @@ static void rotate_keys(struct dpe_backend *b, const struct run *run, const stru
     int64_t group = args->n_heads / args->n_kv_heads;
     int64_t keys = run->start + run->rows;
     /* A segment's last tile reaches so far below it: what is loaded there counts for nothing, but a
-     * sanitizer tells of memory that nobody has written. */
+     * sanitizer reports memory that was never written. */
     int64_t below = shape_of(b, b->walk.parts).keys - 1;
     for (int c = 0; c < copies->n; c++) {
         call->k[c] = found->k;

@@ -169,7 +169,7 @@ dpe_status dpe_cuda_make_differences(struct dpe_backend *b, int64_t capacity, st
     int code = b->failed ? 0 : dpe_rt_allocate(&memory, (uint64_t)made * (uint64_t)n * 4);
     if (code != 0 && dpe_rt_is_memory(code)) {
         return dpe_fail(err, DPE_NO_MEMORY,
-                        "device memory is out: tables of plan %s for decoding need %.1f MiB; a "
+                        "out of device memory: tables of plan %s for decoding need %.1f MiB; a "
                         "smaller length needs less",
                         b->plan->name, (double)made * (double)n * 4.0 / 0x1p20);
     }

@@ -13,7 +13,7 @@ void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, cons
     }
     /* A kernel's first launch loads it, and may wait for those before it for ever. This wait does
      * not, and tells which call failed. */
-    if (code == 0 && backend->patience > 0.0) {
+    if (code == 0 && backend->timeout_seconds > 0.0) {
         code = dpe_rt_wait();
     }
     if (code == 0) {
@@ -55,7 +55,7 @@ dpe_status dpe_cuda_own(struct dpe_backend *b, uint64_t bytes, void **memory, st
         uint64_t total = 0;
         (void)dpe_rt_memory(&available, &total);
         return dpe_fail(err, DPE_NO_MEMORY,
-                        "device memory is out: %.1f MiB were asked for, %.1f of %.1f MiB are free",
+                        "out of device memory: %.1f MiB are needed, %.1f of %.1f MiB are free",
                         (double)bytes / 0x1p20, (double)available / 0x1p20, (double)total / 0x1p20);
     }
     DPE_CUDA_NOTE(b, code, "dpe_rt_allocate");
@@ -67,6 +67,6 @@ dpe_status dpe_cuda_own(struct dpe_backend *b, uint64_t bytes, void **memory, st
 
 void dpe_cuda_use(struct dpe_backend *b)
 {
-    dpe_rt_patience(b->patience);
+    dpe_rt_set_timeout(b->timeout_seconds);
     DPE_CUDA_TRY(b, dpe_rt_use(b->index));
 }

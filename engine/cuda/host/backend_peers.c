@@ -35,7 +35,8 @@ static dpe_status join(struct dpe_backend *b, struct dpe_error *err)
         status = code == 0 ? DPE_OK
                            : dpe_fail(err, DPE_NO_DEVICE,
                                       "NCCL does not connect the devices of %d processes: %s; "
-                                      "NCCL_DEBUG=INFO says more, DPE_CUDA_PEERS=host does without",
+                                      "set NCCL_DEBUG=INFO for details, or DPE_CUDA_PEERS=host to "
+                                      "run without NCCL",
                                       peers->size, nccl->text(code));
         status = peers->meet(peers->user, NULL, 0, status, err);
     }
@@ -76,7 +77,7 @@ dpe_status dpe_cuda_all_reduce(struct dpe_backend *b, dpe_mem x, int64_t n, stru
     if (b->sums == NULL) {
         return sum_on_host(b, x, n, err);
     }
-    /* A device waits for ever for one that does not come: first hear that all do. */
+    /* A device waits for ever for one that does not come: so first check that all do. */
     status = peers->meet(peers->user, NULL, 0, dpe_cuda_status(b, err), err);
     if (status == DPE_OK) {
         int code = dpe_rt_nccl()->sum(b->sums, x, (uint64_t)n);

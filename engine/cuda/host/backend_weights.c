@@ -52,7 +52,7 @@ static void read_floats(const struct dpe_tensor *tensor, int64_t first, int64_t 
     }
 }
 
-/* Rows first … first+n−1 of a tensor, one behind the other, as `dtype`. */
+/* Rows first … first+n−1 of a tensor, one after the other, as `dtype`. */
 static void gather_rows(const struct dpe_tensor *tensor, int64_t first, int64_t n,
                         enum dpe_dtype dtype, char *out)
 {

@@ -178,7 +178,7 @@ __device__ void store_part(const dpe_decode_unit &unit, const place &at, state<T
             continue;
         }
         if (at.lane % 4 == 0) {
-            /* A sum that is no number has to count, also where no logit was one. */
+            /* A sum that is not a number has to count, also where no logit was one. */
             to->top[row] = st.sum[h] == st.sum[h] ? st.top[h] : 0.0F;
             to->sum[row] = st.sum[h];
         }

@@ -2,7 +2,7 @@
  * @file attention_decode.h
  * Attention of few rows over many keys (decoding): keys are split over the card, every key and
  * value is read once for all query heads of its KV head and for several rows at once, and rotated
- * further in registers where a band asks for it; a second kernel puts the parts together. bfloat16
+ * further in registers where a band needs it; a second kernel puts the parts together. bfloat16
  * and half, head_dim 64, 96 and 128, at most 16 query heads per KV head.
  *
  * A *unit* is a range of keys that lie in consecutive cache rows, for rows that all have them in

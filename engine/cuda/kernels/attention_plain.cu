@@ -75,7 +75,7 @@ __device__ void weigh(const struct tile &tile)
         float scale = none ? 1.0f : expf(before - largest);
         float sum = tile.sum[threadIdx.x] * scale;
         for (int i = 0; i < KEYS; i++) {
-            /* −∞ − −∞ is no number, what is none already shall stay so. */
+            /* −∞ − −∞ is not a number, and NaN stays NaN. */
             p[i] = none && p[i] == -INFINITY ? 0.0f : expf(p[i] - largest);
             sum += p[i];
         }

@@ -14,7 +14,7 @@ extern "C" {
 
 /** Tiles that the walk of a call is to be made for: any head_dim up to 1024. */
 struct dpe_tile_shape dpe_attention_plain_shape(int64_t head_dim);
-/** One call (attention.h), also with dtype DPE_F32 and strides that are no multiples of 8.
+/** One call (attention.h), also with dtype DPE_F32 and strides that are not multiples of 8.
  *  Asynchronous; the CUDA error code of the launch, 0 = launched. */
 int dpe_attention_plain(const struct dpe_flash *call, void *stream);
 

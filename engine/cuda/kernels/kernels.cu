@@ -176,7 +176,7 @@ template <class T> __global__ void random_numbers(T *out, int64_t n, float devia
 
 enum { AT_ONCE = 4 };
 
-/* Elements i, i + blockDim.x … of a row: reads that are under way at once. Behind the end the first
+/* Elements i, i + blockDim.x … of a row: reads that are under way at once. After the end the first
  * of them again. */
 __device__ __forceinline__ void read_some(const float *row, int64_t i, int64_t n,
                                           float (&some)[AT_ONCE])

@@ -1,7 +1,7 @@
 /**
  * @file kernels.h
  * The kernels of the CUDA backend but for attention, as host calls. Pointers are device memory
- * unless said otherwise; `dtype` is that of activations and weights of the model (struct
+ * unless stated otherwise; `dtype` is that of activations and weights of the model (struct
  * dpe_backend.dtype), x the residual stream in float. Every call is asynchronous on the default
  * stream and returns the CUDA error code of its launch, 0 = launched. Sizes ≥ 1, 64-bit; nothing
  * needs alignment beyond that of its elements, multiples of 8 elements on 16 bytes go faster.
@@ -49,11 +49,11 @@ int dpe_kernel_nll(const float *logits, const int32_t *targets, int64_t rows, in
 /** Sums of norms: over rows of q [rows][n_heads][2 · n_pairs] and k [rows][n_kv_heads][…]. */
 struct dpe_norm_shape {
     int64_t rows, n_heads, n_kv_heads, n_pairs;
-    bool products; /**< of ‖q^(j)‖·‖k^(j)‖, else of ‖q^(j)‖ and, behind them, of ‖k^(j)‖ */
+    bool products; /**< of ‖q^(j)‖·‖k^(j)‖, else of ‖q^(j)‖ and, after them, of ‖k^(j)‖ */
 };
 enum { DPE_NORM_PARTS = 64 }; /**< ranges of rows that are added up side by side */
 /** sums [n_heads (+ n_kv_heads)][n_pairs], norms in float, added in double in an order that depends
- *  on the number of rows alone; room for DPE_NORM_PARTS as many behind them. */
+ *  on the number of rows alone; room for DPE_NORM_PARTS as many after them. */
 int dpe_kernel_norms(enum dpe_dtype dtype, const void *q, const void *k,
                      const struct dpe_norm_shape *shape, double *sums);
 

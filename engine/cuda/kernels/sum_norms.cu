@@ -15,7 +15,7 @@ template <class T> __device__ float norm_of(const T *x, int64_t n_pairs)
 }
 
 /* Block (part, head) adds up a range of rows in their order, a thread some pairs; heads of k come
- * behind those of q. Lanes read neighbouring pairs. partial [DPE_NORM_PARTS][heads][n_pairs]. */
+ * after those of q. Lanes read neighbouring pairs. partial [DPE_NORM_PARTS][heads][n_pairs]. */
 template <class T>
 __global__ void add_rows(const T *q, const T *k, struct dpe_norm_shape s, double *partial)
 {

@@ -37,7 +37,7 @@ template <int D> __device__ __forceinline__ uint32_t slot_after(uint32_t slot)
 }
 
 /* Tile t of segment i: its K has landed and the K after it is under way. `masked` is a constant;
- * only then t is asked for. */
+ * only then t is requested. */
 template <class T, int D>
 __device__ __forceinline__ void step(const place<T, D> &at, walker<D> &walk,
                                      float (&o)[tiles<D>::mt][D / 8][4], int i, int t, bool masked)
@@ -100,7 +100,7 @@ __device__ __forceinline__ void step(const place<T, D> &at, walker<D> &walk,
     dpe_copy_async_commit();
 }
 
-/* Where the masked tiles before (pass 0) or behind the full ones end. */
+/* Where the masked tiles before (pass 0) or after the full ones end. */
 __device__ __forceinline__ int masked_end(const dpe_segment *segment, int pass)
 {
     return pass == 0 ? segment->full_first : segment->n_tiles;
@@ -161,7 +161,7 @@ __device__ __forceinline__ float natural_lse(float top, float sum)
     return (top + log2f(sum)) * 0.693147180559945F;
 }
 
-/* Log-sum-exp of the parts [parts · rows][n_heads], behind their outputs. */
+/* Log-sum-exp of the parts [parts · rows][n_heads], after their outputs. */
 __device__ __forceinline__ float *partial_lse(const dpe_flash *call)
 {
     return call->partial + call->parts * call->rows * call->n_heads * call->head_dim;

@@ -73,7 +73,7 @@ struct common {
     float factor[128]; /* by row: base-2 logit of a dot product */
 };
 
-/* What a thread knows throughout. */
+/* What a thread keeps throughout. */
 template <class T, int D> struct place {
     const dpe_flash *call;
     const common *item;

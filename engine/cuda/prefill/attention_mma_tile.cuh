@@ -148,7 +148,7 @@ __device__ __forceinline__ void rescale(softmax<D> &state, float (&largest)[tile
             float top = fmaxf(largest[i][h], __shfl_xor_sync(0xffffffffU, largest[i][h], 1));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffU, top, 2));
             top = fmaxf(top, state.top[i][h]);
-            /* Without a key so far there is nothing to scale, but −∞ − −∞ is no number. */
+            /* Without a key so far there is nothing to scale, but −∞ − −∞ is not a number. */
             float by = top == -INFINITY ? 1.0F : dpe_exp2(state.top[i][h] - top);
             state.top[i][h] = top;
             state.sum[i][h] *= by;

@@ -1,7 +1,7 @@
 /**
  * @file attention_wgmma.cuh
  * The fused multi-band attention of Hopper cards: bulk tensor copies feed matrix products of
- * warpgroups (sm_90a). What it computes is said at struct dpe_wgmma_call in attention_wgmma.h.
+ * warpgroups (sm_90a). What it computes is described at struct dpe_wgmma_call in attention_wgmma.h.
  *
  * One persistent block per multiprocessor: C::WARPGROUPS consumer warpgroups of 64 query rows each
  * and a producer warpgroup of which one thread works. An *item* is a query block × a query head;
@@ -63,7 +63,7 @@ dpe_wgmma_step(dpe_wgmma_consumer<C> &me, int key, float (&s)[C::KEYS / 2],
     dpe_wgmma_settled(s); /* here, not below the wait: this is what the product hides */
 
     /* A branch keeps ptxas from waiting before the exponentials. Its condition always holds, which
-     * ptxas cannot know: the four warps of a group must come to the same wait, and `moved` differs
+     * ptxas cannot derive: the four warps of a group must come to the same wait, and `moved` differs
      * between them. */
     if (key > INT32_MIN) {
         dpe_wgmma_wait<0>();
@@ -347,7 +347,7 @@ dpe_wgmma_turn_over(dpe_wgmma_consumer<C> &me, const struct dpe_wgmma_params &pa
     if (more) {
         dpe_wgmma_await<C>(me);
     }
-    /* Behind the last item: a product of what is there, which nobody looks at. */
+    /* After the last item: a product of what is there, which is not used. */
     dpe_wgmma_issue_qk<C, C::KEYS>(me, 0, s);
     dpe_wgmma_pass_turn<C>(me);
     dpe_wgmma_wait<1>();

@@ -1,7 +1,7 @@
 /**
  * @file attention_wgmma.h
  * The attention kernel of Hopper cards (sm_90a): tensor copies and warpgroup products. head_dim 64
- * and 128, bfloat16 and half. What a call computes is said in attention.h.
+ * and 128, bfloat16 and half. What a call computes is described in attention.h.
  *
  * The kernel exists in a few variants (tile sizes and schedules) that compute the same; 0 is the
  * one to use, the others are for the benchmark to compare.
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/** A variant's name ("2x64 rows, 128 keys, in turns"), NULL behind the last of a head_dim and at
+/** A variant's name ("2x64 rows, 128 keys, in turns"), NULL after the last of a head_dim and at
  *  once when the kernel does not support that one. */
 const char *dpe_attention_wgmma_variant(int64_t head_dim, int variant);
 /** Tiles that the walk of a call is to be made for; rows 0 when there is no such variant. */

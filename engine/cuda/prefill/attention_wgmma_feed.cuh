@@ -48,7 +48,7 @@ struct dpe_wgmma_params {
     struct dpe_log_n log_n;
 };
 
-/** What the producer tells the consumers about a segment. Keys and positions fit 32 bits: the host
+/** What the producer passes to the consumers about a segment. Keys and positions fit 32 bits: the host
  *  checks. */
 struct dpe_wgmma_message {
     struct dpe_segment segment;
@@ -82,7 +82,7 @@ template <int N> struct dpe_ring {
 
 /** One warp: lane 0 copies tiles, and every lane carries a word of a message: lanes 0 to 15 of the
  *  segment, 16 to 23 of the block. What comes next is fetched in steps between tiles, so that
- *  nobody waits for device memory. */
+ *  no thread waits for device memory. */
 template <class C> struct dpe_wgmma_producer {
     struct dpe_wgmma_barriers<C> *barriers;
     uint32_t q_tiles, tiles; /* shared addresses of the rings */
@@ -230,7 +230,7 @@ __device__ static __forceinline__ void dpe_wgmma_produce_item(dpe_wgmma_producer
             me.step = 0;
         }
         for (; n_tiles > 0; n_tiles--) {
-            /* The shuffle lets no lane fall a phase behind, where parities say nothing. */
+            /* The shuffle lets no lane fall a phase behind, where parities are ambiguous. */
             key = dpe_uniform(key - C::KEYS);
             dpe_wgmma_push<C>(me, &params.k[copy], key, k_head);
             if (me.step < 2) {

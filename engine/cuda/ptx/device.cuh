@@ -29,8 +29,8 @@ struct dpe_f16 {
     uint16_t bits;
 };
 
-/** What level 2 is asked to do with a line that a read brings in: keep it as any other, or give it
- * up before others, because nobody reads it again. A hint, which changes no result. The words are
+/** What level 2 does with a line that a read brings in: keep it as any other, or give it
+ * up before others, because it is not read again. A hint, which changes no result. The words are
  * those of libcu++ (cuda::access_property) and CUTLASS; createpolicy computes the same. A kernel
  * takes them as an argument: several releases of ptxas from 13.1 on lose what createpolicy wrote
  * for cp.async, and the copy is then an illegal instruction. */

@@ -1,6 +1,6 @@
 /**
  * @file ptx.cuh
- * What CUDA C has no portable name for: instructions and conversions behind small functions. Each
+ * What CUDA C has no portable name for: instructions and conversions as small functions. Each
  * has a twin of the same name and meaning in tests/emulate/emulate_ptx.h.
  */
 #ifndef DPE_PTX_CUH
@@ -52,7 +52,7 @@ template <int PAIR> __device__ static __forceinline__ uint32_t dpe_spread_signs(
     return word;
 }
 
-/** 16 bytes that nobody writes while the kernel runs, read past level 1 under a policy of level 2
+/** 16 bytes that are not written while the kernel runs, read past level 1 under a policy of level 2
  *  (device.cuh). */
 __device__ static __forceinline__ uint4 dpe_load_under(const void *from, uint64_t policy)
 {

@@ -1,6 +1,6 @@
 /**
  * @file ptx_sm90.cuh
- * Hopper's instructions behind small functions: barriers in shared memory, bulk tensor copies,
+ * Hopper's instructions as small functions: barriers in shared memory, bulk tensor copies,
  * matrix products of a warpgroup (sm_90a). Each has a twin of the same name and meaning in
  * tests/emulate/emulate_sm90.h. Facts: PTX manual, "Asynchronous warpgroup level matrix
  * instructions", "Data movement: tensor copy", "mbarrier".
@@ -154,7 +154,7 @@ template <int N> __device__ static __forceinline__ void dpe_registers_take(void)
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
-/** The value of lane 0, which the compiler then knows to be the same in the whole warp. */
+/** The value of lane 0, which is then the same for the compiler in the whole warp. */
 __device__ static __forceinline__ int dpe_uniform(int value)
 {
     return __shfl_sync(0xffffffffU, value, 0);

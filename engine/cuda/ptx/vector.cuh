@@ -35,7 +35,7 @@ __device__ static inline uint32_t dpe_pack(float low, float high, dpe_f16)
     return dpe_pack_half(low, high);
 }
 
-/** N = 8: as said above; N = 1: one element, any alignment. load_under: what nobody writes while
+/** N = 8: as above; N = 1: one element, any alignment. load_under: what is not written while
  * the kernel runs, under a policy of level 2 where N = 8. */
 template <class T, int N> struct dpe_some {
     __device__ static inline void load(const T *at, float *out)

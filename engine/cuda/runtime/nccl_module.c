@@ -1,4 +1,4 @@
-/* NCCL behind names of our own. */
+/* NCCL under names of our own. */
 #include "engine/cuda/runtime/nccl_module.h"
 
 #include <string.h>

@@ -21,8 +21,8 @@ struct dpe_nccl_module {
     int (*id)(char id[DPE_NCCL_ID]);
     /** Join as `index` of `size`, with the calling thread's device; waits for all of them. */
     int (*join)(void **sums, const char id[DPE_NCCL_ID], int index, int size);
-    /** x [n] on the device = the sum of everybody's, behind all that runs on the default stream; in
-     *  an order of NCCL's own, with the same bits everywhere. */
+    /** x [n] on the device = the sum over all processes, after all that runs on the default stream;
+     * in an order of NCCL's own, with the same bits everywhere. */
     int (*sum)(void *sums, float *x, uint64_t n);
     void (*leave)(void *sums);
     /** What a code means. */

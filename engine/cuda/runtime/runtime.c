@@ -51,12 +51,12 @@ int dpe_rt_info(int device, struct dpe_cuda_info *info)
     return (int)code;
 }
 
-static _Thread_local double patience;
+static _Thread_local double timeout_seconds;
 static atomic_bool hangs;
 
-void dpe_rt_patience(double seconds)
+void dpe_rt_set_timeout(double seconds)
 {
-    patience = seconds;
+    timeout_seconds = seconds;
 }
 
 /* The process ends without what the driver would do at its end: that waits for the device. */
@@ -78,9 +78,10 @@ static double now(void)
 static bool is_hanging(void)
 {
     const struct timespec nap = {.tv_nsec = 100000};
-    const double begin = patience > 0.0 ? now() : 0.0;
+    const double begin = timeout_seconds > 0.0 ? now() : 0.0;
     bool late = false;
-    while (patience > 0.0 && !atomic_load(&hangs) && cudaStreamQuery(NULL) == cudaErrorNotReady) {
+    while (timeout_seconds > 0.0 && !atomic_load(&hangs) &&
+           cudaStreamQuery(NULL) == cudaErrorNotReady) {
         /* The guide says that launches do not find this code; programs that relied on it did. */
         (void)cudaGetLastError();
         if (late) {
@@ -89,8 +90,8 @@ static bool is_hanging(void)
             break;
         }
         (void)thrd_sleep(&nap, NULL);
-        /* Asked once more behind this: the time may be that of a process that was stopped. */
-        late = now() - begin > patience;
+        /* Queried once more after this: the time may be that of a process that was stopped. */
+        late = now() - begin > timeout_seconds;
     }
     return atomic_load(&hangs);
 }

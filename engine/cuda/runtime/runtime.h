@@ -1,6 +1,6 @@
 /**
  * @file runtime.h
- * The few calls of the CUDA runtime and of cuBLAS that the backend makes, behind names of our own:
+ * The few calls of the CUDA runtime and of cuBLAS that the backend makes, under names of our own:
  * runtime.c is the real thing, tests/emulate/fake_runtime.cpp one that has its device in host
  * memory, runs kernels in the emulator, multiplies matrices in plain loops and fails where a test
  * wants it to. Everything runs on the default stream. Calls return a CUDA error code, 0 = good.
@@ -32,14 +32,13 @@ int dpe_rt_count(int *n);
 int dpe_rt_info(int device, struct dpe_cuda_info *info);
 /** The device of all calls that follow on this thread. */
 int dpe_rt_use(int device);
-/** How many seconds those of them that wait for the device do so at most; 0: as long as it takes.
- *  A device that let one wait for longer hangs: from then on no call of the process touches it or
- *  another, since nothing that is asked of the driver then is sure to return; all of them return
- *  DPE_RT_HANGS at once. */
-void dpe_rt_patience(double seconds);
+/** The most seconds that the following calls wait for the device; 0: no limit. After a wait that
+ *  exceeds it the device hangs: from then on no call of the process uses any device, since a call
+ * of the driver may then not return; all of them return DPE_RT_HANGS at once. */
+void dpe_rt_set_timeout(double seconds);
 enum { DPE_RT_HANGS = 300000 };
 int dpe_rt_memory(uint64_t *available, uint64_t *total);
-/** 256-byte aligned, bytes ≥ 1. A failure for want of memory leaves the device in order. */
+/** 256-byte aligned, bytes ≥ 1. A failure for lack of memory leaves the device in order. */
 int dpe_rt_allocate(void **memory, uint64_t bytes);
 int dpe_rt_release(void *memory);
 /** Host → device; `from` may be changed as soon as the call returns. */
@@ -52,7 +51,7 @@ int dpe_rt_fill(void *at, int byte, uint64_t bytes);
 int dpe_rt_wait(void);
 /** "cudaErrorIllegalAddress: an illegal memory access was encountered". */
 const char *dpe_rt_text(int code);
-/** Whether the code says that memory is out. */
+/** Whether the code means out of memory. */
 bool dpe_rt_is_memory(int code);
 
 /** cuBLAS, opened. */
@@ -69,13 +68,13 @@ struct dpe_rt_product {
     void *out;
     int64_t rows, n, k; /**< each below 2^31 */
 };
-/** A failure of cuBLAS is its code + DPE_RT_BLAS; dpe_rt_text knows those as well. */
+/** A failure of cuBLAS is its code + DPE_RT_BLAS; dpe_rt_text has their names as well. */
 int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *product);
 enum { DPE_RT_BLAS = 100000 };
 
 struct dpe_nccl_module;
 /** Sums over devices (nccl_module.h), loaded on the first call; NULL: there are none here. A
- * failure is its code + DPE_RT_NCCL; dpe_rt_text knows those as well. */
+ * failure is its code + DPE_RT_NCCL; dpe_rt_text has their names as well. */
 const struct dpe_nccl_module *dpe_rt_nccl(void);
 enum { DPE_RT_NCCL = 200000 };
 

@@ -73,7 +73,7 @@ static void test_bad_filters(void **state)
     fails("echo 'what <went> wrong' >&2; exit 3", 600.0, DPE_IO,
           "sh failed with exit status 3: what <went> wrong");
     fails("printf 'a\\033[31mb\\377c' >&2; exit 3", 600.0, DPE_IO, "exit status 3: a [31mb");
-    fails("exit 4", 600.0, DPE_IO, "exit status 4: it wrote no reason");
+    fails("exit 4", 600.0, DPE_IO, "exit status 4: it printed no reason");
     fails("kill -SEGV $$", 600.0, DPE_IO, "signal 11");
     fails("sleep 1000", 0.2, DPE_IO, "did not finish within 0.2 s");
     fails("yes", 600.0, DPE_IO, "wrote more than");

@@ -222,7 +222,7 @@ static void read_file_refuses_what_is_not_a_file(void **state)
     assert_int_equal(write(fd, "hello", 5), 5);
     close(fd);
     assert_int_equal(dpe_read_file(path, 4, &bytes, &n, &err), DPE_BAD_DATA);
-    assert_non_null(strstr(err.text, "5 bytes, expected at most 4"));
+    assert_non_null(strstr(err.text, "expected at most 4 bytes, found 5"));
     assert_int_equal(dpe_read_file(path, 5, &bytes, &n, &err), DPE_OK);
     assert_int_equal(n, 5);
     assert_string_equal(bytes, "hello");

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "engine/cpu/ops_cpu_kernels.h"
+#include "engine/cpu/cpu_kernels.h"
 #include "tests/engine/cpu/attention_case.h"
 #include "tests/lib/near.h"
 

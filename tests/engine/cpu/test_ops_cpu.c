@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "engine/cpu/cpu.h"
-#include "engine/cpu/ops_cpu_kernels.h"
+#include "engine/cpu/cpu_kernels.h"
 #include "engine/ops/ops_host.h"
 #include "tests/lib/near.h"
 

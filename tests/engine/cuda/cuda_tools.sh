@@ -39,17 +39,17 @@ row = json.loads(open(sys.argv[1]).read())
 assert row["length"] == 20 and row["prefill_s"] > 0 and row["token_s"] > 0, row' "$work/json" || failed=1
 expect 0 "emulated device" --device auto
 expect 0 "emulated device 1" --device cuda:1
-expect 69 "cuda:7: there are 2" --device cuda:7
+expect 69 "cuda:7: expected a number from 0 to 1" --device cuda:7
 expect 64 "expected cuda or cuda:N" --device cuda:x
 export DPE_FAKE_CUDA=none
-expect 69 "there is a driver but no device" --device cuda
+expect 69 "the driver does not find a device" --device cuda
 expect 0 "^# cpu" --device auto
 export DPE_FAKE_CUDA=driver=12020
 expect 69 "the driver is for CUDA 12.2, expected at least 13.0" --device cuda
 export DPE_FAKE_CUDA=capability=70
 expect 69 "compute capability 7.0" --device cuda
 export DPE_FAKE_CUDA=allocate=12
-expect 71 "device memory is out" --device cuda
+expect 71 "out of device memory" --device cuda
 export DPE_FAKE_CUDA=sticky=160
 expect 75 "the device (emulated device 0) failed in" --device cuda
 export DPE_FAKE_CUDA=memory=60000000
@@ -58,7 +58,7 @@ expect 71 "a smaller --length, --new or --chunk needs less" --device cuda
 python3 "$source/tests/cli/tiny_model.py" "$source/data/reference/tokenizer.json" "$work/model"
 DPE_FAKE_CUDA= "$build/bin/dpe-run" -m "$work/model" -p "a b" -n 3000 --time-budget 1 --device cuda \
     --max-memory 198M >"$work/out" 2>"$work/err"
-grep -q "device memory is short: prefill chunks of 1024 tokens instead of 3003" "$work/err" ||
+grep -q "device memory is short: prefill chunks have 1024 tokens instead of 3003" "$work/err" ||
     { echo "FAILED: a device with too little memory: $(cat "$work/err")"; failed=1; }
 # A profile whose norms are summed on the device is that of the processor.
 for device in cpu cuda; do
@@ -75,7 +75,7 @@ if ! nvidia-smi -L >"$work/gpu" 2>&1; then
     if [ -e "$build/lib/libdpe_cuda.so" ]; then
         expect 69 "has no NVIDIA driver" --device cuda
     else
-        expect 69 "built without nvcc" --device cuda
+        expect 69 "built without CUDA" --device cuda
     fi
     expect 0 "^# cpu" --device auto
 fi

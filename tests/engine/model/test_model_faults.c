@@ -94,14 +94,14 @@ static void an_index_that_is_wrong(void **state)
         const char *text, *says;
     } rows[] = {
         {"", "expected '{'"},
-        {"{}", "weight_map that names tensors, found none"},
+        {"{}", "a weight_map with at least one tensor, found none"},
         {"{\"weight_map\":{}}", "found none"},
         {"{\"weight_map\":[]}", "expected '{'"},
         {"{\"weight_map\":{\"a\":1}}", "expected a string"},
         {"{\"weight_map\":{\"a\":\"b\",\"a\":\"b\"}}", "tensor a occurs twice"},
         {"{\"weight_map\":{\"a\":\"b\"},\"weight_map\":{}}", "weight_map occurs twice"},
         {"{\"weight_map\":{\"a\\u0000c\":\"b\"}}", "NUL"},
-        {"{\"weight_map\":{\"a\":\"b\"}} x", "behind"},
+        {"{\"weight_map\":{\"a\":\"b\"}} x", "after the JSON value"},
         {"{\"weight_map\":{\"a\":\"\xff\"}}", "UTF-8"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -172,11 +172,12 @@ static void weights_that_contradict_the_configuration(void **state)
     container_add(&container, "model.layers.0.self_attn.q_proj.bias", "F32", "4", 16);
     container_add_base(&container, 0, N_BASE_TENSORS, NULL);
     container_write(&container, folder_file(&folder, "model.safetensors"), 0);
-    expect_open(&folder, "bias", DPE_BAD_DATA, "q_proj.bias: expected no bias", NULL);
+    expect_open(&folder, "bias", DPE_BAD_DATA,
+                "q_proj.bias: config.json describes a model without this bias", NULL);
     container_add(&container, "model.layers.1.input_layernorm.weight", "F32", "4", 16);
     container_add_base(&container, 0, N_BASE_TENSORS, NULL);
     container_write(&container, folder_file(&folder, "model.safetensors"), 0);
-    expect_open(&folder, "layers", DPE_BAD_DATA, "model.layers.1.", "expected 1 layers");
+    expect_open(&folder, "layers", DPE_BAD_DATA, "model.layers.1.", "the 1 layers in config.json");
     folder_remove(&folder);
 }
 
@@ -208,7 +209,7 @@ static void tied_embeddings(void **state)
     container_add_base(&container, 0, N_BASE_TENSORS, NULL);
     container_write(&container, path, 0);
     expect_open(&folder, "tied with another head", DPE_BAD_DATA,
-                "tensor lm_head.weight: expected none", "tie_word_embeddings");
+                "tensor lm_head.weight: config.json sets", "tie_word_embeddings");
     folder_remove(&folder);
 }
 
@@ -220,7 +221,7 @@ static void paths_that_are_not_regular_files(void **state)
     write_config(&folder, NULL, 0);
     expect_open(&folder, "none", DPE_NO_INPUT, "expected model.safetensors or", "neither");
     write_text(&folder, "pytorch_model.bin", "x");
-    expect_open(&folder, "pickled", DPE_NO_INPUT, "pytorch_model.bin, which is not read", NULL);
+    expect_open(&folder, "pickled", DPE_NO_INPUT, "pytorch_model.bin is not supported", NULL);
     snprintf(path, sizeof path, "%s", folder_file(&folder, "model.safetensors"));
     assert_int_equal(mkfifo(path, 0600), 0);
     expect_open(&folder, "fifo", DPE_NO_INPUT, "model.safetensors", "regular file");

@@ -118,7 +118,7 @@ static void bad_specs_are_named(void **state)
     (void)state;
     static const char *const bad[][2] = {
         {"", "unknown method"},
-        {"ropes", "there are rope, pi"},
+        {"ropes", "methods: rope, pi"},
         {"rop", "unknown method"},
         {"dpe\t", "unknown method"},
         {"rope:", "expected key=value"},
@@ -126,7 +126,7 @@ static void bad_specs_are_named(void **state)
         {"rope:=1", "expected key=value"},
         {"rope:native=", "native: expected a whole number from 0 to 1, found \"\""},
         {"rope:native=2", "from 0 to 1"},
-        {"rope:scale=2", "unknown key \"scale\"; keys and defaults are native=1"},
+        {"rope:scale=2", "unknown key 'scale'; keys and defaults: native=1"},
         {"pi:scale=2,scale=3", "given twice"},
         {"pi:scale=0.5", "from 1"},
         {"pi:scale=nan", "found \"nan\""},
@@ -145,7 +145,7 @@ static void bad_specs_are_named(void **state)
         {"dpe:scales=2,lengths=3", "not both"},
         {"dpe:groups=65", "groups"},
         {"dpe:groups=0", "groups"},
-        {"dpe:topk=48", "unknown key \"topk\""},
+        {"dpe:topk=48", "unknown key 'topk'"},
         {"dca:chunk=10,local=10", "local"},
         {"rope:log-n=1", "log-n: expected 0 (off) or a number of tokens above 1"},
         {"dpe:log-n=0.5", "found \"0.5\""},

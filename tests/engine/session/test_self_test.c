@@ -69,7 +69,7 @@ static void wrong_devices_are_refused(void **state)
     static const struct {
         const char *words, *text;
     } all[] = {
-        {"wrong=16", "expected the processors' logits"},
+        {"wrong=16", "expected the logits of the CPU"},
         {"sticky", "an illegal memory access"},
         {"hangs", "no answer in time"},
     };

@@ -365,10 +365,11 @@ static void what_cannot_be_shared_is_refused(void **state)
     group_run(&pair);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pair.works[i].status, DPE_USAGE);
-        assert_string_equal(pair.works[i].err.text,
-                            "tensor parallel: 2 processes cannot share the model evenly: it has 1 "
-                            "key-value heads and 32 columns in its MLP; expected a number that "
-                            "divides both (the next smaller one is 1)");
+        assert_string_equal(
+            pair.works[i].err.text,
+            "tensor parallel: 2 processes cannot share the model evenly: expected a "
+            "number that divides its 1 key-value heads and the 32 columns of its "
+            "MLP; the next smaller one is 1");
     }
     group_close(&pair);
     dpe_plan_free(&plan);

@@ -148,7 +148,7 @@ static void ids(void **state)
     REFUSE("found null", .vocab = "\"a\":0,\"b\":null,\"ab\":2");
     REFUSE("expected JSON", .vocab = "\"a\":0,\"b\":99999999999999999999,\"ab\":2");
     REFUSE("duplicate", .vocab = "\"a\":0,\"a\":1,\"ab\":2");
-    REFUSE("no tokens", .vocab = " ", .merges = " ");
+    REFUSE("at least one token, found none", .vocab = " ", .merges = " ");
 }
 
 static void merges(void **state)
@@ -162,8 +162,8 @@ static void merges(void **state)
     REFUSE("expected two strings", .merges = "[\"a\"]");
     REFUSE("expected two strings", .merges = "[\"a\",1]");
     REFUSE("expected two strings", .merges = "1");
-    REFUSE("mixed", .merges = "\"a b\",[\"a\",\"b\"]");
-    REFUSE("mixed", .merges = "[\"a\",\"b\"],\"a b\"");
+    REFUSE("in the other form", .merges = "\"a b\",[\"a\",\"b\"]");
+    REFUSE("in the other form", .merges = "[\"a\",\"b\"],\"a b\"");
     REFUSE("empty token", .vocab = "\"\":0,\"a\":1", .merges = "[\"\",\"a\"]");
     refuse("{\"model\":{\"vocab\":{\"a\":0}}}", "merges");
     refuse("{\"model\":{\"vocab\":{\"a\":0},\"merges\":{}}}", "merges: expected a list");
@@ -246,9 +246,9 @@ static void added_tokens(void **state)
     REFUSE("special: expected true or false", .added = TOKEN("3", "<s>", ""));
     REFUSE("id of \"<s>\"", .added = TOKEN("-1", "<s>", SPECIAL));
     REFUSE("id of \"<s>\"", .added = TOKEN("3.0", "<s>", SPECIAL));
-    REFUSE("has id 7, but its place in the file makes it 3", .added = TOKEN("7", "<s>", SPECIAL));
-    REFUSE("has id 0, but", .added = TOKEN("0", "<s>", SPECIAL));
-    REFUSE("has id 3, but its place in the file makes it 1", .added = TOKEN("3", "b", SPECIAL));
+    REFUSE("has id 7, expected 3 by its place", .added = TOKEN("7", "<s>", SPECIAL));
+    REFUSE("has id 0, expected", .added = TOKEN("0", "<s>", SPECIAL));
+    REFUSE("has id 3, expected 1 by its place", .added = TOKEN("3", "b", SPECIAL));
     REFUSE("listed twice", .added = TOKEN("3", "<s>", SPECIAL) "," TOKEN("3", "<s>", SPECIAL));
     REFUSE("id 2 is given to two tokens", .vocab = "\"a\":2,\"b\":1", .merges = "",
            .added = TOKEN("2", "<s>", SPECIAL));
@@ -278,7 +278,7 @@ static void added_tokens(void **state)
 static void templates(void **state)
 {
     (void)state;
-    REFUSE("which is no token", .post = TEMPLATE(BOS "," TEXT, BOS_IS("9")));
+    REFUSE("which is not a token", .post = TEMPLATE(BOS "," TEXT, BOS_IS("9")));
     REFUSE("special_tokens.<s>", .post = TEMPLATE(BOS "," TEXT, ""));
     REFUSE("id of \"<s>\"", .post = TEMPLATE(BOS "," TEXT, BOS_IS("-1")));
     REFUSE("sequence A once", .post = TEMPLATE(BOS, BOS_IS("0")));

@@ -1,6 +1,6 @@
 /**
- * @file ops_cpu_kernels.h
- * What the CPU backend is made of: one table of kernels per instruction set (ops_cpu_body.h
+ * @file cpu_kernels.h
+ * What the CPU backend is made of: one table of kernels per instruction set (cpu_kernels.c
  * compiled three times), the attention drivers and the matrix products above them.
  *
  * Everything is fp32. Work is cut into fixed blocks that do not depend on the number of threads,
@@ -13,8 +13,8 @@
  * One call of `tile` multiplies a row pack with a panel into an mr × panel tile of C. In attention
  * A are queries and B keys, in a linear layer A are activations and B weights.
  */
-#ifndef DPE_OPS_CPU_KERNELS_H
-#define DPE_OPS_CPU_KERNELS_H
+#ifndef DPE_CPU_KERNELS_H
+#define DPE_CPU_KERNELS_H
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"

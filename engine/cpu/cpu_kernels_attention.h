@@ -1,4 +1,4 @@
-/* The part of ops_cpu_body.h that only attention needs: online softmax, probabilities times values.
+/* The part of cpu_kernels.c that only attention needs: online softmax, probabilities times values.
  * Included by it, after v_exp2. */
 
 /* New reference and alpha of every row, given the largest raw logit of each. */

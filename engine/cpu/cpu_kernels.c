@@ -1,21 +1,21 @@
-/* The kernels of one instruction set, compiled once per set by ops_cpu_{avx512,avx2,portable}.c.
- * No include guard on purpose: a file that includes it defines DPE_KERNELS_NAME (the function that
- * returns the table) and DPE_KERNELS_LABEL (its name in words). */
-#include "engine/cpu/ops_cpu_kernels.h"
-#include "engine/cpu/ops_cpu_simd.h"
+/* The CPU kernels of one instruction set. CMake compiles this file once per set: DPE_KERNELS_NAME
+ * is the function that returns the table, DPE_KERNELS_LABEL its name, and DPE_SIMD_AVX512,
+ * DPE_SIMD_AVX2 or neither selects the vectors (cpu_simd.h). */
+#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/cpu_simd.h"
 
 #include <math.h>
 
 enum {
     PANEL = 2 * VL,
-    AHEAD = 32, /* rows between what is read and what is asked for */
+    AHEAD = 32, /* rows between the one that is read and the one that is prefetched */
 };
 
 _Static_assert((int)MR <= (int)VL && (int)VL <= DPE_CPU_MAX_LANES && (int)MR <= DPE_CPU_MAX_MR,
                "a row pack is stored by overlapping vectors");
 
-/* Ask for the float `ahead` floats behind p, which may be past the end of what p points into: keys
- * and values are read a few rows a call, too few for the processor to see the stream. */
+/* Prefetch the float at p + ahead, which may be past the end of the array: keys and values are read
+ * a few rows per call, too few for the processor to detect the stream. */
 static inline void prefetch(const float *p, int64_t ahead)
 {
     uintptr_t address = (uintptr_t)p + (uintptr_t)ahead * sizeof *p;
@@ -45,7 +45,7 @@ static inline vec v_exp2(vec x)
     return exp2_reduced(v_max(v_set1(-127.0F), x));
 }
 
-#include "engine/cpu/ops_cpu_body_attention.h"
+#include "engine/cpu/cpu_kernels_attention.h"
 
 static void kernel_exp2(const float *x, int64_t n, float *y)
 {
@@ -404,7 +404,7 @@ static double kernel_peak(int64_t rounds)
 {
     enum { CHAINS = 10 };
     vec sum[CHAINS];
-    /* The compiler must not know that these are constants. */
+    /* The compiler must not treat these as constants. */
     volatile float seeds[2] = {0.999F, 0.001F};
     vec a = v_set1(seeds[0]);
     vec b = v_set1(seeds[1]);

@@ -1,10 +1,14 @@
-/* Finding the CUDA module: the file that DPE_CUDA_MODULE names, a shared library beside the tool or
- * in the folder of its libraries, or where the loader looks. */
-#include "engine/base/base.h"
+/* Devices by name, and their backends. The CUDA backend is a module: the file that DPE_CUDA_MODULE
+ * names, a shared library next to the tool or in its library folder, or where the loader searches.
+ */
 #include "engine/device/device.h"
+#include "engine/base/base.h"
+#include "engine/cpu/cpu.h"
 #include "engine/device/device_ops.h"
 #include "engine/model/model.h"
+#include "engine/ops/module.h"
 #include "engine/ops/ops.h"
+#include "engine/ops/ops_host.h"
 #include "engine/ops/options.h"
 
 #include <dlfcn.h>
@@ -14,11 +18,9 @@
 #include <threads.h>
 #include <unistd.h>
 
-#include "engine/ops/module.h"
-
 enum { PATH_ROOM = 4096 };
 
-static const struct dpe_cuda_module *module;
+static const struct dpe_cuda_module *loaded; /* NULL: none, for this reason */
 static char reason[512];
 
 /* The folder of the running program, with the slash. */
@@ -57,7 +59,7 @@ static void *open_library(void)
             if (access(path, F_OK) == 0) {
                 library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
                 if (library == NULL) {
-                    /* A module that is there and does not load is told, not passed over. */
+                    /* A module that exists but does not load is an error, not skipped. */
                     snprintf(reason, sizeof reason, "%s", dlerror());
                     return NULL;
                 }
@@ -70,8 +72,8 @@ static void *open_library(void)
     if (library == NULL) {
         snprintf(
             reason, sizeof reason,
-            "libdpe_cuda.so is neither beside the tool nor in its library folder; this dpe was "
-            "built without nvcc");
+            "libdpe_cuda.so is neither next to the tool nor in its library folder, so this dpe was "
+            "built without CUDA");
     }
     return library;
 }
@@ -90,17 +92,17 @@ static void load(void)
         dlclose(library);
         return;
     }
-    module = found;
+    loaded = found;
 }
 
 dpe_status dpe_cuda_load(const struct dpe_cuda_module **found, struct dpe_error *err)
 {
     static once_flag once = ONCE_FLAG_INIT;
     call_once(&once, load);
-    if (module == NULL) {
+    if (loaded == NULL) {
         return dpe_fail(err, DPE_NO_DEVICE, "device cuda: %s; use --device cpu", reason);
     }
-    *found = module;
+    *found = loaded;
     return DPE_OK;
 }
 
@@ -125,7 +127,7 @@ dpe_status dpe_device_resolve(const char *device, const char **resolved, struct 
     const char *number = device + strlen("cuda");
     size_t digits = *number == ':' ? strspn(number + 1, "0123456789") : 0;
     if (*number == ':' && (digits < 1 || digits > 4 || number[1 + digits] != '\0')) {
-        return dpe_fail(err, DPE_USAGE, "device %.64s: expected cuda or cuda:N", device);
+        return dpe_fail(err, DPE_USAGE, "unknown device '%.64s'; expected cuda or cuda:N", device);
     }
     dpe_status status = dpe_cuda_load(&found, err);
     return status != DPE_OK ? status : found->available(device, err);
@@ -147,6 +149,33 @@ dpe_status dpe_device_describe(const char *device, struct dpe_device_info *info,
         snprintf(info->id, sizeof info->id, "%s", name);
     }
     return status;
+}
+
+dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err)
+{
+    const struct dpe_ops *const all[] = {
+        dpe_ops_cpu(),
+        dpe_ops_reference(),
+    };
+    const char *name = NULL;
+    dpe_status status = dpe_device_resolve(device, &name, err);
+    if (status == DPE_OK && dpe_cuda_is_name(name)) {
+        const struct dpe_cuda_module *module = NULL;
+        status = dpe_cuda_load(&module, err);
+        *ops = status == DPE_OK ? module->ops : NULL;
+        return status;
+    }
+    for (size_t i = 0; i < sizeof all / sizeof all[0] && status == DPE_OK; i++) {
+        if (strcmp(name, all[i]->name) == 0) {
+            *ops = all[i];
+            return DPE_OK;
+        }
+    }
+    return status != DPE_OK
+               ? status
+               : dpe_fail(err, DPE_NO_DEVICE,
+                          "unknown device '%.64s'; devices: auto, cpu, reference, cuda, cuda:N",
+                          device);
 }
 
 uint64_t dpe_device_memory(const char *device)

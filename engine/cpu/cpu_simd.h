@@ -1,15 +1,15 @@
 /**
- * @file ops_cpu_simd.h
- * The handful of vector operations that the CPU kernels (ops_cpu_body.h) are written in. The
- * including file chooses the instruction set by defining DPE_SIMD_AVX512, DPE_SIMD_AVX2 or neither
+ * @file cpu_simd.h
+ * The handful of vector operations that the CPU kernels (cpu_kernels.c) are written in. The
+ * build chooses the instruction set by defining DPE_SIMD_AVX512, DPE_SIMD_AVX2 or neither
  * (then: four lanes through the compilers' generic vectors, which become SSE2, NEON, … or scalar
  * code). Lanes are float; loads and stores need no alignment.
  *
  * v_max(a, b) returns b when either is NaN. v_pow2(t) is 2^n for t = 1.5·2^23 + n, −127 ≤ n ≤ 127,
  * with 2^−127 given as 0.
  */
-#ifndef DPE_OPS_CPU_SIMD_H
-#define DPE_OPS_CPU_SIMD_H
+#ifndef DPE_CPU_SIMD_H
+#define DPE_CPU_SIMD_H
 
 #include <stdint.h>
 #include <string.h>

@@ -1,0 +1,161 @@
+/* Greedy generation, of one branch or of several as one batch. */
+#include "engine/session/session_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static int32_t argmax(const float *logits, int64_t vocab)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < vocab; i++) {
+        best = logits[i] > logits[best] ? i : best;
+    }
+    return (int32_t)best;
+}
+
+static bool ends_sequence(const struct dpe_config *config, int32_t token)
+{
+    bool end = false;
+    for (int i = 0; i < config->n_eos; i++) {
+        end = end || config->eos_ids[i] == token;
+    }
+    return end;
+}
+
+/* A continuation on its way. */
+struct growing {
+    const struct dpe_continuation *item;
+    size_t first; /* new tokens begin here in its output */
+};
+
+static dpe_status check_continuation(const struct dpe_session *s, int64_t branch,
+                                     const struct dpe_continuation *item, struct dpe_error *err)
+{
+    int64_t room = dpe_session_room(s, branch);
+    int64_t max_new = item->options.max_new;
+    /* The last new token is not fed. */
+    if (item->n < 1 || max_new < 0 || item->n > room || max_new - 1 > room - item->n) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: a prompt of %" PRId64 " tokens (expected at least 1) and "
+                        "%" PRId64 " new ones do not fit after %" PRId64 " in a cache of %" PRId64,
+                        item->n, max_new, s->length[branch], s->length[branch] + room);
+    }
+    return DPE_OK;
+}
+
+/* Take the largest logit as the next token; *next < 0 when the continuation has ended. */
+static dpe_status grow(const struct dpe_session *s, struct growing *growing, int32_t token,
+                       int32_t *next, struct dpe_error *err)
+{
+    const struct dpe_generate_options *options = &growing->item->options;
+    struct dpe_tokens *out = growing->item->out;
+    *next = -1;
+    if (!options->ignore_eos && ends_sequence(s->config, token)) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_tokens_append(out, &token, 1, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    size_t made = out->n - growing->first;
+    bool stop =
+        options->stop != NULL && options->stop(options->user, out->ids + growing->first, made);
+    *next = stop || (int64_t)made >= options->max_new ? -1 : token;
+    return DPE_OK;
+}
+
+/* What the continuations have between two steps: the branches that go on, and their last tokens. */
+struct front {
+    struct growing *all;
+    int64_t *branches;
+    int32_t *tokens, *best; /* best: what follows them */
+    int64_t n;
+};
+
+static dpe_status feed_prompts(struct dpe_session *s, const struct dpe_continuation *items,
+                               int64_t n, struct front *front, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int64_t b = 0; b < n && status == DPE_OK; b++) {
+        front->all[b] = (struct growing){.item = &items[b], .first = items[b].out->n};
+        bool more = items[b].options.max_new > 0;
+        int32_t next = -1;
+        status = dpe_session_branch_feed(s, b, items[b].prompt, items[b].n, more ? s->logits : NULL,
+                                         err);
+        if (status == DPE_OK && more) {
+            status = grow(s, &front->all[b], argmax(s->logits, s->config->vocab), &next, err);
+        }
+        if (next >= 0) {
+            front->branches[front->n] = b;
+            front->tokens[front->n++] = next;
+        }
+    }
+    return status;
+}
+
+static dpe_status step_front(struct dpe_session *s, struct front *front, struct dpe_error *err)
+{
+    int64_t n = front->n;
+    bool on_device = s->ops->best != NULL;
+    dpe_status status =
+        on_device ? dpe_session_step_best(s, n, front->branches, front->tokens, front->best, err)
+                  : dpe_session_step(s, n, front->branches, front->tokens, s->logits, err);
+    front->n = 0;
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        int64_t b = front->branches[i];
+        int32_t next = -1;
+        int32_t token =
+            on_device ? front->best[i] : argmax(s->logits + i * s->config->vocab, s->config->vocab);
+        status = grow(s, &front->all[b], token, &next, err);
+        if (next >= 0) {
+            front->branches[front->n] = b;
+            front->tokens[front->n++] = next;
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_session_generate_branches(struct dpe_session *s,
+                                         const struct dpe_continuation *items, int64_t n,
+                                         struct dpe_error *err)
+{
+    if (n != s->n_branches) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: expected a continuation for each of %" PRId64
+                        " branches, found %" PRId64,
+                        s->n_branches, n);
+    }
+    dpe_status status = DPE_OK;
+    for (int64_t b = 0; b < n && status == DPE_OK; b++) {
+        status = check_continuation(s, b, &items[b], err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct front front = {
+        .all = dpe_alloc((size_t)n, sizeof *front.all),
+        .branches = dpe_alloc((size_t)n, sizeof *front.branches),
+        .tokens = dpe_alloc((size_t)(2 * n), sizeof *front.tokens),
+    };
+    if (front.all == NULL || front.branches == NULL || front.tokens == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " branches", n);
+    } else {
+        front.best = front.tokens + n;
+        status = feed_prompts(s, items, n, &front, err);
+    }
+    while (status == DPE_OK && front.n > 0) {
+        status = step_front(s, &front, err);
+    }
+    free(front.all);
+    free(front.branches);
+    free(front.tokens);
+    return status;
+}
+
+dpe_status dpe_session_generate(struct dpe_session *session, const int32_t *prompt, int64_t n,
+                                const struct dpe_generate_options *options, struct dpe_tokens *out,
+                                struct dpe_error *err)
+{
+    const struct dpe_continuation item = {prompt, n, *options, out};
+    return dpe_session_generate_branches(session, &item, 1, err);
+}

@@ -1,0 +1,257 @@
+/* What a session needs: its bytes, whether they fit, and the message when they do not. */
+#include "engine/session/session_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    LOGIT_ROWS = 64, /* of the LM head at once in dpe_session_nll */
+    TEXT_ROOM = 256, /* of a part of a message */
+};
+
+/* Product of four sizes, UINT64_MAX when it overflows. */
+static uint64_t product(int64_t a, int64_t b, int64_t c, uint64_t d)
+{
+    uint64_t bytes = (uint64_t)a;
+    if (__builtin_mul_overflow(bytes, (uint64_t)b, &bytes) ||
+        __builtin_mul_overflow(bytes, (uint64_t)c, &bytes) ||
+        __builtin_mul_overflow(bytes, d, &bytes)) {
+        return UINT64_MAX;
+    }
+    return bytes;
+}
+
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static uint64_t twice(uint64_t a)
+{
+    return sum(a, a);
+}
+
+/* Of a slice's configuration. */
+struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
+                                                 const struct dpe_plan *plan,
+                                                 const struct dpe_ops *ops,
+                                                 const struct dpe_session_options *options)
+{
+    const uint64_t f = sizeof(float);
+    const uint64_t e = ops->element_bytes(c);
+    int64_t rows = options->prefill_chunk;
+    int64_t branches = options->branches;
+    rows = rows < branches ? branches : rows;
+    int64_t logit_rows = rows < LOGIT_ROWS ? rows : LOGIT_ROWS;
+    struct dpe_session_bytes b = {
+        .rows = rows,
+        .residual = product(rows, c->hidden, 1, f),
+        .hidden = product(rows, c->hidden, 1, e),
+        .heads = product(rows, c->n_heads, c->head_dim, e),
+        .kv_heads = product(rows, c->n_kv_heads, c->head_dim, e),
+        .mlp = product(rows, c->intermediate, 1, e),
+        .cache = product(options->capacity, c->n_kv_heads, c->head_dim, e),
+        .logit_rows = logit_rows < branches ? branches : logit_rows,
+        .rotation = dpe_rotation_bytes(plan, options->positions),
+        .workspace =
+            ops->attention_workspace(c, plan, options->positions, rows, options->n_threads),
+        .taps = product(rows, options->peers->size * (c->n_heads + c->n_kv_heads), c->head_dim, f),
+        .branches = 3 * (uint64_t)branches * sizeof(int64_t),
+        .tokens = product(options->capacity, 1, 1, sizeof(int32_t)),
+        .state = ops->state_bytes(c, plan, options),
+    };
+    b.logits = product(b.logit_rows, c->vocab, 1, f);
+    b.total = sum(sum(b.residual, b.hidden), sum(b.rotation, b.state));
+    /* Each of these is there twice: q and attended, k and v, gate and up. */
+    b.total = sum(b.total, twice(sum(b.heads, sum(b.kv_heads, b.mlp))));
+    b.total = sum(b.total, b.taps);
+    b.total = sum(b.total, product(2, c->n_layers, 1, b.cache));
+    b.total = sum(b.total, sum(sum(b.branches, b.tokens), sum(b.logits, b.workspace)));
+    return b;
+}
+
+bool dpe_session_may_halve(const struct dpe_session_options *options)
+{
+    return options->prefill_chunk == 0 && (options->peers == NULL || options->peers->size == 1);
+}
+
+/* The next smaller chunk, a power of two times smaller than the default: the grid of a halved chunk
+ * does not depend on the length. False when there is none. */
+bool dpe_session_halve_chunk(const struct dpe_ops *ops, struct dpe_session_options *options)
+{
+    int64_t chunk = ops->default_chunk;
+    while (chunk >= options->prefill_chunk) {
+        chunk /= 2;
+    }
+    if (ops->smallest_chunk == 0 || chunk < ops->smallest_chunk) {
+        return false;
+    }
+    options->prefill_chunk = chunk;
+    return true;
+}
+
+static uint64_t memory_for(const struct dpe_ops *ops, const struct dpe_session_options *options)
+{
+    return options->max_memory != 0 ? options->max_memory : ops->memory_available(options);
+}
+
+/* Bytes of a session, its chunk halved while that helps to fit. */
+struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_config *config,
+                                               const struct dpe_plan *plan,
+                                               const struct dpe_ops *ops, bool halves,
+                                               struct dpe_session_options *options)
+{
+    struct dpe_session_bytes bytes = dpe_session_count_bytes(config, plan, ops, options);
+    uint64_t available = halves && ops->smallest_chunk > 0 ? memory_for(ops, options) : UINT64_MAX;
+    while (bytes.total > available && dpe_session_halve_chunk(ops, options)) {
+        bytes = dpe_session_count_bytes(config, plan, ops, options);
+    }
+    return bytes;
+}
+
+/* ----------------------------------------------------------------------------------- messages */
+
+static const struct dpe_session_knobs *knobs_of(const struct dpe_session_options *options)
+{
+    static const struct dpe_session_knobs fields = {.length = "length",
+                                                    .chunk = "prefill chunk",
+                                                    .branches = "number of branches",
+                                                    .max_memory = "max_memory"};
+    const struct dpe_session_knobs *own = &options->knobs;
+    bool named = own->length != NULL || own->chunk != NULL || own->branches != NULL ||
+                 own->peers != NULL || own->max_memory != NULL;
+    return named ? own : &fields;
+}
+
+static const char *size_words(const struct dpe_session_options *options, char text[TEXT_ROOM])
+{
+    char of[96];
+    if (options->branches > 1) {
+        snprintf(of, sizeof of, "%" PRId64 " sequences of up to %" PRId64, options->branches,
+                 options->positions);
+    } else {
+        snprintf(of, sizeof of, "%" PRId64, options->capacity);
+    }
+    snprintf(text, TEXT_ROOM, "a session of %s tokens in chunks of %" PRId64, of,
+             options->prefill_chunk);
+    return text;
+}
+
+static const char *less_words(const struct dpe_session_options *options, char text[TEXT_ROOM])
+{
+    const struct dpe_session_knobs *knobs = knobs_of(options);
+    const char *smaller[3] = {NULL};
+    int n = 0;
+    if (knobs->length != NULL) {
+        smaller[n++] = knobs->length;
+    }
+    if (knobs->chunk != NULL && options->prefill_chunk > 1) {
+        smaller[n++] = knobs->chunk;
+    }
+    if (knobs->branches != NULL && options->branches > 1) {
+        smaller[n++] = knobs->branches;
+    }
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < n; i++) {
+        const char *before = i == 0 ? "a smaller " : i + 1 == n ? " or " : ", ";
+        snprintf(text + used, TEXT_ROOM - used, "%s%s", before, smaller[i]);
+        used = strlen(text);
+    }
+    if (knobs->peers != NULL) {
+        snprintf(text + used, TEXT_ROOM - used, "%sa larger %s", n > 0 ? ", or " : "",
+                 knobs->peers);
+        used = strlen(text);
+    }
+    if (used > 0) {
+        snprintf(text + used, TEXT_ROOM - used, " needs less");
+    }
+    return text;
+}
+
+static const char *memory_word(const struct dpe_session_options *options)
+{
+    return options->max_memory != 0 ? knobs_of(options)->max_memory : NULL;
+}
+
+dpe_status dpe_session_out_of_memory(const struct dpe_session *s, struct dpe_error *err)
+{
+    char size[TEXT_ROOM];
+    char less[TEXT_ROOM];
+    less_words(&s->options, less);
+    return dpe_fail(err, DPE_NO_MEMORY, "out of memory: %s needs %.1f MiB%s%s",
+                    size_words(&s->options, size), (double)s->bytes.total / (1024.0 * 1024.0),
+                    less[0] != '\0' ? "; " : "", less);
+}
+
+/* The longest sequence that fits, all else being equal; 0: none. */
+static int64_t fitting_length(const struct dpe_config *config, const struct dpe_plan *plan,
+                              const struct dpe_ops *ops, const struct dpe_session_options *options,
+                              uint64_t available)
+{
+    int64_t low = 0;
+    int64_t high = options->positions;
+    while (low + 1 < high) {
+        struct dpe_session_options tried = *options;
+        tried.positions = low + (high - low) / 2;
+        tried.capacity = options->capacity - (options->positions - tried.positions);
+        tried.prefill_chunk =
+            tried.positions < options->prefill_chunk ? tried.positions : options->prefill_chunk;
+        bool fits = dpe_session_count_bytes(config, plan, ops, &tried).total <= available;
+        low = fits ? tried.positions : low;
+        high = fits ? high : tried.positions;
+    }
+    return low;
+}
+
+/* DPE_NO_MEMORY when the session does not fit, with what would. */
+dpe_status dpe_session_check_fits(const struct dpe_config *config, const struct dpe_plan *plan,
+                                  const struct dpe_session_bytes *bytes, const struct dpe_ops *ops,
+                                  const struct dpe_session_options *options, struct dpe_error *err)
+{
+    const double mib = 1024.0 * 1024.0;
+    uint64_t available = memory_for(ops, options);
+    if (bytes->total <= available) {
+        return DPE_OK;
+    }
+    char size[TEXT_ROOM];
+    char less[TEXT_ROOM];
+    char fits[64];
+    const char *memory = memory_word(options);
+    int64_t length = fitting_length(config, plan, ops, options, available);
+    less_words(options, less);
+    snprintf(fits, sizeof fits, length > 0 ? "%" PRId64 " tokens would fit" : "no length fits",
+             length);
+    return dpe_fail(err, DPE_NO_MEMORY, "%s needs %.1f MiB, %.1f MiB are %s%s%s (%s)%s%s",
+                    size_words(options, size), (double)bytes->total / mib, (double)available / mib,
+                    options->max_memory != 0 ? "allowed" : "free", less[0] != '\0' ? "; " : "",
+                    less, fits,
+                    memory == NULL    ? ""
+                    : less[0] != '\0' ? ", or allow more with "
+                                      : "; allow more with ",
+                    memory != NULL ? memory : "");
+}
+
+dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
+                                const struct dpe_session_options *options, uint64_t *bytes,
+                                uint64_t *weights, struct dpe_error *err)
+{
+    struct dpe_session_options resolved;
+    const struct dpe_ops *ops = NULL;
+    dpe_status status = dpe_session_resolve(options, &resolved, &ops, err);
+    if (status == DPE_OK) {
+        status = dpe_session_check_plan(config, plan, ops, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_slice_check(config, resolved.peers->index, resolved.peers->size, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_config slice = dpe_slice_config(config, resolved.peers->size);
+    *bytes =
+        dpe_session_fit_bytes(&slice, plan, ops, dpe_session_may_halve(options), &resolved).total;
+    *weights = product(dpe_config_parameters(&slice), 1, 1, config->dtype == DPE_F32 ? 4 : 2);
+    return DPE_OK;
+}
