@@ -10,7 +10,6 @@
 
 #include "detect/calibrate/calibrate_tool.h"
 #include "engine/base/child.h"
-#include "outputs/ranks/ranks.h"
 #include "outputs/storage/storage.h"
 
 /* Run, and free the words. A tool that failed has said why: its code is all that is kept. */
@@ -417,7 +416,7 @@ static dpe_status calibrate_alone(struct batch *batch, struct dpe_error *err)
 static dpe_status work(struct batch *batch, struct dpe_error *err)
 {
     const struct calibrate_arguments *args = batch->args;
-    if (dpe_ranks_launched()) {
+    if (dpe_job_launched()) {
         return dpe_fail(err, DPE_USAGE,
                         "started as several ranks: start dpe-calibrate once, with --launch 'mpirun "
                         "-n N' it starts its tools so");

@@ -39,6 +39,11 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
                : status;
 }
 
+bool dpe_job_launched(void)
+{
+    return dpe_ranks_launched();
+}
+
 /* The device of this process, and its share of the device's memory. "cuda" is the one that the rank
  * on this machine counts to; ranks that use the same share its memory evenly, by what is free
  * before any of them takes some. */
@@ -53,7 +58,7 @@ static dpe_status find_device(struct dpe_job *job, struct dpe_error *err)
         snprintf(job->device, sizeof job->device, "cuda:%d", job->ranks->local_rank % info->count);
         status = dpe_device_describe(job->device, info, err);
     }
-    int sharing = dpe_ranks_alike(job->ranks, status == DPE_OK ? info->id : "");
+    int sharing = dpe_ranks_count_same(job->ranks, status == DPE_OK ? info->id : "");
     job->memory = job->options->tool.max_memory;
     if (status == DPE_OK && job->memory == 0 && sharing > 1) {
         job->memory = dpe_device_memory(job->device) / (uint64_t)sharing;
@@ -69,7 +74,7 @@ static dpe_status meet_peers(void *user, float *x, int64_t n, dpe_status status,
 
 static dpe_status share_with_peers(void *user, void *bytes, size_t n, struct dpe_error *err)
 {
-    return dpe_ranks_give(user, bytes, n, err);
+    return dpe_ranks_broadcast(user, bytes, n, err);
 }
 
 /* Who holds the model with this process. A dry run is alone and tells what each would need. */
@@ -115,7 +120,7 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
         job->works != NULL ? find_device(job, err) : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     status = status == DPE_OK ? find_peers(job, err) : status;
     status = status == DPE_OK ? open_inputs(job, config_only, err) : status;
-    return dpe_ranks_meet(job->ranks, DPE_MEET_OPEN, status, err);
+    return dpe_ranks_barrier(job->ranks, DPE_BARRIER_OPEN, status, err);
 }
 
 bool dpe_job_leads(const struct dpe_job *job)

@@ -59,6 +59,9 @@ void dpe_job_require(struct argp_state *state, const struct dpe_job_options *opt
 /* ------------------------------------------------------------------------------ opening, closing
  */
 
+/** Whether a launcher (mpirun, srun) started this process as one of several. */
+bool dpe_job_launched(void);
+
 /** An open job. The fields are for reading; zero-initialise. */
 struct dpe_job {
     const struct dpe_job_options *options;
@@ -194,14 +197,5 @@ struct dpe_work {
  * limit), or the failure of a row.
  */
 dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err);
-
-/* --------------------------------------------------------------------------------------- tables */
-
-/** The plan that a file of dpe-detect or dpe-export describes; errors name the file. DPE_BAD_DATA
- *  when it was measured on a model with another fingerprint than `fingerprint` (NULL: not
- *  compared), and as dpe_plan_of_table. */
-dpe_status dpe_job_plan_of_table(const char *path, const struct dpe_plan_context *context,
-                                 const char *fingerprint, struct dpe_plan *plan,
-                                 struct dpe_error *err);
 
 #endif

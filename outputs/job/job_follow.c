@@ -2,6 +2,7 @@
  * Every rank appends a row to its own journal before it reports it. */
 #include "outputs/job/job_internal.h"
 #include "outputs/rows/rows.h"
+#include "outputs/run/run.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,7 +14,7 @@ void dpe_loop_nap(void)
     nanosleep(&time, NULL);
 }
 
-dpe_status dpe_loop_tell_peers(struct dpe_ranks *ranks, const char *list, size_t n,
+dpe_status dpe_loop_send_peers(struct dpe_ranks *ranks, const char *list, size_t n,
                                struct dpe_error *err)
 {
     const struct dpe_message message = {.kind = DPE_MESSAGE_ITEM};
@@ -97,7 +98,7 @@ static void serve_list(struct server *server, const struct dpe_text *list)
     struct dpe_error err = {0};
     dpe_status status = DPE_OK;
     bool leads = ranks->rank == ranks->leader;
-    if (leads && dpe_loop_tell_peers(ranks, list->bytes, list->n, &err) != DPE_OK) {
+    if (leads && dpe_loop_send_peers(ranks, list->bytes, list->n, &err) != DPE_OK) {
         dpe_ranks_abort(ranks, DPE_NO_MEMORY);
     }
     for (size_t i = 0; i + sizeof(int64_t) <= list->n && status == DPE_OK; i += sizeof(int64_t)) {
@@ -108,7 +109,7 @@ static void serve_list(struct server *server, const struct dpe_text *list)
         if (last || server->group.n == server->group.capacity) {
             status = make_group(server, &err);
             /* Whether the leader could keep its rows decides whether all go on. */
-            status = last ? status : dpe_ranks_settle(ranks, status, &err);
+            status = last ? status : dpe_ranks_sync_status(ranks, status, &err);
         }
     }
     if (status != DPE_OK && leads) {
@@ -157,4 +158,61 @@ void dpe_loop_serve(struct dpe_loop *loop)
     dpe_group_free(&server.group);
     dpe_ranks_dropped(ranks);
     dpe_text_free(&text);
+}
+
+/* -------------------------------------------------------- rows that rank 0 has, to all ranks */
+
+/* Rank 0: the rows that the others were not told yet. */
+static dpe_status pack(struct dpe_job *job, struct dpe_text *bytes, struct dpe_error *err)
+{
+    size_t n_rows = 0;
+    const struct dpe_row *rows = dpe_run_rows(job->run, &n_rows);
+    dpe_status status = DPE_OK;
+    for (; job->n_shared < n_rows && status == DPE_OK; job->n_shared++) {
+        struct dpe_text one = {0};
+        status = dpe_row_encode(&rows[job->n_shared], true, &one, err);
+        uint64_t n = one.n;
+        if (status == DPE_OK) {
+            status = dpe_text_append(bytes, (const char *)&n, sizeof n, err);
+        }
+        if (status == DPE_OK) {
+            status = dpe_text_append(bytes, one.bytes, one.n, err);
+        }
+        dpe_text_free(&one);
+    }
+    return status;
+}
+
+static dpe_status unpack(struct dpe_job *job, const struct dpe_text *bytes, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    size_t at = 0;
+    uint64_t n = 0;
+    while (status == DPE_OK && at + sizeof n <= bytes->n) {
+        struct dpe_row row;
+        memcpy(&n, bytes->bytes + at, sizeof n);
+        at += sizeof n;
+        status = dpe_row_decode((const unsigned char *)bytes->bytes + at, (size_t)n, &row, err);
+        at += n;
+        if (status == DPE_OK) {
+            status = dpe_run_learn(job->run, &row, err);
+            dpe_row_free(&row);
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_job_share_rows(struct dpe_job *job, struct dpe_error *err)
+{
+    struct dpe_text bytes = {0};
+    dpe_status status = job->ranks->rank == 0 ? pack(job, &bytes, err) : DPE_OK;
+    status = dpe_ranks_barrier(job->ranks, DPE_BARRIER_SHARE, status, err);
+    if (status == DPE_OK) {
+        status = dpe_ranks_share(job->ranks, &bytes, err);
+    }
+    if (status == DPE_OK && job->ranks->rank > 0) {
+        status = unpack(job, &bytes, err);
+    }
+    dpe_text_free(&bytes);
+    return status;
 }

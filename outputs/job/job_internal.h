@@ -62,7 +62,7 @@ dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct 
 /** A rank above 0: make the rows that are asked for until there are no more. */
 void dpe_loop_serve(struct dpe_loop *loop);
 /** The items of a group, n bytes, to those that make its rows with this rank. */
-dpe_status dpe_loop_tell_peers(struct dpe_ranks *ranks, const char *list, size_t n,
+dpe_status dpe_loop_send_peers(struct dpe_ranks *ranks, const char *list, size_t n,
                                struct dpe_error *err);
 /** Wait a little before looking for messages again. */
 void dpe_loop_nap(void);

@@ -301,5 +301,5 @@ dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct 
                      ? work->rows(work->user, group->items, group->n, session, group->rows, err)
                      : work->row(work->user, group->items, session, group->rows, err);
     }
-    return dpe_ranks_settle(loop->job->ranks, status, err);
+    return dpe_ranks_sync_status(loop->job->ranks, status, err);
 }

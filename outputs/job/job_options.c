@@ -70,7 +70,8 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
         options->tensor_parallel = (int)dpe_parse_count(state, "--tensor-parallel", arg, 1, 256);
         return 0;
     case KEY_TRAINED_LENGTH:
-        options->trained_length = dpe_parse_count(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
+        options->trained_length =
+            dpe_parse_count(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

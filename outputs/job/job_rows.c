@@ -90,10 +90,10 @@ static dpe_status run_missing(struct dpe_loop *loop, dpe_status status, struct d
 {
     const struct dpe_work *work = loop->work;
     status = status == DPE_OK ? dpe_loop_check(loop, err) : status;
-    status = dpe_ranks_meet(loop->job->ranks, DPE_MEET_ROWS, status, err);
+    status = dpe_ranks_barrier(loop->job->ranks, DPE_BARRIER_ROWS, status, err);
     if (status == DPE_OK) {
         status = same_work(loop, err);
-        status = dpe_ranks_meet(loop->job->ranks, DPE_MEET_WORK, status, err);
+        status = dpe_ranks_barrier(loop->job->ranks, DPE_BARRIER_WORK, status, err);
     }
     if (status != DPE_OK) {
         return status;

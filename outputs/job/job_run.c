@@ -91,14 +91,10 @@ static void notice(void *user, const char *text)
 /* Variables that choose among ways of computing the same; "" when none is set. */
 static void environment(char *text, size_t size)
 {
-    static const char *const names[] = {"DPE_CPU",
-                                        "DPE_CUDA_ATTENTION",
-                                        "DPE_CUDA_MODULE",
-                                        "DPE_CUDA_PEERS",
-                                        "DPE_DEVICE_SELF_TEST",
-                                        "OMP_NUM_THREADS",
-                                        "OPENBLAS_CORETYPE",
-                                        "OPENBLAS_NUM_THREADS"};
+    static const char *const names[] = {
+        "DPE_CPU",           "DPE_CUDA_ATTENTION",   "DPE_CUDA_MODULE",
+        "DPE_CUDA_PEERS",    "DPE_DEVICE_SELF_TEST", "OMP_NUM_THREADS",
+        "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS"};
     text[0] = '\0';
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *value = getenv(names[i]);
@@ -204,22 +200,22 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
     struct dpe_identity identity = {0};
     dpe_status status = dpe_job_identity(job, own, &identity, err);
     char begun = access(job->options->output, F_OK) == 0;
-    status = dpe_ranks_settle(ranks, status, err);
-    status = status == DPE_OK ? dpe_ranks_give(ranks, &begun, sizeof begun, err) : status;
+    status = dpe_ranks_sync_status(ranks, status, err);
+    status = status == DPE_OK ? dpe_ranks_broadcast(ranks, &begun, sizeof begun, err) : status;
     if (status == DPE_OK && !begun) {
         status = dpe_job_session(job, plan, capacity, err);
     }
-    status = dpe_ranks_meet(ranks, DPE_MEET_START, status, err);
+    status = dpe_ranks_barrier(ranks, DPE_BARRIER_START, status, err);
     if (status == DPE_OK) {
         status = same_inputs(job, &identity, err);
         if (status == DPE_OK && ranks->rank == 0) {
             status = open_run(job, &identity, err);
         }
-        status = dpe_ranks_meet(ranks, DPE_MEET_RUN, status, err);
+        status = dpe_ranks_barrier(ranks, DPE_BARRIER_RUN, status, err);
     }
     if (status == DPE_OK && ranks->size > 1) {
         status = ranks->rank > 0 ? open_run(job, &identity, err) : DPE_OK;
-        status = dpe_ranks_meet(ranks, DPE_MEET_RUN_OTHERS, status, err);
+        status = dpe_ranks_barrier(ranks, DPE_BARRIER_RUN_OTHERS, status, err);
         status = status == DPE_OK ? dpe_job_share_rows(job, err) : status;
     }
     job->last_snapshot = dpe_clock();
@@ -267,7 +263,7 @@ dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill f
     if (job->ranks->rank == 0) {
         saved = dpe_job_snapshot(job, status == DPE_OK, fill, user, &saving);
     }
-    saved = dpe_ranks_meet(job->ranks, DPE_MEET_FINISH, saved, &saving);
+    saved = dpe_ranks_barrier(job->ranks, DPE_BARRIER_FINISH, saved, &saving);
     if (saved != DPE_OK) {
         dpe_fail(err, saved, "%s", saving.text);
         return saved == DPE_IO || saved == DPE_NO_MEMORY ? say_safe(job, saved, err) : saved;
@@ -285,7 +281,7 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
             closed = dpe_run_close(job->run, &closing);
             job->run = NULL;
         }
-        status = dpe_ranks_meet(job->ranks, DPE_MEET_CLOSE, status, err);
+        status = dpe_ranks_barrier(job->ranks, DPE_BARRIER_CLOSE, status, err);
     }
     if (job->run != NULL) {
         closed = dpe_run_close(job->run, &closing);

@@ -3,7 +3,7 @@
  * The processes of one job: one alone, or several that MPI started. Used inside of dpe_job only.
  *
  * ranks_mpi.c and ranks_alone.c are the two implementations; a build has one of them. Every rank
- * runs the same program on the same inputs. Between dpe_ranks_meet calls rank 0 and the others
+ * runs the same program on the same inputs. Between dpe_ranks_barrier calls rank 0 and the others
  * exchange messages; waiting sleeps instead of spinning. One thread of a process calls these.
  */
 #ifndef DPE_RANKS_H
@@ -35,7 +35,7 @@ void dpe_ranks_stop(struct dpe_ranks *ranks, dpe_status status);
 
 /** How many ranks of this machine, this one included, say `text` (at most 63 bytes count). All
  * ranks call it at the same place. */
-int dpe_ranks_alike(const struct dpe_ranks *ranks, const char *text);
+int dpe_ranks_count_same(const struct dpe_ranks *ranks, const char *text);
 
 /* Tensor parallel. Ranks leader … leader + peers − 1 hold a model together: what dpe_peers
  * (engine.h) asks for. The leader alone is spoken to about rows, and keeps them. */
@@ -50,29 +50,30 @@ dpe_status dpe_ranks_sum(struct dpe_ranks *ranks, float *x, int64_t n, dpe_statu
                          struct dpe_error *err);
 /** The end of what peers did together, `status` being how it ended here: all get one status, as
  * from dpe_ranks_sum, of which a failure that all know already needs none. */
-dpe_status dpe_ranks_settle(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err);
+dpe_status dpe_ranks_sync_status(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err);
 /** dpe_peers.share. */
-dpe_status dpe_ranks_give(struct dpe_ranks *ranks, void *bytes, size_t n, struct dpe_error *err);
+dpe_status dpe_ranks_broadcast(struct dpe_ranks *ranks, void *bytes, size_t n,
+                               struct dpe_error *err);
 
 /** Places at which all ranks meet. */
-enum dpe_meeting {
-    DPE_MEET_OPEN,
-    DPE_MEET_START,
-    DPE_MEET_RUN,
-    DPE_MEET_RUN_OTHERS,
-    DPE_MEET_ROWS,
-    DPE_MEET_WORK,
-    DPE_MEET_ROWS_END,
-    DPE_MEET_SHARE,
-    DPE_MEET_FINISH,
-    DPE_MEET_CLOSE,
+enum dpe_barrier {
+    DPE_BARRIER_OPEN,
+    DPE_BARRIER_START,
+    DPE_BARRIER_RUN,
+    DPE_BARRIER_RUN_OTHERS,
+    DPE_BARRIER_ROWS,
+    DPE_BARRIER_WORK,
+    DPE_BARRIER_ROWS_END,
+    DPE_BARRIER_SHARE,
+    DPE_BARRIER_FINISH,
+    DPE_BARRIER_CLOSE,
 };
 /** Wait for all ranks; they go on with one status: that of rank 0 if it failed, else of the lowest
  *  rank that did, its message naming rank and machine. When a rank has failed and is at another
  *  place than the others, every rank gets its failure and no more meetings take place. A rank that
  *  does not come within the limit ends the job. Alone: `status`. */
-dpe_status dpe_ranks_meet(struct dpe_ranks *ranks, enum dpe_meeting place, dpe_status status,
-                          struct dpe_error *err);
+dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dpe_status status,
+                             struct dpe_error *err);
 /** Rank 0's bytes become everybody's (replaced on the others), right after a meeting. On
  *  DPE_NO_MEMORY this rank must not go on: others wait for it at the next meeting. */
 dpe_status dpe_ranks_share(struct dpe_ranks *ranks, struct dpe_text *bytes, struct dpe_error *err);

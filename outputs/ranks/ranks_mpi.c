@@ -1,6 +1,6 @@
 /* Several processes through MPI. */
-#include "engine/tool/tool.h"
 #include "outputs/ranks/ranks_mpi.h"
+#include "engine/tool/tool.h"
 
 #include <math.h>
 #include <omp.h>
@@ -108,7 +108,7 @@ static void look_around(struct dpe_ranks *ranks)
     ranks->threads = sharing == 1 ? 0 : cores > sharing ? cores / sharing : 1;
 }
 
-int dpe_ranks_alike(const struct dpe_ranks *ranks, const char *text)
+int dpe_ranks_count_same(const struct dpe_ranks *ranks, const char *text)
 {
     char own[CORES_SIZE] = {0};
     int local_rank = 0;
@@ -254,7 +254,7 @@ static void send(struct dpe_ranks *ranks, int to, int tag, const void *bytes, in
 /* ---------------------------------------------------------------------------------------- meetings
  */
 
-static void speak(struct word *word, enum dpe_meeting place, dpe_status status,
+static void speak(struct word *word, enum dpe_barrier place, dpe_status status,
                   const struct dpe_error *err)
 {
     *word = (struct word){.place = (int)place, .status = (int)status};
@@ -305,8 +305,8 @@ static void judge(struct dpe_ranks *ranks, struct word *verdict)
     free(words);
 }
 
-dpe_status dpe_ranks_meet(struct dpe_ranks *ranks, enum dpe_meeting place, dpe_status status,
-                          struct dpe_error *err)
+dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dpe_status status,
+                             struct dpe_error *err)
 {
     if (ranks->size <= 1 || ranks->apart) {
         return status;

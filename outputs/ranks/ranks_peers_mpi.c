@@ -279,12 +279,13 @@ dpe_status dpe_ranks_sum(struct dpe_ranks *ranks, float *x, int64_t n, dpe_statu
     return status;
 }
 
-dpe_status dpe_ranks_settle(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err)
+dpe_status dpe_ranks_sync_status(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err)
 {
     return status != DPE_OK && ranks->told ? status : dpe_ranks_sum(ranks, NULL, 0, status, err);
 }
 
-dpe_status dpe_ranks_give(struct dpe_ranks *ranks, void *bytes, size_t n, struct dpe_error *err)
+dpe_status dpe_ranks_broadcast(struct dpe_ranks *ranks, void *bytes, size_t n,
+                               struct dpe_error *err)
 {
     MPI_Request request;
     if (n > INT_MAX) {
