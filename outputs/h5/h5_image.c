@@ -133,7 +133,7 @@ static dpe_status close_image(struct dpe_h5 *table, size_t *n, struct dpe_error 
         end = dpe_load_u64(bytes + END_AT, 8);
     }
     if (end < SUPERBLOCK || end > table->image->n) {
-        return dpe_fail(err, DPE_INTERNAL, "%s: its end is not within the %zu bytes made",
+        return dpe_fail(err, DPE_INTERNAL, "%s: its end is not within the %zu bytes written",
                         table->path, table->image->n);
     }
     *n = (size_t)end;

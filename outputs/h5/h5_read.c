@@ -37,7 +37,7 @@ static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
         if (end == version || *end != '.' || major < 1 || major > DPE_SCHEMA_MAJOR) {
             status = dpe_fail(err, DPE_BAD_DATA,
                               "%s: expected schema_version 1.x to %d.x, found \"%s\"; use the "
-                              "program that goes with it",
+                              "dpe that wrote it",
                               table->path, DPE_SCHEMA_MAJOR, version);
         }
     }
@@ -54,7 +54,10 @@ dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err)
     case DPE_TRAILER_UNREADABLE:
         return dpe_fail(err, DPE_IO, "%s: read failed: %s", path, strerror(errno));
     case DPE_TRAILER_DAMAGED:
-        return dpe_fail(err, DPE_BAD_DATA, "%s: is damaged: expected CRC-32C %08llx, found %08llx",
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: is damaged: expected CRC-32C %08llx, found %08llx; copy it again, or "
+                        "run the command "
+                        "that wrote it",
                         path, (unsigned long long)expected, (unsigned long long)found);
     default:
         return DPE_OK;
@@ -166,7 +169,7 @@ static dpe_status read_shape(struct dpe_h5 *table, hid_t dataset, const char *pa
     }
     hsize_t stored = H5Dget_storage_size(dataset);
     if (bytes > SMALL && bytes / MOST_SHRINK > stored) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: claims %zu bytes, the file stores %llu",
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: needs %zu bytes, the file stores %llu",
                         table->path, path, bytes, (unsigned long long)stored);
     }
     return DPE_OK;
@@ -201,8 +204,8 @@ static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *pa
                              struct dpe_error *err)
 {
     if (type == DPE_COL_STRING || !convertible(dataset, type)) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: has another type than the one asked for",
-                        table->path, path);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: has another type than expected", table->path,
+                        path);
     }
     dpe_status status = read_shape(table, dataset, path, dpe_hdf5_size(type), shape, err);
     if (status != DPE_OK) {

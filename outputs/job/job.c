@@ -89,10 +89,11 @@ static dpe_status find_peers(struct dpe_job *job, struct dpe_error *err)
         return DPE_OK;
     }
     if (size > 1 && job->ranks->size == 1) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--tensor-parallel %d needs %d processes that hold the model together, "
-                        "found one: start the same command behind mpirun -n %d",
-                        size, size, size);
+        return dpe_fail(
+            err, DPE_USAGE,
+            "--tensor-parallel %d: expected %d processes that share the model, found one; "
+            "start the same command with mpirun -n %d",
+            size, size, size);
     }
     status = dpe_ranks_group(job->ranks, size, err);
     job->peers.index = job->ranks->rank - job->ranks->leader;
@@ -186,7 +187,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     }
     status = status == DPE_OK ? agree_batch(job, err) : status;
     if (status == DPE_OK && job->batch < wanted) {
-        dpe_log_info("memory holds %lld of %lld samples at a time", (long long)job->batch,
+        dpe_log_info("memory holds %lld of %lld samples at once", (long long)job->batch,
                      (long long)wanted);
     }
     return status;

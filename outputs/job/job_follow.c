@@ -147,8 +147,8 @@ void dpe_loop_serve(struct dpe_loop *loop)
             tell(&server, &(struct dpe_message){.kind = DPE_MESSAGE_BEAT}, NULL, 0);
         }
         if (dpe_clock() - heard > 2.0 * ranks->limit + 5.0) {
-            dpe_log_error("rank 0 has said nothing for %.0f s (--rank-timeout); the job ends, what "
-                          "is finished is safe, the same command continues",
+            dpe_log_error("rank 0 has sent nothing for %.0f s (--rank-timeout); the job ends. "
+                          "Finished samples are saved: run the same command to continue",
                           dpe_clock() - heard);
             dpe_ranks_abort(ranks, DPE_INCOMPLETE);
         }

@@ -141,7 +141,7 @@ static dpe_status name_plan(const struct dpe_loop *loop, int plan, struct dpe_er
     if (loop->job->ranks->rank > 0 || dpe_run_plan_known(loop->job->run, work->keys[plan])) {
         return DPE_OK;
     }
-    dpe_log_rank("%s: the name of plan %s is not in the journal and is written again",
+    dpe_log_rank("%s: the name of plan %s is missing in the journal; it is written again",
                  loop->job->options->output, work->plans[plan]->name);
     return dpe_run_plan(loop->job->run, work->keys[plan], work->plans[plan]->name, err);
 }
@@ -179,10 +179,11 @@ dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err)
     if (limit <= 0.0 || (double)loop->n_nonfinite <= limit * (double)planned) {
         return DPE_OK;
     }
-    return dpe_fail(err, DPE_NONFINITE,
-                    "%lld of %lld samples had NaN or Inf in their logits, more than %g %%; the "
-                    "table's /rows says in which layer and at which position",
-                    (long long)loop->n_nonfinite, (long long)planned, 100.0 * limit);
+    return dpe_fail(
+        err, DPE_NONFINITE,
+        "%lld of %lld samples had NaN or Inf in their logits, more than %g %%; /rows of "
+        "the table lists their layers and positions",
+        (long long)loop->n_nonfinite, (long long)planned, 100.0 * limit);
 }
 
 /* ------------------------------------------------------------------------------------------ groups

@@ -179,7 +179,8 @@ static dpe_status take_row(struct scheduler *scheduler, int rank, int64_t at,
     struct dpe_loop *loop = scheduler->loop;
     struct worker *worker = &scheduler->workers[rank];
     if (at < 0 || at >= (int64_t)loop->work->n_items || worker->rows < 1) {
-        return dpe_fail(err, DPE_INTERNAL, "rank %d reports a row that it was not asked for", rank);
+        return dpe_fail(err, DPE_INTERNAL, "rank %d reports a row that was not assigned to it",
+                        rank);
     }
     dpe_status status =
         rank > 0 ? dpe_run_learn(loop->job->run, row, err) : dpe_run_add(loop->job->run, row, err);
@@ -272,9 +273,9 @@ static void watch(struct scheduler *scheduler)
         if (worker->rows > 0 && now - worker->heard > scheduler->ranks->limit) {
             const struct dpe_item *item = &work->items[worker->item];
             dpe_log_error(
-                "rank %d on %s has said nothing for %.0f s while it made sample %lld of "
-                "%s under %s (--rank-timeout); the job ends, %lld of %lld samples are "
-                "safe, the same command continues",
+                "rank %d on %s has sent nothing for %.0f s while it made sample %lld of "
+                "%s under %s (--rank-timeout); the job ends. %lld of %lld samples are "
+                "saved; run the same command to continue",
                 r, dpe_ranks_host(scheduler->ranks, r), now - worker->heard,
                 (long long)item->sample, work->tasks[item->task], work->plans[item->plan]->name,
                 (long long)(scheduler->loop->job->planned - scheduler->loop->job->missing),
@@ -298,14 +299,14 @@ static _Noreturn void give_up(struct scheduler *scheduler)
     struct dpe_error err = {0};
     for (int r = 0; r < scheduler->ranks->size; r++) {
         if (scheduler->workers[r].rows > 0) {
-            dpe_log_error("rank %d on %s does not stop", r, dpe_ranks_host(scheduler->ranks, r));
+            dpe_log_error("rank %d on %s did not stop", r, dpe_ranks_host(scheduler->ranks, r));
         }
     }
     if (dpe_job_snapshot(job, false, scheduler->loop->work->fill, scheduler->loop->work->user,
                          &err) != DPE_OK) {
         dpe_log_error("%s", err.text);
     }
-    dpe_log_error("%s; %lld of %lld samples are safe, the same command continues",
+    dpe_log_error("%s; %lld of %lld samples are saved; run the same command to continue",
                   scheduler->err.text, (long long)(job->planned - job->missing),
                   (long long)job->planned);
     dpe_ranks_abort(scheduler->ranks, dpe_exit_code(scheduler->status));

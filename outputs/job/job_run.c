@@ -181,10 +181,10 @@ static dpe_status same_inputs(struct dpe_job *job, const struct dpe_identity *id
         for (size_t i = 0; i < first.n && status == DPE_OK; i++) {
             const char *here = dpe_identity_get(identity, first.fields[i].name);
             if (here == NULL || strcmp(here, first.fields[i].value) != 0) {
-                status = dpe_fail(
-                    err, DPE_BAD_DATA,
-                    "does not see what rank 0 sees: %s: expected %.200s, found %.200s",
-                    first.fields[i].name, first.fields[i].value, here != NULL ? here : "nothing");
+                status = dpe_fail(err, DPE_BAD_DATA,
+                                  "has other inputs than rank 0: %s: expected %.200s, found %.200s",
+                                  first.fields[i].name, first.fields[i].value,
+                                  here != NULL ? here : "nothing");
             }
         }
     }
@@ -233,27 +233,27 @@ dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fil
     return status;
 }
 
-/* Behind the reason: what is not lost, and what to do. */
-static dpe_status say_safe(const struct dpe_job *job, dpe_status status, struct dpe_error *err)
+/* Append to the reason: what is saved, and what to do. */
+static dpe_status add_saved(const struct dpe_job *job, dpe_status status, struct dpe_error *err)
 {
     if (err == NULL || job->planned == 0) {
         return status;
     }
     char reason[sizeof err->text];
     snprintf(reason, sizeof reason, "%s", err->text);
-    const char *when = status == DPE_IO          ? " once that is mended"
-                       : status == DPE_NO_MEMORY ? " with more memory"
-                                                 : "";
-    return dpe_fail(err, status,
-                    "%.800s; %lld of %lld samples are safe, the same command continues%s", reason,
-                    (long long)(job->planned - job->missing), (long long)job->planned, when);
+    const char *first = status == DPE_IO          ? "correct that and "
+                        : status == DPE_NO_MEMORY ? "free memory and "
+                                                  : "";
+    return dpe_fail(
+        err, status, "%.800s; %lld of %lld samples are saved; %srun the same command to continue",
+        reason, (long long)(job->planned - job->missing), (long long)job->planned, first);
 }
 
 dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill fill, void *user,
                           struct dpe_error *err)
 {
     if (status == DPE_IO || status == DPE_NO_MEMORY) {
-        return say_safe(job, status, err);
+        return add_saved(job, status, err);
     }
     if (status != DPE_OK && status != DPE_INCOMPLETE && status != DPE_NONFINITE) {
         return status;
@@ -266,9 +266,9 @@ dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill f
     saved = dpe_ranks_barrier(job->ranks, DPE_BARRIER_FINISH, saved, &saving);
     if (saved != DPE_OK) {
         dpe_fail(err, saved, "%s", saving.text);
-        return saved == DPE_IO || saved == DPE_NO_MEMORY ? say_safe(job, saved, err) : saved;
+        return saved == DPE_IO || saved == DPE_NO_MEMORY ? add_saved(job, saved, err) : saved;
     }
-    return status == DPE_INCOMPLETE ? say_safe(job, status, err) : status;
+    return status == DPE_INCOMPLETE ? add_saved(job, status, err) : status;
 }
 
 dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_error *err)

@@ -20,8 +20,9 @@ dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
     *ranks = (struct dpe_ranks){.size = 1, .local_size = 1, .peers = 1, .limit = ranks->limit};
     return dpe_ranks_launched()
                ? dpe_fail(err, DPE_USAGE,
-                          "started as several ranks, but built without MPI: build it with an MPI "
-                          "library (Debian: libopenmpi-dev), or start it once")
+                          "started as several ranks, but this dpe was built without MPI: build it "
+                          "with an "
+                          "MPI library (Debian: libopenmpi-dev), or start one process")
                : DPE_OK;
 }
 

@@ -227,10 +227,11 @@ static bool await(const struct dpe_ranks *ranks, int source, int tag, MPI_Status
 _Noreturn void dpe_ranks_give_up(struct dpe_ranks *ranks, int rank)
 {
     const char *host = ranks->rank == 0 && rank > 0 ? hosts[rank] : "";
-    dpe_log_error("rank %d%s%s does not come to where the others wait, for %.0f s "
-                  "(--rank-timeout); the job ends, what is finished is safe, the same command "
-                  "continues",
-                  rank, host[0] != '\0' ? " on " : "", host, ranks->limit);
+    dpe_log_error(
+        "rank %d%s%s did not reach the barrier where the other ranks wait within %.0f s "
+        "(--rank-timeout); the job ends. Finished samples are saved: run the same command "
+        "to continue",
+        rank, host[0] != '\0' ? " on " : "", host, ranks->limit);
     dpe_ranks_abort(ranks, DPE_INCOMPLETE);
 }
 

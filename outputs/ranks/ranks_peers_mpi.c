@@ -244,7 +244,8 @@ static dpe_status meet_once(struct dpe_ranks *ranks, float *x, int64_t n, dpe_st
     add_parts(&m, sum);
     finish_all(ranks, requests);
     if (m.who < 0 && m.lost) {
-        dpe_fail(&m.err, DPE_INTERNAL, "the ranks that share a model lost each other");
+        dpe_fail(&m.err, DPE_INTERNAL,
+                 "the ranks that share a model are no longer at the same sum");
         note(&m, 0, DPE_INTERNAL, &m.err);
     }
     ranks->told = m.who >= 0;

@@ -28,14 +28,14 @@ static dpe_status check_frequencies(const struct dpe_table_values *values,
         if (!(fabs(values->inv_freq[j] - plan->inv_freq[j]) <= 1e-5 * plan->inv_freq[j])) {
             return dpe_fail(
                 err, DPE_BAD_DATA,
-                "made for a model whose pair %lld turns by %.8g rad a token, this one's "
-                "turns by %.8g: another rope base or rope scaling",
+                "made for a model that rotates pair %lld by %.8g rad per token; this model rotates "
+                "it by %.8g: the RoPE base or RoPE scaling differs",
                 (long long)j, values->inv_freq[j], plan->inv_freq[j]);
         }
     }
     if (!(fabs(factor - found) <= 1e-5 * found)) {
         return dpe_fail(err, DPE_BAD_DATA,
-                        "made for a model with attention scaling %.8g, this one's is %.8g",
+                        "made for a model with attention scaling %.8g, this model has %.8g",
                         values->attention_scaling, sqrt(found));
     }
     return DPE_OK;
@@ -48,13 +48,13 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
     const struct dpe_config *config = context->config;
     if (values->n_layers != config->n_layers || values->n_heads != config->n_heads ||
         values->n_kv_heads != config->n_kv_heads || values->head_dim != config->head_dim) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "made for %lld layers of %lld heads (%lld of keys and values) of %lld, the "
-                        "model has %lld of %lld (%lld) of %lld",
-                        (long long)values->n_layers, (long long)values->n_heads,
-                        (long long)values->n_kv_heads, (long long)values->head_dim,
-                        (long long)config->n_layers, (long long)config->n_heads,
-                        (long long)config->n_kv_heads, (long long)config->head_dim);
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "made for a model with %lld layers, %lld heads, %lld KV heads and head dimension "
+            "%lld; this model has %lld, %lld, %lld and %lld",
+            (long long)values->n_layers, (long long)values->n_heads, (long long)values->n_kv_heads,
+            (long long)values->head_dim, (long long)config->n_layers, (long long)config->n_heads,
+            (long long)config->n_kv_heads, (long long)config->head_dim);
     }
     const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
                                                 values->log_n_decay, values->logit_scale};
@@ -90,8 +90,8 @@ static dpe_status check_fingerprint(const struct dpe_table_values *values, const
     }
     return dpe_fail(
         err, DPE_BAD_DATA,
-        "measured on the model %.16s…, this one is %.16s…: same shape, other weights or "
-        "configuration; --other-model applies it all the same",
+        "measured on the model %.16s…, this model is %.16s…: same shape, other weights or "
+        "configuration; --other-model applies the table anyway",
         values->model_fingerprint, fingerprint);
 }
 
@@ -107,7 +107,7 @@ dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_contex
     const int64_t made_for = dpe_table_values(table)->length;
     if (context->length > made_for) {
         dpe_log_warning(
-            "%s was made for %lld tokens, this may reach %lld: what is farther apart was "
+            "%s was made for %lld tokens, this run may reach %lld: larger distances were "
             "not measured",
             path, (long long)made_for, (long long)context->length);
     }

@@ -248,10 +248,11 @@ dpe_status dpe_run_close(struct dpe_run *run, struct dpe_error *err)
     dpe_status status = DPE_OK;
     dpe_journal_close(&run->journal);
     if (remove && !dpe_lock_held(&run->lock)) {
-        dpe_run_notice(run,
-                       "%s: was taken over, or removed and begun anew, by another process; it "
-                       "stays as it is",
-                       run->folder);
+        dpe_run_notice(
+            run,
+            "%s: another process took this folder over, or removed and created it again; it "
+            "is not changed",
+            run->folder);
         remove = false;
     }
     if (remove) {
@@ -259,7 +260,8 @@ dpe_status dpe_run_close(struct dpe_run *run, struct dpe_error *err)
     }
     dpe_lock_release(&run->lock, remove || run->options.own_only);
     if (remove && status == DPE_OK && rmdir(run->folder) != 0 && errno != ENOENT) {
-        dpe_run_notice(run, "%s: stays, because it holds files of somebody else", run->folder);
+        dpe_run_notice(run, "%s: is kept, because it holds files that are not part of the run",
+                       run->folder);
     }
     dpe_run_free(run);
     return status;

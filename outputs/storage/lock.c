@@ -167,8 +167,9 @@ static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe
         *fd = -1;
         return said ? held_by(path, &holder, "wait for it, or stop it", err)
                     : dpe_fail(err, DPE_CANNOT_CREATE,
-                               "%s: locked, and it does not say by which process; wait for it, or "
-                               "stop it",
+                               "%s: another process holds this lock, and the file does not name "
+                               "it; wait for that "
+                               "process, or stop it",
                                path);
     }
     struct stat opened, named;
@@ -178,7 +179,7 @@ static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe
         *fd = -1;
         *again = true;
         return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: one process after another takes this lock; try again", path);
+                        "%s: other processes took this lock during every attempt; try again", path);
     }
     return DPE_OK;
 }

@@ -170,7 +170,7 @@ static void expect_text(struct reader *reader, const char *name, const char *exp
     size_t n = strlen(expected);
     if (text != NULL && (strncmp(text, expected, n) != 0 || (text[n] != '\0' && text[n] != ':'))) {
         reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                                       "%s: /table: %s is '%s', this library applies only '%s'",
+                                       "%s: /table: %s is '%s', this library supports only '%s'",
                                        reader->path, name, text, expected);
     }
     free(text);
@@ -180,15 +180,15 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
 {
     char *schema = read_text(reader, "/", "schema_name");
     if (schema != NULL && strcmp(schema, "dpe-table") != 0) {
-        reader->error =
-            dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
-                           "%s: schema_name is '%s', expected 'dpe-table'", reader->path, schema);
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
+                                       "%s: expected schema_name 'dpe-table', found '%s'",
+                                       reader->path, schema);
     }
     free(schema);
     values->schema_version = read_text(reader, "/", "schema_version");
     if (values->schema_version != NULL && !dpe_table_knows_version(values->schema_version)) {
         reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                                       "%s: schema version %s, this library reads 1.x and 2.x",
+                                       "%s: expected schema version 1.x or 2.x, found %s",
                                        reader->path, values->schema_version);
     }
     if (reader->error == DPE_TABLE_OK && H5Lexists(reader->file, "/table", H5P_DEFAULT) <= 0) {

@@ -66,8 +66,8 @@ static void expect_text(struct reader *reader, const json_t *root, const char *n
     if (reader->error == DPE_TABLE_OK && (text == NULL || strcmp(text, expected) != 0)) {
         reader->error =
             dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                           "%s: \"%s\" is '%s', this library applies only '%s'", reader->path, name,
-                           text != NULL ? text : "missing", expected);
+                           "%s: \"%s\" is '%s', this library supports only '%s'", reader->path,
+                           name, text != NULL ? text : "missing", expected);
     }
 }
 
@@ -151,7 +151,7 @@ static void read_conventions(struct reader *reader, const json_t *root,
     values->schema_version = get_text(reader, root, "schema_version");
     if (values->schema_version != NULL && !dpe_table_knows_version(values->schema_version)) {
         reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                                       "%s: schema version %s, this library reads 1.x and 2.x",
+                                       "%s: expected schema version 1.x or 2.x, found %s",
                                        reader->path, values->schema_version);
     }
     expect_text(reader, root, "near_rule", "distance < local_window");

@@ -72,7 +72,7 @@ stops() {
     code=$?
     cp "$work/err" "$work/said"
     [ $code = 75 ] || fail "SIG$signal to rank $r: expected exit 75, got $code: $(cat "$work/said")"
-    grep -q "the same command continues" "$work/said" || fail "SIG$signal to rank $r: $(cat "$work/said")"
+    grep -q "run the same command to continue" "$work/said" || fail "SIG$signal to rank $r: $(cat "$work/said")"
     detect 2 -o "$out" || fail "resume after SIG$signal to rank $r: $(cat "$work/err")"
     same "$work/calm.h5" "$out"
 }

@@ -98,7 +98,7 @@ static void every_broken_rule_is_named(void **state)
     expect_refused(&v, "marks 5 pairs, top_k is 4");
     v = good();
     v.n_kv_heads = 3;
-    expect_refused(&v, "do not divide");
+    expect_refused(&v, "expected a multiple of the");
     v = good();
     v.head_dim = 15;
     expect_refused(&v, "head_dim is 15");

@@ -108,7 +108,7 @@ static void who_sums_something_else_is_lost(void **state)
     struct dpe_error err = {0};
     dpe_status status = dpe_ranks_sum(&ranks, x, own() == 0 ? 100 : 99, DPE_OK, &err);
     assert_int_equal(status, DPE_INTERNAL);
-    assert_non_null(strstr(err.text, "lost each other"));
+    assert_non_null(strstr(err.text, "no longer at the same sum"));
     char word[8] = "other";
     if (own() == 0) {
         memcpy(word, "shared", 7);

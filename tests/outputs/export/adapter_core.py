@@ -199,7 +199,7 @@ HOSTILE = [
     (("key_pairs", 1, 2), [0, 1, 2, 3, PAIRS], "distinct"),
     (("key_pairs", 1, 2), [0, 1, 2, 3, -1], "distinct"),
     (("key_pairs", 1, 2), [], "layer 1, head 2 marks 0 pairs"),
-    (("model", "n_kv_heads"), 4, "do not divide"), (("model", "head_dim"), 17, "head_dim is 17"),
+    (("model", "n_kv_heads"), 4, "expected a multiple of the"), (("model", "head_dim"), 17, "head_dim is 17"),
     (("model", "head_dim"), 2 ** 62, "head_dim"), (("model", "n_layers"), 0, "key_pairs"),
     (("model", "n_heads"), 2 ** 40, "key_pairs"), (("model",), [], "model"),
     (("near_rule",), "distance <= local_window", "near_rule"), (("rounding",), "exact", "rounding"),
