@@ -391,7 +391,7 @@ static dpe_status read_content(struct dpe_h5 *table, struct dpe_h5_content *cont
     return status;
 }
 
-/* Whether a file that is no table of ours is at least a whole HDF5 file. */
+/* Whether a file that is not a DPE table is at least a whole HDF5 file. */
 static bool opens_as_hdf5(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -19,10 +19,10 @@
 
 /** An empty table in memory. */
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);
-/** From here on dpe_h5_attr_* refuse to change what the root says (but title and source). */
+/** From here on dpe_h5_attr_* refuse to change attributes of the root, except title and source. */
 void dpe_h5_seal(struct dpe_h5 *table);
-/** The schema version that a reader of this table must know; root attributes may be sealed. Errors as
- *  dpe_h5_attr_text. */
+/** The schema version that a reader of this table must support; root attributes may be sealed.
+ * Errors as dpe_h5_attr_text. */
 dpe_status dpe_h5_set_version(struct dpe_h5 *table, const char *version, struct dpe_error *err);
 /** Close a table made by dpe_h5_create and write it into a new file: synced, reopened, every
  *  dataset compared with what was put. dpe_new_file_finish puts it in place. Frees the table

@@ -175,7 +175,7 @@ static dpe_status read_shape(struct dpe_h5 *table, hid_t dataset, const char *pa
     return DPE_OK;
 }
 
-/* A value that does not fit the type asked for is an error, not the nearest one that does. */
+/* A value that does not fit the requested type is an error; it is not rounded. */
 static H5T_conv_ret_t refuse_range(H5T_conv_except_t exception, hid_t from, hid_t to, void *source,
                                    void *target, void *user)
 {
@@ -254,7 +254,7 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
 /* --------------------------------------------------------------------------------------- folders
  */
 
-/* One member's name, as an owned string; NULL without memory or when HDF5 cannot say it. */
+/* One member's name, as an owned string; NULL without memory or when HDF5 fails. */
 static char *member_name(hid_t group, size_t index)
 {
     ssize_t length = H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, (hsize_t)index,

@@ -49,12 +49,12 @@ bool dpe_job_launched(void)
  * before any of them takes some. */
 static dpe_status find_device(struct dpe_job *job, struct dpe_error *err)
 {
-    const char *asked = job->options->tool.device;
+    const char *wanted = job->options->tool.device;
     struct dpe_device_info *info = &job->device_info;
-    asked = asked != NULL ? asked : "cpu";
-    snprintf(job->device, sizeof job->device, "%s", asked);
+    wanted = wanted != NULL ? wanted : "cpu";
+    snprintf(job->device, sizeof job->device, "%s", wanted);
     dpe_status status = dpe_device_describe(job->device, info, err);
-    if (status == DPE_OK && job->ranks->size > 1 && strcmp(asked, "cuda") == 0) {
+    if (status == DPE_OK && job->ranks->size > 1 && strcmp(wanted, "cuda") == 0) {
         snprintf(job->device, sizeof job->device, "cuda:%d", job->ranks->local_rank % info->count);
         status = dpe_device_describe(job->device, info, err);
     }
@@ -77,7 +77,8 @@ static dpe_status share_with_peers(void *user, void *bytes, size_t n, struct dpe
     return dpe_ranks_broadcast(user, bytes, n, err);
 }
 
-/* Who holds the model with this process. A dry run is alone and tells what each would need. */
+/* The processes that share the model with this one. A dry run is alone and shows what each would
+ * need. */
 static dpe_status find_peers(struct dpe_job *job, struct dpe_error *err)
 {
     const struct dpe_job_options *options = job->options;

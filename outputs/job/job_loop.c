@@ -115,8 +115,8 @@ void dpe_loop_show(const struct dpe_loop *loop)
 /* ------------------------------------------------------------------------------------------- stock
  */
 
-static void tell(const struct dpe_loop *loop, const struct dpe_item *item,
-                 const struct dpe_row *row)
+static void pass_on(const struct dpe_loop *loop, const struct dpe_item *item,
+                    const struct dpe_row *row)
 {
     if (loop->work->seen != NULL) {
         loop->work->seen(loop->work->user, item, row);
@@ -156,7 +156,7 @@ dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err)
         loop->rows[item->task]++;
         if (row != NULL) {
             status = name_plan(loop, item->plan, err);
-            tell(loop, item, row);
+            pass_on(loop, item, row);
         } else {
             loop->open[i] = 1;
             loop->missing[item->task]++;
@@ -271,7 +271,7 @@ void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item, const st
     loop->n_missing--;
     loop->job->missing--;
     loop->last = item;
-    tell(loop, item, row);
+    pass_on(loop, item, row);
     dpe_loop_show(loop);
 }
 

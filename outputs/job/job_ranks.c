@@ -1,5 +1,6 @@
-/* The loop with several ranks, as rank 0 leads it: it hands items out, one at a time, to whoever is
- * free, itself included: its own rows are made in a thread, so that it answers while it works. */
+/* The loop with several ranks, as rank 0 runs it: a scheduler that assigns items, one group at a
+ * time, to workers that are free, itself included. It makes its own rows in a thread, so that it
+ * can answer. */
 #include "outputs/job/job_internal.h"
 #include "outputs/rows/rows.h"
 
@@ -26,14 +27,14 @@ struct maker {
     struct dpe_group group;
     dpe_status status;
     struct dpe_error err;
-    double heard;
+    double last_seen;
 };
 
 static void maker_beat(void *user)
 {
     struct maker *maker = user;
     pthread_mutex_lock(&maker->lock);
-    maker->heard = dpe_clock();
+    maker->last_seen = dpe_clock();
     pthread_mutex_unlock(&maker->lock);
 }
 
@@ -62,20 +63,20 @@ static void maker_set(struct maker *maker, enum maker_state state)
 {
     pthread_mutex_lock(&maker->lock);
     maker->state = state;
-    maker->heard = dpe_clock();
+    maker->last_seen = dpe_clock();
     pthread_cond_signal(&maker->wake);
     pthread_mutex_unlock(&maker->lock);
 }
 
 /* ------------------------------------------------------------------------------- handing out */
 
-/* What rank 0 knows of a rank. */
+/* The state of a rank. */
 struct worker {
     int64_t rows; /* being made */
     int64_t item; /* the first of them */
     int plan;     /* of its session, -1 = none */
     bool free;    /* waits for items */
-    double heard;
+    double last_seen;
 };
 
 struct scheduler {
@@ -86,7 +87,7 @@ struct scheduler {
     struct dpe_group group; /* to be handed out */
     size_t next;            /* no item before this one is to be handed out */
     bool *known;            /* [n_plans] the run has the plan's name */
-    double dropped;         /* when the others were told to drop their rows, 0 = not yet */
+    double dropped;         /* when the others were asked to drop their rows, 0 = not yet */
     dpe_status status;
     struct dpe_error err;
     double beat;
@@ -144,7 +145,7 @@ static dpe_status assign(struct scheduler *scheduler, int rank, struct dpe_error
         scheduler->workers[rank] = (struct worker){.rows = group->n,
                                                    .item = group->at[0],
                                                    .plan = group->items[0].plan,
-                                                   .heard = dpe_clock()};
+                                                   .last_seen = dpe_clock()};
     }
     return status;
 }
@@ -213,7 +214,7 @@ static bool receive_others(struct scheduler *scheduler, struct dpe_text *text)
     struct dpe_error err = {0};
     struct dpe_row row;
     dpe_status status = DPE_OK;
-    scheduler->workers[from].heard = dpe_clock();
+    scheduler->workers[from].last_seen = dpe_clock();
     scheduler->loop->job->works[from] = message.work;
     dpe_signals_ask((enum dpe_stop_request)message.asked);
     switch (message.kind) {
@@ -242,7 +243,7 @@ static bool receive_own(struct scheduler *scheduler)
     struct dpe_group *group = &maker->group;
     pthread_mutex_lock(&maker->lock);
     bool made = maker->state == MADE;
-    scheduler->workers[0].heard = maker->heard;
+    scheduler->workers[0].last_seen = maker->last_seen;
     maker->state = made ? IDLE : maker->state;
     pthread_mutex_unlock(&maker->lock);
     if (!made) {
@@ -253,7 +254,7 @@ static bool receive_own(struct scheduler *scheduler)
     for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
         status = take_row(scheduler, 0, group->at[i], &group->rows[i], &err);
     }
-    if (status != DPE_OK) { /* those behind it will not be reported either */
+    if (status != DPE_OK) { /* those after it are not reported either */
         take_failure(scheduler, 0, status, err.text);
     }
     for (int64_t i = 0; i < group->n; i++) {
@@ -262,7 +263,7 @@ static bool receive_own(struct scheduler *scheduler)
     return true;
 }
 
-/* Ranks that work must say something; ranks that wait are told that rank 0 is there. */
+/* Busy ranks must send something; waiting ranks get a sign of life from rank 0. */
 static void watch(struct scheduler *scheduler)
 {
     const struct dpe_work *work = scheduler->loop->work;
@@ -270,13 +271,13 @@ static void watch(struct scheduler *scheduler)
     bool greet = now - scheduler->beat > fmin(60.0, scheduler->ranks->limit / 4.0);
     for (int r = 0; r < scheduler->ranks->size; r++) {
         const struct worker *worker = &scheduler->workers[r];
-        if (worker->rows > 0 && now - worker->heard > scheduler->ranks->limit) {
+        if (worker->rows > 0 && now - worker->last_seen > scheduler->ranks->limit) {
             const struct dpe_item *item = &work->items[worker->item];
             dpe_log_error(
                 "rank %d on %s has sent nothing for %.0f s while it made sample %lld of "
                 "%s under %s (--rank-timeout); the job ends. %lld of %lld samples are "
                 "saved; run the same command to continue",
-                r, dpe_ranks_host(scheduler->ranks, r), now - worker->heard,
+                r, dpe_ranks_host(scheduler->ranks, r), now - worker->last_seen,
                 (long long)item->sample, work->tasks[item->task], work->plans[item->plan]->name,
                 (long long)(scheduler->loop->job->planned - scheduler->loop->job->missing),
                 (long long)scheduler->loop->job->planned);
@@ -292,7 +293,7 @@ static void watch(struct scheduler *scheduler)
     scheduler->beat = greet ? now : scheduler->beat;
 }
 
-/* Ranks that do not drop their rows, dead ones perhaps: nothing more will come of them. */
+/* Some ranks did not drop their rows; they may be dead. Save what there is and end the job. */
 static _Noreturn void give_up(struct scheduler *scheduler)
 {
     struct dpe_job *job = scheduler->loop->job;

@@ -1,4 +1,4 @@
-/* A job's run: who it is, its rows on disk, its table, its end. */
+/* A job's run: its identity, its rows on disk, its table, its end. */
 #include "outputs/job/job_internal.h"
 
 #include <stdio.h>

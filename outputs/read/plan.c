@@ -72,7 +72,7 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
     struct dpe_error why = {0};
     dpe_status status = dpe_plan_make_dpe(&params, &made_for, plan, &why);
     if (status != DPE_OK) {
-        /* The file says it, no command line. */
+        /* The value is in the file, not on the command line. */
         return dpe_fail(err, status == DPE_USAGE ? DPE_BAD_DATA : status, "%s", why.text);
     }
     status = check_frequencies(values, plan, err);

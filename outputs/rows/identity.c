@@ -8,7 +8,7 @@
  *   generation_config.json  in, "end_tokens": its eos_token_id joined with config.json's, as
  * parsed; nothing else of it is read (decoding is greedy)
  *   *.safetensors           in, "model": names, sizes, headers and blocks of the data of all shards
- *   model.safetensors.index.json  out: it says which shard holds which tensor, and each shard's
+ *   model.safetensors.index.json  out: it maps tensors to shards, and each shard's
  *                           header, which is in, has to agree
  *   tokenizer.json          in, "tokenizer": its bytes. Special tokens, what is put before a
  * prompt, normalisation and splitting are read from it tokenizer_config.json,

@@ -126,7 +126,7 @@ static dpe_status put_list(struct dpe_text *records, uint64_t *n, unsigned type,
     return status;
 }
 
-/* The journal of all that this process knows. */
+/* A journal of all rows that this process holds. */
 static dpe_status all_records(const struct dpe_run *run, struct dpe_text *records, uint64_t *n,
                               struct dpe_error *err)
 {

@@ -307,7 +307,7 @@ static dpe_status judge_table(struct dpe_opening *opening, struct dpe_error *err
     }
     if (opening->replace || run->options.force) {
         opening->replace = true;
-        dpe_run_notice(run, "%s: the first table of this run will replace it", run->path);
+        dpe_run_notice(run, "%s: is replaced by the first table of this run", run->path);
         /* What it holds is another run's. */
         dpe_h5_content_free(&opening->table);
         return DPE_OK;

@@ -68,7 +68,7 @@ dpe_status dpe_sync_folder(const char *folder, struct dpe_error *err)
         return dpe_fail_errno(err, errno, folder, "the folder cannot be opened for sync");
     }
     dpe_status status = DPE_OK;
-    /* Some network file systems cannot sync a folder and say EINVAL; they order renames. */
+    /* Some network file systems cannot sync a folder and return EINVAL; they order renames. */
     if (fsync(fd) != 0 && errno != EINVAL) {
         status = dpe_fail_errno(err, errno, folder, "sync of the folder failed");
     }
@@ -110,7 +110,7 @@ dpe_status dpe_follow_links(const char *path, char **file, struct dpe_error *err
         char target[4096];
         ssize_t n = readlink(at, target, sizeof target);
         if (n < 0 || (size_t)n >= sizeof target) {
-            break; /* no link; what cannot be followed is for whoever opens it to report */
+            break; /* not a link; the open that follows reports a link that cannot be followed */
         }
         target[n] = '\0';
         char *folder = target[0] == '/' ? dpe_join("", "", "") : dpe_parent_folder(at);

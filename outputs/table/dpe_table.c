@@ -1,4 +1,4 @@
-/* DPE tables: what makes one valid, and the questions a runtime asks of it. */
+/* DPE tables: what makes one valid, and what a runtime needs from it. */
 #include "outputs/table/dpe_table_internal.h"
 
 #include <math.h>

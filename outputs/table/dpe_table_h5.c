@@ -226,7 +226,7 @@ static void read_temperature(struct reader *reader, struct dpe_table_values *val
     }
 }
 
-/* Without a mask (what the detection alone knows) every pair of every head is a key pair. */
+/* Without a mask (a detection of all pairs) every pair of every head is a key pair. */
 static void read_mask(struct reader *reader, struct dpe_table_values *values)
 {
     const hsize_t dims[3] = {(hsize_t)values->n_layers, (hsize_t)values->n_heads,
@@ -329,7 +329,7 @@ int dpe_table_read_h5(const char *path, struct dpe_table_values *values, char *m
         return damage;
     }
     struct reader reader = {.file = -1, .path = path, .message = message};
-    /* HDF5 prints its error stack by default; ours is the message. */
+    /* HDF5 prints its error stack by default; the caller gets a message instead. */
     H5E_auto2_t printer = NULL;
     void *printer_data = NULL;
     H5Eget_auto2(H5E_DEFAULT, &printer, &printer_data);

@@ -61,7 +61,7 @@ static void sums_are_in_the_order_of_ranks(void **state)
         struct dpe_error err = {0};
         TINY_OK(dpe_ranks_sum(&ranks, x, n, DPE_OK, &err), err);
         assert_memory_equal(x, want, (size_t)n * sizeof *x);
-        assert_false(ranks.told);
+        assert_false(ranks.all_failed);
     }
     free(x);
     free(want);
@@ -90,7 +90,7 @@ static void a_failure_is_everybodys(void **state)
             assert_int_equal(status, DPE_INCOMPLETE);
             assert_string_equal(err.text, want);
             assert_int_equal(err.layer, 3);
-            assert_true(ranks.told);
+            assert_true(ranks.all_failed);
             assert_int_equal(dpe_ranks_sync_status(&ranks, status, &err), DPE_INCOMPLETE);
         }
     }
