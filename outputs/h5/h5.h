@@ -59,8 +59,9 @@ dpe_status dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char 
 dpe_status dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
                            int64_t value, struct dpe_error *err);
 
-/** Open for reading; checks schema_name and the major version. DPE_NO_INPUT, DPE_PERMISSION,
- *  DPE_BAD_DATA (not HDF5, not ours, newer, damaged). Close with dpe_h5_close. */
+/** Open for reading; checks the checksum at its end (unchecked.h), schema_name and the major
+ *  version. DPE_NO_INPUT, DPE_PERMISSION, DPE_BAD_DATA (not HDF5, not a DPE table, newer, damaged,
+ *  without a checksum). Close with dpe_h5_close. */
 dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err);
 /** Whether a dataset or group is there. */
 bool dpe_h5_has(struct dpe_h5 *table, const char *path);

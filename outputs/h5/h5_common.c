@@ -395,7 +395,7 @@ static dpe_status read_content(struct dpe_h5 *table, struct dpe_h5_content *cont
 static bool opens_as_hdf5(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool whole = fd >= 0 && dpe_h5_check_trailer(fd, path, NULL) == DPE_OK;
+    bool whole = fd >= 0 && dpe_h5_check_trailer(fd, path, false, NULL) == DPE_OK;
     if (fd >= 0) {
         close(fd);
     }

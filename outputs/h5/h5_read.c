@@ -10,6 +10,7 @@
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/h5_file.h"
+#include "outputs/h5/unchecked.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/trailer.h"
 
@@ -46,7 +47,24 @@ static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
     return status;
 }
 
-dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err)
+/* Without a trailer: a table that another program wrote, or another kind of file. */
+static dpe_status refuse_unchecked(int fd, const char *path, struct dpe_error *err)
+{
+    static const char signature[8] = {'\211', 'H', 'D', 'F', '\r', '\n', '\032', '\n'};
+    char begin[sizeof signature] = "";
+    if (pread(fd, begin, sizeof begin, 0) != sizeof begin ||
+        memcmp(begin, signature, sizeof begin) != 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: cannot be read as HDF5: expected a table, found %s",
+                        path, "another kind of file");
+    }
+    return dpe_fail(err, DPE_BAD_DATA,
+                    "%s: has no checksum at its end: it is cut off, or another program wrote or "
+                    "changed it; outputs/SCHEMA.md shows how to add a checksum, dpe-export and "
+                    "dpe-report read the file with --unchecked",
+                    path);
+}
+
+dpe_status dpe_h5_check_trailer(int fd, const char *path, bool needed, struct dpe_error *err)
 {
     uint64_t expected = 0;
     uint64_t found = 0;
@@ -59,9 +77,12 @@ dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err)
                         "run the command "
                         "that wrote it",
                         path, (unsigned long long)expected, (unsigned long long)found);
-    default:
-        return DPE_OK;
+    case DPE_TRAILER_NONE:
+        return needed ? refuse_unchecked(fd, path, err) : DPE_OK;
+    case DPE_TRAILER_WHOLE:
+        break;
     }
+    return DPE_OK;
 }
 
 /* Opened once without HDF5, so that a FIFO is not waited for, an errno gets its own words, and HDF5
@@ -74,7 +95,7 @@ static dpe_status check_file(const char *path, struct dpe_error *err)
     if (status != DPE_OK) {
         return status;
     }
-    status = dpe_h5_check_trailer(fd, path, err);
+    status = dpe_h5_check_trailer(fd, path, !dpe_h5_is_unchecked(), err);
     close(fd);
     return status;
 }

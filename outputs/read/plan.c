@@ -6,13 +6,15 @@
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
 #include "engine/tool/tool.h"
+#include "outputs/h5/unchecked.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err)
 {
     char why[DPE_TABLE_MESSAGE];
-    int error = dpe_table_open(path, table, why);
+    int error = dpe_h5_is_unchecked() ? dpe_table_open_unchecked(path, table, why)
+                                      : dpe_table_open(path, table, why);
     return error == DPE_TABLE_OK
                ? DPE_OK
                : dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);

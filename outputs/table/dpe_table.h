@@ -77,6 +77,10 @@ struct dpe_table;
 /** Open TABLE.h5 or its JSON form (recognised by content) and check all of it: version, shapes,
  * NaN, scales ≥ 1, edges, mask counts against top_k. *table is owned by the caller. */
 int dpe_table_open(const char *path, struct dpe_table **table, char *message);
+/** The same, but an HDF5 file without the checksum at its end (another program wrote it) is read as
+ *  well, where dpe_table_open returns DPE_TABLE_BAD_FILE: libhdf5 1.10 may crash on a damaged one.
+ */
+int dpe_table_open_unchecked(const char *path, struct dpe_table **table, char *message);
 /** NULL is allowed. */
 void dpe_table_close(struct dpe_table *table);
 /** Borrowed for the table's life. */

@@ -300,7 +300,7 @@ static void read_values(struct reader *reader, struct dpe_table_values *values)
 }
 
 /* HDF5 must not see a damaged file: see trailer.h. */
-static int check_damage(const char *path, char *message)
+static int check_damage(const char *path, bool unchecked, char *message)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
@@ -319,12 +319,20 @@ static int check_damage(const char *path, char *message)
                               "%s: damaged: expected CRC-32C %08llx, found %08llx; copy it again",
                               path, (unsigned long long)expected, (unsigned long long)found);
     }
+    if (state == DPE_TRAILER_NONE && !unchecked) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "%s: has no checksum at its end: it is cut off, or another program "
+                              "wrote or changed it; outputs/SCHEMA.md shows how to add a checksum, "
+                              "dpe-export reads the file with --unchecked",
+                              path);
+    }
     return DPE_TABLE_OK;
 }
 
-int dpe_table_read_h5(const char *path, struct dpe_table_values *values, char *message)
+int dpe_table_read_h5(const char *path, bool unchecked, struct dpe_table_values *values,
+                      char *message)
 {
-    int damage = check_damage(path, message);
+    int damage = check_damage(path, unchecked, message);
     if (damage != DPE_TABLE_OK) {
         return damage;
     }

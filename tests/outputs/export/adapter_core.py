@@ -19,6 +19,8 @@ except ImportError as missing:
     sys.exit(125)
 
 PROBE, EXPORT = sys.argv[1:3]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from checksum import add_checksum  # noqa: E402
 sys.path.insert(0, sys.argv[3])
 from dpe_attention import Attention, TableError, load_table  # noqa: E402
 
@@ -286,6 +288,7 @@ def write_h5(folder, value, skip=(), **exchange):
             file.require_group("model").attrs[name.replace("n_", "", 1)] = np.int64(model[name])
         for name in ("model_type", "fingerprint"):
             file["model"].attrs[name] = model[name]
+    add_checksum(path)
     return path
 
 
@@ -313,10 +316,12 @@ def test_hdf5(folder):
     path = write_h5(folder, table())
     with h5py.File(path, "r+") as file:
         file.attrs["schema_version"] = "3.0.0"
+    add_checksum(path)
     refused(path, "3.0.0")
     path = write_h5(folder, table())
     with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) // 2)
+    add_checksum(path)
     refused(path, "cannot be read")
 
 

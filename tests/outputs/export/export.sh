@@ -147,6 +147,18 @@ code=$?
 [ $code = 75 ] || [ $code = 0 ] || fail "--time-budget: exit $code: $(cat "$work/err")"
 works "the profile goes on" norms -m "$root/data/reference" -o "$work/killed.h5"
 same --exclude-path=/run "$all/norms.h5" "$work/killed.h5"
+# Without its checksum a table is refused; --unchecked reads it in a child process, whatever is in it.
+size=$(($(stat -c %s "$all/table.h5") - 24))
+head -c $size "$all/table.h5" >"$work/bare.h5"
+refused 65 "bare.h5: has no checksum at its end" export_ --show "$work/bare.h5"
+works "a table without its checksum, --unchecked" export_ --show --unchecked "$work/bare.h5"
+for part in 3 5 7 9 11 13 15 17 19 21 23; do
+    { head -c $((size * part / 25)) "$work/bare.h5"; printf '\377\377\377\377'
+        tail -c +$((size * part / 25 + 5)) "$work/bare.h5"; } >"$work/odd.h5"
+    export_ --show --unchecked "$work/odd.h5"
+    code=$?
+    [ $code = 0 ] || [ $code = 65 ] || fail "a damaged table, --unchecked: exit $code: $(cat "$work/err")"
+done
 norms -m "$root/data/reference" -o "$work/budget.h5" --time-budget 0.001
 code=$?
 [ $code = 75 ] || fail "--time-budget 0.001: expected exit 75, got $code: $(cat "$work/err")"
