@@ -199,9 +199,9 @@ static void what_cannot_be_put_is_refused(void **state)
     static const char *const bad[1] = {"\xc3"};
     static const struct refusal refusals[] = {
         {{"/x", DPE_COL_I64, 1, {4}, {NULL}, numbers, "again", "1", NULL, true}, "exists"},
-        {{"x", DPE_COL_I64, 1, {4}, {NULL}, numbers, "no slash", "1", NULL, true}, "no path"},
-        {{"/y//z", DPE_COL_I64, 1, {4}, {NULL}, numbers, "empty", "1", NULL, true}, "no path"},
-        {{"/y z", DPE_COL_I64, 1, {4}, {NULL}, numbers, "space", "1", NULL, true}, "no path"},
+        {{"x", DPE_COL_I64, 1, {4}, {NULL}, numbers, "no slash", "1", NULL, true}, "not a path"},
+        {{"/y//z", DPE_COL_I64, 1, {4}, {NULL}, numbers, "empty", "1", NULL, true}, "not a path"},
+        {{"/y z", DPE_COL_I64, 1, {4}, {NULL}, numbers, "space", "1", NULL, true}, "not a path"},
         {{"/y", DPE_COL_I64, 1, {4}, {"/z"}, numbers, "no such scale", "1", NULL, false}, "scale"},
         {{"/y", DPE_COL_I64, 1, {3}, {"/x"}, numbers, "length", "1", NULL, false},
          "scale /x has 4"},
