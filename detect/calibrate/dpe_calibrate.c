@@ -107,9 +107,21 @@ static void form_words(const struct batch *batch, const struct form *form, struc
 
 static dpe_status write_form(struct batch *batch, const struct form *form, struct dpe_error *err)
 {
+    const struct dpe_job_options *job = &batch->args->job;
     struct words words = {0};
+    dpe_status status =
+        job->tool.force ? DPE_OK : dpe_calibrate_forms_check(job->output, form->name, err);
+    if (status == DPE_OK) {
+        status = dpe_calibrate_forms_drop(job->output, form->name, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
     form_words(batch, form, &words);
-    return run(batch, &words, false, err);
+    status = run(batch, &words, false, err);
+    return status == DPE_OK && batch->code == 0
+               ? dpe_calibrate_forms_add(job->output, form->name, err)
+               : status;
 }
 
 static void show_words(const struct batch *batch, struct words *words)
@@ -390,7 +402,11 @@ static dpe_status make_folder(const struct batch *batch, bool *made, struct dpe_
     if (!*made && !args->job.tool.force && !has_begun(args, "detect.h5", "detect.h5.journal")) {
         return spare_strangers(batch, err);
     }
-    return DPE_OK;
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < FORMS && status == DPE_OK && !args->job.tool.force; i++) {
+        status = dpe_calibrate_forms_check(args->job.output, forms[i].name, err);
+    }
+    return status;
 }
 
 /* Tables have locks of their own, but two batches in a folder would mix theirs. */
