@@ -139,7 +139,7 @@ def test_file_size_limit(work):
     ran = subprocess.run(["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", *words],
                          capture_output=True, check=False)
     assert ran.returncode == 74 and b"File too large" in ran.stderr, ran
-    assert b"samples are saved; run the same command to continue" in ran.stderr, ran
+    assert b"samples are saved; correct that and run the same command to continue" in ran.stderr, ran
     ran = subprocess.run(words, capture_output=True, check=False)
     assert ran.returncode == 0 and b"were made before" in ran.stderr, ran
 
