@@ -105,6 +105,13 @@ void dpe_calibrate_print_pairs(const struct batch *batch);
  *  corpus and task. */
 dpe_status dpe_calibrate_print_cost(const struct batch *batch, struct dpe_error *err);
 
+/** Forms that a user edited are not replaced: FOLDER/forms.sha256 holds the hash of every form that
+ *  was written. check: DPE_MISMATCH when the form exists and differs from its entry. drop and add:
+ *  before and after the form is written. DPE_IO, DPE_PERMISSION, DPE_NO_MEMORY. */
+dpe_status dpe_calibrate_forms_check(const char *folder, const char *name, struct dpe_error *err);
+dpe_status dpe_calibrate_forms_drop(const char *folder, const char *name, struct dpe_error *err);
+dpe_status dpe_calibrate_forms_add(const char *folder, const char *name, struct dpe_error *err);
+
 /** FOLDER/NAME, never beginning with "-"; owned by the caller, NULL when memory is out. */
 char *dpe_calibrate_tools_path(const char *folder, const char *name);
 /** The folder of this program, without a slash at its end; owned by the caller. */

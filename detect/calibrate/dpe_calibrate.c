@@ -10,7 +10,6 @@
 
 #include "detect/calibrate/calibrate_tool.h"
 #include "engine/base/child.h"
-#include "outputs/ranks/ranks.h"
 #include "outputs/storage/storage.h"
 
 /* Run, and free the argv. A tool that failed has reported why: only its code is kept. */
@@ -109,9 +108,21 @@ static void form_argv(const struct batch *batch, const struct form *form, struct
 
 static dpe_status write_form(struct batch *batch, const struct form *form, struct dpe_error *err)
 {
+    const struct dpe_job_options *job = &batch->args->job;
     struct argv argv = {0};
+    dpe_status status =
+        job->tool.force ? DPE_OK : dpe_calibrate_forms_check(job->output, form->name, err);
+    if (status == DPE_OK) {
+        status = dpe_calibrate_forms_drop(job->output, form->name, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
     form_argv(batch, form, &argv);
-    return run(batch, &argv, false, err);
+    status = run(batch, &argv, false, err);
+    return status == DPE_OK && batch->code == 0
+               ? dpe_calibrate_forms_add(job->output, form->name, err)
+               : status;
 }
 
 static void show_argv(const struct batch *batch, struct argv *argv)
@@ -395,7 +406,11 @@ static dpe_status make_folder(const struct batch *batch, bool *made, struct dpe_
     if (!*made && !args->job.tool.force && !has_begun(args, "detect.h5", "detect.h5.journal")) {
         return refuse_foreign_files(batch, err);
     }
-    return DPE_OK;
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < FORMS && status == DPE_OK && !args->job.tool.force; i++) {
+        status = dpe_calibrate_forms_check(args->job.output, forms[i].name, err);
+    }
+    return status;
 }
 
 /* Tables have locks of their own, but two batches in a folder would mix theirs. */
@@ -421,7 +436,7 @@ static dpe_status calibrate_alone(struct batch *batch, struct dpe_error *err)
 static dpe_status work(struct batch *batch, struct dpe_error *err)
 {
     const struct calibrate_arguments *args = batch->args;
-    if (dpe_ranks_launched()) {
+    if (dpe_job_launched()) {
         return dpe_fail(err, DPE_USAGE,
                         "dpe-calibrate was started as several ranks; start it once, with --launch "
                         "'mpirun -n N', and it starts its tools as ranks");

@@ -1,6 +1,7 @@
 /* A detection and a profile of key pairs from their tables. */
 #include "eval/compare/ablation.h"
 #include "outputs/h5/h5.h"
+#include "outputs/read/profile.h"
 #include "outputs/read/read.h"
 
 #include <stdio.h>
@@ -86,61 +87,19 @@ static dpe_status read_ranks(struct dpe_h5 *table, struct dpe_ablation_source *s
     return status;
 }
 
-static dpe_status check_ranking(const struct dpe_ablation_source *source, int rank,
-                                const int64_t dims[5], struct dpe_error *err)
-{
-    if (rank != 3 || dims[0] != source->n_layers || dims[1] != source->n_heads ||
-        dims[2] != source->n_pairs) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "/norms/top_k_index: expected the shape of the detection's model");
-    }
-    uint8_t seen[4096];
-    for (int64_t row = 0; row < source->n_layers * source->n_heads; row++) {
-        memset(seen, 0, sizeof seen);
-        for (int64_t i = 0; i < source->n_pairs; i++) {
-            uint16_t pair = source->ranking[row * source->n_pairs + i];
-            if (pair >= source->n_pairs || pair >= sizeof seen || seen[pair]++ != 0) {
-                return dpe_fail(err, DPE_BAD_DATA,
-                                "/norms/top_k_index: row %lld: expected every pair once",
-                                (long long)row);
-            }
-        }
-    }
-    return DPE_OK;
-}
-
-static dpe_status read_ranking(struct dpe_h5 *table, struct dpe_ablation_source *source,
+static dpe_status read_ranking(const char *path, struct dpe_ablation_source *source,
                                struct dpe_error *err)
 {
-    char *fingerprint = NULL;
-    void *ranking = NULL;
-    int rank = 0;
-    int64_t complete = 0;
-    int64_t dims[5] = {0};
-    dpe_status status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
-    if (status == DPE_OK && complete != 1) {
-        status =
-            dpe_fail(err, DPE_BAD_DATA, "the profile is not complete; finish it with dpe-norms");
-    }
-    if (status == DPE_OK && !dpe_h5_has(table, "/norms/top_k_index")) {
-        status =
-            dpe_fail(err, DPE_BAD_DATA,
-                     "expected a profile of dpe-norms, found a table without /norms/top_k_index");
-    }
+    const struct dpe_profile_model model = {source->fingerprint, source->n_layers, source->n_heads,
+                                            source->n_pairs};
+    struct dpe_profile profile;
+    dpe_status status = dpe_profile_read(path, &model, false, &profile, err);
     if (status == DPE_OK) {
-        status = dpe_h5_get_attr_text(table, "/model", "fingerprint", &fingerprint, err);
+        source->ranking = profile.ranking;
+        profile.ranking = NULL;
     }
-    if (status == DPE_OK && strcmp(fingerprint, source->fingerprint) != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "expected a profile of the detection's model %.16s…, found one of %.16s…",
-                          source->fingerprint, fingerprint);
-    }
-    free(fingerprint);
-    if (status == DPE_OK) {
-        status = dpe_h5_get(table, "/norms/top_k_index", DPE_COL_U16, &ranking, &rank, dims, err);
-    }
-    source->ranking = ranking;
-    return status == DPE_OK ? check_ranking(source, rank, dims, err) : status;
+    dpe_profile_free(&profile);
+    return status;
 }
 
 dpe_status dpe_ablation_read(const char *path, const char *norms,
@@ -156,21 +115,13 @@ dpe_status dpe_ablation_read(const char *path, const char *norms,
         return status;
     }
     status = read_ranks(table, source, err);
-    if (status == DPE_OK && norms == NULL && dpe_h5_has(table, "/norms/top_k_index")) {
-        status = read_ranking(table, source, err);
-    }
+    bool own_profile = dpe_h5_has(table, "/norms/top_k_index");
     dpe_h5_close(table);
     if (status != DPE_OK) {
         return dpe_fail_prefix(err, "%s", path);
     }
-    if (norms == NULL) {
+    if (norms == NULL && !own_profile) {
         return DPE_OK;
     }
-    status = dpe_h5_open(norms, &table, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = read_ranking(table, source, err);
-    dpe_h5_close(table);
-    return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", norms);
+    return read_ranking(norms != NULL ? norms : path, source, err);
 }

@@ -7,6 +7,7 @@
 
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/run/run_tool.h"
+#include "outputs/read/read.h"
 
 enum option_key {
     KEY_TOKENIZE = DPE_KEY_PROGRAM,
@@ -193,7 +194,7 @@ static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_pl
     };
     if (run->args->table != NULL) {
         bool compare = !run->args->other_model && dpe_model_weights(run->model) != NULL;
-        return dpe_job_plan_of_table(run->args->table, &context,
+        return dpe_plan_of_table_file(run->args->table, &context,
                                      compare ? dpe_model_fingerprint(run->model) : NULL, plan, err);
     }
     return dpe_plan_make(run->args->method, &context, plan, err);

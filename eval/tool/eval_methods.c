@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "eval/tool/eval_tool.h"
+#include "outputs/read/read.h"
 
 static const char *last_part(const char *path)
 {
@@ -114,7 +115,7 @@ static dpe_status make_plan(const struct comparison *comparison, const struct ev
     if (method->table != NULL) {
         const char *fingerprint =
             args->other_model ? NULL : dpe_model_fingerprint(comparison->job.model);
-        return dpe_job_plan_of_table(method->table, &context, fingerprint, plan, err);
+        return dpe_plan_of_table_file(method->table, &context, fingerprint, plan, err);
     }
     return dpe_plan_make(method->spec, &context, plan, err);
 }

@@ -9,6 +9,7 @@
 #include "engine/model/model.h"
 #include "engine/tool/tool.h"
 #include "outputs/export/export_tool.h"
+#include "outputs/h5/unchecked.h"
 #include "outputs/storage/storage.h"
 
 enum option_key {
@@ -25,6 +26,7 @@ enum option_key {
     KEY_WINDOW,
     KEY_FORCE,
     KEY_DROP_TEMPERATURE,
+    KEY_UNCHECKED,
     KEY_CHECK_OPTIONS,
 };
 
@@ -42,6 +44,8 @@ static const struct argp_option options_table[] = {
      "Target length in tokens, which sets the scales (default: the detection's)", 1},
     {"import-yaml", KEY_IMPORT_YAML, "FILE", 0,
      "Make a table from a YAML of the paper's code (needs --model and --length)", 1},
+    {"unchecked", KEY_UNCHECKED, NULL, 0,
+     "Read inputs without a checksum, which other programs wrote, in a child process", 1},
     {NULL, 0, NULL, 0, "Write it:", 2},
     {"output", 'o', "FILE", 0, "File to write; - is standard output (needs --format)", 2},
     {"format", KEY_FORMAT, "F", 0,
@@ -124,6 +128,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_SHOW:
         args->show = true;
+        return 0;
+    case KEY_UNCHECKED:
+        args->unchecked = true;
         return 0;
     case KEY_CHECK_OPTIONS:
         args->check_options = true;
@@ -463,6 +470,13 @@ int main(int argc, char **argv)
     dpe_tool_configure(&talk);
     dpe_signals_install();
     struct dpe_error err = {0};
+    if (args.unchecked && !dpe_h5_is_unchecked()) {
+        int code = 0;
+        size_t n = args.inputs[0] == NULL ? 0 : args.inputs[1] == NULL ? 1 : 2;
+        dpe_status run = dpe_h5_unchecked_run(argv, args.inputs, n, &code, &err);
+        int failed = dpe_tool_end(run, &err);
+        return run == DPE_OK ? code : failed;
+    }
     struct export_table table = {0};
     dpe_status status = args.output != NULL ? check_output(&args, &err) : DPE_OK;
     if (status == DPE_OK) {

@@ -7,6 +7,7 @@
 #include "engine/plan/plan.h"
 #include "outputs/export/export_tool.h"
 #include "outputs/h5/h5.h"
+#include "outputs/read/profile.h"
 #include "outputs/read/read.h"
 
 static const struct {
@@ -207,22 +208,6 @@ static dpe_status from_detection(const struct export_arguments *args,
 
 /* ---------------------------------------------------------------- a profile */
 
-static dpe_status same_model(struct dpe_h5 *norms, const char *path,
-                             const struct dpe_table_values *values, struct dpe_error *err)
-{
-    char *fingerprint = NULL;
-    dpe_status status = dpe_h5_get_attr_text(norms, "/model", "fingerprint", &fingerprint, err);
-    if (status == DPE_OK && strcmp(fingerprint, values->model_fingerprint) != 0) {
-        status =
-            dpe_fail(err, DPE_BAD_DATA,
-                     "%s was measured on the model %s, the detection on %s: make both with the "
-                     "same folder",
-                     path, fingerprint, values->model_fingerprint);
-    }
-    free(fingerprint);
-    return status;
-}
-
 static dpe_status pairs_asked(const struct export_arguments *args, int64_t n_pairs, int64_t *k,
                               struct dpe_error *err)
 {
@@ -257,58 +242,31 @@ static dpe_status add_identity_of(struct dpe_h5 *file, const char *name, struct 
 static dpe_status add_profile(const struct export_arguments *args, struct gathered *gathered,
                               struct export_table *table, struct dpe_error *err)
 {
-    struct dpe_h5 *norms = NULL;
     struct dpe_table_values *values = &gathered->values;
-    void *ranking = NULL;
-    void *scores = NULL;
-    int64_t dims[5] = {0};
+    const struct dpe_profile_model model = {values->model_fingerprint, values->n_layers,
+                                            values->n_heads, values->n_pairs};
+    struct dpe_profile profile;
     int64_t k = 0;
-    int rank = 0;
-    int64_t complete = 0;
-    dpe_status status = dpe_h5_open(args->inputs[1], &norms, err);
-    if (status == DPE_OK && !dpe_h5_has(norms, "/norms/top_k_index")) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a profile of dpe-norms, found none",
-                          args->inputs[1]);
+    dpe_status status = dpe_profile_read(args->inputs[1], &model, true, &profile, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = same_model(norms, args->inputs[1], values, err);
+    status = dpe_identity_add(&table->origin, "profile", profile.identity, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_get_attr_i64(norms, "/", "complete", &complete, err);
+    status = pairs_asked(args, values->n_pairs, &k, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK && complete != 1) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s is not finished: samples are missing; run dpe-norms to its end",
-                          args->inputs[1]);
-    }
-    if (status == DPE_OK) {
-        status = add_identity_of(norms, "profile", table, err);
-    }
-    if (status == DPE_OK) {
-        status = pairs_asked(args, values->n_pairs, &k, err);
-    }
-    if (status == DPE_OK) {
-        status = get(gathered, norms, "/norms/top_k_index", DPE_COL_U16, 3, &ranking, dims, err);
-    }
-    if (status == DPE_OK &&
-        (dims[0] != values->n_layers || dims[1] != values->n_heads || dims[2] != values->n_pairs)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: its shape is not the detection's model's",
-                          args->inputs[1]);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_get(norms, "/norms/contribution", DPE_COL_F32, &scores, &rank,
-                            table->score_dims, err);
-        table->scores = scores;
-    }
-    if (status == DPE_OK) {
-        status = dpe_plan_mask_ranked(ranking, values->n_layers * values->n_heads, values->n_pairs,
-                                      k, args->last, values->mask, err);
-        if (status != DPE_OK) {
-            dpe_fail_prefix(err, "%s: /norms/top_k_index", args->inputs[1]);
-        }
-    }
+    status = dpe_plan_mask_ranked(profile.ranking, values->n_layers * values->n_heads,
+                                  values->n_pairs, k, args->last, values->mask, err);
     values->top_k = k;
-    dpe_h5_close(norms);
+    table->scores = profile.scores;
+    memcpy(table->score_dims, profile.score_dims, sizeof table->score_dims);
+    profile.scores = NULL;
+done:
+    dpe_profile_free(&profile);
     return status;
 }
 

@@ -35,7 +35,7 @@ struct export_arguments {
     int64_t rank;   /**< 0: the lengths that the detection selected */
     int64_t length; /**< 0: the detection's */
     double k;       /**< count, or minus a share */
-    bool has_k, last, show, check, force, check_options;
+    bool has_k, last, show, check, force, unchecked, check_options;
     bool drop_temperature; /**< write it into a form that cannot carry it, without it */
     int argc;
     char **argv;

@@ -1,4 +1,4 @@
-/* HDF5 from our side: silent, with its words in our messages. */
+/* HDF5 without its own output: its messages become part of ours. */
 #include "outputs/h5/h5_internal.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/trailer.h"
@@ -8,13 +8,13 @@
 #include <string.h>
 
 /* HDF5 forgets its error stack at the next call that succeeds, often one that cleans up. So the
- * words are kept when the failure happens: this is called where HDF5 would print. */
+ * messages are kept when the failure happens: this is called where HDF5 would print. */
 static _Thread_local struct {
     char text[256];
     size_t n;
 } words;
 
-/* The innermost entries say what happened, the outer ones only who had called. */
+/* The innermost entries describe the failure, the outer ones only the callers. */
 static herr_t collect(unsigned n, const H5E_error2_t *entry, void *user)
 {
     (void)user;

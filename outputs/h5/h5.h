@@ -38,7 +38,7 @@ struct dpe_column {
 };
 /** Write one dataset (chunked, shuffle, gzip 4, fletcher32; a scalar or an empty one contiguous).
  *  Attributes long_name, units, flag_values and flag_meanings, and _FillValue (NaN; −1) on floats
- *  and signed integers that are no scales. Scales are put before what uses them, into a folder
+ *  and signed integers that are not scales. Scales are put before what uses them, into a folder
  *  above it (datasets in /run: one in /run). Errors:
  *  DPE_INTERNAL (a path that exists, a scale that is missing or has another length), DPE_NO_MEMORY.
  */
@@ -59,18 +59,19 @@ dpe_status dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char 
 dpe_status dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
                            int64_t value, struct dpe_error *err);
 
-/** Open for reading; checks schema_name and the major version. DPE_NO_INPUT, DPE_PERMISSION,
- *  DPE_BAD_DATA (not HDF5, not ours, newer, damaged). Close with dpe_h5_close. */
+/** Open for reading; checks the checksum at its end (unchecked.h), schema_name and the major
+ *  version. DPE_NO_INPUT, DPE_PERMISSION, DPE_BAD_DATA (not HDF5, not a DPE table, newer, damaged,
+ *  without a checksum). Close with dpe_h5_close. */
 dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err);
 /** Whether a dataset or group is there. */
 bool dpe_h5_has(struct dpe_h5 *table, const char *path);
 /** Names of what lies in a group (datasets and groups), sorted by bytes; free with
- *  dpe_strings_free. None when there is no such group. DPE_BAD_DATA, DPE_NO_MEMORY. */
+ *  dpe_strings_free. None when the group does not exist. DPE_BAD_DATA, DPE_NO_MEMORY. */
 dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, size_t *n,
                        struct dpe_error *err);
 /** Read a whole numeric dataset, converted to `type`; *data is owned by the caller (free), dims
  *  [5] filled, *rank set. DPE_BAD_DATA when it is not there and when a value does not fit
- *  `type`, an integer type is asked of floats, the checksum is wrong, or the file is too small to
+ *  `type`, floats are to be read as integers, the checksum is wrong, or the file is too small to
  *  hold what it claims. */
 dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
                       void **data, int *rank, int64_t dims[5], struct dpe_error *err);

@@ -268,7 +268,7 @@ static dpe_status get_list(struct dpe_h5 *table, const char *names_path, const c
         status = dpe_h5_get_strings(table, values_path, &values, &n_values, err);
     }
     if (status == DPE_OK && n != n_values) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: %zu elements, %s has %zu", names_path, n,
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: found %zu elements, %s has %zu", names_path, n,
                           values_path, n_values);
     }
     for (size_t i = 0; status == DPE_OK && i < n; i++) {
@@ -295,7 +295,7 @@ static dpe_status get_identity(struct dpe_h5 *table, struct dpe_h5_content *cont
         status = dpe_identity_hash(&content->identity, hex, err);
     }
     if (status == DPE_OK && strcmp(hex, stated) != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/identity: does not agree with its checksum");
+        status = dpe_fail(err, DPE_BAD_DATA, "/identity: its checksum does not match");
     }
     free(stated);
     return status;
@@ -378,7 +378,7 @@ static dpe_status read_content(struct dpe_h5 *table, struct dpe_h5_content *cont
         status = dpe_h5_get_rows(table, &content->rows, &content->n_rows, err);
     }
     if (status == DPE_OK && n_rows != (int64_t)content->n_rows) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/rows: has %zu rows, n_rows says %lld",
+        status = dpe_fail(err, DPE_BAD_DATA, "/rows: found %zu rows, expected the %lld of n_rows",
                           content->n_rows, (long long)n_rows);
     }
     if (status == DPE_OK) {
@@ -391,11 +391,11 @@ static dpe_status read_content(struct dpe_h5 *table, struct dpe_h5_content *cont
     return status;
 }
 
-/* Whether a file that is no table of ours is at least a whole HDF5 file. */
+/* Whether a file that is not a DPE table is at least a whole HDF5 file. */
 static bool opens_as_hdf5(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool whole = fd >= 0 && dpe_h5_check_trailer(fd, path, NULL) == DPE_OK;
+    bool whole = fd >= 0 && dpe_h5_check_trailer(fd, path, false, NULL) == DPE_OK;
     if (fd >= 0) {
         close(fd);
     }
@@ -414,12 +414,12 @@ dpe_status dpe_h5_look(const char *path, enum dpe_h5_state *state, struct dpe_h5
     struct stat info;
     if (stat(path, &info) != 0) {
         *state = DPE_H5_ABSENT;
-        return errno == ENOENT ? DPE_OK : dpe_fail_errno(err, errno, path, "cannot be looked at");
+        return errno == ENOENT ? DPE_OK : dpe_fail_errno(err, errno, path, "cannot be examined");
     }
     if (!S_ISREG(info.st_mode)) {
-        return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: expected a table or nothing, found something that is no regular file",
-                        path);
+        return dpe_fail(
+            err, DPE_CANNOT_CREATE,
+            "%s: expected a table or no file, found something that is not a regular file", path);
     }
     struct dpe_error why = {0};
     struct dpe_h5 *table = NULL;

@@ -19,19 +19,20 @@
 
 /** An empty table in memory. */
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);
-/** From here on dpe_h5_attr_* refuse to change what the root says (but title and source). */
+/** From here on dpe_h5_attr_* refuse to change attributes of the root, except title and source. */
 void dpe_h5_seal(struct dpe_h5 *table);
-/** The schema version that a reader of this table must know; root attributes may be sealed. Errors as
- *  dpe_h5_attr_text. */
+/** The schema version that a reader of this table must support; root attributes may be sealed.
+ * Errors as dpe_h5_attr_text. */
 dpe_status dpe_h5_set_version(struct dpe_h5 *table, const char *version, struct dpe_error *err);
 /** Close a table made by dpe_h5_create and write it into a new file: synced, reopened, every
  *  dataset compared with what was put. dpe_new_file_finish puts it in place. Frees the table
  *  always; on an error the file is dropped. */
 dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct dpe_error *err);
 
-/** DPE_BAD_DATA when an open file carries a trailer that its bytes do not agree with; DPE_OK when
- *  they do, or when there is no trailer (another program wrote the file). */
-dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err);
+/** Compare an open file with its trailer. DPE_BAD_DATA when they do not match; without a trailer
+ *  (another program wrote or changed the file, or it is cut off) DPE_BAD_DATA if it is `needed`,
+ *  DPE_OK if not. */
+dpe_status dpe_h5_check_trailer(int fd, const char *path, bool needed, struct dpe_error *err);
 
 /** What lies where a table should be. */
 enum dpe_h5_state {

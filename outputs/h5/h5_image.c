@@ -116,7 +116,7 @@ dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err)
 
 /* ------------------------------------------------------------------------------------ finishing */
 
-/* Close the file in memory; its length is what its superblock says (version 2: signature 8,
+/* Close the file in memory; its length is in its superblock (version 2: signature 8,
  * versions and sizes 3, flags 1, base 8, extension 8, end of file 8 at byte 28), the buffer may be
  * longer. */
 static dpe_status close_image(struct dpe_h5 *table, size_t *n, struct dpe_error *err)
@@ -133,7 +133,7 @@ static dpe_status close_image(struct dpe_h5 *table, size_t *n, struct dpe_error 
         end = dpe_load_u64(bytes + END_AT, 8);
     }
     if (end < SUPERBLOCK || end > table->image->n) {
-        return dpe_fail(err, DPE_INTERNAL, "%s: its end is not within the %zu bytes made",
+        return dpe_fail(err, DPE_INTERNAL, "%s: its end is not within the %zu bytes written",
                         table->path, table->image->n);
     }
     *n = (size_t)end;
@@ -208,7 +208,7 @@ static dpe_status verify(const struct dpe_h5 *table, const char *path, size_t n,
     return status;
 }
 
-/* Room for the trailer behind the image, and the trailer. */
+/* Room for the trailer after the image, and the trailer. */
 static dpe_status add_trailer(struct dpe_h5 *table, size_t *n, struct dpe_error *err)
 {
     if (table->image->n - *n < DPE_TRAILER) {

@@ -1,6 +1,6 @@
 /**
- * @file table_hdf5.h
- * What the files that speak HDF5 share. Nobody else includes hdf5.h.
+ * @file h5_internal.h
+ * What the files of this room share. Outside of it only outputs/table includes hdf5.h.
  */
 #ifndef DPE_H5_INTERNAL_H
 #define DPE_H5_INTERNAL_H
@@ -34,10 +34,10 @@ struct dpe_h5 {
     size_t n_puts, puts_capacity;
 };
 
-/** HDF5 keeps its words for dpe_hdf5_fail instead of printing them, and has none yet; call before
- *  anything of HDF5 in every public function. */
+/** Collect HDF5's messages for dpe_hdf5_fail instead of printing them, beginning with none; call
+ * before anything of HDF5 in every public function. */
 void dpe_hdf5_enter(void);
-/** Fail with the words of HDF5's last failure: "FILE: OBJECT: WHAT (words)". */
+/** Fail with the message of HDF5's last failure: "FILE: OBJECT: WHAT (words)". */
 dpe_status dpe_hdf5_fail(struct dpe_error *err, dpe_status status, const struct dpe_h5 *table,
                          const char *object, const char *what);
 /** Type in memory of a column (a shared one, never closed) and its size; strings: the type of

@@ -1,6 +1,6 @@
 /**
  * @file h5_put.h
- * Datasets in few words, for the files that fill a table.
+ * Short forms of dpe_h5_put, for files that fill a table.
  */
 #ifndef DPE_H5_PUT_H
 #define DPE_H5_PUT_H
@@ -16,9 +16,9 @@ struct table_axis {
     int64_t n;
 };
 
-/** One dataset in words; see struct dpe_column. */
+/** One dataset; see struct dpe_column. */
 struct table_entry {
-    const char *path; /**< behind the folder */
+    const char *path; /**< relative to the folder */
     enum dpe_column_type type;
     const void *data;
     const char *long_name, *units, *flag_meanings;

@@ -10,6 +10,7 @@
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/h5_file.h"
+#include "outputs/h5/unchecked.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/trailer.h"
 
@@ -37,7 +38,7 @@ static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
         if (end == version || *end != '.' || major < 1 || major > DPE_SCHEMA_MAJOR) {
             status = dpe_fail(err, DPE_BAD_DATA,
                               "%s: expected schema_version 1.x to %d.x, found \"%s\"; use the "
-                              "program that goes with it",
+                              "dpe that wrote it",
                               table->path, DPE_SCHEMA_MAJOR, version);
         }
     }
@@ -46,7 +47,24 @@ static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
     return status;
 }
 
-dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err)
+/* Without a trailer: a table that another program wrote, or another kind of file. */
+static dpe_status refuse_unchecked(int fd, const char *path, struct dpe_error *err)
+{
+    static const char signature[8] = {'\211', 'H', 'D', 'F', '\r', '\n', '\032', '\n'};
+    char begin[sizeof signature] = "";
+    if (pread(fd, begin, sizeof begin, 0) != sizeof begin ||
+        memcmp(begin, signature, sizeof begin) != 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: cannot be read as HDF5: expected a table, found %s",
+                        path, "another kind of file");
+    }
+    return dpe_fail(err, DPE_BAD_DATA,
+                    "%s: has no checksum at its end: it is cut off, or another program wrote or "
+                    "changed it; outputs/SCHEMA.md shows how to add a checksum, dpe-export and "
+                    "dpe-report read the file with --unchecked",
+                    path);
+}
+
+dpe_status dpe_h5_check_trailer(int fd, const char *path, bool needed, struct dpe_error *err)
 {
     uint64_t expected = 0;
     uint64_t found = 0;
@@ -54,11 +72,17 @@ dpe_status dpe_h5_check_trailer(int fd, const char *path, struct dpe_error *err)
     case DPE_TRAILER_UNREADABLE:
         return dpe_fail(err, DPE_IO, "%s: read failed: %s", path, strerror(errno));
     case DPE_TRAILER_DAMAGED:
-        return dpe_fail(err, DPE_BAD_DATA, "%s: is damaged: expected CRC-32C %08llx, found %08llx",
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: is damaged: expected CRC-32C %08llx, found %08llx; copy it again, or "
+                        "run the command "
+                        "that wrote it",
                         path, (unsigned long long)expected, (unsigned long long)found);
-    default:
-        return DPE_OK;
+    case DPE_TRAILER_NONE:
+        return needed ? refuse_unchecked(fd, path, err) : DPE_OK;
+    case DPE_TRAILER_WHOLE:
+        break;
     }
+    return DPE_OK;
 }
 
 /* Opened once without HDF5, so that a FIFO is not waited for, an errno gets its own words, and HDF5
@@ -71,7 +95,7 @@ static dpe_status check_file(const char *path, struct dpe_error *err)
     if (status != DPE_OK) {
         return status;
     }
-    status = dpe_h5_check_trailer(fd, path, err);
+    status = dpe_h5_check_trailer(fd, path, !dpe_h5_is_unchecked(), err);
     close(fd);
     return status;
 }
@@ -166,13 +190,13 @@ static dpe_status read_shape(struct dpe_h5 *table, hid_t dataset, const char *pa
     }
     hsize_t stored = H5Dget_storage_size(dataset);
     if (bytes > SMALL && bytes / MOST_SHRINK > stored) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: claims %zu bytes, the file stores %llu",
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: needs %zu bytes, the file stores %llu",
                         table->path, path, bytes, (unsigned long long)stored);
     }
     return DPE_OK;
 }
 
-/* A value that does not fit the type asked for is an error, not the nearest one that does. */
+/* A value that does not fit the requested type is an error; it is not rounded. */
 static H5T_conv_ret_t refuse_range(H5T_conv_except_t exception, hid_t from, hid_t to, void *source,
                                    void *target, void *user)
 {
@@ -201,8 +225,8 @@ static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *pa
                              struct dpe_error *err)
 {
     if (type == DPE_COL_STRING || !convertible(dataset, type)) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: has another type than the one asked for",
-                        table->path, path);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: has another type than expected", table->path,
+                        path);
     }
     dpe_status status = read_shape(table, dataset, path, dpe_hdf5_size(type), shape, err);
     if (status != DPE_OK) {
@@ -251,7 +275,7 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
 /* --------------------------------------------------------------------------------------- folders
  */
 
-/* One member's name, as an owned string; NULL without memory or when HDF5 cannot say it. */
+/* One member's name, as an owned string; NULL without memory or when HDF5 fails. */
 static char *member_name(hid_t group, size_t index)
 {
     ssize_t length = H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, (hsize_t)index,

@@ -334,7 +334,7 @@ dpe_status dpe_h5_write_rows(struct dpe_h5 *table, const struct dpe_h5_common *c
 
 static dpe_status disagree(struct dpe_error *err, const char *path)
 {
-    return dpe_fail(err, DPE_BAD_DATA, "%s: does not agree with the other datasets of /rows", path);
+    return dpe_fail(err, DPE_BAD_DATA, "%s: does not match the other datasets of /rows", path);
 }
 
 /* A dataset of one axis with exactly n elements. */
@@ -475,7 +475,7 @@ static dpe_status check_rows(struct dpe_h5 *table, const struct dpe_row *rows, s
         if (dpe_row_check(&rows[i], &why) != DPE_OK) {
             status = dpe_fail(err, DPE_BAD_DATA, "/rows: row %zu: %s", i, why.text);
         } else if (i > 0 && dpe_row_compare(&rows[i - 1], &rows[i]) >= 0) {
-            status = dpe_fail(err, DPE_BAD_DATA, "/rows: row %zu is not in its place", i);
+            status = dpe_fail(err, DPE_BAD_DATA, "/rows: row %zu is not in order", i);
         }
     }
     if (status == DPE_OK) {
@@ -485,7 +485,7 @@ static dpe_status check_rows(struct dpe_h5 *table, const struct dpe_row *rows, s
         status = dpe_rows_hash(sorted, n, hex, err);
     }
     if (status == DPE_OK && strcmp(hex, stated) != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/rows: do not agree with their checksum");
+        status = dpe_fail(err, DPE_BAD_DATA, "/rows: the checksum does not match");
     }
     free(stated);
     free(sorted);

@@ -53,7 +53,8 @@ static dpe_status make_groups(struct dpe_h5 *table, const char *path, bool whole
         return DPE_OK;
     }
     if (!path_ok(path)) {
-        return dpe_fail(err, DPE_INTERNAL, "%s: \"%s\" is no path of a table", table->path, path);
+        return dpe_fail(err, DPE_INTERNAL, "%s: \"%s\" is not a path of a table", table->path,
+                        path);
     }
     char *prefix = dpe_join(path, "", "");
     if (prefix == NULL) {
@@ -109,8 +110,9 @@ static dpe_status attribute_of(struct dpe_h5 *table, const char *object, const c
     }
     if (table->sealed && strcmp(object, "/") == 0 && strcmp(name, "title") != 0 &&
         strcmp(name, "source") != 0) {
-        return dpe_fail(err, DPE_INTERNAL, "%s: attribute %s of / is not the tool's to write",
-                        table->path, name);
+        return dpe_fail(err, DPE_INTERNAL,
+                        "%s: attribute %s of / is written by the run, not by a tool", table->path,
+                        name);
     }
     dpe_status status =
         dpe_hdf5_has(table->file, object) ? DPE_OK : make_groups(table, object, true, err);
@@ -331,7 +333,8 @@ static dpe_status attach_scale(struct dpe_h5 *table, hid_t dataset, const struct
     size_t folder = (size_t)(strrchr(path, '/') - path) + 1;
     if (strncmp(path, column->path, folder) != 0) {
         /* netCDF-4 looks for a dimension there and nowhere else. */
-        return dpe_fail(err, DPE_INTERNAL, "%s: %s: its scale %s is in no folder above it",
+        return dpe_fail(err, DPE_INTERNAL,
+                        "%s: %s: its scale %s is not in its own folder or one above it",
                         table->path, column->path, path);
     }
     if (strncmp(column->path, "/run/", 5) == 0 && strncmp(path, "/run/", 5) != 0) {

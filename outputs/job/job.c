@@ -39,21 +39,26 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
                : status;
 }
 
+bool dpe_job_launched(void)
+{
+    return dpe_ranks_launched();
+}
+
 /* The device of this process, and its share of the device's memory. "cuda" is the one that the rank
  * on this machine counts to; ranks that use the same share its memory evenly, by what is free
  * before any of them takes some. */
 static dpe_status find_device(struct dpe_job *job, struct dpe_error *err)
 {
-    const char *asked = job->options->tool.device;
+    const char *wanted = job->options->tool.device;
     struct dpe_device_info *info = &job->device_info;
-    asked = asked != NULL ? asked : "cpu";
-    snprintf(job->device, sizeof job->device, "%s", asked);
+    wanted = wanted != NULL ? wanted : "cpu";
+    snprintf(job->device, sizeof job->device, "%s", wanted);
     dpe_status status = dpe_device_describe(job->device, info, err);
-    if (status == DPE_OK && job->ranks->size > 1 && strcmp(asked, "cuda") == 0) {
+    if (status == DPE_OK && job->ranks->size > 1 && strcmp(wanted, "cuda") == 0) {
         snprintf(job->device, sizeof job->device, "cuda:%d", job->ranks->local_rank % info->count);
         status = dpe_device_describe(job->device, info, err);
     }
-    int sharing = dpe_ranks_alike(job->ranks, status == DPE_OK ? info->id : "");
+    int sharing = dpe_ranks_count_same(job->ranks, status == DPE_OK ? info->id : "");
     job->memory = job->options->tool.max_memory;
     if (status == DPE_OK && job->memory == 0 && sharing > 1) {
         job->memory = dpe_device_memory(job->device) / (uint64_t)sharing;
@@ -69,10 +74,11 @@ static dpe_status meet_peers(void *user, float *x, int64_t n, dpe_status status,
 
 static dpe_status share_with_peers(void *user, void *bytes, size_t n, struct dpe_error *err)
 {
-    return dpe_ranks_give(user, bytes, n, err);
+    return dpe_ranks_broadcast(user, bytes, n, err);
 }
 
-/* Who holds the model with this process. A dry run is alone and tells what each would need. */
+/* The processes that share the model with this one. A dry run is alone and shows what each would
+ * need. */
 static dpe_status find_peers(struct dpe_job *job, struct dpe_error *err)
 {
     const struct dpe_job_options *options = job->options;
@@ -84,10 +90,11 @@ static dpe_status find_peers(struct dpe_job *job, struct dpe_error *err)
         return DPE_OK;
     }
     if (size > 1 && job->ranks->size == 1) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--tensor-parallel %d needs %d processes that hold the model together, "
-                        "found one: start the same command behind mpirun -n %d",
-                        size, size, size);
+        return dpe_fail(
+            err, DPE_USAGE,
+            "--tensor-parallel %d: expected %d processes that share the model, found one; "
+            "start the same command with mpirun -n %d",
+            size, size, size);
     }
     status = dpe_ranks_group(job->ranks, size, err);
     job->peers.index = job->ranks->rank - job->ranks->leader;
@@ -115,7 +122,7 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
         job->works != NULL ? find_device(job, err) : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     status = status == DPE_OK ? find_peers(job, err) : status;
     status = status == DPE_OK ? open_inputs(job, config_only, err) : status;
-    return dpe_ranks_meet(job->ranks, DPE_MEET_OPEN, status, err);
+    return dpe_ranks_barrier(job->ranks, DPE_BARRIER_OPEN, status, err);
 }
 
 bool dpe_job_leads(const struct dpe_job *job)
@@ -181,7 +188,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     }
     status = status == DPE_OK ? agree_batch(job, err) : status;
     if (status == DPE_OK && job->batch < wanted) {
-        dpe_log_info("memory holds %lld of %lld samples at a time", (long long)job->batch,
+        dpe_log_info("memory holds %lld of %lld samples at once", (long long)job->batch,
                      (long long)wanted);
     }
     return status;

@@ -1,7 +1,7 @@
 /**
  * @file job.h
- * What every tool that makes rows shares (target dpe_job; tools only, it talks through tool.h): the
- * options, the opening of model, tokenizer and corpus, the run behind the output, and the one loop
+ * What every tool that makes rows shares (for tools: messages go through engine/tool/tool.h): the
+ * options, the opening of model, tokenizer and corpus, the run of the output, and the one loop
  * that fills it.
  *
  * One story. A tool parses its command line (dpe_job_argp and its two companions), opens the job,
@@ -34,10 +34,10 @@ struct dpe_job_options {
     const char *chat_template; /**< NULL: none */
     const char *output;
     int64_t length;         /**< tokens, 0 = not given */
-    int64_t trained_length; /**< tokens, 0 = what the model says */
+    int64_t trained_length; /**< tokens, 0 = of the model */
     int64_t samples;
     uint64_t seed;
-    double rank_timeout; /**< seconds that a rank may say nothing, set by dpe_job_argp */
+    double rank_timeout; /**< longest silence of a rank, set by dpe_job_argp */
     int tensor_parallel; /**< processes that hold the model together, ≥ 1, set by dpe_job_argp */
     bool dry_run;        /**< the tool's own option */
     struct dpe_session_knobs knobs; /**< set by dpe_job_argp; a tool changes what it calls otherwise
@@ -59,6 +59,9 @@ void dpe_job_require(struct argp_state *state, const struct dpe_job_options *opt
 /* ------------------------------------------------------------------------------ opening, closing
  */
 
+/** Whether a launcher (mpirun, srun) started this process as one of several. */
+bool dpe_job_launched(void);
+
 /** An open job. The fields are for reading; zero-initialise. */
 struct dpe_job {
     const struct dpe_job_options *options;
@@ -72,17 +75,17 @@ struct dpe_job {
     uint64_t memory;             /**< bytes that its sessions may use, 0: what is free */
     struct dpe_run *run;         /**< NULL before dpe_job_start */
     struct dpe_session *session; /**< NULL until it is needed */
-    int64_t told_chunk;          /**< that was made smaller, and said so */
+    int64_t told_chunk;          /**< that was made smaller, as reported */
     int64_t batch; /**< sequences of the session that are decoded together (dpe_job_fit_batch); 0,
                       1: one */
     int64_t planned, missing;  /**< rows of the whole job, as the last list counted them */
     struct dpe_job_pace *pace; /**< per task: what its rows took */
     int n_paces;
     double last_snapshot, snapshot_cost;
-    size_t n_shared;                /**< rows that rank 0 has told the other ranks */
+    size_t n_shared;                /**< rows that rank 0 has sent to the other ranks */
     struct dpe_ranks *ranks;        /**< the processes of this job */
-    struct dpe_session_work *works; /**< [ranks] of other ranks' sessions, as they last said */
-    struct dpe_peers peers;         /**< who holds the model with this process; size 1: nobody */
+    struct dpe_session_work *works; /**< [ranks] of other ranks' sessions, as last reported */
+    struct dpe_peers peers; /**< processes that share the model with this one; size 1: none */
 };
 
 /** Open model, tokenizer and corpus (if one is given), all borrowed by others until dpe_job_close,
@@ -91,7 +94,7 @@ struct dpe_job {
  * openings. Close with dpe_job_close, after an error too. */
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err);
-/** Whether this process is the one that writes what the whole job has one of: it knows all rows. */
+/** Whether this process is rank 0, which writes what a job has once: it holds all rows. */
 bool dpe_job_leads(const struct dpe_job *job);
 /** What plans of this job are made from. */
 struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length);
@@ -111,28 +114,28 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
                             struct dpe_identity *identity, struct dpe_error *err);
 
 /** Open or continue the run of the output. Where nothing was begun, a session of `capacity` tokens
- *  under `plan` is made first, so that what does not fit into memory leaves nothing behind. */
+ *  under `plan` is made first, so that what does not fit into memory leaves no files. */
 dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own,
                          const struct dpe_plan *plan, int64_t capacity, struct dpe_error *err);
 /** Set job->batch: `wanted` sequences of `capacity` tokens, or the most that fit into memory. */
 dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                              int64_t wanted, struct dpe_error *err);
-/** What a dry run says of memory: `bytes` of a session, `weights` that are mapped or, on a device,
+/** The memory line of a dry run: `bytes` of a session, `weights` that are mapped or, on a device,
  * part of them (dpe_session_estimate). Returns the buffer. */
 const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint64_t weights,
                                 char text[200]);
-/** Make the session, or set its plan; taps ask for signals. Its cache is empty afterwards. */
+/** Make the session, or set its plan; taps request signals. Its cache is empty afterwards. */
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err);
-/** What the sessions of all ranks have computed; complete behind a list of rows, on rank 0. Those
+/** What the sessions of all ranks have computed; complete after a list of rows, on rank 0. Those
  * that hold a model together count once. */
 struct dpe_session_work dpe_job_work(const struct dpe_job *job);
 /** A table of the rows so far. */
 dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fill, void *user,
                             struct dpe_error *err);
 /** The end of the work, `status` being how it ended (err holds why): a complete table for DPE_OK;
- *  one of what there is for DPE_INCOMPLETE and DPE_NONFINITE, and the message then says how many
- *  rows are safe. */
+ *  one of what there is for DPE_INCOMPLETE and DPE_NONFINITE, and the message then has the number
+ * of rows are safe. */
 dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill fill, void *user,
                           struct dpe_error *err);
 /** Close everything; returns `status`, or how closing the run failed if `status` is DPE_OK. */
@@ -140,7 +143,7 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
 
 /* ----------------------------------------------------------------------------------------- rows */
 
-/** What the progress line can say. */
+/** What the progress line is made from. */
 struct dpe_work_progress {
     const struct dpe_work *work;
     int64_t rows, rows_done;     /**< of this list */
@@ -169,8 +172,8 @@ struct dpe_work {
      *  and task, together. */
     dpe_status (*rows)(void *user, const struct dpe_item *items, int64_t n,
                        struct dpe_session *session, struct dpe_row *rows, struct dpe_error *err);
-    /** Told of every row of the list once: those that were there, then each that is new and safe.
-     *  NULL allowed. */
+    /** Called with every row of the list once: those that existed, then each new one once it is
+     * saved. NULL allowed. */
     void (*seen)(void *user, const struct dpe_item *item, const struct dpe_row *row);
     /** The progress line, at most `width` columns; NULL: a plain one. */
     void (*line)(void *user, const struct dpe_work_progress *progress, int width, char *text,
@@ -178,7 +181,7 @@ struct dpe_work {
     dpe_run_fill fill;      /**< of the tables that are written on the way */
     const double *cost;     /**< [n_tasks] of a row, any unit; NULL: all rows cost the same */
     const int64_t *planned; /**< [n_tasks] rows of the whole job; NULL: those of this list */
-    const int64_t *later;   /**< [n_tasks] of these, rows in lists behind this one; NULL: none */
+    const int64_t *later;   /**< [n_tasks] of these, rows in later lists; NULL: none */
     double nonfinite_limit; /**< share of the job's rows that may be non-finite; 0: all of them */
 };
 /** Run every item that the run does not hold yet: change the plan where it changes, make the row
@@ -188,14 +191,5 @@ struct dpe_work {
  * limit), or the failure of a row.
  */
 dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err);
-
-/* --------------------------------------------------------------------------------------- tables */
-
-/** The plan that a file of dpe-detect or dpe-export describes; errors name the file. DPE_BAD_DATA
- *  when it was measured on a model with another fingerprint than `fingerprint` (NULL: not
- *  compared), and as dpe_plan_of_table. */
-dpe_status dpe_job_plan_of_table(const char *path, const struct dpe_plan_context *context,
-                                 const char *fingerprint, struct dpe_plan *plan,
-                                 struct dpe_error *err);
 
 #endif

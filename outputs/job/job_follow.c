@@ -1,7 +1,8 @@
-/* The loop with several ranks, as those above 0 serve it: they make the rows that rank 0 asks for.
+/* The loop with several ranks, as ranks above 0 see it: they make the rows that rank 0 assigns.
  * Every rank appends a row to its own journal before it reports it. */
 #include "outputs/job/job_internal.h"
 #include "outputs/rows/rows.h"
+#include "outputs/run/run.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,7 +14,7 @@ void dpe_loop_nap(void)
     nanosleep(&time, NULL);
 }
 
-dpe_status dpe_loop_tell_peers(struct dpe_ranks *ranks, const char *list, size_t n,
+dpe_status dpe_loop_send_peers(struct dpe_ranks *ranks, const char *list, size_t n,
                                struct dpe_error *err)
 {
     const struct dpe_message message = {.kind = DPE_MESSAGE_ITEM};
@@ -27,25 +28,25 @@ dpe_status dpe_loop_tell_peers(struct dpe_ranks *ranks, const char *list, size_t
 struct server {
     struct dpe_loop *loop;
     struct dpe_group group;
-    double told, looked; /* when rank 0 was told something, and asked */
+    double sent, looked; /* last message to rank 0, and last look for one */
 };
 
-static void tell(struct server *server, const struct dpe_message *message, const char *text,
-                 size_t n)
+static void report(struct server *server, const struct dpe_message *message, const char *text,
+                   size_t n)
 {
     struct dpe_ranks *ranks = server->loop->job->ranks;
-    struct dpe_message asked = *message;
-    asked.asked = (int)dpe_signals_asked();
+    struct dpe_message full = *message;
+    full.asked = (int)dpe_signals_asked();
     if (ranks->rank == ranks->leader && server->loop->job->session != NULL) {
-        asked.work = dpe_session_work(server->loop->job->session);
+        full.work = dpe_session_work(server->loop->job->session);
     }
-    server->told = dpe_clock();
-    if (dpe_ranks_send(ranks, 0, &asked, text, n, NULL) != DPE_OK) {
+    server->sent = dpe_clock();
+    if (dpe_ranks_send(ranks, 0, &full, text, n, NULL) != DPE_OK) {
         dpe_ranks_abort(ranks, DPE_NO_MEMORY);
     }
 }
 
-/* While a row is made: say that we are there, hear that it shall be dropped. */
+/* While a row is made: send a sign of life, and look whether the row is to be dropped. */
 static void beat(void *user)
 {
     struct server *server = user;
@@ -57,12 +58,12 @@ static void beat(void *user)
             dpe_signals_ask(DPE_STOP_NOW);
         }
     }
-    if (now - server->told > fmin(1.0, ranks->limit / 4.0)) {
-        tell(server, &(struct dpe_message){.kind = DPE_MESSAGE_BEAT}, NULL, 0);
+    if (now - server->sent > fmin(1.0, ranks->limit / 4.0)) {
+        report(server, &(struct dpe_message){.kind = DPE_MESSAGE_BEAT}, NULL, 0);
     }
 }
 
-/* Make the rows of a group and report each. Who follows a leader leaves the rows to it. */
+/* Make the rows of a group and report each. A rank that follows a leader leaves the rows to it. */
 static dpe_status make_group(struct server *server, struct dpe_error *err)
 {
     struct dpe_loop *loop = server->loop;
@@ -78,7 +79,7 @@ static dpe_status make_group(struct server *server, struct dpe_error *err)
         }
         if (status == DPE_OK) {
             const struct dpe_message answer = {.kind = DPE_MESSAGE_ROW, .item = group->at[i]};
-            tell(server, &answer, bytes.bytes, bytes.n);
+            report(server, &answer, bytes.bytes, bytes.n);
         }
         dpe_text_free(&bytes);
     }
@@ -89,7 +90,7 @@ static dpe_status make_group(struct server *server, struct dpe_error *err)
     return status;
 }
 
-/* Make the rows of a list, as many at a time as this rank's memory holds, or say why there are
+/* Make the rows of a list, as many at a time as this rank's memory holds, or report why there are
  * none. */
 static void serve_list(struct server *server, const struct dpe_text *list)
 {
@@ -97,7 +98,7 @@ static void serve_list(struct server *server, const struct dpe_text *list)
     struct dpe_error err = {0};
     dpe_status status = DPE_OK;
     bool leads = ranks->rank == ranks->leader;
-    if (leads && dpe_loop_tell_peers(ranks, list->bytes, list->n, &err) != DPE_OK) {
+    if (leads && dpe_loop_send_peers(ranks, list->bytes, list->n, &err) != DPE_OK) {
         dpe_ranks_abort(ranks, DPE_NO_MEMORY);
     }
     for (size_t i = 0; i + sizeof(int64_t) <= list->n && status == DPE_OK; i += sizeof(int64_t)) {
@@ -107,13 +108,13 @@ static void serve_list(struct server *server, const struct dpe_text *list)
         bool last = i + 2 * sizeof at > list->n;
         if (last || server->group.n == server->group.capacity) {
             status = make_group(server, &err);
-            /* Whether the leader could keep its rows decides whether all go on. */
-            status = last ? status : dpe_ranks_settle(ranks, status, &err);
+            /* All continue only if the leader could keep its rows. */
+            status = last ? status : dpe_ranks_sync_status(ranks, status, &err);
         }
     }
     if (status != DPE_OK && leads) {
         const struct dpe_message answer = {.kind = DPE_MESSAGE_FAILED, .status = (int)status};
-        tell(server, &answer, err.text, strlen(err.text));
+        report(server, &answer, err.text, strlen(err.text));
     }
 }
 
@@ -123,7 +124,7 @@ void dpe_loop_serve(struct dpe_loop *loop)
     struct server server = {.loop = loop};
     struct dpe_message message = {0};
     struct dpe_text text = {0};
-    enum dpe_stop_request told = DPE_STOP_NONE;
+    enum dpe_stop_request reported = DPE_STOP_NONE;
     int from = 0;
     if (dpe_group_init(&server.group, loop, NULL) != DPE_OK) {
         dpe_ranks_abort(ranks, DPE_NO_MEMORY);
@@ -132,23 +133,23 @@ void dpe_loop_serve(struct dpe_loop *loop)
         ranks->beat = beat;
         ranks->beat_user = &server;
     }
-    double heard = dpe_clock();
+    double received = dpe_clock();
     while (message.kind != DPE_MESSAGE_DONE) {
         if (dpe_ranks_receive(ranks, &from, &message, &text)) {
             if (message.kind == DPE_MESSAGE_ITEM) {
                 serve_list(&server, &text);
             }
-            heard = dpe_clock();
+            received = dpe_clock();
             continue;
         }
-        if (dpe_signals_asked() != told) {
-            told = dpe_signals_asked();
-            tell(&server, &(struct dpe_message){.kind = DPE_MESSAGE_BEAT}, NULL, 0);
+        if (dpe_signals_asked() != reported) {
+            reported = dpe_signals_asked();
+            report(&server, &(struct dpe_message){.kind = DPE_MESSAGE_BEAT}, NULL, 0);
         }
-        if (dpe_clock() - heard > 2.0 * ranks->limit + 5.0) {
-            dpe_log_error("rank 0 has said nothing for %.0f s (--rank-timeout); the job ends, what "
-                          "is finished is safe, the same command continues",
-                          dpe_clock() - heard);
+        if (dpe_clock() - received > 2.0 * ranks->limit + 5.0) {
+            dpe_log_error("rank 0 has sent nothing for %.0f s (--rank-timeout); the job ends. "
+                          "Finished samples are saved: run the same command to continue",
+                          dpe_clock() - received);
             dpe_ranks_abort(ranks, DPE_INCOMPLETE);
         }
         dpe_loop_nap();
@@ -157,4 +158,61 @@ void dpe_loop_serve(struct dpe_loop *loop)
     dpe_group_free(&server.group);
     dpe_ranks_dropped(ranks);
     dpe_text_free(&text);
+}
+
+/* -------------------------------------------------------- rows that rank 0 has, to all ranks */
+
+/* Rank 0: the rows that the others do not have yet. */
+static dpe_status pack(struct dpe_job *job, struct dpe_text *bytes, struct dpe_error *err)
+{
+    size_t n_rows = 0;
+    const struct dpe_row *rows = dpe_run_rows(job->run, &n_rows);
+    dpe_status status = DPE_OK;
+    for (; job->n_shared < n_rows && status == DPE_OK; job->n_shared++) {
+        struct dpe_text one = {0};
+        status = dpe_row_encode(&rows[job->n_shared], true, &one, err);
+        uint64_t n = one.n;
+        if (status == DPE_OK) {
+            status = dpe_text_append(bytes, (const char *)&n, sizeof n, err);
+        }
+        if (status == DPE_OK) {
+            status = dpe_text_append(bytes, one.bytes, one.n, err);
+        }
+        dpe_text_free(&one);
+    }
+    return status;
+}
+
+static dpe_status unpack(struct dpe_job *job, const struct dpe_text *bytes, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    size_t at = 0;
+    uint64_t n = 0;
+    while (status == DPE_OK && at + sizeof n <= bytes->n) {
+        struct dpe_row row;
+        memcpy(&n, bytes->bytes + at, sizeof n);
+        at += sizeof n;
+        status = dpe_row_decode((const unsigned char *)bytes->bytes + at, (size_t)n, &row, err);
+        at += n;
+        if (status == DPE_OK) {
+            status = dpe_run_learn(job->run, &row, err);
+            dpe_row_free(&row);
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_job_share_rows(struct dpe_job *job, struct dpe_error *err)
+{
+    struct dpe_text bytes = {0};
+    dpe_status status = job->ranks->rank == 0 ? pack(job, &bytes, err) : DPE_OK;
+    status = dpe_ranks_barrier(job->ranks, DPE_BARRIER_SHARE, status, err);
+    if (status == DPE_OK) {
+        status = dpe_ranks_share(job->ranks, &bytes, err);
+    }
+    if (status == DPE_OK && job->ranks->rank > 0) {
+        status = unpack(job, &bytes, err);
+    }
+    dpe_text_free(&bytes);
+    return status;
 }

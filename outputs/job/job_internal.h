@@ -36,12 +36,12 @@ dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
                           struct dpe_error *err);
 /** Free the rows that are left and the group. */
 void dpe_group_free(struct dpe_group *group);
-/** Gather item `at` of the list and those behind it of the same plan and task that are missing. */
+/** Gather item `at` of the list and later ones of the same plan and task that are missing. */
 void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int64_t at);
-/** Append an item; false when there is no room. */
+/** Append an item; false when the group is full. */
 bool dpe_group_add(struct dpe_group *group, const struct dpe_loop *loop, int64_t at);
 
-/** Count what there is, telling of it, and what is missing. */
+/** Count the rows that exist, passing each to `seen`, and those that are missing. */
 dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err);
 /** DPE_NONFINITE when more rows than the limit allows are not finite. */
 dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err);
@@ -49,7 +49,7 @@ dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err);
 void dpe_loop_show(const struct dpe_loop *loop);
 /** The row of an item, or NULL. */
 const struct dpe_row *dpe_loop_find(const struct dpe_loop *loop, const struct dpe_item *item);
-/** The item's row is there: count, tell, show. */
+/** The item's row exists: count it, pass it to `seen`, show progress. */
 void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item, const struct dpe_row *row);
 /** The same for a row that was made just now; DPE_NONFINITE beyond the limit. */
 dpe_status dpe_loop_made(struct dpe_loop *loop, const struct dpe_item *item,
@@ -59,17 +59,17 @@ dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
                            struct dpe_error *err);
 /** Make the rows of a group in the job's session. */
 dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err);
-/** A rank above 0: make the rows that are asked for until there are no more. */
+/** A rank above 0: make the assigned rows until rank 0 has no more. */
 void dpe_loop_serve(struct dpe_loop *loop);
 /** The items of a group, n bytes, to those that make its rows with this rank. */
-dpe_status dpe_loop_tell_peers(struct dpe_ranks *ranks, const char *list, size_t n,
+dpe_status dpe_loop_send_peers(struct dpe_ranks *ranks, const char *list, size_t n,
                                struct dpe_error *err);
 /** Wait a little before looking for messages again. */
 void dpe_loop_nap(void);
 /** All missing rows with several ranks; on every rank all rows of the list are known afterwards. */
 dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err);
 
-/** Every rank learns the rows that rank 0 has, but for those it told before. */
+/** Every rank learns the rows that rank 0 has, except those it sent before. */
 dpe_status dpe_job_share_rows(struct dpe_job *job, struct dpe_error *err);
 
 /** The session's poll; `user` is the job. */

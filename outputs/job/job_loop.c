@@ -115,8 +115,8 @@ void dpe_loop_show(const struct dpe_loop *loop)
 /* ------------------------------------------------------------------------------------------- stock
  */
 
-static void tell(const struct dpe_loop *loop, const struct dpe_item *item,
-                 const struct dpe_row *row)
+static void pass_on(const struct dpe_loop *loop, const struct dpe_item *item,
+                    const struct dpe_row *row)
 {
     if (loop->work->seen != NULL) {
         loop->work->seen(loop->work->user, item, row);
@@ -141,7 +141,7 @@ static dpe_status name_plan(const struct dpe_loop *loop, int plan, struct dpe_er
     if (loop->job->ranks->rank > 0 || dpe_run_plan_known(loop->job->run, work->keys[plan])) {
         return DPE_OK;
     }
-    dpe_log_rank("%s: the name of plan %s is not in the journal and is written again",
+    dpe_log_rank("%s: the name of plan %s is missing in the journal; it is written again",
                  loop->job->options->output, work->plans[plan]->name);
     return dpe_run_plan(loop->job->run, work->keys[plan], work->plans[plan]->name, err);
 }
@@ -156,7 +156,7 @@ dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err)
         loop->rows[item->task]++;
         if (row != NULL) {
             status = name_plan(loop, item->plan, err);
-            tell(loop, item, row);
+            pass_on(loop, item, row);
         } else {
             loop->open[i] = 1;
             loop->missing[item->task]++;
@@ -179,10 +179,11 @@ dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err)
     if (limit <= 0.0 || (double)loop->n_nonfinite <= limit * (double)planned) {
         return DPE_OK;
     }
-    return dpe_fail(err, DPE_NONFINITE,
-                    "%lld of %lld samples had NaN or Inf in their logits, more than %g %%; the "
-                    "table's /rows says in which layer and at which position",
-                    (long long)loop->n_nonfinite, (long long)planned, 100.0 * limit);
+    return dpe_fail(
+        err, DPE_NONFINITE,
+        "%lld of %lld samples had NaN or Inf in their logits, more than %g %%; /rows of "
+        "the table lists their layers and positions",
+        (long long)loop->n_nonfinite, (long long)planned, 100.0 * limit);
 }
 
 /* ------------------------------------------------------------------------------------------ groups
@@ -270,7 +271,7 @@ void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item, const st
     loop->n_missing--;
     loop->job->missing--;
     loop->last = item;
-    tell(loop, item, row);
+    pass_on(loop, item, row);
     dpe_loop_show(loop);
 }
 
@@ -301,5 +302,5 @@ dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct 
                      ? work->rows(work->user, group->items, group->n, session, group->rows, err)
                      : work->row(work->user, group->items, session, group->rows, err);
     }
-    return dpe_ranks_settle(loop->job->ranks, status, err);
+    return dpe_ranks_sync_status(loop->job->ranks, status, err);
 }

@@ -24,13 +24,13 @@ static const struct argp_option inputs_table[] = {
     {"split", KEY_SPLIT, "NAME", 0, "Split of a PG-19 folder: test (default), validation, train",
      1},
     {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
-     "Trained length (default: max_position_embeddings)", 1},
+     "Trained length in tokens (default: max_position_embeddings)", 1},
     {"tensor-parallel", KEY_TENSOR_PARALLEL, "T", 0,
-     "Under mpirun, for a model that does not fit one device: T processes hold it together (heads "
-     "and MLP columns are shared out; default 1)",
+     "Under mpirun, for a model that does not fit on one device: T processes share it, each with "
+     "a part of the heads and MLP columns (default 1)",
      50},
     {"rank-timeout", KEY_RANK_TIMEOUT, "TIME", 0,
-     "Under mpirun: a rank that says nothing for so long ends the job (default 30m)", 50},
+     "Under mpirun: end the job when a rank sends nothing for this long (default 30m)", 50},
     {0},
 };
 
@@ -58,7 +58,7 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
         options->split = arg;
         return 0;
     case KEY_RANK_TIMEOUT:
-        /* Ranks that work well would be taken for lost: they speak once a second. */
+        /* A busy rank sends a message once a second: a shorter limit would end a healthy job. */
         if (!dpe_parse_seconds(arg, &options->rank_timeout) || options->rank_timeout < 1.0) {
             argp_error(state,
                        "--rank-timeout: expected a time of at least a second such as 90, 30m or "
@@ -70,7 +70,8 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
         options->tensor_parallel = (int)dpe_parse_count(state, "--tensor-parallel", arg, 1, 256);
         return 0;
     case KEY_TRAINED_LENGTH:
-        options->trained_length = dpe_parse_count(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
+        options->trained_length =
+            dpe_parse_count(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -84,9 +85,11 @@ const struct argp dpe_job_argp = {
 /* ----------------------------------------------------------------------------------------- rows */
 
 static const struct argp_option rows_table[] = {
-    {"output", 'o', "OUT.h5", 0, "Table to write; the same command continues an unfinished one", 1},
-    {"samples", KEY_SAMPLES, "N", 0, "Samples (books, excerpts) of each configuration", 2},
-    {"seed", KEY_SEED, "S", 0, "Seed of everything random", 2},
+    {"output", 'o', "OUT.h5", 0, "Table to write; the same command continues an unfinished table",
+     1},
+    {"samples", KEY_SAMPLES, "N", 0, "Number of samples (books, excerpts) of each configuration",
+     2},
+    {"seed", KEY_SEED, "S", 0, "Seed of all random choices", 2},
     {0},
 };
 
@@ -115,7 +118,7 @@ static error_t parse_rows(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* The tool's defaults behind the texts. */
+/* Append the defaults of the tool to the texts. */
 static char *show_defaults(int key, const char *text, void *input)
 {
     const struct dpe_job_options *options = input;
@@ -145,8 +148,8 @@ const struct argp dpe_job_rows_argp = {.options = rows_table,
 /* -------------------------------------------------------------------------------------- prompts */
 
 static const struct argp_option prompt_table[] = {
-    {"length", 'l', "L", 0, "Length in tokens to work at, prompt and answer together", 1},
-    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2},
+    {"length", 'l', "L", 0, "Length in tokens, prompt and answer together", 1},
+    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Chat template to wrap prompts in", 2},
     {0},
 };
 

@@ -1,5 +1,6 @@
-/* The loop with several ranks, as rank 0 leads it: it hands items out, one at a time, to whoever is
- * free, itself included: its own rows are made in a thread, so that it answers while it works. */
+/* The loop with several ranks, as rank 0 runs it: a scheduler that assigns items, one group at a
+ * time, to workers that are free, itself included. It makes its own rows in a thread, so that it
+ * can answer. */
 #include "outputs/job/job_internal.h"
 #include "outputs/rows/rows.h"
 
@@ -26,14 +27,14 @@ struct maker {
     struct dpe_group group;
     dpe_status status;
     struct dpe_error err;
-    double heard;
+    double last_seen;
 };
 
 static void maker_beat(void *user)
 {
     struct maker *maker = user;
     pthread_mutex_lock(&maker->lock);
-    maker->heard = dpe_clock();
+    maker->last_seen = dpe_clock();
     pthread_mutex_unlock(&maker->lock);
 }
 
@@ -62,169 +63,171 @@ static void maker_set(struct maker *maker, enum maker_state state)
 {
     pthread_mutex_lock(&maker->lock);
     maker->state = state;
-    maker->heard = dpe_clock();
+    maker->last_seen = dpe_clock();
     pthread_cond_signal(&maker->wake);
     pthread_mutex_unlock(&maker->lock);
 }
 
 /* ------------------------------------------------------------------------------- handing out */
 
-/* What rank 0 knows of a rank. */
-struct seat {
+/* The state of a rank. */
+struct worker {
     int64_t rows; /* being made */
     int64_t item; /* the first of them */
     int plan;     /* of its session, -1 = none */
     bool free;    /* waits for items */
-    double heard;
+    double last_seen;
 };
 
-struct desk {
+struct scheduler {
     struct dpe_loop *loop;
     struct dpe_ranks *ranks;
-    struct seat *seats; /* [size] */
+    struct worker *workers; /* [size] */
     struct maker maker;
     struct dpe_group group; /* to be handed out */
     size_t next;            /* no item before this one is to be handed out */
     bool *known;            /* [n_plans] the run has the plan's name */
-    double dropped;         /* when the others were told to drop their rows, 0 = not yet */
+    double dropped;         /* when the others were asked to drop their rows, 0 = not yet */
     dpe_status status;
     struct dpe_error err;
     double beat;
 };
 
 /* The first failure counts; from then on nothing is handed out. */
-static void stop(struct desk *desk, dpe_status status, const struct dpe_error *err)
+static void stop(struct scheduler *scheduler, dpe_status status, const struct dpe_error *err)
 {
-    if (desk->status == DPE_OK && status != DPE_OK) {
-        desk->status = status;
-        desk->err = *err;
+    if (scheduler->status == DPE_OK && status != DPE_OK) {
+        scheduler->status = status;
+        scheduler->err = *err;
     }
 }
 
 /* The next item for a rank: one near the front that needs no other plan, else the front. */
-static int64_t choose(struct desk *desk, const struct seat *seat)
+static int64_t choose(struct scheduler *scheduler, const struct worker *worker)
 {
-    const struct dpe_work *work = desk->loop->work;
-    const unsigned char *open = desk->loop->open;
-    while (desk->next < work->n_items && open[desk->next] != 1) {
-        desk->next++;
+    const struct dpe_work *work = scheduler->loop->work;
+    const unsigned char *open = scheduler->loop->open;
+    while (scheduler->next < work->n_items && open[scheduler->next] != 1) {
+        scheduler->next++;
     }
-    size_t end = desk->next + 8 * (size_t)desk->ranks->size;
-    for (size_t i = desk->next; i < end && i < work->n_items; i++) {
-        if (open[i] == 1 && work->items[i].plan == seat->plan) {
+    size_t end = scheduler->next + 8 * (size_t)scheduler->ranks->size;
+    for (size_t i = scheduler->next; i < end && i < work->n_items; i++) {
+        if (open[i] == 1 && work->items[i].plan == worker->plan) {
             return (int64_t)i;
         }
     }
-    return desk->next < work->n_items ? (int64_t)desk->next : NO_ITEM;
+    return scheduler->next < work->n_items ? (int64_t)scheduler->next : NO_ITEM;
 }
 
 /* Give the gathered group to a rank. */
-static dpe_status give(struct desk *desk, int rank, struct dpe_error *err)
+static dpe_status assign(struct scheduler *scheduler, int rank, struct dpe_error *err)
 {
-    struct dpe_group *group = &desk->group;
-    struct dpe_group *own = &desk->maker.group;
+    struct dpe_group *group = &scheduler->group;
+    struct dpe_group *own = &scheduler->maker.group;
     dpe_status status = DPE_OK;
     if (rank > 0) {
         const struct dpe_message message = {.kind = DPE_MESSAGE_ITEM};
-        status = dpe_ranks_send(desk->ranks, rank, &message, (const char *)group->at,
+        status = dpe_ranks_send(scheduler->ranks, rank, &message, (const char *)group->at,
                                 (size_t)group->n * sizeof *group->at, err);
     } else {
         own->n = 0;
         for (int64_t i = 0; i < group->n; i++) {
-            dpe_group_add(own, desk->loop, group->at[i]);
+            dpe_group_add(own, scheduler->loop, group->at[i]);
         }
-        status = dpe_loop_tell_peers(desk->ranks, (const char *)group->at,
+        status = dpe_loop_send_peers(scheduler->ranks, (const char *)group->at,
                                      (size_t)group->n * sizeof *group->at, err);
-        maker_set(&desk->maker, status == DPE_OK ? MAKING : IDLE);
+        maker_set(&scheduler->maker, status == DPE_OK ? MAKING : IDLE);
     }
     for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
-        desk->loop->open[group->at[i]] = 2;
+        scheduler->loop->open[group->at[i]] = 2;
     }
     if (status == DPE_OK) {
-        desk->seats[rank] = (struct seat){.rows = group->n,
-                                          .item = group->at[0],
-                                          .plan = group->items[0].plan,
-                                          .heard = dpe_clock()};
+        scheduler->workers[rank] = (struct worker){.rows = group->n,
+                                                   .item = group->at[0],
+                                                   .plan = group->items[0].plan,
+                                                   .last_seen = dpe_clock()};
     }
     return status;
 }
 
-static dpe_status hand_out(struct desk *desk, int rank, struct dpe_error *err)
+static dpe_status hand_out(struct scheduler *scheduler, int rank, struct dpe_error *err)
 {
-    const struct dpe_work *work = desk->loop->work;
-    int64_t at = choose(desk, &desk->seats[rank]);
+    const struct dpe_work *work = scheduler->loop->work;
+    int64_t at = choose(scheduler, &scheduler->workers[rank]);
     if (at == NO_ITEM) {
         return DPE_OK;
     }
     const struct dpe_item *item = &work->items[at];
-    const struct dpe_row *row = dpe_loop_find(desk->loop, item);
+    const struct dpe_row *row = dpe_loop_find(scheduler->loop, item);
     if (row != NULL) { /* two plans of the list are one and the same */
-        dpe_loop_close(desk->loop, item, row);
+        dpe_loop_close(scheduler->loop, item, row);
         return DPE_OK;
     }
-    dpe_group_gather(&desk->group, desk->loop, at);
-    dpe_status status = dpe_loop_before(desk->loop, &desk->group, err);
-    if (status == DPE_OK && !desk->known[item->plan]) {
-        status = dpe_run_plan(desk->loop->job->run, work->keys[item->plan],
+    dpe_group_gather(&scheduler->group, scheduler->loop, at);
+    dpe_status status = dpe_loop_before(scheduler->loop, &scheduler->group, err);
+    if (status == DPE_OK && !scheduler->known[item->plan]) {
+        status = dpe_run_plan(scheduler->loop->job->run, work->keys[item->plan],
                               work->plans[item->plan]->name, err);
-        desk->known[item->plan] = status == DPE_OK;
+        scheduler->known[item->plan] = status == DPE_OK;
     }
-    return status == DPE_OK ? give(desk, rank, err) : status;
+    return status == DPE_OK ? assign(scheduler, rank, err) : status;
 }
 
 /* A row that is safe in the journal of `rank`. */
-static dpe_status take_row(struct desk *desk, int rank, int64_t at, const struct dpe_row *row,
-                           struct dpe_error *err)
+static dpe_status take_row(struct scheduler *scheduler, int rank, int64_t at,
+                           const struct dpe_row *row, struct dpe_error *err)
 {
-    struct dpe_loop *loop = desk->loop;
-    struct seat *seat = &desk->seats[rank];
-    if (at < 0 || at >= (int64_t)loop->work->n_items || seat->rows < 1) {
-        return dpe_fail(err, DPE_INTERNAL, "rank %d reports a row that it was not asked for", rank);
+    struct dpe_loop *loop = scheduler->loop;
+    struct worker *worker = &scheduler->workers[rank];
+    if (at < 0 || at >= (int64_t)loop->work->n_items || worker->rows < 1) {
+        return dpe_fail(err, DPE_INTERNAL, "rank %d reports a row that was not assigned to it",
+                        rank);
     }
     dpe_status status =
         rank > 0 ? dpe_run_learn(loop->job->run, row, err) : dpe_run_add(loop->job->run, row, err);
-    seat->rows--;
-    seat->free = seat->rows == 0;
+    worker->rows--;
+    worker->free = worker->rows == 0;
     return status == DPE_OK ? dpe_loop_made(loop, &loop->work->items[at], row, err) : status;
 }
 
-static void take_failure(struct desk *desk, int rank, dpe_status status, const char *text)
+static void take_failure(struct scheduler *scheduler, int rank, dpe_status status, const char *text)
 {
     struct dpe_error err = {0};
-    desk->seats[rank].rows = 0;
-    desk->seats[rank].free = true;
+    scheduler->workers[rank].rows = 0;
+    scheduler->workers[rank].free = true;
     if (status == DPE_INCOMPLETE || rank == 0) {
         dpe_fail(&err, status, "%s", text);
     } else {
-        dpe_fail(&err, status, "rank %d on %s: %s", rank, dpe_ranks_host(desk->ranks, rank), text);
+        dpe_fail(&err, status, "rank %d on %s: %s", rank, dpe_ranks_host(scheduler->ranks, rank),
+                 text);
     }
-    stop(desk, status, &err);
+    stop(scheduler, status, &err);
 }
 
-static bool hear_others(struct desk *desk, struct dpe_text *text)
+static bool receive_others(struct scheduler *scheduler, struct dpe_text *text)
 {
     struct dpe_message message;
     int from = 0;
-    if (!dpe_ranks_receive(desk->ranks, &from, &message, text)) {
+    if (!dpe_ranks_receive(scheduler->ranks, &from, &message, text)) {
         return false;
     }
     struct dpe_error err = {0};
     struct dpe_row row;
     dpe_status status = DPE_OK;
-    desk->seats[from].heard = dpe_clock();
-    desk->loop->job->works[from] = message.work;
+    scheduler->workers[from].last_seen = dpe_clock();
+    scheduler->loop->job->works[from] = message.work;
     dpe_signals_ask((enum dpe_stop_request)message.asked);
     switch (message.kind) {
     case DPE_MESSAGE_ROW:
         status = dpe_row_decode((const unsigned char *)text->bytes, text->n, &row, &err);
         if (status == DPE_OK) {
-            status = take_row(desk, from, message.item, &row, &err);
+            status = take_row(scheduler, from, message.item, &row, &err);
             dpe_row_free(&row);
         }
-        stop(desk, status, &err);
+        stop(scheduler, status, &err);
         break;
     case DPE_MESSAGE_FAILED:
-        take_failure(desk, from, (dpe_status)message.status, text->n > 0 ? text->bytes : "");
+        take_failure(scheduler, from, (dpe_status)message.status, text->n > 0 ? text->bytes : "");
         break;
     case DPE_MESSAGE_BEAT:
     case DPE_MESSAGE_ITEM:
@@ -234,13 +237,13 @@ static bool hear_others(struct desk *desk, struct dpe_text *text)
     return true;
 }
 
-static bool hear_own(struct desk *desk)
+static bool receive_own(struct scheduler *scheduler)
 {
-    struct maker *maker = &desk->maker;
+    struct maker *maker = &scheduler->maker;
     struct dpe_group *group = &maker->group;
     pthread_mutex_lock(&maker->lock);
     bool made = maker->state == MADE;
-    desk->seats[0].heard = maker->heard;
+    scheduler->workers[0].last_seen = maker->last_seen;
     maker->state = made ? IDLE : maker->state;
     pthread_mutex_unlock(&maker->lock);
     if (!made) {
@@ -249,10 +252,10 @@ static bool hear_own(struct desk *desk)
     struct dpe_error err = maker->err;
     dpe_status status = maker->status;
     for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
-        status = take_row(desk, 0, group->at[i], &group->rows[i], &err);
+        status = take_row(scheduler, 0, group->at[i], &group->rows[i], &err);
     }
-    if (status != DPE_OK) { /* those behind it will not be reported either */
-        take_failure(desk, 0, status, err.text);
+    if (status != DPE_OK) { /* those after it are not reported either */
+        take_failure(scheduler, 0, status, err.text);
     }
     for (int64_t i = 0; i < group->n; i++) {
         dpe_row_free(&group->rows[i]);
@@ -260,93 +263,96 @@ static bool hear_own(struct desk *desk)
     return true;
 }
 
-/* Ranks that work must say something; ranks that wait are told that rank 0 is there. */
-static void watch(struct desk *desk)
+/* Busy ranks must send something; waiting ranks get a sign of life from rank 0. */
+static void watch(struct scheduler *scheduler)
 {
-    const struct dpe_work *work = desk->loop->work;
+    const struct dpe_work *work = scheduler->loop->work;
     double now = dpe_clock();
-    bool greet = now - desk->beat > fmin(60.0, desk->ranks->limit / 4.0);
-    for (int r = 0; r < desk->ranks->size; r++) {
-        const struct seat *seat = &desk->seats[r];
-        if (seat->rows > 0 && now - seat->heard > desk->ranks->limit) {
-            const struct dpe_item *item = &work->items[seat->item];
-            dpe_log_error("rank %d on %s has said nothing for %.0f s while it made sample %lld of "
-                          "%s under %s (--rank-timeout); the job ends, %lld of %lld samples are "
-                          "safe, the same command continues",
-                          r, dpe_ranks_host(desk->ranks, r), now - seat->heard,
-                          (long long)item->sample, work->tasks[item->task],
-                          work->plans[item->plan]->name,
-                          (long long)(desk->loop->job->planned - desk->loop->job->missing),
-                          (long long)desk->loop->job->planned);
-            dpe_ranks_abort(desk->ranks, DPE_INCOMPLETE);
+    bool greet = now - scheduler->beat > fmin(60.0, scheduler->ranks->limit / 4.0);
+    for (int r = 0; r < scheduler->ranks->size; r++) {
+        const struct worker *worker = &scheduler->workers[r];
+        if (worker->rows > 0 && now - worker->last_seen > scheduler->ranks->limit) {
+            const struct dpe_item *item = &work->items[worker->item];
+            dpe_log_error(
+                "rank %d on %s has sent nothing for %.0f s while it made sample %lld of "
+                "%s under %s (--rank-timeout); the job ends. %lld of %lld samples are "
+                "saved; run the same command to continue",
+                r, dpe_ranks_host(scheduler->ranks, r), now - worker->last_seen,
+                (long long)item->sample, work->tasks[item->task], work->plans[item->plan]->name,
+                (long long)(scheduler->loop->job->planned - scheduler->loop->job->missing),
+                (long long)scheduler->loop->job->planned);
+            dpe_ranks_abort(scheduler->ranks, DPE_INCOMPLETE);
         }
-        bool follows = r % desk->ranks->peers != 0;
-        if (greet && r > 0 && (seat->free || follows)) {
+        bool follows = r % scheduler->ranks->peers != 0;
+        if (greet && r > 0 && (worker->free || follows)) {
             const struct dpe_message message = {.kind = DPE_MESSAGE_BEAT};
             struct dpe_error err;
-            stop(desk, dpe_ranks_send(desk->ranks, r, &message, NULL, 0, &err), &err);
+            stop(scheduler, dpe_ranks_send(scheduler->ranks, r, &message, NULL, 0, &err), &err);
         }
     }
-    desk->beat = greet ? now : desk->beat;
+    scheduler->beat = greet ? now : scheduler->beat;
 }
 
-/* Ranks that do not drop their rows, dead ones perhaps: nothing more will come of them. */
-static _Noreturn void leave_behind(struct desk *desk)
+/* Some ranks did not drop their rows; they may be dead. Save what there is and end the job. */
+static _Noreturn void give_up(struct scheduler *scheduler)
 {
-    struct dpe_job *job = desk->loop->job;
+    struct dpe_job *job = scheduler->loop->job;
     struct dpe_error err = {0};
-    for (int r = 0; r < desk->ranks->size; r++) {
-        if (desk->seats[r].rows > 0) {
-            dpe_log_error("rank %d on %s does not stop", r, dpe_ranks_host(desk->ranks, r));
+    for (int r = 0; r < scheduler->ranks->size; r++) {
+        if (scheduler->workers[r].rows > 0) {
+            dpe_log_error("rank %d on %s did not stop", r, dpe_ranks_host(scheduler->ranks, r));
         }
     }
-    if (dpe_job_snapshot(job, false, desk->loop->work->fill, desk->loop->work->user, &err) !=
-        DPE_OK) {
+    if (dpe_job_snapshot(job, false, scheduler->loop->work->fill, scheduler->loop->work->user,
+                         &err) != DPE_OK) {
         dpe_log_error("%s", err.text);
     }
-    dpe_log_error("%s; %lld of %lld samples are safe, the same command continues", desk->err.text,
-                  (long long)(job->planned - job->missing), (long long)job->planned);
-    dpe_ranks_abort(desk->ranks, dpe_exit_code(desk->status));
+    dpe_log_error("%s; %lld of %lld samples are saved; run the same command to continue",
+                  scheduler->err.text, (long long)(job->planned - job->missing),
+                  (long long)job->planned);
+    dpe_ranks_abort(scheduler->ranks, dpe_exit_code(scheduler->status));
 }
 
-static bool anybody_works(const struct desk *desk)
+static bool any_worker_busy(const struct scheduler *scheduler)
 {
-    for (int r = 0; r < desk->ranks->size; r++) {
-        if (desk->seats[r].rows > 0) {
+    for (int r = 0; r < scheduler->ranks->size; r++) {
+        if (scheduler->workers[r].rows > 0) {
             return true;
         }
     }
     return false;
 }
 
-static void serve_desk(struct desk *desk)
+static void run_scheduler(struct scheduler *scheduler)
 {
     struct dpe_text text = {0};
-    while (anybody_works(desk) || (desk->status == DPE_OK && desk->loop->n_missing > 0)) {
+    while (any_worker_busy(scheduler) ||
+           (scheduler->status == DPE_OK && scheduler->loop->n_missing > 0)) {
         struct dpe_error err = {0};
-        bool heard = hear_own(desk);
-        while (hear_others(desk, &text)) {
+        bool heard = receive_own(scheduler);
+        while (receive_others(scheduler, &text)) {
             heard = true;
         }
         if (dpe_signals_asked() != DPE_STOP_NONE) {
             dpe_fail(&err, DPE_INCOMPLETE, "stopped by a signal");
-            stop(desk, DPE_INCOMPLETE, &err);
+            stop(scheduler, DPE_INCOMPLETE, &err);
         }
         bool drop = dpe_signals_asked() == DPE_STOP_NOW ||
-                    (desk->status != DPE_OK && desk->status != DPE_INCOMPLETE);
-        if (drop && desk->dropped == 0.0) {
-            desk->dropped = dpe_clock();
-            dpe_ranks_drop(desk->ranks);
+                    (scheduler->status != DPE_OK && scheduler->status != DPE_INCOMPLETE);
+        if (drop && scheduler->dropped == 0.0) {
+            scheduler->dropped = dpe_clock();
+            dpe_ranks_drop(scheduler->ranks);
             dpe_signals_ask(DPE_STOP_NOW); /* this rank's own rows */
         }
-        for (int r = 0; r < desk->ranks->size && desk->status == DPE_OK; r++) {
-            if (desk->seats[r].free) {
-                stop(desk, hand_out(desk, r, &err), &err);
+        for (int r = 0; r < scheduler->ranks->size && scheduler->status == DPE_OK; r++) {
+            if (scheduler->workers[r].free) {
+                stop(scheduler, hand_out(scheduler, r, &err), &err);
             }
         }
-        watch(desk);
-        if (desk->dropped > 0.0 && dpe_clock() - desk->dropped > fmin(grace, desk->ranks->limit)) {
-            leave_behind(desk);
+        watch(scheduler);
+        if (scheduler->dropped > 0.0 &&
+            dpe_clock() - scheduler->dropped > fmin(grace, scheduler->ranks->limit)) {
+            give_up(scheduler);
         }
         if (!heard) {
             dpe_loop_nap();
@@ -358,27 +364,27 @@ static void serve_desk(struct desk *desk)
 static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
 {
     struct dpe_ranks *ranks = loop->job->ranks;
-    struct desk desk = {.loop = loop, .ranks = ranks, .beat = dpe_clock()};
-    desk.seats = dpe_alloc_zero((size_t)ranks->size, sizeof *desk.seats);
-    desk.known = dpe_alloc_zero((size_t)loop->work->n_plans, sizeof *desk.known);
-    desk.maker = (struct maker){.loop = loop};
-    pthread_mutex_init(&desk.maker.lock, NULL);
-    pthread_cond_init(&desk.maker.wake, NULL);
-    if (desk.seats == NULL || desk.known == NULL ||
-        dpe_group_init(&desk.group, loop, NULL) != DPE_OK ||
-        dpe_group_init(&desk.maker.group, loop, NULL) != DPE_OK ||
-        pthread_create(&desk.maker.thread, NULL, make_rows, &desk.maker) != 0) {
+    struct scheduler scheduler = {.loop = loop, .ranks = ranks, .beat = dpe_clock()};
+    scheduler.workers = dpe_alloc_zero((size_t)ranks->size, sizeof *scheduler.workers);
+    scheduler.known = dpe_alloc_zero((size_t)loop->work->n_plans, sizeof *scheduler.known);
+    scheduler.maker = (struct maker){.loop = loop};
+    pthread_mutex_init(&scheduler.maker.lock, NULL);
+    pthread_cond_init(&scheduler.maker.wake, NULL);
+    if (scheduler.workers == NULL || scheduler.known == NULL ||
+        dpe_group_init(&scheduler.group, loop, NULL) != DPE_OK ||
+        dpe_group_init(&scheduler.maker.group, loop, NULL) != DPE_OK ||
+        pthread_create(&scheduler.maker.thread, NULL, make_rows, &scheduler.maker) != 0) {
         dpe_log_error("out of memory for %d ranks", ranks->size);
         dpe_ranks_abort(ranks, DPE_NO_MEMORY);
     }
     for (int r = 0; r < ranks->size; r++) {
-        desk.seats[r] = (struct seat){.plan = -1, .free = r % ranks->peers == 0};
+        scheduler.workers[r] = (struct worker){.plan = -1, .free = r % ranks->peers == 0};
     }
     ranks->beat = maker_beat;
-    ranks->beat_user = &desk.maker;
-    serve_desk(&desk);
-    maker_set(&desk.maker, QUITTING);
-    pthread_join(desk.maker.thread, NULL);
+    ranks->beat_user = &scheduler.maker;
+    run_scheduler(&scheduler);
+    maker_set(&scheduler.maker, QUITTING);
+    pthread_join(scheduler.maker.thread, NULL);
     ranks->beat = NULL;
     const struct dpe_message done = {.kind = DPE_MESSAGE_DONE};
     for (int r = 1; r < ranks->size; r++) {
@@ -386,16 +392,16 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
             dpe_ranks_abort(ranks, DPE_NO_MEMORY);
         }
     }
-    if (desk.status != DPE_OK && err != NULL) {
-        *err = desk.err;
+    if (scheduler.status != DPE_OK && err != NULL) {
+        *err = scheduler.err;
     }
-    pthread_mutex_destroy(&desk.maker.lock);
-    pthread_cond_destroy(&desk.maker.wake);
-    dpe_group_free(&desk.group);
-    dpe_group_free(&desk.maker.group);
-    free(desk.seats);
-    free(desk.known);
-    return desk.status;
+    pthread_mutex_destroy(&scheduler.maker.lock);
+    pthread_cond_destroy(&scheduler.maker.wake);
+    dpe_group_free(&scheduler.group);
+    dpe_group_free(&scheduler.maker.group);
+    free(scheduler.workers);
+    free(scheduler.known);
+    return scheduler.status;
 }
 
 /* ---------------------------------------------------------------------------------- the loop */
@@ -409,7 +415,7 @@ dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err)
     } else {
         dpe_loop_serve(loop);
     }
-    status = dpe_ranks_meet(ranks, DPE_MEET_ROWS_END, status, err);
+    status = dpe_ranks_barrier(ranks, DPE_BARRIER_ROWS_END, status, err);
     if (status == DPE_OK) {
         status = dpe_job_share_rows(loop->job, err);
     }

@@ -79,7 +79,7 @@ static dpe_status same_work(const struct dpe_loop *loop, struct dpe_error *err)
     }
     if (status == DPE_OK && strcmp(first.bytes, hex) != 0) {
         status =
-            dpe_fail(err, DPE_USAGE, "has other options than rank 0: it would make other samples");
+            dpe_fail(err, DPE_USAGE, "has other options than rank 0, and would make other samples");
     }
     dpe_text_free(&first);
     return status;
@@ -90,16 +90,16 @@ static dpe_status run_missing(struct dpe_loop *loop, dpe_status status, struct d
 {
     const struct dpe_work *work = loop->work;
     status = status == DPE_OK ? dpe_loop_check(loop, err) : status;
-    status = dpe_ranks_meet(loop->job->ranks, DPE_MEET_ROWS, status, err);
+    status = dpe_ranks_barrier(loop->job->ranks, DPE_BARRIER_ROWS, status, err);
     if (status == DPE_OK) {
         status = same_work(loop, err);
-        status = dpe_ranks_meet(loop->job->ranks, DPE_MEET_WORK, status, err);
+        status = dpe_ranks_barrier(loop->job->ranks, DPE_BARRIER_WORK, status, err);
     }
     if (status != DPE_OK) {
         return status;
     }
     if (loop->n_missing < (int64_t)work->n_items) {
-        dpe_log_info("%s: %lld of %zu samples are there already", work->name,
+        dpe_log_info("%s: %lld of %zu samples were made before", work->name,
                      (long long)work->n_items - loop->n_missing, work->n_items);
     }
     if (loop->n_missing > 0) {

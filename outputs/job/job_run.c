@@ -1,4 +1,4 @@
-/* A job's run: who it is, its rows on disk, its table, its end. */
+/* A job's run: its identity, its rows on disk, its table, its end. */
 #include "outputs/job/job_internal.h"
 
 #include <stdio.h>
@@ -91,14 +91,10 @@ static void notice(void *user, const char *text)
 /* Variables that choose among ways of computing the same; "" when none is set. */
 static void environment(char *text, size_t size)
 {
-    static const char *const names[] = {"DPE_CPU",
-                                        "DPE_CUDA_ATTENTION",
-                                        "DPE_CUDA_MODULE",
-                                        "DPE_CUDA_PEERS",
-                                        "DPE_DEVICE_SELF_TEST",
-                                        "OMP_NUM_THREADS",
-                                        "OPENBLAS_CORETYPE",
-                                        "OPENBLAS_NUM_THREADS"};
+    static const char *const names[] = {
+        "DPE_CPU",           "DPE_CUDA_ATTENTION",   "DPE_CUDA_MODULE",
+        "DPE_CUDA_PEERS",    "DPE_DEVICE_SELF_TEST", "OMP_NUM_THREADS",
+        "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS"};
     text[0] = '\0';
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *value = getenv(names[i]);
@@ -185,10 +181,10 @@ static dpe_status same_inputs(struct dpe_job *job, const struct dpe_identity *id
         for (size_t i = 0; i < first.n && status == DPE_OK; i++) {
             const char *here = dpe_identity_get(identity, first.fields[i].name);
             if (here == NULL || strcmp(here, first.fields[i].value) != 0) {
-                status = dpe_fail(
-                    err, DPE_BAD_DATA,
-                    "does not see what rank 0 sees: %s: expected %.200s, found %.200s",
-                    first.fields[i].name, first.fields[i].value, here != NULL ? here : "nothing");
+                status = dpe_fail(err, DPE_BAD_DATA,
+                                  "has other inputs than rank 0: %s: expected %.200s, found %.200s",
+                                  first.fields[i].name, first.fields[i].value,
+                                  here != NULL ? here : "nothing");
             }
         }
     }
@@ -204,22 +200,22 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
     struct dpe_identity identity = {0};
     dpe_status status = dpe_job_identity(job, own, &identity, err);
     char begun = access(job->options->output, F_OK) == 0;
-    status = dpe_ranks_settle(ranks, status, err);
-    status = status == DPE_OK ? dpe_ranks_give(ranks, &begun, sizeof begun, err) : status;
+    status = dpe_ranks_sync_status(ranks, status, err);
+    status = status == DPE_OK ? dpe_ranks_broadcast(ranks, &begun, sizeof begun, err) : status;
     if (status == DPE_OK && !begun) {
         status = dpe_job_session(job, plan, capacity, err);
     }
-    status = dpe_ranks_meet(ranks, DPE_MEET_START, status, err);
+    status = dpe_ranks_barrier(ranks, DPE_BARRIER_START, status, err);
     if (status == DPE_OK) {
         status = same_inputs(job, &identity, err);
         if (status == DPE_OK && ranks->rank == 0) {
             status = open_run(job, &identity, err);
         }
-        status = dpe_ranks_meet(ranks, DPE_MEET_RUN, status, err);
+        status = dpe_ranks_barrier(ranks, DPE_BARRIER_RUN, status, err);
     }
     if (status == DPE_OK && ranks->size > 1) {
         status = ranks->rank > 0 ? open_run(job, &identity, err) : DPE_OK;
-        status = dpe_ranks_meet(ranks, DPE_MEET_RUN_OTHERS, status, err);
+        status = dpe_ranks_barrier(ranks, DPE_BARRIER_RUN_OTHERS, status, err);
         status = status == DPE_OK ? dpe_job_share_rows(job, err) : status;
     }
     job->last_snapshot = dpe_clock();
@@ -237,27 +233,27 @@ dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fil
     return status;
 }
 
-/* Behind the reason: what is not lost, and what to do. */
-static dpe_status say_safe(const struct dpe_job *job, dpe_status status, struct dpe_error *err)
+/* Append to the reason: what is saved, and what to do. */
+static dpe_status add_saved(const struct dpe_job *job, dpe_status status, struct dpe_error *err)
 {
     if (err == NULL || job->planned == 0) {
         return status;
     }
     char reason[sizeof err->text];
     snprintf(reason, sizeof reason, "%s", err->text);
-    const char *when = status == DPE_IO          ? " once that is mended"
-                       : status == DPE_NO_MEMORY ? " with more memory"
-                                                 : "";
-    return dpe_fail(err, status,
-                    "%.800s; %lld of %lld samples are safe, the same command continues%s", reason,
-                    (long long)(job->planned - job->missing), (long long)job->planned, when);
+    const char *first = status == DPE_IO          ? "correct that and "
+                        : status == DPE_NO_MEMORY ? "free memory and "
+                                                  : "";
+    return dpe_fail(
+        err, status, "%.800s; %lld of %lld samples are saved; %srun the same command to continue",
+        reason, (long long)(job->planned - job->missing), (long long)job->planned, first);
 }
 
 dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill fill, void *user,
                           struct dpe_error *err)
 {
     if (status == DPE_IO || status == DPE_NO_MEMORY) {
-        return say_safe(job, status, err);
+        return add_saved(job, status, err);
     }
     if (status != DPE_OK && status != DPE_INCOMPLETE && status != DPE_NONFINITE) {
         return status;
@@ -267,12 +263,12 @@ dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill f
     if (job->ranks->rank == 0) {
         saved = dpe_job_snapshot(job, status == DPE_OK, fill, user, &saving);
     }
-    saved = dpe_ranks_meet(job->ranks, DPE_MEET_FINISH, saved, &saving);
+    saved = dpe_ranks_barrier(job->ranks, DPE_BARRIER_FINISH, saved, &saving);
     if (saved != DPE_OK) {
         dpe_fail(err, saved, "%s", saving.text);
-        return saved == DPE_IO || saved == DPE_NO_MEMORY ? say_safe(job, saved, err) : saved;
+        return saved == DPE_IO || saved == DPE_NO_MEMORY ? add_saved(job, saved, err) : saved;
     }
-    return status == DPE_INCOMPLETE ? say_safe(job, status, err) : status;
+    return status == DPE_INCOMPLETE ? add_saved(job, status, err) : status;
 }
 
 dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_error *err)
@@ -285,7 +281,7 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
             closed = dpe_run_close(job->run, &closing);
             job->run = NULL;
         }
-        status = dpe_ranks_meet(job->ranks, DPE_MEET_CLOSE, status, err);
+        status = dpe_ranks_barrier(job->ranks, DPE_BARRIER_CLOSE, status, err);
     }
     if (job->run != NULL) {
         closed = dpe_run_close(job->run, &closing);

@@ -3,7 +3,7 @@
  * The processes of one job: one alone, or several that MPI started. Used inside of dpe_job only.
  *
  * ranks_mpi.c and ranks_alone.c are the two implementations; a build has one of them. Every rank
- * runs the same program on the same inputs. Between dpe_ranks_meet calls rank 0 and the others
+ * runs the same program on the same inputs. Between dpe_ranks_barrier calls rank 0 and the others
  * exchange messages; waiting sleeps instead of spinning. One thread of a process calls these.
  */
 #ifndef DPE_RANKS_H
@@ -18,63 +18,65 @@ struct dpe_ranks {
     int threads;                /**< this rank's share of the machine's cores; 0: all are its own */
     int peers;                  /**< consecutive ranks that hold a model together; 1: none do */
     int leader;                 /**< the first of this rank's peers */
-    bool told;                  /**< the last dpe_ranks_sum ended with a failure, on all peers */
-    bool apart;                 /**< ranks are no longer at the same place: they meet no more */
-    double limit;               /**< seconds a rank may say nothing */
-    void (*beat)(void *user);   /**< called now and then while a row is made; NULL = nobody */
+    bool all_failed;            /**< the last dpe_ranks_sum ended with a failure, on all peers */
+    bool apart;                 /**< ranks are no longer at the same place: no more barriers */
+    double limit;               /**< longest silence of a rank, seconds */
+    void (*beat)(
+        void *user); /**< called now and then while a row is made; NULL = nothing to call */
     void *beat_user;
 };
 
 /** Whether a launcher (mpirun, srun) started this process as one of several. */
 bool dpe_ranks_launched(void);
-/** Join the others, if there are any. DPE_USAGE when a launcher started several and this build has
+/** Join the other ranks, if any. DPE_USAGE when a launcher started several and this build has
  *  no MPI. */
 dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err);
-/** Part from the others; this process will end with `status`. */
+/** Leave the other ranks; this process will end with `status`. */
 void dpe_ranks_stop(struct dpe_ranks *ranks, dpe_status status);
 
-/** How many ranks of this machine, this one included, say `text` (at most 63 bytes count). All
+/** How many ranks of this machine, this one included, pass the same `text` (first 63 bytes). All
  * ranks call it at the same place. */
-int dpe_ranks_alike(const struct dpe_ranks *ranks, const char *text);
+int dpe_ranks_count_same(const struct dpe_ranks *ranks, const char *text);
 
 /* Tensor parallel. Ranks leader … leader + peers − 1 hold a model together: what dpe_peers
- * (engine.h) asks for. The leader alone is spoken to about rows, and keeps them. */
+ * (engine/ops/options.h) needs. Only the leader exchanges messages about rows, and keeps them. */
 
 enum { DPE_MOST_PEERS = 256 };
-/** Part the ranks into groups of `peers`. DPE_USAGE when they do not come out even, DPE_NO_DEVICE
- *  when the library cannot do it. */
+/** Divide the ranks into groups of `peers`. DPE_USAGE when the number of ranks is not a multiple,
+ * DPE_NO_DEVICE when the library cannot do it. */
 dpe_status dpe_ranks_group(struct dpe_ranks *ranks, int peers, struct dpe_error *err);
 /** dpe_peers.meet. A peer that does not come within the limit ends the job. Called by the thread
  *  that makes rows. */
 dpe_status dpe_ranks_sum(struct dpe_ranks *ranks, float *x, int64_t n, dpe_status status,
                          struct dpe_error *err);
 /** The end of what peers did together, `status` being how it ended here: all get one status, as
- * from dpe_ranks_sum, of which a failure that all know already needs none. */
-dpe_status dpe_ranks_settle(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err);
+ * from dpe_ranks_sum, , which a failure of that call, known to all, does not repeat. */
+dpe_status dpe_ranks_sync_status(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err);
 /** dpe_peers.share. */
-dpe_status dpe_ranks_give(struct dpe_ranks *ranks, void *bytes, size_t n, struct dpe_error *err);
+dpe_status dpe_ranks_broadcast(struct dpe_ranks *ranks, void *bytes, size_t n,
+                               struct dpe_error *err);
 
-/** Places at which all ranks meet. */
-enum dpe_meeting {
-    DPE_MEET_OPEN,
-    DPE_MEET_START,
-    DPE_MEET_RUN,
-    DPE_MEET_RUN_OTHERS,
-    DPE_MEET_ROWS,
-    DPE_MEET_WORK,
-    DPE_MEET_ROWS_END,
-    DPE_MEET_SHARE,
-    DPE_MEET_FINISH,
-    DPE_MEET_CLOSE,
+/** Places at which all ranks wait for each other. */
+enum dpe_barrier {
+    DPE_BARRIER_OPEN,
+    DPE_BARRIER_START,
+    DPE_BARRIER_RUN,
+    DPE_BARRIER_RUN_OTHERS,
+    DPE_BARRIER_ROWS,
+    DPE_BARRIER_WORK,
+    DPE_BARRIER_ROWS_END,
+    DPE_BARRIER_SHARE,
+    DPE_BARRIER_FINISH,
+    DPE_BARRIER_CLOSE,
 };
 /** Wait for all ranks; they go on with one status: that of rank 0 if it failed, else of the lowest
  *  rank that did, its message naming rank and machine. When a rank has failed and is at another
- *  place than the others, every rank gets its failure and no more meetings take place. A rank that
+ *  place than the others, every rank gets its failure and later barriers do nothing. A rank that
  *  does not come within the limit ends the job. Alone: `status`. */
-dpe_status dpe_ranks_meet(struct dpe_ranks *ranks, enum dpe_meeting place, dpe_status status,
-                          struct dpe_error *err);
-/** Rank 0's bytes become everybody's (replaced on the others), right after a meeting. On
- *  DPE_NO_MEMORY this rank must not go on: others wait for it at the next meeting. */
+dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dpe_status status,
+                             struct dpe_error *err);
+/** Copy rank 0's bytes to all ranks (replaced on the others), right after a barrier. On
+ *  DPE_NO_MEMORY this rank must not go on: others wait for it at the next barrier. */
 dpe_status dpe_ranks_share(struct dpe_ranks *ranks, struct dpe_text *bytes, struct dpe_error *err);
 
 /** A message about rows. */
@@ -95,14 +97,14 @@ struct dpe_message {
 /** DPE_NO_MEMORY. */
 dpe_status dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_message *message,
                           const char *text, size_t n, struct dpe_error *err);
-/** The next message that is there, from anybody: false when there is none. `text` is replaced. */
+/** The next message that has arrived, from any rank: false when none has. `text` is replaced. */
 bool dpe_ranks_receive(struct dpe_ranks *ranks, int *from, struct dpe_message *message,
                        struct dpe_text *text);
 /** From rank 0 to all other leaders: drop the row that you are making. */
 void dpe_ranks_drop(struct dpe_ranks *ranks);
-/** Whether rank 0 said so. Cheap enough for every layer. */
+/** Whether rank 0 called dpe_ranks_drop. Cheap enough for every layer. */
 bool dpe_ranks_dropped(struct dpe_ranks *ranks);
-/** Name of the machine of a rank, of which something was heard; borrowed. */
+/** Name of the machine of a rank, that has sent a message; borrowed. */
 const char *dpe_ranks_host(const struct dpe_ranks *ranks, int rank);
 /** End all ranks at once. */
 _Noreturn void dpe_ranks_abort(struct dpe_ranks *ranks, int code);

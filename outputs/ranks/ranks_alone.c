@@ -20,8 +20,9 @@ dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
     *ranks = (struct dpe_ranks){.size = 1, .local_size = 1, .peers = 1, .limit = ranks->limit};
     return dpe_ranks_launched()
                ? dpe_fail(err, DPE_USAGE,
-                          "started as several ranks, but built without MPI: build it with an MPI "
-                          "library (Debian: libopenmpi-dev), or start it once")
+                          "started as several ranks, but this dpe was built without MPI: build it "
+                          "with an "
+                          "MPI library (Debian: libopenmpi-dev), or start one process")
                : DPE_OK;
 }
 
@@ -30,7 +31,7 @@ void dpe_ranks_stop(struct dpe_ranks *ranks, dpe_status status)
     (void)ranks, (void)status;
 }
 
-int dpe_ranks_alike(const struct dpe_ranks *ranks, const char *text)
+int dpe_ranks_count_same(const struct dpe_ranks *ranks, const char *text)
 {
     (void)ranks, (void)text;
     return 1;
@@ -53,20 +54,21 @@ dpe_status dpe_ranks_sum(struct dpe_ranks *ranks, float *x, int64_t n, dpe_statu
     return status;
 }
 
-dpe_status dpe_ranks_settle(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err)
+dpe_status dpe_ranks_sync_status(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err)
 {
     (void)ranks, (void)err;
     return status;
 }
 
-dpe_status dpe_ranks_give(struct dpe_ranks *ranks, void *bytes, size_t n, struct dpe_error *err)
+dpe_status dpe_ranks_broadcast(struct dpe_ranks *ranks, void *bytes, size_t n,
+                               struct dpe_error *err)
 {
     (void)ranks, (void)bytes, (void)n, (void)err;
     return DPE_OK;
 }
 
-dpe_status dpe_ranks_meet(struct dpe_ranks *ranks, enum dpe_meeting place, dpe_status status,
-                          struct dpe_error *err)
+dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dpe_status status,
+                             struct dpe_error *err)
 {
     (void)ranks, (void)place, (void)err;
     return status;

@@ -1,6 +1,6 @@
 /* Several processes through MPI. */
-#include "engine/tool/tool.h"
 #include "outputs/ranks/ranks_mpi.h"
+#include "engine/tool/tool.h"
 
 #include <math.h>
 #include <omp.h>
@@ -21,7 +21,7 @@ static MPI_Comm job_comm = MPI_COMM_NULL;
 static char (*hosts)[HOST_SIZE]; /* [size] */
 static bool threaded;
 
-/* What a rank says at a meeting, and what it is told. */
+/* What a rank sends to a barrier, and what it gets back. */
 struct word {
     int place, status, layer, apart;
     int64_t position;
@@ -80,7 +80,7 @@ static void read_cores(char cores[CORES_SIZE])
     }
 }
 
-/* Ranks on this machine, and how many of them say the same. */
+/* Ranks on this machine, and how many of them have the same text. */
 static int compare(int rank, const char own[CORES_SIZE], int *local_rank, int *local_size)
 {
     MPI_Comm local;
@@ -108,7 +108,7 @@ static void look_around(struct dpe_ranks *ranks)
     ranks->threads = sharing == 1 ? 0 : cores > sharing ? cores / sharing : 1;
 }
 
-int dpe_ranks_alike(const struct dpe_ranks *ranks, const char *text)
+int dpe_ranks_count_same(const struct dpe_ranks *ranks, const char *text)
 {
     char own[CORES_SIZE] = {0};
     int local_rank = 0;
@@ -131,7 +131,8 @@ dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
         return DPE_OK;
     }
     int provided = 0;
-    /* mpirun may die, or give up on a job, and leave its ranks behind: rows are safe, locks go. */
+    /* mpirun may die, or give up on a job, and leave its ranks running: rows are saved, locks end
+     * with the process. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     leave_by_alarm(DPE_INCOMPLETE, ranks->limit,
                    "MPI does not start: a rank is missing (--rank-timeout); the same command "
@@ -227,10 +228,11 @@ static bool await(const struct dpe_ranks *ranks, int source, int tag, MPI_Status
 _Noreturn void dpe_ranks_give_up(struct dpe_ranks *ranks, int rank)
 {
     const char *host = ranks->rank == 0 && rank > 0 ? hosts[rank] : "";
-    dpe_log_error("rank %d%s%s does not come to where the others wait, for %.0f s "
-                  "(--rank-timeout); the job ends, what is finished is safe, the same command "
-                  "continues",
-                  rank, host[0] != '\0' ? " on " : "", host, ranks->limit);
+    dpe_log_error(
+        "rank %d%s%s did not reach the barrier where the other ranks wait within %.0f s "
+        "(--rank-timeout); the job ends. Finished samples are saved: run the same command "
+        "to continue",
+        rank, host[0] != '\0' ? " on " : "", host, ranks->limit);
     dpe_ranks_abort(ranks, DPE_INCOMPLETE);
 }
 
@@ -254,8 +256,8 @@ static void send(struct dpe_ranks *ranks, int to, int tag, const void *bytes, in
 /* ---------------------------------------------------------------------------------------- meetings
  */
 
-static void speak(struct word *word, enum dpe_meeting place, dpe_status status,
-                  const struct dpe_error *err)
+static void fill_word(struct word *word, enum dpe_barrier place, dpe_status status,
+                      const struct dpe_error *err)
 {
     *word = (struct word){.place = (int)place, .status = (int)status};
     gethostname(word->host, sizeof word->host - 1);
@@ -266,7 +268,7 @@ static void speak(struct word *word, enum dpe_meeting place, dpe_status status,
     }
 }
 
-/* Rank 0: hear everybody, and say what all shall do. */
+/* Rank 0: collect the status of every rank, and send one to all. */
 static void judge(struct dpe_ranks *ranks, struct word *verdict)
 {
     struct word *words = dpe_alloc_zero((size_t)ranks->size, sizeof *words);
@@ -305,15 +307,15 @@ static void judge(struct dpe_ranks *ranks, struct word *verdict)
     free(words);
 }
 
-dpe_status dpe_ranks_meet(struct dpe_ranks *ranks, enum dpe_meeting place, dpe_status status,
-                          struct dpe_error *err)
+dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dpe_status status,
+                             struct dpe_error *err)
 {
     if (ranks->size <= 1 || ranks->apart) {
         return status;
     }
     struct word word;
     MPI_Status probe;
-    speak(&word, place, status, err);
+    fill_word(&word, place, status, err);
     if (ranks->rank == 0) {
         judge(ranks, &word);
         for (int r = 1; r < ranks->size; r++) {

@@ -13,7 +13,7 @@
 MPI_Comm dpe_ranks_comm(void);
 /** Whether two threads may call MPI at once. */
 bool dpe_ranks_threaded(void);
-/** A rank does not come: say so and end the job. */
+/** A rank did not arrive: report it and end the job. */
 _Noreturn void dpe_ranks_give_up(struct dpe_ranks *ranks, int rank);
 
 #endif

@@ -1,7 +1,7 @@
-/* Ranks that hold one model together. A sum is made in two rounds: everybody gets the parts of one
+/* Ranks that hold one model together. A sum is made in two rounds: each rank gets the parts of one
  * piece of x from all and adds them in order of rank, then the sums of all pieces. The first round
- * also carries how each fares, so that all know before they go on; who has failed sends that
- * alone. */
+ * also carries the status of each rank, so that all know it before they continue; a failed rank
+ * sends that alone. */
 #include "engine/tool/tool.h"
 #include "outputs/ranks/ranks_mpi.h"
 
@@ -54,7 +54,8 @@ static struct patience begin_wait(const struct dpe_ranks *ranks)
     return (struct patience){.deadline = dpe_clock() + ranks->limit};
 }
 
-/* Between two looks. Rank 0 hears from who waits; a peer that does not come ends the job. */
+/* Between two looks. Rank 0 gets messages from ranks that wait; a peer that does not arrive ends
+ * the job. */
 static void wait_a_little(struct dpe_ranks *ranks, struct patience *patience, int peer)
 {
     if (patience->looks++ < EAGER) {
@@ -111,8 +112,8 @@ struct meeting {
     int64_t n;
     int own; /* index among the peers */
     struct dpe_error err;
-    dpe_status status; /* of the lowest index that failed, who; −1: none has */
-    int who;
+    dpe_status status; /* of `failed`, the lowest index that failed; −1: none */
+    int failed;
     bool lost; /* others sum something else */
 };
 
@@ -123,14 +124,14 @@ static int64_t piece_at(const struct meeting *m, int index)
 
 static void note(struct meeting *m, int index, dpe_status status, const struct dpe_error *err)
 {
-    if (status != DPE_OK && (m->who < 0 || index < m->who)) {
-        m->who = index;
+    if (status != DPE_OK && (m->failed < 0 || index < m->failed)) {
+        m->failed = index;
         m->status = status;
         m->err = *err;
     }
 }
 
-/* A message for each peer, one behind the other: its piece of our x, or why there is none. */
+/* A message for each peer, one after the other: its piece of our x, or why there is none. */
 static void send_parts(struct meeting *m, dpe_status status, const struct dpe_error *err,
                        MPI_Request *requests)
 {
@@ -159,7 +160,7 @@ static void send_parts(struct meeting *m, dpe_status status, const struct dpe_er
     }
 }
 
-/* A peer's part of our piece, added behind those of lower ranks. */
+/* A peer's part of our piece, added after those of lower ranks. */
 static void take_part(struct meeting *m, int index, float *sum)
 {
     struct head head = {0};
@@ -173,7 +174,7 @@ static void take_part(struct meeting *m, int index, float *sum)
         m->lost = true;
     }
     note(m, index, head.status, &err);
-    if (m->who >= 0 || m->lost) {
+    if (m->failed >= 0 || m->lost) {
         return;
     }
     for (int64_t i = 0; i < n; i++) {
@@ -192,7 +193,7 @@ static void add_parts(struct meeting *m, float *sum)
             take_part(m, i, sum);
             continue;
         }
-        for (int64_t k = 0; k < n && m->who < 0 && !m->lost; k++) {
+        for (int64_t k = 0; k < n && m->failed < 0 && !m->lost; k++) {
             sum[k] = i == 0 ? m->x[begin + k] : sum[k] + m->x[begin + k];
         }
     }
@@ -238,17 +239,18 @@ static dpe_status meet_once(struct dpe_ranks *ranks, float *x, int64_t n, dpe_st
     static float sum[MOST];
     static const struct dpe_error silent;
     struct meeting m = {
-        .ranks = ranks, .x = x, .n = n, .own = ranks->rank - ranks->leader, .who = -1};
+        .ranks = ranks, .x = x, .n = n, .own = ranks->rank - ranks->leader, .failed = -1};
     note(&m, m.own, status, err != NULL ? err : &silent);
     send_parts(&m, status, err != NULL ? err : &silent, requests);
     add_parts(&m, sum);
     finish_all(ranks, requests);
-    if (m.who < 0 && m.lost) {
-        dpe_fail(&m.err, DPE_INTERNAL, "the ranks that share a model lost each other");
+    if (m.failed < 0 && m.lost) {
+        dpe_fail(&m.err, DPE_INTERNAL,
+                 "the ranks that share a model are no longer at the same sum");
         note(&m, 0, DPE_INTERNAL, &m.err);
     }
-    ranks->told = m.who >= 0;
-    if (m.who >= 0) {
+    ranks->all_failed = m.failed >= 0;
+    if (m.failed >= 0) {
         if (err != NULL) {
             *err = m.err;
         }
@@ -279,12 +281,14 @@ dpe_status dpe_ranks_sum(struct dpe_ranks *ranks, float *x, int64_t n, dpe_statu
     return status;
 }
 
-dpe_status dpe_ranks_settle(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err)
+dpe_status dpe_ranks_sync_status(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err)
 {
-    return status != DPE_OK && ranks->told ? status : dpe_ranks_sum(ranks, NULL, 0, status, err);
+    return status != DPE_OK && ranks->all_failed ? status
+                                                 : dpe_ranks_sum(ranks, NULL, 0, status, err);
 }
 
-dpe_status dpe_ranks_give(struct dpe_ranks *ranks, void *bytes, size_t n, struct dpe_error *err)
+dpe_status dpe_ranks_broadcast(struct dpe_ranks *ranks, void *bytes, size_t n,
+                               struct dpe_error *err)
 {
     MPI_Request request;
     if (n > INT_MAX) {

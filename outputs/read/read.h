@@ -25,5 +25,12 @@ dpe_status dpe_h5_put_temperature(struct dpe_h5 *table, const struct dpe_tempera
 dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
                              struct dpe_error *err);
+/** The plan that a file of dpe-detect or dpe-export describes, with a warning when
+ *  context->length is beyond the length it was made for; errors name the file. DPE_BAD_DATA
+ *  when it was measured on a model with another fingerprint than `fingerprint` (NULL: not
+ *  compared), and as dpe_plan_of_table. */
+dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_context *context,
+                                  const char *fingerprint, struct dpe_plan *plan,
+                                  struct dpe_error *err);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "engine/base/base.h"
 #include "engine/tool/tool.h"
+#include "outputs/h5/unchecked.h"
 #include "outputs/report/comparison/report_eval.h"
 #include "outputs/report/detection/report_detect.h"
 #include "outputs/report/draw/page.h"
@@ -25,6 +26,7 @@ enum option_key {
     KEY_MIXED,
     KEY_FORCE,
     KEY_QUIET,
+    KEY_UNCHECKED,
     KEY_CHECK_OPTIONS,
 };
 
@@ -36,7 +38,7 @@ struct arguments {
     size_t n;
     const char *output, *figures, *title;
     double top_k;
-    bool no_figures, mixed, force, quiet, check_options;
+    bool no_figures, mixed, force, quiet, unchecked, check_options;
 };
 
 static const struct argp_option options_table[] = {
@@ -53,6 +55,8 @@ static const struct argp_option options_table[] = {
      "the table's, else 0.75)",
      1},
     {"mixed-models", KEY_MIXED, NULL, 0, "Accept tables of different models in one report", 1},
+    {"unchecked", KEY_UNCHECKED, NULL, 0,
+     "Read tables without a checksum, which other programs wrote, in a child process", 1},
     {"force", KEY_FORCE, NULL, 0,
      "Replace FILE even if it is not a report, and existing figure files", 1},
     {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 1},
@@ -94,6 +98,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_FORCE:
         args->force = true;
+        return 0;
+    case KEY_UNCHECKED:
+        args->unchecked = true;
         return 0;
     case KEY_QUIET:
         args->quiet = true;
@@ -405,6 +412,12 @@ int main(int argc, char **argv)
     dpe_signals_install();
     struct report report = {.top_k = args.top_k};
     struct dpe_error err = {0};
+    if (args.unchecked && !dpe_h5_is_unchecked()) {
+        int code = 0;
+        dpe_status run = dpe_h5_unchecked_run(argv, args.inputs, args.n, &code, &err);
+        int failed = dpe_tool_end(run, &err);
+        return run == DPE_OK ? code : failed;
+    }
     dpe_status status = work(&args, &report, &err);
     if (status == DPE_OK) {
         dpe_log_info("%s is written; open it in a browser", args.output);

@@ -5,15 +5,15 @@
  *
  * Files
  *   config.json             in, "model": its bytes
- *   generation_config.json  in, "end_tokens": its eos_token_id joined with config.json's, as parsed;
- *                           nothing else of it is read (decoding is greedy)
+ *   generation_config.json  in, "end_tokens": its eos_token_id joined with config.json's, as
+ * parsed; nothing else of it is read (decoding is greedy)
  *   *.safetensors           in, "model": names, sizes, headers and blocks of the data of all shards
- *   model.safetensors.index.json  out: it says which shard holds which tensor, and each shard's
+ *   model.safetensors.index.json  out: it maps tensors to shards, and each shard's
  *                           header, which is in, has to agree
- *   tokenizer.json          in, "tokenizer": its bytes. Special tokens, what is put before a prompt,
- *                           normalisation and splitting are read from it
- *   tokenizer_config.json, special_tokens_map.json, chat_template.jinja: no tool reads them, so they
- *                           decide nothing. A chat template is used only as --chat-template FILE
+ *   tokenizer.json          in, "tokenizer": its bytes. Special tokens, what is put before a
+ * prompt, normalisation and splitting are read from it tokenizer_config.json,
+ * special_tokens_map.json, chat_template.jinja: no tool reads them, so they decide nothing. A chat
+ * template is used only as --chat-template FILE
  *   --corpus, --split       in, "corpus": ids and texts of the books as they were parsed
  *   --chat-template         in: of niah and ruler within "...template", of official data in
  *                           "..._chat_template"; both parts as they were parsed
@@ -97,7 +97,7 @@ dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, con
                             struct dpe_error *err)
 {
     if (name[0] == '\0' || dpe_identity_get(identity, name) != NULL) {
-        return dpe_fail(err, DPE_INTERNAL, "the name \"%s\" is empty or there twice", name);
+        return dpe_fail(err, DPE_INTERNAL, "the name \"%s\" is empty or occurs twice", name);
     }
     if (!is_utf8(name) || !is_utf8(value)) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found other bytes", name);
@@ -356,7 +356,8 @@ dpe_status dpe_identity_mismatch(const struct dpe_identity *expected,
     if (list.unlisted > 0) {
         snprintf(more, sizeof more, "; and %d more", list.unlisted);
     }
-    return dpe_fail(err, DPE_MISMATCH,
-                    "%s: was made by a different run%s%s; choose another output, or --force", path,
-                    list.text, more);
+    return dpe_fail(
+        err, DPE_MISMATCH,
+        "%s: belongs to a different run%s%s; choose another output, or replace it with --force",
+        path, list.text, more);
 }

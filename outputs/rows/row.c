@@ -94,7 +94,7 @@ dpe_status dpe_row_check(const struct dpe_row *row, struct dpe_error *err)
         row->n_buckets < 0 || row->n_buckets > MAX_BUCKETS ||
         (row->n_buckets > 0 && row->buckets == NULL)) {
         return dpe_fail(err, DPE_INTERNAL,
-                        "row %s/%s: sample %lld, status %d and %d buckets are not all within their "
+                        "row %s/%s: sample %lld, status %d or %d buckets: a value is outside its "
                         "limits",
                         row->task, row->plan, (long long)row->sample, (int)row->status,
                         (int)row->n_buckets);

@@ -1,7 +1,7 @@
 /* manifest.json: which run a journal folder belongs to. */
+#include "outputs/run/manifest.h"
 #include "engine/base/base.h"
 #include "outputs/rows/rows.h"
-#include "outputs/run/manifest.h"
 #include "outputs/storage/storage.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static dpe_status read_fields(const char *path, const json_t *json, struct dpe_i
         const char *name = json_string_value(json_object_get(pair, "name"));
         const char *value = json_string_value(json_object_get(pair, "value"));
         if (name == NULL || value == NULL) {
-            return dpe_fail(err, DPE_BAD_DATA, "%s: field %zu of the identity is not whole", path,
+            return dpe_fail(err, DPE_BAD_DATA, "%s: field %zu of the identity is incomplete", path,
                             i);
         }
         dpe_status status = dpe_identity_add(identity, name, value, err);
@@ -76,7 +76,8 @@ static dpe_status read_fields(const char *path, const json_t *json, struct dpe_i
     const char *stated = json_string_value(json_object_get(json, "identity_sha256"));
     if (status == DPE_OK && (stated == NULL || strcmp(stated, hash) != 0)) {
         status =
-            dpe_fail(err, DPE_BAD_DATA, "%s: its identity does not agree with its checksum", path);
+            dpe_fail(err, DPE_BAD_DATA,
+                     "%s: the checksum of its identity does not match; the file is damaged", path);
     }
     return status;
 }
@@ -98,7 +99,8 @@ dpe_status dpe_manifest_read(const char *path, struct dpe_manifest *manifest, st
         status = json_error_code(&why) == json_error_out_of_memory ? DPE_NO_MEMORY : DPE_BAD_DATA;
         status = dpe_fail(err, status, "%s: line %d: %s", path, why.line, why.text);
     } else if (format == NULL || strcmp(format, "dpe-journal") != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected the manifest of a journal", path);
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected the manifest of a journal, found other JSON", path);
     } else if (json_integer_value(json_object_get(json, "version")) != MANIFEST_VERSION) {
         manifest->other_version = true;
         status = dpe_fail(err, DPE_BAD_DATA,

@@ -11,20 +11,20 @@
 
 /** Append what this process is, for /run: started (ISO-8601, UTC), command (argv, shell-quoted),
  *  host, pid, os, cpu, cores, threads, memory_bytes, software (version, git), compiler, and the
- * versions of the libraries used here. Names are [a-z0-9_]+; the caller appends what it knows
+ * versions of the libraries used here. Names are [a-z0-9_]+; the caller appends its own
  * besides (device, gpu, driver, openblas …) before the run is opened. argc 0: no command; n_threads
  * 0: unknown. */
 dpe_status dpe_run_info(struct dpe_identity *info, int argc, char *const *argv, int n_threads,
                         struct dpe_error *err);
 
 struct dpe_run_options {
-    bool force;        /**< replace an output that is no resumable run of this identity */
+    bool force;        /**< replace an output that is not a resumable run of this identity */
     bool salvage;      /**< drop what a bad CRC in the middle hides, saying what is lost */
     bool keep_journal; /**< leave the journal beside the finished table */
     bool force_unlock; /**< take over the lock of another host */
     int rank;          /**< this process's journal is rank-NNNN.journal; 0 when alone */
-    bool own_only;     /**< a rank above 0: look at nothing but its own journal, tell no session;
-                            rank 0, which opens first, knows the rest */
+    bool own_only;     /**< a rank above 0: read only its own journal and add no session;
+                            rank 0, which opens first, reads the rest */
     /** What this process is (dpe_run_info and more); NULL = dpe_run_info without a command. */
     const struct dpe_identity *info;
     /** Notices for people (a lock taken over, a torn tail set aside, rows lost by salvage). */
@@ -40,7 +40,7 @@ struct dpe_run;
  *  Everything is copied. Rows come from the journal, or, where there is none, from a table of the
  *  same identity. `options` may be NULL. Refuses before any work, and leaves the disk as it was:
  *  DPE_PERMISSION or DPE_CANNOT_CREATE (the folder cannot be written; another process holds the
- *  lock, named by host and pid; the output exists and is no table of ours, unless `force`),
+ *  lock, named by host and pid; the output exists and is not a DPE table, unless `force`),
  *  DPE_MISMATCH (it was made by a different run, listing every differing field, expected and found,
  *  unless `force`), DPE_BAD_DATA (a record in the middle is damaged, unless `salvage`; a newer
  *  format), DPE_INTERNAL (two values for one row), DPE_IO, DPE_NO_MEMORY. A table that is missing

@@ -19,7 +19,7 @@ static dpe_status refuse_entry(const char *path, const struct stat *info, bool f
     const char *kind = folder ? "a folder" : "a regular file";
     if (folder ? !S_ISDIR(info->st_mode) : !S_ISREG(info->st_mode)) {
         return dpe_fail(err, DPE_PERMISSION,
-                        "%s: expected %s of this run, found %s; nothing is written through it: "
+                        "%s: expected %s of this run, found %s, which dpe does not write to; "
                         "remove it, or choose another output",
                         path, kind, S_ISLNK(info->st_mode) ? "a link" : "something else");
     }
@@ -75,7 +75,7 @@ dpe_status dpe_run_make_folder(struct dpe_run *run, struct dpe_error *err)
     } else if (errno != EEXIST) {
         status = dpe_fail_errno(err, errno, run->folder, "cannot be created");
     } else if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) != 0) {
-        status = dpe_fail_errno(err, errno, parent, "the table's folder cannot be written");
+        status = dpe_fail_errno(err, errno, parent, "the folder of the table cannot be written");
     }
     free(parent);
     return status;
@@ -126,7 +126,7 @@ static dpe_status put_list(struct dpe_text *records, uint64_t *n, unsigned type,
     return status;
 }
 
-/* The journal of all that this process knows. */
+/* A journal of all rows that this process holds. */
 static dpe_status all_records(const struct dpe_run *run, struct dpe_text *records, uint64_t *n,
                               struct dpe_error *err)
 {
@@ -183,9 +183,9 @@ dpe_status dpe_run_keep_journal(struct dpe_run *run, struct dpe_error *err)
         if (status == DPE_CANNOT_CREATE) {
             run->detached = true;
             dpe_run_notice(run,
-                           "%s: was removed, and another process has begun it again (%s): from "
-                           "here on this run's rows are in memory only, and in its table at the "
-                           "end",
+                           "%s: was removed during the run, and another process created it again "
+                           "(%s); from now on the rows of this run are in memory only, and in its "
+                           "table at the end",
                            run->folder, held.text);
             return DPE_OK;
         }
@@ -198,12 +198,12 @@ dpe_status dpe_run_keep_journal(struct dpe_run *run, struct dpe_error *err)
         status = write_again(run, err);
     }
     if (status != DPE_OK) {
-        return dpe_fail_prefix(err, "%s was removed during the run and cannot be made again",
+        return dpe_fail_prefix(err, "%s was removed during the run and cannot be created again",
                                run->folder);
     }
     dpe_run_notice(run,
                    "%s: was removed during the run; it is written again with all %zu rows, and the "
-                   "run goes on",
+                   "run continues",
                    run->own, run->rows.n);
     return DPE_OK;
 }
@@ -228,8 +228,8 @@ dpe_status dpe_run_check_table(const struct dpe_run *run, struct dpe_error *err)
                 now.st_mtim.tv_nsec == seen->st_mtim.tv_nsec;
     return same ? DPE_OK
                 : dpe_fail(err, DPE_CANNOT_CREATE,
-                           "%s: was put there or changed by another program while the run went on, "
-                           "and is not replaced; all rows are safe in %s: move the file away and "
-                           "start the same command again",
+                           "%s: another program created or changed this file during the run; it is "
+                           "not replaced. All rows are saved in %s: move the file away and run the "
+                           "same command again",
                            run->path, run->folder);
 }

@@ -109,7 +109,7 @@ static dpe_status read_manifest(struct dpe_opening *opening, struct dpe_error *e
     }
     if (status == DPE_BAD_DATA && !opening->manifest.other_version) {
         /* Every journal names its identity too, by hash: the run is not lost with its manifest. */
-        dpe_run_notice(run, "%s; it is written anew", why.text);
+        dpe_run_notice(run, "%s; it is written again", why.text);
         return DPE_OK;
     }
     if (status != DPE_OK) {
@@ -174,11 +174,11 @@ static dpe_status visit_begin(struct dpe_opening *opening, const unsigned char *
         return DPE_OK;
     }
     if (opening->has_manifest) {
-        return dpe_fail(err, DPE_BAD_DATA, "does not belong to the run of its manifest.json");
+        return dpe_fail(err, DPE_BAD_DATA, "does not belong to the run in its manifest.json");
     }
     return dpe_fail(err, DPE_MISMATCH,
-                    "was made by a different run (its manifest.json, which would list the "
-                    "differences, is missing); choose another output, or --force");
+                    "belongs to a different run (its manifest.json, which would list the "
+                    "differences, is missing); choose another output, or replace it with --force");
 }
 
 static dpe_status visit(void *user, unsigned type, const unsigned char *payload, size_t n,
@@ -214,7 +214,7 @@ static dpe_status read_journal(struct dpe_opening *opening, const char *path, st
         return status;
     }
     if (scan.damaged) {
-        dpe_run_notice(run, "%s: lost to damage: %s", path, scan.lost);
+        dpe_run_notice(run, "%s: lost because of damage: %s", path, scan.lost);
     }
     if (opening->reading_own) {
         opening->own = scan;
@@ -307,7 +307,7 @@ static dpe_status judge_table(struct dpe_opening *opening, struct dpe_error *err
     }
     if (opening->replace || run->options.force) {
         opening->replace = true;
-        dpe_run_notice(run, "%s: is replaced when the first table is written", run->path);
+        dpe_run_notice(run, "%s: is replaced by the first table of this run", run->path);
         /* What it holds is another run's. */
         dpe_h5_content_free(&opening->table);
         return DPE_OK;
@@ -315,10 +315,11 @@ static dpe_status judge_table(struct dpe_opening *opening, struct dpe_error *err
     if (opening->state == DPE_H5_OURS) {
         return dpe_identity_mismatch(&run->identity, &opening->table.identity, run->path, err);
     }
-    return dpe_fail(err, DPE_CANNOT_CREATE,
-                    "%s exists and is no table that could be continued: %s; choose another output, "
-                    "or --force",
-                    run->path, problem);
+    return dpe_fail(
+        err, DPE_CANNOT_CREATE,
+        "%s exists and is not a table that this command can continue: %s; choose another "
+        "output, or replace it with --force",
+        run->path, problem);
 }
 
 static dpe_status begin_session(struct dpe_run *run, const struct dpe_identity *info,

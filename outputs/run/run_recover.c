@@ -33,7 +33,9 @@ static dpe_status recover_row(struct dpe_opening *opening, bool create, struct d
     if (known != NULL) {
         if (dpe_row_difference(known, row) != NULL) {
             opening->conflict = true;
-            dpe_run_notice(run, "%s: sample %lld of task %s differs from the journal, which counts",
+            dpe_run_notice(run,
+                           "%s: sample %lld of task %s differs from the journal; the row of the "
+                           "journal is used",
                            run->path, (long long)row->sample, row->task);
         }
         return DPE_OK;
@@ -110,7 +112,7 @@ static dpe_status open_own(struct dpe_opening *opening, struct dpe_error *err)
     dpe_status status =
         dpe_journal_open(&opening->run->journal, opening->run->own, &opening->own, &aside, err);
     if (status == DPE_OK && aside != NULL) {
-        dpe_run_notice(opening->run, "%s: %llu bytes of an unfinished record are set aside in %s",
+        dpe_run_notice(opening->run, "%s: %llu bytes of an unfinished record were moved to %s",
                        opening->run->own,
                        (unsigned long long)(opening->own.size - opening->own.end), aside);
     }
@@ -148,7 +150,7 @@ dpe_status dpe_opening_journal(struct dpe_opening *opening, struct dpe_error *er
         status = create_own(opening, err);
     }
     if (status == DPE_OK && opening->n_recovered > 0 && journal_rows > 0) {
-        dpe_run_notice(run, "%s: %zu rows that the journal lacks are taken from the table",
+        dpe_run_notice(run, "%s: %zu rows that the journal lacks are copied from the table",
                        run->path, opening->n_recovered);
     }
     return status;

@@ -1,7 +1,7 @@
 /* Files that survive a crash, and take nothing's place but the file that they are meant for: create
  * under a name that is not taken, write, sync, rename, sync the folder. */
-#include "engine/base/base.h"
 #include "outputs/storage/durable.h"
+#include "engine/base/base.h"
 #include "outputs/storage/storage.h"
 
 #include <dirent.h>
@@ -65,10 +65,10 @@ dpe_status dpe_sync_folder(const char *folder, struct dpe_error *err)
 {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
-        return dpe_fail_errno(err, errno, folder, "folder cannot be opened to be synced");
+        return dpe_fail_errno(err, errno, folder, "the folder cannot be opened for sync");
     }
     dpe_status status = DPE_OK;
-    /* Some network file systems cannot sync a folder and say EINVAL; they order renames. */
+    /* Some network file systems cannot sync a folder and return EINVAL; they order renames. */
     if (fsync(fd) != 0 && errno != EINVAL) {
         status = dpe_fail_errno(err, errno, folder, "sync of the folder failed");
     }
@@ -110,7 +110,7 @@ dpe_status dpe_follow_links(const char *path, char **file, struct dpe_error *err
         char target[4096];
         ssize_t n = readlink(at, target, sizeof target);
         if (n < 0 || (size_t)n >= sizeof target) {
-            break; /* no link; what cannot be followed is for whoever opens it to report */
+            break; /* not a link; the open that follows reports a link that cannot be followed */
         }
         target[n] = '\0';
         char *folder = target[0] == '/' ? dpe_join("", "", "") : dpe_parent_folder(at);
@@ -154,8 +154,7 @@ static void name_prefix(const char *target, char prefix[BASE_MOST + BOOT_DIGITS 
 static bool is_new_file(const char *name, const char *prefix)
 {
     size_t n = strlen(prefix);
-    return strncmp(name, prefix, n) == 0 &&
-           strspn(name + n, "0123456789abcdef") == RANDOM_DIGITS &&
+    return strncmp(name, prefix, n) == 0 && strspn(name + n, "0123456789abcdef") == RANDOM_DIGITS &&
            strcmp(name + n + RANDOM_DIGITS, ".tmp") == 0;
 }
 
@@ -169,11 +168,10 @@ static void remove_abandoned(const char *folder, const char *prefix)
         if (!is_new_file(entry->d_name, prefix)) {
             continue;
         }
-        int fd = openat(dirfd(list), entry->d_name,
-                        O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        int fd = openat(dirfd(list), entry->d_name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         struct stat info;
-        if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-            info.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
+            flock(fd, LOCK_EX | LOCK_NB) == 0) {
             unlinkat(dirfd(list), entry->d_name, 0);
         }
         if (fd >= 0) {
@@ -237,8 +235,7 @@ dpe_status dpe_new_file_open(struct dpe_new_file *file, const char *target, cons
     }
     if (lstat(target, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISLNK(info.st_mode)) {
         return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: expected a file or nothing, found something that is no regular file",
-                        target);
+                        "%s: expected a regular file or no file, found something else", target);
     }
     char *folder = dpe_parent_folder(beside != NULL ? beside : target);
     char prefix[BASE_MOST + BOOT_DIGITS + 3];
@@ -285,7 +282,7 @@ dpe_status dpe_new_file_finish(struct dpe_new_file *file, struct dpe_error *err)
                             ? sync_file(file, err)
                             : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", file->target);
     if (status == DPE_OK && rename(file->path, file->target) != 0) {
-        status = dpe_fail_errno(err, errno, file->target, "cannot be put in place");
+        status = dpe_fail_errno(err, errno, file->target, "cannot be renamed to its final name");
     }
     if (status == DPE_OK) {
         /* From here on the name is not this file's to remove. */
@@ -327,8 +324,7 @@ dpe_status dpe_new_file_finish_over(struct dpe_new_file *file, bool force, struc
     }
     if (lost) {
         dpe_status status =
-            dpe_fail(err, DPE_MISMATCH,
-                     "%s: exists already and holds something else; --force replaces it",
+            dpe_fail(err, DPE_MISMATCH, "%s: exists and holds something else; --force replaces it",
                      file->target);
         dpe_new_file_drop(file);
         return status;

@@ -1,7 +1,7 @@
 /**
  * @file durable.h
  * The one way in which a tool puts a file of its own at a user's path: the bytes go into a new file
- * beside it, whose name nobody can foresee, and take the path's place whole, by one rename.
+ * beside it, whose name cannot be predicted, and take the path's place whole, by one rename.
  */
 #ifndef DPE_DURABLE_H
 #define DPE_DURABLE_H
@@ -10,7 +10,7 @@
 
 #include "engine/base/base.h"
 
-/** A file being written, under a name that no user knows yet. {.fd = -1} is none. */
+/** A file being written, under a temporary name. {.fd = -1} is none. */
 struct dpe_new_file {
     int fd;       /**< open for writing while `path` is not NULL */
     char *path;   /**< the temporary name */
@@ -21,8 +21,8 @@ struct dpe_new_file {
  *  that is not NULL. Its name is "NAME.BOOT-RANDOM.tmp"; it is created with O_EXCL | O_NOFOLLOW and
  *  held with flock(2), which a killed process lets go of: new files of `target` that a killed
  *  process of this machine left are removed. `target` is not followed when it is a link.
- *  DPE_CANNOT_CREATE, also when `target` is there and is no regular file or link; DPE_PERMISSION,
- *  DPE_IO, DPE_NO_MEMORY. */
+ *  DPE_CANNOT_CREATE, also when `target` is there and is not a regular file or link;
+ * DPE_PERMISSION, DPE_IO, DPE_NO_MEMORY. */
 dpe_status dpe_new_file_open(struct dpe_new_file *file, const char *target, const char *beside,
                              struct dpe_error *err);
 /** Append n bytes. */

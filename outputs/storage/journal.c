@@ -108,11 +108,8 @@ static size_t next_record(const unsigned char *bytes, size_t n, size_t at, struc
 static void note_lost(struct dpe_journal_scan *scan, size_t from, size_t to, uint64_t missing,
                       unsigned type)
 {
-    static const char *const names[] = {"",
-                                        ": the beginning",
-                                        ": what a process was",
-                                        ": a sample's row",
-                                        ": the name of a plan"};
+    static const char *const names[] = {"", ": the beginning", ": what a process was",
+                                        ": a sample's row", ": the name of a plan"};
     const char *what = type < sizeof names / sizeof names[0] ? names[type] : "";
     size_t used = strlen(scan->lost);
     snprintf(scan->lost + used, sizeof scan->lost - used, "%sbytes %zu to %zu (%llu record%s%s%s)",
@@ -129,7 +126,7 @@ static dpe_status damage(const char *path, bool salvage, size_t at, size_t next,
     if (!salvage) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: expected record %llu at byte %zu, found damage up to record %llu at "
-                        "byte %zu; --salvage goes on without what is lost",
+                        "byte %zu; --salvage continues without the lost records",
                         path, (unsigned long long)scan->sequence, at,
                         (unsigned long long)record->sequence, next);
     }
@@ -271,7 +268,8 @@ dpe_status dpe_journal_open(struct dpe_journal *journal, const char *path,
     }
     if (status == DPE_OK && torn &&
         (ftruncate(journal->fd, (off_t)scan->end) != 0 || fsync(journal->fd) != 0)) {
-        status = dpe_fail_errno(err, errno, path, "the torn tail cannot be cut");
+        status =
+            dpe_fail_errno(err, errno, path, "the unfinished record at its end cannot be removed");
     }
     if (status != DPE_OK) {
         dpe_journal_close(journal);
@@ -286,8 +284,8 @@ dpe_status dpe_journal_append(struct dpe_journal *journal, unsigned type, const 
 {
     if (journal->failed) {
         return dpe_fail(err, DPE_IO,
-                        "%s: an earlier write failed, nothing more is written; what was finished "
-                        "is safe and the same command continues",
+                        "%s: an earlier write failed and nothing more is written; finished samples "
+                        "are saved: run the same command to continue",
                         journal->path);
     }
     struct dpe_text record = {0};

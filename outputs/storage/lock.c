@@ -1,6 +1,5 @@
-/* One process at a time. The lock is flock(2) on a file that also says who holds it: flock goes
- * with its process, the text tells people (and file systems on which flock does nothing) whom to
- * ask. */
+/* One process at a time. The lock is flock(2) on a file that also names its holder: flock ends
+ * with its process; the text is for people, and for file systems on which flock does nothing. */
 #include "engine/base/base.h"
 #include "outputs/storage/storage.h"
 
@@ -76,7 +75,7 @@ static void describe_self(struct holder *self)
     dpe_time_text(self->since);
 }
 
-/* False when the file is empty (nobody held it when it was last given back) or was never finished.
+/* False when the file is empty (it was released) or was never finished.
  */
 static bool read_holder(int fd, struct holder *holder)
 {
@@ -126,7 +125,7 @@ static dpe_status held_by(const char *path, const struct holder *holder, const c
                     holder->host, holder->since, advice);
 }
 
-/* flock is ours, or does nothing here: what does the text say? */
+/* flock is ours, or does nothing here: the text decides. */
 static dpe_status judge_holder(const char *path, const struct holder *holder,
                                const struct holder *self, bool force_unlock, char *note,
                                struct dpe_error *err)
@@ -161,15 +160,16 @@ static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe
     if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         struct holder self, holder;
         describe_self(&self);
-        bool said = read_holder(*fd, &holder);
-        *again = !said || (strcmp(holder.host, self.host) == 0 && !alive(&holder, &self));
+        bool named = read_holder(*fd, &holder);
+        *again = !named || (strcmp(holder.host, self.host) == 0 && !alive(&holder, &self));
         close(*fd);
         *fd = -1;
-        return said ? held_by(path, &holder, "wait for it, or stop it", err)
-                    : dpe_fail(err, DPE_CANNOT_CREATE,
-                               "%s: locked, and it does not say by which process; wait for it, or "
-                               "stop it",
-                               path);
+        return named ? held_by(path, &holder, "wait for it, or stop it", err)
+                     : dpe_fail(err, DPE_CANNOT_CREATE,
+                                "%s: another process holds this lock, and the file does not name "
+                                "it; wait for that "
+                                "process, or stop it",
+                                path);
     }
     struct stat opened, named;
     if (fstat(*fd, &opened) != 0 || stat(path, &named) != 0 || opened.st_ino != named.st_ino ||
@@ -178,7 +178,7 @@ static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe
         *fd = -1;
         *again = true;
         return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: one process after another takes this lock; try again", path);
+                        "%s: other processes took this lock during every attempt; try again", path);
     }
     return DPE_OK;
 }

@@ -10,16 +10,16 @@
 #include "engine/base/base.h"
 #include "outputs/storage/durable.h"
 
-/** A file that one process at a time has, and that says which. A run takes its own. */
+/** A lock file: one process at a time holds it, and it names that process. A run has its own. */
 struct dpe_lock {
     int fd; /**< −1: not held */
     char *path;
 };
-/** Take the lock file; `note` [256] says what was taken over, "" when nothing was.
+/** Take the lock file; `note` [256] describes the lock that was taken over, "" when none was.
  * DPE_CANNOT_CREATE when another process has it, which is named. */
 dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unlock, char *note,
                          struct dpe_error *err);
-/** Give it back: emptied, and unlinked when `remove`; one that is no longer held stays as it is. */
+/** Release it: emptied, and unlinked when `remove`; one that is no longer held is not changed. */
 void dpe_lock_release(struct dpe_lock *lock, bool remove);
 
 /** Fail with the status that fits an errno (EACCES → DPE_PERMISSION, EROFS and the like →
@@ -70,7 +70,7 @@ struct dpe_journal_scan {
 dpe_status dpe_record_encode(struct dpe_text *out, unsigned type, uint64_t sequence,
                              const void *payload, size_t n, struct dpe_error *err);
 /** Read a journal: every valid record goes to `visit`. Bytes after the last valid record with no
- *  valid one behind them are a torn tail (see scan). Damage before a valid record, or a sequence
+ *  valid one after them are a torn tail (see scan). Damage before a valid record, or a sequence
  *  number out of order, is DPE_BAD_DATA unless `salvage`. Another version is DPE_BAD_DATA. */
 dpe_status dpe_journal_read(const char *path, bool salvage, dpe_record_visit visit, void *user,
                             struct dpe_journal_scan *scan, struct dpe_error *err);
@@ -93,8 +93,8 @@ dpe_status dpe_journal_append(struct dpe_journal *journal, unsigned type, const 
                               size_t n, struct dpe_error *err);
 void dpe_journal_close(struct dpe_journal *journal);
 
-/** Whether the file at the lock's path still names this process: it does not when somebody removed
- * it, or took it over by force. */
+/** Whether the file at the lock's path still names this process: it does not when another process
+ * removed it, or took it over by force. */
 bool dpe_lock_held(const struct dpe_lock *lock);
 
 #endif

@@ -1,4 +1,4 @@
-/* DPE tables: what makes one valid, and the questions a runtime asks of it. */
+/* DPE tables: what makes one valid, and what a runtime needs from it. */
 #include "outputs/table/dpe_table_internal.h"
 
 #include <math.h>
@@ -48,8 +48,8 @@ static int check_shape(const struct dpe_table_values *values, char *message)
     }
     if (values->n_heads % values->n_kv_heads != 0) {
         return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "%lld query heads do not divide into %lld key/value heads",
-                              (long long)values->n_heads, (long long)values->n_kv_heads);
+                              "expected a multiple of the %lld KV heads as query heads, found %lld",
+                              (long long)values->n_kv_heads, (long long)values->n_heads);
     }
     if (values->top_k < 0 || values->top_k > values->n_pairs) {
         return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "top_k is %lld, expected 0 to %lld",
@@ -189,7 +189,8 @@ int dpe_table_check(const struct dpe_table_values *values, char *message)
         values->effective_length == NULL || values->inv_freq == NULL || values->mask == NULL ||
         values->schema_version == NULL || values->model_type == NULL ||
         values->model_fingerprint == NULL) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "a part of the table is missing");
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "the table is incomplete: an array is missing");
     }
     error = check_groups(values, message);
     if (error != DPE_TABLE_OK) {

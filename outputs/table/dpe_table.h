@@ -5,7 +5,7 @@
  *
  *     struct dpe_table *table;
  *     char why[DPE_TABLE_MESSAGE];
- *     if (dpe_table_open("TABLE.h5", &table, why) != 0) { … why says what is wrong … }
+ *     if (dpe_table_open("TABLE.h5", &table, why) != 0) { … print `why` … }
  *     dpe_table_cos_sin(table, layer, head, DPE_TABLE_FAR, DPE_TABLE_KEY, 0, 4096, cos, sin);
  *     dpe_table_close(table);
  *
@@ -44,11 +44,11 @@ enum dpe_table_error {
     DPE_TABLE_OK = 0,
     DPE_TABLE_NO_FILE = 1,  /**< cannot be opened */
     DPE_TABLE_BAD_FILE = 2, /**< not a table, damaged, or a value that makes no sense */
-    DPE_TABLE_VERSION = 3,  /**< a schema version or convention this library does not know */
+    DPE_TABLE_VERSION = 3,  /**< a schema version or convention this library does not support */
     DPE_TABLE_MEMORY = 4,
 };
 
-/** Everything a table says; arrays belong to the table. */
+/** The contents of a table; arrays belong to the table. */
 struct dpe_table_values {
     char *schema_version;    /**< of the file, "MAJOR.MINOR.PATCH" */
     char *model_type;        /**< "llama", "mistral", "qwen2" */
@@ -74,16 +74,20 @@ struct dpe_table_values {
 
 struct dpe_table;
 
-/** Open TABLE.h5 or its JSON form (told apart by content) and check all of it: version, shapes,
+/** Open TABLE.h5 or its JSON form (recognised by content) and check all of it: version, shapes,
  * NaN, scales ≥ 1, edges, mask counts against top_k. *table is owned by the caller. */
 int dpe_table_open(const char *path, struct dpe_table **table, char *message);
+/** The same, but an HDF5 file without the checksum at its end (another program wrote it) is read as
+ *  well, where dpe_table_open returns DPE_TABLE_BAD_FILE: libhdf5 1.10 may crash on a damaged one.
+ */
+int dpe_table_open_unchecked(const char *path, struct dpe_table **table, char *message);
 /** NULL is allowed. */
 void dpe_table_close(struct dpe_table *table);
 /** Borrowed for the table's life. */
 const struct dpe_table_values *dpe_table_values(const struct dpe_table *table);
 
-/** Scale of a pair in far positions of a query head: its group's factor, 1 when it is no key pair.
- *  Indices are the caller's duty. */
+/** Scale of a pair in far positions of a query head: its group's factor, 1 when it is not a key
+ * pair. Indices are the caller's duty. */
 double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair);
 
 /** The factor on all logits of the query at `position` ≥ 0 (see above), 1/sqrt(head_dim) included.

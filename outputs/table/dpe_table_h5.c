@@ -170,7 +170,7 @@ static void expect_text(struct reader *reader, const char *name, const char *exp
     size_t n = strlen(expected);
     if (text != NULL && (strncmp(text, expected, n) != 0 || (text[n] != '\0' && text[n] != ':'))) {
         reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                                       "%s: /table: %s is '%s', this library applies only '%s'",
+                                       "%s: /table: %s is '%s', this library supports only '%s'",
                                        reader->path, name, text, expected);
     }
     free(text);
@@ -180,15 +180,15 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
 {
     char *schema = read_text(reader, "/", "schema_name");
     if (schema != NULL && strcmp(schema, "dpe-table") != 0) {
-        reader->error =
-            dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
-                           "%s: schema_name is '%s', expected 'dpe-table'", reader->path, schema);
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
+                                       "%s: expected schema_name 'dpe-table', found '%s'",
+                                       reader->path, schema);
     }
     free(schema);
     values->schema_version = read_text(reader, "/", "schema_version");
     if (values->schema_version != NULL && !dpe_table_knows_version(values->schema_version)) {
         reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                                       "%s: schema version %s, this library reads 1.x and 2.x",
+                                       "%s: expected schema version 1.x or 2.x, found %s",
                                        reader->path, values->schema_version);
     }
     if (reader->error == DPE_TABLE_OK && H5Lexists(reader->file, "/table", H5P_DEFAULT) <= 0) {
@@ -226,7 +226,7 @@ static void read_temperature(struct reader *reader, struct dpe_table_values *val
     }
 }
 
-/* Without a mask (what the detection alone knows) every pair of every head is a key pair. */
+/* Without a mask (a detection of all pairs) every pair of every head is a key pair. */
 static void read_mask(struct reader *reader, struct dpe_table_values *values)
 {
     const hsize_t dims[3] = {(hsize_t)values->n_layers, (hsize_t)values->n_heads,
@@ -300,7 +300,7 @@ static void read_values(struct reader *reader, struct dpe_table_values *values)
 }
 
 /* HDF5 must not see a damaged file: see trailer.h. */
-static int check_damage(const char *path, char *message)
+static int check_damage(const char *path, bool unchecked, char *message)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
@@ -319,17 +319,25 @@ static int check_damage(const char *path, char *message)
                               "%s: damaged: expected CRC-32C %08llx, found %08llx; copy it again",
                               path, (unsigned long long)expected, (unsigned long long)found);
     }
+    if (state == DPE_TRAILER_NONE && !unchecked) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "%s: has no checksum at its end: it is cut off, or another program "
+                              "wrote or changed it; outputs/SCHEMA.md shows how to add a checksum, "
+                              "dpe-export reads the file with --unchecked",
+                              path);
+    }
     return DPE_TABLE_OK;
 }
 
-int dpe_table_read_h5(const char *path, struct dpe_table_values *values, char *message)
+int dpe_table_read_h5(const char *path, bool unchecked, struct dpe_table_values *values,
+                      char *message)
 {
-    int damage = check_damage(path, message);
+    int damage = check_damage(path, unchecked, message);
     if (damage != DPE_TABLE_OK) {
         return damage;
     }
     struct reader reader = {.file = -1, .path = path, .message = message};
-    /* HDF5 prints its error stack by default; ours is the message. */
+    /* HDF5 prints its error stack by default; the caller gets a message instead. */
     H5E_auto2_t printer = NULL;
     void *printer_data = NULL;
     H5Eget_auto2(H5E_DEFAULT, &printer, &printer_data);

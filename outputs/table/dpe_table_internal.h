@@ -29,7 +29,8 @@ void dpe_table_values_free(struct dpe_table_values *values);
 int dpe_table_adopt(struct dpe_table_values *values, struct dpe_table **table, char *message);
 
 /** Readers: fill values (free them with dpe_table_values_free also on failure). */
-int dpe_table_read_h5(const char *path, struct dpe_table_values *values, char *message);
+int dpe_table_read_h5(const char *path, bool unchecked, struct dpe_table_values *values,
+                      char *message);
 int dpe_table_read_json(const char *path, struct dpe_table_values *values, char *message);
 
 #endif

@@ -66,8 +66,8 @@ static void expect_text(struct reader *reader, const json_t *root, const char *n
     if (reader->error == DPE_TABLE_OK && (text == NULL || strcmp(text, expected) != 0)) {
         reader->error =
             dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                           "%s: \"%s\" is '%s', this library applies only '%s'", reader->path, name,
-                           text != NULL ? text : "missing", expected);
+                           "%s: \"%s\" is '%s', this library supports only '%s'", reader->path,
+                           name, text != NULL ? text : "missing", expected);
     }
 }
 
@@ -151,7 +151,7 @@ static void read_conventions(struct reader *reader, const json_t *root,
     values->schema_version = get_text(reader, root, "schema_version");
     if (values->schema_version != NULL && !dpe_table_knows_version(values->schema_version)) {
         reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                                       "%s: schema version %s, this library reads 1.x and 2.x",
+                                       "%s: expected schema version 1.x or 2.x, found %s",
                                        reader->path, values->schema_version);
     }
     expect_text(reader, root, "near_rule", "distance < local_window");
@@ -232,7 +232,7 @@ int dpe_table_read_json(const char *path, struct dpe_table_values *values, char 
     return reader.error;
 }
 
-int dpe_table_open(const char *path, struct dpe_table **table, char *message)
+static int open_table(const char *path, bool unchecked, struct dpe_table **table, char *message)
 {
     char magic[8] = {0};
     struct stat info;
@@ -257,7 +257,7 @@ int dpe_table_open(const char *path, struct dpe_table **table, char *message)
     }
     bool hdf5 = n == sizeof magic && memcmp(magic, "\211HDF\r\n\032\n", sizeof magic) == 0;
     struct dpe_table_values values = {0};
-    int error = hdf5 ? dpe_table_read_h5(path, &values, message)
+    int error = hdf5 ? dpe_table_read_h5(path, unchecked, &values, message)
                      : dpe_table_read_json(path, &values, message);
     if (error != DPE_TABLE_OK) {
         dpe_table_values_free(&values);
@@ -268,4 +268,14 @@ int dpe_table_open(const char *path, struct dpe_table **table, char *message)
     return error == DPE_TABLE_OK
                ? error
                : dpe_table_fail(message, (enum dpe_table_error)error, "%s: %.400s", path, why);
+}
+
+int dpe_table_open(const char *path, struct dpe_table **table, char *message)
+{
+    return open_table(path, false, table, message);
+}
+
+int dpe_table_open_unchecked(const char *path, struct dpe_table **table, char *message)
+{
+    return open_table(path, true, table, message);
 }

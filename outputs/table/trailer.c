@@ -1,4 +1,4 @@
-/* CRC-32C and the trailer that every table of ours ends with. */
+/* CRC-32C and the trailer at the end of every DPE table. */
 #include "outputs/table/trailer.h"
 
 #include <errno.h>

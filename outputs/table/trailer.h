@@ -1,6 +1,6 @@
 /**
  * @file trailer.h
- * The checksum behind the end of every table of ours, where HDF5 does not look; not installed.
+ * The checksum after the end of every DPE table, where HDF5 does not look; not installed.
  *
  * HDF5 1.10 keeps strings in heaps without a checksum and crashes on a flipped bit in one, so
  * damage has to be seen before HDF5 sees the file. A trailer is 24 bytes: a magic, the length of
@@ -24,7 +24,7 @@ enum dpe_trailer_state {
     DPE_TRAILER_WHOLE,      /**< the bytes agree with it */
     DPE_TRAILER_NONE,       /**< there is none: another program wrote the file */
     DPE_TRAILER_DAMAGED,    /**< they do not */
-    DPE_TRAILER_UNREADABLE, /**< errno says why; ESTALE when the file shrank meanwhile */
+    DPE_TRAILER_UNREADABLE, /**< errno is set; ESTALE when the file shrank meanwhile */
 };
 /** Compare an open regular file with its trailer. expected and found are the CRCs, set when there
  *  is a trailer and the file could be read. */

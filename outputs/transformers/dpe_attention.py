@@ -56,8 +56,8 @@ class Table:
         if self.head_dim % 2:
             raise TableError(f"head_dim is {self.head_dim}, expected an even number")
         if self.n_heads % self.n_kv_heads:
-            raise TableError(f"{self.n_heads} query heads do not divide into {self.n_kv_heads} "
-                             "key/value heads")
+            raise TableError(f"expected a multiple of the {self.n_kv_heads} KV heads as query "
+                             f"heads, found {self.n_heads}")
 
     def _check_groups(self):
         counts = {"group_edge": self.n_groups + 1, "effective_length": self.n_groups,

@@ -126,6 +126,22 @@ chosen=$(sed -n 's/^\*  *\([0-9][0-9]*\) .*/\1/p' "$work/out")
 [ "$chosen" = 8 ] && [ "$(top_k killed)" = 8 ] && grep -q "^8 of 8 move: 7 pairs are not shown" "$work/out" ||
     fail "chosen '$chosen', top-k $(top_k killed): $(cat "$work/out")"
 
+# A form that was edited is not replaced; once it is moved away the same command writes it again.
+cp "$work/killed/table.json" "$work/table.json"
+echo >>"$work/killed/table.json"
+cp "$work/killed/table.json" "$work/edited.json"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err"
+code=$?
+[ $code = 78 ] && grep -q "killed/table.json: was changed after dpe-calibrate wrote it" "$work/err" ||
+    fail "an edited table.json: $code, $(cat "$work/err")"
+cmp "$work/edited.json" "$work/killed/table.json" || fail "an edited table.json was replaced"
+rm "$work/killed/table.json"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err" ||
+    fail "an edited table.json that was moved away: $(cat "$work/err")"
+cmp "$work/table.json" "$work/killed/table.json" || fail "table.json is not written again"
+
 # A file of its name that another run made is found before the table, and --force replaces it.
 cp "$work/norms.h5" "$work/killed/ablate.h5"
 # shellcheck disable=SC2086

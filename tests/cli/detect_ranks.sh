@@ -80,7 +80,7 @@ for r in 0 1; do
     [ $code = 74 ] || fail "full journal of rank $r: expected exit 74, got $code: $(cat "$work/err")"
     grep -q -e "--rank-timeout" "$work/err" && fail "full journal of rank $r: the others were not stopped: $(cat "$work/err")"
     grep -q "File too large" "$work/err" || fail "full journal of rank $r: $(cat "$work/err")"
-    grep -q "does not stop\|MPI_ABORT" "$work/err" && fail "full journal of rank $r: $(cat "$work/err")"
+    grep -q "did not stop\|MPI_ABORT" "$work/err" && fail "full journal of rank $r: $(cat "$work/err")"
     detect 2 -o "$out" || fail "resume after a full journal: $(cat "$work/err")"
     same "$work/calm.h5" "$out"
 done
@@ -92,7 +92,7 @@ mpi 1 "$bin/dpe-detect" $sweep -o "$work/x.h5" : \
     -n 1 "$bin/dpe-detect" $sweep -o "$work/x.h5" --model "$work/other" >"$work/out" 2>"$work/err"
 code=$?
 [ $code = 65 ] || fail "another model: expected exit 65, got $code: $(cat "$work/err")"
-grep -q "rank 1 on .*does not see what rank 0 sees: model: expected" "$work/err" ||
+grep -q "rank 1 on .*has other inputs than rank 0: model: expected" "$work/err" ||
     fail "another model: $(cat "$work/err")"
 mpi 1 "$bin/dpe-detect" $sweep -o "$work/x.h5" : \
     -n 1 "$bin/dpe-detect" $sweep -o "$work/x.h5" --model "$work/none" >"$work/out" 2>"$work/err"

@@ -71,7 +71,7 @@ os.execv(sys.argv[1], sys.argv[1:])' "$bin/dpe-detect" --model "$work/model" \
     wait $pid
     code=$?
     [ $code = 75 ] || fail "SIG$signal: expected exit 75, got $code: $(cat "$work/err")"
-    grep -q "the same command continues" "$work/err" || fail "SIG$signal: $(cat "$work/err")"
+    grep -q "run the same command to continue" "$work/err" || fail "SIG$signal: $(cat "$work/err")"
     complete "$out" 0
     detect -o "$out" || fail "resume after SIG$signal: $(cat "$work/err")"
     same "$work/calm.h5" "$out"

@@ -72,7 +72,7 @@ stops() {
     code=$?
     cp "$work/err" "$work/stopped"
     [ $code = 75 ] || fail "SIG$signal to rank $r: expected exit 75, got $code: $(cat "$work/stopped")"
-    grep -q "the same command continues" "$work/stopped" || fail "SIG$signal to rank $r: $(cat "$work/stopped")"
+    grep -q "run the same command to continue" "$work/stopped" || fail "SIG$signal to rank $r: $(cat "$work/stopped")"
     detect 2 -o "$out" || fail "resume after SIG$signal to rank $r: $(cat "$work/err")"
     same "$work/calm.h5" "$out"
 }

@@ -9,6 +9,7 @@
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/table/dpe_table.h"
+#include "outputs/table/trailer.h"
 #include "tests/fuzz/fuzz.h"
 
 /* The bytes that are left; 0 for ever when none is. */
@@ -144,6 +145,19 @@ static void write_object(hid_t file, const struct object *object, struct input *
     H5Oclose(place);
 }
 
+/* As a program that writes tables has to: without it the readers refuse the file. */
+static bool add_trailer(const char *path)
+{
+    static char bytes[1 << 22];
+    unsigned char trailer[DPE_TRAILER];
+    FILE *file = fopen(path, "r+b");
+    size_t n = file != NULL ? fread(bytes, 1, sizeof bytes, file) : 0;
+    dpe_trailer_make(trailer, bytes, n);
+    bool whole = file != NULL && n < sizeof bytes && fseek(file, 0, SEEK_END) == 0 &&
+                 fwrite(trailer, 1, sizeof trailer, file) == sizeof trailer;
+    return file != NULL && fclose(file) == 0 && whole;
+}
+
 /* How many inputs passed is not counted, but that the plain program gives a good table is. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
@@ -158,6 +172,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         write_object(file, &objects[i], &input);
     }
     fuzz_expect(H5Fclose(file) >= 0, "the file can be closed");
+    fuzz_expect(add_trailer(path), "the trailer can be added");
 
     struct dpe_table *table = NULL;
     char why[DPE_TABLE_MESSAGE] = "";

@@ -98,7 +98,7 @@ static void every_broken_rule_is_named(void **state)
     expect_refused(&v, "marks 5 pairs, top_k is 4");
     v = good();
     v.n_kv_heads = 3;
-    expect_refused(&v, "do not divide");
+    expect_refused(&v, "expected a multiple of the");
     v = good();
     v.head_dim = 15;
     expect_refused(&v, "head_dim is 15");
@@ -358,7 +358,7 @@ static void other_versions_and_conventions_are_refused(void **state)
     struct dpe_text out = {0};
     assert_int_equal(dpe_export_json(&v, &out, NULL), DPE_OK);
     const char *text = out.bytes;
-    expect_json_refused(text, "1.0.0", "3.0.0", DPE_TABLE_VERSION, "reads 1.x and 2.x");
+    expect_json_refused(text, "1.0.0", "3.0.0", DPE_TABLE_VERSION, "expected schema version 1.x or 2.x");
     expect_json_refused(text, "1.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "\"logit_scale\": expected");
     expect_json_refused(text, "\"top_k\": 5", "\"log_n_length\": 256, \"top_k\": 5",
                         DPE_TABLE_BAD_FILE, "none in a table of schema version 1");

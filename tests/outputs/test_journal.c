@@ -178,7 +178,7 @@ static void a_tail_torn_at_every_length_is_set_aside(void **state)
         }
         assert_int_equal(fixture_count(run, ROWS), whole);
         if (cut > offsets[0] && !edge) {
-            assert_non_null(strstr(scratch->notices, "set aside"));
+            assert_non_null(strstr(scratch->notices, "were moved to"));
             char aside[256];
             size_t n_aside = 0;
             size_t at = 0;
@@ -240,7 +240,7 @@ static void a_flipped_bit_anywhere_never_makes_a_wrong_row(void **state)
                 /* The last record looks like one that was being written. */
                 assert_int_equal(status, DPE_OK);
                 assert_int_equal(fixture_count(run, ROWS), ROWS - 1);
-                assert_non_null(strstr(scratch->notices, "set aside"));
+                assert_non_null(strstr(scratch->notices, "were moved to"));
                 assert_int_equal(dpe_run_close(run, &err), DPE_OK);
                 survived++;
             }

@@ -97,7 +97,7 @@ static void rows_the_journal_lacks_come_from_the_table(void **state)
     assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_BAD_DATA);
     assert_int_equal(fixture_open(scratch, 1, &salvage, &run, &err), DPE_OK);
     assert_int_equal(fixture_count(run, 12), 12);
-    assert_non_null(strstr(scratch->notices, "taken from the table"));
+    assert_non_null(strstr(scratch->notices, "copied from the table"));
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
     fixture_expect_rows(scratch, 12);
 }
@@ -112,7 +112,7 @@ static void a_damaged_manifest_is_written_again(void **state)
     char *bytes = slurp(scratch->manifest, &n);
     spill(scratch->manifest, bytes, n / 2);
     fixture_expect_rows(scratch, 3);
-    assert_non_null(strstr(scratch->notices, "anew"));
+    assert_non_null(strstr(scratch->notices, "written again"));
     scratch->notices[0] = '\0';
     fixture_expect_rows(scratch, 3);
     assert_string_equal(scratch->notices, "");

@@ -114,7 +114,7 @@ static void a_second_process_is_refused(void **state)
     assert_int_equal(dpe_read_file(scratch->lock, 1000, &text, &n, &err), DPE_OK);
     assert_int_equal(truncate(scratch->lock, 0), 0);
     assert_int_equal(fixture_open(scratch, 1, &all, &run, &err), DPE_CANNOT_CREATE);
-    assert_non_null(strstr(err.text, "does not say by which process"));
+    assert_non_null(strstr(err.text, "the file does not name it"));
     /* Named, but not a process of this machine: one of another container, for example. */
     char other[512];
     snprintf(other, sizeof other, "host %s pid 1 start 1 boot gone since then\n", host);

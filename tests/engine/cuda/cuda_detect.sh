@@ -54,7 +54,7 @@ times=0
 device=0
 detect sticky=130 --device cuda:$device -o "$work/again.h5"
 while [ "$got" = 75 ] && [ $times -lt 20 ]; do
-    grep -q "the device (emulated device $device) failed in.*samples are safe, the same command continues" \
+    grep -q "the device (emulated device $device) failed in.*samples are saved; .*run the same command to continue" \
         "$work/err" || fail "cuda:$device: $(cat "$work/err")"
     if [ $times = 1 ]; then
         sweep 78 'device: expected "cpu", found "cuda"' "" --device cpu -o "$work/again.h5"

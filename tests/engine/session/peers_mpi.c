@@ -23,7 +23,7 @@ static dpe_status meet(void *user, float *x, int64_t n, dpe_status status, struc
 
 static dpe_status share(void *user, void *bytes, size_t n, struct dpe_error *err)
 {
-    return dpe_ranks_give(user, bytes, n, err);
+    return dpe_ranks_broadcast(user, bytes, n, err);
 }
 
 static int own(void)
@@ -61,7 +61,7 @@ static void sums_are_in_the_order_of_ranks(void **state)
         struct dpe_error err = {0};
         TINY_OK(dpe_ranks_sum(&ranks, x, n, DPE_OK, &err), err);
         assert_memory_equal(x, want, (size_t)n * sizeof *x);
-        assert_false(ranks.told);
+        assert_false(ranks.all_failed);
     }
     free(x);
     free(want);
@@ -91,14 +91,14 @@ static void a_failure_is_everybodys(void **state)
             assert_int_equal(status, DPE_INCOMPLETE);
             assert_string_equal(err.text, want);
             assert_int_equal(err.layer, 3);
-            assert_true(ranks.told);
-            assert_int_equal(dpe_ranks_settle(&ranks, status, &err), DPE_INCOMPLETE);
+            assert_true(ranks.all_failed);
+            assert_int_equal(dpe_ranks_sync_status(&ranks, status, &err), DPE_INCOMPLETE);
         }
     }
     struct dpe_error err = {0};
     dpe_status status = own() == 0 ? dpe_fail(&err, DPE_NO_MEMORY, "none left") : DPE_OK;
     assert_int_equal(dpe_ranks_sum(&ranks, x, 100, DPE_OK, &err), DPE_OK);
-    assert_int_equal(dpe_ranks_settle(&ranks, status, &err), DPE_NO_MEMORY);
+    assert_int_equal(dpe_ranks_sync_status(&ranks, status, &err), DPE_NO_MEMORY);
     assert_string_equal(err.text, "none left");
 }
 
@@ -109,12 +109,12 @@ static void who_sums_something_else_is_lost(void **state)
     struct dpe_error err = {0};
     dpe_status status = dpe_ranks_sum(&ranks, x, own() == 0 ? 100 : 99, DPE_OK, &err);
     assert_int_equal(status, DPE_INTERNAL);
-    assert_non_null(strstr(err.text, "lost each other"));
+    assert_non_null(strstr(err.text, "no longer at the same sum"));
     char word[8] = "other";
     if (own() == 0) {
         memcpy(word, "shared", 7);
     }
-    TINY_OK(dpe_ranks_give(&ranks, word, sizeof word, &err), err);
+    TINY_OK(dpe_ranks_broadcast(&ranks, word, sizeof word, &err), err);
     assert_string_equal(word, "shared");
 }
 
@@ -190,7 +190,7 @@ static void check_folder(const char *folder, int64_t chunk, int64_t step)
     /* The same bits on every rank. */
     struct dpe_error err = {0};
     memcpy(first, got, count * sizeof *got);
-    TINY_OK(dpe_ranks_give(&ranks, first, count * sizeof *first, &err), err);
+    TINY_OK(dpe_ranks_broadcast(&ranks, first, count * sizeof *first, &err), err);
     assert_memory_equal(got, first, count * sizeof *got);
     dpe_tokens_free(&tokens[0]);
     dpe_tokens_free(&tokens[1]);

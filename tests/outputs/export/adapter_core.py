@@ -19,6 +19,8 @@ except ImportError as missing:
     sys.exit(125)
 
 PROBE, EXPORT = sys.argv[1:3]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from checksum import add_checksum  # noqa: E402
 sys.path.insert(0, sys.argv[3])
 from dpe_attention import Attention, TableError, load_table  # noqa: E402
 
@@ -199,7 +201,7 @@ HOSTILE = [
     (("key_pairs", 1, 2), [0, 1, 2, 3, PAIRS], "distinct"),
     (("key_pairs", 1, 2), [0, 1, 2, 3, -1], "distinct"),
     (("key_pairs", 1, 2), [], "layer 1, head 2 marks 0 pairs"),
-    (("model", "n_kv_heads"), 4, "do not divide"), (("model", "head_dim"), 17, "head_dim is 17"),
+    (("model", "n_kv_heads"), 4, "expected a multiple of the"), (("model", "head_dim"), 17, "head_dim is 17"),
     (("model", "head_dim"), 2 ** 62, "head_dim"), (("model", "n_layers"), 0, "key_pairs"),
     (("model", "n_heads"), 2 ** 40, "key_pairs"), (("model",), [], "model"),
     (("near_rule",), "distance <= local_window", "near_rule"), (("rounding",), "exact", "rounding"),
@@ -286,6 +288,7 @@ def write_h5(folder, value, skip=(), **exchange):
             file.require_group("model").attrs[name.replace("n_", "", 1)] = np.int64(model[name])
         for name in ("model_type", "fingerprint"):
             file["model"].attrs[name] = model[name]
+    add_checksum(path)
     return path
 
 
@@ -313,10 +316,12 @@ def test_hdf5(folder):
     path = write_h5(folder, table())
     with h5py.File(path, "r+") as file:
         file.attrs["schema_version"] = "3.0.0"
+    add_checksum(path)
     refused(path, "3.0.0")
     path = write_h5(folder, table())
     with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) // 2)
+    add_checksum(path)
     refused(path, "cannot be read")
 
 

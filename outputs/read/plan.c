@@ -1,16 +1,20 @@
 /* A DPE table, and from there to the engine's position plan. */
 #include <math.h>
+#include <string.h>
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
+#include "engine/tool/tool.h"
+#include "outputs/h5/unchecked.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err)
 {
     char why[DPE_TABLE_MESSAGE];
-    int error = dpe_table_open(path, table, why);
+    int error = dpe_h5_is_unchecked() ? dpe_table_open_unchecked(path, table, why)
+                                      : dpe_table_open(path, table, why);
     return error == DPE_TABLE_OK
                ? DPE_OK
                : dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
@@ -26,14 +30,14 @@ static dpe_status check_frequencies(const struct dpe_table_values *values,
         if (!(fabs(values->inv_freq[j] - plan->inv_freq[j]) <= 1e-5 * plan->inv_freq[j])) {
             return dpe_fail(
                 err, DPE_BAD_DATA,
-                "made for a model whose pair %lld turns by %.8g rad a token, this one's "
-                "turns by %.8g: another rope base or rope scaling",
+                "made for a model that rotates pair %lld by %.8g rad per token; this model rotates "
+                "it by %.8g: the RoPE base or RoPE scaling differs",
                 (long long)j, values->inv_freq[j], plan->inv_freq[j]);
         }
     }
     if (!(fabs(factor - found) <= 1e-5 * found)) {
         return dpe_fail(err, DPE_BAD_DATA,
-                        "made for a model with attention scaling %.8g, this one's is %.8g",
+                        "made for a model with attention scaling %.8g, this model has %.8g",
                         values->attention_scaling, sqrt(found));
     }
     return DPE_OK;
@@ -46,13 +50,13 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
     const struct dpe_config *config = context->config;
     if (values->n_layers != config->n_layers || values->n_heads != config->n_heads ||
         values->n_kv_heads != config->n_kv_heads || values->head_dim != config->head_dim) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "made for %lld layers of %lld heads (%lld of keys and values) of %lld, the "
-                        "model has %lld of %lld (%lld) of %lld",
-                        (long long)values->n_layers, (long long)values->n_heads,
-                        (long long)values->n_kv_heads, (long long)values->head_dim,
-                        (long long)config->n_layers, (long long)config->n_heads,
-                        (long long)config->n_kv_heads, (long long)config->head_dim);
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "made for a model with %lld layers, %lld heads, %lld KV heads and head dimension "
+            "%lld; this model has %lld, %lld, %lld and %lld",
+            (long long)values->n_layers, (long long)values->n_heads, (long long)values->n_kv_heads,
+            (long long)values->head_dim, (long long)config->n_layers, (long long)config->n_heads,
+            (long long)config->n_kv_heads, (long long)config->head_dim);
     }
     const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
                                                 values->log_n_decay, values->logit_scale};
@@ -70,7 +74,7 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
     struct dpe_error why = {0};
     dpe_status status = dpe_plan_make_dpe(&params, &made_for, plan, &why);
     if (status != DPE_OK) {
-        /* The file says it, no command line. */
+        /* The value is in the file, not on the command line. */
         return dpe_fail(err, status == DPE_USAGE ? DPE_BAD_DATA : status, "%s", why.text);
     }
     status = check_frequencies(values, plan, err);
@@ -78,4 +82,44 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
         dpe_plan_free(plan);
     }
     return status;
+}
+
+static dpe_status check_fingerprint(const struct dpe_table_values *values, const char *fingerprint,
+                                    struct dpe_error *err)
+{
+    if (fingerprint == NULL || strcmp(values->model_fingerprint, fingerprint) == 0) {
+        return DPE_OK;
+    }
+    return dpe_fail(
+        err, DPE_BAD_DATA,
+        "measured on the model %.16s…, this model is %.16s…: same shape, other weights or "
+        "configuration; --other-model applies the table anyway",
+        values->model_fingerprint, fingerprint);
+}
+
+dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_context *context,
+                                  const char *fingerprint, struct dpe_plan *plan,
+                                  struct dpe_error *err)
+{
+    struct dpe_table *table = NULL;
+    dpe_status status = dpe_table_load(path, &table, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const int64_t made_for = dpe_table_values(table)->length;
+    if (context->length > made_for) {
+        dpe_log_warning(
+            "%s was made for %lld tokens, this run may reach %lld: larger distances were "
+            "not measured",
+            path, (long long)made_for, (long long)context->length);
+    }
+    status = dpe_plan_of_table(dpe_table_values(table), context, plan, err);
+    if (status == DPE_OK) {
+        status = check_fingerprint(dpe_table_values(table), fingerprint, err);
+        if (status != DPE_OK) {
+            dpe_plan_free(plan);
+        }
+    }
+    dpe_table_close(table);
+    return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
 }

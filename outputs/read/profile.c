@@ -1,0 +1,149 @@
+/* The one reader of a dpe-norms profile. */
+#include "outputs/read/profile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "outputs/h5/h5.h"
+
+static const char ranking_path[] = "/norms/top_k_index";
+
+static dpe_status check_origin(struct dpe_h5 *table, const char *path,
+                               const struct dpe_profile_model *model, struct dpe_error *err)
+{
+    char *fingerprint = NULL;
+    int64_t complete = 0;
+    if (!dpe_h5_has(table, ranking_path)) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected a profile of dpe-norms, found none", path);
+    }
+    dpe_status status = dpe_h5_get_attr_text(table, "/model", "fingerprint", &fingerprint, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (strcmp(fingerprint, model->fingerprint) != 0) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected a profile of the model %.16s…, found one of %.16s…; run "
+                          "dpe-norms on that model",
+                          path, model->fingerprint, fingerprint);
+    }
+    free(fingerprint);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
+    if (status == DPE_OK && complete != 1) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: the profile is not complete; run the same dpe-norms command again "
+                          "to finish it",
+                          path);
+    }
+    return status;
+}
+
+/* Every row is an order of its pairs. */
+static dpe_status check_ranking(const uint16_t *ranking, const char *path,
+                                const struct dpe_profile_model *model, struct dpe_error *err)
+{
+    size_t n_pairs = (size_t)model->n_pairs;
+    unsigned char *seen = dpe_alloc(n_pairs, 1);
+    if (seen == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for key pairs", path);
+    }
+    dpe_status status = DPE_OK;
+    for (int64_t row = 0; row < model->n_layers * model->n_heads && status == DPE_OK; row++) {
+        memset(seen, 0, n_pairs);
+        for (size_t i = 0; i < n_pairs && status == DPE_OK; i++) {
+            size_t pair = ranking[(size_t)row * n_pairs + i];
+            if (pair >= n_pairs || seen[pair]++ != 0) {
+                status = dpe_fail(err, DPE_BAD_DATA,
+                                  "%s: %s: layer %lld, head %lld: expected each pair from 0 to %zu "
+                                  "once, found %zu%s",
+                                  path, ranking_path, (long long)(row / model->n_heads),
+                                  (long long)(row % model->n_heads), n_pairs - 1, pair,
+                                  pair < n_pairs ? " twice" : "");
+            }
+        }
+    }
+    free(seen);
+    return status;
+}
+
+static dpe_status read_ranking(struct dpe_h5 *table, const char *path,
+                               const struct dpe_profile_model *model, struct dpe_profile *profile,
+                               struct dpe_error *err)
+{
+    void *data = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    dpe_status status = dpe_h5_get(table, ranking_path, DPE_COL_U16, &data, &rank, dims, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    profile->ranking = data;
+    if (rank != 3 || dims[0] != model->n_layers || dims[1] != model->n_heads ||
+        dims[2] != model->n_pairs) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: %s: expected %lld layers, %lld heads and %lld pairs, found another "
+                        "shape",
+                        path, ranking_path, (long long)model->n_layers, (long long)model->n_heads,
+                        (long long)model->n_pairs);
+    }
+    return check_ranking(profile->ranking, path, model, err);
+}
+
+static dpe_status read_scores(struct dpe_h5 *table, const char *path,
+                              const struct dpe_profile_model *model, struct dpe_profile *profile,
+                              struct dpe_error *err)
+{
+    void *data = NULL;
+    int rank = 0;
+    int64_t *dims = profile->score_dims;
+    dpe_status status =
+        dpe_h5_get(table, "/norms/contribution", DPE_COL_F32, &data, &rank, dims, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    profile->scores = data;
+    if (rank != 5 || dims[2] != model->n_layers || dims[3] != model->n_heads ||
+        dims[4] != model->n_pairs) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: /norms/contribution: expected the axes length, sample, layer, head "
+                        "and pair of the model, found another shape",
+                        path);
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_profile_read(const char *path, const struct dpe_profile_model *model, bool scores,
+                            struct dpe_profile *profile, struct dpe_error *err)
+{
+    struct dpe_h5 *table = NULL;
+    *profile = (struct dpe_profile){0};
+    dpe_status status = dpe_h5_open(path, &table, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = check_origin(table, path, model, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    status = dpe_h5_get_attr_text(table, "/", "identity", &profile->identity, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    status = read_ranking(table, path, model, profile, err);
+    if (status == DPE_OK && scores) {
+        status = read_scores(table, path, model, profile, err);
+    }
+done:
+    dpe_h5_close(table);
+    return status;
+}
+
+void dpe_profile_free(struct dpe_profile *profile)
+{
+    free(profile->ranking);
+    free(profile->identity);
+    free(profile->scores);
+    *profile = (struct dpe_profile){0};
+}
