@@ -1,0 +1,137 @@
+/* Options of tools that run a model, and of tools with a resumable output. */
+#include "engine/device/device.h"
+#include "engine/session/session.h"
+#include "engine/tool/tool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum option_key {
+    KEY_DEVICE = DPE_KEY_TOOL,
+    KEY_THREADS,
+    KEY_MAX_MEMORY,
+    KEY_TIME_BUDGET,
+    KEY_LOG_FORMAT,
+    KEY_QUIET,
+    KEY_FORCE,
+    KEY_SALVAGE,
+    KEY_KEEP_JOURNAL,
+    KEY_FORCE_UNLOCK,
+    KEY_CHECK_OPTIONS,
+};
+
+static const struct argp_option options_table[] = {
+    {NULL, 0, NULL, 0, "Running:", 50},
+    {"device", KEY_DEVICE, "NAME", 0,
+     "auto (default: cuda if this machine has one, otherwise cpu), cpu, cuda, cuda:N, or reference "
+     "(slow; the other devices are tested against it)",
+     50},
+    {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 50},
+    {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
+     "Use at most this much memory, e.g. 8G (default: the free memory)", 50},
+    {"time-budget", KEY_TIME_BUDGET, "TIME", 0,
+     "Stop after this time, e.g. 90, 30m, 2h, with exit code 75; if the tool writes a table, the "
+     "same command continues it",
+     50},
+    {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "Format of the lines on stderr: text or json", 50},
+    {"quiet", KEY_QUIET, NULL, 0, "Print only warnings and errors on stderr", 50},
+    {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 50},
+    {0},
+};
+
+static const struct argp_option output_table[] = {
+    {NULL, 0, NULL, 0, "Output:", 60},
+    {"force", KEY_FORCE, NULL, 0, "Replace an output of another run", 60},
+    {"salvage", KEY_SALVAGE, NULL, 0,
+     "Continue after a damaged journal record; the tool reports what is lost", 60},
+    {"keep-journal", KEY_KEEP_JOURNAL, NULL, 0, "Keep the journal next to the finished table", 60},
+    {"force-unlock", KEY_FORCE_UNLOCK, NULL, 0,
+     "Take over the lock of a run on another host that has ended", 60},
+    {0},
+};
+
+static error_t parse_messages(int key, const char *arg, struct argp_state *state,
+                              struct dpe_tool_options *options)
+{
+    switch (key) {
+    case KEY_LOG_FORMAT:
+        options->json = dpe_parse_choice(state, "--log-format", arg,
+                                         (const char *[]){"text", "json", NULL}) == 1;
+        return 0;
+    case KEY_QUIET:
+        options->quiet = true;
+        return 0;
+    case KEY_CHECK_OPTIONS:
+        options->check_options = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_output(int key, char *arg, struct argp_state *state)
+{
+    struct dpe_tool_options *options = state->input;
+    (void)arg;
+    switch (key) {
+    case KEY_FORCE:
+        options->force = true;
+        return 0;
+    case KEY_SALVAGE:
+        options->salvage = true;
+        return 0;
+    case KEY_KEEP_JOURNAL:
+        options->keep_journal = true;
+        return 0;
+    case KEY_FORCE_UNLOCK:
+        options->force_unlock = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_common(int key, char *arg, struct argp_state *state)
+{
+    struct dpe_tool_options *options = state->input;
+    switch (key) {
+    case KEY_DEVICE:
+        options->device = arg;
+        return 0;
+    case ARGP_KEY_END:
+        /* What is recorded with results is the device that made them. */
+        if (options->device == NULL || strcmp(options->device, "auto") == 0) {
+            dpe_device_resolve("auto", &options->device, NULL);
+        }
+        return 0;
+    case KEY_THREADS:
+        options->threads = (int)dpe_parse_count(state, "--threads", arg, 1, 4096);
+        return 0;
+    case KEY_MAX_MEMORY:
+        if (!dpe_parse_bytes(arg, &options->max_memory)) {
+            argp_error(state, "--max-memory: expected bytes such as 8G, found '%s'", arg);
+        }
+        return 0;
+    case KEY_TIME_BUDGET:
+        if (!dpe_parse_seconds(arg, &options->time_budget)) {
+            argp_error(state, "--time-budget: expected a time such as 90, 30m or 2h, found '%s'",
+                       arg);
+        }
+        return 0;
+    default:
+        return parse_messages(key, arg, state, options);
+    }
+}
+
+const struct argp dpe_tool_argp = {.options = options_table, .parser = parse_common};
+const struct argp dpe_tool_output_argp = {.options = output_table, .parser = parse_output};
+
+void dpe_log_chunk(const struct dpe_session *session, int64_t *reported)
+{
+    int64_t chunk = dpe_session_chunk(session);
+    if (chunk < dpe_session_full_chunk(session) && chunk != *reported) {
+        dpe_log_rank("device memory is short: prefill chunks have %lld tokens instead of %lld",
+                     (long long)chunk, (long long)dpe_session_full_chunk(session));
+        *reported = chunk;
+    }
+}
