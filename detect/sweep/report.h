@@ -1,6 +1,6 @@
 /**
  * @file report.h
- * What a sweep found: in the HDF5 table and on the terminal.
+ * What a sweep found, and how the terminal shows it.
  */
 #ifndef DPE_DETECT_REPORT_H
 #define DPE_DETECT_REPORT_H
@@ -15,10 +15,7 @@
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
-#include "outputs/h5/h5.h"
 #include "outputs/run/run.h"
-
-/* --------------------------------------------------------------------------------------- table */
 
 /** One benchmark of a sweep: where its rows are and, once collected, what follows from them. */
 struct dpe_detect_result {
@@ -72,10 +69,6 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
                                         struct dpe_error *err);
 /** Free what was computed. */
 void dpe_detect_report_free(struct dpe_detect_report *report);
-/** Write the report's groups (outputs/SCHEMA.md, "Detection") into a table open for writing;
- *  /table only when `complete`. */
-dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
-                            struct dpe_h5 *table, struct dpe_error *err);
 
 /* ----------------------------------------------------------------------------------- rendering */
 

@@ -1,5 +1,5 @@
 /* One table is written by many calls; after the first that fails the others do nothing. */
-#include "detect/sweep/detect_table_internal.h"
+#include "detect/table/detect_table_internal.h"
 #include "outputs/read/read.h"
 
 void dpe_detect_put_no_memory(struct table_writer *w, const char *what, size_t n)

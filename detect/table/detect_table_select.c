@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "detect/sweep/detect_table_internal.h"
+#include "detect/table/detect_table_internal.h"
 #include "outputs/h5/h5_put.h"
 
 static const char *rule_text(enum dpe_detect_rule rule)

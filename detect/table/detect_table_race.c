@@ -1,7 +1,7 @@
 /* /race: what was dropped, when and on what grounds. */
 #include <stdlib.h>
 
-#include "detect/sweep/detect_table_internal.h"
+#include "detect/table/detect_table_internal.h"
 #include "outputs/h5/h5_put.h"
 
 static void put_drops(struct table_writer *w, const struct dpe_detect_report *report)

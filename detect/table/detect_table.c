@@ -1,7 +1,8 @@
 /* The report as HDF5: /group … /book, /detect, /validate, /table, /model, /tokenizer, /corpus.
  * outputs/SCHEMA.md is the contract. */
 #include "data/data.h"
-#include "detect/sweep/detect_table_internal.h"
+#include "detect/table/detect_table.h"
+#include "detect/table/detect_table_internal.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/h5/h5_put.h"
 #include "outputs/read/read.h"
