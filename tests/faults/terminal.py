@@ -190,7 +190,7 @@ def test_benchmark(work):
     assert ran.returncode == 64 and not os.path.exists(work + "/bench.json"), ran
     ran = subprocess.run(bench + ["-l", "400K", "--method", "rope", "--time-budget", "0.01"],
                          capture_output=True, check=False, timeout=LIMIT)
-    assert ran.returncode == 75 and b"the time budget is used up" in ran.stderr, ran
+    assert ran.returncode == 75 and b"the time budget was used up" in ran.stderr, ran
     running = subprocess.Popen(bench + ["-l", "400K", "--method", "rope"], stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE)
     wait_until(lambda: len(open(work + "/bench.csv").read().splitlines()) == 2 or running.poll() is not None)
