@@ -184,7 +184,7 @@ static void the_journal_of_a_successor_stays(void **state)
     unlink(scratch->lock);
     pid_t child = hold_run(scratch);
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
-    assert_non_null(strstr(scratch->notices, "by another process"));
+    assert_non_null(strstr(scratch->notices, "another process took this folder over"));
     assert_true(exists(scratch->own));
     assert_true(exists(scratch->lock));
     kill_child(child);
@@ -322,7 +322,7 @@ static void a_file_that_appears_is_not_replaced(void **state)
             continue;
         }
         assert_int_equal(status, DPE_CANNOT_CREATE);
-        assert_non_null(strstr(err.text, "by another program"));
+        assert_non_null(strstr(err.text, "another program created or changed"));
         size_t n = 0;
         char *bytes = slurp(scratch->table, &n);
         assert_int_equal(n, 8);
