@@ -71,7 +71,7 @@ same "$work/before.h5" "$work/raced/detect.h5"
 same "$work/norms.h5" "$work/raced/norms.h5"
 grep -q "(6 contexts of 2 samples, paired)" "$work/out" && grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: no number of pairs finds anything" "$work/out" ||
     fail "the choice is not printed: $(cat "$work/out")"
-grep -q "How many key pairs move" "$work/raced/report.html" || fail "the report is without the choice"
+grep -q "Number of key pairs that are scaled" "$work/raced/report.html" || fail "the report is without the choice"
 [ "$(top_k raced)" = 8 ] || fail "top-k of the table: $(top_k raced)"
 # shellcheck disable=SC2086
 "$bin/dpe-eval" ablate --model "$work/model" --corpus "$work/corpus" --threads 1 --quiet --seed 2005 --samples 12 \
@@ -82,7 +82,7 @@ same "$work/ablate.h5" "$work/raced/ablate.h5"
 # shellcheck disable=SC2086
 calibrate raced $guarded --top-k 2 || fail "--top-k 2 again: $(cat "$work/err")"
 same "$work/given.h5" "$work/raced/table.h5"
-grep -q "How many key pairs move" "$work/raced/report.html" && fail "the report shows a choice that was not made"
+grep -q "Number of key pairs that are scaled" "$work/raced/report.html" && fail "the report shows a choice that was not made"
 
 # By perplexity, and killed while it measures: tools whose dpe-eval is killed with its first rows on disk.
 mkdir "$work/tools"

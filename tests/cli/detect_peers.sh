@@ -90,7 +90,7 @@ if [ "$part" = tools ]; then
         fail "three ranks: $code, $(cat "$work/err")"
     mpi 4 "$bin/dpe-detect" $sweep --tensor-parallel 4 -o "$work/x.h5" >"$work/out" 2>"$work/err"
     code=$?
-    [ $code = 64 ] && grep -q "2 key-value heads and 16 columns" "$work/err" ||
+    [ $code = 64 ] && grep -q "its 2 key-value heads and the 16 columns" "$work/err" ||
         fail "four share two heads: $code, $(cat "$work/err")"
     [ -e "$work/x.h5" ] || [ -e "$work/x.h5.journal" ] && fail "a refusal left files"
     # A dry run needs no ranks, and prints what each would hold.

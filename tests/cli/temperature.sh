@@ -73,7 +73,7 @@ for form in yaml csv; do
     export_ "$work/table.h5" --drop-temperature -o "$work/table.$form" || fail "$form: $(cat "$work/err")"
 done
 grep -q "^# Left out.*logit-scale 1.2" "$work/table.yaml" || fail "the YAML does not name what it leaves out"
-refused 64 "the others carry a temperature" "$bin/dpe-export" "$work/table.h5" --drop-temperature -o "$work/x.json"
+refused 64 "the other formats have the temperature" "$bin/dpe-export" "$work/table.h5" --drop-temperature -o "$work/x.json"
 
 # What a table computes is what the same plan computes when it is spelled out.
 scales=$(sed -n 's/^  "scale_factor": \[\(.*\)\],$/\1/p' "$work/table.json" | tr , /)

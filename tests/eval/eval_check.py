@@ -263,7 +263,7 @@ def test_ablate():
 def test_tables_of_other_models():
     """Same shape is not enough: frequencies and fingerprint are compared."""
     table = ["--table", out("detect.h5"), "-l", "160", "--samples", "1"]
-    for change, words in ((dict(rope_theta=12345.0), "another rope base"),
+    for change, words in ((dict(rope_theta=12345.0), "the RoPE base or RoPE scaling differs"),
                           (dict(max_position_embeddings=512), "--other-model")):
         folder = out("model-" + next(iter(change)))
         shutil.copytree(MODEL, folder)
