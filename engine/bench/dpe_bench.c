@@ -285,13 +285,19 @@ static dpe_status measure_products(const struct arguments *a, double *rate, stru
     const struct dpe_session_options options = {
         .device = a->tool.device, .n_threads = a->tool.threads, .capacity = ROWS};
     dpe_status status = dpe_random_model(&config, true, 1, &model, err);
-    status = status == DPE_OK ? dpe_plan_make("rope", &context, &plan, err) : status;
-    status = status == DPE_OK ? dpe_session_create(model, &plan, &options, &s, err) : status;
-    for (int i = 0; i < 5 && status == DPE_OK; i++) {
+    if (status != DPE_OK || (status = dpe_plan_make("rope", &context, &plan, err)) != DPE_OK ||
+        (status = dpe_session_create(model, &plan, &options, &s, err)) != DPE_OK) {
+        goto done;
+    }
+    for (int i = 0; i < 5; i++) {
         double seconds = 0.0;
         status = dpe_session_measure_product(s, ROWS, &seconds, err);
+        if (status != DPE_OK) {
+            goto done;
+        }
         *rate = fmax(*rate, 2.0 * ROWS * HIDDEN * WIDE / seconds);
     }
+done:
     dpe_session_destroy(s);
     dpe_plan_free(&plan);
     dpe_model_close(model);
@@ -352,15 +358,18 @@ static dpe_status measure(struct dpe_session *s, const struct dpe_config *c,
     /* Round −1 warms up. */
     for (int64_t i = -1; i < a->repeats && status == DPE_OK; i++) {
         int64_t at = i < 0 ? 0 : i;
-        status = dpe_session_cut(s, 0, err);
+        if ((status = dpe_session_cut(s, 0, err)) != DPE_OK) {
+            break;
+        }
         double start = dpe_clock();
-        status = status == DPE_OK ? dpe_session_feed(s, tokens, length, logits, err) : status;
+        if ((status = dpe_session_feed(s, tokens, length, logits, err)) != DPE_OK) {
+            break;
+        }
         prefill[at] = dpe_clock() - start;
-        status = status == DPE_OK ? dpe_session_measure_attention(s, length, &attention[at], err)
-                                  : status;
-        status = status == DPE_OK
-                     ? dpe_session_measure_tokens(s, a->branches, a->new_tokens, &token[at], err)
-                     : status;
+        if ((status = dpe_session_measure_attention(s, length, &attention[at], err)) != DPE_OK) {
+            break;
+        }
+        status = dpe_session_measure_tokens(s, a->branches, a->new_tokens, &token[at], err);
     }
     free(tokens);
     free(logits);
@@ -583,18 +592,18 @@ static dpe_status run(const struct arguments *a, struct dpe_error *err)
     struct dpe_model *model = NULL;
     bool cuda = dpe_cuda_is_name(a->tool.device);
     dpe_status status = open_output(a, a->json, &out.json, &out.json_made, err);
-    if (status == DPE_OK) {
-        status = open_output(a, a->csv, &out.csv, &out.csv_made, err);
+    if (status != DPE_OK ||
+        (status = open_output(a, a->csv, &out.csv, &out.csv_made, err)) != DPE_OK ||
+        (status = open_model(a, cuda, &model, err)) != DPE_OK) {
+        goto done;
     }
-    status = status == DPE_OK ? open_model(a, cuda, &model, err) : status;
-    if (status == DPE_OK) {
-        status = cuda ? measure_card(a, &out, err) : measure_host(a, &out, err);
-    }
+    status = cuda ? measure_card(a, &out, err) : measure_host(a, &out, err);
     for (int l = 0; l < a->n_lengths && status == DPE_OK; l++) {
         for (int m = 0; m < a->n_methods && status == DPE_OK; m++) {
             status = one(model, a, a->methods[m], a->lengths[l], &out, err);
         }
     }
+done:
     dpe_model_close(model);
     dpe_status closed =
         close_output(a->json, out.json, out.json_made && !out.begun, status == DPE_OK ? err : NULL);
