@@ -21,7 +21,7 @@ grep -q "joint - rope.* p < 0.001, 12 pairs" "$work/alone.out" || fail "12 sampl
 race contexts --samples 12 --keys-per-context 4
 grep -q "Dataset {0}" "$work/contexts.drops" || fail "3 contexts drop: $(cat "$work/contexts.drops")"
 grep -q "joint - rope.* p = 0.250, 12 pairs" "$work/contexts.out" || fail "3 contexts: $(cat "$work/contexts.out")"
-[ "$(grep -c "12 .*samples (4 in a row share a context and count as one in the statistics)" "$work/contexts.out")" = 2 ] ||
+[ "$(grep -c "12 .*samples (4 in a row share a context and count as one)" "$work/contexts.out")" = 2 ] ||
     fail "contexts are not printed: $(cat "$work/contexts.out")"
 grep -q "race drops nothing: at level 0.05 .* before 20 samples (.*), but --samples is 12" "$work/err" ||
     fail "a race that cannot drop anything: $(cat "$work/err")"
