@@ -11,6 +11,7 @@ alone, and --keep leaves its files in DIR. One line a run goes to the log (defau
 VERDICT is ok or what is wrong. Exit status 1 when something was. Standard library only."""
 
 import argparse
+import copy
 import collections
 import concurrent.futures
 import hashlib
@@ -137,16 +138,16 @@ def changed_json(draw, data):
         if kind == 0:
             del container[key]
         elif kind == 1 and isinstance(container, dict):
-            container[draw.choice(["x", "", "type", "a\0b", "\x1b]0;x\x07"])] = draw.choice(VALUES)
+            container[draw.choice(["x", "", "type", "a\0b", "\x1b]0;x\x07"])] = copy.deepcopy(draw.choice(VALUES))
         elif kind == 2 and isinstance(container[key], (int, float)) and not isinstance(container[key], bool):
             container[key] = container[key] * draw.choice([-1, 0, 2, 0.5, 1e9, 1000]) + draw.choice([0, 1])
         elif kind == 3:
             deep = 0
             for _ in range(draw.choice([3, 500, 3000])):
                 deep = [deep]
-            container[key] = deep if draw.random() < 0.2 else draw.choice(VALUES)
+            container[key] = deep if draw.random() < 0.2 else copy.deepcopy(draw.choice(VALUES))
         else:
-            container[key] = draw.choice(VALUES)
+            container[key] = copy.deepcopy(draw.choice(VALUES))
     sys.setrecursionlimit(20000)
     text = json.dumps(value, ensure_ascii=draw.random() < 0.5)
     if draw.random() < 0.1:

@@ -155,7 +155,11 @@ works "a table without its checksum, --unchecked" export_ --show --unchecked "$w
 for part in 3 5 7 9 11 13 15 17 19 21 23; do
     { head -c $((size * part / 25)) "$work/bare.h5"; printf '\377\377\377\377'
         tail -c +$((size * part / 25 + 5)) "$work/bare.h5"; } >"$work/odd.h5"
-    export_ --show --unchecked "$work/odd.h5"
+    # libhdf5 leaks memory on some damaged files; that is not what is tested here.
+    (
+        export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+        export_ --show --unchecked "$work/odd.h5"
+    )
     code=$?
     [ $code = 0 ] || [ $code = 65 ] || fail "a damaged table, --unchecked: exit $code: $(cat "$work/err")"
 done
