@@ -1,6 +1,6 @@
 /**
  * @file ops.h
- * The table of operations under the forward pass (inside the engine; tools see engine.h only).
+ * The table of operations under the forward pass (inside the engine; tools see session.h).
  *
  * A backend is a `struct dpe_ops`: every slot is first filled with the plain reference
  * (ops_reference.c: double accumulators, obvious loops), then a backend overrides what it does

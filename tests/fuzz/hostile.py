@@ -350,7 +350,7 @@ def options_of(bin_folder, words):
                               check=True, env=dict(os.environ, ARGP_HELP_FMT="", COLUMNS="200")).stdout.decode()
         found = re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)(\[?=)?", text, re.M)
         OPTIONS[key] = sorted({(name, bool(value)) for name, value in found
-                               if name not in ("--launch", "--gnuplot", "--device", "--force")})
+                               if name not in ("--launch", "--device", "--force")})
     return OPTIONS[key]
 
 

@@ -1,6 +1,6 @@
 /**
  * @file peers_threads.h
- * Peers (engine.h) that are threads of one process, for tests: the contract of dpe_peers and
+ * Peers (options.h) that are threads of one process, for tests: the contract of dpe_peers and
  * nothing else, so that what a session does with its peers is seen without MPI.
  */
 #ifndef DPE_PEERS_THREADS_H

@@ -7,7 +7,7 @@
  *     out[r][h] = Σ_n p_n v_n,   p = softmax over the visible keys n of
  *                                scale · f(m) · ⟨q_c[h][r], k_c[n]⟩,   c = copies of n's segment,
  *
- * f(m) as in struct dpe_temperature (engine.h); log_n.cuh computes it.
+ * f(m) as in struct dpe_temperature (plan.h); log_n.cuh computes it.
  */
 #ifndef DPE_ATTENTION_H
 #define DPE_ATTENTION_H

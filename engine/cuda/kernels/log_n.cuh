@@ -7,7 +7,7 @@
 
 #include "engine/cuda/kernels/attention.h"
 
-/** f(m) of struct dpe_temperature (engine.h), m + 1 > 0 keys. */
+/** f(m) of struct dpe_temperature (plan.h), m + 1 > 0 keys. */
 __device__ __forceinline__ float dpe_log_n_factor(const dpe_log_n &log_n, float keys)
 {
     if (!(log_n.base > 0.0F)) {
