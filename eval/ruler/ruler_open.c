@@ -146,18 +146,17 @@ static dpe_status count_sentences(struct dpe_ruler *ruler, struct dpe_error *err
         size_t size = essay->at[i + 1] - essay->at[i];
         /* Its space is after it here and before it in a prompt: the same number of tokens. */
         sentence.n = 0;
-        status = dpe_text_append(&sentence, " ", 1, err);
-        if (status == DPE_OK) {
-            status = dpe_text_append(&sentence, essay->text.bytes + essay->at[i], size - 1, err);
-        }
-        if (status == DPE_OK) {
-            status = dpe_ruler_count(ruler, sentence.bytes, sentence.n, &count, err);
+        if ((status = dpe_text_append(&sentence, " ", 1, err)) != DPE_OK ||
+            (status = dpe_text_append(&sentence, essay->text.bytes + essay->at[i], size - 1,
+                                      err)) != DPE_OK ||
+            (status = dpe_ruler_count(ruler, sentence.bytes, sentence.n, &count, err)) != DPE_OK) {
+            break;
         }
         essay->cost[i] = sum;
         sum += count;
     }
-    dpe_text_free(&sentence);
     essay->cost[essay->n] = sum;
+    dpe_text_free(&sentence);
     return status;
 }
 
@@ -174,18 +173,18 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
         size_t n = book->n < most ? book->n : dpe_haystack_word_end(book->text, book->n, 0, most);
         status = append_spaced(book->text, n, &essay->text, err);
     }
-    if (status == DPE_OK && essay->text.n == 0) {
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (essay->text.n == 0) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected words for an essay, found none",
                         dpe_corpus_path(corpus));
     }
-    if (status == DPE_OK) {
-        status = cut_sentences(essay, err);
+    if ((status = cut_sentences(essay, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = count_sentences(ruler, err);
-        status = status == DPE_BAD_DATA ? name_book(ruler, corpus, status, err) : status;
-    }
-    return status;
+    status = count_sentences(ruler, err);
+    return status == DPE_BAD_DATA ? name_book(ruler, corpus, status, err) : status;
 }
 
 static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,
@@ -265,26 +264,23 @@ static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_option
     }
     dpe_status status = dpe_phrases_open(options->template_file, &dpe_builtin_ruler, fields,
                                          RULER_PHRASES, &ruler->words, err);
-    if (status == DPE_OK) {
-        status = dpe_chat_read(options->chat_template, &ruler->before, &ruler->after, err);
+    if (status != DPE_OK ||
+        (status = dpe_chat_read(options->chat_template, &ruler->before, &ruler->after, err)) !=
+            DPE_OK ||
+        (status = hash_words(ruler, err)) != DPE_OK ||
+        (status = dpe_phrases_check_digits(ruler->tokenizer, err)) != DPE_OK ||
+        (status = dpe_lexicon_make(options->corpus, dpe_ruler_words(options->max_length),
+                                   &ruler->lexicon, err)) != DPE_OK ||
+        (status = count_words(ruler, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = hash_words(ruler, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_phrases_check_digits(ruler->tokenizer, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_lexicon_make(options->corpus, dpe_ruler_words(options->max_length),
-                                  &ruler->lexicon, err);
-    }
-    if (status == DPE_OK) {
-        status = count_words(ruler, err);
-    }
-    if (status == DPE_OK && options->corpus != NULL) {
+    if (options->corpus != NULL) {
         status = open_essay(ruler, options->corpus, options->max_length, err);
     }
-    return status == DPE_OK ? open_questions(ruler, options, err) : status;
+    if (status != DPE_OK) {
+        return status;
+    }
+    return open_questions(ruler, options, err);
 }
 
 dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ruler **ruler,

@@ -91,23 +91,22 @@ static dpe_status write_example(struct dpe_ruler_draw *draw, struct dpe_error *e
     struct repeats repeats = repeats_at(draw->length);
     struct dpe_text *text = &draw->scratch;
     dpe_status status = dpe_ruler_append(text, draw->ruler->words.text[RULER_CWE_INTRO], err);
-    if (status == DPE_OK) {
-        status = append_list(draw, draw->unit, repeats.example_words, repeats.example_common,
-                             repeats.example_rest, text, err);
+    if (status != DPE_OK ||
+        (status = append_list(draw, draw->unit, repeats.example_words, repeats.example_common,
+                              repeats.example_rest, text, err)) != DPE_OK ||
+        (status = append_asking(draw, RULER_CWE_QUESTION, COMMON, text, text, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = append_asking(draw, RULER_CWE_QUESTION, COMMON, text, text, err);
-    }
-    for (size_t i = 0; i < COMMON && status == DPE_OK; i++) {
+    for (size_t i = 0; i < COMMON; i++) {
+        const char *word = dpe_lexicon_word(&draw->ruler->lexicon, draw->unit[i]);
         char number[16];
         snprintf(number, sizeof number, " %zu. ", i + 1);
-        status = dpe_ruler_append(text, number, err);
-        if (status == DPE_OK) {
-            const char *word = dpe_lexicon_word(&draw->ruler->lexicon, draw->unit[i]);
-            status = dpe_ruler_append(text, word, err);
+        if ((status = dpe_ruler_append(text, number, err)) != DPE_OK ||
+            (status = dpe_ruler_append(text, word, err)) != DPE_OK) {
+            return status;
         }
     }
-    return status == DPE_OK ? dpe_ruler_append(text, "\n\n", err) : status;
+    return dpe_ruler_append(text, "\n\n", err);
 }
 
 /* unit: the example's words, then the list's, the common ones first. */
@@ -139,15 +138,14 @@ dpe_status dpe_ruler_cwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct 
 {
     struct repeats repeats = repeats_at(draw->length);
     dpe_status status = dpe_text_append(text, draw->scratch.bytes, draw->scratch.n, err);
-    if (status == DPE_OK) {
-        status = dpe_ruler_append(text, draw->ruler->words.text[RULER_CWE_INTRO], err);
+    if (status != DPE_OK ||
+        (status = dpe_ruler_append(text, draw->ruler->words.text[RULER_CWE_INTRO], err)) !=
+            DPE_OK ||
+        (status = append_list(draw, draw->unit + repeats.example_words, (size_t)n, repeats.common,
+                              repeats.rest, text, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = append_list(draw, draw->unit + repeats.example_words, (size_t)n, repeats.common,
-                             repeats.rest, text, err);
-    }
-    return status == DPE_OK ? append_asking(draw, RULER_CWE_QUESTION, COMMON, text, answer, err)
-                            : status;
+    return append_asking(draw, RULER_CWE_QUESTION, COMMON, text, answer, err);
 }
 
 /* -------------------------------------------------------------------------- frequent code words */

@@ -195,7 +195,8 @@ static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_pl
     if (run->args->table != NULL) {
         bool compare = !run->args->other_model && dpe_model_weights(run->model) != NULL;
         return dpe_plan_of_table_file(run->args->table, &context,
-                                     compare ? dpe_model_fingerprint(run->model) : NULL, plan, err);
+                                      compare ? dpe_model_fingerprint(run->model) : NULL, plan,
+                                      err);
     }
     return dpe_plan_make(run->args->method, &context, plan, err);
 }
@@ -416,12 +417,11 @@ static dpe_status nll(const struct run *run, struct dpe_error *err)
                      "%lld; give --raw to run without it",
                      run->args->model, (long long)config->vocab, (long long)config->bos_id);
     }
-    if (status == DPE_OK) {
-        status = make_session(run, context, &session, err);
+    if (status != DPE_OK || (status = make_session(run, context, &session, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = nll_windows(run, session, &tokens, context, err);
-    }
+    status = nll_windows(run, session, &tokens, context, err);
+done:
     dpe_session_destroy(session);
     dpe_tokens_free(&tokens);
     return status;

@@ -228,20 +228,19 @@ static dpe_status write_file(struct writing *writing, const char *path, int64_t 
     const struct data_arguments *args = writing->args;
     struct dpe_new_file file = {.fd = -1};
     dpe_status status = check_new(args, path, err); /* another process may have finished it */
-    if (status == DPE_OK) {
-        status = dpe_new_file_open(&file, path, NULL, err);
+    if (status != DPE_OK || (status = dpe_new_file_open(&file, path, NULL, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        int threads = args->threads > 0 ? (int)args->threads : omp_get_max_threads();
-        status = write_lines(writing, &file, n, threads, err);
-    }
+    int threads = args->threads > 0 ? (int)args->threads : omp_get_max_threads();
+    status = write_lines(writing, &file, n, threads, err);
     if (status == DPE_OK) {
         status = dpe_new_file_finish_over(&file, args->force, err);
     }
     dpe_new_file_drop(&file);
-    if (status == DPE_OK) {
-        printf("%s  %lld samples\n", path, (long long)n);
+    if (status != DPE_OK) {
+        return status;
     }
+    printf("%s  %lld samples\n", path, (long long)n);
     return status;
 }
 
@@ -258,16 +257,12 @@ static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_erro
     snprintf(path, sizeof path, "%s/validation.jsonl", folder);
     snprintf(held, sizeof held, "%s/LOCK", folder);
     dpe_status status = check_new(args, path, err);
-    if (status == DPE_OK) {
-        status = make_folder(folder, err);
+    if (status != DPE_OK || (status = make_folder(folder, err)) != DPE_OK ||
+        (status = dpe_lock_take(&lock, held, false, note, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = dpe_lock_take(&lock, held, false, note, err);
-    }
-    if (status == DPE_OK) {
-        status = write_file(writing, path, n, err);
-        dpe_lock_release(&lock, true);
-    }
+    status = write_file(writing, path, n, err);
+    dpe_lock_release(&lock, true);
     return status;
 }
 
