@@ -110,7 +110,9 @@ static dpe_status give_tap(struct dpe_session *s, int64_t layer, const struct dp
         status = read_heads(s, batch, r, run, &q, &k, err);
         if (status == DPE_OK) {
             status = s->tap(s->tap_user, layer, position_of(batch, r), run, q, k, err);
-            status = status == DPE_OK ? DPE_OK : dpe_session_agree(s, status, err);
+            if (status != DPE_OK) {
+                status = dpe_session_agree(s, status, err);
+            }
         }
     }
     return status;

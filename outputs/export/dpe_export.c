@@ -351,7 +351,9 @@ static dpe_status render(const struct export_arguments *args, enum export_format
         return dpe_export_safetensors(values, out, err);
     case FORMAT_YAML:
         status = check_temperature(args, values, err);
-        status = status == DPE_OK ? model_name(args, values, name, err) : status;
+        if (status == DPE_OK) {
+            status = model_name(args, values, name, err);
+        }
         return status != DPE_OK
                    ? status
                    : dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "", out,

@@ -212,37 +212,27 @@ dpe_status dpe_export_write_h5(const struct export_table *table, const char *pat
     struct dpe_new_file written = {.fd = -1};
     char *target = NULL;
     dpe_status status = dpe_follow_links(path, &target, err);
-    if (status == DPE_OK) {
-        status = dpe_new_file_open(&written, target, NULL, err);
+    if (status != DPE_OK || (status = dpe_new_file_open(&written, target, NULL, err)) != DPE_OK ||
+        (status = dpe_h5_create(&file, err)) != DPE_OK ||
+        (status = put_common(file, &table->origin, err)) != DPE_OK ||
+        (status = put_axes(file, values, err)) != DPE_OK ||
+        (status = put_columns(file, values, err)) != DPE_OK ||
+        (status = put_texts(file, values, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_create(&file, err);
+    const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
+                                                values->log_n_decay, values->logit_scale};
+    status = dpe_h5_put_temperature(file, &temperature, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = put_common(file, &table->origin, err);
-    }
-    if (status == DPE_OK) {
-        status = put_axes(file, values, err);
-    }
-    if (status == DPE_OK) {
-        status = put_columns(file, values, err);
-    }
-    if (status == DPE_OK) {
-        status = put_texts(file, values, err);
-    }
-    if (status == DPE_OK) {
-        const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
-                                                    values->log_n_decay, values->logit_scale};
-        status = dpe_h5_put_temperature(file, &temperature, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_finish(file, &written, err);
-    } else {
-        dpe_h5_close(file);
-    }
+    status = dpe_h5_finish(file, &written, err);
+    file = NULL;
     if (status == DPE_OK) {
         status = dpe_new_file_finish(&written, err);
     }
+done:
+    dpe_h5_close(file);
     dpe_new_file_drop(&written);
     free(target);
     return status;

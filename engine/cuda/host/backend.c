@@ -148,16 +148,9 @@ static dpe_status cuda_open(const struct dpe_model *model,
                  dpe_decode_supports(b->dtype, b->config->head_dim, b->config->n_heads,
                                      b->config->n_kv_heads);
     status = dpe_cuda_status(b, err);
-    if (status == DPE_OK) {
-        status = dpe_rt_blas_open(&b->blas, err);
-    }
-    if (status == DPE_OK) {
-        status = own_buffers(b, options, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_cuda_upload(b, err);
-    }
-    if (status != DPE_OK) {
+    if (status != DPE_OK || (status = dpe_rt_blas_open(&b->blas, err)) != DPE_OK ||
+        (status = own_buffers(b, options, err)) != DPE_OK ||
+        (status = dpe_cuda_upload(b, err)) != DPE_OK) {
         cuda_close(b);
         return status;
     }
