@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """hostile.py BIN [--seconds S | --runs N] [--seed S] [--classes A,B] [--jobs J] [--log FILE]
-           [--limit S] [--only I [--keep DIR]]
+           [--limit S] [--work DIR] [--only I [--keep DIR]]
+hostile.py --sum FILE...
 
 Runs the tools in BIN (best a build with sanitizers: cmake --preset asan) on hostile inputs that are
 made from a seed, and judges each run. Run I of a seed is the same run every time; --only I makes it
@@ -8,13 +9,13 @@ alone, and --keep leaves its files in DIR. One line a run goes to the log (defau
 
     VERDICT <tab> CLASS <tab> SEED:I <tab> COMMAND <tab> EXIT <tab> LAST LINE OF STDERR <tab> SECONDS
 
-VERDICT is ok or what is wrong. Exit status 1 when something was. Standard library only."""
+VERDICT is ok or what is wrong. Runs that the log has already are not made again, so several starts
+with one log add up. --sum prints a table of the runs in logs. Exit status 1 when something was wrong.
+Standard library only."""
 
 import argparse
-import copy
 import collections
 import concurrent.futures
-import hashlib
 import json
 import os
 import random
@@ -22,6 +23,7 @@ import re
 import resource
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -31,12 +33,10 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import world as world_py  # noqa: E402
+from hostile_inputs import CLASSES, make_world  # noqa: E402
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CODES = {0, 64, 65, 66, 69, 70, 71, 73, 74, 75, 77, 78}  # of README.md, "What you may rely on"
 SANITIZER = re.compile(rb"AddressSanitizer|LeakSanitizer|runtime error:|UndefinedBehavior|hard rss limit")
-METHODS = ["rope", "pi", "ntk", "yarn", "self-extend", "rerope", "leaky-rerope", "dca", "streaming", "dpe"]
 
 
 # ------------------------------------------------------------------------------------ a good world
@@ -395,10 +395,14 @@ CLASSES = {name[6:]: made for name, made in sorted(globals().items()) if name.st
 def around(draw, kind, world):
     """(environment, function that the child runs first)."""
     env = {"PATH": os.environ.get("PATH", ""), "HOME": world, "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1",
-           "ASAN_OPTIONS": "exitcode=99:allocator_may_return_null=1:hard_rss_limit_mb=4000:handle_segv=0:detect_stack_use_after_return=0",
-           "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99:print_stacktrace=1", "OPENBLAS_NUM_THREADS": "1"}
+           "ASAN_OPTIONS": "exitcode=99:allocator_may_return_null=1:hard_rss_limit_mb=4000:handle_segv=0:"
+                           "detect_stack_use_after_return=0:quarantine_size_mb=16",
+           "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99:print_stacktrace=1", "OPENBLAS_NUM_THREADS": "1",
+           "OMP_WAIT_POLICY": "passive"}  # without it a tool starts itself once more
     limits, closed, gone, mask = [], [], False, None
     if kind == "environment":
+        if draw.random() < 0.5:
+            del env["OMP_WAIT_POLICY"]
         for key in draw.sample(["LC_ALL", "TERM", "COLUMNS", "TMPDIR", "HOME", "PATH", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "NO_COLOR",
                                 "POSIXLY_CORRECT", "ARGP_HELP_FMT", "TZ", "GOMP_SPINCOUNT", "LANG", "HDF5_PLUGIN_PATH", "HDF5_USE_FILE_LOCKING"],
                                draw.choice([1, 2, 4])):
@@ -417,7 +421,6 @@ def around(draw, kind, world):
         mask = draw.choice([None, 0o777, 0])
 
     def prepare():
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if gone:
             empty = tempfile.mkdtemp()
             os.chdir(empty)
@@ -428,13 +431,13 @@ def around(draw, kind, world):
             resource.setrlimit(what, (most, most))
         for fd in closed:
             os.close(fd)
-    return env, prepare, bool(limits or closed)
+    return env, prepare if kind == "environment" else None, bool(limits or closed)
 
 
 # ------------------------------------------------------------------------------------------- judging
 
 def snapshot(world):
-    """What every input is; world/out is not one."""
+    """What every input is; world/out is not one. No program can set the time of a file's last change."""
     seen = {}
     for at, folders, names in os.walk(os.fsencode(world)):
         if at == os.fsencode(world) and b"out" in folders:
@@ -442,11 +445,7 @@ def snapshot(world):
         for name in names + folders:
             path = os.path.join(at, name)
             info = os.lstat(path)
-            what = (info.st_mode, info.st_size, info.st_mtime_ns)
-            if os.path.isfile(path) and not os.path.islink(path):
-                with open(path, "rb") as file:
-                    what = (info.st_mode, hashlib.sha256(file.read()).hexdigest())
-            seen[path] = what if not os.path.isdir(path) else info.st_mode
+            seen[path] = info.st_mode if stat.S_ISDIR(info.st_mode) else (info.st_mode, info.st_ino, info.st_size, info.st_ctime_ns)
     return seen
 
 
@@ -464,9 +463,9 @@ def broken_output(path):
     if name.endswith(".h5"):
         if data[:8] != b"\x89HDF\r\n\x1a\n":
             return f"{name} is not an HDF5 file"
-        if shutil.which("h5dump"):
-            ran = subprocess.run(["h5dump", "-H", path], capture_output=True, check=False)
-            return f"{name} does not open" if ran.returncode != 0 else None
+        # The checksum is the last that a tool writes.
+        length = struct.unpack("<Q", data[-16:-8])[0] if data[-24:-16] == b"DPE-CRC\n" else -1
+        return None if length == len(data) - 24 else f"{name} has no checksum at its end"
     try:
         if name.endswith(".json"):
             json.loads(data)
@@ -518,16 +517,36 @@ def judge(ran, before, world, started_with, limited):
     return "ok"
 
 
+def processor_seconds(pid):
+    """What the process group `pid` has used."""
+    used = 0
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+            used += sum(map(int, fields[11:15])) if int(fields[2]) == pid else 0
+        except (OSError, IndexError):
+            continue
+    return used / os.sysconf("SC_CLK_TCK")
+
+
 def execute(command, env, prepare, limit):
     child = subprocess.Popen([os.path.join(ARGS.bin, command[0]), *command[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, env=env, preexec_fn=prepare, start_new_session=True, cwd="/")
-    try:
-        out, err = child.communicate(timeout=limit)
-        return child.returncode, out, err
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        out, err = child.communicate()
-        return None, out, err
+    before = 0.0
+    while True:
+        try:
+            out, err = child.communicate(timeout=limit)
+            return child.returncode, out, err
+        except subprocess.TimeoutExpired:
+            # On a busy machine a run may only have been given little of a processor.
+            used = processor_seconds(child.pid)
+            if used < limit and used > before + 0.05:
+                before = used
+                continue
+            os.killpg(child.pid, signal.SIGKILL)
+            out, err = child.communicate()
+            return None, out, err
 
 
 def shown(word):
@@ -536,11 +555,16 @@ def shown(word):
     return text.encode("unicode_escape", "backslashreplace").decode()
 
 
-def one(index, good):
-    """Run `index` of the seed; (verdict, line of the log)."""
+def begin_run(index):
+    """(its random numbers, its class) of a run"""
     draw = random.Random(f"{ARGS.seed}:{index}")
-    kind = draw.choice(ARGS.chosen)
-    work = ARGS.keep if ARGS.keep else tempfile.mkdtemp(prefix="hostile-")
+    return draw, draw.choice(list(CLASSES))
+
+
+def one(index, good):
+    """Run `index` of the seed; its line of the log."""
+    draw, kind = begin_run(index)
+    work = ARGS.keep if ARGS.keep else tempfile.mkdtemp(prefix="run-", dir=os.path.dirname(good))
     world = work + "/w"
     try:
         shutil.copytree(good, world, symlinks=True)
@@ -561,7 +585,7 @@ def one(index, good):
             last = last[:1]
         words = " ".join(shown(word) for word in command).replace(world, "W")
         line = "\t".join([verdict, kind, f"{ARGS.seed}:{index}", words, str(ran[0]), shown(last[-1].replace(world, "W") if last else ""), f"{took:.2f}"])
-        return verdict, kind, ran[0], line
+        return line
     finally:
         if not ARGS.keep:
             shutil.rmtree(work, ignore_errors=True)
@@ -569,51 +593,94 @@ def one(index, good):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bin")
+    parser.add_argument("bin", nargs="?")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--runs", type=int)
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--first", type=int, default=0, help="number of the first run")
     parser.add_argument("--classes", default=",".join(CLASSES))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds after which a run hangs")
+    parser.add_argument("--work", default="/dev/shm" if os.access("/dev/shm", os.W_OK) else None,
+                        help="folder of its files, best in memory (default: /dev/shm)")
     parser.add_argument("--log")
     parser.add_argument("--only", type=int)
     parser.add_argument("--keep")
+    parser.add_argument("--sum", nargs="+", metavar="FILE")
     args = parser.parse_args()
+    if args.sum:
+        return args
+    if args.bin is None:
+        parser.error("BIN is missing")
     args.bin = os.path.abspath(args.bin)
-    args.chosen = args.classes.split(",")
-    if any(name not in CLASSES for name in args.chosen):
+    args.classes = args.classes.split(",")
+    if any(name not in CLASSES for name in args.classes):
         parser.error(f"--classes: there are {', '.join(CLASSES)}")
     if args.seconds is None and args.runs is None and args.only is None:
         args.seconds = 60.0
-    args.runs = 1 if args.only is not None else args.runs if args.runs is not None else 1 << 60
-    args.first = args.only if args.only is not None else args.first
     with open(args.bin + "/dpe-run", "rb") as file:
         args.sanitized = b"__asan_init" in file.read()
     return args
 
 
+def logged(path):
+    """The runs in a log, as lists of fields."""
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            fields = line.rstrip("\n").split("\t")
+            if len(fields) == 7:  # not a line that a kill cut off
+                yield fields
+
+
+def summarise(rows):
+    """Prints a table of runs; whether one was wrong."""
+    codes, wrong = collections.defaultdict(collections.Counter), collections.Counter()
+    for fields in rows:
+        codes[fields[1]][fields[4]] += 1
+        wrong[fields[1]] += fields[0] != "ok"
+    print("| class | runs | wrong | exit code: runs |\n|---|---|---|---|")
+    total = sum(codes.values(), collections.Counter())
+    for kind, ended in [*sorted(codes.items()), ("all", total)]:
+        bad = wrong[kind] if kind != "all" else sum(wrong.values())
+        ends = ", ".join(f"{code}: {n}" for code, n in sorted(ended.items()))
+        print(f"| {kind} | {sum(ended.values())} | {bad} | {ends} |")
+    return any(wrong.values())
+
+
+def numbers():
+    """The runs to make."""
+    if ARGS.only is not None:
+        yield ARGS.only
+        return
+    known = {row[2] for row in logged(ARGS.log)} if ARGS.log and os.path.exists(ARGS.log) else set()
+    index, made = 0, 0
+    while ARGS.runs is None or made < ARGS.runs:
+        if f"{ARGS.seed}:{index}" not in known and begin_run(index)[1] in ARGS.classes:
+            made += 1
+            yield index
+        index += 1
+
+
 def main():
-    base = tempfile.mkdtemp(prefix="hostile-good-")
-    counts, codes, stop = collections.Counter(), collections.Counter(), threading.Event()
+    if ARGS.sum:
+        return summarise(row for path in ARGS.sum for row in logged(path))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    base = tempfile.mkdtemp(prefix="hostile-", dir=ARGS.work)
+    stop, lock, rows = threading.Event(), threading.Lock(), []
+    runs = numbers()
     log = open(ARGS.log, "a", encoding="utf-8") if ARGS.log else sys.stdout
     end = time.monotonic() + ARGS.seconds if ARGS.seconds else float("inf")
-    numbers = iter(range(ARGS.first, ARGS.first + ARGS.runs))
-    lock = threading.Lock()
 
     def work():
         while not stop.is_set() and time.monotonic() < end:
             with lock:
-                index = next(numbers, None)
+                index = next(runs, None)
             if index is None:
                 return
-            verdict, kind, code, line = one(index, base + "/w")
+            line = one(index, base + "/w")
             with lock:
-                counts[kind, "ok" if verdict == "ok" else "wrong"] += 1
-                codes[kind, code] += 1
+                rows.append(line.split("\t"))
                 print(line, file=log, flush=True)
-                if verdict != "ok" and log is not sys.stdout:
+                if rows[-1][0] != "ok" and log is not sys.stdout:
                     print(line, flush=True)
     try:
         make_world(ARGS.bin, base + "/w")
@@ -627,12 +694,9 @@ def main():
         pass
     finally:
         shutil.rmtree(base, ignore_errors=True)
-    for kind in CLASSES:
-        ended = ", ".join(f"{code}: {n}" for (k, code), n in sorted(codes.items(), key=str) if k == kind)
-        if ended:
-            print(f"# {kind}: {counts[kind, 'ok']} ok, {counts[kind, 'wrong']} wrong; exits {ended}")
-    return 1 if any(n for (_, verdict), n in counts.items() if verdict == "wrong") else 0
+    return summarise(rows)
 
 
 ARGS = parse()
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 sys.exit(main())
