@@ -183,11 +183,6 @@ int64_t dpe_tokenizer_size(const struct dpe_tokenizer *t)
     return t->vocab.n_ids;
 }
 
-int32_t dpe_tokenizer_id(const struct dpe_tokenizer *t, const char *token)
-{
-    return dpe_vocab_id(&t->vocab, token, strlen(token));
-}
-
 int dpe_tokenizer_prefix_size(const struct dpe_tokenizer *t)
 {
     return (int)t->prefix.n;

@@ -6,6 +6,7 @@
 #include "outputs/report/input/input.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
