@@ -349,7 +349,7 @@ int main(int argc, char **argv)
         .parser = parse_option,
         .doc = "Measure which pairs of each head carry its logits (2-norms of queries and keys).\v"
                "The table holds every score by length and sample, so any top-k can be chosen "
-               "later. If a run is stopped, the same command continues it.\n\n"
+               "later. If a run is stopped, run the same command to continue.\n\n"
                "Example:\n"
                "  dpe-norms -m DIR --corpus pg19 -o norms.h5",
         .children = children,

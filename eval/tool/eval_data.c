@@ -42,7 +42,7 @@ static const struct argp_option options_table[] = {
     {"squad", KEY_SQUAD, "FILE", 0, "qa_1: questions in the format of SQuAD", 1},
     {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2: questions in the format of HotpotQA", 1},
     {"samples", KEY_SAMPLES, "N", 0, "Samples of each task (default 100)", 1},
-    {"seed", KEY_SEED, "S", 0, "Seed of everything random (default 0)", 1},
+    {"seed", KEY_SEED, "S", 0, "Seed of all random choices (default 0)", 1},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
     {"force", KEY_FORCE, NULL, 0, "Replace existing files", 1},
     {0},
@@ -198,7 +198,7 @@ static dpe_status write_lines(struct writing *writing, struct dpe_new_file *file
         if (status == DPE_OK && dpe_signals_asked() != DPE_STOP_NONE) {
             status =
                 dpe_fail(err, DPE_INCOMPLETE,
-                         "interrupted while writing %s; run the same command again", file->target);
+                         "interrupted while writing %s; run the same command to continue", file->target);
         }
     }
     for (int i = 0; i < BATCH; i++) {

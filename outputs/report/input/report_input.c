@@ -230,7 +230,7 @@ void dpe_input_add_unfinished(struct report *report, const struct input *input)
             dpe_draw_format_text(
                 "The run that wrote %s is unfinished. The values shown are correct, but not all "
                 "samples are measured yet: a dash is a cell without samples, and intervals will "
-                "become narrower. Run the same command again to continue.",
+                "become narrower. Run the same command to continue.",
                 input->name));
     }
 }
