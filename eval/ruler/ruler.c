@@ -83,7 +83,7 @@ static void free_draw(struct dpe_ruler_draw *draw)
     free(draw->pick);
 }
 
-/* Specials of a finished prompt; a chat template that begins with the BOS must not get two. */
+/* Encode a finished prompt. A chat template that begins with the BOS must not get a second one. */
 static dpe_status encode_prompt(const struct dpe_ruler *ruler, const struct dpe_text *text,
                                 struct dpe_tokens *tokens, struct dpe_error *err)
 {
@@ -155,8 +155,8 @@ static void swap(struct prompt *a, struct prompt *b)
     *b = moved;
 }
 
-/* How many units come next when `best` fits and `fail` does not: as the costs have it from the
- * tokens of a prompt of n units; half-way when they led nowhere for long. */
+/* The number of units to try next when `best` fits and `fail` does not: estimated from the costs
+ * and the tokens of a prompt of n units, or half-way after several tries without success. */
 static int64_t next_units(const struct dpe_ruler_draw *draw, int64_t best, int64_t fail, int64_t n,
                           double spare, int tries)
 {
@@ -207,7 +207,7 @@ static dpe_status fit(struct dpe_ruler_draw *draw, int64_t max, struct prompt *b
     return status;
 }
 
-/* Tokens of an answer after other text. */
+/* Tokens of an answer that follows other text. */
 static dpe_status count_answer(const struct dpe_tokenizer *tokenizer, const char *reference,
                                int64_t *count, struct dpe_error *err)
 {
@@ -244,7 +244,7 @@ dpe_status dpe_ruler_room(const struct dpe_tokenizer *tokenizer, const struct dp
         if (status != DPE_OK) {
             return status;
         }
-        /* With what stands between two answers. Of questions the longest answer is enough. */
+        /* 2 tokens for what separates two answers. For questions the longest answer counts. */
         sum = kind->score == dpe_score_all ? sum + count + 2 : count > sum ? count : sum;
     }
     if (length < OFFICIAL_LENGTH && sum + SPARE_TOKENS < *room) {
@@ -410,8 +410,8 @@ void dpe_ruler_places(struct dpe_ruler_draw *draw)
 dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size_t n, double *count,
                            struct dpe_error *err)
 {
-    /* A space after a full stop, anything else after a line's end: as units are placed in prompts.
-     */
+    /* The text before a unit, as in a prompt: a unit that begins with a space follows a full stop,
+     * any other unit follows a line end. */
     const char *anchor = n > 0 && text[0] == ' ' ? "." : ".\n";
     const struct dpe_encode_options options = {.special = ruler->special};
     struct dpe_text joined = {0};

@@ -1,4 +1,4 @@
-/* RULER's needles and variables: sentences hidden in an essay, in noise, or among their like. */
+/* RULER's needles and variables: sentences hidden in an essay, in noise, or among similar ones. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +115,7 @@ static dpe_status draw_secrets(struct dpe_ruler_draw *draw, struct secrets *secr
     return DPE_OK;
 }
 
-/* The keys of the question, in order: the first after a shuffle. */
+/* Choose the keys of the question: the first ones after a shuffle, in order. */
 static dpe_status ask(struct dpe_ruler_draw *draw, struct secrets *secrets, struct dpe_error *err)
 {
     const struct dpe_ruler_kind *kind = draw->kind;
@@ -143,7 +143,7 @@ static dpe_status ask(struct dpe_ruler_draw *draw, struct secrets *secrets, stru
     return status;
 }
 
-/* The needles' sentences in a drawn order. */
+/* Write the needles' sentences in random order. */
 static dpe_status write_needles(struct dpe_ruler_draw *draw, struct secrets *secrets,
                                 struct dpe_error *err)
 {
@@ -163,7 +163,7 @@ static dpe_status write_needles(struct dpe_ruler_draw *draw, struct secrets *sec
     return status;
 }
 
-/* Distractor lines until they are longer than the prompt may be: unit[i] is where line i begins. */
+/* Write distractor lines until they exceed the length of the prompt: line i begins at unit[i]. */
 static dpe_status draw_distractors(struct dpe_ruler_draw *draw, struct secrets *secrets,
                                    struct dpe_error *err)
 {
@@ -281,7 +281,7 @@ double dpe_ruler_niah_cost(const struct dpe_ruler_draw *draw, int64_t n)
 
 /* ----------------------------------------------------------------------------------- composing */
 
-/* Unit i with what separates it from the next. */
+/* Append unit i and the separator that follows it. */
 static dpe_status append_unit(const struct dpe_ruler_draw *draw, size_t i, struct dpe_text *text,
                               struct dpe_error *err)
 {
@@ -299,7 +299,7 @@ static dpe_status append_unit(const struct dpe_ruler_draw *draw, size_t i, struc
                            essay->at[sentence + 1] - essay->at[sentence], err);
 }
 
-/* n units with the needles in their places; ends without white space. */
+/* Append n units with the needles in their places, without white space at the end. */
 static dpe_status append_haystack(const struct dpe_ruler_draw *draw, size_t n,
                                   struct dpe_text *text, struct dpe_error *err)
 {
@@ -394,7 +394,7 @@ static dpe_status append_question(const struct dpe_ruler_draw *draw, const char 
                : status;
 }
 
-/* A small chain with its answer, shown before the question proper; draw->scratch. */
+/* Write a small chain with its answer, the example before the question, into draw->scratch. */
 static dpe_status write_example(struct dpe_ruler_draw *draw, const struct chain *chain,
                                 struct dpe_error *err)
 {
