@@ -32,7 +32,8 @@ struct run {
 
 /** Describe the model. */
 void dpe_run_tool_info(const struct run *run);
-/** Describe a plan made for a length. */
-void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length);
+/** Describe a plan made for a length; `entry` of a table that it is of, "" without one. */
+void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
+                            const char *entry);
 
 #endif
