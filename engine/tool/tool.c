@@ -1,6 +1,6 @@
 /* Exit codes and the terminal, shared by all tools. It links no backend: tools that run no model
  * start without OpenBLAS. */
-#include "engine/tool/tool.h"
+#include "engine/tool/tool_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -154,7 +154,6 @@ void dpe_tool_start(char **argv)
     const char *slash = strrchr(argv[0], '/');
     messages.name = slash != NULL ? slash + 1 : argv[0];
     argp_err_exit_status = DPE_USAGE;
-    argp_program_version = dpe_version();
     /* Numbers in files and messages are the same everywhere; text may be any language's. */
     setlocale(LC_CTYPE, "");
     setlocale(LC_NUMERIC, "C");
@@ -169,22 +168,30 @@ void dpe_tool_start(char **argv)
 const char *dpe_tool_path(const struct argp_state *state, const char *option, const char *arg)
 {
     if (arg[0] == '\0') {
-        argp_error(state, "%s: expected a name, found an empty one", option);
+        char typed[64];
+        argp_error(state, "%s: expected a name, found an empty one",
+                   dpe_tool_typed(state, option, arg, typed));
     }
     return arg;
 }
 
-void dpe_tool_refuse(const struct argp *argp, const char *why)
+void dpe_tool_refuse_as(const struct argp *argp, const char *name, const char *why)
 {
-    char name[64];
+    char own[64];
     if (messages.json) {
         dpe_log_error("%s", why);
         exit(DPE_USAGE);
     }
-    snprintf(name, sizeof name, "%s", messages.name);
-    fprintf(stderr, "%s: %s\n", name, why);
-    argp_help(argp, stderr, ARGP_HELP_SEE, name);
+    const char *slash = strrchr(name, '/');
+    snprintf(own, sizeof own, "%s", slash != NULL ? slash + 1 : name);
+    fprintf(stderr, "%s: %s\n", own, why);
+    argp_help(argp, stderr, ARGP_HELP_SEE, own);
     exit(DPE_USAGE);
+}
+
+void dpe_tool_refuse(const struct argp *argp, const char *why)
+{
+    dpe_tool_refuse_as(argp, messages.name, why);
 }
 
 void dpe_tool_configure(const struct dpe_tool_options *options)

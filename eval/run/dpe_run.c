@@ -31,10 +31,10 @@ enum option_key {
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to run:", 1},
-    {"model", 'm', "DIR", 0, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
-    {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
+    {"model", 'm', "DIR", DPE_BASIC, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
+    {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
      "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1},
-    {"table", KEY_TABLE, "FILE", 0,
+    {"table", KEY_TABLE, "FILE", DPE_BASIC,
      "Run with a DPE table (of dpe-detect or dpe-export) instead of --method", 1},
     {"other-model", KEY_OTHER_MODEL, NULL, 0,
      "Apply a table that was measured on other weights of the same shape", 1},
@@ -44,16 +44,16 @@ static const struct argp_option options_table[] = {
      "Evaluated length that a method scales for (default: what this run needs)", 1},
     {"chunk", KEY_CHUNK, "N", 0, "Tokens of a prefill chunk", 1},
     {NULL, 0, NULL, 0, "What to do (default: generate from a prompt):", 2},
-    {"prompt", 'p', "TEXT", 0, "Prompt to continue", 2},
-    {"prompt-file", KEY_PROMPT_FILE, "FILE", 0, "Prompt to continue, from a file", 2},
-    {"max-new", 'n', "N", 0, "Generate at most N tokens (default 64)", 2},
+    {"prompt", 'p', "TEXT", DPE_BASIC, "Prompt to continue", 2},
+    {"prompt-file", KEY_PROMPT_FILE, "FILE", DPE_BASIC, "Prompt to continue, from a file", 2},
+    {"max-new", 'n', "N", DPE_BASIC, "Generate at most N tokens (default 64)", 2},
     {"tokenize", KEY_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
-    {"nll", KEY_NLL, "FILE", 0, "Perplexity of FILE in windows of --context tokens", 2},
-    {"context", 'c', "C", 0, "Tokens of a window (default: the trained length)", 2},
+    {"nll", KEY_NLL, "FILE", DPE_BASIC, "Perplexity of FILE in windows of --context tokens", 2},
+    {"context", 'c', "C", DPE_BASIC, "Tokens of a window (default: the trained length)", 2},
     {"score", KEY_SCORE, "WHICH", 0,
      "Tokens of a window that are scored: second-half (default) or all", 2},
-    {"info", KEY_INFO, NULL, 0, "Describe the model", 2},
-    {"show-plan", KEY_SHOW_PLAN, NULL, 0, "Describe the method's position plan", 2},
+    {"info", KEY_INFO, NULL, DPE_BASIC, "Describe the model", 2},
+    {"show-plan", KEY_SHOW_PLAN, NULL, DPE_BASIC, "Describe the method's position plan", 2},
     {"special-in-text", KEY_SPECIAL, "WHAT", 0,
      "Spelling of a special token in the text: error (default), literal or parse", 2},
     {"raw", KEY_RAW, NULL, 0, "Do not add the tokenizer's special tokens (BOS)", 2},
@@ -64,19 +64,19 @@ static error_t parse_values(int key, char *arg, struct argp_state *state, struct
 {
     switch (key) {
     case 'n':
-        args->max_new = dpe_parse_count(state, "--max-new", arg, 1, DPE_MOST_COUNT);
+        args->max_new = dpe_parse_tokens(state, "--max-new", arg, 1, DPE_MOST_COUNT);
         return 0;
     case 'c':
-        args->context = dpe_parse_count(state, "--context", arg, 1, DPE_MOST_COUNT);
+        args->context = dpe_parse_tokens(state, "--context", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_TRAINED_LENGTH:
-        args->trained_length = dpe_parse_count(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
+        args->trained_length = dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
         return 0;
     case KEY_LENGTH:
-        args->length = dpe_parse_count(state, "--length", arg, 1, DPE_MOST_COUNT);
+        args->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_CHUNK:
-        args->chunk = dpe_parse_count(state, "--chunk", arg, 1, DPE_MOST_COUNT);
+        args->chunk = dpe_parse_tokens(state, "--chunk", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_SCORE:
         dpe_parse_choice(state, "--score", arg, (const char *[]){"second-half", "all", NULL});
@@ -439,20 +439,6 @@ static dpe_status show_plan(const struct run *run, struct dpe_error *err)
     return status;
 }
 
-static void list_methods(void)
-{
-    for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
-        printf("%s\n", dpe_plan_method(i));
-    }
-    printf("\nEvery method has the keys of the attention temperature too: %s\n"
-           "The logits of the query at position m (0, 1, ...) are multiplied by\n"
-           "logit-scale * max(1, ln(m+1) / ln(log-n))^log-n-power; log-n=0 is off; with "
-           "log-n-decay=B\n"
-           "ln x becomes 1 - x^-B; infoscale=N is log-n=N with power 1/2 and decay "
-           "2/head_dim\n(arXiv 2501.08570). log-n and infoscale replace the log-n of official=1.\n",
-           dpe_plan_temperature_keys());
-}
-
 /* The message about an option that the mode does not use; NULL: all are used. */
 static const char *check_modes(const struct arguments *args)
 {
@@ -522,19 +508,19 @@ int main(int argc, char **argv)
         .parser = parse_option,
         .doc = "Run a RoPE language model with a position method.\v"
                "Examples:\n"
-               "  dpe-run -m DIR -p \"Once upon a time\" -n 32\n"
-               "  dpe-run -m DIR --nll book.txt --context 4096 --method self-extend\n"
-               "  dpe-run -m DIR --show-plan --method dpe:window=32 --length 4096\n"
+               "  dpe-run -m data/reference -p \"Once upon a time\" -n 32\n"
+               "  dpe-run -m data/reference --nll README.md --context 1k --method self-extend\n"
+               "  dpe-run -m data/reference --show-plan --method dpe:window=32 --length 4k\n"
                "  dpe-run --method help",
         .children = children,
     };
     dpe_tool_start(argv);
     struct arguments args = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);
     struct dpe_error err = {0};
     if (args.method != NULL && strcmp(args.method, "help") == 0) {
-        list_methods();
+        dpe_run_tool_methods();
         return dpe_tool_end(DPE_OK, &err);
     }
     check_usage(&args, &argp);

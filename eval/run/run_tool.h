@@ -30,6 +30,8 @@ struct run {
     double deadline;
 };
 
+/** The position methods and their keys, as a table for people. */
+void dpe_run_tool_methods(void);
 /** Describe the model. */
 void dpe_run_tool_info(const struct run *run);
 /** Describe a plan made for a length. */

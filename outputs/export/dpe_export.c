@@ -36,7 +36,7 @@ static const struct argp_option options_table[] = {
      "Use each group's length of rank N (default: the lengths that the detection selected; with "
      "the paper's rule, those of rank 1)",
      1},
-    {"top-k", KEY_TOP_K, "K", 0,
+    {"top-k", KEY_TOP_K, "K", DPE_BASIC,
      "Key pairs of each head, from NORMS.h5: a count, or a share such as 0.75 (default: all)", 1},
     {"last-k", KEY_LAST_K, "K", 0,
      "As --top-k, with the K pairs that contribute least (for ablations)", 1},
@@ -47,10 +47,10 @@ static const struct argp_option options_table[] = {
     {"unchecked", KEY_UNCHECKED, NULL, 0,
      "Read inputs without a checksum, which other programs wrote, in a child process", 1},
     {NULL, 0, NULL, 0, "Write it:", 2},
-    {"output", 'o', "FILE", 0, "File to write; - is standard output (needs --format)", 2},
-    {"format", KEY_FORMAT, "F", 0,
+    {"output", 'o', "FILE", DPE_BASIC, "File to write; - is standard output (needs --format)", 2},
+    {"format", KEY_FORMAT, "F", DPE_BASIC,
      "h5, json, yaml, pt, hf, safetensors or csv (default: by the name of FILE)", 2},
-    {"model", 'm', "DIR", 0, "Model folder: for hf, --check and --import-yaml", 2},
+    {"model", 'm', "DIR", DPE_BASIC, "Model folder: for hf, --check and --import-yaml", 2},
     {"name", KEY_NAME, "NAME", 0,
      "Name of the model in a YAML (default: the last part of --model, else the model type)", 2},
     {"scores", KEY_SCORES, "FILE.pt", 0, "Path of the score tensor to name in a YAML", 2},
@@ -58,11 +58,11 @@ static const struct argp_option options_table[] = {
      "Write yaml or csv without the table's attention temperature, which these formats cannot "
      "express",
      2},
-    {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 2},
+    {"force", KEY_FORCE, NULL, DPE_BASIC, "Replace FILE if it exists", 2},
     {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 2},
     {NULL, 0, NULL, 0, "Inspect one:", 3},
-    {"show", KEY_SHOW, NULL, 0, "Print a summary of TABLE", 3},
-    {"check", KEY_CHECK, NULL, 0, "Check that TABLE was made for --model DIR (exit code 65 if not)",
+    {"show", KEY_SHOW, NULL, DPE_BASIC, "Print a summary of TABLE", 3},
+    {"check", KEY_CHECK, NULL, DPE_BASIC, "Check that TABLE was made for --model DIR (exit code 65 if not)",
      3},
     {0},
 };
@@ -88,7 +88,7 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
         args->rank = dpe_parse_count(state, "--rank", arg, 1, 1000);
         return 0;
     case KEY_LENGTH:
-        args->length = dpe_parse_count(state, "--length", arg, 1, DPE_MOST_COUNT);
+        args->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_TOP_K:
         take_k(state, "--top-k", arg, false, args);
@@ -98,10 +98,10 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
         return 0;
     case KEY_FORMAT:
         if (dpe_export_format_of(arg) == FORMAT_UNKNOWN) {
-            argp_error(
-                state,
-                "--format: unknown format '%s'; formats: h5, json, yaml, pt, hf, safetensors, csv",
-                arg);
+            static const char known[] = "h5, json, yaml, pt, hf, safetensors, csv";
+            char meant[96];
+            argp_error(state, "--format: unknown format '%s'; formats: %s%s", arg, known,
+                       dpe_suggest(arg, known, meant));
         }
         args->format = arg;
         return 0;
@@ -464,7 +464,7 @@ int main(int argc, char **argv)
     };
     dpe_tool_start(argv);
     struct export_arguments args = {.argc = argc, .argv = argv};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
     check_usage(&args, &argp);
     const struct dpe_tool_options talk = {.check_options = args.check_options};
     dpe_tool_configure(&talk);
