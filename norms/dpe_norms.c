@@ -307,7 +307,9 @@ static dpe_status print_summary(const struct profile *profile, struct dpe_error 
     const struct dpe_config *config = dpe_model_config(profile->job.model);
     struct result result = {0};
     dpe_status status = dpe_norms_summarize(profile, &result, err);
-    if (status == DPE_OK) {
+    if (status == DPE_OK && profile->args->job.result != DPE_RESULT_TEXT) {
+        status = dpe_norms_print_result(profile, &result, err);
+    } else if (status == DPE_OK) {
         printf("2-norm contribution of the %lld pairs of each head (%s), %lld excerpts of %d "
                "lengths\n",
                (long long)result.n_pairs, dpe_contribution_name(profile->args->contribution),

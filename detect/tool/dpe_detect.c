@@ -315,7 +315,9 @@ int main(int argc, char **argv)
         dpe_detect_announce(&inputs);
         status = dpe_detect_run(&inputs, &report, &err);
         if (status == DPE_OK) {
-            status = dpe_detect_print(&inputs, &report, &err);
+            status = args.job.result != DPE_RESULT_TEXT
+                         ? dpe_detect_print_result(&inputs, &report, &err)
+                         : dpe_detect_print(&inputs, &report, &err);
         }
     }
     dpe_detect_report_free(&report);

@@ -266,9 +266,7 @@ int dpe_terminal_width(FILE *file)
     return 80;
 }
 
-/* Text that may not be UTF-8, a path for example, with \xHH for each invalid byte; owned by the
- * caller, NULL when out of memory. */
-static char *show_bytes(const char *text)
+char *dpe_tool_show_bytes(const char *text)
 {
     size_t n = strlen(text);
     char *shown = malloc(4 * n + 1);
@@ -297,7 +295,7 @@ static void print_json(const char *level, const char *text)
     struct tm utc;
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    char *shown = show_bytes(text);
+    char *shown = dpe_tool_show_bytes(text);
     json_t *line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message",
                              shown != NULL ? shown : "(no memory for the message)");
     free(shown);

@@ -20,6 +20,7 @@ enum dpe_option_keys {
     DPE_KEY_JOB = 0x3000,       /**< outputs/job */
     DPE_KEY_BENCHMARK = 0x4000, /**< what the benchmarks of dpe-eval share */
     DPE_KEY_HELP = 0x5000,      /**< help, version, completion */
+    DPE_KEY_RESULT = 0x6000,    /**< engine/tool/result.h */
 };
 /** Flag of an argp_option that --help prints; the others are printed by --help=all alone. argp itself
  *  does not use this bit. */

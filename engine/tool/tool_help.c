@@ -213,12 +213,14 @@ static bool is_shown(const struct argp_option *option, bool all)
 static int print_options(const struct dpe_option_list *list, bool all, int width)
 {
     const char *header = NULL;
+    int header_group = 0;
     int group = 0;
     int left_out = 0;
     for (size_t i = 0; i < list->n; i++) {
         const struct argp_option *option = list->at[i].option;
         if (is_header(option)) {
             header = option->doc;
+            header_group = list->at[i].group;
             continue;
         }
         if (!is_shown(option, all)) {
@@ -228,7 +230,7 @@ static int print_options(const struct dpe_option_list *list, bool all, int width
         if (list->at[i].group != group) {
             group = list->at[i].group;
             putchar('\n');
-            if (header != NULL && group != INT_MAX) {
+            if (header != NULL && group == header_group) {
                 printf("%s\n", header);
             }
         }

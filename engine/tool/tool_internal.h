@@ -27,6 +27,9 @@ void dpe_tool_print_help(const struct argp_state *state, bool all);
 /** Print the options for a shell's completion: a line for each, its word, a tab, and what it does. An
  *  option with an argument ends with '='; one with the choices "a|b" has a line for each of them. */
 void dpe_tool_print_completion(const struct argp_state *state);
+/** Text that may not be UTF-8, a path for example, with \xHH for each invalid byte; owned by the
+ *  caller, NULL when out of memory. */
+char *dpe_tool_show_bytes(const char *text);
 /** dpe_tool_refuse for the program (or command) that is called `name`. */
 void dpe_tool_refuse_as(const struct argp *argp, const char *name, const char *why)
     __attribute__((noreturn));

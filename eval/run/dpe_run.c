@@ -109,6 +109,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &args->tool;
+        state->child_inputs[1] = &args->result;
         return 0;
     case 'm':
         args->model = arg;
@@ -362,9 +363,14 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
     int64_t first =
         run->args->score != NULL && strcmp(run->args->score, "all") == 0 ? 1 : context / 2 + 1;
     int64_t n_windows = (int64_t)tokens->n / context;
-    double sum = 0.0;
+    struct nll_result result = {
+        .tokens = tokens->n, .context = context, .scored = context - first, .n = n_windows};
+    result.sum = dpe_alloc_zero((size_t)n_windows, sizeof *result.sum);
     double *nll = dpe_alloc((size_t)context, sizeof *nll);
-    dpe_status status = nll != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    dpe_status status = nll != NULL && result.sum != NULL
+                            ? DPE_OK
+                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    double begin = dpe_clock();
     for (int64_t window = 0; window < n_windows && status == DPE_OK; window++) {
         if (dpe_clock() > run->deadline) {
             status = dpe_fail(err, DPE_INCOMPLETE,
@@ -379,20 +385,20 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
             status = dpe_session_nll(session, ids, context, nll, err);
         }
         for (int64_t i = first; i < context && status == DPE_OK; i++) {
-            sum += nll[i - 1];
+            result.sum[window] += nll[i - 1];
         }
         char line[96];
-        snprintf(line, sizeof line, "window %lld of %lld", (long long)window + 1,
-                 (long long)n_windows);
+        result.seconds = dpe_clock() - begin;
+        snprintf(line, sizeof line, "window %lld of %lld, %.0f tokens/s", (long long)window + 1,
+                 (long long)n_windows, (double)((window + 1) * context) / result.seconds);
         dpe_progress((double)(window + 1), (double)n_windows, line);
     }
     free(nll);
     if (status == DPE_OK) {
-        int64_t scored = n_windows * (context - first);
-        printf("tokens %zu  windows %lld of %lld  scored %lld  nll %.6f  perplexity %.4f\n",
-               tokens->n, (long long)n_windows, (long long)context, (long long)scored,
-               sum / (double)scored, exp(sum / (double)scored));
+        dpe_progress_clear();
+        status = dpe_run_tool_print_nll(run, &result, err);
     }
+    free(result.sum);
     return status;
 }
 
@@ -454,6 +460,8 @@ static const char *check_modes(const struct arguments *args)
         {args->score != NULL, 1U << MODE_NLL, "--score goes with --nll"},
         {args->max_new > 0, 1U << MODE_GENERATE, "--max-new goes with a prompt"},
         {args->chunk > 0, run, "--chunk goes with a prompt and --nll"},
+        {args->result != DPE_RESULT_TEXT, 1U << MODE_INFO | 1U << MODE_NLL,
+         "--json goes with --info and --nll"},
         {args->raw, text, "--raw goes with a prompt, --tokenize and --nll"},
         {args->special_given, text, "--special-in-text goes with a prompt, --tokenize and --nll"},
         {args->method != NULL, plan, "--method goes with a prompt, --nll and --show-plan"},
@@ -502,7 +510,8 @@ static void check_usage(const struct arguments *args, const struct argp *argp)
 
 int main(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
+    static const struct argp_child children[] = {
+        {&dpe_tool_argp, 0, NULL, 0}, {&dpe_result_json_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = options_table,
         .parser = parse_option,
@@ -541,7 +550,7 @@ int main(int argc, char **argv)
             status = nll(&run, &err);
             break;
         case MODE_INFO:
-            dpe_run_tool_info(&run);
+            status = dpe_run_tool_info(&run, &err);
             break;
         case MODE_SHOW_PLAN:
             status = show_plan(&run, &err);

@@ -114,6 +114,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct export_arguments *args = state->input;
     switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->result;
+        return 0;
     case 'o':
         args->output = dpe_tool_path(state, "--output", arg);
         return 0;
@@ -205,6 +208,8 @@ static void check_usage(const struct export_arguments *args, const struct argp *
         wrong = "--rank needs a detection; a YAML already has its scales";
     } else if (args->check && args->model == NULL) {
         wrong = "--check needs --model DIR";
+    } else if (args->result != DPE_RESULT_TEXT && (!args->check || args->show)) {
+        wrong = "--json goes with --check, without --show";
     } else if (args->output == NULL && !args->show && !args->check) {
         wrong = "nothing to do: give -o FILE, --show or --check";
     } else if (!is_utf8(args->name) || !is_utf8(args->scores)) {
@@ -413,9 +418,27 @@ static dpe_status write_output(const struct export_arguments *args,
     return status;
 }
 
+/* The outcome as a document; it is `status` again, with its message. */
+static dpe_status print_check(const char *folder, const char *fingerprint,
+                              const struct dpe_table_values *values, dpe_status status,
+                              enum dpe_result_format format, struct dpe_error *err)
+{
+    struct dpe_error why = {0};
+    struct dpe_result *result = dpe_result_begin("dpe-export");
+    dpe_result_flag(result, "fits", status == DPE_OK);
+    dpe_result_text(result, "reason", status == DPE_OK ? NULL : err->text);
+    dpe_result_text(result, "model", folder);
+    dpe_result_text(result, "model_fingerprint", fingerprint);
+    dpe_result_text(result, "table_fingerprint", values->model_fingerprint);
+    dpe_result_whole(result, "trained_length", values->trained_length);
+    dpe_result_whole(result, "length", values->length);
+    dpe_status printed = dpe_result_print(result, format, &why);
+    return printed == DPE_OK ? status : dpe_fail(err, printed, "%s", why.text);
+}
+
 /* The table's shape and fingerprint against a folder. */
 static dpe_status check_model(const char *folder, const struct dpe_table_values *values,
-                              struct dpe_error *err)
+                              enum dpe_result_format format, struct dpe_error *err)
 {
     struct dpe_model *model = NULL;
     dpe_status status = dpe_model_open(folder, NULL, &model, err);
@@ -439,8 +462,11 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
             "the table was measured on the model %s; %s is %s, which has the same shape but "
             "other weights or another configuration",
             values->model_fingerprint, folder, fingerprint);
-    } else {
+    }
+    if (status == DPE_OK && format == DPE_RESULT_TEXT) {
         printf("fits: %s is the model that the table was measured on\n", folder);
+    } else if (format != DPE_RESULT_TEXT) {
+        status = print_check(folder, fingerprint, values, status, format, err);
     }
     dpe_model_close(model);
     return status;
@@ -448,8 +474,10 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
 
 int main(int argc, char **argv)
 {
+    static const struct argp_child children[] = {{&dpe_result_json_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = options_table,
+        .children = children,
         .parser = parse_option,
         .args_doc = "DETECT.h5 [NORMS.h5]\nTABLE",
         .doc = "Make a DPE table from a detection and a profile, and write it in the formats that "
@@ -486,7 +514,7 @@ int main(int argc, char **argv)
         show(dpe_table_values(table.table));
     }
     if (status == DPE_OK && args.check) {
-        status = check_model(args.model, dpe_table_values(table.table), &err);
+        status = check_model(args.model, dpe_table_values(table.table), args.result, &err);
     }
     if (status == DPE_OK && args.output != NULL) {
         status = dpe_signals_poll(NULL, &err);

@@ -103,6 +103,7 @@ static error_t parse_rows(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &options->tool;
+        state->child_inputs[1] = &options->result;
         defaults = options;
         return 0;
     case 'o':
@@ -144,10 +145,11 @@ static char *show_defaults(int key, const char *text, void *input)
     return same.to;
 }
 
-static const struct argp_child output_child[] = {{&dpe_tool_output_argp, 0, NULL, 0}, {0}};
+static const struct argp_child output_children[] = {
+    {&dpe_tool_output_argp, 0, NULL, 0}, {&dpe_result_argp, 0, NULL, 0}, {0}};
 const struct argp dpe_job_rows_argp = {.options = rows_table,
                                        .parser = parse_rows,
-                                       .children = output_child,
+                                       .children = output_children,
                                        .help_filter = show_defaults};
 
 /* -------------------------------------------------------------------------------------- prompts */
