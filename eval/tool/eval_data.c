@@ -29,19 +29,19 @@ enum option_key {
 };
 
 static const struct argp_option options_table[] = {
-    {"model", 'm', "DIR", 0, "Folder with tokenizer.json, or that file", 1},
-    {"length", 'l', "L", 0, "Length in tokens, prompt and answer together", 1},
-    {"output", 'o', "DIR", 0, "Folder to write TASK/validation.jsonl into", 1},
-    {"corpus", KEY_CORPUS, "PATH", 0, "PG-19 folder, folder of .txt files, or one text file", 1},
+    {"model", 'm', "DIR", DPE_BASIC, "Folder with tokenizer.json, or that file", 1},
+    {"length", 'l', "L", DPE_BASIC, "Length in tokens, prompt and answer together", 1},
+    {"output", 'o', "DIR", DPE_BASIC, "Folder to write TASK/validation.jsonl into", 1},
+    {"corpus", KEY_CORPUS, "PATH", DPE_BASIC, "PG-19 folder, folder of .txt files, or one text file", 1},
     {"split", KEY_SPLIT, "NAME", 0, "PG-19: train, validation or test (default)", 1},
     {"chat-template", KEY_CHAT, "FILE", 0, "Wrap prompts in a chat template", 1},
     {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 1},
-    {"tasks", KEY_TASKS, "NAME[,NAME...]", 0, "Only these tasks, or categories (default: all)", 1},
+    {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC, "Only these tasks, or categories (default: all)", 1},
     {"special-in-text", KEY_SPECIAL, "WHAT", 0,
      "Spelling of a special token in the text: error (default), literal or parse", 1},
     {"squad", KEY_SQUAD, "FILE", 0, "qa_1: questions in the format of SQuAD", 1},
     {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2: questions in the format of HotpotQA", 1},
-    {"samples", KEY_SAMPLES, "N", 0, "Samples of each task (default 100)", 1},
+    {"samples", KEY_SAMPLES, "N", DPE_BASIC, "Samples of each task (default 100)", 1},
     {"seed", KEY_SEED, "S", 0, "Seed of all random choices (default 0)", 1},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
     {"force", KEY_FORCE, NULL, 0, "Replace existing files", 1},
@@ -61,7 +61,7 @@ static error_t parse_number(int key, char *arg, struct argp_state *state)
     struct data_arguments *args = state->input;
     switch (key) {
     case 'l':
-        args->length = dpe_parse_count(state, "--length", arg, 16, DPE_MOST_COUNT);
+        args->length = dpe_parse_tokens(state, "--length", arg, 16, DPE_MOST_COUNT);
         return 0;
     case KEY_SAMPLES:
         args->samples = dpe_parse_count(state, "--samples", arg, 1, DPE_MOST_COUNT);
@@ -361,7 +361,7 @@ int dpe_eval_data_main(int argc, char **argv)
     argv[0] = name;
     struct data_arguments args = {.samples = 100};
     struct dpe_error err = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
     dpe_signals_install();
     dpe_status status = write_data(&args, &err);
     return dpe_tool_end(status, &err);

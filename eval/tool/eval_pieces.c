@@ -53,7 +53,7 @@ static int parse_list(struct argp_state *state, const char *option, const char *
         const char *end = at;
         double value = 0.0;
         int64_t count = 0;
-        bool read = whole ? dpe_scan_int(&end, 0, INT64_MAX, &count) : dpe_scan_real(&end, &value);
+        bool read = whole ? dpe_scan_length(&end, 0, INT64_MAX, &count) : dpe_scan_real(&end, &value);
         value = whole ? (double)count : value;
         if (!read || (*end != ',' && *end != '\0') || !(value >= low && value <= high)) {
             argp_error(state,
@@ -181,10 +181,10 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
         parse_depths(state, arg, args);
         return 0;
     case KEY_STRIDE:
-        args->general.stride = dpe_parse_count(state, "--stride", arg, 1, DPE_MOST_COUNT);
+        args->general.stride = dpe_parse_tokens(state, "--stride", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_MAX_TOKENS:
-        args->general.max_tokens = dpe_parse_count(state, "--max-tokens", arg, 2, DPE_MOST_COUNT);
+        args->general.max_tokens = dpe_parse_tokens(state, "--max-tokens", arg, 2, DPE_MOST_COUNT);
         return 0;
     case KEY_SPECIAL:
         args->special = (enum dpe_special_policy)dpe_parse_choice(state, "--special-in-text", arg,
@@ -231,9 +231,9 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option method_table[] = {
     {NULL, 0, NULL, 0, "What to compare:", 1},
-    {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
+    {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
      "Position method; repeat it for more (dpe-run --method help lists them)", 1},
-    {"table", KEY_TABLE, "FILE", 0,
+    {"table", KEY_TABLE, "FILE", DPE_BASIC,
      "A DPE table (of dpe-detect or dpe-export) as a method; repeat it for more", 1},
     OTHER_MODEL,
     LENGTHS,
@@ -244,19 +244,19 @@ static const struct argp_option method_table[] = {
     {0},
 };
 static const struct argp_option suite_table[] = {
-    {"suite", KEY_SUITE, "NAME[:K=V,...]", 0,
+    {"suite", KEY_SUITE, "NAME[:K=V,...]", DPE_BASIC,
      "Suite to run (see dpe-eval --help); repeat it for more, or NAME,NAME. K=V: tasks=T/T, "
      "samples, template, data and other options below, for this suite alone",
      2},
     {0},
 };
 static const struct argp_option needle_table[] = {
-    {"niah", KEY_NIAH, "K=V,...", 0, "Parameters of the needle task, as in dpe-detect", 2},
+    {"niah", KEY_NIAH, "K=V,...", DPE_BASIC, "Parameters of the needle task, as in dpe-detect", 2},
     CHAT_TEMPLATE,
     {0},
 };
 static const struct argp_option grid_table[] = {
-    {"grid", KEY_GRID, NULL, 0,
+    {"grid", KEY_GRID, NULL, DPE_BASIC,
      "One needle by depth and length instead of the needle task (--samples is for each cell: "
      "begin with 10)",
      2},
@@ -281,11 +281,11 @@ static const struct argp_option special_table[] = {
 };
 static const struct argp_option ablate_table[] = {
     {NULL, 0, NULL, 0, "What to vary:", 1},
-    {"table", KEY_TABLE, "FILE", 0, "Finished detection of dpe-detect", 1},
-    {"what", KEY_WHAT, "WHAT", 0, "rank, top-k, last-k, window or scaled-length", 1},
+    {"table", KEY_TABLE, "FILE", DPE_BASIC, "Finished detection of dpe-detect", 1},
+    {"what", KEY_WHAT, "WHAT", DPE_BASIC, "rank, top-k, last-k, window or scaled-length", 1},
     {"values", KEY_VALUES, "V[,V...]", 0, "Ranks, pairs of a head, or tokens (default: see below)",
      1},
-    {"norms", KEY_NORMS, "FILE", 0,
+    {"norms", KEY_NORMS, "FILE", DPE_BASIC,
      "Table of dpe-norms: the ranking of key pairs, for top-k, last-k and scaled-length", 1},
     {"alone", KEY_ALONE, NULL, 0, "Without rope and base beside the steps", 1},
     {"temperature", KEY_TEMPERATURE, "off|K=V,...", 0,
@@ -316,11 +316,11 @@ static const struct argp_option chat_table[] = {
     {0},
 };
 static const struct argp_option benchmark_table[] = {
-    {"tasks", KEY_TASKS, "NAME[,NAME...]", 0, "Only these tasks, or categories (default: all)", 2},
-    {"data", KEY_DATA, "DIR", 0,
+    {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC, "Only these tasks, or categories (default: all)", 2},
+    {"data", KEY_DATA, "DIR", DPE_BASIC,
      "Official samples, TASK.jsonl or TASK/validation.jsonl (ruler: instead of generated ones)", 2},
     {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 2},
-    {"predictions", KEY_PREDICTIONS, "DIR", 0,
+    {"predictions", KEY_PREDICTIONS, "DIR", DPE_BASIC,
      "Also write every answer to DIR/METHOD-LENGTH/TASK.jsonl, which dpe-eval score and official "
      "scripts read",
      2},
