@@ -272,5 +272,8 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
         ops->rmsnorm(s->backend, DPE_WEIGHT_FINAL_NORM, 0, s->config->hidden,
                      row_of_x(s, rows - wanted), wanted, s->normed);
     }
+    if (batch->best != NULL) {
+        ops->best(s->backend, s->normed, wanted, batch->best);
+    }
     return dpe_session_agree(s, finish(s, batch, err), err);
 }
