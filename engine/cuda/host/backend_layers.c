@@ -51,7 +51,7 @@ void dpe_cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which
     }
 }
 
-void dpe_cuda_swiglu(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t rows)
+void dpe_cuda_activate(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t rows)
 {
     DPE_CUDA_TRY(b, dpe_kernel_swiglu(b->dtype, gate, up, rows * b->config->intermediate));
 }
