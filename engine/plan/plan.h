@@ -153,6 +153,12 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
 dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
                                 struct dpe_error *err);
 
+/** Equal ranges of the pairs of a model that rotate; those that do not belong to the last group,
+ *  whose scale does not move them: edges [n_groups + 1] from 0 to head_dim/2. DPE_USAGE when
+ *  n_groups is not in 1..dpe_config_pairs. */
+dpe_status dpe_plan_model_edges(const struct dpe_config *config, int n_groups, int32_t *edges,
+                                struct dpe_error *err);
+
 /** The mask [n_rows][n_pairs] that marks the first k pairs of every row of a ranking [n_rows]
  *  [n_pairs], or the last k. 0 ≤ k ≤ n_pairs. DPE_BAD_DATA where one of them is not a pair. */
 dpe_status dpe_plan_mask_ranked(const uint16_t *ranking, int64_t n_rows, int64_t n_pairs, int64_t k,

@@ -340,8 +340,7 @@ static void dpe_bands(const struct dpe_dpe_params *params, struct dpe_plan *plan
 static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dpe_config *config,
                             struct dpe_error *err)
 {
-    int64_t n_pairs = dpe_config_pairs(config);
-    int32_t end = params->n_groups >= 1 ? params->edges[params->n_groups] : 0;
+    int64_t n_pairs = config->head_dim / 2;
     if (params->window < 1 || params->window > MAX_TOKENS) {
         return dpe_fail(err, DPE_USAGE,
                         "dpe: expected a window from 1 to %" PRId64 ", found %" PRId64, MAX_TOKENS,
@@ -351,7 +350,7 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dp
         return dpe_fail(err, DPE_USAGE, "dpe: expected 1 to %" PRId64 " groups, found %d", n_pairs,
                         params->n_groups);
     }
-    bool edges = params->edges[0] == 0 && (end == n_pairs || end == config->head_dim / 2);
+    bool edges = params->edges[0] == 0 && params->edges[params->n_groups] == n_pairs;
     for (int g = 0; g < params->n_groups; g++) {
         edges = edges && params->edges[g] < params->edges[g + 1];
         if (!(params->scale[g] >= 1.0 && params->scale[g] <= MAX_SCALE)) {
@@ -442,6 +441,16 @@ dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
     return DPE_OK;
 }
 
+dpe_status dpe_plan_model_edges(const struct dpe_config *config, int n_groups, int32_t *edges,
+                                struct dpe_error *err)
+{
+    dpe_status status = dpe_plan_group_edges(dpe_config_pairs(config), n_groups, edges, err);
+    if (status == DPE_OK) {
+        edges[n_groups] = (int32_t)(config->head_dim / 2);
+    }
+    return status;
+}
+
 static void build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const int32_t edges[2] = {0, (int32_t)plan->n_pairs};
@@ -488,7 +497,7 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
     }
     if (spec->status == DPE_OK) {
         params.n_groups = (int)groups;
-        spec->status = dpe_plan_group_edges(n_pairs, params.n_groups, edges, spec->err);
+        spec->status = dpe_plan_model_edges(context->config, params.n_groups, edges, spec->err);
     }
     if (spec->status != DPE_OK) {
         return;
