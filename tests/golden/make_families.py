@@ -33,6 +33,10 @@ BASE = dict(
 )
 
 
+# Those that the CUDA backend carries, so that its float kernels are held against transformers too.
+FLOAT = ("qwen3", "phi3_short", "granite", "glm4", "ministral3")
+
+
 def types(*windowed):
     return ["sliding_attention" if w else "full_attention" for w in windowed]
 
@@ -165,7 +169,7 @@ def make(out, name, family, keys, schema):
     model = make_model(family, keys)
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     fill(model, generator)
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.to(torch.float32 if name in FLOAT else torch.bfloat16).save_pretrained(folder)
     rewrite_rotation(folder / "config.json", schema)
     for path in folder.glob("*.safetensors"):
         path.chmod(0o644)

@@ -195,12 +195,9 @@ static const char *not_carried(const struct dpe_config *config, const struct dpe
         bool there;
         const char *what;
     } features[] = {
-        {config->qk_norm != DPE_QK_NORM_NONE, "norms of queries and keys"},
-        {dpe_layer_name(config, DPE_WEIGHT_ATTENTION_NORM) == NULL ||
-             dpe_layer_name(config, DPE_WEIGHT_ATTENTION_AFTER) != NULL,
-         "norms after attention"},
+        {dpe_layer_name(config, DPE_WEIGHT_ATTENTION_NORM) == NULL,
+         "layers without a norm before attention"},
         {config->activation != DPE_SWIGLU, "an activation other than SwiGLU"},
-        {config->embedding_multiplier > 0.0, "an embedding multiplier"},
         {config->n_kinds > 1, "layers that a plan does not move"},
         {config->n_experts > 0, "experts"},
         {config->sinks, "attention sinks"},
@@ -437,6 +434,8 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .attention_workspace = dpe_cuda_attention_workspace,
         .attention = dpe_cuda_attention,
         .activate = dpe_cuda_activate,
+        .scale = dpe_cuda_scale,
+        .add = dpe_cuda_add,
         .sum_norms = dpe_cuda_sum_norms,
         .all_reduce = dpe_cuda_all_reduce,
         .logits = dpe_cuda_logits,
