@@ -63,7 +63,7 @@ struct batch {
     const struct calibrate_arguments *args;
     char *tools; /**< folder of the tools */
     double begin;
-    int64_t n_pairs; /**< of a head */
+    int64_t n_pairs; /**< of a head, those that rotate */
     int code;        /**< of the tool that ended last */
     int step;        /**< that was announced last */
     bool chooses;    /**< --top-k auto */
