@@ -59,8 +59,8 @@ static dpe_status refuse_unchecked(int fd, const char *path, struct dpe_error *e
     }
     return dpe_fail(err, DPE_BAD_DATA,
                     "%s: has no checksum at its end: it is cut off, or another program wrote or "
-                    "changed it; outputs/SCHEMA.md shows how to add a checksum, dpe-export and "
-                    "dpe-report read the file with --unchecked",
+                    "changed it; outputs/SCHEMA.md shows how to add a checksum; dpe-report and "
+                    "dpe-export, which can write it anew, read the file with --unchecked",
                     path);
 }
 
