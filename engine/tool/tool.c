@@ -1,6 +1,6 @@
 /* Exit codes and the terminal, shared by all tools. It links no backend: tools that run no model
  * start without OpenBLAS. */
-#include "engine/tool/tool.h"
+#include "engine/tool/tool_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -179,7 +179,6 @@ void dpe_tool_start(char **argv)
     const char *slash = strrchr(argv[0], '/');
     messages.name = slash != NULL ? slash + 1 : argv[0];
     argp_err_exit_status = DPE_USAGE;
-    argp_program_version = dpe_version();
     /* Numbers in files and messages are the same everywhere; text may be any language's. */
     setlocale(LC_CTYPE, "");
     setlocale(LC_NUMERIC, "C");
@@ -193,23 +192,31 @@ void dpe_tool_start(char **argv)
 const char *dpe_tool_path(const struct argp_state *state, const char *option, const char *arg)
 {
     if (arg[0] == '\0') {
-        argp_error(state, "%s: expected a name, found an empty one", option);
+        char typed[64];
+        argp_error(state, "%s: expected a name, found an empty one",
+                   dpe_tool_typed(state, option, arg, typed));
     }
     return arg;
 }
 
-void dpe_tool_refuse(const struct argp *argp, const char *why)
+void dpe_tool_refuse_as(const struct argp *argp, const char *name, const char *why)
 {
-    char name[64];
+    char own[64];
     if (messages.json) {
         dpe_log_error("%s", why);
         exit(DPE_USAGE);
     }
-    snprintf(name, sizeof name, "%s", messages.name);
+    const char *slash = strrchr(name, '/');
+    snprintf(own, sizeof own, "%s", slash != NULL ? slash + 1 : name);
     char clean[4096];
-    fprintf(stderr, "%s: %s\n", name, dpe_printable(why, clean, sizeof clean));
-    argp_help(argp, stderr, ARGP_HELP_SEE, name);
+    fprintf(stderr, "%s: %s\n", own, dpe_printable(why, clean, sizeof clean));
+    argp_help(argp, stderr, ARGP_HELP_SEE, own);
     exit(DPE_USAGE);
+}
+
+void dpe_tool_refuse(const struct argp *argp, const char *why)
+{
+    dpe_tool_refuse_as(argp, messages.name, why);
 }
 
 void dpe_tool_configure(const struct dpe_tool_options *options)
@@ -284,9 +291,7 @@ int dpe_terminal_width(FILE *file)
     return 80;
 }
 
-/* Text that may not be UTF-8, a path for example, with \xHH for each invalid byte; owned by the
- * caller, NULL when out of memory. */
-static char *show_bytes(const char *text)
+char *dpe_tool_show_bytes(const char *text)
 {
     size_t n = strlen(text);
     char *shown = malloc(4 * n + 1);
@@ -315,7 +320,7 @@ static void print_json(const char *level, const char *text)
     struct tm utc;
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    char *shown = show_bytes(text);
+    char *shown = dpe_tool_show_bytes(text);
     json_t *line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message",
                              shown != NULL ? shown : "(no memory for the message)");
     free(shown);
