@@ -153,6 +153,7 @@ struct dpe_cpu_products {
     const struct dpe_cpu_kernels *kernels;
     int n_threads;
     bool blas; /**< OpenBLAS instead of our tiles (portable kernels) */
+    void (*sgemm)(void); /**< OpenBLAS' function, a dpe_sgemm (blas.h) */
     int64_t most_rows, most_columns;
     float *bias, *packed_x, *threads;
 };

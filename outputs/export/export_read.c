@@ -441,7 +441,16 @@ static dpe_status read_one(const struct export_arguments *args, struct export_ta
     if (status != DPE_OK) {
         return status;
     }
-    if (dpe_h5_open(path, &file, NULL) == DPE_OK && dpe_h5_has(file, "/detect/rank")) {
+    dpe_status opened = dpe_h5_open(path, &file, err); /* the JSON form is bad data here */
+    bool detection = opened == DPE_OK && dpe_h5_has(file, "/detect/rank");
+    if (opened == DPE_OK) {
+        status = dpe_h5_answered(file, err);
+    } else if (opened != DPE_BAD_DATA) {
+        status = opened;
+    }
+    if (status != DPE_OK) {
+        /* not known to be one */
+    } else if (detection) {
         status = read_detection(args, file, table, err);
     } else if (args->inputs[1] != NULL || args->rank != 0 || args->length != 0) {
         status = dpe_fail(err, DPE_USAGE,
