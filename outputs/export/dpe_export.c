@@ -39,7 +39,7 @@ static const struct argp_option options_table[] = {
      "Use each group's length of rank N (default: the lengths that the detection selected; with "
      "the paper's rule, those of rank 1)",
      1},
-    {"top-k", KEY_TOP_K, "K", 0,
+    {"top-k", KEY_TOP_K, "K", DPE_BASIC,
      "Key pairs of each head, from NORMS.h5: a count, or a share such as 0.75 (default: all)", 1},
     {"last-k", KEY_LAST_K, "K", 0,
      "As --top-k, with the K pairs that contribute least (for ablations)", 1},
@@ -55,10 +55,10 @@ static const struct argp_option options_table[] = {
     {"unchecked", KEY_UNCHECKED, NULL, 0,
      "Read inputs without a checksum, which other programs wrote, in a child process", 1},
     {NULL, 0, NULL, 0, "Write it:", 2},
-    {"output", 'o', "FILE", 0, "File to write; - is standard output (needs --format)", 2},
-    {"format", KEY_FORMAT, "F", 0,
+    {"output", 'o', "FILE", DPE_BASIC, "File to write; - is standard output (needs --format)", 2},
+    {"format", KEY_FORMAT, "F", DPE_BASIC,
      "h5, json, yaml, pt, hf, safetensors or csv (default: by the name of FILE)", 2},
-    {"model", 'm', "DIR", 0, "Model folder: for hf, --check and --import-yaml", 2},
+    {"model", 'm', "DIR", DPE_BASIC, "Model folder: for hf, --check and --import-yaml", 2},
     {"name", KEY_NAME, "NAME", 0,
      "Name of the model in a YAML (default: the last part of --model, else the model type)", 2},
     {"scores", KEY_SCORES, "FILE.pt", 0, "Path of the score tensor to name in a YAML", 2},
@@ -66,11 +66,11 @@ static const struct argp_option options_table[] = {
      "Write yaml or csv without the table's attention temperature, which these formats cannot "
      "express",
      2},
-    {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 2},
+    {"force", KEY_FORCE, NULL, DPE_BASIC, "Replace FILE if it exists", 2},
     {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 2},
     {NULL, 0, NULL, 0, "Inspect one:", 3},
-    {"show", KEY_SHOW, NULL, 0, "Print a summary of TABLE", 3},
-    {"check", KEY_CHECK, NULL, 0, "Check that TABLE was made for --model DIR (exit code 65 if not)",
+    {"show", KEY_SHOW, NULL, DPE_BASIC, "Print a summary of TABLE", 3},
+    {"check", KEY_CHECK, NULL, DPE_BASIC, "Check that TABLE was made for --model DIR (exit code 65 if not)",
      3},
     {0},
 };
@@ -96,10 +96,10 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
         args->rank = dpe_parse_count(state, "--rank", arg, 1, 1000);
         return 0;
     case KEY_LENGTH:
-        args->length = dpe_parse_count(state, "--length", arg, 1, DPE_MOST_COUNT);
+        args->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_ENTRY:
-        args->entry = dpe_parse_count(state, "--entry", arg, 1, DPE_MOST_COUNT);
+        args->entry = dpe_parse_tokens(state, "--entry", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_TOP_K:
         take_k(state, "--top-k", arg, false, args);
@@ -109,10 +109,10 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
         return 0;
     case KEY_FORMAT:
         if (dpe_export_format_of(arg) == FORMAT_UNKNOWN) {
-            argp_error(
-                state,
-                "--format: unknown format '%s'; formats: h5, json, yaml, pt, hf, safetensors, csv",
-                arg);
+            static const char known[] = "h5, json, yaml, pt, hf, safetensors, csv";
+            char meant[96];
+            argp_error(state, "--format: unknown format '%s'; formats: %s%s", arg, known,
+                       dpe_suggest(arg, known, meant));
         }
         args->format = arg;
         return 0;
@@ -125,6 +125,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct export_arguments *args = state->input;
     switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->result;
+        return 0;
     case 'o':
         args->output = dpe_tool_path(state, "--output", arg);
         return 0;
@@ -228,6 +231,8 @@ static void check_usage(const struct export_arguments *args, const struct argp *
         wrong = "--entry needs TABLE; a YAML has one entry";
     } else if (args->check && args->model == NULL) {
         wrong = "--check needs --model DIR";
+    } else if (args->result != DPE_RESULT_TEXT && (!args->check || args->show)) {
+        wrong = "--json goes with --check, without --show";
     } else if (args->output == NULL && !args->show && !args->check) {
         wrong = "nothing to do: give -o FILE, --show or --check";
     } else if (!is_utf8(args->name) || !is_utf8(args->scores)) {
@@ -343,8 +348,12 @@ static dpe_status render(const struct export_arguments *args, enum export_format
         return dpe_export_safetensors(table->table, out, err);
     case FORMAT_YAML:
         status = check_single(table->table, err);
-        status = status == DPE_OK ? check_temperature(args, values, err) : status;
-        status = status == DPE_OK ? model_name(args, values, name, err) : status;
+        if (status == DPE_OK) {
+            status = check_temperature(args, values, err);
+        }
+        if (status == DPE_OK) {
+            status = model_name(args, values, name, err);
+        }
         return status != DPE_OK
                    ? status
                    : dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "", out,
@@ -406,9 +415,27 @@ static dpe_status write_output(const struct export_arguments *args,
     return status;
 }
 
+/* The outcome as a document; it is `status` again, with its message. */
+static dpe_status print_check(const char *folder, const char *fingerprint,
+                              const struct dpe_table_values *values, dpe_status status,
+                              enum dpe_result_format format, struct dpe_error *err)
+{
+    struct dpe_error why = {0};
+    struct dpe_result *result = dpe_result_begin("dpe-export");
+    dpe_result_flag(result, "fits", status == DPE_OK);
+    dpe_result_text(result, "reason", status == DPE_OK ? NULL : err->text);
+    dpe_result_text(result, "model", folder);
+    dpe_result_text(result, "model_fingerprint", fingerprint);
+    dpe_result_text(result, "table_fingerprint", values->model_fingerprint);
+    dpe_result_whole(result, "trained_length", values->trained_length);
+    dpe_result_whole(result, "length", values->length);
+    dpe_status printed = dpe_result_print(result, format, &why);
+    return printed == DPE_OK ? status : dpe_fail(err, printed, "%s", why.text);
+}
+
 /* The table's shape and fingerprint against a folder. */
 static dpe_status check_model(const char *folder, const struct dpe_table_values *values,
-                              struct dpe_error *err)
+                              enum dpe_result_format format, struct dpe_error *err)
 {
     struct dpe_model *model = NULL;
     dpe_status status = dpe_model_open(folder, NULL, &model, err);
@@ -432,8 +459,11 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
             "the table was measured on the model %s; %s is %s, which has the same shape but "
             "other weights or another configuration",
             values->model_fingerprint, folder, fingerprint);
-    } else {
+    }
+    if (status == DPE_OK && format == DPE_RESULT_TEXT) {
         printf("fits: %s is the model that the table was measured on\n", folder);
+    } else if (format != DPE_RESULT_TEXT) {
+        status = print_check(folder, fingerprint, values, status, format, err);
     }
     dpe_model_close(model);
     return status;
@@ -441,8 +471,10 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
 
 int main(int argc, char **argv)
 {
+    static const struct argp_child children[] = {{&dpe_result_json_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = options_table,
+        .children = children,
         .parser = parse_option,
         .args_doc = "DETECT.h5 [NORMS.h5]\nTABLE\n--join TABLE...",
         .doc = "Make a DPE table from a detection and a profile, and write it in the formats that "
@@ -458,7 +490,7 @@ int main(int argc, char **argv)
     };
     dpe_tool_start(argv);
     struct export_arguments args = {.argc = argc, .argv = argv};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
     check_usage(&args, &argp);
     const struct dpe_tool_options talk = {.check_options = args.check_options};
     dpe_tool_configure(&talk);
@@ -480,7 +512,7 @@ int main(int argc, char **argv)
         dpe_export_show(table.table);
     }
     if (status == DPE_OK && args.check) {
-        status = check_model(args.model, dpe_table_values(table.table), &err);
+        status = check_model(args.model, dpe_table_values(table.table), args.result, &err);
     }
     if (status == DPE_OK && args.output != NULL) {
         status = dpe_signals_poll(NULL, &err);

@@ -215,41 +215,34 @@ dpe_status dpe_export_write_h5(const struct export_table *table, const char *pat
                                struct dpe_error *err)
 {
     const struct dpe_table_values *values = dpe_table_values(table->table);
+    const bool several = dpe_table_count(table->table) > 1;
     struct dpe_h5 *file = NULL;
     struct dpe_new_file written = {.fd = -1};
     char *target = NULL;
     dpe_status status = dpe_follow_links(path, &target, err);
-    if (status == DPE_OK) {
-        status = dpe_new_file_open(&written, target, NULL, err);
+    if (status != DPE_OK || (status = dpe_new_file_open(&written, target, NULL, err)) != DPE_OK ||
+        (status = dpe_h5_create(&file, err)) != DPE_OK ||
+        (status = put_common(file, &table->origin, err)) != DPE_OK ||
+        (status = put_axes(file, values, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_create(&file, err);
+    status = several ? put_entries(file, table->table, err)
+                     : put_columns(file, "/table", values, err);
+    if (status != DPE_OK || (status = put_texts(file, values, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = put_common(file, &table->origin, err);
+    const struct dpe_temperature temperature = temperature_of(values);
+    status = several ? DPE_OK : dpe_h5_put_temperature(file, &temperature, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = put_axes(file, values, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_table_count(table->table) > 1 ? put_entries(file, table->table, err)
-                                                   : put_columns(file, "/table", values, err);
-    }
-    if (status == DPE_OK) {
-        status = put_texts(file, values, err);
-    }
-    if (status == DPE_OK && dpe_table_count(table->table) == 1) {
-        const struct dpe_temperature temperature = temperature_of(values);
-        status = dpe_h5_put_temperature(file, &temperature, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_finish(file, &written, err);
-    } else {
-        dpe_h5_close(file);
-    }
+    status = dpe_h5_finish(file, &written, err);
+    file = NULL;
     if (status == DPE_OK) {
         status = dpe_new_file_finish(&written, err);
     }
+done:
+    dpe_h5_close(file);
     dpe_new_file_drop(&written);
     free(target);
     return status;

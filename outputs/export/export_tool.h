@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/base/base.h"
+#include "engine/tool/result.h"
 #include "engine/tool/tool.h"
 #include "outputs/export/export.h"
 #include "outputs/h5/h5.h"
@@ -41,6 +42,7 @@ struct export_arguments {
     bool join;
     double k; /**< count, or minus a share */
     bool has_k, last, show, check, force, unchecked, check_options;
+    enum dpe_result_format result; /**< of --check */
     bool drop_temperature; /**< write it into a form that cannot carry it, without it */
     int argc;
     char **argv;

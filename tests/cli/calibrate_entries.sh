@@ -31,10 +31,10 @@ refused() {
 }
 refused "--length 64: up to the trained length, 64 tokens, the model is run unchanged" -l 64,128
 refused "--length: 128 is given twice" -l 128,192,128
-refused "--length: expected a whole number of at least 1, found ''" -l 128,
-refused "--length: expected a whole number of at least 1, found '1x'" -l 128,1x,192
-refused "--length: expected at most 16 lengths" -l "$(seq -s, 101 117)"
-refused "--start: expected shorter or scratch" -l 128,192 --start none
+refused "expected a whole number of at least 1 (or 16k, 1M), found ''" -l 128,
+refused "expected a whole number of at least 1 (or 16k, 1M), found '1x'" -l 128,1x,192
+refused "expected at most 16 lengths" -l "$(seq -s, 101 117)"
+refused "expected shorter or scratch" -l 128,192 --start none
 
 # Lengths in any order; the number of pairs of every entry is measured.
 calibrate whole -l 192,96,128 || fail "three lengths: $(cat "$work/err")"
