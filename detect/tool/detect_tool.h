@@ -10,17 +10,22 @@
 #include "eval/task/task.h"
 #include "outputs/job/job.h"
 
+enum { DETECT_MOST_AGAINST = 8 };
+
 /** The command line. Zero means "not given" where a default is computed. */
 struct detect_arguments {
     struct dpe_job_options job;
     const char *niah, *lengths;
-    const char *temperature; /**< "off" or as dpe_temperature_parse */
+    const char *temperature; /**< "auto", "off" or as dpe_temperature_parse */
     const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
     double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl;
     int64_t window, groups;
     enum dpe_detect_rule rule;
-    int64_t rounds;                   /**< of the sequential rule, 0 = not given */
+    int64_t rounds; /**< of the sequential rule or the joint search, 0 = not given */
+    int n_against;  /**< methods that the result is held against */
+    const char *against[DETECT_MOST_AGAINST];
+    bool no_against;                  /**< --against none */
     int64_t batch;                    /**< samples decoded together, 0 = not given */
     int64_t shared, keys_per_context; /**< 0 = not given */
     bool race, race_settings;         /**< given; given level or indifference */
@@ -39,6 +44,7 @@ struct detect_inputs {
     struct dpe_niah_params niah;
     char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
     const char **books;                     /**< [ppl samples] ids, borrowed from the corpus */
+    int64_t n_books;                        /**< that the sweep or the search uses */
     int64_t short_books;                    /**< books with fewer than L tokens */
     /** Tasks of the sweep and of the validation, in the same order; n_tasks is 1 or 2. */
     int n_tasks;
@@ -71,6 +77,12 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
 int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs);
 /** Samples that a race must have seen before it can drop anything. */
 int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs);
+/** Plans of the validation. */
+int64_t dpe_detect_inputs_validated(const struct detect_inputs *inputs);
+/** How the search is made; n_samples 0: there is none. */
+struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs);
+/** Samples that the search reads at most, beside the sweep's. */
+int64_t dpe_detect_inputs_searched(const struct detect_inputs *inputs);
 /** Configurations that the sequential rule's steps add at most; 0 for other rules. */
 int64_t dpe_detect_inputs_steps(const struct detect_inputs *inputs);
 /** Empty report of these inputs. */

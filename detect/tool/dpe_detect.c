@@ -17,6 +17,7 @@ enum option_key {
     KEY_DRY_RUN,
     KEY_SELECT,
     KEY_ROUNDS,
+    KEY_AGAINST,
     KEY_BATCH,
     KEY_HAYSTACK,
     KEY_KEYS,
@@ -44,21 +45,30 @@ static const struct argp_option options_table[] = {
      3},
     {"window", KEY_WINDOW, "W", 0,
      "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 3},
-    {"temperature", KEY_TEMPERATURE, "off|K=V,...", 0,
-     "Attention temperature of every plan but rope, in the table too: log-n=N, log-n-power=G, "
-     "log-n-decay=B, infoscale=N, logit-scale=A (dpe-run --method help; default off)",
+    {"temperature", KEY_TEMPERATURE, "auto|off|K=V,...", 0,
+     "Attention temperature of every plan but rope, in the table too. auto: searched; "
+     "off (default): none, as the paper; log-n=N, log-n-power=G, log-n-decay=B, infoscale=N, logit-scale=A "
+     "(dpe-run --method help)",
      3},
     {"scale-pairs", KEY_SCALE_PAIRS, "NORMS.h5", 0,
      "Move only the key pairs of a profile by dpe-norms (default: all pairs, as the paper)", 3},
     {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share such as 0.75", 3},
-    {NULL, 0, NULL, 0, "Choice of the joint plan's lengths:", 4},
+    {NULL, 0, NULL, 0, "Choice of the joint plan:", 4},
     {"select", KEY_SELECT, "RULE", 0,
-     "paper (default): the best length of each group; guarded: L0/2 unless a paired test shows "
-     "that "
-     "another is better; sequential: group after group, the others at their chosen lengths",
+     "joint: search temperature, lengths, window and groups, each change only where a "
+     "paired test shows that it helps; the sweep then has an eighth of the samples. paper: the "
+     "best "
+     "length of each group. guarded: L0/2 unless a paired test shows that another is better. "
+     "sequential: group after group, the others at their chosen lengths",
      4},
     {"rounds", KEY_ROUNDS, "R", 0,
-     "sequential: go over all groups R times, or until nothing changes (default 1)", 4},
+     "sequential, joint: go over everything R times, or until nothing changes (default 1; joint: "
+     "2)",
+     4},
+    {"against", KEY_AGAINST, "METHOD", 0,
+     "Hold the result against this method too, on the validation's samples; may be repeated "
+     "(joint: default yarn, self-extend and leaky-rerope; none: no method)",
+     4},
     {NULL, 0, NULL, 0, "Savings:", 5},
     {"batch", KEY_BATCH, "N", 0,
      "Samples decoded together; what their prompts share is read once. The answers stay the same. "
@@ -210,8 +220,35 @@ static void check_together(struct argp_state *state, const struct detect_argumen
         argp_error(state, "--select sequential compares all lengths on all samples; leave out "
                           "--race");
     }
-    if (args->rounds > 0 && args->rule != DPE_DETECT_SEQUENTIAL) {
-        argp_error(state, "--rounds needs --select sequential");
+    if (args->rounds > 0 && args->rule != DPE_DETECT_SEQUENTIAL &&
+        args->rule != DPE_DETECT_JOINTLY) {
+        argp_error(state, "--rounds needs --select sequential or joint");
+    }
+    if (args->n_against > 0 && args->no_against) {
+        argp_error(state, "--against none cannot be combined with a method; leave one out");
+    }
+}
+
+static void add_against(struct argp_state *state, const char *method, struct detect_arguments *args)
+{
+    if (strcmp(method, "none") == 0) {
+        args->no_against = true;
+    } else if (args->n_against == DETECT_MOST_AGAINST) {
+        argp_error(state, "--against: expected at most %d methods", DETECT_MOST_AGAINST);
+    } else {
+        args->against[args->n_against++] = method;
+    }
+}
+
+/* What the joint search is held against unless something else is asked for. */
+static void default_against(struct detect_arguments *args)
+{
+    static const char *const usual[] = {"yarn", "self-extend", "leaky-rerope"};
+    if (args->rule != DPE_DETECT_JOINTLY || args->n_against > 0 || args->no_against) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
+        args->against[args->n_against++] = usual[i];
     }
 }
 
@@ -255,6 +292,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->rule =
             (enum dpe_detect_rule)dpe_parse_choice(state, "--select", arg, dpe_detect_rule_names);
         return 0;
+    case KEY_AGAINST:
+        add_against(state, arg, args);
+        return 0;
     case KEY_ROUNDS:
         args->rounds = dpe_parse_count(state, "--rounds", arg, 1, 100);
         return 0;
@@ -263,6 +303,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         check_together(state, args);
+        default_against(args);
         return 0;
     default:
         return parse_saving(key, arg, state);
