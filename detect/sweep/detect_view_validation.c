@@ -64,7 +64,7 @@ static void put_verdict(struct dpe_detect_page *page,
         dpe_detect_put(page, "The joint plan is worse than the base%s.\n",
                        validation->kept != DPE_DETECT_JOINT
                            ? ", so the table holds the better one"
-                           : "; --select joint ends with the better one");
+                           : "; --select joint (the default) ends with the better one");
         return;
     case DPE_DETECT_INDISTINCT:
         put_indistinct(page, validation);

@@ -187,6 +187,7 @@ static void put_detect(struct table_writer *w, const struct dpe_detect_report *r
          "of one context together) are permuted among the lengths, 1999 times"},
         {"niah_parameters", report->niah_spec},
         {"niah_templates_sha256", report->niah_template},
+        {"pilot", report->pilot},
     };
     put_texts(w, "/detect", texts, COUNT(texts));
     dpe_detect_put_i64(w, "/detect", "configurations", grid->n_configs);

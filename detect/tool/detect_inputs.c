@@ -74,21 +74,18 @@ static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *
     return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "--against");
 }
 
-/* One NIAH task; `validate` draws from the other stream. */
-static dpe_status open_niah(struct detect_inputs *inputs, bool validate, struct dpe_task *task,
-                            struct dpe_error *err)
+dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name, uint64_t seed,
+                                  struct dpe_task *task, struct dpe_error *err)
 {
     struct dpe_niah *niah = NULL;
     dpe_status status =
         dpe_niah_open(&inputs->niah, inputs->args->job.length, inputs->job.corpus,
-                      inputs->job.tokenizer, inputs->args->job.chat_template,
-                      validate ? inputs->validation_seed : inputs->args->job.seed, &niah, err);
+                      inputs->job.tokenizer, inputs->args->job.chat_template, seed, &niah, err);
     if (status != DPE_OK) {
         return status;
     }
     memcpy(inputs->niah_template, dpe_niah_template_hash(niah), sizeof inputs->niah_template);
-    return dpe_task_niah(validate ? "validate-niah" : "niah", niah, inputs->job.tokenizer, task,
-                         err);
+    return dpe_task_niah(name, niah, inputs->job.tokenizer, task, err);
 }
 
 /* The joint search takes only proposals from the sweep, which it then tests, so an eighth of the
@@ -120,15 +117,20 @@ static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
         return status;
     }
     dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
+    if (inputs->args->auto_task) {
+        dpe_detect_pilot_begin(inputs);
+    }
     int at = inputs->n_tasks;
-    status = open_niah(inputs, false, &inputs->tasks[at], err);
+    status =
+        dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed, &inputs->tasks[at], err);
     if (status != DPE_OK) {
         return status;
     }
     inputs->n_tasks++;
     inputs->n_samples[at] = sweep_samples(inputs, inputs->args->job.samples);
     inputs->n_validated[at] = inputs->args->job.samples;
-    status = open_niah(inputs, true, &inputs->validate_tasks[at], err);
+    status = dpe_detect_inputs_niah(inputs, "validate-niah", inputs->validation_seed,
+                                    &inputs->validate_tasks[at], err);
     inputs->own_validate_task[at] = status == DPE_OK;
     return status;
 }
@@ -204,11 +206,17 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
 {
     const struct detect_arguments *args = inputs->args;
     static const char *const specials[] = {"error", "literal", "parse"};
+    /* What the pilot chooses follows from its rows and from these. */
+    char pilot[512];
+    snprintf(pilot, sizeof pilot, "%d samples, trained length %lld, window %lld, from %s",
+             DETECT_PILOT_SAMPLES, (long long)inputs->grid.params.trained_length,
+             (long long)inputs->grid.params.window, inputs->niah_spec);
     const char *const fields[][2] = {
-        {"task", args->use_niah && args->use_ppl ? "both"
-                 : args->use_niah                ? "niah"
-                                                 : "ppl"},
-        {"niah", inputs->niah_spec},
+        {"task", args->auto_task                   ? "auto"
+                 : args->use_niah && args->use_ppl ? "both"
+                 : args->use_niah                  ? "niah"
+                                                   : "ppl"},
+        {"niah", args->auto_task ? pilot : inputs->niah_spec},
         {"niah_template", inputs->niah_template},
         {"special_in_text", specials[inputs->niah.special]},
         {"key_pairs", inputs->key_pairs},
@@ -354,6 +362,7 @@ void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_det
         .corpus = inputs->job.corpus,
         .niah_spec = inputs->args->use_niah ? inputs->niah_spec : NULL,
         .niah_template = inputs->args->use_niah ? inputs->niah_template : NULL,
+        .pilot = inputs->args->auto_task ? inputs->pilot : NULL,
     };
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool niah = strcmp(inputs->tasks[i].name, "niah") == 0;

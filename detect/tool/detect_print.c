@@ -89,9 +89,10 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
         .read = 1.0,
         .pairs = 1.0,
     };
-    cost->rows += task == 0 ? dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
-                                  dpe_detect_inputs_searched(inputs)
-                            : 0;
+    cost->rows += task == 0
+                      ? dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
+                            dpe_detect_inputs_searched(inputs) + dpe_detect_pilot_most_rows(inputs)
+                      : 0;
     bool generates = strcmp(cost->name, "niah") == 0;
     double generated[2] = {0.0, 0.0};
     if (generates) {

@@ -323,7 +323,10 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
 static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
-    dpe_status status = dpe_detect_stage_search(sweep, err);
+    dpe_status status = dpe_detect_stage_pilot(sweep, err);
+    if (status == DPE_OK) {
+        status = dpe_detect_stage_search(sweep, err);
+    }
     if (status == DPE_OK) {
         status = dpe_detect_stage_warm(sweep, err);
     }

@@ -7,8 +7,7 @@
 /* ----------------------------------------------------------------------------------------- search
  */
 
-/* Rows that the list lacks. */
-static int64_t count_missing(const struct sweep *sweep, const struct stage *stage)
+int64_t dpe_detect_stage_missing(const struct sweep *sweep, const struct stage *stage)
 {
     const struct dpe_run *run = sweep->inputs->job.run;
     int64_t missing = 0;
@@ -64,7 +63,7 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
                                 .keys = keys,
                                 .later = later};
     if (status == DPE_OK) {
-        sweep->planned[0] += count_missing(sweep, &stage);
+        sweep->planned[0] += dpe_detect_stage_missing(sweep, &stage);
         status = dpe_detect_stage_run(sweep, &stage, err);
     }
     for (int i = 0; i < n; i++) {

@@ -40,6 +40,10 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
                                 struct dpe_error *err);
 /** Rows of the validation, per task. */
 void dpe_detect_stage_validated(const struct sweep *sweep, int64_t later[2]);
+/** Rows of the list's first task that are missing. */
+int64_t dpe_detect_stage_missing(const struct sweep *sweep, const struct stage *stage);
+/** With --task auto: run the pilot and open the task that it chooses. */
+dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err);
 /** Run the search until its rows are there, or until it waits for the sweep. */
 dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err);
 /** Make the grid again, with the temperature that was found. */

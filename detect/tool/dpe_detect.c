@@ -32,7 +32,9 @@ static const struct argp_option options_table[] = {
      "Print configurations, tokens, operations, memory and time, and run nothing", 1},
     {NULL, 0, NULL, 0, "Task:", 2},
     {"task", KEY_TASK, "TASK", 0,
-     "niah (default): needles in a haystack; ppl: perplexity of books; both: niah decides", 2},
+     "niah (default): needles in a haystack; ppl: perplexity of books; both: niah decides; auto: "
+     "needles, as many keys and values as leave the base between 20 and 80 %",
+     2},
     {"niah", KEY_NIAH, "K=V,...", 0,
      "keys=1, values=4, queries=1, digits=7, depth=, template=FILE, repeat=0, special=error|literal"
      "|parse",
@@ -46,8 +48,8 @@ static const struct argp_option options_table[] = {
     {"window", KEY_WINDOW, "W", 0,
      "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 3},
     {"temperature", KEY_TEMPERATURE, "auto|off|K=V,...", 0,
-     "Attention temperature of every plan but rope, in the table too. auto: searched; "
-     "off (default): none, as the paper; log-n=N, log-n-power=G, log-n-decay=B, infoscale=N, logit-scale=A "
+     "Attention temperature of every plan but rope, in the table too. auto (default): searched; "
+     "off: none, as the paper; log-n=N, log-n-power=G, log-n-decay=B, infoscale=N, logit-scale=A "
      "(dpe-run --method help)",
      3},
     {"scale-pairs", KEY_SCALE_PAIRS, "NORMS.h5", 0,
@@ -55,10 +57,9 @@ static const struct argp_option options_table[] = {
     {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share such as 0.75", 3},
     {NULL, 0, NULL, 0, "Choice of the joint plan:", 4},
     {"select", KEY_SELECT, "RULE", 0,
-     "joint: search temperature, lengths, window and groups, each change only where a "
+     "joint (default): search temperature, lengths, window and groups, each change only where a "
      "paired test shows that it helps; the sweep then has an eighth of the samples. paper: the "
-     "best "
-     "length of each group. guarded: L0/2 unless a paired test shows that another is better. "
+     "best length of each group. guarded: L0/2 unless a paired test shows that another is better. "
      "sequential: group after group, the others at their chosen lengths",
      4},
     {"rounds", KEY_ROUNDS, "R", 0,
@@ -95,10 +96,11 @@ static const struct argp_option options_table[] = {
 static void parse_task(struct argp_state *state, const char *text, struct detect_arguments *args)
 {
     bool both = strcmp(text, "both") == 0;
-    args->use_niah = both || strcmp(text, "niah") == 0;
+    args->auto_task = strcmp(text, "auto") == 0;
+    args->use_niah = both || args->auto_task || strcmp(text, "niah") == 0;
     args->use_ppl = both || strcmp(text, "ppl") == 0;
     if (!args->use_niah && !args->use_ppl) {
-        argp_error(state, "--task: expected niah, ppl or both, found '%s'", text);
+        argp_error(state, "--task: expected niah, ppl, both or auto, found '%s'", text);
     }
 }
 
@@ -196,9 +198,25 @@ static void check_niah(struct argp_state *state, const struct detect_arguments *
     }
 }
 
+/* What the pilot chooses must not be given. */
+static void check_auto(struct argp_state *state, const struct detect_arguments *args)
+{
+    static const char *const keys[] = {"keys", "values", "queries", "asked"};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && args->auto_task; i++) {
+        if (args->niah != NULL && dpe_niah_find(args->niah, keys[i], &n) != NULL) {
+            argp_error(state, "--task auto chooses keys and values; leave out --niah %s=", keys[i]);
+        }
+    }
+    if (args->auto_task && args->keys_per_context > 0) {
+        argp_error(state, "--task auto and --keys-per-context cannot be combined; leave one out");
+    }
+}
+
 static void check_together(struct argp_state *state, const struct detect_arguments *args)
 {
     check_niah(state, args);
+    check_auto(state, args);
     dpe_job_require(state, &args->job, true, "--output OUT.h5");
     if ((args->scale_pairs != NULL) != (args->top_k > 0.0)) {
         argp_error(state,
@@ -339,7 +357,8 @@ int main(int argc, char **argv)
     struct detect_arguments args = {
         .job = {.samples = 100, .knobs = {.branches = "--batch"}, .argc = argc, .argv = argv},
         .lengths = "auto",
-        .temperature = "off",
+        .temperature = "auto",
+        .rule = DPE_DETECT_JOINTLY,
         .groups = 8,
         .race_level = 0.05,
         .use_niah = true};

@@ -89,6 +89,38 @@ grep -q "^temperature, round 1: changed" "$work/out" || fail "the temperature of
     >"$work/out" 2>"$work/err" || fail "perplexity: $(cat "$work/err")"
 grep -q "^The table holds .*: perplexity [0-9]" "$work/out" || fail "perplexity: $(cat "$work/out")"
 
+# The pilot of --task auto: part of the identity and of the journal, continued like the rest.
+pilot="--task auto --samples 4 --select paper --temperature off"
+# shellcheck disable=SC2086 # several words
+search $pilot -o "$work/auto.h5" --keep-journal || fail "--task auto: $(cat "$work/err")"
+grep -q "task auto: the base finds keys=1,values=4: 0" "$work/err" || fail "--task auto: $(cat "$work/err")"
+h5dump -a /detect/pilot "$work/auto.h5" | grep -q "keys=1,values=4: 0" || fail "/detect@pilot: $(h5dump -a /detect/pilot "$work/auto.h5")"
+journal=$(wc -c <"$work/auto.h5.journal/rank-0000.journal")
+for part in 1 4 8; do
+    # shellcheck disable=SC2086 # several words
+    "$bin/dpe-detect" $search $pilot -o "$work/killed2.h5" >"$work/out" 2>"$work/err" &
+    pid=$!
+    # shellcheck disable=SC2317 # called by wait_until
+    far() {
+        bytes "$work/killed2.h5.journal/rank-0000.journal" $((journal * part / 16)) || gone $pid
+    }
+    wait_until far
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+done
+# shellcheck disable=SC2086 # several words
+search $pilot -o "$work/killed2.h5" || fail "the pilot after kills: $(cat "$work/err")"
+same "$work/auto.h5" "$work/killed2.h5"
+# shellcheck disable=SC2086 # several words
+search $pilot --window 4 -o "$work/auto.h5"
+[ $? = 78 ] || fail "a pilot with another window continued: $(cat "$work/err")"
+
+# The report shows the search.
+"$bin/dpe-report" "$work/killed.h5" -o "$work/report.html" >"$work/out" 2>"$work/err" || fail "dpe-report: $(cat "$work/err")"
+for words in "with the plan that the search below found" "The search ended with the attention temperature" "Step 1: temperature, round 1"; do
+    grep -q "$words" "$work/report.html" || fail "the report lacks '$words'"
+done
+
 # refused WORDS OPTION...
 refused() {
     words=$1
@@ -104,4 +136,6 @@ refused "--against: expected at most 8 methods" --against pi --against pi --agai
     --against pi --against pi --against pi
 refused "--temperature: " --temperature automatic
 refused "expected a whole number of at least 1" --rounds 0
+refused "--task auto chooses keys and values; leave out --niah keys=" --task auto --niah keys=4
+refused "--task auto and --keys-per-context cannot be combined" --task auto --keys-per-context 4
 exit $failed

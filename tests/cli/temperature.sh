@@ -16,7 +16,7 @@ fail() {
     failed=1
 }
 detect() {
-    "$bin/dpe-detect" -m "$model" -l 512 --corpus "$corpus" --samples 1 --groups 2 --lengths 128,512 \
+    "$bin/dpe-detect" -m "$model" -l 512 --corpus "$corpus" --samples 1 --groups 2 --lengths 128,512 --select paper --temperature off \
         --device cpu --quiet "$@" >"$work/out" 2>"$work/err"
 }
 export_() {

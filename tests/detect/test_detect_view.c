@@ -240,7 +240,7 @@ static void validation_reports_when_it_did_not_help(void **state)
         .kept = DPE_DETECT_JOINT};
     struct dpe_text text = {0};
     assert_int_equal(dpe_detect_validation_table(&validation, NULL, 80, &text, NULL), DPE_OK);
-    assert_non_null(strstr(text.bytes, "worse than the base; --select joint"));
+    assert_non_null(strstr(text.bytes, "worse than the base; --select joint (the default)"));
     assert_non_null(strstr(text.bytes, "0.690 [0.500, 0.800]"));
     assert_non_null(strstr(text.bytes, "-0.050 [-0.100, +0.020]"));
     text.n = 0;

@@ -43,7 +43,8 @@ METHODS = ["rope", "pi", "ntk", "yarn", "self-extend", "rerope", "leaky-rerope",
 
 def sweep(world, output, *more):
     return ["dpe-detect", "-m", world + "/model", "--corpus", world + "/corpus", "-l", "192", "--groups", "2",
-            "--lengths", "8,32,64", "--seed", "5", "--threads", "1", "--samples", "2", "-o", output, *more]
+            "--lengths", "8,32,64", "--seed", "5", "--threads", "1", "--samples", "2", "--select", "paper",
+            "--temperature", "off", "-o", output, *more]
 
 
 def profile(world, output, *more):
