@@ -323,38 +323,27 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
 static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
+    const struct dpe_run *run = sweep->inputs->job.run;
     dpe_status status = dpe_detect_stage_pilot(sweep, err);
-    if (status == DPE_OK) {
-        status = dpe_detect_stage_search(sweep, err);
+    if (status != DPE_OK || (status = dpe_detect_stage_search(sweep, err)) != DPE_OK ||
+        (status = dpe_detect_stage_warm(sweep, err)) != DPE_OK ||
+        (status = sweep_stage(sweep, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = dpe_detect_stage_warm(sweep, err);
-    }
-    if (status == DPE_OK) {
-        status = sweep_stage(sweep, err);
-    }
-    report->swept = status == DPE_OK;
-    if (status == DPE_OK) {
-        status = dpe_detect_report_sweep(report, sweep->inputs->job.run, err);
-    }
+    report->swept = true;
+    status = dpe_detect_report_sweep(report, run, err);
     while (status == DPE_OK && !report->selection.complete) {
         status = step_stage(sweep, err);
         if (status == DPE_OK) {
-            status = dpe_detect_report_sweep(report, sweep->inputs->job.run, err);
+            status = dpe_detect_report_sweep(report, run, err);
         }
     }
-    if (status == DPE_OK) {
-        status = dpe_detect_stage_search(sweep, err);
+    if (status != DPE_OK || (status = dpe_detect_stage_search(sweep, err)) != DPE_OK ||
+        (status = dpe_detect_report_sweep(report, run, err)) != DPE_OK ||
+        (status = dpe_detect_stage_validate(sweep, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = dpe_detect_report_sweep(report, sweep->inputs->job.run, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_detect_stage_validate(sweep, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_detect_report_validation(report, sweep->inputs->job.run, err);
-    }
+    status = dpe_detect_report_validation(report, run, err);
     sweep->complete = status == DPE_OK;
     return status;
 }
