@@ -8,7 +8,7 @@
 #include "detect/sweep/detect.h"
 #include "outputs/job/job.h"
 
-enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 20 };
+enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 21 };
 
 /** The parts that measure, as a set. */
 enum calibrate_part {
