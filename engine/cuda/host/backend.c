@@ -201,6 +201,7 @@ static const char *not_carried(const struct dpe_config *config, const struct dpe
         {config->n_kinds > 1, "layers that a plan does not move"},
         {config->n_experts > 0, "experts"},
         {config->sinks, "attention sinks"},
+        {plan->query_growth > 0.0, "queries that grow with the position"},
         {plan->attention_cap > 0.0, "a cap of attention's logits"},
         {plan->still_factor != 0.0, "a factor of the pairs that rotate"},
     };
