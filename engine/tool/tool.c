@@ -202,6 +202,7 @@ const char *dpe_tool_path(const struct argp_state *state, const char *option, co
 void dpe_tool_refuse_as(const struct argp *argp, const char *name, const char *why)
 {
     char own[64];
+    release_usage();
     if (messages.json) {
         dpe_log_error("%s", why);
         exit(DPE_USAGE);

@@ -93,7 +93,8 @@ class Workload:
         self.words = words[:at] + [os.path.join(bin_folder, words[at])] + words[at + 1:]
         self.is_folder = name == "calibrate"
         self.env = {"PATH": os.environ["PATH"], "HOME": work, "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1",
-                    "TMPDIR": work, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+                    "TMPDIR": work, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                    "OMPI_MCA_btl_vader_backing_directory": work}  # killed ranks leave their shared memory
         self.calm = self.output("calm")
         begin = time.monotonic()
         code, stderr = self.finish(self.start(self.calm), self.calm)
