@@ -284,4 +284,6 @@ def main():
 
 
 signal.signal(signal.SIGTERM, signal.default_int_handler)
+# A shell's background job ignores INT, and its children would.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main())
