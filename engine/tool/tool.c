@@ -182,6 +182,11 @@ void dpe_tool_start(char **argv)
     /* Numbers in files and messages are the same everywhere; text may be any language's. */
     setlocale(LC_CTYPE, "");
     setlocale(LC_NUMERIC, "C");
+    const char *format = getenv("ARGP_HELP_FMT");
+    char clean[256];
+    if (format != NULL && strcmp(format, dpe_printable(format, clean, sizeof clean)) != 0) {
+        unsetenv("ARGP_HELP_FMT"); /* argp would print it */
+    }
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     atexit(end_of_argp);
