@@ -97,6 +97,14 @@ static dpe_status check_file(const char *path, struct dpe_error *err)
     }
     status = dpe_h5_check_trailer(fd, path, !dpe_h5_is_unchecked(), err);
     close(fd);
+    /* HDF5 1.10 crashes when it lacks memory while it starts and opens a file. */
+    enum { STARTS = 8 << 20 };
+    void *room = status == DPE_OK ? malloc(STARTS) : NULL;
+    if (status == DPE_OK && room == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: HDF5 needs %d MiB of memory to open it", path,
+                          STARTS >> 20);
+    }
+    free(room);
     return status;
 }
 
@@ -118,11 +126,11 @@ hid_t dpe_hdf5_open(const char *path)
 
 dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err)
 {
-    dpe_hdf5_enter();
     dpe_status status = check_file(path, err);
     if (status != DPE_OK) {
         return status;
     }
+    dpe_hdf5_enter();
     struct dpe_h5 *made = calloc(1, sizeof *made);
     if (made == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);

@@ -15,6 +15,8 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 BIN = os.path.abspath(sys.argv[1])
+with open(BIN + "/dpe-run", "rb") as program:
+    SANITIZED = b"__asan_init" in program.read()  # such a program needs more than any limit of address space
 GENEROUS = 120  # seconds: a limit for a hang, no measure of anything
 
 
@@ -251,8 +253,8 @@ def test_limits_of_a_calibration(work):
 
 
 def test_tables_without_memory(work):
-    """A whole table that is read with too little memory is not called bad: 71 or a crash of the
-    loader's, never 65. The least that is enough is found first, on any machine."""
+    """A whole table that is read with too little memory is not called bad: 71, never 65. The least that
+    is enough is found first, on any machine."""
     words = [os.path.join(BIN, "dpe-report"), "--no-figures", "--force", "--quiet", work + "/source.h5", "-o",
              work + "/little.html"]
 
@@ -268,6 +270,8 @@ def test_tables_without_memory(work):
     for step in range(1, 13):
         code, said = ended(enough - 250 * step)
         assert code != 65, (enough - 250 * step, said)
+    code, said = ended(enough - 4000)  # HDF5 itself would crash with so little
+    assert SANITIZED or (code == 71 and b"HDF5 needs" in said), (code, said)
 
 
 def test_little_address_space(work):
@@ -278,10 +282,11 @@ def test_little_address_space(work):
         return subprocess.run(["sh", "-c", f'ulimit -v {kib}; exec "$@"', "sh", *words], capture_output=True,
                               check=False, timeout=GENEROUS, env={**os.environ, **environment})
 
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        if " avx2 " in file.read():
-            expect(ended(200000), 0)
-    expect(ended(200000, DPE_CPU="portable"), 71, "OpenBLAS", "--threads")
+    if not SANITIZED:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            if " avx2 " in file.read():
+                expect(ended(200000), 0)
+        expect(ended(200000, DPE_CPU="portable"), 71, "OpenBLAS", "--threads")
     expect(ended("unlimited", DPE_CPU="portable"), 0)
 
 

@@ -396,7 +396,7 @@ TOOLS = [["dpe-run"], ["dpe-detect"], ["dpe-norms"], ["dpe-export"], ["dpe-repor
 def read_options(bin_folder):
     """The options that --help of every tool shows, with whether they take a value."""
     for words in TOOLS:
-        text = subprocess.run([os.path.join(bin_folder, words[0]), *words[1:], "--help"], capture_output=True,
+        text = subprocess.run([os.path.join(bin_folder, words[0]), *words[1:], "--help=all"], capture_output=True,
                               check=True, env=dict(os.environ, ARGP_HELP_FMT="", COLUMNS="200")).stdout.decode()
         found = re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)(\[?=)?", text, re.M)
         OPTIONS[" ".join(words)] = sorted({(name, bool(value)) for name, value in found

@@ -94,7 +94,8 @@ class Workload:
         self.words = words[:at] + [os.path.join(bin_folder, words[at])] + words[at + 1:]
         self.is_folder = name == "calibrate"
         self.env = {"PATH": os.environ["PATH"], "HOME": work, "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1",
-                    "TMPDIR": work, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+                    "TMPDIR": work, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                    "OMPI_MCA_btl_vader_backing_directory": work}  # killed ranks leave their shared memory
         self.calm = self.output("calm")
         begin = time.monotonic()
         code, stderr = self.finish(self.start(self.calm), self.calm)
@@ -284,4 +285,6 @@ def main():
 
 
 signal.signal(signal.SIGTERM, signal.default_int_handler)
+# A shell's background job ignores INT, and its children would.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main())
