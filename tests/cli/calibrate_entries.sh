@@ -29,7 +29,7 @@ refused() {
     [ $code = 64 ] && grep -qF -- "$words" "$work/err" || fail "'$words': exit $code, $(cat "$work/err")"
     [ -e "$work/no" ] && fail "a refused calibration left files"
 }
-refused "--length 64: up to the trained length, 64 tokens, the model is run unchanged" -l 64,128
+refused "--length 64: up to the trained length, 64 tokens, the model is run unchanged and needs no entry" -l 64,128
 refused "--length: 128 is given twice" -l 128,192,128
 refused "expected a whole number of at least 1 (or 16k, 1M), found ''" -l 128,
 refused "expected a whole number of at least 1 (or 16k, 1M), found '1x'" -l 128,1x,192
