@@ -110,7 +110,7 @@ struct dpe_detect_search {
 /** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
  *
  *  Steps: temperature (if searched) of every group at L0/2; then, once `ranking` (of the sweep
- * under that temperature; NULL: not yet) is there, in each round lengths, window, group and, from
+ * under that temperature; NULL: not yet) is there, in each round window, lengths, group and, from
  * the second round on, temperature; a round that changes nothing is the last.
  *
  *  A step runs its first plan on all samples. Where a test could show an improvement, the changes
