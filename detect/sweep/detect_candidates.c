@@ -161,13 +161,15 @@ static int length_of_rank(const struct dpe_detect_ranking *ranking, int group, i
 
 /* Every group at one length, the longest first, to which ties go. */
 static void add_single(struct list *list, const struct dpe_detect_params *params, int64_t most,
-                       const struct dpe_temperature *temperature)
+                       int how_many, const struct dpe_temperature *temperature)
 {
     const int64_t window = list->tried[0].point.window;
+    int n = 0;
     for (int t = params->n_lengths - 1; t >= 0 && params->lengths[t] >= window; t--) {
-        if (params->lengths[t] > most) {
+        if (params->lengths[t] > most || n == how_many) {
             continue;
         }
+        n++;
         struct dpe_detect_point *point = add(list);
         for (int g = 0; g < params->n_groups; g++) {
             point->at[g] = (int16_t)t;
@@ -183,7 +185,7 @@ static void add_lengths(struct list *list, const struct dpe_detect_params *param
                         const struct dpe_detect_ranking *ranking)
 {
     const int64_t window = list->tried[0].point.window;
-    add_single(list, params, params->length, NULL);
+    add_single(list, params, params->length, DPE_DETECT_MAX_LENGTHS, NULL);
     for (int informative = 0; informative < 2; informative++) {
         struct dpe_detect_point *point = add(list);
         for (int g = 0; g < params->n_groups; g++) {
@@ -208,7 +210,7 @@ static void add_lengths_and_temperatures(struct list *list, const struct dpe_det
         {0.0, 1.0, 0.0, yarn * yarn},
     };
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
-        add_single(list, params, params->trained_length, &usual[i]);
+        add_single(list, params, params->trained_length, 2, &usual[i]);
     }
 }
 
@@ -231,17 +233,15 @@ static void add_windows(struct list *list, const struct dpe_detect_params *param
     }
 }
 
-/* Each group alone at the two lengths that the sweep ranks first, where it has another one. */
+/* Each group alone at the length that the sweep ranks first, or second where it has the first. */
 static void add_groups(struct list *list, const struct dpe_detect_params *params,
                        const struct dpe_detect_ranking *ranking)
 {
-    for (int rank = 1; rank <= 2; rank++) {
-        for (int g = 0; g < params->n_groups && list->n < DPE_DETECT_MOST_CANDIDATES; g++) {
-            int t = length_of_rank(ranking, g, rank);
-            if (t >= 0 && t != list->tried[0].point.at[g] &&
-                params->lengths[t] >= list->tried[0].point.window) {
-                add(list)->at[g] = (int16_t)t;
-            }
+    for (int g = 0; g < params->n_groups && list->n < DPE_DETECT_MOST_CANDIDATES; g++) {
+        int t = length_of_rank(ranking, g, 1);
+        t = t == list->tried[0].point.at[g] ? length_of_rank(ranking, g, 2) : t;
+        if (t >= 0 && params->lengths[t] >= list->tried[0].point.window) {
+            add(list)->at[g] = (int16_t)t;
         }
     }
 }

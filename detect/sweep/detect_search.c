@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLIPS = 1999, EXACT_CONTEXTS = 12, BOOTSTRAP_ROUNDS = 2000, STATISTICS_SEED = 1 };
+enum { FLIPS = 4999, BOOTSTRAP_ROUNDS = 2000, STATISTICS_SEED = 1 };
 static const double tie = 1e-9;
 
 void dpe_detect_search_free(struct dpe_detect_search *search)
@@ -58,13 +58,10 @@ int64_t dpe_detect_halving_rows(const struct dpe_detect_search_options *options,
 int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_params *params)
 {
-    enum { TEMPERATURES = 13, NEIGHBOURS = 7, WINDOWS = 3, USUAL_TEMPERATURES = 4 };
-    int groups = 2 * params->n_groups;
+    enum { TEMPERATURES = 13, NEIGHBOURS = 7, WINDOWS = 3, WITH_TEMPERATURES = 8 };
+    int groups = params->n_groups;
     groups = groups < DPE_DETECT_MOST_CANDIDATES ? groups : DPE_DETECT_MOST_CANDIDATES - 1;
-    int crossed = 0;
-    for (int t = 0; t < params->n_lengths && options->temperature; t++) {
-        crossed += params->lengths[t] <= params->trained_length ? USUAL_TEMPERATURES : 0;
-    }
+    int crossed = options->temperature ? WITH_TEMPERATURES : 0;
     int64_t rows = options->n_samples; /* of the first plan; later ones have theirs */
     rows += options->temperature ? dpe_detect_halving_rows(options, TEMPERATURES) : 0;
     for (int round = 0; round < options->rounds && options->joint; round++) {
@@ -184,76 +181,6 @@ static void halve(struct trial *trial)
 /* -------------------------------------------------------------------------------------- the test
  */
 
-/* Sums of each context's paired differences, [contexts][n]; what no plan gains or loses in is left
- * out. NULL: no memory. */
-static double *context_sums(const struct trial *trial, size_t *contexts)
-{
-    int n = trial->step->n;
-    int64_t samples = trial->options->n_samples;
-    int64_t together = trial->options->together;
-    double *sums =
-        dpe_alloc_zero((size_t)((samples + together - 1) / together) * (size_t)n, sizeof *sums);
-    *contexts = 0;
-    for (int64_t first = 0; sums != NULL && first < samples; first += together) {
-        double *row = sums + *contexts * (size_t)n;
-        bool any = false;
-        memset(row, 0, (size_t)n * sizeof *row);
-        for (int i = 1; i < n; i++) {
-            for (int64_t s = first; s < samples && s < first + together; s++) {
-                double gain = goodness(trial, i, s) - goodness(trial, 0, s);
-                row[i] += isfinite(gain) ? gain : 0.0;
-            }
-            any = any || fabs(row[i]) > tie;
-        }
-        *contexts += any;
-    }
-    return sums;
-}
-
-/* The largest total of any change when context c has the sign of bit c of `signs`, or a random one.
- */
-static double largest_total(const double *sums, size_t contexts, int n, const uint32_t *signs,
-                            struct dpe_rng *rng)
-{
-    double total[DPE_DETECT_MOST_CANDIDATES] = {0.0};
-    uint32_t bits = 0;
-    for (size_t c = 0; c < contexts; c++) {
-        if (c % 32 == 0) {
-            bits = signs != NULL ? *signs : dpe_rng_u32(rng);
-        }
-        double sign = (bits >> (c % 32) & 1U) != 0 ? -1.0 : 1.0;
-        for (int i = 1; i < n; i++) {
-            total[i] += sign * sums[c * (size_t)n + (size_t)i];
-        }
-    }
-    double largest = -INFINITY;
-    for (int i = 1; i < n; i++) {
-        largest = fmax(largest, total[i]);
-    }
-    return largest;
-}
-
-/* One-sided sign-flip test of the largest total; exact for few contexts. */
-static double test_largest(const double *sums, size_t contexts, int n)
-{
-    const uint32_t none = 0;
-    double observed = largest_total(sums, contexts, n, &none, NULL) - tie;
-    int64_t as_large = 0;
-    if (contexts <= EXACT_CONTEXTS) {
-        uint32_t all = UINT32_C(1) << contexts;
-        for (uint32_t signs = 0; signs < all; signs++) {
-            as_large += largest_total(sums, contexts, n, &signs, NULL) >= observed;
-        }
-        return (double)as_large / (double)all;
-    }
-    struct dpe_rng rng;
-    dpe_rng_seed(&rng, STATISTICS_SEED, 0);
-    for (int r = 0; r < FLIPS; r++) {
-        as_large += largest_total(sums, contexts, n, NULL, &rng) >= observed;
-    }
-    return (double)(as_large + 1) / (double)(FLIPS + 1);
-}
-
 /* The best of what was run on all samples, and whether it is better than the first plan. */
 static dpe_status choose(struct trial *trial, struct dpe_error *err)
 {
@@ -271,14 +198,21 @@ static dpe_status choose(struct trial *trial, struct dpe_error *err)
     if (step->best < 0) {
         return DPE_OK;
     }
-    size_t contexts = 0;
-    double *sums = context_sums(trial, &contexts);
-    if (sums == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a test of %d plans", step->n);
+    size_t n = (size_t)trial->options->n_samples;
+    double *values = dpe_alloc(2 * n, sizeof *values);
+    if (values == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a test of %zu samples", n);
     }
-    step->p = test_largest(sums, contexts, step->n);
+    for (size_t s = 0; s < n; s++) {
+        values[s] = goodness(trial, step->best, (int64_t)s);
+        values[n + s] = goodness(trial, 0, (int64_t)s);
+    }
+    const struct dpe_resampling how = {
+        .together = trial->options->together, .rounds = FLIPS, .seed = STATISTICS_SEED};
+    /* One-sided: the gain is positive. */
+    step->p = 0.5 * dpe_sign_flip(values, values + n, n, &how);
     step->chosen = step->p < DPE_DETECT_SEARCH_LEVEL ? step->best : 0;
-    free(sums);
+    free(values);
     return DPE_OK;
 }
 
@@ -462,10 +396,11 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
     return status;
 }
 
+/* The window first: it costs least, and after a gain less is left to show for the others. */
 static dpe_status joint_rounds(struct walk *walk)
 {
     static const enum dpe_detect_move moves[] = {DPE_DETECT_MOVE_TEMPERATURE,
-                                                 DPE_DETECT_MOVE_LENGTHS, DPE_DETECT_MOVE_WINDOW,
+                                                 DPE_DETECT_MOVE_WINDOW, DPE_DETECT_MOVE_LENGTHS,
                                                  DPE_DETECT_MOVE_GROUP};
     struct dpe_detect_search *search = walk->search;
     dpe_status status = DPE_OK;

@@ -110,16 +110,17 @@ struct dpe_detect_search {
 /** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
  *
  *  Steps: temperature (if searched) of every group at L0/2; then, once `ranking` (of the sweep
- * under that temperature; NULL: not yet) is there, in each round lengths, window, group and, from
+ * under that temperature; NULL: not yet) is there, in each round window, lengths, group and, from
  * the second round on, temperature; a round that changes nothing is the last.
  *
  *  A step runs its first plan on all samples. Where a test could show an improvement, the changes
  * are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the
  * samples, the better third of these on a quarter, and so on until one or a few are left on all.
- * The best of these is taken when a sign-flip test shows, with p < DPE_DETECT_SEARCH_LEVEL, that it
- * is better than the first plan. The test's statistic is the largest sum of paired differences of
- * any change of the step, so having picked the best one is accounted for; samples of a context
- * change their sign together. DPE_NO_MEMORY, DPE_USAGE for more than DPE_DETECT_MOST_GROUPS groups.
+ * The best of these is taken when its paired sign-flip test shows, with p <
+ * DPE_DETECT_SEARCH_LEVEL, that it is better than the first plan (samples of a context change their
+ * sign together). That it was picked among several is not corrected for: validation on fresh
+ * samples decides what is kept. DPE_NO_MEMORY, DPE_USAGE for more than DPE_DETECT_MOST_GROUPS
+ * groups.
  */
 dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_grid *grid,
