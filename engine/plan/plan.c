@@ -278,9 +278,10 @@ dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
             plan->n_bands);
     }
     for (int64_t j = 0; j < plan->n_pairs; j++) {
-        if (!(plan->inv_freq[j] > 0.0) || isinf(plan->inv_freq[j])) {
+        /* 0 is a pair without position (CoPE). */
+        if (!(plan->inv_freq[j] >= 0.0) || isinf(plan->inv_freq[j])) {
             return dpe_fail(err, DPE_USAGE,
-                            "plan: pair %" PRId64 ": expected a positive frequency, found %g", j,
+                            "plan: pair %" PRId64 ": expected a frequency of at least 0, found %g", j,
                             plan->inv_freq[j]);
         }
     }
