@@ -31,6 +31,9 @@ enum option_key {
     KEY_SCORER,
     KEY_SKIP_BAD,
     KEY_PREDICTIONS,
+    KEY_BUDGET,
+    KEY_TUNE_TEMPERATURE,
+    KEY_DRY_RUN,
 };
 
 /* --------------------------------------------------------------------------------------- values */
@@ -207,6 +210,25 @@ static error_t parse_ablate_piece(int key, char *arg, struct argp_state *state)
     }
 }
 
+static error_t parse_tune_piece(int key, char *arg, struct argp_state *state)
+{
+    struct eval_arguments *args = state->input;
+    switch (key) {
+    case KEY_BUDGET:
+        args->budget = dpe_parse_count(state, "--budget", arg, 1, EVAL_MAX_SAMPLES);
+        return 0;
+    case KEY_TUNE_TEMPERATURE:
+        args->tune_temperature = dpe_parse_choice(state, "--temperature", arg,
+                                                  (const char *[]){"off", "grid", NULL}) == 1;
+        return 0;
+    case KEY_DRY_RUN:
+        args->job.dry_run = true;
+        return 0;
+    default:
+        return parse_piece(key, arg, state);
+    }
+}
+
 #define LENGTHS                                                                                    \
     {                                                                                              \
         "length", 'l', "L[,L...]", 0, "Lengths in tokens, prompt and answer together", 1           \
@@ -293,6 +315,28 @@ static const struct argp_option ablate_table[] = {
     DETAILS,
     {0},
 };
+
+static const struct argp_option tune_table[] = {
+    {NULL, 0, NULL, 0, "What to tune:", 1},
+    {"method", KEY_METHOD, "NAME[:K=V/V,...]", 0,
+     "Position method and the values of its keys to try, in all combinations; NAME alone: its "
+     "default grid. Repeat it for more; the first is what the others are compared with",
+     1},
+    {"temperature", KEY_TUNE_TEMPERATURE, "off|grid", 0,
+     "grid: try every setting also with log-n=L0, logit-scale=1.25 and logit-scale=1.6, unless "
+     "--method has temperature keys (default: off)",
+     1},
+    LENGTHS,
+    {"official", KEY_OFFICIAL, "0|1", 0,
+     "1 (default): with what the released code of a method adds to its paper; 0: without", 1},
+    {"budget", KEY_BUDGET, "ROWS", 0,
+     "Rows (a sample under a setting) that the race of each method may run at each length "
+     "(default 400)",
+     1},
+    {"dry-run", KEY_DRY_RUN, NULL, 0, "Print settings, rows and tokens, and run nothing", 1},
+    {0},
+};
+const struct argp dpe_eval_tune_argp = {.options = tune_table, .parser = parse_tune_piece};
 
 const struct argp dpe_eval_method_argp = {.options = method_table, .parser = parse_piece};
 const struct argp dpe_eval_suite_argp = {.options = suite_table, .parser = parse_piece};

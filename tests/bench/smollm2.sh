@@ -18,7 +18,7 @@ yarn:scale=4
 self-extend:group=4
 self-extend:group=4,logit-scale=1.2
 self-extend:group=4,logit-scale=1.4
-dpe:scales=4,log-n=8192}"
+lampe}"
 
 set --
 while IFS= read -r method; do
