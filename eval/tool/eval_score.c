@@ -20,10 +20,10 @@ enum {
 enum { MAX_TASKS = 16 };
 
 static const struct argp_option options_table[] = {
-    {"suite", KEY_SUITE, "NAME", 0, "niah, ruler or infinitebench", 1},
-    {"predictions", KEY_PREDICTIONS, "FILE|DIR", 0,
+    {"suite", KEY_SUITE, "NAME", DPE_BASIC, "niah, ruler or infinitebench", 1},
+    {"predictions", KEY_PREDICTIONS, "FILE|DIR", DPE_BASIC,
      "JSON lines, or a folder of .jsonl files, one or several for each task", 1},
-    {"task", KEY_TASK, "NAME", 0, "Task of the file (default: the one in its name)", 1},
+    {"task", KEY_TASK, "NAME", DPE_BASIC, "Task of the file (default: the one in its name)", 1},
     {"scorer", KEY_SCORER, "NAME", 0,
      "ruler: all or part; infinitebench: official (script of June 2024), official-2024-08 (En.Dia "
      "as "
@@ -146,8 +146,10 @@ static dpe_status find_task(const char *suite, const char *name, const struct dp
     }
     struct dpe_text known = {0};
     list_tasks(suite, &known);
-    dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; its tasks: %s", suite, name,
-             known.bytes == NULL ? "" : known.bytes);
+    const char *list = known.bytes == NULL ? "" : known.bytes;
+    char meant[96];
+    dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; its tasks: %s%s", suite, name, list,
+             dpe_suggest(name, list, meant));
     dpe_text_free(&known);
     return DPE_USAGE;
 }
@@ -201,6 +203,21 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
+static dpe_status score_entry(struct scoring *scoring, const char *folder, const char *name,
+                              struct dpe_error *err)
+{
+    struct dpe_text path = {0};
+    dpe_status status = dpe_text_append(&path, folder, strlen(folder), err);
+    if (status != DPE_OK || (status = dpe_text_append(&path, "/", 1, err)) != DPE_OK ||
+        (status = dpe_text_append(&path, name, strlen(name), err)) != DPE_OK) {
+        goto done;
+    }
+    status = score_file(scoring, path.bytes, err);
+done:
+    dpe_text_free(&path);
+    return status;
+}
+
 static dpe_status score_folder(struct scoring *scoring, const char *folder, struct dpe_error *err)
 {
     struct dirent **entries = NULL;
@@ -213,20 +230,9 @@ static dpe_status score_folder(struct scoring *scoring, const char *folder, stru
         n > 0 ? DPE_OK
               : dpe_fail(err, DPE_NO_INPUT, "%s: expected .jsonl files, found none", folder);
     for (int i = 0; i < n; i++) {
-        struct dpe_text path = {0};
         if (status == DPE_OK) {
-            status = dpe_text_append(&path, folder, strlen(folder), err);
+            status = score_entry(scoring, folder, entries[i]->d_name, err);
         }
-        if (status == DPE_OK) {
-            status = dpe_text_append(&path, "/", 1, err);
-        }
-        if (status == DPE_OK) {
-            status = dpe_text_append(&path, entries[i]->d_name, strlen(entries[i]->d_name), err);
-        }
-        if (status == DPE_OK) {
-            status = score_file(scoring, path.bytes, err);
-        }
-        dpe_text_free(&path);
         free(entries[i]);
     }
     free(entries);
@@ -390,7 +396,7 @@ int dpe_eval_score_main(int argc, char **argv)
     argv[0] = name;
     struct score_arguments args = {0};
     struct dpe_error err = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
     dpe_status status = score(&args, &err);
     return dpe_tool_end(status, &err);
 }

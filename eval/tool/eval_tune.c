@@ -490,7 +490,7 @@ static dpe_status run(struct tuning *tuning, struct dpe_error *err)
         status = summarize(tuning, err);
     }
     if (status == DPE_OK && dpe_job_leads(&tuning->comparison.job)) {
-        dpe_tune_print(tuning);
+        status = dpe_tune_print(tuning, err);
     }
     return status == DPE_OK ? require_finite(tuning, err) : status;
 }

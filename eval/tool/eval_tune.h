@@ -71,7 +71,8 @@ int64_t dpe_tune_first_fresh(const struct tuning *tuning);
 /** What a finished tuning holds, as /tune (outputs/SCHEMA.md). A dpe_run_fill; `user` is a struct
  *  tuning whose groups are decided. */
 dpe_status dpe_tune_put(const struct tuning *tuning, struct dpe_h5 *table, struct dpe_error *err);
-void dpe_tune_print(const struct tuning *tuning);
+/** The result, as text or for scripts. */
+dpe_status dpe_tune_print(const struct tuning *tuning, struct dpe_error *err);
 /** What would run: settings, rows, tokens. */
 dpe_status dpe_tune_print_cost(const struct tuning *tuning, struct dpe_error *err);
 

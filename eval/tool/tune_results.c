@@ -290,33 +290,103 @@ static void print_length(const struct tuning *tuning, int length)
     }
 }
 
-void dpe_tune_print(const struct tuning *tuning)
+static void add_interval(struct dpe_result *out, const struct dpe_interval *interval,
+                         const char *const names[3])
 {
+    dpe_result_number(out, names[0], interval->mean);
+    dpe_result_number(out, names[1], interval->low);
+    dpe_result_number(out, names[2], interval->high);
+}
+
+static struct dpe_result *begin_document(const struct tuning *tuning)
+{
+    const struct eval_arguments *args = tuning->comparison.args;
+    struct dpe_result *out = dpe_result_begin("dpe-eval");
+    dpe_result_text(out, "model", args->job.model);
+    dpe_result_text(out, "table", args->job.output);
+    dpe_result_whole(out, "trained_length", tuning->comparison.job.trained_length);
+    dpe_result_whole(out, "seed", (int64_t)args->job.seed);
+    dpe_result_whole(out, "budget", args->budget);
+    return out;
+}
+
+/* The same for scripts: a row for each length and method. */
+static dpe_status print_document(const struct tuning *tuning, struct dpe_error *err)
+{
+    static const char *const plain[] = {"default_mean", "default_low", "default_high"};
+    static const char *const tuned[] = {"mean", "low", "high"};
+    static const char *const gain[] = {"gain", "gain_low", "gain_high"};
+    static const char *const ahead[] = {"ahead", "ahead_low", "ahead_high"};
+    struct dpe_result *out = begin_document(tuning);
+    for (int g = 0; g < tuning->n_groups; g++) {
+        const struct tune_group *group = &tuning->groups[g];
+        dpe_result_row(out, "results");
+        dpe_result_whole(out, "length", tuning->comparison.lengths[group->length]);
+        dpe_result_text(out, "method", group->method);
+        dpe_result_text(out, "chosen", group->arms[group->chosen].spec);
+        dpe_result_whole(out, "settings", group->n_arms);
+        dpe_result_whole(out, "rows", group->rows);
+        dpe_result_whole(out, "samples", group->tuned.n);
+        add_interval(out, &group->plain, plain);
+        add_interval(out, &group->tuned, tuned);
+        add_interval(out, &group->gain, gain);
+        dpe_result_number(out, "gain_p", group->gain_p);
+        add_interval(out, &group->ahead, ahead);
+        dpe_result_number(out, "ahead_p", group->ahead_p);
+    }
+    return dpe_result_print(out, tuning->comparison.args->job.result, err);
+}
+
+dpe_status dpe_tune_print(const struct tuning *tuning, struct dpe_error *err)
+{
+    if (tuning->comparison.args->job.result != DPE_RESULT_TEXT) {
+        return print_document(tuning, err);
+    }
     for (int l = 0; l < tuning->comparison.n_lengths; l++) {
         print_length(tuning, l);
     }
     printf("p: sign-flip test on the same samples, not corrected for the number of tests\n");
+    return DPE_OK;
 }
 
 dpe_status dpe_tune_print_cost(const struct tuning *tuning, struct dpe_error *err)
 {
     const struct comparison *comparison = &tuning->comparison;
+    bool text = comparison->args->job.result == DPE_RESULT_TEXT;
+    struct dpe_result *out = text ? NULL : begin_document(tuning);
     int64_t rows = 0;
     double tokens = 0.0;
-    (void)err;
-    printf("%-13s %8s %8s %12s %6s\n", "method", "length", "settings", "race, rows", "fresh");
+    if (text) {
+        printf("%-13s %8s %8s %12s %6s\n", "method", "length", "settings", "race, rows", "fresh");
+    }
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct tune_group *group = &tuning->groups[g];
         int64_t race = group->n_arms > 1 ? comparison->args->budget : 0;
         int64_t fresh = (group->n_arms > 1 ? 2 : 1) * tuning->fresh;
         int64_t length = comparison->lengths[group->length];
-        printf("%-13.*s %8lld %8d %12lld %6lld\n", (int)strcspn(group->method, ":"), group->method,
-               (long long)length, group->n_arms, (long long)race, (long long)fresh);
         rows += race + fresh;
         tokens += (double)(race + fresh) * (double)length;
+        if (text) {
+            printf("%-13.*s %8lld %8d %12lld %6lld\n", (int)strcspn(group->method, ":"),
+                   group->method, (long long)length, group->n_arms, (long long)race,
+                   (long long)fresh);
+            continue;
+        }
+        dpe_result_row(out, "methods");
+        dpe_result_text(out, "method", group->method);
+        dpe_result_whole(out, "length", length);
+        dpe_result_whole(out, "settings", group->n_arms);
+        dpe_result_whole(out, "race_rows", race);
+        dpe_result_whole(out, "fresh_rows", fresh);
     }
-    printf("at most %lld rows, %.4g tokens (prompt and answer; contexts that samples share are "
-           "read once)\n",
-           (long long)rows, tokens);
-    return DPE_OK;
+    if (text) {
+        printf("at most %lld rows, %.4g tokens (prompt and answer; contexts that samples share are "
+               "read once)\n",
+               (long long)rows, tokens);
+        return DPE_OK;
+    }
+    dpe_result_row(out, NULL);
+    dpe_result_whole(out, "rows", rows);
+    dpe_result_number(out, "tokens", tokens);
+    return dpe_result_print(out, comparison->args->job.result, err);
 }

@@ -258,6 +258,12 @@ def test_tune():
         # Position interpolation by 16 is hopeless: the race says so before its budget is spent.
         spec, dropped = text(file["/tune/setting/spec"][()]), file["/tune/setting/dropped"][()]
         assert dropped[spec.index("pi:scale=16")] > 0, list(zip(spec, dropped))
+    document = json.loads(evaluate("tune", "tune.h5", *races, "--budget", "40", "--samples", "6", "--json").stdout)
+    with h5py.File(out("tune.h5")) as file:
+        assert [row["chosen"] for row in document["results"]] == text(file["/tune/chosen"][()])
+        assert np.allclose([row["gain"] for row in document["results"]], file["/tune/gain"][()])
+    priced = json.loads(run("dpe-eval", "tune", *INPUTS, *races, "--budget", "40", "--dry-run", "--json").stdout)
+    assert [row["settings"] for row in priced["methods"]] == [4, 1, 2, 4, 1, 3], priced
     # Stopped and continued, or grown: the same table as at once.
     done = 75
     for tries in range(200):
