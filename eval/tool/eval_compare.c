@@ -57,7 +57,7 @@ static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_er
                : status;
 }
 
-static dpe_status open_suites(struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (int i = 0; i < comparison->args->n_suites && status == DPE_OK; i++) {
@@ -126,7 +126,7 @@ dpe_status dpe_eval_comparison_open(struct comparison *comparison,
     if (status != DPE_OK) {
         return status;
     }
-    status = open_suites(comparison, err);
+    status = dpe_eval_open_suites(comparison, err);
     if (status == DPE_OK && args->predictions != NULL) {
         status = dpe_eval_check_predictions(comparison, err);
     }
