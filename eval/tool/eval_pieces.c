@@ -247,7 +247,8 @@ static const struct argp_option suite_table[] = {
 };
 static const struct argp_option needle_table[] = {
     {"niah", KEY_NIAH, "K=V,...", 0, "Parameters of the needle task, as in dpe-detect", 2},
-    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2},
+    {"chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,
+     "Chat template to wrap prompts in (auto, the default: the model's own, if it has one)", 2},
     {0},
 };
 static const struct argp_option grid_table[] = {
@@ -343,7 +344,8 @@ static error_t parse_benchmark_piece(int key, char *arg, struct argp_state *stat
 }
 
 static const struct argp_option chat_table[] = {
-    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2},
+    {"chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,
+     "Chat template to wrap prompts in (auto, the default: the model's own, if it has one)", 2},
     {0},
 };
 static const struct argp_option benchmark_table[] = {

@@ -31,7 +31,7 @@ struct dpe_job_options {
     struct dpe_tool_options tool;
     const char *model, *corpus;
     const char *split;         /**< NULL: the corpus's default */
-    const char *chat_template; /**< NULL: none */
+    const char *chat_template; /**< "auto", "none" or a file; NULL: not given */
     const char *output;
     int64_t length;         /**< tokens, 0 = not given */
     int64_t trained_length; /**< tokens, 0 = of the model */

@@ -149,7 +149,8 @@ const struct argp dpe_job_rows_argp = {.options = rows_table,
 
 static const struct argp_option prompt_table[] = {
     {"length", 'l', "L", 0, "Length in tokens, prompt and answer together", 1},
-    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Chat template to wrap prompts in", 2},
+    {"chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,
+     "Chat template to wrap prompts in (auto, the default: the model's own, if it has one)", 2},
     {0},
 };
 
