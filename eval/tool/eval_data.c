@@ -118,7 +118,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (texts[i].key == key) {
-            *texts[i].to = key == 'o' ? dpe_tool_path(state, "--output", arg) : arg;
+            *texts[i].to = key == 'o'   ? dpe_tool_path(state, "--output", arg)
+                           : key == 'm' ? dpe_tool_model(arg)
+                                        : arg;
             return 0;
         }
     }

@@ -49,7 +49,7 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
         options->knobs.max_memory = "--max-memory";
         return 0;
     case 'm':
-        options->model = arg;
+        options->model = dpe_tool_model(arg);
         return 0;
     case KEY_CORPUS:
         options->corpus = arg;

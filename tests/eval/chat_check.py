@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""chat_check.py BIN SOURCE: chat templates in the tools, with the bundled model and a template of our own."""
+"""chat_check.py BIN SOURCE: chat templates in the tools, with the bundled model and a template of our own; what people
+give as a model: an id of the hub, a folder of its cache, a GGUF file."""
 import os
 import subprocess
 import sys
@@ -77,4 +78,27 @@ with tempfile.TemporaryDirectory() as work:
            err="chat_template.jinja: line 2: the filter 'batch' is not supported")
     expect("unsupported in a sweep", tool("dpe-detect", *sweep[:-1], os.path.join(work, "u.h5")), 65,
            err="the filter 'batch' is not supported")
+    def info(path):
+        return tool("dpe-run", "-m", path, "--info")
+
+    cache = os.path.join(work, "models--org--name")
+    one = os.path.join(cache, "snapshots", "0123")
+    os.makedirs(os.path.dirname(one))
+    expect("no snapshot", info(cache), 66, err="without a finished snapshot")
+    os.symlink(reference, one)
+    for path in (cache, cache + "/", os.path.dirname(one), one):
+        expect("its only snapshot", info(path), 0, out="folder          " + one)
+    expect("its tokenizer", tool("dpe-run", "-m", cache, "--tokenize", "-p", "x"), 0)
+    os.symlink(reference, one + "4")
+    expect("two snapshots", info(cache), 66, err="with 2 snapshots; give the one you mean")
+    gguf = os.path.join(work, "model.gguf")
+    with open(gguf, "wb") as f:
+        f.write(b"GGUF\x03\0\0\0")
+    expect("GGUF", info(gguf), 66, err="Convert it: python3 data/gguf_to_hf.py " + gguf)
+    expect("a folder with GGUF", info(work), 66, err="data/gguf_to_hf.py " + gguf)
+    expect("its tokenizer", tool("dpe-run", "-m", gguf, "--tokenize", "-p", "x"), 66, err="a GGUF file")
+    hub = "hf download org/some-model --local-dir some-model, then -m some-model"
+    expect("hub", info("org/some-model"), 66, err=hub)
+    expect("hub", tool("dpe-detect", *sweep[2:], "-m", "org/some-model"), 66, err=hub)
+    expect("a path", info("./org/some-model"), 66, err="config.json: cannot be opened")
 sys.exit(1 if failures else 0)
