@@ -134,9 +134,24 @@ static void read_longrope(struct dpe_json_reader *rope, int64_t n_pairs,
     }
 }
 
+/* In a config.json of `dpe-export --format hf` the model's own rotation is "native" within a block
+ * of type "dpe". The engine takes positions from plans, so that it reads the native one. */
+static bool take_native(struct dpe_json_reader *rope)
+{
+    const char *type = json_string_value(json_object_get(rope->from, "rope_type"));
+    json_t *native = json_object_get(rope->from, "native");
+    if (type == NULL || strcmp(type, "dpe") != 0 || native == NULL ||
+        !(json_is_null(native) || json_is_object(native))) {
+        return false;
+    }
+    rope->from = json_is_object(native) ? native : NULL;
+    rope->object = "native.";
+    return true;
+}
+
 /* The object that describes the rotation. Both schemas in one file are common (a converter kept the
  * old key): rope_scaling wins, as in the reference, and must not contradict. */
-static struct dpe_json_reader choose_object(struct dpe_json_reader *top)
+static struct dpe_json_reader choose_object(struct dpe_json_reader *top, bool *exported)
 {
     struct dpe_json_reader rope = *top;
     json_t *old = dpe_json_object(top, "rope_scaling");
@@ -148,6 +163,7 @@ static struct dpe_json_reader choose_object(struct dpe_json_reader *top)
         dpe_json_expected(top, "rope_scaling", "the same as rope_parameters when both are there");
         rope.status = top->status;
     }
+    *exported = take_native(&rope);
     const char *key = NULL;
     json_t *value = NULL;
     json_object_foreach(rope.from, key, value)
@@ -173,7 +189,7 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
                                     .truncate = true,
                                     .low_freq_factor = nan,
                                     .high_freq_factor = nan};
-    struct dpe_json_reader rope = choose_object(top);
+    struct dpe_json_reader rope = choose_object(top, &out->exported);
     const struct dpe_json_bound above_one = {1.0, false, false, MOST_THETA};
     const struct dpe_json_bound positive = {0.0, false, false, 0.0};
     out->theta = dpe_json_number(top, "rope_theta", above_one, 10000.0);

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "engine/base/json_strict.h"
 #include "eval/template/template.h"
 
 static const char mark[] = "{prompt}";
@@ -39,6 +38,24 @@ static char *beside(const char *path, const char *name)
     return joined;
 }
 
+/* tokenizer_config.json has "no limit" as an integer of 31 digits, which only a real number holds.
+ */
+static dpe_status parse_object(const char *path, const char *bytes, size_t n, json_t **value,
+                               struct dpe_error *err)
+{
+    json_error_t why;
+    *value = json_loadb(bytes, n, JSON_DECODE_INT_AS_REAL, &why);
+    if (json_is_object(*value)) {
+        return DPE_OK;
+    }
+    bool other = *value != NULL;
+    json_decref(*value);
+    *value = NULL;
+    return other ? dpe_fail(err, DPE_BAD_DATA, "%s: expected a JSON object", path)
+                 : dpe_fail(err, DPE_BAD_DATA, "%s: line %d: expected JSON: %s", path, why.line,
+                            why.text);
+}
+
 /* The object in a file; *value NULL when there is no such file. */
 static dpe_status read_object(const char *path, json_t **value, struct dpe_error *err)
 {
@@ -51,7 +68,7 @@ static dpe_status read_object(const char *path, json_t **value, struct dpe_error
     }
     dpe_status status = dpe_read_file(path, most_bytes, &bytes, &n, err);
     if (status == DPE_OK) {
-        status = dpe_json_parse(path, bytes, n, value, err);
+        status = parse_object(path, bytes, n, value, err);
     }
     free(bytes);
     return status;
@@ -134,7 +151,7 @@ static dpe_status parse_config(struct dpe_chat *chat, const char *bytes, size_t 
                                struct dpe_error *err)
 {
     json_t *config = NULL;
-    dpe_status status = dpe_json_parse(chat->source, bytes, n, &config, err);
+    dpe_status status = parse_object(chat->source, bytes, n, &config, err);
     const char *text = status == DPE_OK ? in_config(config) : NULL;
     *there = text != NULL;
     if (text != NULL) {

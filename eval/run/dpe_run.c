@@ -315,8 +315,8 @@ static dpe_status generate(const struct run *run, struct dpe_error *err)
         dpe_run_tool_print(&stream, out.ids, out.n, true);
         printf("\n");
         fflush(stdout);
-        if (out.n == 0 && dpe_signals_asked() == DPE_STOP_NONE) {
-            dpe_run_tool_hint(run);
+        if (dpe_signals_asked() == DPE_STOP_NONE) {
+            dpe_run_tool_hint(run, out.ids, out.n);
         }
         dpe_log_info("%zu tokens read, %zu written, %.2f s", prompt.n, out.n, dpe_clock() - begin);
         if (dpe_signals_asked() != DPE_STOP_NONE) {

@@ -299,10 +299,14 @@ dpe_status dpe_run_tool_chat(const struct run *run, struct dpe_error *err)
     return status;
 }
 
-void dpe_run_tool_hint(const struct run *run)
+void dpe_run_tool_hint(const struct run *run, const int32_t *ids, size_t n)
 {
     char told[1200];
-    if (dpe_chat_told("auto", run->args->model, told, sizeof told)) {
+    struct dpe_text text = {0};
+    bool empty = dpe_tokenizer_decode(run->tokenizer, ids, n, true, &text, NULL) == DPE_OK &&
+                 (text.n == 0 || strspn(text.bytes, " \t\r\n") == text.n);
+    dpe_text_free(&text);
+    if (empty && dpe_chat_told("auto", run->args->model, told, sizeof told)) {
         dpe_log_warning("the answer is empty: this is an instruct model, which expects a message "
                         "in its chat template; give --chat");
     }

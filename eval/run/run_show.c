@@ -28,7 +28,10 @@ void dpe_run_tool_info(const struct run *run)
            (long long)config->n_heads, (long long)config->n_kv_heads, (long long)config->head_dim,
            (long long)config->head_dim / 2);
     printf("vocabulary      %lld\n", (long long)config->vocab);
-    printf("rope            %s, base %.10g\n", rope_name(config->rope.type), config->rope.theta);
+    printf("rope            %s, base %.10g%s\n", rope_name(config->rope.type), config->rope.theta,
+           config->rope.exported
+               ? " (native; config.json holds a DPE table too: --table FOLDER/config.json)"
+               : "");
     printf("trained length  %lld (%s)\n", (long long)run->trained_length,
            run->args->trained_length > 0 ? "--trained-length" : "max_position_embeddings");
     uint64_t cache =

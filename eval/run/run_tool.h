@@ -57,8 +57,8 @@ bool dpe_run_tool_token(void *user, const int32_t *generated, size_t n);
 /** Answer the messages of a conversation: one of --prompt or --prompt-file, or the lines of
  *  standard input, one after another. */
 dpe_status dpe_run_tool_chat(const struct run *run, struct dpe_error *err);
-/** After an answer of no tokens: a warning, if the model has a chat template. */
-void dpe_run_tool_hint(const struct run *run);
+/** After an answer without words: a warning, if the model has a chat template. */
+void dpe_run_tool_hint(const struct run *run, const int32_t *ids, size_t n);
 
 /** Describe the model. */
 void dpe_run_tool_info(const struct run *run);

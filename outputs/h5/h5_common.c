@@ -76,6 +76,13 @@ static dpe_status put_root(struct dpe_h5 *table, const struct dpe_h5_common *com
     if (status == DPE_OK) {
         status = dpe_h5_attr_i64(table, "/", "n_rows", (int64_t)common->n_rows, err);
     }
+    bool unfinished = !common->complete && common->planned > 0;
+    if (status == DPE_OK && unfinished) {
+        status = dpe_h5_attr_i64(table, "/", "n_planned", common->planned, err);
+    }
+    if (status == DPE_OK && unfinished) {
+        status = dpe_h5_attr_i64(table, "/", "n_missing", common->missing, err);
+    }
     return status;
 }
 

@@ -200,6 +200,12 @@ def _member(parent, name, kind, expected):
 def _read_json(path):
     with open(path, encoding="utf-8") as file:
         root = json.load(file, object_pairs_hook=_distinct, parse_constant=_no_constant)
+    # A config.json of `dpe-export --format hf` holds the table in the place of its rope scaling.
+    for name in ("rope_parameters", "rope_scaling"):
+        block = root.get(name) if isinstance(root, dict) else None
+        if isinstance(block, dict) and block.get("rope_type") == "dpe":
+            root = block
+            break
     text = ((str,), "a string")
     whole = ((int,), "a whole number")
     _check_header(_member(root, "schema_name", *text), _member(root, "schema_version", *text))

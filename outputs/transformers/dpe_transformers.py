@@ -12,7 +12,11 @@ Two documented seams, no source copies:
   cached so. The model's rotary module is exchanged for one that answers cos = 1, sin = 0: the
   model's own rotation then changes nothing.
 """
+import json
+import os
+
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function
 
@@ -142,6 +146,24 @@ def apply(model, table, **options):
     for layer in base.layers:
         layer.self_attn.dpe_attention = core
     return model
+
+
+def from_pretrained(folder, **kwargs):
+    """The model of a folder whose config.json was written by `dpe-export --format hf`, under its
+    table. transformers alone does not know the rope type "dpe" (KeyError). `kwargs` go to
+    AutoModelForCausalLM.from_pretrained."""
+    path = os.path.join(folder, "config.json")
+    table = load_table(path)
+    with open(path, encoding="utf-8") as file:
+        values = json.load(file)
+    for name in ("rope_parameters", "rope_scaling"):
+        block = values.get(name)
+        if isinstance(block, dict) and block.get("rope_type") == "dpe":
+            values[name] = block.get("native")
+            if values[name] is None:
+                del values[name]
+    config = type(AutoConfig.for_model(values["model_type"])).from_dict(values)
+    return apply(AutoModelForCausalLM.from_pretrained(folder, config=config, **kwargs), table)
 
 
 def remove(model):

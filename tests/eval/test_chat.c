@@ -81,7 +81,8 @@ static void the_folder_has_a_template(void **state)
     expect_wrap("auto", "", "");
     expect_wrap("none", "", "");
     expect_wrap(NULL, "", "");
-    put("tokenizer_config.json", "{\"bos_token\": null}");
+    put("tokenizer_config.json", "{\"bos_token\": null, \"model_max_length\": "
+                                 "1000000000000000019884624838656}");
     expect_wrap("auto", "", "");
     put("tokenizer_config.json",
         "{\"bos_token\": {\"content\": \"<s>\", \"lstrip\": false}, \"chat_template\": "
