@@ -16,10 +16,10 @@ static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to measure:", 1},
     {"contribution", KEY_CONTRIBUTION, "NAME", 0,
      "product-of-means (default, the paper) or mean-of-products (its released code)", 1},
-    {"dry-run", KEY_DRY_RUN, NULL, 0,
+    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC,
      "Print the cost (tokens, operations, memory, time) and run nothing", 1},
     {NULL, 0, NULL, 0, "Excerpts:", 2},
-    {"lengths", KEY_LENGTHS, "A,B,...", 0,
+    {"lengths", KEY_LENGTHS, "A,B,...", DPE_BASIC,
      "Tokens of an excerpt (default auto: powers of two from min(2048, L0/4) to L0)", 2},
     {"special-in-text", KEY_SPECIAL, "WHAT", 0,
      "Special tokens spelled out in the text: error (default) or literal", 2},
@@ -89,7 +89,7 @@ static dpe_status parse_lengths(struct profile *profile, struct dpe_error *err)
     while (*text != '\0' && profile->n_lengths < MAX_LENGTHS) {
         const char *end = text;
         int64_t length = 0;
-        if (!dpe_scan_int(&end, 2, DPE_MOST_COUNT, &length) || (*end != ',' && *end != '\0')) {
+        if (!dpe_scan_length(&end, 2, DPE_MOST_COUNT, &length) || (*end != ',' && *end != '\0')) {
             return dpe_fail(err, DPE_USAGE,
                             "--lengths: expected auto or tokens such as 2048,4096, found '%s'",
                             profile->args->lengths);
@@ -119,24 +119,26 @@ static dpe_status profile_open(struct profile *profile, const struct arguments *
 {
     profile->args = args;
     dpe_status status = dpe_job_open(&profile->job, &args->job, args->job.dry_run, err);
-    if (status == DPE_OK) {
-        status = parse_lengths(profile, err);
+    if (status != DPE_OK || (status = parse_lengths(profile, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK && profile->n_lengths == 0) {
-        status = dpe_fail(err, DPE_USAGE,
-                          "--lengths: a trained length of %lld is too short for auto; give lengths",
-                          (long long)profile->job.trained_length);
+    if (profile->n_lengths == 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--lengths: a trained length of %lld is too short for auto; give lengths",
+                        (long long)profile->job.trained_length);
     }
-    if (status == DPE_OK) {
-        status = dpe_excerpts_make(profile->job.corpus, profile->job.tokenizer, longest(profile),
-                                   args->job.samples, args->job.seed, args->special,
-                                   &profile->excerpts, err);
+    status = dpe_excerpts_make(profile->job.corpus, profile->job.tokenizer, longest(profile),
+                               args->job.samples, args->job.seed, args->special, &profile->excerpts,
+                               err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        const struct dpe_plan_context context = dpe_job_context(&profile->job, longest(profile));
-        status = dpe_plan_make("rope", &context, &profile->plan, err);
+    const struct dpe_plan_context context = dpe_job_context(&profile->job, longest(profile));
+    status = dpe_plan_make("rope", &context, &profile->plan, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    return status == DPE_OK ? dpe_plan_key(&profile->plan, profile->key, err) : status;
+    return dpe_plan_key(&profile->plan, profile->key, err);
 }
 
 static dpe_status profile_close(struct profile *profile, dpe_status status, struct dpe_error *err)
@@ -307,7 +309,9 @@ static dpe_status print_summary(const struct profile *profile, struct dpe_error 
     const struct dpe_config *config = dpe_model_config(profile->job.model);
     struct result result = {0};
     dpe_status status = dpe_norms_summarize(profile, &result, err);
-    if (status == DPE_OK) {
+    if (status == DPE_OK && profile->args->job.result != DPE_RESULT_TEXT) {
+        status = dpe_norms_print_result(profile, &result, err);
+    } else if (status == DPE_OK) {
         printf("2-norm contribution of the %lld pairs of each head (%s), %lld excerpts of %d "
                "lengths\n",
                (long long)result.n_pairs, dpe_contribution_name(profile->args->contribution),
@@ -347,9 +351,9 @@ int main(int argc, char **argv)
         .parser = parse_option,
         .doc = "Measure which pairs of each head carry its logits (2-norms of queries and keys).\v"
                "The table holds every score by length and sample, so any top-k can be chosen "
-               "later. If a run is stopped, the same command continues it.\n\n"
+               "later. If a run is stopped, run the same command to continue.\n\n"
                "Example:\n"
-               "  dpe-norms -m DIR --corpus pg19 -o norms.h5",
+               "  dpe-norms -m data/reference --corpus data/sample -o norms.h5",
         .children = children,
     };
     dpe_tool_start(argv);
@@ -358,7 +362,7 @@ int main(int argc, char **argv)
                                      .knobs = {.length = "--lengths"},
                                      .argc = argc,
                                      .argv = argv}};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_signals_install();
     struct dpe_error err = {0};

@@ -48,6 +48,9 @@ struct result {
 dpe_status dpe_norms_summarize(const struct profile *profile, struct result *result,
                                struct dpe_error *err);
 void dpe_norms_result_free(struct result *result);
+/** Print it for scripts. */
+dpe_status dpe_norms_print_result(const struct profile *profile, const struct result *result,
+                                  struct dpe_error *err);
 /** Fills the table of a run (dpe_run_fill); `profile` is a struct profile. */
 dpe_status dpe_norms_fill(void *profile, struct dpe_h5 *table, struct dpe_error *err);
 

@@ -4,12 +4,12 @@
 # Packages to build and run the tools.
 dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev libopenblas-openmp-dev
     libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev libpng-dev
-    libopenmpi-dev openmpi-bin"
+    libopenmpi-dev openmpi-bin help2man"
 # Packages to build the tests and to run most of them.
 dpe_test_packages="g++ libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy locales procps"
 # Further packages for single tests, the sanitizers and the fuzzers.
 dpe_all_test_packages="python3-torch librsvg2-bin slurmctld slurmd slurm-client munge clang libclang-rt-dev libomp-dev
-    chromium mmdebstrap"
+    chromium mmdebstrap man-db zsh"
 
 # dpe_install PACKAGE...: installs the missing ones of these packages.
 dpe_install() {

@@ -68,19 +68,19 @@ static const struct handed {
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to calibrate:", 1},
-    {"top-k", KEY_TOP_K, "K", 0,
+    {"top-k", KEY_TOP_K, "K", DPE_BASIC,
      "Key pairs of each head: auto (default: the fewest that are shown to keep 97 % of the "
      "recall), a count, or a share (the paper's is 0.75)",
      1},
-    {"output", 'o', "DIR", 0, "Folder for all results; run the same command again to continue", 1},
+    {"output", 'o', "DIR", DPE_BASIC, "Folder for all results; run the same command to continue", 1},
     {"launch", KEY_LAUNCH, "COMMAND", 0,
      "Start the measuring tools as several ranks, e.g. --launch 'mpirun -n 8'", 1},
-    {"dry-run", KEY_DRY_RUN, NULL, 0, "Print what the measuring tools would cost, and run nothing",
+    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC, "Print what the measuring tools would cost, and run nothing",
      1},
     {NULL, 0, NULL, 0, "Sweep (dpe-detect):", 2},
     {"task", KEY_TASK, "TASK", 0, "niah (default), ppl, or both", 2},
     {"niah", KEY_NIAH, "K=V,...", 0, "Settings of the needles (see dpe-detect --help)", 2},
-    {"samples", KEY_SAMPLES, "N", 0, "Samples per configuration (default 100)", 2},
+    {"samples", KEY_SAMPLES, "N", DPE_BASIC, "Samples per configuration (default 100)", 2},
     {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8)", 2},
     {"lengths", KEY_LENGTHS, "LIST", 0, "Detecting lengths a,b,... or auto (default)", 2},
     {"window", KEY_WINDOW, "W", 0,
@@ -93,9 +93,9 @@ static const struct argp_option options_table[] = {
     {"batch", KEY_BATCH, "N", 0, "Samples decoded together (default 4)", 2},
     {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
      "shared: N samples share the first half of their context", 2},
-    {"keys-per-context", KEY_KEYS, "M", 0, "M keys in each context; each is a sample of its own",
+    {"keys-per-context", KEY_KEYS, "M", DPE_BASIC, "M keys in each context; each is a sample of its own",
      2},
-    {"race", KEY_RACE, NULL, 0, "Stop sampling lengths that cannot become rank 1", 2},
+    {"race", KEY_RACE, NULL, DPE_BASIC, "Stop sampling lengths that cannot become rank 1", 2},
     {"race-level", KEY_RACE_LEVEL, "P", 0, "Level of that test (default 0.05)", 2},
     {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
      "Drop a length also when it is not better by D (default 0)", 2},
@@ -119,7 +119,10 @@ static error_t parse_handed(struct argp_state *state, int key, const char *arg,
 {
     const struct handed *option = &handed_on[key - KEY_HANDED];
     if (option->least >= 0) {
-        int64_t value = dpe_parse_count(state, option->name, arg, option->least, DPE_MOST_COUNT);
+        int64_t value =
+            key == KEY_WINDOW
+                ? dpe_parse_tokens(state, option->name, arg, option->least, DPE_MOST_COUNT)
+                : dpe_parse_count(state, option->name, arg, option->least, DPE_MOST_COUNT);
         /* The parts after the sweep add to it, and would refuse the sum. */
         if (key == KEY_SEED && value > MOST_SEED) {
             argp_error(state, "--seed: expected at most %lld, found '%s'", (long long)MOST_SEED,
@@ -206,12 +209,12 @@ const struct argp dpe_calibrate_argp = {
            "(dpe-eval), table.h5 and its forms "
            "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
            "(dpe-export), check.h5 with what the table finds (dpe-eval), report.html "
-           "(dpe-report). Finished parts are kept: after a kill, a signal or a full disk run the "
-           "same command again to continue. Signals are passed on to the running tool; "
+           "(dpe-report). Finished parts are kept: after a kill, a signal or a full disk, run the "
+           "same command to continue. Signals are passed on to the running tool; "
            "--time-budget covers all parts together.\n\n"
            "Exit status: 0 complete, 75 stopped and resumable, else that of the tool that failed, "
            "as in dpe-detect --help.\n\n"
            "Example:\n"
-           "  dpe-calibrate -m DIR -l 131072 --corpus pg19 -o calibrated",
+           "  dpe-calibrate -m data/reference -l 2k --corpus data/sample --keys-per-context 4 --race -o calibrated",
     .children = children,
 };

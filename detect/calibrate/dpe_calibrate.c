@@ -477,7 +477,7 @@ int main(int argc, char **argv)
     dpe_tool_start(argv);
     struct batch batch = {.begin = dpe_clock()};
     struct calibrate_arguments args = {.top_k = CALIBRATE_AUTO};
-    argp_parse(&dpe_calibrate_argp, argc, argv, 0, NULL, &args);
+    dpe_tool_parse(&dpe_calibrate_argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_child_forward_signals();
     batch.args = &args;

@@ -93,7 +93,7 @@ dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *
     for (;;) {
         const char *end = at;
         int64_t length = 0;
-        if (!dpe_scan_int(&end, 1, INT64_MAX, &length) || (*end != ',' && *end != '\0')) {
+        if (!dpe_scan_length(&end, 1, INT64_MAX, &length) || (*end != ',' && *end != '\0')) {
             return dpe_fail(err, DPE_USAGE,
                             "--lengths: expected auto or whole numbers separated by commas, found "
                             "'%s'",

@@ -91,6 +91,9 @@ void dpe_detect_print_savings(const struct detect_inputs *inputs,
 dpe_status dpe_detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err);
 /** Log the planned work before it begins. */
 void dpe_detect_announce(const struct detect_inputs *inputs);
+/** Print the result for scripts. */
+dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
+                                   const struct dpe_detect_report *report, struct dpe_error *err);
 /** Print the result. */
 dpe_status dpe_detect_print(const struct detect_inputs *inputs,
                             const struct dpe_detect_report *report, struct dpe_error *err);

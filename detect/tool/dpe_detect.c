@@ -27,10 +27,10 @@ enum option_key {
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to sweep:", 1},
-    {"dry-run", KEY_DRY_RUN, NULL, 0,
+    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC,
      "Print configurations, tokens, operations, memory and time, and run nothing", 1},
     {NULL, 0, NULL, 0, "Task:", 2},
-    {"task", KEY_TASK, "TASK", 0,
+    {"task", KEY_TASK, "TASK", DPE_BASIC,
      "niah (default): needles in a haystack; ppl: perplexity of books; both: niah decides", 2},
     {"niah", KEY_NIAH, "K=V,...", 0,
      "keys=1, values=4, queries=1, digits=7, depth=, template=FILE, repeat=0, special=error|literal"
@@ -68,11 +68,11 @@ static const struct argp_option options_table[] = {
      "shared: N samples in a row (default 4) share the first half of their context, which is read "
      "once for those that are decoded together. Such samples differ less from each other",
      5},
-    {"keys-per-context", KEY_KEYS, "M", 0,
+    {"keys-per-context", KEY_KEYS, "M", DPE_BASIC,
      "M keys in each context; each is a sample of its own, and M samples share one reading. For "
      "models that look values up by key",
      5},
-    {"race", KEY_RACE, NULL, 0,
+    {"race", KEY_RACE, NULL, DPE_BASIC,
      "Stop sampling a detecting length once a paired test shows that it can no longer be rank 1; "
      "tested after every round (4 samples, or as many as share a context)",
      5},
@@ -241,7 +241,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->lengths = arg;
         return 0;
     case KEY_WINDOW:
-        args->window = dpe_parse_count(state, "--window", arg, 1, DPE_MOST_COUNT);
+        args->window = dpe_parse_tokens(state, "--window", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_TEMPERATURE:
         args->temperature = arg;
@@ -288,14 +288,14 @@ int main(int argc, char **argv)
             "others stay at half the trained length. The lengths are ranked by what the model "
             "then finds in L tokens. The result goes to standard output and, with a record of "
             "how it was made, into OUT.h5.\n\n"
-            "Every finished sample is saved at once: after a kill, a signal or a full disk run the "
-            "same command again to continue. SIGUSR1 finishes the current sample first; SIGTERM "
+            "Every finished sample is saved at once: after a kill, a signal or a full disk, run the "
+            "same command to continue. SIGUSR1 finishes the current sample first; SIGTERM "
             "and SIGINT do not.\n\n"
             "Exit status: 0 complete, 64 usage, 65 bad data, 66 missing input, 69 no such "
             "device, 70 non-finite logits or an internal error, 71 memory, 73 cannot create, 74 "
             "input or output, 75 stopped and resumable, 77 permission, 78 another run's table."
             "\n\nExample:\n"
-            "  dpe-detect -m DIR -l 131072 --corpus pg19 -o effective.h5",
+            "  dpe-detect -m data/reference -l 1k --corpus data/sample --keys-per-context 4 --race -o detect.h5",
         .children = children,
     };
     dpe_tool_start(argv);
@@ -306,7 +306,7 @@ int main(int argc, char **argv)
         .groups = 8,
         .race_level = 0.05,
         .use_niah = true};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_signals_install();
     struct dpe_error err = {0};
@@ -319,7 +319,9 @@ int main(int argc, char **argv)
         dpe_detect_announce(&inputs);
         status = dpe_detect_run(&inputs, &report, &err);
         if (status == DPE_OK) {
-            status = dpe_detect_print(&inputs, &report, &err);
+            status = args.job.result != DPE_RESULT_TEXT
+                         ? dpe_detect_print_result(&inputs, &report, &err)
+                         : dpe_detect_print(&inputs, &report, &err);
         }
     }
     dpe_detect_report_free(&report);

@@ -25,7 +25,7 @@ enum dpe_status {
     DPE_NO_MEMORY = 71,     /**< not enough memory (the message has needed, free, option) */
     DPE_CANNOT_CREATE = 73, /**< an output cannot be created */
     DPE_IO = 74,            /**< reading or writing failed, disk full */
-    DPE_INCOMPLETE = 75,    /**< stopped early, the same command continues */
+    DPE_INCOMPLETE = 75,    /**< stopped early: run the same command to continue */
     DPE_PERMISSION = 77,    /**< not allowed to read or write that file */
     DPE_MISMATCH = 78,      /**< a resumable output was made by a different run */
     DPE_NONFINITE = 79,     /**< NaN or Inf in the logits; the message names layer and position */
@@ -93,6 +93,17 @@ bool dpe_scan_int(const char **text, int64_t low, int64_t high, int64_t *value);
 bool dpe_scan_real(const char **text, double *value);
 bool dpe_parse_int(const char *text, int64_t low, int64_t high, int64_t *value);
 bool dpe_parse_real(const char *text, double low, double high, double *value);
+/** A number of tokens: a whole number as above, perhaps with k or K (1024) or m or M (1024 * 1024)
+ *  behind it: "16k" is 16384, "1M" is 1048576. */
+bool dpe_scan_length(const char **text, int64_t low, int64_t high, int64_t *value);
+bool dpe_parse_length(const char *text, int64_t low, int64_t high, int64_t *value);
+
+/** The name that the word of n bytes was probably meant to be, out of a list whose names are separated
+ *  by commas or spaces, each perhaps with '=' and a value. Returns its length, 0 when none is near. */
+size_t dpe_nearest(const char *word, size_t n, const char *list, const char **name);
+/** "; did you mean 'NAME'?" for the end of an error message, or ""; a word ends at '='. Returns `text`.
+ */
+const char *dpe_suggest(const char *word, const char *list, char text[96]);
 
 /** Bytes of memory this process can still get: what the machine has available, or what is left of
  *  the container's limit if that is less. UINT64_MAX when neither can be read. */

@@ -158,7 +158,10 @@ static dpe_status explain_cache(const char *given, const char *list, struct dpe_
 dpe_status dpe_folder_explain(const char *given, struct dpe_error *err)
 {
     char *config = join(given, "config.json");
-    bool there = config != NULL && access(config, F_OK) == 0;
+    if (config == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", given);
+    }
+    bool there = access(config, F_OK) == 0;
     free(config);
     if (there) {
         return DPE_OK;

@@ -14,7 +14,8 @@ char *dpe_folder_find(const char *given);
 
 /** Why there is no model at `given`, with the command to type, when it is known: an id of the
  *  Hugging Face hub, a GGUF file, a folder of the cache with several snapshots (or none), a folder
- *  that holds only GGUF files. DPE_NO_INPUT; DPE_OK, and `err` untouched, for everything else. */
+ *  that holds only GGUF files. DPE_NO_INPUT; DPE_OK, and `err` untouched, for everything else.
+ *  DPE_NO_MEMORY. */
 dpe_status dpe_folder_explain(const char *given, struct dpe_error *err);
 
 #endif

@@ -34,6 +34,22 @@ bool dpe_scan_int(const char **text, int64_t low, int64_t high, int64_t *value)
     return true;
 }
 
+bool dpe_scan_length(const char **text, int64_t low, int64_t high, int64_t *value)
+{
+    const char *at = *text;
+    int64_t read = 0;
+    if (!dpe_scan_int(&at, INT64_MIN, INT64_MAX, &read)) {
+        return false;
+    }
+    int64_t unit = *at == 'k' || *at == 'K' ? 1024 : *at == 'm' || *at == 'M' ? 1024 * 1024 : 1;
+    if (__builtin_mul_overflow(read, unit, &read) || read < low || read > high) {
+        return false;
+    }
+    *value = read;
+    *text = at + (unit > 1);
+    return true;
+}
+
 bool dpe_scan_real(const char **text, double *value)
 {
     const char *at = *text + (**text == '-');
@@ -71,6 +87,16 @@ bool dpe_parse_int(const char *text, int64_t low, int64_t high, int64_t *value)
 {
     int64_t read = 0;
     if (!dpe_scan_int(&text, low, high, &read) || *text != '\0') {
+        return false;
+    }
+    *value = read;
+    return true;
+}
+
+bool dpe_parse_length(const char *text, int64_t low, int64_t high, int64_t *value)
+{
+    int64_t read = 0;
+    if (!dpe_scan_length(&text, low, high, &read) || *text != '\0') {
         return false;
     }
     *value = read;

@@ -52,12 +52,12 @@ enum {
 
 static const struct argp_option options_table[] = {
     {0, 0, 0, 0, "What to measure:", 1},
-    {"shape", KEY_SHAPE, "SHAPE", 0,
+    {"shape", KEY_SHAPE, "SHAPE", DPE_BASIC,
      "llama3-8b, llama3-70b-layer, mistral-7b, qwen2.5-7b (with random weights), or a model folder",
      1},
-    {"length", 'l', "TOKENS", 0,
-     "Length of a prompt, e.g. 8192 or 8K; may be repeated (default 8K)", 1},
-    {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
+    {"length", 'l', "TOKENS", DPE_BASIC,
+     "Length of a prompt, e.g. 8192 or 8k; may be repeated (default 8k)", 1},
+    {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
      "Position method; may be repeated (default: rope, and dpe with 48 of 64 pairs in its masks)",
      1},
     {"new", KEY_NEW, "N", 0, "Tokens to decode after a prompt (default 16)", 1},
@@ -73,14 +73,6 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-static bool parse_length(const char *text, int64_t *length)
-{
-    uint64_t bytes = 0;
-    bool good = dpe_parse_bytes(text, &bytes) && bytes >= 1 && bytes <= (uint64_t)1 << 30;
-    *length = good ? (int64_t)bytes : 0;
-    return good;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct arguments *a = state->input;
@@ -93,11 +85,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         a->shape = arg;
         return 0;
     case 'l':
-        if (a->n_lengths == MOST_LENGTHS || !parse_length(arg, &a->lengths[a->n_lengths++])) {
-            argp_error(state,
-                       "--length: expected at most %d lengths of 1 to 2^30 tokens, found '%s'",
-                       MOST_LENGTHS, arg);
+        if (a->n_lengths == MOST_LENGTHS) {
+            argp_error(state, "--length: expected at most %d lengths", MOST_LENGTHS);
         }
+        a->lengths[a->n_lengths++] =
+            dpe_parse_tokens(state, "--length", arg, 1, INT64_C(1) << 30);
         return 0;
     case KEY_METHOD:
         if (a->n_methods == MOST_METHODS) {
@@ -115,13 +107,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         a->layers = dpe_parse_count(state, "--layers", arg, 1, 1 << 20);
         return 0;
     case KEY_CHUNK:
-        a->chunk = dpe_parse_count(state, "--chunk", arg, 1, 1 << 30);
+        a->chunk = dpe_parse_tokens(state, "--chunk", arg, 1, 1 << 30);
         return 0;
     case KEY_BRANCHES:
         a->branches = dpe_parse_count(state, "--branches", arg, 1, DPE_MAX_BRANCHES);
         return 0;
     case KEY_TRAINED:
-        a->trained_length = dpe_parse_count(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
+        a->trained_length = dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
         return 0;
     case KEY_JSON:
         a->json = dpe_tool_path(state, "--json", arg);
@@ -607,7 +599,9 @@ done:
     dpe_model_close(model);
     dpe_status closed =
         close_output(a->json, out.json, out.json_made && !out.begun, status == DPE_OK ? err : NULL);
-    status = status == DPE_OK ? closed : status;
+    if (status == DPE_OK) {
+        status = closed;
+    }
     closed =
         close_output(a->csv, out.csv, out.csv_made && !out.begun, status == DPE_OK ? err : NULL);
     return status == DPE_OK ? closed : status;
@@ -623,7 +617,7 @@ int main(int argc, char **argv)
     struct arguments a = {.repeats = 3, .new_tokens = 16, .branches = 1};
     struct dpe_error err = {0};
     dpe_tool_start(argv);
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    dpe_tool_parse(&argp, argc, argv, 0, &a);
     dpe_tool_configure(&a.tool);
     dpe_signals_install();
     a.deadline = a.tool.time_budget > 0.0 ? dpe_clock() + a.tool.time_budget : HUGE_VAL;

@@ -157,6 +157,8 @@ dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct d
         dpe_ops_cpu(),
         dpe_ops_reference(),
     };
+    static const char known[] = "auto, cpu, reference, cuda, cuda:N";
+    char meant[96];
     const char *name = NULL;
     dpe_status status = dpe_device_resolve(device, &name, err);
     if (status == DPE_OK && dpe_cuda_is_name(name)) {
@@ -173,9 +175,8 @@ dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct d
     }
     return status != DPE_OK
                ? status
-               : dpe_fail(err, DPE_NO_DEVICE,
-                          "unknown device '%.64s'; devices: auto, cpu, reference, cuda, cuda:N",
-                          device);
+               : dpe_fail(err, DPE_NO_DEVICE, "unknown device '%.64s'; devices: %s%s", device,
+                          known, dpe_suggest(device, known, meant));
 }
 
 uint64_t dpe_device_memory(const char *device)

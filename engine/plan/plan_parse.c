@@ -73,7 +73,7 @@ static double number(struct dpe_spec *spec, const char *key, double fallback, do
     if (text != NULL) {
         const char *end = text;
         int64_t count = 0;
-        bool good = whole ? dpe_parse_int(text, INT64_MIN, INT64_MAX, &count)
+        bool good = whole ? dpe_parse_length(text, INT64_MIN, INT64_MAX, &count)
                           : read_number(&end, 0, &value);
         value = whole ? (double)count : value;
         if (!good || value < lo || value > hi) {
@@ -176,7 +176,9 @@ static const struct dpe_method *find_method(const char *name, struct dpe_error *
         snprintf(known + used, sizeof known - used, "%s%.*s", i == 0 ? "" : ", ",
                  (int)strcspn(line, "\t"), line);
     }
-    dpe_fail(err, DPE_USAGE, "unknown method '%.64s'; methods: %s", name, known);
+    char meant[96];
+    dpe_fail(err, DPE_USAGE, "unknown method '%.64s'; methods: %s%s", name, known,
+             dpe_suggest(name, known, meant));
     return NULL;
 }
 
@@ -190,10 +192,13 @@ static dpe_status add_key(struct dpe_spec *spec, const struct dpe_method *method
     *equals = 0;
     if (!method_has_key(method, item)) {
         const char *keys = strchr(method->line, '\t') + 1;
+        char known[512];
+        char meant[96];
+        snprintf(known, sizeof known, "%.*s%s%s", (int)strcspn(keys, "\t"), keys,
+                 *keys == '\t' ? "" : " ", temperature_keys);
         return dpe_fail(spec->err, DPE_USAGE,
-                        "method %s: unknown key '%.64s'; keys and defaults: %.*s%s%s", spec->method,
-                        item, (int)strcspn(keys, "\t"), keys, *keys == '\t' ? "" : " ",
-                        temperature_keys);
+                        "method %s: unknown key '%.64s'; keys and defaults: %s%s", spec->method,
+                        item, known, dpe_suggest(item, known, meant));
     }
     if (find(spec, item) != NULL) {
         return dpe_fail(spec->err, DPE_USAGE, "method %s: %s is given twice", spec->method, item);

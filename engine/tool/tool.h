@@ -19,7 +19,12 @@ enum dpe_option_keys {
     DPE_KEY_PROGRAM = 0x2000,   /**< a program's own options */
     DPE_KEY_JOB = 0x3000,       /**< outputs/job */
     DPE_KEY_BENCHMARK = 0x4000, /**< what the benchmarks of dpe-eval share */
+    DPE_KEY_HELP = 0x5000,      /**< help, version, completion */
+    DPE_KEY_RESULT = 0x6000,    /**< engine/tool/result.h */
 };
+/** Flag of an argp_option that --help prints; the others are printed by --help=all alone. argp itself
+ *  does not use this bit. */
+#define DPE_BASIC 0x1000
 
 /** Options of every long-running tool. Zero-initialise, then let dpe_tool_argp fill it. */
 struct dpe_tool_options {
@@ -47,6 +52,13 @@ extern const struct argp dpe_tool_argp, dpe_tool_output_argp;
  * errors instead of signals. When --help or --version cannot be printed, the process ends with 74.
  */
 void dpe_tool_start(char **argv);
+/** In place of argp_parse: the same, with -h, --help (the options of DPE_BASIC and the text's examples),
+ *  --help=all, -v, --version, and the list that shells complete from. An unknown option is refused with
+ *  the nearest one. The option tables are the only source of all of these, and of the manual pages. */
+void dpe_tool_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
+/** How the option with the argument `arg` was typed: "-l", or `option` itself. Returns `text`. */
+const char *dpe_tool_typed(const struct argp_state *state, const char *option, const char *arg,
+                           char text[64]);
 /** Print a usage error found after parsing, in the form of argp's own, and end the process with 64.
  */
 void dpe_tool_refuse(const struct argp *argp, const char *why) __attribute__((noreturn));
@@ -81,13 +93,17 @@ int dpe_tool_end(dpe_status status, const struct dpe_error *err);
 /** "12", "8K", "1.5G" → bytes; "90", "30m", "2h", "1d" → seconds. False for any other text. */
 bool dpe_parse_bytes(const char *text, uint64_t *bytes);
 bool dpe_parse_seconds(const char *text, double *seconds);
-/** The value of an option, or a usage error that names the option, what it takes and what it got: a
+/** The value of an option, or a usage error that names the option as it was typed, what it takes and
+ *  what it got: a
  *  whole number in [low, high]; the index of one of the `choices`, which NULL ends; a count of
  * pairs from 1 to 65536, or a share above 0 and below 1. `also` is another value that the caller
  * accepts
  *  ("auto"), for the message, or NULL. */
 int64_t dpe_parse_count(const struct argp_state *state, const char *option, const char *text,
                         int64_t low, int64_t high);
+/** A number of tokens, as dpe_parse_length reads it ("16k"). */
+int64_t dpe_parse_tokens(const struct argp_state *state, const char *option, const char *text,
+                         int64_t low, int64_t high);
 int dpe_parse_choice(const struct argp_state *state, const char *option, const char *text,
                      const char *const *choices);
 double dpe_parse_top_k(const struct argp_state *state, const char *option, const char *text,

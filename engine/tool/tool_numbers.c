@@ -69,6 +69,21 @@ bool dpe_parse_seconds(const char *text, double *seconds)
     return *rest == '\0' && *seconds > 0.0;
 }
 
+/* Refuse what is no number from `low` to `high`. `also`: what else can be written. */
+static int64_t refuse_number(const struct argp_state *state, const char *option, const char *text,
+                             int64_t low, int64_t high, const char *also, bool too_large)
+{
+    char typed[64];
+    dpe_tool_typed(state, option, text, typed);
+    if (too_large) {
+        argp_error(state, "%s: expected at most %lld, found '%s'", typed, (long long)high, text);
+    } else {
+        argp_error(state, "%s: expected a whole number of at least %lld%s, found '%s'", typed,
+                   (long long)low, also, text);
+    }
+    return low;
+}
+
 int64_t dpe_parse_count(const struct argp_state *state, const char *option, const char *text,
                         int64_t low, int64_t high)
 {
@@ -79,13 +94,22 @@ int64_t dpe_parse_count(const struct argp_state *state, const char *option, cons
     /* A number of digits alone that is no count up to `high` is too large, unless it is below
      * `low`. */
     bool digits = text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
-    if (digits && !dpe_parse_int(text, 0, low - 1, &value)) {
-        argp_error(state, "%s: expected at most %lld, found '%s'", option, (long long)high, text);
-    } else {
-        argp_error(state, "%s: expected a whole number of at least %lld, found '%s'", option,
-                   (long long)low, text);
+    return refuse_number(state, option, text, low, high, "",
+                         digits && !dpe_parse_int(text, 0, low - 1, &value));
+}
+
+int64_t dpe_parse_tokens(const struct argp_state *state, const char *option, const char *text,
+                         int64_t low, int64_t high)
+{
+    int64_t value = low;
+    if (dpe_parse_length(text, low, high, &value)) {
+        return value;
     }
-    return low;
+    size_t digits = strspn(text, "0123456789");
+    bool number = digits > 0 && strspn(text + digits, "kKmM") == strlen(text + digits) &&
+                  strlen(text + digits) <= 1;
+    return refuse_number(state, option, text, low, high, " (or 16k, 1M)",
+                         number && !dpe_parse_length(text, 0, low - 1, &value));
 }
 
 const char *const dpe_special_names[] = {"error", "literal", "parse", NULL};
@@ -94,6 +118,7 @@ int dpe_parse_choice(const struct argp_state *state, const char *option, const c
                      const char *const *choices)
 {
     char names[256] = "";
+    char list[256] = "";
     for (int i = 0; choices[i] != NULL; i++) {
         if (strcmp(text, choices[i]) == 0) {
             return i;
@@ -101,8 +126,13 @@ int dpe_parse_choice(const struct argp_state *state, const char *option, const c
         const char *before = i == 0 ? "" : choices[i + 1] != NULL ? ", " : " or ";
         size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, "%s%s", before, choices[i]);
+        used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s ", choices[i]);
     }
-    argp_error(state, "%s: expected %s, found '%s'", option, names, text);
+    char typed[64];
+    char meant[96];
+    argp_error(state, "%s: expected %s, found '%s'%s", dpe_tool_typed(state, option, text, typed),
+               names, text, dpe_suggest(text, list, meant));
     return 0;
 }
 

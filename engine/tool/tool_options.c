@@ -22,18 +22,19 @@ enum option_key {
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "Running:", 50},
-    {"device", KEY_DEVICE, "NAME", 0,
-     "auto (default: cuda if this machine has one, otherwise cpu), cpu, cuda, cuda:N, or reference "
-     "(slow; the other devices are tested against it)",
+    {"device", KEY_DEVICE, "auto|cpu|cuda|cuda:N|reference", 0,
+     "auto (default): cuda if this machine has one, otherwise cpu. reference is slow; the other "
+     "devices are tested against it",
      50},
-    {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 50},
+    {"threads", KEY_THREADS, "N", DPE_BASIC, "Threads to use (default: all cores)", 50},
     {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
      "Use at most this much memory, e.g. 8G (default: the free memory)", 50},
-    {"time-budget", KEY_TIME_BUDGET, "TIME", 0,
-     "Stop after this time, e.g. 90, 30m, 2h, with exit code 75; if the tool writes a table, the "
-     "same command continues it",
+    {"time-budget", KEY_TIME_BUDGET, "TIME", DPE_BASIC,
+     "Stop after this time, e.g. 90, 30m, 2h, with exit code 75; if the tool writes a table, run "
+     "the same command to continue",
      50},
-    {"log-format", KEY_LOG_FORMAT, "FORMAT", 0, "Format of the lines on stderr: text or json", 50},
+    {"log-format", KEY_LOG_FORMAT, "text|json", 0, "Format of the lines on stderr (default: text)",
+     50},
     {"quiet", KEY_QUIET, NULL, 0, "Print only warnings and errors on stderr", 50},
     {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 50},
     {0},
@@ -41,7 +42,7 @@ static const struct argp_option options_table[] = {
 
 static const struct argp_option output_table[] = {
     {NULL, 0, NULL, 0, "Output:", 60},
-    {"force", KEY_FORCE, NULL, 0, "Replace an output of another run", 60},
+    {"force", KEY_FORCE, NULL, DPE_BASIC, "Replace an output of another run", 60},
     {"salvage", KEY_SALVAGE, NULL, 0,
      "Continue after a damaged journal record; the tool reports what is lost", 60},
     {"keep-journal", KEY_KEEP_JOURNAL, NULL, 0, "Keep the journal next to the finished table", 60},

@@ -126,11 +126,11 @@ static dpe_status read_one(const char *name, const char *value, struct dpe_niah_
         memcpy(params->template_file, value, strlen(value) + 1);
         return DPE_OK;
     }
-    return dpe_fail(err, DPE_USAGE,
-                    "niah: unknown parameter \"%.60s\": expected keys, values, queries, digits, "
-                    "depth, asked, shared, "
-                    "template, repeat or special",
-                    name);
+    static const char known[] =
+        "keys, values, queries, digits, depth, asked, shared, template, repeat, special";
+    char meant[96];
+    return dpe_fail(err, DPE_USAGE, "niah: unknown parameter \"%.60s\": expected one of %s%s", name,
+                    known, dpe_suggest(name, known, meant));
 }
 
 const char *dpe_niah_find(const char *spec, const char *key, size_t *n)

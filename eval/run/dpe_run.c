@@ -33,11 +33,15 @@ enum option_key {
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to run:", 1},
-    {"model", 'm', "DIR", 0, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
-    {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
+    {"model", 'm', "DIR", DPE_BASIC,
+     "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
+    {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
      "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1},
-    {"table", KEY_TABLE, "FILE", 0,
-     "Run with a DPE table (of dpe-detect or dpe-export) instead of --method", 1},
+    {"table", KEY_TABLE, "FILE", DPE_BASIC,
+     "Run with a DPE table (of dpe-detect or dpe-export) instead of --method: with its entry for "
+     "prompt and --max-new together (--nll: --context), which --length replaces. Up to the trained "
+     "length the model runs unchanged",
+     1},
     {"other-model", KEY_OTHER_MODEL, NULL, 0,
      "Apply a table that was measured on other weights of the same shape", 1},
     {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
@@ -46,23 +50,23 @@ static const struct argp_option options_table[] = {
      "Evaluated length that a method scales for (default: what this run needs)", 1},
     {"chunk", KEY_CHUNK, "N", 0, "Tokens of a prefill chunk", 1},
     {NULL, 0, NULL, 0, "What to do (default: generate from a prompt):", 2},
-    {"prompt", 'p', "TEXT", 0, "Prompt to continue", 2},
-    {"prompt-file", KEY_PROMPT_FILE, "FILE", 0,
+    {"prompt", 'p', "TEXT", DPE_BASIC, "Prompt to continue", 2},
+    {"prompt-file", KEY_PROMPT_FILE, "FILE", DPE_BASIC,
      "Prompt to continue, from a file (-: standard input)", 2},
-    {"chat", KEY_CHAT, NULL, 0,
+    {"chat", KEY_CHAT, NULL, DPE_BASIC,
      "Answer as an instruct model: the prompt, or each line of standard input, is a message", 2},
     {"system", KEY_SYSTEM, "TEXT", 0, "With --chat: the system message", 2},
     {"chat-template", KEY_CHAT_TEMPLATE, "auto|FILE", 0,
      "With --chat: the template of the turns (auto, the default: the model's own)", 2},
-    {"max-new", 'n', "N", 0, "Generate at most N tokens (default 64; with --chat 512 an answer)",
-     2},
+    {"max-new", 'n', "N", DPE_BASIC,
+     "Generate at most N tokens (default 64; with --chat 512 an answer)", 2},
     {"tokenize", KEY_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
-    {"nll", KEY_NLL, "FILE", 0, "Perplexity of FILE in windows of --context tokens", 2},
-    {"context", 'c', "C", 0, "Tokens of a window (default: the trained length)", 2},
+    {"nll", KEY_NLL, "FILE", DPE_BASIC, "Perplexity of FILE in windows of --context tokens", 2},
+    {"context", 'c', "C", DPE_BASIC, "Tokens of a window (default: the trained length)", 2},
     {"score", KEY_SCORE, "WHICH", 0,
      "Tokens of a window that are scored: second-half (default) or all", 2},
-    {"info", KEY_INFO, NULL, 0, "Describe the model", 2},
-    {"show-plan", KEY_SHOW_PLAN, NULL, 0, "Describe the method's position plan", 2},
+    {"info", KEY_INFO, NULL, DPE_BASIC, "Describe the model", 2},
+    {"show-plan", KEY_SHOW_PLAN, NULL, DPE_BASIC, "Describe the method's position plan", 2},
     {"special-in-text", KEY_SPECIAL, "WHAT", 0,
      "Spelling of a special token in the text: error (default), literal or parse", 2},
     {"raw", KEY_RAW, NULL, 0, "Do not add the tokenizer's special tokens (BOS)", 2},
@@ -73,19 +77,20 @@ static error_t parse_values(int key, char *arg, struct argp_state *state, struct
 {
     switch (key) {
     case 'n':
-        args->max_new = dpe_parse_count(state, "--max-new", arg, 1, DPE_MOST_COUNT);
+        args->max_new = dpe_parse_tokens(state, "--max-new", arg, 1, DPE_MOST_COUNT);
         return 0;
     case 'c':
-        args->context = dpe_parse_count(state, "--context", arg, 1, DPE_MOST_COUNT);
+        args->context = dpe_parse_tokens(state, "--context", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_TRAINED_LENGTH:
-        args->trained_length = dpe_parse_count(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
+        args->trained_length =
+            dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
         return 0;
     case KEY_LENGTH:
-        args->length = dpe_parse_count(state, "--length", arg, 1, DPE_MOST_COUNT);
+        args->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_CHUNK:
-        args->chunk = dpe_parse_count(state, "--chunk", arg, 1, DPE_MOST_COUNT);
+        args->chunk = dpe_parse_tokens(state, "--chunk", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_SCORE:
         dpe_parse_choice(state, "--score", arg, (const char *[]){"second-half", "all", NULL});
@@ -118,6 +123,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &args->tool;
+        state->child_inputs[1] = &args->result;
         return 0;
     case 'm':
         args->model = dpe_tool_model(arg);
@@ -199,10 +205,13 @@ static void run_close(struct run *run)
     dpe_model_close(run->model);
 }
 
-/* The plan of --method or --table for a length; owned by the caller. */
+/* The plan of --method or --table for a length; owned by the caller. `note`: the entry of the
+ * table,
+ * "" without a table. */
 static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
-                            struct dpe_error *err)
+                            char note[DPE_TABLE_NOTE], struct dpe_error *err)
 {
+    note[0] = '\0';
     const struct dpe_plan_context context = {
         .config = dpe_model_config(run->model),
         .trained_length = run->trained_length,
@@ -214,7 +223,7 @@ static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_pl
         bool compare = !run->args->other_model && dpe_model_weights(run->model) != NULL;
         return dpe_plan_of_table_file(run->args->table, &context,
                                       compare ? dpe_model_fingerprint(run->model) : NULL, plan,
-                                      err);
+                                      note, err);
     }
     return dpe_plan_make(run->args->method, &context, plan, err);
 }
@@ -223,9 +232,13 @@ dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity,
                                 struct dpe_session **session, struct dpe_error *err)
 {
     struct dpe_plan plan;
-    dpe_status status = make_plan(run, capacity, &plan, err);
+    char note[DPE_TABLE_NOTE];
+    dpe_status status = make_plan(run, capacity, &plan, note, err);
     if (status != DPE_OK) {
         return status;
+    }
+    if (note[0] != '\0') {
+        dpe_log_info("%s: entry: %s", run->args->table, note);
     }
     const struct dpe_session_options options = {
         .device = run->args->tool.device,
@@ -346,9 +359,13 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
     int64_t first =
         run->args->score != NULL && strcmp(run->args->score, "all") == 0 ? 1 : context / 2 + 1;
     int64_t n_windows = (int64_t)tokens->n / context;
-    double sum = 0.0;
+    struct nll_result result = {
+        .tokens = tokens->n, .context = context, .scored = context - first, .n = n_windows};
+    result.sum = dpe_alloc_zero((size_t)n_windows, sizeof *result.sum);
     double *nll = dpe_alloc((size_t)context, sizeof *nll);
-    dpe_status status = nll != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    dpe_status status =
+        nll != NULL && result.sum != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    double begin = dpe_clock();
     for (int64_t window = 0; window < n_windows && status == DPE_OK; window++) {
         if (dpe_clock() > run->deadline) {
             status = dpe_fail(err, DPE_INCOMPLETE,
@@ -363,20 +380,20 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
             status = dpe_session_nll(session, ids, context, nll, err);
         }
         for (int64_t i = first; i < context && status == DPE_OK; i++) {
-            sum += nll[i - 1];
+            result.sum[window] += nll[i - 1];
         }
         char line[96];
-        snprintf(line, sizeof line, "window %lld of %lld", (long long)window + 1,
-                 (long long)n_windows);
+        result.seconds = dpe_clock() - begin;
+        snprintf(line, sizeof line, "window %lld of %lld, %.0f tokens/s", (long long)window + 1,
+                 (long long)n_windows, (double)((window + 1) * context) / result.seconds);
         dpe_progress((double)(window + 1), (double)n_windows, line);
     }
     free(nll);
     if (status == DPE_OK) {
-        int64_t scored = n_windows * (context - first);
-        printf("tokens %zu  windows %lld of %lld  scored %lld  nll %.6f  perplexity %.4f\n",
-               tokens->n, (long long)n_windows, (long long)context, (long long)scored,
-               sum / (double)scored, exp(sum / (double)scored));
+        dpe_progress_clear();
+        status = dpe_run_tool_print_nll(run, &result, err);
     }
+    free(result.sum);
     return status;
 }
 
@@ -400,12 +417,12 @@ static dpe_status nll(const struct run *run, struct dpe_error *err)
                      "%lld; give --raw to run without it",
                      run->args->model, (long long)config->vocab, (long long)config->bos_id);
     }
-    if (status == DPE_OK) {
-        status = dpe_run_tool_session(run, context, &session, err);
+    if (status != DPE_OK ||
+        (status = dpe_run_tool_session(run, context, &session, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = nll_windows(run, session, &tokens, context, err);
-    }
+    status = nll_windows(run, session, &tokens, context, err);
+done:
     dpe_session_destroy(session);
     dpe_tokens_free(&tokens);
     return status;
@@ -415,26 +432,13 @@ static dpe_status show_plan(const struct run *run, struct dpe_error *err)
 {
     struct dpe_plan plan;
     int64_t length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
-    dpe_status status = make_plan(run, length, &plan, err);
+    char note[DPE_TABLE_NOTE];
+    dpe_status status = make_plan(run, length, &plan, note, err);
     if (status == DPE_OK) {
-        dpe_run_tool_show_plan(run, &plan, length);
+        dpe_run_tool_show_plan(run, &plan, length, note);
         dpe_plan_free(&plan);
     }
     return status;
-}
-
-static void list_methods(void)
-{
-    for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
-        printf("%s\n", dpe_plan_method(i));
-    }
-    printf("\nEvery method has the keys of the attention temperature too: %s\n"
-           "The logits of the query at position m (0, 1, ...) are multiplied by\n"
-           "logit-scale * max(1, ln(m+1) / ln(log-n))^log-n-power; log-n=0 is off; with "
-           "log-n-decay=B\n"
-           "ln x becomes 1 - x^-B; infoscale=N is log-n=N with power 1/2 and decay "
-           "2/head_dim\n(arXiv 2501.08570). log-n and infoscale replace the log-n of official=1.\n",
-           dpe_plan_temperature_keys());
 }
 
 /* The message about an option that the mode does not use; NULL: all are used. */
@@ -452,6 +456,8 @@ static const char *check_modes(const struct arguments *args)
         {args->score != NULL, 1U << MODE_NLL, "--score goes with --nll"},
         {args->max_new > 0, 1U << MODE_GENERATE, "--max-new goes with a prompt"},
         {args->chunk > 0, run, "--chunk goes with a prompt and --nll"},
+        {args->result != DPE_RESULT_TEXT, 1U << MODE_INFO | 1U << MODE_NLL,
+         "--json goes with --info and --nll"},
         {args->raw, text, "--raw goes with a prompt, --tokenize and --nll"},
         {args->special_given, text, "--special-in-text goes with a prompt, --tokenize and --nll"},
         {args->method != NULL, plan, "--method goes with a prompt, --nll and --show-plan"},
@@ -520,26 +526,27 @@ static void check_usage(const struct arguments *args, const struct argp *argp)
 
 int main(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
+    static const struct argp_child children[] = {
+        {&dpe_tool_argp, 0, NULL, 0}, {&dpe_result_json_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = options_table,
         .parser = parse_option,
         .doc = "Run a RoPE language model with a position method.\v"
                "Examples:\n"
-               "  dpe-run -m DIR -p \"Once upon a time\" -n 32\n"
+               "  dpe-run -m data/reference -p \"Once upon a time\" -n 32\n"
                "  dpe-run -m DIR --chat --system \"Answer in one sentence.\"\n"
-               "  dpe-run -m DIR --nll book.txt --context 4096 --method self-extend\n"
-               "  dpe-run -m DIR --show-plan --method dpe:window=32 --length 4096\n"
+               "  dpe-run -m data/reference --nll README.md --context 1k --method self-extend\n"
+               "  dpe-run -m data/reference --show-plan --method dpe:window=32 --length 4k\n"
                "  dpe-run --method help",
         .children = children,
     };
     dpe_tool_start(argv);
     struct arguments args = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);
     struct dpe_error err = {0};
     if (args.method != NULL && strcmp(args.method, "help") == 0) {
-        list_methods();
+        dpe_run_tool_methods();
         return dpe_tool_end(DPE_OK, &err);
     }
     check_usage(&args, &argp);
@@ -560,7 +567,7 @@ int main(int argc, char **argv)
             status = nll(&run, &err);
             break;
         case MODE_INFO:
-            dpe_run_tool_info(&run);
+            status = dpe_run_tool_info(&run, &err);
             break;
         case MODE_SHOW_PLAN:
             status = show_plan(&run, &err);

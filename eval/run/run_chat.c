@@ -256,6 +256,21 @@ static dpe_status converse(struct chat *chat, struct dpe_error *err)
     return status;
 }
 
+/* The id of eos_token, -1 when it is not known or is no one token. */
+static int32_t end_of_turn(const struct chat *chat)
+{
+    const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
+    const char *end = dpe_chat_end(chat->template);
+    struct dpe_tokens tokens = {0};
+    int32_t id = -1;
+    if (end != NULL && dpe_tokenizer_encode(chat->run->tokenizer, end, strlen(end), &options,
+                                            &tokens, NULL) == DPE_OK) {
+        id = tokens.n == 1 ? tokens.ids[0] : -1;
+    }
+    dpe_tokens_free(&tokens);
+    return id;
+}
+
 static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
 {
     const struct arguments *args = chat->run->args;
@@ -273,8 +288,7 @@ static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
                         "give --chat-template FILE",
                         args->model);
     }
-    const char *end = dpe_chat_end(chat->template);
-    chat->end = end != NULL ? dpe_tokenizer_id(chat->run->tokenizer, end) : -1;
+    chat->end = end_of_turn(chat);
     chat->messages = json_array();
     dpe_log_info("chat template of %s", dpe_chat_source(chat->template));
     if (chat->messages == NULL || args->system == NULL) {

@@ -1,7 +1,9 @@
 /* What dpe-run prints about a model and a plan. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "eval/run/run_tool.h"
+#include "eval/task/stats.h"
 
 static const char *rope_name(enum dpe_rope_type type)
 {
@@ -10,10 +12,52 @@ static const char *rope_name(enum dpe_rope_type type)
     return names[type];
 }
 
-void dpe_run_tool_info(const struct run *run)
+static const char *const dtypes[] = {"F32", "F16", "BF16"};
+
+/* Of a token's keys and values, as numbers of 32 bits. */
+static int64_t cache_bytes(const struct dpe_config *config)
+{
+    return config->n_layers * config->n_kv_heads * config->head_dim * 2 * (int64_t)sizeof(float);
+}
+
+static dpe_status info_json(const struct run *run, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(run->model);
-    static const char *const dtypes[] = {"F32", "F16", "BF16"};
+    struct dpe_result *result = dpe_result_begin("dpe-run");
+    dpe_result_text(result, "folder", dpe_model_folder(run->model));
+    dpe_result_text(result, "fingerprint", dpe_model_fingerprint(run->model));
+    dpe_result_text(result, "model_type", config->model_type);
+    dpe_result_flag(result, "qkv_bias", config->qkv_bias);
+    dpe_result_flag(result, "tied_embeddings", config->tied_embeddings);
+    dpe_result_text(result, "dtype", dtypes[config->dtype]);
+    dpe_result_text(result, "rope", rope_name(config->rope.type));
+    dpe_result_number(result, "rope_base", config->rope.theta);
+    const struct {
+        const char *name;
+        int64_t value;
+    } wholes[] = {{"parameters", dpe_config_parameters(config)},
+                  {"layers", config->n_layers},
+                  {"hidden", config->hidden},
+                  {"intermediate", config->intermediate},
+                  {"heads", config->n_heads},
+                  {"kv_heads", config->n_kv_heads},
+                  {"head_dim", config->head_dim},
+                  {"pairs", config->head_dim / 2},
+                  {"vocabulary", config->vocab},
+                  {"trained_length", run->trained_length},
+                  {"kv_bytes_per_token", cache_bytes(config)}};
+    for (size_t i = 0; i < sizeof wholes / sizeof wholes[0]; i++) {
+        dpe_result_whole(result, wholes[i].name, wholes[i].value);
+    }
+    return dpe_result_print(result, run->args->result, err);
+}
+
+dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
+{
+    if (run->args->result != DPE_RESULT_TEXT) {
+        return info_json(run, err);
+    }
+    const struct dpe_config *config = dpe_model_config(run->model);
     char buffer[32];
     printf("folder          %s\n", dpe_model_folder(run->model));
     printf("fingerprint     %s\n", dpe_model_fingerprint(run->model));
@@ -34,9 +78,57 @@ void dpe_run_tool_info(const struct run *run)
                : "");
     printf("trained length  %lld (%s)\n", (long long)run->trained_length,
            run->args->trained_length > 0 ? "--trained-length" : "max_position_embeddings");
-    uint64_t cache =
-        (uint64_t)(config->n_layers * config->n_kv_heads * config->head_dim) * 2 * sizeof(float);
-    printf("KV cache        %s per token (f32)\n", dpe_format_bytes(cache, buffer));
+    printf("KV cache        %s per token (f32)\n",
+           dpe_format_bytes((uint64_t)cache_bytes(config), buffer));
+    return DPE_OK;
+}
+
+dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result *nll,
+                                  struct dpe_error *err)
+{
+    double sum = 0.0;
+    int64_t *scored = dpe_alloc((size_t)nll->n, sizeof *scored);
+    if (scored == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld windows", (long long)nll->n);
+    }
+    for (int64_t i = 0; i < nll->n; i++) {
+        sum += nll->sum[i];
+        scored[i] = nll->scored;
+    }
+    /* Windows of one text take the place of books. */
+    const struct dpe_interval ppl = dpe_perplexity(nll->sum, scored, (size_t)nll->n, 0.95);
+    free(scored);
+    double mean = sum / (double)(nll->n * nll->scored);
+    double rate = (double)(nll->n * nll->context) / nll->seconds;
+    if (run->args->result != DPE_RESULT_TEXT) {
+        struct dpe_result *result = dpe_result_begin("dpe-run");
+        dpe_result_text(result, "file", run->args->nll_file);
+        dpe_result_text(result, "method",
+                        run->args->table != NULL ? run->args->table : run->args->method);
+        dpe_result_whole(result, "tokens", (int64_t)nll->tokens);
+        dpe_result_whole(result, "windows", nll->n);
+        dpe_result_whole(result, "context", nll->context);
+        dpe_result_whole(result, "scored", nll->n * nll->scored);
+        dpe_result_number(result, "nll", mean);
+        dpe_result_number(result, "nll_low", log(ppl.low));
+        dpe_result_number(result, "nll_high", log(ppl.high));
+        dpe_result_number(result, "perplexity", exp(mean));
+        dpe_result_number(result, "perplexity_low", ppl.low);
+        dpe_result_number(result, "perplexity_high", ppl.high);
+        dpe_result_number(result, "seconds", nll->seconds);
+        dpe_result_number(result, "tokens_per_second", rate);
+        return dpe_result_print(result, run->args->result, err);
+    }
+    printf("tokens %zu  windows %lld of %lld  scored %lld  nll %.6f  perplexity %.4f", nll->tokens,
+           (long long)nll->n, (long long)nll->context, (long long)(nll->n * nll->scored), mean,
+           exp(mean));
+    if (isfinite(ppl.low) && isfinite(ppl.high)) {
+        printf("  95 %% interval over windows %.4f to %.4f", ppl.low, ppl.high);
+    }
+    printf("\n");
+    fflush(stdout);
+    dpe_log_info("%.0f tokens/s", rate);
+    return DPE_OK;
 }
 
 static void show_map(const char *side, const struct dpe_position_map *map, int64_t n_pairs)
@@ -111,8 +203,13 @@ static void show_distances(const struct dpe_plan *plan, int64_t length)
     }
 }
 
-void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length)
+void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
+                            const char *entry)
 {
+    if (entry[0] != '\0') {
+        printf("table           %s\n", run->args->table);
+        printf("entry           %s\n", entry);
+    }
     printf("method          %s\n", plan->name);
     printf("trained length  %lld\n", (long long)run->trained_length);
     printf("length          %lld\n", (long long)length);

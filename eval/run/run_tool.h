@@ -21,6 +21,7 @@ struct arguments {
     bool raw, other_model;
     bool chat;                          /**< generate: answer the messages of a conversation */
     const char *system, *chat_template; /**< of a conversation */
+    enum dpe_result_format result;
 };
 
 /** A model, its tokenizer when one is needed, and the lengths everything is computed from. */
@@ -60,9 +61,21 @@ dpe_status dpe_run_tool_chat(const struct run *run, struct dpe_error *err);
 /** After an answer without words: a warning, if the model has a chat template. */
 void dpe_run_tool_hint(const struct run *run, const int32_t *ids, size_t n);
 
+/** The position methods and their keys, as a table for people. */
+void dpe_run_tool_methods(void);
 /** Describe the model. */
-void dpe_run_tool_info(const struct run *run);
-/** Describe a plan made for a length. */
-void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length);
+dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err);
+/** What --nll measured: sums over n windows of `context` tokens, of which `scored` each. */
+struct nll_result {
+    size_t tokens;
+    int64_t context, scored, n;
+    double *sum; /**< [n] nats */
+    double seconds;
+};
+dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result *result,
+                                  struct dpe_error *err);
+/** Describe a plan made for a length; `entry` of a table that it is of, "" without one. */
+void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
+                            const char *entry);
 
 #endif

@@ -133,7 +133,9 @@ dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *opti
             size_t n = strlen(known);
             snprintf(known + n, sizeof known - n, "%s%s", i == 0 ? "" : ", ", kinds[i].name);
         }
-        return dpe_fail(err, DPE_USAGE, "unknown suite '%s'; suites: %s", name, known);
+        char meant[96];
+        return dpe_fail(err, DPE_USAGE, "unknown suite '%s'; suites: %s%s", name, known,
+                        dpe_suggest(name, known, meant));
     }
     if (kind->needs_corpus && options->corpus == NULL) {
         return dpe_fail(err, DPE_USAGE, "the suite %s reads texts: give --corpus PATH", name);

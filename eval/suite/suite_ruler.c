@@ -27,6 +27,32 @@ static bool listed(const char *list, const char *name, const char *category)
     return list == NULL;
 }
 
+/* With the tasks and categories that the suite has. */
+static dpe_status refuse_task(const char *suite, const char *name, struct dpe_error *err)
+{
+    char known[768] = "";
+    const char *category = "";
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
+                 dpe_score_task(suite, i)->name);
+    }
+    size_t tasks = strlen(known);
+    snprintf(known + tasks, sizeof known - tasks, "; categories: ");
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        const char *next = dpe_score_task(suite, i)->category;
+        size_t used = strlen(known);
+        if (strcmp(next, category) != 0) {
+            snprintf(known + used, sizeof known - used, "%s%s", category[0] == '\0' ? "" : ", ",
+                     next);
+        }
+        category = next;
+    }
+    char meant[96];
+    return dpe_fail(err, DPE_USAGE, "--tasks: %s has no task \"%s\"; tasks: %s%s", suite, name,
+                    known, dpe_suggest(name, known, meant));
+}
+
 dpe_status dpe_suite_check_tasks(const char *suite, const char *list, struct dpe_error *err)
 {
     if (list != NULL && *list == '\0') {
@@ -43,7 +69,7 @@ dpe_status dpe_suite_check_tasks(const char *suite, const char *list, struct dpe
             known = known || listed(one, task->name, task->category);
         }
         if (!known) {
-            return dpe_fail(err, DPE_USAGE, "--tasks: %s has no task \"%s\"", suite, one);
+            return refuse_task(suite, one, err);
         }
         list += n + (list[n] != '\0');
     }

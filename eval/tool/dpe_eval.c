@@ -21,10 +21,10 @@ static const struct command commands[] = {
      "Compare position methods on needles in a haystack. The score is the share of the values of "
      "a key that the answer holds.\v"
      "Example:\n"
-     "  dpe-eval niah -m DIR --corpus pg19 -l 4096,8192 --method rope --method self-extend "
-     "--table detect.h5 -o niah.h5\n"
-     "  dpe-eval niah --grid -m DIR --corpus pg19 -l 1024,2048,4096 --samples 10 --method rope -o "
-     "grid.h5",
+     "  dpe-eval niah -m data/reference --corpus data/sample -l 512,1k --samples 20 --method rope "
+     "--method self-extend -o niah.h5\n"
+     "  dpe-eval niah --grid -m data/reference --corpus data/sample -l 256,512 --samples 10 "
+     "--method rope -o grid.h5",
      "niah",
      {{&dpe_eval_method_argp, 0, NULL, 0},
       {&dpe_eval_needle_argp, 0, NULL, 0},
@@ -33,8 +33,10 @@ static const struct command commands[] = {
     {"ppl",
      "Compare position methods by the perplexity of books, by token, by word and by position.\v"
      "Example:\n"
-     "  dpe-eval ppl -m DIR --corpus pg19 -l 4096 --method rope --method yarn -o ppl.h5\n"
-     "  dpe-eval ppl -m DIR --corpus pg19 -l 4096 --stride 1024 --method rope -o sliding.h5",
+     "  dpe-eval ppl -m data/reference --corpus data/sample -l 1k --method rope --method yarn "
+     "-o ppl.h5\n"
+     "  dpe-eval ppl -m data/reference --corpus data/sample -l 256 --stride 128 --max-tokens 2k "
+     "--method rope -o sliding.h5",
      "ppl",
      {{&dpe_eval_method_argp, 0, NULL, 0},
       {&dpe_eval_book_argp, 0, NULL, 0},
@@ -69,7 +71,7 @@ static const struct command commands[] = {
     {"compare",
      "Compare position methods on the same samples of one or more suites.\v"
      "Example:\n"
-     "  dpe-eval compare -m DIR --corpus pg19 --suite niah,ppl -l 1024,2048,4096 --method rope "
+     "  dpe-eval compare -m data/reference --corpus data/sample --suite niah,ppl -l 512,1k --method rope "
      "--method yarn --method self-extend --table detect.h5 -o compare.h5",
      NULL,
      {{&dpe_eval_method_argp, 0, NULL, 0},
@@ -91,9 +93,9 @@ static const struct command commands[] = {
      "L0/2 and L0; with --norms, each of them with every k. The default length is that of the "
      "detection, the default suite is niah.\n\n"
      "Example:\n"
-     "  dpe-eval ablate -m DIR --corpus pg19 --table detect.h5 --what rank -o rank.h5\n"
-     "  dpe-eval ablate -m DIR --corpus pg19 --table detect.h5 --norms norms.h5 --what top-k -o "
-     "top.h5",
+     "  dpe-eval ablate -m data/reference --corpus data/sample --table detect.h5 --what rank -o rank.h5\n"
+     "  dpe-eval ablate -m data/reference --corpus data/sample --table detect.h5 --norms norms.h5 "
+     "--what top-k -o top.h5",
      NULL,
      {{&dpe_eval_ablate_argp, 0, NULL, 0},
       {&dpe_eval_suite_argp, 0, NULL, 0},
@@ -193,7 +195,7 @@ static void run_command(const struct command *command, int argc, char **argv,
     children[parse.n_pieces].argp = &dpe_job_argp;
     children[parse.n_pieces + 1].argp = &dpe_job_rows_argp;
     const struct argp argp = {.parser = parse_command, .doc = command->doc, .children = children};
-    argp_parse(&argp, argc, argv, 0, NULL, &parse);
+    dpe_tool_parse(&argp, argc, argv, 0, &parse);
 }
 
 /* -------------------------------------------------------------------------------------- dpe-eval
@@ -204,9 +206,13 @@ struct top {
     int at; /* of the command in argv */
 };
 
+static const char command_names[] =
+    "niah, ppl, ruler, infinitebench, compare, ablate, score, data";
+
 static error_t parse_top(int key, char *arg, struct argp_state *state)
 {
     struct top *top = state->input;
+    char meant[96];
     switch (key) {
     case ARGP_KEY_ARG:
         for (int i = 0; i < N_COMMANDS; i++) {
@@ -216,11 +222,8 @@ static error_t parse_top(int key, char *arg, struct argp_state *state)
                 return 0;
             }
         }
-        argp_error(
-            state,
-            "unknown command '%s'; commands: niah, ppl, ruler, infinitebench, compare, ablate, "
-            "score, data",
-            arg);
+        argp_error(state, "unknown command '%s'; commands: %s%s", arg, command_names,
+                   dpe_suggest(arg, command_names, meant));
         return 0;
     case ARGP_KEY_NO_ARGS:
         argp_error(state, "a command is missing: niah, ppl, ruler, infinitebench, compare, ablate, "
@@ -262,14 +265,14 @@ static void parse_commands(int argc, char **argv, struct eval_arguments *args)
                "  ablate         the settings of a detection, varied one at a time\n"
                "  score          score predictions of other programs by the benchmark's rules\n"
                "  data           write the samples of ruler as JSON lines\n\n"
-               "dpe-eval COMMAND --help lists the options of a command. If a run was stopped, the "
-               "same command continues it; if methods, lengths or samples are added, only those "
-               "run.\v",
+               "dpe-eval COMMAND --help lists the options of a command. If a run is stopped, run "
+               "the same command to continue; if methods, lengths or samples are added, only "
+               "those run.\v",
         .help_filter = list_suites,
     };
     struct top top = {0};
     /* Options before the command are those of dpe-eval itself. */
-    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &top);
+    dpe_tool_parse(&argp, argc, argv, ARGP_IN_ORDER, &top);
     /* Usage and errors name the command; argv itself is kept for the record. */
     int rest = argc - top.at;
     char name[64];

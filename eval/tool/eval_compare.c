@@ -281,7 +281,9 @@ static dpe_status print_results(const struct comparison *comparison,
     const struct eval_arguments *args = comparison->args;
     (void)table;
     (void)err;
-    if (grid) {
+    if (comparison->out != NULL) {
+        dpe_eval_result_add(comparison->out, results);
+    } else if (grid) {
         dpe_eval_print_grid(results, args->depths, args->n_depths);
     } else {
         dpe_eval_print(results, args->details);
@@ -523,8 +525,18 @@ dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_err
         dpe_job_leads(&comparison->job)) {
         status = dpe_eval_write_predictions(comparison, err);
     }
+    bool document = comparison->args->job.result != DPE_RESULT_TEXT;
+    if (status == DPE_OK && document) {
+        dpe_eval_result_begin(comparison, &comparison->out);
+    }
     if (status == DPE_OK) {
         status = each_suite(comparison, print_results, NULL, err);
     }
+    if (status == DPE_OK && document) {
+        status = dpe_result_print(comparison->out, comparison->args->job.result, err);
+    } else if (document) {
+        dpe_result_free(comparison->out);
+    }
+    comparison->out = NULL;
     return status == DPE_OK ? each_suite(comparison, require_finite, NULL, err) : status;
 }

@@ -29,21 +29,21 @@ enum option_key {
 };
 
 static const struct argp_option options_table[] = {
-    {"model", 'm', "DIR", 0, "Folder with tokenizer.json, or that file", 1},
-    {"length", 'l', "L", 0, "Length in tokens, prompt and answer together", 1},
-    {"output", 'o', "DIR", 0, "Folder to write TASK/validation.jsonl into", 1},
-    {"corpus", KEY_CORPUS, "PATH", 0, "PG-19 folder, folder of .txt files, or one text file", 1},
+    {"model", 'm', "DIR", DPE_BASIC, "Folder with tokenizer.json, or that file", 1},
+    {"length", 'l', "L", DPE_BASIC, "Length in tokens, prompt and answer together", 1},
+    {"output", 'o', "DIR", DPE_BASIC, "Folder to write TASK/validation.jsonl into", 1},
+    {"corpus", KEY_CORPUS, "PATH", DPE_BASIC, "PG-19 folder, folder of .txt files, or one text file", 1},
     {"split", KEY_SPLIT, "NAME", 0, "PG-19: train, validation or test (default)", 1},
     {"chat-template", KEY_CHAT, "auto|none|FILE", 0,
      "Chat template to wrap prompts in (default none; auto: the model's own)", 1},
     {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 1},
-    {"tasks", KEY_TASKS, "NAME[,NAME...]", 0, "Only these tasks, or categories (default: all)", 1},
+    {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC, "Only these tasks, or categories (default: all)", 1},
     {"special-in-text", KEY_SPECIAL, "WHAT", 0,
      "Spelling of a special token in the text: error (default), literal or parse", 1},
     {"squad", KEY_SQUAD, "FILE", 0, "qa_1: questions in the format of SQuAD", 1},
     {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2: questions in the format of HotpotQA", 1},
-    {"samples", KEY_SAMPLES, "N", 0, "Samples of each task (default 100)", 1},
-    {"seed", KEY_SEED, "S", 0, "Seed of everything random (default 0)", 1},
+    {"samples", KEY_SAMPLES, "N", DPE_BASIC, "Samples of each task (default 100)", 1},
+    {"seed", KEY_SEED, "S", 0, "Seed of all random choices (default 0)", 1},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
     {"force", KEY_FORCE, NULL, 0, "Replace existing files", 1},
     {0},
@@ -62,7 +62,7 @@ static error_t parse_number(int key, char *arg, struct argp_state *state)
     struct data_arguments *args = state->input;
     switch (key) {
     case 'l':
-        args->length = dpe_parse_count(state, "--length", arg, 16, DPE_MOST_COUNT);
+        args->length = dpe_parse_tokens(state, "--length", arg, 16, DPE_MOST_COUNT);
         return 0;
     case KEY_SAMPLES:
         args->samples = dpe_parse_count(state, "--samples", arg, 1, DPE_MOST_COUNT);
@@ -201,7 +201,7 @@ static dpe_status write_lines(struct writing *writing, struct dpe_new_file *file
         if (status == DPE_OK && dpe_signals_asked() != DPE_STOP_NONE) {
             status =
                 dpe_fail(err, DPE_INCOMPLETE,
-                         "interrupted while writing %s; run the same command again", file->target);
+                         "interrupted while writing %s; run the same command to continue", file->target);
         }
     }
     for (int i = 0; i < BATCH; i++) {
@@ -231,20 +231,19 @@ static dpe_status write_file(struct writing *writing, const char *path, int64_t 
     const struct data_arguments *args = writing->args;
     struct dpe_new_file file = {.fd = -1};
     dpe_status status = check_new(args, path, err); /* another process may have finished it */
-    if (status == DPE_OK) {
-        status = dpe_new_file_open(&file, path, NULL, err);
+    if (status != DPE_OK || (status = dpe_new_file_open(&file, path, NULL, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        int threads = args->threads > 0 ? (int)args->threads : omp_get_max_threads();
-        status = write_lines(writing, &file, n, threads, err);
-    }
+    int threads = args->threads > 0 ? (int)args->threads : omp_get_max_threads();
+    status = write_lines(writing, &file, n, threads, err);
     if (status == DPE_OK) {
         status = dpe_new_file_finish_over(&file, args->force, err);
     }
     dpe_new_file_drop(&file);
-    if (status == DPE_OK) {
-        printf("%s  %lld samples\n", path, (long long)n);
+    if (status != DPE_OK) {
+        return status;
     }
+    printf("%s  %lld samples\n", path, (long long)n);
     return status;
 }
 
@@ -261,16 +260,12 @@ static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_erro
     snprintf(path, sizeof path, "%s/validation.jsonl", folder);
     snprintf(held, sizeof held, "%s/LOCK", folder);
     dpe_status status = check_new(args, path, err);
-    if (status == DPE_OK) {
-        status = make_folder(folder, err);
+    if (status != DPE_OK || (status = make_folder(folder, err)) != DPE_OK ||
+        (status = dpe_lock_take(&lock, held, false, note, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = dpe_lock_take(&lock, held, false, note, err);
-    }
-    if (status == DPE_OK) {
-        status = write_file(writing, path, n, err);
-        dpe_lock_release(&lock, true);
-    }
+    status = write_file(writing, path, n, err);
+    dpe_lock_release(&lock, true);
     return status;
 }
 
@@ -369,7 +364,7 @@ int dpe_eval_data_main(int argc, char **argv)
     argv[0] = name;
     struct data_arguments args = {.samples = 100};
     struct dpe_error err = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
     dpe_signals_install();
     dpe_status status = write_data(&args, &err);
     return dpe_tool_end(status, &err);

@@ -1,4 +1,5 @@
 /* The command line in pieces: options that several commands have. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +53,8 @@ static int parse_list(struct argp_state *state, const char *option, const char *
         const char *end = at;
         double value = 0.0;
         int64_t count = 0;
-        bool read = whole ? dpe_scan_int(&end, 0, INT64_MAX, &count) : dpe_scan_real(&end, &value);
+        bool read =
+            whole ? dpe_scan_length(&end, 0, INT64_MAX, &count) : dpe_scan_real(&end, &value);
         value = whole ? (double)count : value;
         if (!read || (*end != ',' && *end != '\0') || !(value >= low && value <= high)) {
             argp_error(state,
@@ -114,6 +116,50 @@ static void add_method(struct argp_state *state, struct eval_arguments *args, co
 /* ---------------------------------------------------------------------------------------- pieces
  */
 
+/* Where an option is kept in struct eval_arguments: its text, or true for a switch. */
+struct place {
+    int key;
+    size_t at;
+};
+static const struct place texts[] = {
+    {KEY_CHAT_TEMPLATE, offsetof(struct eval_arguments, general.chat_template)},
+    {KEY_NIAH, offsetof(struct eval_arguments, general.niah)},
+    {KEY_TASKS, offsetof(struct eval_arguments, general.tasks)},
+    {KEY_DATA, offsetof(struct eval_arguments, general.data)},
+    {KEY_TEMPLATE, offsetof(struct eval_arguments, general.template_file)},
+    {KEY_SQUAD, offsetof(struct eval_arguments, general.squad)},
+    {KEY_HOTPOTQA, offsetof(struct eval_arguments, general.hotpotqa)},
+    {KEY_SCORER, offsetof(struct eval_arguments, general.scorer)},
+    {KEY_PREDICTIONS, offsetof(struct eval_arguments, predictions)},
+    {KEY_NORMS, offsetof(struct eval_arguments, norms)},
+    {KEY_TEMPERATURE, offsetof(struct eval_arguments, temperature)},
+};
+static const struct place switches[] = {
+    {KEY_OTHER_MODEL, offsetof(struct eval_arguments, other_model)},
+    {KEY_DETAILS, offsetof(struct eval_arguments, details)},
+    {KEY_GRID, offsetof(struct eval_arguments, grid)},
+    {KEY_ALONE, offsetof(struct eval_arguments, alone)},
+    {KEY_SKIP_BAD, offsetof(struct eval_arguments, skip_bad)},
+};
+
+static bool keep(int key, const char *arg, struct eval_arguments *args)
+{
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (key == texts[i].key) {
+            *(const char **)(void *)((char *)args + texts[i].at) = arg;
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
+        if (key == switches[i].key) {
+            *(bool *)((char *)args + switches[i].at) = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The parser of every piece: argp passes on only the keys of the piece's own table. */
 static error_t parse_piece(int key, char *arg, struct argp_state *state)
 {
     struct eval_arguments *args = state->input;
@@ -122,13 +168,8 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
         parse_lengths(state, arg, args);
         return 0;
     case KEY_METHOD:
-        add_method(state, args, arg, false);
-        return 0;
     case KEY_TABLE:
-        add_method(state, args, arg, true);
-        return 0;
-    case KEY_OTHER_MODEL:
-        args->other_model = true;
+        add_method(state, args, arg, key == KEY_TABLE);
         return 0;
     case KEY_OFFICIAL:
         args->official =
@@ -137,50 +178,20 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
     case KEY_SUITE:
         dpe_eval_add_suites(state, args, arg);
         return 0;
-    case KEY_DETAILS:
-        args->details = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t parse_suite_piece(int key, char *arg, struct argp_state *state)
-{
-    struct eval_arguments *args = state->input;
-    switch (key) {
-    case KEY_CHAT_TEMPLATE:
-        args->general.chat_template = arg;
-        return 0;
-    case KEY_NIAH:
-        args->general.niah = arg;
-        return 0;
-    case KEY_GRID:
-        args->grid = true;
-        return 0;
     case KEY_DEPTHS:
         parse_depths(state, arg, args);
         return 0;
     case KEY_STRIDE:
-        args->general.stride = dpe_parse_count(state, "--stride", arg, 1, DPE_MOST_COUNT);
+        args->general.stride = dpe_parse_tokens(state, "--stride", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_MAX_TOKENS:
-        args->general.max_tokens = dpe_parse_count(state, "--max-tokens", arg, 2, DPE_MOST_COUNT);
+        args->general.max_tokens = dpe_parse_tokens(state, "--max-tokens", arg, 2, DPE_MOST_COUNT);
         return 0;
     case KEY_SPECIAL:
         args->special = (enum dpe_special_policy)dpe_parse_choice(state, "--special-in-text", arg,
                                                                   dpe_special_names);
         args->special_text = arg;
         return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t parse_ablate_piece(int key, char *arg, struct argp_state *state)
-{
-    struct eval_arguments *args = state->input;
-    switch (key) {
     case KEY_WHAT:
         if (dpe_ablation_find(arg) < 0) {
             argp_error(state,
@@ -193,17 +204,8 @@ static error_t parse_ablate_piece(int key, char *arg, struct argp_state *state)
         args->n_values =
             parse_list(state, "--values", arg, 0.0, 1e9, false, args->values, EVAL_MAX_METHODS);
         return 0;
-    case KEY_NORMS:
-        args->norms = arg;
-        return 0;
-    case KEY_TEMPERATURE:
-        args->temperature = arg;
-        return 0;
-    case KEY_ALONE:
-        args->alone = true;
-        return 0;
     default:
-        return parse_piece(key, arg, state);
+        return keep(key, arg, args) ? 0 : ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -216,6 +218,13 @@ static error_t parse_ablate_piece(int key, char *arg, struct argp_state *state)
         "other-model", KEY_OTHER_MODEL, NULL, 0,                                                   \
             "Apply tables that were measured on other weights of the same shape", 1                \
     }
+#define CHAT_TEMPLATE                                                                              \
+    {                                                                                              \
+        "chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,                                   \
+            "Chat template to wrap prompts in (auto, the default: the model's own, if it has "     \
+            "one)",                                                                                \
+            2                                                                                      \
+    }
 #define DETAILS                                                                                    \
     {                                                                                              \
         "details", KEY_DETAILS, NULL, 0,                                                           \
@@ -226,9 +235,9 @@ static error_t parse_ablate_piece(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option method_table[] = {
     {NULL, 0, NULL, 0, "What to compare:", 1},
-    {"method", KEY_METHOD, "NAME[:K=V,...]", 0,
+    {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
      "Position method; repeat it for more (dpe-run --method help lists them)", 1},
-    {"table", KEY_TABLE, "FILE", 0,
+    {"table", KEY_TABLE, "FILE", DPE_BASIC,
      "A DPE table (of dpe-detect or dpe-export) as a method; repeat it for more", 1},
     OTHER_MODEL,
     LENGTHS,
@@ -239,20 +248,19 @@ static const struct argp_option method_table[] = {
     {0},
 };
 static const struct argp_option suite_table[] = {
-    {"suite", KEY_SUITE, "NAME[:K=V,...]", 0,
+    {"suite", KEY_SUITE, "NAME[:K=V,...]", DPE_BASIC,
      "Suite to run (see dpe-eval --help); repeat it for more, or NAME,NAME. K=V: tasks=T/T, "
      "samples, template, data and other options below, for this suite alone",
      2},
     {0},
 };
 static const struct argp_option needle_table[] = {
-    {"niah", KEY_NIAH, "K=V,...", 0, "Parameters of the needle task, as in dpe-detect", 2},
-    {"chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,
-     "Chat template to wrap prompts in (auto, the default: the model's own, if it has one)", 2},
+    {"niah", KEY_NIAH, "K=V,...", DPE_BASIC, "Parameters of the needle task, as in dpe-detect", 2},
+    CHAT_TEMPLATE,
     {0},
 };
 static const struct argp_option grid_table[] = {
-    {"grid", KEY_GRID, NULL, 0,
+    {"grid", KEY_GRID, NULL, DPE_BASIC,
      "One needle by depth and length instead of the needle task (--samples is for each cell: "
      "begin with 10)",
      2},
@@ -277,11 +285,11 @@ static const struct argp_option special_table[] = {
 };
 static const struct argp_option ablate_table[] = {
     {NULL, 0, NULL, 0, "What to vary:", 1},
-    {"table", KEY_TABLE, "FILE", 0, "Finished detection of dpe-detect", 1},
-    {"what", KEY_WHAT, "WHAT", 0, "rank, top-k, last-k, window or scaled-length", 1},
+    {"table", KEY_TABLE, "FILE", DPE_BASIC, "Finished detection of dpe-detect", 1},
+    {"what", KEY_WHAT, "WHAT", DPE_BASIC, "rank, top-k, last-k, window or scaled-length", 1},
     {"values", KEY_VALUES, "V[,V...]", 0, "Ranks, pairs of a head, or tokens (default: see below)",
      1},
-    {"norms", KEY_NORMS, "FILE", 0,
+    {"norms", KEY_NORMS, "FILE", DPE_BASIC,
      "Table of dpe-norms: the ranking of key pairs, for top-k, last-k and scaled-length", 1},
     {"alone", KEY_ALONE, NULL, 0, "Without rope and base beside the steps", 1},
     {"temperature", KEY_TEMPERATURE, "off|K=V,...", 0,
@@ -297,63 +305,27 @@ static const struct argp_option ablate_table[] = {
 
 const struct argp dpe_eval_method_argp = {.options = method_table, .parser = parse_piece};
 const struct argp dpe_eval_suite_argp = {.options = suite_table, .parser = parse_piece};
-const struct argp dpe_eval_needle_argp = {.options = needle_table, .parser = parse_suite_piece};
-const struct argp dpe_eval_grid_argp = {.options = grid_table, .parser = parse_suite_piece};
-const struct argp dpe_eval_depth_argp = {.options = depth_table, .parser = parse_suite_piece};
-const struct argp dpe_eval_book_argp = {.options = book_table, .parser = parse_suite_piece};
-const struct argp dpe_eval_special_argp = {.options = special_table, .parser = parse_suite_piece};
-const struct argp dpe_eval_ablate_argp = {.options = ablate_table, .parser = parse_ablate_piece};
+const struct argp dpe_eval_needle_argp = {.options = needle_table, .parser = parse_piece};
+const struct argp dpe_eval_grid_argp = {.options = grid_table, .parser = parse_piece};
+const struct argp dpe_eval_depth_argp = {.options = depth_table, .parser = parse_piece};
+const struct argp dpe_eval_book_argp = {.options = book_table, .parser = parse_piece};
+const struct argp dpe_eval_special_argp = {.options = special_table, .parser = parse_piece};
+const struct argp dpe_eval_ablate_argp = {.options = ablate_table, .parser = parse_piece};
 
 /* ------------------------------------------------------------------------------------- benchmarks
  */
 
-static error_t parse_benchmark_piece(int key, char *arg, struct argp_state *state)
-{
-    struct eval_arguments *args = state->input;
-    switch (key) {
-    case KEY_CHAT_TEMPLATE:
-        args->general.chat_template = arg;
-        return 0;
-    case KEY_TASKS:
-        args->general.tasks = arg;
-        return 0;
-    case KEY_DATA:
-        args->general.data = arg;
-        return 0;
-    case KEY_TEMPLATE:
-        args->general.template_file = arg;
-        return 0;
-    case KEY_SQUAD:
-        args->general.squad = arg;
-        return 0;
-    case KEY_HOTPOTQA:
-        args->general.hotpotqa = arg;
-        return 0;
-    case KEY_SCORER:
-        args->general.scorer = arg;
-        return 0;
-    case KEY_PREDICTIONS:
-        args->predictions = arg;
-        return 0;
-    case KEY_SKIP_BAD:
-        args->skip_bad = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
 static const struct argp_option chat_table[] = {
-    {"chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,
-     "Chat template to wrap prompts in (auto, the default: the model's own, if it has one)", 2},
+    CHAT_TEMPLATE,
     {0},
 };
 static const struct argp_option benchmark_table[] = {
-    {"tasks", KEY_TASKS, "NAME[,NAME...]", 0, "Only these tasks, or categories (default: all)", 2},
-    {"data", KEY_DATA, "DIR", 0,
+    {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC,
+     "Only these tasks, or categories (default: all)", 2},
+    {"data", KEY_DATA, "DIR", DPE_BASIC,
      "Official samples, TASK.jsonl or TASK/validation.jsonl (ruler: instead of generated ones)", 2},
     {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 2},
-    {"predictions", KEY_PREDICTIONS, "DIR", 0,
+    {"predictions", KEY_PREDICTIONS, "DIR", DPE_BASIC,
      "Also write every answer to DIR/METHOD-LENGTH/TASK.jsonl, which dpe-eval score and official "
      "scripts read",
      2},
@@ -374,9 +346,8 @@ static const struct argp_option infinitebench_table[] = {
      2},
     {0},
 };
-const struct argp dpe_eval_chat_argp = {.options = chat_table, .parser = parse_benchmark_piece};
-const struct argp dpe_eval_benchmark_argp = {.options = benchmark_table,
-                                             .parser = parse_benchmark_piece};
-const struct argp dpe_eval_ruler_argp = {.options = ruler_table, .parser = parse_benchmark_piece};
+const struct argp dpe_eval_chat_argp = {.options = chat_table, .parser = parse_piece};
+const struct argp dpe_eval_benchmark_argp = {.options = benchmark_table, .parser = parse_piece};
+const struct argp dpe_eval_ruler_argp = {.options = ruler_table, .parser = parse_piece};
 const struct argp dpe_eval_infinitebench_argp = {.options = infinitebench_table,
-                                                 .parser = parse_benchmark_piece};
+                                                 .parser = parse_piece};

@@ -19,10 +19,10 @@ enum {
 enum { MAX_TASKS = 16 };
 
 static const struct argp_option options_table[] = {
-    {"suite", KEY_SUITE, "NAME", 0, "niah, ruler or infinitebench", 1},
-    {"predictions", KEY_PREDICTIONS, "FILE|DIR", 0,
+    {"suite", KEY_SUITE, "NAME", DPE_BASIC, "niah, ruler or infinitebench", 1},
+    {"predictions", KEY_PREDICTIONS, "FILE|DIR", DPE_BASIC,
      "JSON lines, or a folder of .jsonl files, also in folders of models and tasks", 1},
-    {"task", KEY_TASK, "NAME", 0, "Task of the file (default: the one in its name)", 1},
+    {"task", KEY_TASK, "NAME", DPE_BASIC, "Task of the file (default: the one in its name)", 1},
     {"scorer", KEY_SCORER, "NAME", 0,
      "ruler: all or part; infinitebench: official (script of June 2024), official-2024-08 (En.Dia "
      "as "
@@ -144,8 +144,10 @@ static dpe_status find_task(const char *suite, const char *name, const struct dp
     }
     struct dpe_text known = {0};
     list_tasks(suite, &known);
-    dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; its tasks: %s", suite, name,
-             known.bytes == NULL ? "" : known.bytes);
+    const char *list = known.bytes == NULL ? "" : known.bytes;
+    char meant[96];
+    dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; its tasks: %s%s", suite, name, list,
+             dpe_suggest(name, list, meant));
     dpe_text_free(&known);
     return DPE_USAGE;
 }
@@ -364,7 +366,7 @@ int dpe_eval_score_main(int argc, char **argv)
     argv[0] = name;
     struct score_arguments args = {0};
     struct dpe_error err = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
     dpe_status status = score(&args, &err);
     return dpe_tool_end(status, &err);
 }

@@ -143,7 +143,7 @@ static void read_item(struct argp_state *state, struct eval_suite *suite, char *
         } else {
             char option[64];
             snprintf(option, sizeof option, "--suite: %s: %s", suite->name, entry->name);
-            *entry->number = dpe_parse_count(state, option, equals + 1, 1, DPE_MOST_COUNT);
+            *entry->number = dpe_parse_tokens(state, option, equals + 1, 1, DPE_MOST_COUNT);
             if (*entry->number > EVAL_MAX_SAMPLES && entry->number == &suite->own.samples) {
                 argp_error(state, "%s: at most %d, found '%s'", option, EVAL_MAX_SAMPLES,
                            equals + 1);

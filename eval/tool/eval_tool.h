@@ -97,6 +97,7 @@ struct comparison {
     int n_plans;                         /**< made so far */
     char (*keys)[33];                    /**< of the plans */
     const char **cells[EVAL_MAX_SUITES]; /**< [n_methods][tasks of the suite]: keys */
+    struct dpe_result *out;              /**< what is printed for scripts, while it is made */
 };
 dpe_status dpe_eval_comparison_open(struct comparison *comparison,
                                     const struct eval_arguments *args, struct dpe_error *err);
@@ -120,6 +121,9 @@ dpe_status dpe_eval_write_predictions(const struct comparison *comparison, struc
 
 /** Print a suite's table: methods by tasks, then intervals and paired differences. */
 void dpe_eval_print(const struct dpe_results *results, bool details);
+/** The same for scripts: begin a document in *out, and add a suite's rows to it. */
+void dpe_eval_result_begin(const struct comparison *comparison, struct dpe_result **out);
+void dpe_eval_result_add(struct dpe_result *out, const struct dpe_results *results);
 /** Print a heat map of each method: depths by lengths. */
 void dpe_eval_print_grid(const struct dpe_results *results, const double *depths, int n_depths);
 

@@ -20,6 +20,7 @@
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "engine/tool/result.h"
 #include "engine/tool/tool.h"
 #include "outputs/rows/rows.h"
 #include "outputs/run/run.h"
@@ -40,6 +41,7 @@ struct dpe_job_options {
     double rank_timeout; /**< longest silence of a rank, set by dpe_job_argp */
     int tensor_parallel; /**< processes that hold the model together, ≥ 1, set by dpe_job_argp */
     bool dry_run;        /**< the tool's own option */
+    enum dpe_result_format result; /**< what goes to standard output */
     struct dpe_session_knobs knobs; /**< set by dpe_job_argp; a tool changes what it calls otherwise
                                      */
     int argc;

@@ -18,11 +18,11 @@ enum option_key {
 /* ------------------------------------------------------------------------------ model and texts */
 
 static const struct argp_option inputs_table[] = {
-    {"model", 'm', "DIR", 0, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
-    {"corpus", KEY_CORPUS, "PATH", 0,
+    {"model", 'm', "DIR", DPE_BASIC, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
+    {"corpus", KEY_CORPUS, "PATH", DPE_BASIC,
      "Texts: a PG-19 folder (with metadata.csv), a folder of .txt files, or a text file", 1},
-    {"split", KEY_SPLIT, "NAME", 0, "Split of a PG-19 folder: test (default), validation, train",
-     1},
+    {"split", KEY_SPLIT, "test|validation|train", 0,
+     "Split of a PG-19 folder (default: test)", 1},
     {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
      "Trained length in tokens (default: max_position_embeddings)", 1},
     {"tensor-parallel", KEY_TENSOR_PARALLEL, "T", 0,
@@ -71,7 +71,7 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_TRAINED_LENGTH:
         options->trained_length =
-            dpe_parse_count(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
+            dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -85,13 +85,16 @@ const struct argp dpe_job_argp = {
 /* ----------------------------------------------------------------------------------------- rows */
 
 static const struct argp_option rows_table[] = {
-    {"output", 'o', "OUT.h5", 0, "Table to write; the same command continues an unfinished table",
-     1},
-    {"samples", KEY_SAMPLES, "N", 0, "Number of samples (books, excerpts) of each configuration",
+    {"output", 'o', "OUT.h5", DPE_BASIC, "Table to write; if it is unfinished, the run continues it", 1},
+    {"samples", KEY_SAMPLES, "N", DPE_BASIC, "Number of samples (books, excerpts) of each configuration",
      2},
     {"seed", KEY_SEED, "S", 0, "Seed of all random choices", 2},
     {0},
 };
+
+/* Whose defaults help shows: set when parsing begins, since argp tells filters of help only NULL
+ * outside of its own help. */
+static const struct dpe_job_options *defaults;
 
 static error_t parse_rows(int key, char *arg, struct argp_state *state)
 {
@@ -99,6 +102,8 @@ static error_t parse_rows(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &options->tool;
+        state->child_inputs[1] = &options->result;
+        defaults = options;
         return 0;
     case 'o':
         if (strcmp(arg, "-") == 0) {
@@ -121,14 +126,14 @@ static error_t parse_rows(int key, char *arg, struct argp_state *state)
 /* Append the defaults of the tool to the texts. */
 static char *show_defaults(int key, const char *text, void *input)
 {
-    const struct dpe_job_options *options = input;
     char line[160];
-    if (options != NULL && key == KEY_SAMPLES) {
-        snprintf(line, sizeof line, "%s (default %lld)", text, (long long)options->samples);
+    (void)input;
+    if (defaults != NULL && key == KEY_SAMPLES) {
+        snprintf(line, sizeof line, "%s (default %lld)", text, (long long)defaults->samples);
         return strdup(line);
     }
-    if (options != NULL && key == KEY_SEED) {
-        snprintf(line, sizeof line, "%s (default %llu)", text, (unsigned long long)options->seed);
+    if (defaults != NULL && key == KEY_SEED) {
+        snprintf(line, sizeof line, "%s (default %llu)", text, (unsigned long long)defaults->seed);
         return strdup(line);
     }
     /* argp frees what is not `text` itself. */
@@ -139,16 +144,18 @@ static char *show_defaults(int key, const char *text, void *input)
     return same.to;
 }
 
-static const struct argp_child output_child[] = {{&dpe_tool_output_argp, 0, NULL, 0}, {0}};
+static const struct argp_child output_children[] = {
+    {&dpe_tool_output_argp, 0, NULL, 0}, {&dpe_result_argp, 0, NULL, 0}, {0}};
 const struct argp dpe_job_rows_argp = {.options = rows_table,
                                        .parser = parse_rows,
-                                       .children = output_child,
+                                       .children = output_children,
                                        .help_filter = show_defaults};
 
 /* -------------------------------------------------------------------------------------- prompts */
 
 static const struct argp_option prompt_table[] = {
-    {"length", 'l', "L", 0, "Length in tokens, prompt and answer together", 1},
+    {"length", 'l', "L", DPE_BASIC,
+     "Length in tokens, prompt and answer together: 16384, 16k, 1M", 1},
     {"chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,
      "Chat template to wrap prompts in (auto, the default: the model's own, if it has one)", 2},
     {0},
@@ -159,7 +166,7 @@ static error_t parse_prompt(int key, char *arg, struct argp_state *state)
     struct dpe_job_options *options = state->input;
     switch (key) {
     case 'l':
-        options->length = dpe_parse_count(state, "--length", arg, 1, DPE_MOST_COUNT);
+        options->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_CHAT_TEMPLATE:
         options->chat_template = arg;

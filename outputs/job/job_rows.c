@@ -89,7 +89,9 @@ static dpe_status same_work(const struct dpe_loop *loop, struct dpe_error *err)
 static dpe_status run_missing(struct dpe_loop *loop, dpe_status status, struct dpe_error *err)
 {
     const struct dpe_work *work = loop->work;
-    status = status == DPE_OK ? dpe_loop_check(loop, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_loop_check(loop, err);
+    }
     status = dpe_ranks_barrier(loop->job->ranks, DPE_BARRIER_ROWS, status, err);
     if (status == DPE_OK) {
         status = same_work(loop, err);

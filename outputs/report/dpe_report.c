@@ -43,8 +43,8 @@ struct arguments {
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to write:", 1},
-    {"output", 'o', "FILE", 0, "The page, one self-contained HTML file", 1},
-    {"figures", KEY_FIGURES, "DIR", 0,
+    {"output", 'o', "FILE", DPE_BASIC, "The page, one self-contained HTML file", 1},
+    {"figures", KEY_FIGURES, "DIR", DPE_BASIC,
      "Also write each figure as ID.svg and its numbers as ID.csv; ID.png too if rsvg-convert is "
      "installed (Debian: librsvg2-bin)",
      1},
@@ -57,7 +57,7 @@ static const struct argp_option options_table[] = {
     {"mixed-models", KEY_MIXED, NULL, 0, "Accept tables of different models in one report", 1},
     {"unchecked", KEY_UNCHECKED, NULL, 0,
      "Read tables without a checksum, which other programs wrote, in a child process", 1},
-    {"force", KEY_FORCE, NULL, 0,
+    {"force", KEY_FORCE, NULL, DPE_BASIC,
      "Replace FILE even if it is not a report, and existing figure files", 1},
     {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 1},
     {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 1},
@@ -406,7 +406,7 @@ int main(int argc, char **argv)
     };
     dpe_tool_start(argv);
     struct arguments args = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
     const struct dpe_tool_options talk = {.quiet = args.quiet, .check_options = args.check_options};
     dpe_tool_configure(&talk);
     dpe_signals_install();

@@ -17,11 +17,22 @@ run="$bin/$tool"
 
 export COLUMNS=80 LC_ALL=C ARGP_HELP_FMT=
 $run --help >"$work/help" 2>"$work/err" || { echo "$tool --help failed"; failed=1; }
+$run --help=all >"$work/all" 2>>"$work/err" || { echo "$tool --help=all failed"; failed=1; }
 [ -s "$work/err" ] && { echo "$tool --help wrote to stderr"; failed=1; }
+# The golden file has the short page, a line, and the page of all options, where that is another.
+cp "$work/help" "$work/both"
+cmp -s "$work/help" "$work/all" || { echo ---- --help=all; cat "$work/all"; } >>"$work/both"
 if [ "${3:-}" = "--update" ]; then
-    cp "$work/help" "$here/$tool.help"
+    cp "$work/both" "$here/$tool.help"
 fi
-diff -u "$here/$tool.help" "$work/help" || { echo "$tool --help differs from tests/cli/$tool.help"; failed=1; }
+diff -u "$here/$tool.help" "$work/both" || { echo "$tool --help differs from tests/cli/$tool.help"; failed=1; }
+# Every option of the long page is one that shells complete.
+$run --completion | sed 's/[=\t].*//' | sort -u >"$work/words"
+sed -n 's/^ \{2,6\}\(-., \)\{0,1\}\(--[a-z0-9-]*\).*/\2/p' "$work/all" | sort -u |
+    diff "$work/words" - || { echo "$tool: help and completion list different options"; failed=1; }
+# -h, -v and a shell's completion are made from the same tables.
+$run -h | cmp -s "$work/help" - || { echo "$tool -h differs from --help"; failed=1; }
+$run -v | grep -q '^dpe [0-9]' || { echo "$tool -v names no version"; failed=1; }
 $run --version | grep -q '^dpe [0-9]' || { echo "$tool --version names no version"; failed=1; }
 
 # Files for the rows of TOOL.errors.

@@ -240,7 +240,7 @@ def test_foreign_numbers(work):
 def test_json_errors(work):
     """Every line of standard error is an object, whatever goes wrong and whenever."""
     run = os.path.join(sys.argv[1], "dpe-run")
-    cases = [(["--nosuch"], 64, "--nosuch"), (["-n", "x"], 64, "--max-new"), ([], 64, "--model"),
+    cases = [(["--nosuch"], 64, "--nosuch"), (["-n", "x"], 64, "-n: "), ([], 64, "--model"),
              (["-m", b"/nowhere\xff", "--info"], 66, "/nowhere\\xff")]
     for words, code, message in cases:
         ran = subprocess.run([run, "--log-format", "json", *words], capture_output=True, check=False)

@@ -115,6 +115,42 @@ static void numbers_are_decimal(void **state)
     assert_true(dpe_scan_int(&list, 0, 100, &count) && count == 12 && *list == ',');
 }
 
+static void lengths_have_units(void **state)
+{
+    (void)state;
+    int64_t n = 0;
+    assert_true(dpe_parse_length("16384", 1, INT64_MAX, &n) && n == 16384);
+    assert_true(dpe_parse_length("16k", 1, INT64_MAX, &n) && n == 16384);
+    assert_true(dpe_parse_length("128K", 1, INT64_MAX, &n) && n == 131072);
+    assert_true(dpe_parse_length("1M", 1, INT64_MAX, &n) && n == 1048576);
+    static const char *const wrong[] = {"k", "1.5k", "16kk", "16KiB", " 1k", "9223372036854775807k", ""};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_false(dpe_parse_length(wrong[i], 1, INT64_MAX, &n));
+    }
+    assert_false(dpe_parse_length("2k", 1, 2047, &n));
+    const char *list = "1k,2k";
+    assert_true(dpe_scan_length(&list, 1, 4096, &n) && n == 1024 && *list == ',');
+}
+
+static void suggest(const char *word, const char *list, const char *expected)
+{
+    char text[96];
+    assert_string_equal(dpe_suggest(word, list, text), expected);
+}
+
+static void near_names_are_suggested(void **state)
+{
+    (void)state;
+    const char *methods = "rope, yarn, self-extend, dpe";
+    suggest("self-extent", methods, "; did you mean 'self-extend'?");
+    suggest("self", methods, "; did you mean 'self-extend'?");
+    suggest("yran", methods, "; did you mean 'yarn'?");
+    suggest("frobnicate", methods, "");
+    suggest("x", methods, "");
+    suggest("", methods, "");
+    suggest("widow=3", "window=min(1024;L0/8) scales=2L/L0", "; did you mean 'window'?");
+}
+
 static void alloc_refuses_overflow(void **state)
 {
     (void)state;
@@ -256,6 +292,8 @@ int main(void)
         cmocka_unit_test(failures_carry_words),
         cmocka_unit_test(a_long_path_leaves_the_reason),
         cmocka_unit_test(numbers_are_decimal),
+        cmocka_unit_test(lengths_have_units),
+        cmocka_unit_test(near_names_are_suggested),
         cmocka_unit_test(alloc_refuses_overflow),
         cmocka_unit_test(sha256_of_abc),
         cmocka_unit_test(rng_is_fixed_and_fair),
