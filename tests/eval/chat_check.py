@@ -56,6 +56,9 @@ with tempfile.TemporaryDirectory() as work:
     if system[1] != plain[1] or system[0] != 0:
         failures += 1
         print("the system message comes first:", system, plain)
+    expect("special tokens", tool("dpe-run", "-m", model, "--chat", "-p", "a <|bos|> b"), 65, err="special token")
+    expect("special tokens, parsed", tool("dpe-run", "-m", model, "--chat", "-n", "2", "--special-in-text", "parse",
+                                          "-p", "a <|bos|> b"), 0)
     expect("no message", tool("dpe-run", "-m", model, "--chat"), 65, err="found none")
     expect("no template", tool("dpe-run", "-m", reference, "--chat", "-p", "x"), 66, err="has no chat template")
     expect("--system alone", tool("dpe-run", "-m", model, "-p", "x", "--system", "y"), 64, err="go with --chat")
