@@ -20,7 +20,7 @@ fail() {
 }
 size=$(cat "$work"/dpe-*.tar.gz | wc -c)
 [ "$size" -le 60000000 ] || fail "the archive has $size bytes"
-if command -v dpkg-shlibdeps >/dev/null; then
+if command -v dpkg-shlibdeps >/dev/null && command -v file >/dev/null; then
     dpkg-deb -f "$work"/dpe_*.deb Depends | grep -q "libhdf5" || fail "the Debian package does not name its libraries"
     dpkg-deb -c "$work"/dpe_*.deb >"$work/list"
     for file in bin/dpe-run share/dpe/SCHEMA.md share/dpe/transformers/pyproject.toml share/doc/dpe/LICENSE; do

@@ -78,6 +78,8 @@ install)
     example/build/positions_example table.h5
     ;;
 pack)
+    apt-get install -y -q --no-install-recommends dpkg-dev file
+    cmake -S $tree -B $tree/build
     mkdir -p pack
     cpack --config $tree/build/CPackConfig.cmake -B pack
     ;;
