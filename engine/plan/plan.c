@@ -301,8 +301,8 @@ static dpe_status check_frequencies(const struct dpe_plan *plan, struct dpe_erro
                             : plan->inv_freq[j] == 0.0;
         if (!good) {
             return dpe_fail(err, DPE_USAGE,
-                            "plan: pair %" PRId64 ": expected %s frequency, found %g", j,
-                            rotates ? "a finite positive" : "no", plan->inv_freq[j]);
+                            "plan: pair %" PRId64 ": expected %s, found %g", j,
+                            rotates ? "a frequency of at least 0" : "no frequency", plan->inv_freq[j]);
         }
     }
     return DPE_OK;
