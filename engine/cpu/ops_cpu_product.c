@@ -54,7 +54,7 @@ static void sizes(const struct dpe_cpu_kernels *kernels, const struct dpe_config
     products->kernels = kernels;
     products->n_threads = n_threads;
     products->most_columns = most(most(config->hidden, heads), config->intermediate);
-    products->most_rows = most(products->most_columns, config->vocab);
+    products->most_rows = most(most(products->most_columns, config->vocab), config->n_experts);
     products->blas = kernels == dpe_cpu_kernels_portable();
 }
 

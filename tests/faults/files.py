@@ -29,7 +29,7 @@ def tool(name, *words, cwd=None, **environment):
 def detect(work, name, *more, **environment):
     return tool("dpe-detect", "--model", work + "/model", "--corpus", work + "/corpus", "--length",
                 "192", "--groups", "2", "--lengths", "8,32,64", "--seed", "5", "--threads", "1",
-                "--samples", "12", "-o", f"{work}/{name}", *more, **environment)
+                "--samples", "12", "--select", "paper", "--temperature", "off", "-o", f"{work}/{name}", *more, **environment)
 
 
 def expect(ran, code, *words):

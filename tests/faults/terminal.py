@@ -29,7 +29,7 @@ ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 def command(work, name, *more):
     return [TOOL, "--model", work + "/model", "--corpus", work + "/corpus", "--length", "192",
             "--groups", "2", "--samples", "40", "--lengths", "8,32,64", "--seed", "5",
-            "--threads", "1", "-o", f"{work}/{name}.h5", *more]
+            "--threads", "1", "--select", "paper", "--temperature", "off", "-o", f"{work}/{name}.h5", *more]
 
 
 def wait_until(condition):

@@ -19,7 +19,8 @@ METHODS = ["rope", "pi", "ntk", "yarn", "self-extend", "rerope", "leaky-rerope",
 
 def sweep(world, output, *more):
     return ["dpe-detect", "-m", world + "/model", "--corpus", world + "/corpus", "-l", "128", "--groups", "2",
-            "--lengths", "8,64", "--seed", "5", "--threads", "1", "--samples", "1", "-o", output, *more]
+            "--lengths", "8,64", "--seed", "5", "--threads", "1", "--samples", "1", "--select", "paper",
+            "--temperature", "off", "-o", output, *more]
 
 
 def profile(world, output, *more):

@@ -41,7 +41,8 @@ PR_SET_CHILD_SUBREAPER = 36
 def commands(work):
     data = ["-m", work + "/model", "--corpus", work + "/corpus"]
     one = [*data, "--threads", "1"]
-    sweep = ["dpe-detect", *one, "-l", "192", "--groups", "2", "--lengths", "8,32,64", "--seed", "5"]
+    sweep = ["dpe-detect", *one, "-l", "192", "--groups", "2", "--lengths", "8,32,64", "--seed", "5",
+             "--select", "paper", "--temperature", "off"]
     found = {
         "detect": [*sweep, "--samples", "20", "--task", "both"],
         "norms": ["dpe-norms", *one, "--lengths", "16,32,64", "--samples", "40", "--seed", "5"],
