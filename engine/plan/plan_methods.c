@@ -76,7 +76,7 @@ static dpe_status keep_native(const struct dpe_plan_context *context, struct dpe
 {
     double a = 1.0;
     dpe_status status = dpe_rope_native(context->config, context->length, plan->inv_freq, &a, err);
-    plan->logit_factor *= a * a;
+    dpe_plan_set_rope_factor(plan, a);
     return status;
 }
 
@@ -114,10 +114,12 @@ static void frequencies(struct dpe_spec *spec, struct dpe_plan *plan,
     double a = 1.0;
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
     if (spec->status == DPE_OK) {
-        spec->status = dpe_rope_compute(rope, context->config->head_dim, context->trained_length,
-                                        context->length, plan->inv_freq, &a, spec->err);
+        spec->status =
+            dpe_rope_compute(rope, 2 * dpe_config_pairs(context->config), context->trained_length,
+                             context->length, plan->inv_freq, &a, spec->err);
     }
-    plan->logit_factor = a * a;
+    plan->logit_factor = 1.0;
+    dpe_plan_set_rope_factor(plan, a);
 }
 
 static double scale_key(struct dpe_spec *spec)
@@ -164,7 +166,7 @@ static void build_pi(struct dpe_spec *spec, struct dpe_plan *plan)
 static void build_ntk(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_rope_config rope = plain_rope(spec);
-    double d = (double)spec->context->config->head_dim;
+    double d = 2.0 * (double)dpe_config_pairs(spec->context->config);
     rope.theta *= pow(scale_key(spec), d / (d - 2.0));
     frequencies(spec, plan, &rope);
 }
@@ -221,7 +223,7 @@ static void build_llama3(struct dpe_spec *spec, struct dpe_plan *plan)
 static bool longrope_factors(struct dpe_spec *spec, const char *key, const double *own,
                              double *values)
 {
-    int64_t n_pairs = spec->context->config->head_dim / 2;
+    int64_t n_pairs = dpe_config_pairs(spec->context->config);
     int n = dpe_spec_list(spec, key, (double)NAN, 0x1p-10, DPE_MOST_SCALE, values, MAX_FACTORS);
     if (n > 1 && n != n_pairs && spec->status == DPE_OK) {
         spec->status = dpe_fail(spec->err, DPE_USAGE,
@@ -259,7 +261,7 @@ static void build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
     rope.factor = dpe_spec_number(spec, "scale", fmax(1.0, ratio), 1.0, DPE_MOST_SCALE);
     double usual = sqrt(1.0 + log(rope.factor) / log(rope.original_max_position));
     rope.attention_factor = dpe_spec_number(spec, "a", isnan(a) ? usual : a, 0x1p-10, 0x1p10);
-    if (context->config->head_dim / 2 > MAX_FACTORS) {
+    if (dpe_config_pairs(context->config) > MAX_FACTORS) {
         spec->status =
             dpe_fail(spec->err, DPE_USAGE, "method longrope: more than %d pairs", (int)MAX_FACTORS);
         return;
@@ -270,7 +272,7 @@ static void build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
         spec->status = dpe_fail(spec->err, DPE_USAGE,
                                 "method longrope: the model's config.json has no long_factor; give "
                                 "long=x/x/..., a divisor for each of the %" PRId64 " pairs",
-                                context->config->head_dim / 2);
+                                dpe_config_pairs(context->config));
     }
     frequencies(spec, plan, &rope);
 }
@@ -329,9 +331,10 @@ void dpe_plan_add_dpe_bands(const struct dpe_dpe_params *params, struct dpe_plan
     plan->exact = params->exact;
 }
 
-static dpe_status check_dpe(const struct dpe_dpe_params *params, int64_t n_pairs,
+static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dpe_config *config,
                             struct dpe_error *err)
 {
+    int64_t n_pairs = config->head_dim / 2;
     if (params->window < 1 || params->window > DPE_MOST_TOKENS) {
         return dpe_fail(err, DPE_USAGE,
                         "dpe: expected a window from 1 to %" PRId64 ", found %" PRId64, DPE_MOST_TOKENS,
@@ -383,12 +386,12 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
         return status;
     }
     const struct dpe_config *config = context->config;
-    status = check_dpe(params, config->head_dim / 2, err);
+    status = check_dpe(params, config, err);
     if (status != DPE_OK) {
         return status;
     }
     struct dpe_plan made;
-    status = dpe_plan_init(&made, config->head_dim / 2, config->n_layers, config->n_heads, err);
+    status = dpe_plan_init_for(&made, config, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -432,6 +435,16 @@ dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
     return DPE_OK;
 }
 
+dpe_status dpe_plan_model_edges(const struct dpe_config *config, int n_groups, int32_t *edges,
+                                struct dpe_error *err)
+{
+    dpe_status status = dpe_plan_group_edges(dpe_config_pairs(config), n_groups, edges, err);
+    if (status == DPE_OK) {
+        edges[n_groups] = (int32_t)(config->head_dim / 2);
+    }
+    return status;
+}
+
 static void build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const int32_t edges[2] = {0, (int32_t)plan->n_pairs};
@@ -450,7 +463,8 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
     double scale[MAX_GROUPS] = {1.0};
     int32_t edges[MAX_GROUPS + 1] = {0};
     struct dpe_dpe_params params = {.edges = edges, .scale = scale};
-    int64_t most = plan->n_pairs < MAX_GROUPS ? plan->n_pairs : MAX_GROUPS;
+    int64_t n_pairs = dpe_config_pairs(context->config);
+    int64_t most = n_pairs < MAX_GROUPS ? n_pairs : MAX_GROUPS;
     params.window = dpe_spec_tokens(spec, "window", dpe_default_window(context));
     double lengths[MAX_GROUPS];
     int n_lengths =
@@ -477,7 +491,7 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
     }
     if (spec->status == DPE_OK) {
         params.n_groups = (int)groups;
-        spec->status = dpe_plan_group_edges(plan->n_pairs, params.n_groups, edges, spec->err);
+        spec->status = dpe_plan_model_edges(context->config, params.n_groups, edges, spec->err);
     }
     if (spec->status != DPE_OK) {
         return;
