@@ -1,6 +1,7 @@
 /* Builders of the methods that adapt bands or frequencies to the length. Formulas and sources: the
  * table in plan_methods.c. */
 #include "engine/base/base.h"
+#include "engine/model/model.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 
@@ -81,14 +82,15 @@ void dpe_build_lampe(struct dpe_spec *spec, struct dpe_plan *plan)
 
 void dpe_build_cope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
-    int64_t clip = dpe_spec_whole(spec, "clip", 5 * plan->n_pairs / 16, 0, plan->n_pairs);
+    int64_t n_pairs = dpe_config_pairs(spec->context->config);
+    int64_t clip = dpe_spec_whole(spec, "clip", 5 * n_pairs / 16, 0, n_pairs);
     bool hard = dpe_spec_flag(spec, "hard", false);
     dpe_spec_native(spec, plan);
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
     for (int64_t i = 0; i < clip; i++) {
         double along = clip > 1 ? (double)i / (double)(clip - 1) : 0.0;
         double kept = hard ? 0.0 : 0.5 * (1.0 + cos(PI * along));
-        plan->inv_freq[plan->n_pairs - clip + i] *= kept;
+        plan->inv_freq[n_pairs - clip + i] *= kept;
     }
 }
 
@@ -99,12 +101,13 @@ void dpe_build_hirope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
     double scale[2] = {1.0, 1.0};
-    int32_t edges[3] = {0, 0, (int32_t)plan->n_pairs};
+    int64_t n_pairs = dpe_config_pairs(context->config);
+    int32_t edges[3] = {0, 0, (int32_t)n_pairs};
     struct dpe_dpe_params params = {.n_groups = 2, .edges = edges, .scale = scale};
     params.window = dpe_spec_tokens(spec, "window", dpe_default_window(context));
     scale[1] =
         (double)dpe_spec_tokens(spec, "segment", (int64_t)ceil(dpe_half_trained_ratio(context)));
-    edges[1] = (int32_t)dpe_spec_whole(spec, "split", plan->n_pairs / 2, 0, plan->n_pairs);
+    edges[1] = (int32_t)dpe_spec_whole(spec, "split", n_pairs / 2, 0, n_pairs);
     dpe_spec_native(spec, plan);
     dpe_plan_add_dpe_bands(&params, plan);
 }
@@ -155,10 +158,10 @@ void dpe_build_adagrope(struct dpe_spec *spec, struct dpe_plan *plan)
  */
 
 /* The first pair that turns less than once in L0; frequencies fall. */
-static int64_t first_slow(const struct dpe_plan *plan, int64_t trained)
+static int64_t first_slow(const struct dpe_plan *plan, int64_t n_pairs, int64_t trained)
 {
     int64_t j = 0;
-    while (j < plan->n_pairs && (double)trained * plan->inv_freq[j] >= 2.0 * PI) {
+    while (j < n_pairs && (double)trained * plan->inv_freq[j] >= 2.0 * PI) {
         j++;
     }
     return j;
@@ -171,8 +174,9 @@ void dpe_build_dope(struct dpe_spec *spec, struct dpe_plan *plan)
     int64_t all = plan->n_layers * plan->n_heads;
     int n = dpe_spec_list(spec, "heads", (double)NAN, 0.0, (double)(all - 1), heads, MOST);
     dpe_spec_native(spec, plan);
-    int64_t usual = first_slow(plan, spec->context->trained_length);
-    int64_t from = dpe_spec_whole(spec, "from", usual, 0, plan->n_pairs);
+    int64_t n_pairs = dpe_config_pairs(spec->context->config);
+    int64_t usual = first_slow(plan, n_pairs, spec->context->trained_length);
+    int64_t from = dpe_spec_whole(spec, "from", usual, 0, n_pairs);
     /* At distance 0 a position and no position are the same. */
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, 1);
     struct dpe_band *rest = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 1, INT64_MAX);
@@ -192,7 +196,7 @@ void dpe_build_dope(struct dpe_spec *spec, struct dpe_plan *plan)
                 dpe_fail(spec->err, DPE_USAGE,
                          "method dope: heads: expected whole numbers, found %g", heads[i]);
         }
-        for (int64_t j = from; j < plan->n_pairs; j++) {
+        for (int64_t j = from; j < n_pairs; j++) {
             plan->mask[head * plan->n_pairs + j] = 1;
         }
     }

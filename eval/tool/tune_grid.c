@@ -86,7 +86,7 @@ static double unit_of(enum unit unit, const struct dpe_plan_context *context)
     case LENGTH:
         return (double)context->length;
     case PAIRS:
-        return (double)(context->config->head_dim / 2);
+        return (double)dpe_config_pairs(context->config);
     default:
         return 1.0;
     }
