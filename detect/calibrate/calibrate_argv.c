@@ -2,9 +2,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
 #include "eval/niah/niah.h"
+#include "outputs/h5/h5.h"
 
 /* Options that every long-running tool takes. False when the time budget is used up. */
 static bool add_common(const struct batch *batch, struct argv *argv)
@@ -118,23 +120,53 @@ int64_t dpe_calibrate_seed(const struct calibrate_arguments *args, enum calibrat
            (seed != NULL ? strtoll(seed, NULL, 10) : 0);
 }
 
+/* "keys=K,values=V" that the sweep's pilot chose, "" with another task or before the sweep. */
+static void chosen_task(const struct calibrate_arguments *args, char *text, size_t size)
+{
+    const char *task = dpe_calibrate_value(args, "--task");
+    struct dpe_h5 *table = NULL;
+    char *spec = NULL;
+    text[0] = '\0';
+    if (task == NULL || strcmp(task, "auto") != 0) {
+        return;
+    }
+    char *path =
+        dpe_calibrate_tools_path(args->job.output != NULL ? args->job.output : ".", "detect.h5");
+    if (path != NULL && access(path, R_OK) == 0 && dpe_h5_open(path, &table, NULL) == DPE_OK &&
+        dpe_h5_get_attr_text(table, "/detect", "niah_parameters", &spec, NULL) == DPE_OK) {
+        size_t keys = 0;
+        size_t values = 0;
+        const char *k = dpe_niah_find(spec, "keys", &keys);
+        const char *v = dpe_niah_find(spec, "values", &values);
+        if (k != NULL && v != NULL) {
+            snprintf(text, size, "keys=%.*s,values=%.*s", (int)keys, k, (int)values, v);
+        }
+    }
+    dpe_h5_close(table);
+    free(spec);
+    free(path);
+}
+
 dpe_status dpe_calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
                               char **spec, struct dpe_error *err)
 {
     const char *given = dpe_calibrate_value(args, "--niah");
     const char *several = dpe_calibrate_value(args, "--keys-per-context");
     bool more = part == CALIBRATE_PAIRS && several != NULL;
+    char chosen[64];
     *spec = NULL;
-    if (given == NULL && !more) {
+    chosen_task(args, chosen, sizeof chosen);
+    if (given == NULL && !more && chosen[0] == '\0') {
         return DPE_OK;
     }
     given = given != NULL ? given : "";
-    size_t size = strlen(given) + 2 * (several != NULL ? strlen(several) : 0) + 32;
+    size_t size = strlen(given) + 2 * (several != NULL ? strlen(several) : 0) + 96;
     *spec = malloc(size);
     if (*spec == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the settings of needles");
     }
-    snprintf(*spec, size, "%s", given);
+    snprintf(*spec, size, "%s%s%s", given, given[0] != '\0' && chosen[0] != '\0' ? "," : "",
+             chosen);
     if (more) {
         /* What the sweep does with it; a number of keys that is given it has checked. */
         size_t n = 0;

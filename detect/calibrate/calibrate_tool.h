@@ -8,7 +8,7 @@
 #include "detect/sweep/detect.h"
 #include "outputs/job/job.h"
 
-enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 20 };
+enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 21 };
 
 /** The parts that measure, as a set. */
 enum calibrate_part {
@@ -73,7 +73,7 @@ struct batch {
     const struct calibrate_arguments *args;
     char *tools; /**< folder of the tools */
     double begin;
-    int64_t n_pairs;                       /**< of a head */
+    int64_t n_pairs;                       /**< of a head, those that rotate */
     int code;                              /**< of the tool that ended last */
     int step;                              /**< that was announced last */
     bool chooses;                          /**< --top-k auto */

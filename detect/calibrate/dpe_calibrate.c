@@ -258,7 +258,7 @@ static dpe_status check_model(struct batch *batch, struct dpe_error *err)
         status = dpe_calibrate_entries(batch, given > 0 ? given : config->max_position, err);
     }
     if (status == DPE_OK) {
-        batch->n_pairs = dpe_model_config(model)->head_dim / 2;
+        batch->n_pairs = dpe_config_pairs(dpe_model_config(model));
         batch->chooses = strcmp(args->top_k, CALIBRATE_AUTO) == 0;
         if (!batch->chooses && strtod(args->top_k, NULL) > (double)batch->n_pairs) {
             status = dpe_fail(err, DPE_USAGE, "--top-k: a head has %lld pairs, found '%s'",
