@@ -50,10 +50,10 @@ void dpe_calibrate_argv_add_entry(struct argv *argv, const char *option, const s
 /* What the shorter entry's detection says. */
 struct shorter {
     int64_t length;   /* that it is for */
-    int64_t *tried;   /* [n_tried] detecting lengths */
+    int64_t window;   /* nearer keys keep their distance */
     int64_t *chosen;  /* [n_groups], −1: none */
     uint8_t *informs; /* [n_groups] */
-    int64_t n_tried, n_groups;
+    int64_t n_groups;
 };
 
 static dpe_status get_list(struct dpe_h5 *table, const char *name, enum dpe_column_type type,
@@ -78,11 +78,14 @@ static dpe_status read_shorter(const char *path, struct shorter *shorter, struct
     if (status != DPE_OK) {
         return status;
     }
-    status = get_list(table, "/length", DPE_COL_I64, &data, &shorter->n_tried, err);
-    shorter->tried = data;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    status = dpe_h5_get(table, "/table/local_window", DPE_COL_I64, &data, &rank, dims, err);
     if (status != DPE_OK) {
         goto done;
     }
+    shorter->window = rank == 0 ? *(const int64_t *)data : 0;
+    free(data);
     data = NULL;
     status =
         get_list(table, "/select/selected_length", DPE_COL_I64, &data, &shorter->n_groups, err);
@@ -93,7 +96,7 @@ static dpe_status read_shorter(const char *path, struct shorter *shorter, struct
     data = NULL;
     status = get_list(table, "/detect/informative", DPE_COL_U8, &data, &n, err);
     shorter->informs = data;
-    if (status == DPE_OK && (n != shorter->n_groups || shorter->n_tried < 1)) {
+    if (status == DPE_OK && n != shorter->n_groups) {
         status = dpe_fail(err, DPE_BAD_DATA,
                           "/detect/informative: expected a value for each of %lld groups",
                           (long long)shorter->n_groups);
@@ -103,33 +106,33 @@ done:
     return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
 }
 
-/* Whether the longer entry tries a detecting length; `longest` is the length of that entry. */
+/* Whether the longer entry tries a detecting length; `longest` is the length of that entry, at
+ * which a group is not scaled. Where a group's lengths differ beyond noise its neighbours are tried
+ * too. A choice that may be chance is kept as it is: leaving it out cost the reference model 9
+ * points. */
 static bool is_near(const struct shorter *shorter, int64_t length, int64_t longest)
 {
-    for (int64_t g = 0; g < shorter->n_groups; g++) {
+    bool near = length == longest;
+    for (int64_t g = 0; g < shorter->n_groups && !near; g++) {
         int64_t chosen = shorter->chosen[g];
-        bool unscaled = chosen >= shorter->length;
-        if (shorter->informs[g] != 0 && chosen > 0 &&
-            (unscaled ? length == longest : length <= 2 * chosen && 2 * length >= chosen)) {
-            return true;
+        if (chosen > 0 && chosen < shorter->length) {
+            /* The squares of the ratio: 4, or 2 for the nearest of lengths that double. */
+            double ratio = (double)length / (double)chosen;
+            double most = shorter->informs[g] != 0 ? 4.0 : 2.0;
+            near = ratio * ratio <= most && most * ratio * ratio >= 1.0;
         }
     }
-    return false;
+    return near;
 }
 
-/* The grid of --lengths auto: the length and its halves, down to 1/128 of it and to the shortest
- * that was tried (a shorter one would lie inside the window). */
+/* The grid of --lengths auto: the length and its halves, down to 1/128 of it and to the window. */
 static void limit_lengths(const struct shorter *shorter, struct entry *entry)
 {
-    int64_t least = shorter->tried[0];
     int n = 0;
-    for (int64_t t = 1; t < shorter->n_tried; t++) {
-        least = shorter->tried[t] < least ? shorter->tried[t] : least;
-    }
     entry->lengths[0] = '\0';
     for (int halves = 7; halves >= 0; halves--) {
         int64_t length = entry->length >> halves;
-        if (length >= least && length > 0 && is_near(shorter, length, entry->length)) {
+        if (length >= shorter->window && length > 0 && is_near(shorter, length, entry->length)) {
             size_t used = strlen(entry->lengths);
             snprintf(entry->lengths + used, sizeof entry->lengths - used, "%s%lld",
                      n++ > 0 ? "," : "", (long long)length);
@@ -157,9 +160,8 @@ dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
         dpe_log_info("%lld tokens: detecting lengths %s (%s)", (long long)entry->length,
                      entry->lengths[0] != '\0' ? entry->lengths : "auto",
                      entry->lengths[0] != '\0' ? "near those that the shorter entry chose"
-                                               : "the shorter entry's groups do not inform");
+                                               : "the shorter entry has no choice");
     }
-    free(shorter.tried);
     free(shorter.chosen);
     free(shorter.informs);
     free(path);

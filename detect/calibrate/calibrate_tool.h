@@ -88,10 +88,10 @@ struct batch {
 dpe_status dpe_calibrate_entries(struct batch *batch, int64_t trained_length,
                                  struct dpe_error *err);
 /** Set entry->lengths from the detection of the next shorter entry (DIR/LENGTH/detect.h5): of the
- *  lengths that `auto` tries, those within a factor of two of a length chosen there for a group
- *  whose lengths differ beyond noise; for a group that was not scaled there, the largest. Leaves it
- *  "" for the first entry, with --lengths or --start scratch, and where no group informs. Errors of
- *  the table. */
+ *  lengths that `auto` tries, the largest (not scaled), those that were chosen there, and those
+ *  within a factor of two of a length chosen there for a group whose lengths differ beyond noise.
+ *  Leaves it "" for the first entry, with --lengths or --start scratch, and where fewer than two
+ *  remain. Errors of the table. */
 dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err);
 /** Path of a file of the entry in DIR; as dpe_calibrate_tools_path. */
 char *dpe_calibrate_entry_path(const struct batch *batch, const struct entry *entry,

@@ -55,20 +55,21 @@ grep -q "</svg>" "$work/whole/report.html" || fail "a report without figures"
 # Each part by itself. Which lengths a longer sweep tries follows from the shorter one's table.
 "$python" - "$work/whole" >"$work/lengths" <<'END' || fail "where the sweeps begin"
 import sys, h5py
-shorter, informed = None, 0
+shorter, limited = None, 0
 for length in (96, 128, 192):
     file = h5py.File(f"{sys.argv[1]}/{length}/detect.h5")
     tried = sorted(file["length"][()].tolist())
     if shorter:
-        was, before, chosen = shorter
-        near = {length >> k for k in range(8) if (length >> k) >= min(before) and any(
-            length >> k == length if e >= was else e / 2 <= length >> k <= 2 * e for e in chosen)}
-        informed += len(near) > 1
-        assert len(near) < 2 or tried == sorted(near), (length, tried, near)
-    informative = file["detect/informative"][()]
-    shorter = length, tried, [e for e, yes in zip(file["select/selected_length"][()], informative) if yes and e > 0]
-    print(",".join(map(str, tried)))
-assert informed > 0, "no sweep began at a shorter one"
+        was, chosen = shorter
+        grid = [length >> k for k in range(8) if length >> k >= 8]
+        near = [t for t in grid if t == length or any(
+            e < was and 1 / (2 if yes else 2 ** 0.5) <= t / e <= (2 if yes else 2 ** 0.5) for e, yes in chosen)]
+        assert tried == sorted(near if len(near) > 1 else grid), (length, tried, near, chosen)
+        limited += len(tried) < len(grid)
+    shorter = length, [(e, yes) for e, yes in zip(
+        file["select/selected_length"][()].tolist(), file["detect/informative"][()]) if e > 0]
+    print("auto" if len(tried) == len([length >> k for k in range(8) if length >> k >= 8]) else ",".join(map(str, tried)))
+assert limited > 0, "no sweep began at a shorter one"
 END
 for case in 96:1 128:2 192:3; do
     length=${case%%:*}
@@ -87,7 +88,7 @@ methods = [text.decode() for text in file["method"][()]]
 assert methods == ["rope", "table:192/table.h5", "table:table.h5"], methods
 assert file["eval/ppl/task_length"][()].tolist() == [96, 128, 192]
 plan = file["eval/ppl/plan"][()]
-assert len(set(plan[1])) == 1 and len(set(plan[2])) == 3 and plan[1][2] == plan[2][2]
+assert len(set(plan[1])) == 1 and plan[1][2] == plan[2][2] and plan[0][0] not in plan[1:]
 END
 
 # The same command again changes nothing; from scratch the longer sweeps try every length.
