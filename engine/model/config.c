@@ -1,6 +1,6 @@
 /* config.json and generation_config.json: which model this is, strictly. */
-#include "engine/base/base.h"
 #include "engine/model/config.h"
+#include "engine/base/base.h"
 #include "engine/model/model.h"
 
 #include <math.h>
@@ -124,11 +124,10 @@ static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)
     config->n_layers = dpe_json_integer(top, "num_hidden_layers", 1, MAX_LAYERS, 0);
     config->hidden = dpe_json_integer(top, "hidden_size", 1, MAX_HIDDEN, 0);
     config->intermediate = dpe_json_integer(top, width, 1, MAX_INTERMEDIATE, 0);
-    config->n_heads =
-        dpe_json_integer(top, "num_attention_heads", 1, MAX_HEADS, defaults->n_heads);
+    config->n_heads = dpe_json_integer(top, "num_attention_heads", 1, MAX_HEADS, defaults->n_heads);
     config->vocab = dpe_json_integer(top, "vocab_size", 1, MAX_VOCAB, defaults->vocab);
-    config->max_position = dpe_json_integer(top, "max_position_embeddings", 2, max_positions,
-                                            defaults->max_position);
+    config->max_position =
+        dpe_json_integer(top, "max_position_embeddings", 2, max_positions, defaults->max_position);
     /* null means "as many as query heads" everywhere; an absent key means that in Llama only (the
      * others default to a number of their own). */
     json_t *kv_heads = json_object_get(top->from, "num_key_value_heads");
@@ -150,7 +149,8 @@ static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)
 static bool has_bias(struct dpe_json_reader *top, enum dpe_bias_rule rule, const char *key,
                      bool fallback)
 {
-    return rule == DPE_BIAS_ALWAYS || (rule == DPE_BIAS_BY_KEY && dpe_json_bool(top, key, fallback));
+    return rule == DPE_BIAS_ALWAYS ||
+           (rule == DPE_BIAS_BY_KEY && dpe_json_bool(top, key, fallback));
 }
 
 static void read_activation(struct dpe_json_reader *top, struct dpe_config *config)
@@ -180,8 +180,7 @@ static void read_factors(struct dpe_json_reader *top, struct dpe_config *config)
         config->rms_eps /= r * r;
         double scaling = dpe_json_number(top, "logits_scaling", positive, 1.0);
         config->logits_multiplier = scaling == 1.0 ? 0.0 : 1.0 / scaling;
-        config->attention_multiplier =
-            dpe_json_number(top, "attention_multiplier", positive, 1.0);
+        config->attention_multiplier = dpe_json_number(top, "attention_multiplier", positive, 1.0);
     }
     if (family->embedding_scaled) {
         config->embedding_multiplier = sqrt((double)config->hidden);
@@ -206,8 +205,8 @@ static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
         return;
     }
     bool apart = family->experts == DPE_EXPERTS_APART;
-    const char *key = apart && dpe_json_member(top, "num_experts") != NULL ? "num_experts"
-                                                                           : "num_local_experts";
+    const char *key =
+        apart && dpe_json_member(top, "num_experts") != NULL ? "num_experts" : "num_local_experts";
     config->n_experts = dpe_json_integer(top, key, 1, MAX_EXPERTS, 0);
     config->experts_per_token = dpe_json_integer(top, "num_experts_per_tok", 1, MAX_EXPERTS, 0);
     /* gpt-oss takes the softmax over the chosen experts alone: the same as normalising. */
@@ -217,8 +216,9 @@ static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
     }
     bool dense = apart && (json_array_size(dpe_json_member(top, "mlp_only_layers")) > 0);
     if (dense) {
-        dpe_json_expected(top, "mlp_only_layers", "none (layers without experts beside layers "
-                                                  "with them are not supported)");
+        dpe_json_expected(top, "mlp_only_layers",
+                          "none (layers without experts beside layers "
+                          "with them are not supported)");
     }
     if (apart && dpe_json_integer(top, "decoder_sparse_step", 1, MAX_LAYERS, 1) != 1) {
         dpe_json_expected(top, "decoder_sparse_step", "1 (experts in every layer)");
@@ -321,7 +321,8 @@ dpe_status dpe_config_parse(const char *folder, const char *json, size_t n, cons
     read_ids(&top, config);
     dpe_config_parse_rope(&top, config);
     if (top.from != root) {
-        /* A head that is tied, and what ends a text, may stand outside the language model's part. */
+        /* A head that is tied, and what ends a text, may stand outside the language model's part.
+         */
         top.from = root;
         top.object = "";
         read_outside(&top, config);

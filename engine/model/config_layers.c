@@ -43,8 +43,8 @@ static bool windowed_by_rule(struct dpe_json_reader *top, const struct dpe_confi
     case DPE_WINDOW_SWITCHED:
         return layer >= dpe_json_integer(top, "max_window_layers", 0, INT64_MAX, 28);
     case DPE_WINDOW_TYPES: {
-        int64_t every = dpe_json_integer(top, "sliding_window_pattern", 1, MAX_LAYERS,
-                                         family->window_pattern);
+        int64_t every =
+            dpe_json_integer(top, "sliding_window_pattern", 1, MAX_LAYERS, family->window_pattern);
         return (layer + 1) % every != 0;
     }
     }
@@ -92,8 +92,8 @@ static bool rotating_layer(struct dpe_json_reader *top, const struct dpe_config 
 static uint8_t kind_index(struct dpe_config *config, struct dpe_layer_kind kind)
 {
     int i = 0;
-    while (i < config->n_kinds && (config->kinds[i].window != kind.window ||
-                                   config->kinds[i].rope != kind.rope)) {
+    while (i < config->n_kinds &&
+           (config->kinds[i].window != kind.window || config->kinds[i].rope != kind.rope)) {
         i++;
     }
     if (i == config->n_kinds) {
@@ -121,8 +121,7 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
 {
     const struct dpe_family *family = dpe_family_of(config);
     const json_t *types = dpe_json_member(top, "layer_types");
-    const json_t *rotating =
-        family->position_free ? dpe_json_member(top, "no_rope_layers") : NULL;
+    const json_t *rotating = family->position_free ? dpe_json_member(top, "no_rope_layers") : NULL;
     int64_t window = sliding_window(top, config);
     if (top->status != DPE_OK) {
         return;

@@ -210,12 +210,11 @@ static void read_rotary_dim(struct dpe_json_reader *top, struct dpe_json_reader 
     const char *key = "partial_rotary_factor";
     double own = family->defaults.partial_rotary > 0.0 ? family->defaults.partial_rotary : 1.0;
     out->partial_rotary_factor = dpe_json_number(top, key, positive, own);
-    out->partial_rotary_factor =
-        dpe_json_number(rope, key, positive, out->partial_rotary_factor);
+    out->partial_rotary_factor = dpe_json_number(rope, key, positive, out->partial_rotary_factor);
     double dim = floor((double)config->head_dim * out->partial_rotary_factor);
-    bool good = family->partial ? dim >= 2.0 && dim <= (double)config->head_dim &&
-                                      fmod(dim, 2.0) == 0.0
-                                : out->partial_rotary_factor == 1.0;
+    bool good = family->partial
+                    ? dim >= 2.0 && dim <= (double)config->head_dim && fmod(dim, 2.0) == 0.0
+                    : out->partial_rotary_factor == 1.0;
     if (rope->status == DPE_OK && !good) {
         bool inner = dpe_json_member(rope, key) != NULL;
         dpe_json_expected(inner ? rope : top, key,

@@ -11,8 +11,7 @@ static const struct dpe_norm_names norms_gemma = {"input_layernorm", "post_atten
                                                   "pre_feedforward_layernorm",
                                                   "post_feedforward_layernorm"};
 static const struct dpe_norm_names norms_glm4 = {"input_layernorm", "post_self_attn_layernorm",
-                                                 "post_attention_layernorm",
-                                                 "post_mlp_layernorm"};
+                                                 "post_attention_layernorm", "post_mlp_layernorm"};
 
 static const struct dpe_family families[] = {
     {
@@ -190,8 +189,9 @@ static const struct dpe_family families[] = {
     },
 };
 
-static const char no_positions[] = "its full-attention layers have no rotary positions, so there is "
-                                   "nothing that a position method could move";
+static const char no_positions[] =
+    "its full-attention layers have no rotary positions, so there is "
+    "nothing that a position method could move";
 static const char latent[] =
     "it has multi-head latent attention (MLA), whose rotated keys are one vector for all heads; a "
     "position plan moves pairs of the heads' own keys";
@@ -199,9 +199,9 @@ static const char latent[] =
 static const struct {
     const char *model_type, *reason;
 } refused[] = {
-    {"llama4", no_positions},      {"llama4_text", no_positions}, {"cohere2", no_positions},
-    {"deepseek_v2", latent},       {"deepseek_v3", latent},       {"kimi_k2", latent},
-    {"minicpm3", latent},          {"glm4_moe_lite", latent},     {"longcat_flash", latent},
+    {"llama4", no_positions}, {"llama4_text", no_positions}, {"cohere2", no_positions},
+    {"deepseek_v2", latent},  {"deepseek_v3", latent},       {"kimi_k2", latent},
+    {"minicpm3", latent},     {"glm4_moe_lite", latent},     {"longcat_flash", latent},
 };
 
 const struct dpe_family *dpe_family_at(size_t i)

@@ -2,8 +2,8 @@
  * @file family.h
  * The model families: what a model_type of config.json means, as one table (inside the engine).
  *
- * A family is an entry of the table. The forward pass reads what it needs from struct dpe_config and
- * does not know the name of a family.
+ * A family is an entry of the table. The forward pass reads what it needs from struct dpe_config
+ * and does not know the name of a family.
  */
 #ifndef DPE_FAMILY_H
 #define DPE_FAMILY_H

@@ -114,6 +114,19 @@ static void every_broken_rule_is_named(void **state)
     v = good();
     v.inv_freq = NULL;
     expect_refused(&v, "missing");
+    /* Pairs that do not rotate come last. */
+    double some[PAIRS];
+    memcpy(some, inv_freq, sizeof some);
+    some[PAIRS - 1] = 0.0;
+    v = good();
+    v.inv_freq = some;
+    char message[DPE_TABLE_MESSAGE];
+    assert_int_equal(dpe_table_check(&v, message), DPE_TABLE_OK);
+    some[PAIRS - 2] = 0.0;
+    some[PAIRS - 1] = 0.5;
+    expect_refused(&v, "expected a positive number");
+    some[0] = 0.0;
+    expect_refused(&v, "inv_freq[0] is 0");
     const struct {
         double *value, bad;
         const char *words;

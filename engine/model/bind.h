@@ -1,0 +1,53 @@
+/**
+ * @file bind.h
+ * What the files that bind tensors to weights share (inside the model).
+ */
+#ifndef DPE_BIND_H
+#define DPE_BIND_H
+
+#include "engine/model/layer_weights.h"
+#include "engine/model/model.h"
+#include "engine/model/model_internal.h"
+
+/** A checkpoint that is being bound. */
+struct dpe_binder {
+    struct dpe_model *model;
+    const struct dpe_shard_table *table;
+    const char *prefix; /**< of the language model's tensors but the head's */
+    const char *head;   /**< the name of the head */
+    struct dpe_name_list missing;
+    struct dpe_error *err;
+};
+
+/** Bytes that the model owns until it is closed; NULL after DPE_NO_MEMORY. `name` is for messages.
+ */
+void *dpe_bind_copy(struct dpe_binder *binder, const char *name, size_t bytes);
+/** Bind a tensor by its whole name. shape: planes, rows, columns; 0 planes mean a matrix, and 0
+ * rows a vector. Planes become rows of the tensor. A missing tensor is noted and is not an error
+ * yet. */
+dpe_status dpe_bind_shape(struct dpe_binder *binder, const char *name, const int64_t shape[3],
+                          struct dpe_tensor *tensor);
+/** One tensor of a layer, a weight or a bias, by its name in the layer and its suffix; `there`: the
+ *  configuration has it. rows 0: a vector. */
+dpe_status dpe_bind_part(struct dpe_binder *binder, int64_t index, const char *own,
+                         const char *suffix, int64_t rows, int64_t cols, bool there,
+                         struct dpe_tensor *tensor);
+
+/* weights_order.c */
+
+/** Element `at` of a tensor's data as float, exact. */
+float dpe_bind_element(const struct dpe_tensor *tensor, int64_t at);
+/** A vector as factor · (shift + itself), in float. */
+dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double shift, double factor,
+                          struct dpe_tensor *tensor);
+/** Norms with their 1, q and k in the engine's order. */
+dpe_status dpe_bind_arrange(struct dpe_binder *binder, enum dpe_weight which,
+                            struct dpe_layer_weights *layer);
+
+/* weights_experts.c */
+
+/** All experts of a layer. */
+dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,
+                            struct dpe_layer_weights *layer);
+
+#endif

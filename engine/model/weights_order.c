@@ -1,0 +1,98 @@
+/* Weights that a checkpoint holds in another form or order than the engine's own, as copies. */
+#include <string.h>
+
+#include "engine/base/halves.h"
+#include "engine/model/bind.h"
+#include "engine/model/family.h"
+
+float dpe_bind_element(const struct dpe_tensor *tensor, int64_t at)
+{
+    uint16_t half = 0;
+    if (tensor->dtype == DPE_F32) {
+        return ((const float *)tensor->data)[at];
+    }
+    memcpy(&half, (const uint16_t *)tensor->data + at, sizeof half);
+    return tensor->dtype == DPE_F16 ? dpe_from_f16(half) : dpe_from_bf16(half);
+}
+
+dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double shift, double factor,
+                          struct dpe_tensor *tensor)
+{
+    if (tensor->data == NULL || (shift == 0.0 && factor == 1.0)) {
+        return DPE_OK;
+    }
+    float *copy = dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof *copy);
+    if (copy == NULL) {
+        return DPE_NO_MEMORY;
+    }
+    for (int64_t i = 0; i < tensor->cols; i++) {
+        copy[i] = (float)(factor * (double)((float)shift + dpe_bind_element(tensor, i)));
+    }
+    tensor->data = copy;
+    tensor->dtype = DPE_F32;
+    return DPE_OK;
+}
+
+/* Which component of a checkpoint's head is component i of the engine's: the pairs that rotate come
+ * first, pair j as components j and j + head_dim/2; what does not rotate fills the other pairs. */
+static int64_t component(const struct dpe_config *config, int64_t i)
+{
+    int64_t half = config->head_dim / 2;
+    int64_t pairs = dpe_config_pairs(config);
+    int64_t j = i % half;
+    int64_t side = i / half;
+    if (j >= pairs) {
+        return 2 * pairs + side * (half - pairs) + j - pairs;
+    }
+    return dpe_family_of(config)->interleaved ? 2 * j + side : j + side * pairs;
+}
+
+static bool reordered(const struct dpe_config *config)
+{
+    return dpe_family_of(config)->interleaved || 2 * dpe_config_pairs(config) != config->head_dim;
+}
+
+/* The rows of q or k (the elements of their biases and norms: width 1) in the engine's order of
+ * components, as a copy. */
+static dpe_status reorder_heads(struct dpe_binder *binder, const char *name, int64_t rows,
+                                int64_t width, struct dpe_tensor *tensor)
+{
+    const struct dpe_config *config = &binder->model->config;
+    if (tensor->data == NULL || !reordered(config)) {
+        return DPE_OK;
+    }
+    size_t bytes = (size_t)width * (tensor->dtype == DPE_F32 ? 4 : 2);
+    char *copy = dpe_bind_copy(binder, name, (size_t)rows * bytes);
+    if (copy == NULL) {
+        return DPE_NO_MEMORY;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t head = r / config->head_dim * config->head_dim;
+        int64_t from = head + component(config, r - head);
+        memcpy(copy + (size_t)r * bytes, (const char *)tensor->data + (size_t)from * bytes, bytes);
+    }
+    tensor->data = copy;
+    return DPE_OK;
+}
+
+dpe_status dpe_bind_arrange(struct dpe_binder *binder, enum dpe_weight which,
+                            struct dpe_layer_weights *layer)
+{
+    const struct dpe_config *config = &binder->model->config;
+    struct dpe_layer_shape shape = dpe_layer_shape(config, which);
+    struct dpe_tensor *weight = &layer->weight[which];
+    const char *name = dpe_layer_name(config, which);
+    dpe_status status = DPE_OK;
+    if (shape.vector && which != DPE_WEIGHT_SINKS && dpe_family_of(config)->norm_plus_one) {
+        status = dpe_bind_shift(binder, name, 1.0, 1.0, weight);
+    }
+    if (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K) {
+        status = reorder_heads(binder, name, shape.rows, shape.cols, weight);
+        if (status == DPE_OK) {
+            status = reorder_heads(binder, name, shape.rows, 1, &layer->bias[which]);
+        }
+    } else if (status == DPE_OK && (which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM)) {
+        status = reorder_heads(binder, name, shape.cols, 1, weight);
+    }
+    return status;
+}
