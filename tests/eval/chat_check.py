@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """chat_check.py BIN SOURCE: chat templates in the tools, with the bundled model and a template of our own; what people
-give as a model: an id of the hub, a folder of its cache, a GGUF file."""
+give as a model: an id of the hub, a folder of its cache, a GGUF file; tables in config.json, and of runs that
+are not finished."""
 import os
 import subprocess
 import sys
@@ -81,6 +82,31 @@ with tempfile.TemporaryDirectory() as work:
            err="chat_template.jinja: line 2: the filter 'batch' is not supported")
     expect("unsupported in a sweep", tool("dpe-detect", *sweep[:-1], os.path.join(work, "u.h5")), 65,
            err="the filter 'batch' is not supported")
+    # The hf form: a folder with a config.json of type "dpe", read with its own rotation, and as a table.
+    exported = os.path.join(work, "exported")
+    os.mkdir(exported)
+    for name in os.listdir(reference):
+        if name.endswith((".json", ".safetensors")) and name != "config.json":
+            os.symlink(os.path.join(reference, name), os.path.join(exported, name))
+    config = os.path.join(exported, "config.json")
+    table = os.path.join(work, "t.h5")
+    expect("hf", tool("dpe-export", table, "--format", "hf", "-m", reference, "-o", config), 0)
+    expect("hf, its rotation", tool("dpe-run", "-m", exported, "--info"), 0, out="native; config.json holds a DPE table too")
+    plain = tool("dpe-run", "-m", reference, "-p", "Once", "-n", "4", "--quiet")
+    expect("hf, run", tool("dpe-run", "-m", exported, "-p", "Once", "-n", "4", "--quiet"), 0, out=plain[1])
+    expect("hf, its table", tool("dpe-run", "-m", exported, "--table", config, "--other-model", "-p", "Once", "-n", "4"), 0)
+    for source, name in ((table, "a.json"), (config, "b.json")):
+        expect("hf, to JSON", tool("dpe-export", source, "-o", os.path.join(work, name)), 0)
+    with open(os.path.join(work, "a.json"), "rb") as a, open(os.path.join(work, "b.json"), "rb") as b:
+        if a.read() != b.read():
+            failures += 1
+            print("the hf form holds the whole table")
+    begun = sweep[:-1] + [os.path.join(work, "begun.h5"), "--samples", "4", "--time-budget", "0.001", "--chat-template", "none"]
+    expect("a sweep that is stopped", tool("dpe-detect", *begun), 75)
+    for command in (("dpe-export", begun[begun.index("-o") + 1], "-o", os.path.join(work, "c.json")),
+                    ("dpe-run", "-m", model, "-p", "x", "--table", begun[begun.index("-o") + 1])):
+        expect("an unfinished sweep", tool(*command), 65, err=" samples; run the same command to finish it")
+
     def info(path):
         return tool("dpe-run", "-m", path, "--info")
 
