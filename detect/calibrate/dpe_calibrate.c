@@ -149,6 +149,14 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
         }
         printf(" report.html\n");
     }
+    if (status == DPE_OK && batch->code == 0) {
+        char model[1024], folder[1024];
+        dpe_tool_quote(batch->args->job.model, model, sizeof model);
+        dpe_tool_quote(batch->args->job.output, folder, sizeof folder);
+        unsetenv("DPE_PART");
+        dpe_tool_next("dpe-run -m %s --table %s/table.h5 --prompt-file FILE", model, folder);
+        dpe_tool_next("xdg-open %s/report.html", folder);
+    }
     return status;
 }
 
@@ -480,6 +488,7 @@ int main(int argc, char **argv)
     dpe_tool_parse(&dpe_calibrate_argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_child_forward_signals();
+    setenv("DPE_PART", "dpe-calibrate", 1); /* its tools do not suggest what to type next */
     batch.args = &args;
     struct dpe_error err = {0};
     dpe_status status = work(&batch, &err);

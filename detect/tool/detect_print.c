@@ -35,6 +35,7 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     const struct dpe_detect_params *params = &inputs->grid.params;
     char lengths[1024];
     list_lengths(params, lengths, sizeof lengths);
+    dpe_job_header(&inputs->job);
     dpe_log_info("trained length %lld (%s), evaluated length %lld, window %lld",
                  (long long)params->trained_length,
                  inputs->args->job.trained_length > 0 ? "--trained-length"
@@ -415,6 +416,15 @@ static dpe_status render_joint(const struct detect_inputs *inputs,
         status = append_text(text, number, err);
     }
     return status == DPE_OK ? append_text(text, "\n", err) : status;
+}
+
+void dpe_detect_suggest(const struct detect_inputs *inputs)
+{
+    char model[1024], table[1024];
+    dpe_tool_quote(inputs->args->job.model, model, sizeof model);
+    dpe_tool_quote(inputs->args->job.output, table, sizeof table);
+    dpe_tool_next("dpe-run -m %s --table %s --prompt-file FILE", model, table);
+    dpe_tool_next("dpe-report %s -o report.html", table);
 }
 
 dpe_status dpe_detect_print(const struct detect_inputs *inputs,

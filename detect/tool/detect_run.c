@@ -153,7 +153,9 @@ static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, stru
 {
     const char *names[2] = {NULL, NULL};
     int64_t rows = 0;
+    int64_t tokens[2];
     for (int i = 0; i < stage->n_tasks; i++) {
+        tokens[i] = dpe_detect_inputs_read(sweep->inputs, i);
         names[i] = stage->tasks[i].name;
         rows += stage->n_samples[i] * stage->n_plans;
     }
@@ -176,6 +178,7 @@ static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, stru
         .seen = add_to_best,
         .line = live_line,
         .fill = fill_table,
+        .tokens = tokens,
         .cost = sweep->cost,
         .planned = sweep->planned,
         .later = stage->later,

@@ -64,6 +64,9 @@ int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
 /** Samples decoded together: what was asked for, else 4, or as many as share something; never more
  *  than there are, nor than a race's round has. */
 int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs);
+/** Tokens that a sample of a task reads, on average and about: samples of a context share one reading,
+ *  those with the same first half share that. */
+int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task);
 /** Set the job's batch to that, or to what fits into memory; logs why it is less than --batch. */
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples of a plan before the next plan. What a race decides depends on them, so those of
@@ -91,6 +94,8 @@ void dpe_detect_print_savings(const struct detect_inputs *inputs,
 dpe_status dpe_detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err);
 /** Log the planned work before it begins. */
 void dpe_detect_announce(const struct detect_inputs *inputs);
+/** Suggest what to do with the table. */
+void dpe_detect_suggest(const struct detect_inputs *inputs);
 /** Print the result for scripts. */
 dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
                                    const struct dpe_detect_report *report, struct dpe_error *err);

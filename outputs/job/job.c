@@ -3,6 +3,7 @@
 #include "outputs/job/job_internal.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,11 +222,51 @@ const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint6
     return text;
 }
 
+/* "135 M", "8.0 B" */
+static const char *format_count(double count, char text[32])
+{
+    static const char *const units[] = {"", " K", " M", " B", " T"};
+    size_t unit = 0;
+    while (count >= 999.5 && unit + 1 < sizeof units / sizeof units[0]) {
+        count /= 1000.0;
+        unit++;
+    }
+    snprintf(text, 32, count < 9.95 && unit > 0 ? "%.1f%s" : "%.0f%s", count, units[unit]);
+    return text;
+}
+
+void dpe_job_header(const struct dpe_job *job)
+{
+    const struct dpe_config *config = dpe_model_config(job->model);
+    const struct dpe_event event = {"header", (double)NAN, (double)NAN, (double)NAN, (double)NAN};
+    char count[32];
+    const char *folder = dpe_model_folder(job->model);
+    size_t end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/') {
+        end--;
+    }
+    const char *name = folder + end;
+    while (name > folder && name[-1] != '/') {
+        name--;
+    }
+    size_t n = (size_t)(folder + end - name);
+    int threads = job->options->tool.threads;
+    threads = threads > 0 ? threads : job->ranks->threads;
+    threads = threads > 0 ? threads : omp_get_max_threads();
+    dpe_log_event(&event, "%.*s: %s, %s parameters; device %s, %d thread%s%s", (int)n, name,
+                  config->model_type, format_count((double)dpe_config_parameters(config), count),
+                  job->device, threads, threads == 1 ? "" : "s",
+                  job->ranks->size > 1 ? " in each of several processes" : "");
+}
+
 dpe_status dpe_job_poll(void *user, struct dpe_error *err)
 {
     struct dpe_job *job = user;
     if (job->ranks->beat != NULL) {
         job->ranks->beat(job->ranks->beat_user);
+    }
+    if (job->inside != NULL) {
+        dpe_loop_show_inside(job);
     }
     return dpe_signals_poll(NULL, err);
 }
