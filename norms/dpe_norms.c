@@ -119,24 +119,26 @@ static dpe_status profile_open(struct profile *profile, const struct arguments *
 {
     profile->args = args;
     dpe_status status = dpe_job_open(&profile->job, &args->job, args->job.dry_run, err);
-    if (status == DPE_OK) {
-        status = parse_lengths(profile, err);
+    if (status != DPE_OK || (status = parse_lengths(profile, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK && profile->n_lengths == 0) {
-        status = dpe_fail(err, DPE_USAGE,
-                          "--lengths: a trained length of %lld is too short for auto; give lengths",
-                          (long long)profile->job.trained_length);
+    if (profile->n_lengths == 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--lengths: a trained length of %lld is too short for auto; give lengths",
+                        (long long)profile->job.trained_length);
     }
-    if (status == DPE_OK) {
-        status = dpe_excerpts_make(profile->job.corpus, profile->job.tokenizer, longest(profile),
-                                   args->job.samples, args->job.seed, args->special,
-                                   &profile->excerpts, err);
+    status = dpe_excerpts_make(profile->job.corpus, profile->job.tokenizer, longest(profile),
+                               args->job.samples, args->job.seed, args->special, &profile->excerpts,
+                               err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        const struct dpe_plan_context context = dpe_job_context(&profile->job, longest(profile));
-        status = dpe_plan_make("rope", &context, &profile->plan, err);
+    const struct dpe_plan_context context = dpe_job_context(&profile->job, longest(profile));
+    status = dpe_plan_make("rope", &context, &profile->plan, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    return status == DPE_OK ? dpe_plan_key(&profile->plan, profile->key, err) : status;
+    return dpe_plan_key(&profile->plan, profile->key, err);
 }
 
 static dpe_status profile_close(struct profile *profile, dpe_status status, struct dpe_error *err)
@@ -358,7 +360,7 @@ int main(int argc, char **argv)
         .parser = parse_option,
         .doc = "Measure which pairs of each head carry its logits (2-norms of queries and keys).\v"
                "The table holds every score by length and sample, so any top-k can be chosen "
-               "later. If a run is stopped, the same command continues it.\n\n"
+               "later. If a run is stopped, run the same command to continue.\n\n"
                "Example:\n"
                "  dpe-norms -m data/reference --corpus data/sample -o norms.h5",
         .children = children,

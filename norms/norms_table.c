@@ -193,15 +193,12 @@ dpe_status dpe_norms_fill(void *user, struct dpe_h5 *table, struct dpe_error *er
     const struct profile *profile = user;
     struct result result = {0};
     dpe_status status = dpe_norms_summarize(profile, &result, err);
-    if (status == DPE_OK) {
-        status = put_scales(profile, &result, table, err);
+    if (status != DPE_OK || (status = put_scales(profile, &result, table, err)) != DPE_OK ||
+        (status = put_arrays(profile, &result, table, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = put_arrays(profile, &result, table, err);
-    }
-    if (status == DPE_OK) {
-        status = put_texts(profile, table, err);
-    }
+    status = put_texts(profile, table, err);
+done:
     dpe_norms_result_free(&result);
     return status;
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # bundle.sh BUILD SOURCE CPACK PYTHON: the archive of cpack runs without this build: it is small enough, and holds every
 # library except the C library's; it is unpacked into another folder and run with an empty environment.
-# Its gpu/run.sh runs on the emulated device.
+# Its scripts for a GPU run on the emulated device.
 set -u
 build=$1
 source=$2
@@ -46,35 +46,47 @@ if [ -e "$place/gpu/instruct.sh" ]; then
         [ -s "$work/instruct/calibrated/report.html" ] || fail "instruct.sh: $(cat "$work/out" "$work/err")"
 fi
 
-# The run for a GPU, at tiny sizes: parts that find no real device fail without stopping others, and there are results.
-if [ -e "$place/gpu/run.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; then
+# expect FILE WORDS…: lines of a script's output.
+expect() {
+    file=$1
+    shift
+    for words in "$@"; do
+        grep -q "$words" "$file" || fail "$file: no \"$words\""
+    done
+}
+
+# The scripts for a GPU, at tiny sizes: parts that find no real device fail without stopping others, and there are results.
+if [ -e "$place/gpu/decide.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; then
     mkdir "$work/bin"
     printf '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: none, emulated"\nexit 0\n' >"$work/bin/nvidia-smi"
     printf '#!/bin/sh\nexec sleep 1000\n' >"$work/bin/compute-sanitizer"
     ln -s "$4" "$work/bin/python3"
     chmod +x "$work/bin/nvidia-smi" "$work/bin/compute-sanitizer"
     mv "$place" "$work/bundle"
-    PATH="$work/bin:$PATH" DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" DPE_FAKE_CUDA= \
-        "$work/bundle/gpu/run.sh" -q -s 3500 -o "$work/results" >"$work/out" 2>&1
-    [ $? = 1 ] || fail "run.sh does not end with 1"
-    for words in "^self-test: exit 0" "^bench: exit 0" "^bench-128k: exit 0" "^branches: exit 0" "^sweep-f32: exit 0" "^agreement-f32: exit 0" \
-        "^sweep-bf16: exit 0" "^agreement-bf16: exit 0" "^instructions: exit 125" "^kernels-mma: exit 125" \
-        "^kernels-wgmma: exit 125" "^attention-wgmma: exit 125" "^attention-mma: exit 125" \
-        "^memcheck: exit \(124\|out-of-time\)"; do
-        grep -q "$words" "$work/out" || fail "run.sh: no \"$words\""
+    for script in decide check sanitize; do
+        PATH="$work/bin:$PATH" DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" DPE_FAKE_CUDA= \
+            "$work/bundle/gpu/$script.sh" -q -s 3500 -o "$work/$script" >"$work/$script.out" 2>&1
+        code=$?
+        # PyTorch's part and the sanitizer's fail here; checks alone need neither.
+        [ $code -le 1 ] || fail "$script.sh exits with $code"
+        [ "$(ls "$work/$script" | wc -l)" -le 8 ] || fail "too many files: $(ls "$work/$script")"
     done
-    grep -q "rows equal, expected 99.5 %" "$work/results/results.md" || fail "no agreement"
-    grep -q "^| 8B prefill, 8192 | – | ≤ 0.21 |" "$work/results/results.md" || fail "no figures"
-    [ "$failed" = 0 ] || cat "$work/out" "$work/results/results.md"
+    expect "$work/decide.out" "^instructions: exit 125" "^kernels-mma: exit 125" "^kernels-wgmma: exit 125" \
+        "^attention-wgmma: exit 125" "^bench: exit 0" "^bench-128k: exit 0"
+    expect "$work/decide/results.md" "^| 8B prefill, 8192 | – | ≤ 0.21 |"
+    expect "$work/check.out" "^self-test: exit 0" "^sweep-f32: exit 0" "^agreement-f32: exit 0" "^sweep-bf16: exit 0" \
+        "^agreement-bf16: exit 0" "^earlier-none: exit 0" "^earlier-combine: exit 0" "^earlier-scores: exit 0" \
+        "^earlier-products: exit 0" "^attention-mma: exit 125"
+    expect "$work/check/results.md" "rows equal, expected 99.5 %"
+    expect "$work/sanitize.out" "^branches: exit 0" "^memcheck: exit \(124\|out-of-time\)"
+    [ "$failed" = 0 ] || cat "$work"/*.out "$work"/*/results.md
     # A kernel that hangs (timeout then exits with 124): the following parts do not use it.
     printf '#!/bin/sh\n[ "$1" = mma ] || exit 124\n' >"$work/bundle/gpu/test_attention_gpu"
-    rm "$work/bin/compute-sanitizer"
     PATH="$work/bin:$PATH" DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" DPE_FAKE_CUDA= \
-        "$work/bundle/gpu/run.sh" -q -s 3500 -o "$work/without" >"$work/out-without" 2>&1
-    grep -q "^kernels-wgmma: exit 124" "$work/out-without" &&
-        grep -q "what follows ran with DPE_CUDA_ATTENTION=mma" "$work/without/results.md" &&
-        ! grep -q "^attention-wgmma" "$work/out-without" || fail "with a kernel that hangs: $(cat "$work/out-without")"
-    [ "$(ls "$work/results" | wc -l)" -le 8 ] || fail "too many files: $(ls "$work/results")"
+        "$work/bundle/gpu/decide.sh" -q -s 3500 -o "$work/without" >"$work/without.out" 2>&1
+    expect "$work/without.out" "^kernels-wgmma: exit 124"
+    expect "$work/without/results.md" "what follows ran with DPE_CUDA_ATTENTION=mma"
+    ! grep -q "^attention-wgmma" "$work/without.out" || fail "a kernel that hangs is measured"
 fi
 [ "$failed" = 0 ] && echo "$size bytes, all as expected"
 exit "$failed"

@@ -66,6 +66,31 @@ for program in "$work/cmake/positions_example" "$work/plain"; do
     "$program" "$work/bad.json" >/dev/null 2>&1 && fail "$program accepts a scale below 1"
 done
 
+# Of several entries the length of the text chooses: the second is the table above, the first has scale 2, and up to
+# the trained length there is none. Both forms; entries that disagree are refused.
+sed 's/"evaluated_length": 104/"evaluated_length": 80/; s/"scale_factor": \[4/"scale_factor": [2/' "$work/table.json" >"$work/short.json"
+"$work/dpe/bin/dpe-export" --join "$work/table.json" "$work/short.json" -o "$work/several.json" >"$work/log" 2>&1 &&
+    "$work/dpe/bin/dpe-export" "$work/several.json" -o "$work/several.h5" >"$work/log" 2>&1 || fail "--join: $(cat "$work/log")"
+for table in several.json several.h5; do
+    "$work/plain" "$work/$table" >"$work/got" 2>&1 || fail "$table: $(cat "$work/got")"
+    diff -u "$work/want" "$work/got" || fail "$table: the largest entry"
+    for case in "64:64 tokens are within the trained length, 64: run the model unchanged" "65:table for 80;" "80:table for 80;" \
+        "81:table for 104;" "5000:table for 104;"; do
+        "$work/plain" "$work/$table" 0 0 "${case%%:*}" >"$work/got" 2>&1 && grep -q "${case#*:}" "$work/got" ||
+            fail "$table, ${case%%:*} tokens: $(cat "$work/got")"
+    done
+    # Token 79: far query 79/2 -> 39 + 16 - 16/2 = 47, far key 39.
+    "$work/plain" "$work/$table" 0 0 70 | grep -q "scale 2): query at 47, key at 39\$" || fail "$table: the entry for 80"
+done
+"$work/plain" "$work/table.json" 0 0 64 | grep -q "run the model unchanged" || fail "a table of one entry, up to the trained length"
+"$work/dpe/bin/dpe-export" --join "$work/warm.json" "$work/short.json" -o "$work/warm-several.h5" >"$work/log" 2>&1 &&
+    "$work/plain" "$work/warm-several.h5" 0 0 104 | grep -q "its logits as a query times 2.64551583\$" ||
+    fail "the temperature of an entry: $(cat "$work/log")"
+awk '/group_edge/ && !n++ { sub(/0,2,4/, "0,3,4") } 1' "$work/several.json" >"$work/bad.json"
+cmp -s "$work/several.json" "$work/bad.json" && fail "the groups were not changed"
+"$work/plain" "$work/bad.json" >"$work/got" 2>&1
+[ $? = 65 ] && grep -q "disagree on group_edge" "$work/got" || fail "entries with other groups: $(cat "$work/got")"
+
 # The HDF5 form, and copies of it with one bit flipped: read correctly when the flip missed what the
 # checksum covers (its own magic number), refused otherwise; libhdf5 alone would crash on some.
 "$work/dpe/bin/dpe-export" "$work/table.json" -o "$work/table.h5" >"$work/log" 2>&1 ||

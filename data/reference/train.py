@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Trains the reference model: a small Llama that answers needle questions inside 256 tokens, also
-when the context names numbers of other keys.
+"""Trains the reference model: a small Llama that answers needle questions within 256 tokens, also
+when the context contains numbers of other keys.
 
     train.py --text DIR --work DIR --out DIR [--minutes M] [--tokens N] [--resume]
 
 --text   folder of .txt files (novels); --work gets checkpoint.pt; --out gets the Hugging Face
-folder (config.json, generation_config.json, model.safetensors), which needs tokenizer.json of
-make_tokenizer.py in it beforehand.  The run ends after N tokens or M minutes, whichever is first,
-and the learning rate falls over the last part of that.  --resume continues from the checkpoint;
+folder (config.json, generation_config.json, model.safetensors), which must already
+contain the tokenizer.json of make_tokenizer.py.  The run ends after N tokens or M minutes,
+whichever comes first, and the learning rate falls over the last part of the run.  --resume continues from the checkpoint;
 --weights DIR begins with the weights of an exported folder instead of random ones.
 
-A GPU (--device cuda) waits for rows unless processes make them (--workers): the rows of a step are
-then drawn from (seed, step) alone, another stream than that of one process.
+A GPU (--device cuda) waits for rows unless other processes make them (--workers).  The rows of a
+step are then drawn from (seed, step) alone, so they differ from those of a run without workers.
 
-Only positions 0 … 255 are ever seen: what the model does beyond them is what the project studies.
+The model is trained at positions 0 … 255 only: the project studies what it does beyond them.
 """
 
 import argparse
@@ -50,8 +50,8 @@ CONFIG = {
     "initializer_range": 0.02, "use_cache": True, "torch_dtype": "bfloat16",
 }
 L0 = CONFIG["max_position_embeddings"]
-ANSWER_WEIGHT = 5.0   # of a value's tokens in an answer: they are few beside the prose
-DRILL_WEIGHT = 0.1    # of all else in a drill: only its values are the point
+ANSWER_WEIGHT = 5.0   # weight of a value's tokens in an answer, which are few compared with the prose
+DRILL_WEIGHT = 0.1    # weight of the other tokens of a drill, whose purpose is the values
 
 
 # ---------------------------------------------------------------- model (names as Hugging Face's)
@@ -90,7 +90,7 @@ class Attention(nn.Module):
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         k = k.repeat_interleave(self.nq // self.nk, 1)
         v = v.repeat_interleave(self.nq // self.nk, 1)
-        # Spelt out: at 256 keys this is faster on a CPU than the fused call, and old torch has it.
+        # Written out: at 256 keys this is faster on a CPU than the fused call, and old versions of torch support it.
         p = (q @ k.transpose(-1, -2) * self.d ** -0.5 + mask).softmax(-1)
         return self.o_proj((p @ v).transpose(1, 2).reshape(b, t, self.nq * self.d))
 
@@ -133,7 +133,7 @@ class Llama(nn.Module):
         self.model = Body(c)
         for name, p in self.named_parameters():
             if p.dim() > 1:
-                # What is added to the residual stream starts smaller, the deeper the model.
+                # Weights that add to the residual stream start smaller in deeper models.
                 deep = name.endswith(("o_proj.weight", "down_proj.weight"))
                 nn.init.normal_(p, std=0.02 / (math.sqrt(2 * c["num_hidden_layers"]) if deep else 1))
         inv = c["rope_theta"] ** (-torch.arange(0, c["head_dim"], 2).double() / c["head_dim"])
@@ -165,7 +165,7 @@ def sentences(text):
 
 
 class Data:
-    """Rows of training: prose, and needle questions in the very template of the task."""
+    """Rows of training: prose, and needle questions in exactly the template of the task."""
 
     def __init__(self, args, tok, template):
         self.tok, self.t = tok, template
@@ -200,7 +200,7 @@ class Data:
         return np.concatenate(([self.bos], ids[at:at + t - 1])), np.ones(t, np.float32), np.full((t, 3), -1)
 
     def keys(self, n, apart=False):
-        """n different keys; apart: no two of them share a word."""
+        """n different keys; with apart, no two of them share a word."""
         r, adjectives, nouns = self.rng, self.t["adjectives"], self.t["nouns"]
         if apart:
             return ["-".join(words) for words in zip(r.sample(adjectives, n), r.sample(nouns, n))]
@@ -255,8 +255,8 @@ class Data:
 
     def needle_row(self, t, form=None):
         """Intro, a haystack with the needles in it, questions with answers.  The answer to one key is
-        its values in any order: none is taught, since "one not yet said" carries over to lengths
-        where "the next one" would need positions that still work."""
+        its values in any order.  No order is taught: "a value that is not yet in the answer" also
+        works at lengths where "the next value" would need positions that work."""
         r, tpl = self.rng, self.t
         asked, others = self.questions(t - 60, form)
         needles = [(k, self.value()) for k, n in others for _ in range(n)]
@@ -290,14 +290,15 @@ class Data:
             return None
         ids = np.array(ids, np.int64)
         weight = np.ones(len(ids), np.float32)
-        # A value in a needle cannot be foreseen: learning it is noise.  In an answer it is the point.
+        # A value in a needle is random, so its tokens have no weight.  In an answer it is what the row teaches.
         first = len(ids) - self.count(tail)
         digit = self.digit[ids]
         weight[:first][digit[:first]] = 0
         weight[first:][digit[first:]] = ANSWER_WEIGHT
         if len(asked) > 1 or answers < 4:
-            # The end is learnt after four answers only.  To end after fewer one would have to know
-            # that nothing is left, which fails far from home and would hide what was found.
+            # The end is learnt only after four answers.  To end after fewer answers the model must know
+            # that no value is left.  That fails beyond the trained length and would hide the values
+            # that the model finds.
             weight[ids == self.eos] = 0
         also = np.full((t, 3), -1, np.int64)
         starts = [i for i in range(first, len(ids)) if digit[i] and not digit[i - 1]]
@@ -339,14 +340,14 @@ class Data:
 
 
 class Rows:
-    """Batches in order; with workers, made ahead of time by so many processes."""
+    """Batches in order; with workers, that many processes make them in advance."""
 
-    AHEAD = 4   # batches a worker
+    AHEAD = 4   # batches of each worker that are made in advance
 
     def __init__(self, data, args):
         self.data, self.args, self.waiting, self.pool = data, args, collections.deque(), None
         if args.workers > 0:
-            Rows.shared = data   # inherited, not sent
+            Rows.shared = data   # the child processes inherit it
             self.pool = concurrent.futures.ProcessPoolExecutor(
                 args.workers, multiprocessing.get_context("fork"))
 
@@ -368,7 +369,8 @@ class Rows:
 # ---------------------------------------------------------------- training
 
 def stage(progress):
-    """Row length and share of drills: the lookup first, in short rows; from then on a few, lest it goes."""
+    """Row length and share of drills: first short rows that teach the lookup, then a few drills so that
+    the model keeps it."""
     return (128, 0.6) if progress < 0.12 else (L0, 0.1)
 
 
@@ -379,7 +381,7 @@ def rate(progress, step, args):
 
 def loss_of(model, ids, weight, also, dtype):
     """Cross-entropy of the set of right tokens: where any of several values may come next, their
-    probabilities add up.  Asking for the one that was drawn would teach only noise."""
+    probabilities are added.  A loss on the one drawn value would teach only noise."""
     logits = model(ids, dtype)[:, :-1]
     right = torch.cat((ids[:, 1:, None], also[:, 1:]), -1)
     chosen = logits.gather(-1, right.clamp(min=0)).masked_fill(right < 0, -1e9)
@@ -400,7 +402,7 @@ def probe(model, data, precision, form, rows=24):
 
 
 class Precision:
-    """A context that computes in bfloat16, or does nothing."""
+    """A context that computes in bfloat16 if the device supports it, else one that does nothing."""
 
     def __init__(self, bf16, device):
         self.device = torch.device(device)
@@ -420,7 +422,7 @@ def save_atomically(write, path):
 
 
 def export(model, out, tok):
-    """The Hugging Face folder; weights in BF16, the file format written here (it is that small)."""
+    """Write the Hugging Face folder, with weights in BF16; safetensors is simple enough to be written here."""
     header, blobs, at = {"__metadata__": {"format": "pt"}}, [], 0
     for name, p in sorted(model.state_dict().items()):
         blob = p.detach().cpu().to(torch.bfloat16).contiguous().view(torch.int16).numpy().astype("<i2").tobytes()
@@ -483,7 +485,7 @@ def main():
     data, check = Data(args, tok, template), None
     check = Data.__new__(Data)
     check.__dict__.update(data.__dict__)
-    check.rng = random.Random(args.seed + 1)   # the probe must not move the training stream
+    check.rng = random.Random(args.seed + 1)   # the check must not change the training stream
     rows = Rows(data, args)
     model = (load(args.weights) if args.weights else Llama(CONFIG)).to(args.device)
     decay = [p for p in model.parameters() if p.dim() > 1]

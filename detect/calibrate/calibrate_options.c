@@ -72,7 +72,7 @@ static const struct argp_option options_table[] = {
      "Key pairs of each head: auto (default: the fewest that are shown to keep 97 % of the "
      "recall), a count, or a share (the paper's is 0.75)",
      1},
-    {"output", 'o', "DIR", DPE_BASIC, "Folder for all results; run the same command again to continue", 1},
+    {"output", 'o', "DIR", DPE_BASIC, "Folder for all results; run the same command to continue", 1},
     {"launch", KEY_LAUNCH, "COMMAND", 0,
      "Start the measuring tools as several ranks, e.g. --launch 'mpirun -n 8'", 1},
     {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC, "Print what the measuring tools would cost, and run nothing",
@@ -209,8 +209,8 @@ const struct argp dpe_calibrate_argp = {
            "(dpe-eval), table.h5 and its forms "
            "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
            "(dpe-export), check.h5 with what the table finds (dpe-eval), report.html "
-           "(dpe-report). Finished parts are kept: after a kill, a signal or a full disk run the "
-           "same command again to continue. Signals are passed on to the running tool; "
+           "(dpe-report). Finished parts are kept: after a kill, a signal or a full disk, run the "
+           "same command to continue. Signals are passed on to the running tool; "
            "--time-budget covers all parts together.\n\n"
            "Exit status: 0 complete, 75 stopped and resumable, else that of the tool that failed, "
            "as in dpe-detect --help.\n\n"

@@ -328,16 +328,13 @@ static dpe_status render_result(const struct detect_inputs *inputs,
              recall ? "Recall of needles" : "Perplexity", (long long)result->n_samples,
              name_samples(result, samples, sizeof samples), decides ? "" : " (does not decide)");
     dpe_status status = append_text(text, title, err);
-    if (status == DPE_OK) {
-        status = dpe_detect_heatmap(&inputs->grid, &result->ranking, width, colour, text, err);
+    if (status != DPE_OK ||
+        (status = dpe_detect_heatmap(&inputs->grid, &result->ranking, width, colour, text, err)) !=
+            DPE_OK ||
+        (status = append_text(text, "\n", err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = append_text(text, "\n", err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_detect_rank_table(&inputs->grid, &result->ranking, width, text, err);
-    }
-    return status;
+    return dpe_detect_rank_table(&inputs->grid, &result->ranking, width, text, err);
 }
 
 static dpe_status render_validation(const struct dpe_detect_result *result, int width,
@@ -402,20 +399,26 @@ static dpe_status render_joint(const struct detect_inputs *inputs,
     dpe_status status =
         append_lengths("\neffective lengths", dpe_detect_deciding(report)->ranking.effective,
                        inputs->grid.params.n_groups, text, err);
-    if (status == DPE_OK && report->rule != DPE_DETECT_PAPER) {
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (report->rule != DPE_DETECT_PAPER) {
         char title[64];
         snprintf(title, sizeof title, "\n%-17s", dpe_detect_rule_names[report->rule]);
         status = append_lengths(title, report->selected, inputs->grid.params.n_groups, text, err);
     }
-    if (status == DPE_OK) {
-        status = append_text(text, "\nscales           ", err);
+    if (status != DPE_OK || (status = append_text(text, "\nscales           ", err)) != DPE_OK) {
+        return status;
     }
     for (int g = 0; g < inputs->grid.params.n_groups && status == DPE_OK; g++) {
         char number[32];
         snprintf(number, sizeof number, " %.10g", report->scale[g]);
         status = append_text(text, number, err);
     }
-    return status == DPE_OK ? append_text(text, "\n", err) : status;
+    if (status != DPE_OK) {
+        return status;
+    }
+    return append_text(text, "\n", err);
 }
 
 void dpe_detect_suggest(const struct detect_inputs *inputs)

@@ -331,13 +331,12 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
     const struct detect_inputs *inputs = sweep->inputs;
     struct dpe_plan *plans = sweep->validated;
     dpe_status status = dpe_plan_make("rope", &inputs->context, &plans[DPE_DETECT_ROPE], err);
-    if (status == DPE_OK) {
-        status =
-            dpe_detect_base_plan(&inputs->grid, &inputs->context, &plans[DPE_DETECT_BASE], err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_detect_joint_plan(&inputs->grid, &inputs->context, sweep->report->scale,
-                                       &plans[DPE_DETECT_JOINT], err);
+    if (status != DPE_OK ||
+        (status = dpe_detect_base_plan(&inputs->grid, &inputs->context, &plans[DPE_DETECT_BASE],
+                                       err)) != DPE_OK ||
+        (status = dpe_detect_joint_plan(&inputs->grid, &inputs->context, sweep->report->scale,
+                                        &plans[DPE_DETECT_JOINT], err)) != DPE_OK) {
+        return status;
     }
     for (int v = 0; v < DPE_DETECT_N_VALIDATED && status == DPE_OK; v++) {
         status = dpe_plan_key(&plans[v], sweep->report->keys[v], err);
@@ -400,18 +399,18 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
 static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
 {
     dpe_status status = sweep_stage(sweep, err);
-    if (status == DPE_OK) {
-        status = dpe_detect_report_sweep(sweep->report, sweep->inputs->job.run, err);
+    if (status != DPE_OK ||
+        (status = dpe_detect_report_sweep(sweep->report, sweep->inputs->job.run, err)) != DPE_OK) {
+        return status;
     }
-    while (status == DPE_OK && !sweep->report->selection.complete) {
+    while (!sweep->report->selection.complete) {
         status = step_stage(sweep, err);
-        if (status == DPE_OK) {
-            status = dpe_detect_report_sweep(sweep->report, sweep->inputs->job.run, err);
+        if (status != DPE_OK || (status = dpe_detect_report_sweep(
+                                     sweep->report, sweep->inputs->job.run, err)) != DPE_OK) {
+            return status;
         }
     }
-    if (status == DPE_OK) {
-        status = validate_stage(sweep, err);
-    }
+    status = validate_stage(sweep, err);
     sweep->complete = status == DPE_OK;
     return status;
 }

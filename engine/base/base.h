@@ -25,7 +25,7 @@ enum dpe_status {
     DPE_NO_MEMORY = 71,     /**< not enough memory (the message has needed, free, option) */
     DPE_CANNOT_CREATE = 73, /**< an output cannot be created */
     DPE_IO = 74,            /**< reading or writing failed, disk full */
-    DPE_INCOMPLETE = 75,    /**< stopped early, the same command continues */
+    DPE_INCOMPLETE = 75,    /**< stopped early: run the same command to continue */
     DPE_PERMISSION = 77,    /**< not allowed to read or write that file */
     DPE_MISMATCH = 78,      /**< a resumable output was made by a different run */
     DPE_NONFINITE = 79,     /**< NaN or Inf in the logits; the message names layer and position */

@@ -599,7 +599,9 @@ done:
     dpe_model_close(model);
     dpe_status closed =
         close_output(a->json, out.json, out.json_made && !out.begun, status == DPE_OK ? err : NULL);
-    status = status == DPE_OK ? closed : status;
+    if (status == DPE_OK) {
+        status = closed;
+    }
     closed =
         close_output(a->csv, out.csv, out.csv_made && !out.begun, status == DPE_OK ? err : NULL);
     return status == DPE_OK ? closed : status;

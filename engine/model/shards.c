@@ -241,12 +241,13 @@ dpe_status dpe_model_open_shards(struct dpe_model *model, struct dpe_shard_table
 {
     struct index index = {.err = err};
     dpe_status status = find_files(&index, model->folder);
-    if (status == DPE_OK) {
-        model->shards = dpe_alloc_zero(index.n_shards, sizeof *model->shards);
-        if (model->shards == NULL) {
-            dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", model->folder);
-            status = DPE_NO_MEMORY;
-        }
+    if (status != DPE_OK) {
+        goto done;
+    }
+    model->shards = dpe_alloc_zero(index.n_shards, sizeof *model->shards);
+    if (model->shards == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", model->folder);
+        goto done;
     }
     for (size_t i = 0; i < index.n_shards && status == DPE_OK; i++) {
         model->shards[i].fd = -1;
@@ -254,12 +255,11 @@ dpe_status dpe_model_open_shards(struct dpe_model *model, struct dpe_shard_table
         status = dpe_shard_open(model->folder, index.shards[i], (int)i, model->shards + i, table,
                                 hash, err);
     }
-    if (status == DPE_OK) {
-        status = dpe_shard_table_sort(table, model->shards, err);
+    if (status != DPE_OK || (status = dpe_shard_table_sort(table, model->shards, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = check_placed(&index, model, table);
-    }
+    status = check_placed(&index, model, table);
+done:
     free(index.shards);
     free(index.map);
     free(index.text);

@@ -247,21 +247,17 @@ dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table 
     for (int64_t i = 0; i < config->n_layers && status == DPE_OK; i++) {
         status = bind_layer(&binder, i, weights->layers + i);
     }
-    if (status == DPE_OK) {
-        status = bind(&binder, "model.norm.weight", 0, config->hidden, &weights->final_norm);
+    if (status != DPE_OK ||
+        (status = bind(&binder, "model.norm.weight", 0, config->hidden, &weights->final_norm)) !=
+            DPE_OK ||
+        (status = bind_head(&binder, weights)) != DPE_OK ||
+        (status = check_layers_end(&binder)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = bind_head(&binder, weights);
-    }
-    if (status == DPE_OK) {
-        status = check_layers_end(&binder);
-    }
-    if (status == DPE_OK && binder.missing.n > 0) {
+    if (binder.missing.n > 0) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: %zu tensors are missing: %s", model->folder,
                         binder.missing.n, dpe_name_list_text(&binder.missing));
     }
-    if (status == DPE_OK) {
-        config->dtype = widest(config, weights);
-    }
+    config->dtype = widest(config, weights);
     return status;
 }

@@ -85,6 +85,7 @@ struct dpe_batch {
     int64_t wanted; /**< hidden states of the last so many rows; positions given: all rows */
     int64_t start, offset;
     const int64_t *positions, *offsets; /**< [rows], or NULL: a run */
+    int32_t *best; /**< [wanted] host: the likeliest next tokens (slot `best`), or NULL */
 };
 
 /** Where the keys and values of a batch go, one layer. */

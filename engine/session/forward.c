@@ -110,7 +110,9 @@ static dpe_status give_tap(struct dpe_session *s, int64_t layer, const struct dp
         status = read_heads(s, batch, r, run, &q, &k, err);
         if (status == DPE_OK) {
             status = s->tap(s->tap_user, layer, position_of(batch, r), run, q, k, err);
-            status = status == DPE_OK ? DPE_OK : dpe_session_agree(s, status, err);
+            if (status != DPE_OK) {
+                status = dpe_session_agree(s, status, err);
+            }
         }
     }
     return status;
@@ -269,6 +271,9 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
     if (wanted > 0) {
         ops->rmsnorm(s->backend, DPE_WEIGHT_FINAL_NORM, 0, s->config->hidden,
                      row_of_x(s, rows - wanted), wanted, s->normed);
+    }
+    if (batch->best != NULL) {
+        ops->best(s->backend, s->normed, wanted, batch->best);
     }
     return dpe_session_agree(s, finish(s, batch, err), err);
 }

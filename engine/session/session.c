@@ -223,7 +223,9 @@ dpe_status dpe_session_create_untested(const struct dpe_model *model, const stru
     dpe_status status = dpe_session_resolve(options, &s->options, &s->ops, err);
     s->full_chunk = s->options.prefill_chunk;
     s->halves = dpe_session_may_halve(options);
-    status = status == DPE_OK ? make(s, plan, err) : status;
+    if (status == DPE_OK) {
+        status = make(s, plan, err);
+    }
     status = dpe_session_agree(s, status, err);
     if (status != DPE_OK) {
         dpe_session_destroy(s);

@@ -299,20 +299,16 @@ static dpe_status check_step(const struct dpe_session *s, int64_t n, const int64
     return status;
 }
 
-/* The likeliest tokens after a step, where the backend finds them itself. */
-static dpe_status best_tokens(struct dpe_session *s, int64_t n, int32_t *best,
-                              struct dpe_error *err)
+/* The likeliest tokens after a step, which the backend found itself. */
+static dpe_status check_best(const struct dpe_session *s, int64_t n, const int32_t *best,
+                             struct dpe_error *err)
 {
-    int64_t layer = -1;
-    int64_t row = -1;
-    s->ops->best(s->backend, s->normed, n, best);
-    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+    for (int64_t i = 0; i < n; i++) {
         if (best[i] < 0) {
-            status = logits_nonfinite(s, s->positions[i], err);
+            return logits_nonfinite(s, s->positions[i], err);
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* A step; `best` [n] not NULL: the likeliest next tokens instead of logits. */
@@ -336,12 +332,13 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
         .wanted = logits != NULL || best != NULL ? n : 0,
         .positions = s->positions,
         .offsets = s->offsets,
+        .best = best,
     };
     status = dpe_forward(s, &batch, err);
     if (status == DPE_OK && logits != NULL) {
         status = row_logits(s, n, s->positions, 0, logits, err);
     } else if (status == DPE_OK && best != NULL) {
-        status = best_tokens(s, n, best, err);
+        status = check_best(s, n, best, err);
     }
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         s->tokens[s->positions[i] + s->offsets[i]] = tokens[i];

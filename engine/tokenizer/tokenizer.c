@@ -87,32 +87,26 @@ dpe_status dpe_tokenizer_load(struct dpe_tokenizer *t, const char *bytes, size_t
     json_t *root = NULL;
     dpe_status status = dpe_json_parse("content", bytes, n, &root, err);
     json_t *model = json_object_get(root, "model");
-    if (status == DPE_OK && !json_is_object(model)) {
+    if (status != DPE_OK) {
+        goto done;
+    }
+    if (!json_is_object(model)) {
         status = dpe_fail(err, DPE_BAD_DATA, "expected an object \"model\", found none");
+        goto done;
     }
     /* ByteLevel among the pre-tokenizers decides how the vocabulary is read, normalisers how its
      * added tokens are. */
-    if (status == DPE_OK) {
-        status = dpe_load_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, err);
+    if ((status = dpe_load_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, err)) !=
+            DPE_OK ||
+        (status = dpe_load_normalizer(t, json_object_get(root, "normalizer"), 0, err)) != DPE_OK ||
+        (status = check_growth(t, err)) != DPE_OK ||
+        (status = dpe_load_model(t, model, json_object_get(root, "added_tokens"), err)) != DPE_OK ||
+        (status = dpe_load_decoder(t, json_object_get(root, "decoder"), 0, err)) != DPE_OK ||
+        (status = check_decoder_growth(t, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_load_normalizer(t, json_object_get(root, "normalizer"), 0, err);
-    }
-    if (status == DPE_OK) {
-        status = check_growth(t, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_load_model(t, model, json_object_get(root, "added_tokens"), err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_load_decoder(t, json_object_get(root, "decoder"), 0, err);
-    }
-    if (status == DPE_OK) {
-        status = check_decoder_growth(t, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_load_post_processor(t, json_object_get(root, "post_processor"), 0, err);
-    }
+    status = dpe_load_post_processor(t, json_object_get(root, "post_processor"), 0, err);
+done:
     json_decref(root);
     return status;
 }
@@ -187,11 +181,6 @@ void dpe_tokenizer_close(struct dpe_tokenizer *t)
 int64_t dpe_tokenizer_size(const struct dpe_tokenizer *t)
 {
     return t->vocab.n_ids;
-}
-
-int32_t dpe_tokenizer_id(const struct dpe_tokenizer *t, const char *token)
-{
-    return dpe_vocab_id(&t->vocab, token, strlen(token));
 }
 
 int dpe_tokenizer_prefix_size(const struct dpe_tokenizer *t)

@@ -55,8 +55,6 @@ dpe_status dpe_tokenizer_decode(const struct dpe_tokenizer *tokenizer, const int
                                 bool skip_special, struct dpe_text *out, struct dpe_error *err);
 /** Largest id + 1 (vocabulary and added tokens). */
 int64_t dpe_tokenizer_size(const struct dpe_tokenizer *tokenizer);
-/** Id of an exact token (its content, as in tokenizer.json), -1 when there is none. */
-int32_t dpe_tokenizer_id(const struct dpe_tokenizer *tokenizer, const char *token);
 /** Number of ids that add_special puts before a text (0 or 1 for all supported kinds, or more). */
 int dpe_tokenizer_prefix_size(const struct dpe_tokenizer *tokenizer);
 /** The file, for messages. */

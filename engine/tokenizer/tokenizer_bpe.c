@@ -343,7 +343,9 @@ static dpe_status encode_cached(struct dpe_bpe *bpe, const char *word, size_t n,
     }
     if (bpe->symbols.n <= CACHED_IDS) {
         memcpy(entry->key, key, sizeof key);
-        memcpy(entry->ids, bpe->symbols.ids, bpe->symbols.n * sizeof entry->ids[0]);
+        if (bpe->symbols.n > 0) { /* a word may have no id, and ids then no memory */
+            memcpy(entry->ids, bpe->symbols.ids, bpe->symbols.n * sizeof entry->ids[0]);
+        }
         entry->n = (int32_t)bpe->symbols.n;
     }
     return dpe_tokens_append(out, bpe->symbols.ids, bpe->symbols.n, err);

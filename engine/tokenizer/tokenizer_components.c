@@ -352,7 +352,9 @@ static dpe_status append_special(struct dpe_tokenizer *t, struct dpe_json_reader
             return dpe_fail(special.err, DPE_BAD_DATA, "%s: \"%s\" has id %d, which is not a token",
                             special.file, dpe_json_quote(quoted, name, strlen(name)), (int)id);
         }
-        status = status == DPE_OK ? dpe_tokens_append(to, &id, 1, special.err) : status;
+        if (status == DPE_OK) {
+            status = dpe_tokens_append(to, &id, 1, special.err);
+        }
     }
     return status;
 }

@@ -127,9 +127,13 @@ static dpe_status decode_byte_fallback(const struct strings *in, struct strings 
             continue;
         }
         status = end_bytes(&bytes, out, err);
-        status = status == DPE_OK ? add_string(out, token, n, err) : status;
+        if (status == DPE_OK) {
+            status = add_string(out, token, n, err);
+        }
     }
-    status = status == DPE_OK ? end_bytes(&bytes, out, err) : status;
+    if (status == DPE_OK) {
+        status = end_bytes(&bytes, out, err);
+    }
     dpe_text_free(&bytes);
     return status;
 }
@@ -214,7 +218,9 @@ static dpe_status decode_each(const struct dpe_decoder *decoder, const struct st
         default:
             return dpe_fail(err, DPE_INTERNAL, "decoder %d", (int)decoder->kind);
         }
-        status = status == DPE_OK ? end_string(out, err) : status;
+        if (status == DPE_OK) {
+            status = end_string(out, err);
+        }
     }
     return status;
 }
@@ -273,14 +279,18 @@ dpe_status dpe_tokenizer_decode(const struct dpe_tokenizer *tokenizer, const int
         to = swap;
     }
     /* The terminating NUL is there even when nothing was decoded. */
-    status = status == DPE_OK ? dpe_text_append(out, "", 0, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_text_append(out, "", 0, err);
+    }
     for (size_t i = 0; i < from->n && status == DPE_OK; i++) {
         size_t length = 0;
         const char *bytes = string_at(from, i, &length);
         if (!tokenizer->has_decoder && i > 0) {
             status = dpe_text_append(out, " ", 1, err);
         }
-        status = status == DPE_OK ? dpe_text_append(out, bytes, length, err) : status;
+        if (status == DPE_OK) {
+            status = dpe_text_append(out, bytes, length, err);
+        }
     }
     if (status != DPE_OK && out->bytes != NULL) {
         out->n = n_before;

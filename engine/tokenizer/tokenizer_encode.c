@@ -116,13 +116,11 @@ static dpe_status replace_all(const struct dpe_normalizer *normalizer, const cha
             at++;
             continue;
         }
-        status = dpe_text_append(out, text + done, at - done, err);
-        if (status == DPE_OK) {
-            status = dpe_text_append(out, content->bytes, content->n, err);
+        if ((status = dpe_text_append(out, text + done, at - done, err)) != DPE_OK ||
+            (status = dpe_text_append(out, content->bytes, content->n, err)) != DPE_OK) {
+            break;
         }
-        if (status == DPE_OK) {
-            status = dpe_work_did(work, content->n, err);
-        }
+        status = dpe_work_did(work, content->n, err);
         at += pattern->n;
         done = at;
     }
@@ -149,7 +147,9 @@ dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text
         case DPE_NORMALIZE_PREPEND:
             *inserted += normalizer->content.n;
             status = dpe_text_append(out, normalizer->content.bytes, normalizer->content.n, err);
-            status = status == DPE_OK ? dpe_text_append(out, text, n, err) : status;
+            if (status == DPE_OK) {
+                status = dpe_text_append(out, text, n, err);
+            }
             break;
         case DPE_NORMALIZE_REPLACE:
             status = replace_all(normalizer, text, n, out, work, err);

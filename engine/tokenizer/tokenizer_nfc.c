@@ -113,8 +113,7 @@ static dpe_status compose(const char *text, size_t n, struct points *points, str
     for (size_t at = 0, length = 0; at < n && status == DPE_OK; at += length) {
         status = add_decomposed(points, dpe_utf8_next(text + at, &length), err);
     }
-    status = status == DPE_OK ? sort_marks(points, err) : status;
-    if (status != DPE_OK) {
+    if (status != DPE_OK || (status = sort_marks(points, err)) != DPE_OK) {
         return status;
     }
     utf8proc_ssize_t composed = utf8proc_normalize_utf32(points->at, (utf8proc_ssize_t)points->n,
@@ -155,12 +154,11 @@ dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_
             dpe_unicode_has(&dpe_unicode_nfc_first, dpe_utf8_next(text + before, &ignored))) {
             start = before;
         }
-        if (status == DPE_OK) {
-            status = dpe_text_append(out, text + done, start - done, err);
+        if (status != DPE_OK ||
+            (status = dpe_text_append(out, text + done, start - done, err)) != DPE_OK) {
+            break;
         }
-        if (status == DPE_OK) {
-            status = compose(text + start, end - start, &points, out, err);
-        }
+        status = compose(text + start, end - start, &points, out, err);
         done = end;
         length = end - at;
         any_before = false;

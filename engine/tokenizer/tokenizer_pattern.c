@@ -71,7 +71,9 @@ static dpe_status put_class(struct translation *t, const struct dpe_unicode_clas
         return put_ranges(t, set, complement);
     }
     dpe_status status = put(t, complement ? "[^" : "[", complement ? 2 : 1);
-    status = status == DPE_OK ? put_ranges(t, set, false) : status;
+    if (status == DPE_OK) {
+        status = put_ranges(t, set, false);
+    }
     return status == DPE_OK ? put(t, "]", 1) : status;
 }
 

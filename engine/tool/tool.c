@@ -76,8 +76,9 @@ static bool finish_output(void)
     return false;
 }
 
-/* argp writes its errors to standard error as text, and ends the process. With --log-format json
- * they go through a pipe until the command line is read, and become an object at the end. */
+/* argp writes its errors to standard error as they are, with the user's text in them, and ends the
+ * process. They go through a pipe until the command line is read, and are printed at the end:
+ * escaped, or as one object with --log-format json. */
 static struct {
     bool open;
     int from;  /* where they are read */
@@ -88,7 +89,11 @@ static void catch_usage(void)
 {
     int ends[2];
     int error = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-    if (error < 0 || pipe(ends) != 0) {
+    if (error < 0) {
+        return;
+    }
+    if (pipe(ends) != 0) { /* too many open files: argp's text stays as it is */
+        close(error);
         return;
     }
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -97,18 +102,39 @@ static void catch_usage(void)
     close(ends[1]);
     usage.from = ends[0];
     usage.error = error;
-    messages.json = usage.open;
 }
 
-/* Standard error is itself again; what argp wrote is one line of it. */
+/* Print what argp wrote, `text` without its last newline; `clean` has room for it escaped. */
+static void print_usage(char *text, char *clean, size_t size)
+{
+    if (messages.json) {
+        for (char *at = text; (at = strchr(at, '\n')) != NULL;) {
+            *at = ' ';
+        }
+        dpe_log_error("%s", text);
+        return;
+    }
+    for (char *line = text; line != NULL;) {
+        char *end = strchr(line, '\n');
+        if (end != NULL) {
+            *end = '\0';
+        }
+        fprintf(stderr, "%s\n", dpe_printable(line, clean, size));
+        line = end != NULL ? end + 1 : NULL;
+    }
+}
+
+/* Standard error is itself again. */
 static void release_usage(void)
 {
     if (!usage.open) {
         return;
     }
-    char text[8192];
+    enum { MOST = 65536 }; /* a pipe holds so much */
+    char *text = malloc(MOST + 1);
+    char *clean = malloc(4 * MOST + 1);
     fflush(stderr);
-    ssize_t n = read(usage.from, text, sizeof text - 1);
+    ssize_t n = text != NULL ? read(usage.from, text, MOST) : 0;
     usage.open = false;
     dup2(usage.error, STDERR_FILENO);
     close(usage.error);
@@ -116,13 +142,12 @@ static void release_usage(void)
     while (n > 0 && text[n - 1] == '\n') {
         n--;
     }
-    for (ssize_t i = 0; i < n; i++) {
-        text[i] = (char)(text[i] == '\n' ? ' ' : text[i]);
-    }
-    if (n > 0) {
+    if (n > 0 && clean != NULL) {
         text[n] = '\0';
-        dpe_log_error("%s", text);
+        print_usage(text, clean, 4 * MOST + 1);
     }
+    free(text);
+    free(clean);
 }
 
 /* Whether the command line asks for JSON, before argp reads it. */
@@ -161,9 +186,8 @@ void dpe_tool_start(char **argv)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     atexit(end_of_argp);
-    if (asks_json(argv)) {
-        catch_usage();
-    }
+    catch_usage();
+    messages.json = usage.open && asks_json(argv);
 }
 
 const char *dpe_tool_path(const struct argp_state *state, const char *option, const char *arg)
@@ -185,7 +209,8 @@ void dpe_tool_refuse_as(const struct argp *argp, const char *name, const char *w
     }
     const char *slash = strrchr(name, '/');
     snprintf(own, sizeof own, "%s", slash != NULL ? slash + 1 : name);
-    fprintf(stderr, "%s: %s\n", own, why);
+    char clean[4096];
+    fprintf(stderr, "%s: %s\n", own, dpe_printable(why, clean, sizeof clean));
     argp_help(argp, stderr, ARGP_HELP_SEE, own);
     exit(DPE_USAGE);
 }

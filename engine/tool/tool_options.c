@@ -30,8 +30,8 @@ static const struct argp_option options_table[] = {
     {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
      "Use at most this much memory, e.g. 8G (default: the free memory)", 50},
     {"time-budget", KEY_TIME_BUDGET, "TIME", DPE_BASIC,
-     "Stop after this time, e.g. 90, 30m, 2h, with exit code 75; if the tool writes a table, the "
-     "same command continues it",
+     "Stop after this time, e.g. 90, 30m, 2h, with exit code 75; if the tool writes a table, run "
+     "the same command to continue",
      50},
     {"log-format", KEY_LOG_FORMAT, "text|json", 0, "Format of the lines on stderr (default: text)",
      50},

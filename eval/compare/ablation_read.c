@@ -66,25 +66,27 @@ static dpe_status read_ranks(struct dpe_h5 *table, struct dpe_ablation_source *s
     }
     dpe_status status = dpe_h5_get(table, "/length", DPE_COL_I64, &lengths, &rank, dims, err);
     source->lengths = lengths;
-    if (status == DPE_OK && rank != 1) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/length: expected one axis, found %d", rank);
+    if (status != DPE_OK) {
+        return status;
     }
-    source->n_lengths = status == DPE_OK ? (int)dims[0] : 0;
-    if (status == DPE_OK) {
-        status = dpe_h5_get(table, "/detect/rank", DPE_COL_I32, &ranks, &rank, dims, err);
+    if (rank != 1) {
+        return dpe_fail(err, DPE_BAD_DATA, "/length: expected one axis, found %d", rank);
     }
+    source->n_lengths = (int)dims[0];
+    status = dpe_h5_get(table, "/detect/rank", DPE_COL_I32, &ranks, &rank, dims, err);
     source->rank = ranks;
-    if (status == DPE_OK &&
-        (rank != 2 || dims[0] != source->n_groups || dims[1] != source->n_lengths)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/detect/rank: expected the shape groups by lengths");
+    if (status != DPE_OK) {
+        return status;
     }
-    for (int t = 0; t < source->n_lengths && status == DPE_OK; t++) {
+    if (rank != 2 || dims[0] != source->n_groups || dims[1] != source->n_lengths) {
+        return dpe_fail(err, DPE_BAD_DATA, "/detect/rank: expected the shape groups by lengths");
+    }
+    for (int t = 0; t < source->n_lengths; t++) {
         if (source->lengths[t] < 1) {
-            status =
-                dpe_fail(err, DPE_BAD_DATA, "/length holds %lld", (long long)source->lengths[t]);
+            return dpe_fail(err, DPE_BAD_DATA, "/length holds %lld", (long long)source->lengths[t]);
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status read_ranking(const char *path, struct dpe_ablation_source *source,

@@ -142,7 +142,7 @@ static void summarize(struct dpe_results *results, int method, int task, uint64_
     bool ppl = results->suite->perplexity;
     results->mean[at] =
         ppl ? dpe_perplexity(results->nll_sum + first, results->n_tokens + first, n, level)
-            : dpe_bootstrap_mean(score, n, &how);
+            : dpe_bootstrap_share(score, n, &how);
     results->word[at] =
         ppl ? dpe_perplexity(results->nll_sum + first, results->n_words + first, n, level) : none;
     results->difference[at] = dpe_bootstrap_paired(score, against, n, &how);

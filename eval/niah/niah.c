@@ -99,22 +99,11 @@ static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, stru
                         (long long)niah->length);
     }
     dpe_status status = dpe_niah_check(&niah->params, err);
-    if (status == DPE_OK) {
-        status = open_template(niah, err);
-    }
-    if (status == DPE_OK) {
-        status = read_chat(niah, chat_template, err);
-    }
-    if (status == DPE_OK) {
-        status = hash_words(niah, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_phrases_check_digits(niah->tokenizer, err);
-    }
-    if (status == DPE_OK) {
-        status = check_corpus(niah, err);
-    }
-    if (status != DPE_OK) {
+    if (status != DPE_OK || (status = open_template(niah, err)) != DPE_OK ||
+        (status = read_chat(niah, chat_template, err)) != DPE_OK ||
+        (status = hash_words(niah, err)) != DPE_OK ||
+        (status = dpe_phrases_check_digits(niah->tokenizer, err)) != DPE_OK ||
+        (status = check_corpus(niah, err)) != DPE_OK) {
         return status;
     }
     struct dpe_sample trial = {0};
@@ -360,21 +349,21 @@ static dpe_status make_own(struct fit *fit, struct dpe_niah_draw *draw, const st
     if (status == DPE_OK && place->key >= 0) {
         status = dpe_niah_ask(draw, place->key, err);
     }
-    if (status == DPE_OK) {
-        status = dpe_niah_assemble(niah, draw, fit->haystack->bytes, fit->size, &fit->text, err);
-    }
-    if (status == DPE_OK) {
-        status = encode_prompt(fit, err);
+    if (status != DPE_OK ||
+        (status = dpe_niah_assemble(niah, draw, fit->haystack->bytes, fit->size, &fit->text,
+                                    err)) != DPE_OK ||
+        (status = encode_prompt(fit, err)) != DPE_OK) {
+        return status;
     }
     int64_t n = (int64_t)fit->tokens.n;
     int64_t most = niah->length - draw->room;
-    if (status == DPE_OK && (n > most || n < most - SLACK)) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "niah: prompts that share a context differ by too many tokens: expected "
-                          "%lld to %lld, found %lld; use keys of more even length",
-                          (long long)(most - SLACK), (long long)most, (long long)n);
+    if (n > most || n < most - SLACK) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "niah: prompts that share a context differ by too many tokens: expected "
+                        "%lld to %lld, found %lld; use keys of more even length",
+                        (long long)(most - SLACK), (long long)most, (long long)n);
     }
-    return status;
+    return DPE_OK;
 }
 
 /* One attempt with a haystack of at most `reserve` bytes; *more when they did not suffice. */
@@ -391,28 +380,26 @@ static dpe_status attempt(const struct dpe_niah *niah, int64_t index, size_t res
         .niah = niah, .draw = &draw, .haystack = &haystack, .high = SIZE_MAX, .at_high = -1};
     dpe_status status = dpe_haystack_make(niah->corpus, &rng, niah->params.repeat_haystack, reserve,
                                           &haystack, &fit.whole, err);
-    if (status == DPE_OK) {
-        status = dpe_niah_draw_words(niah, &rng, &draw, err);
-    }
     /* Values last: how many draws they take depends on the haystack. */
-    if (status == DPE_OK) {
-        status = dpe_niah_draw_values(niah, &haystack, &rng, &draw, err);
+    if (status != DPE_OK || (status = dpe_niah_draw_words(niah, &rng, &draw, err)) != DPE_OK ||
+        (status = dpe_niah_draw_values(niah, &haystack, &rng, &draw, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        fit.max = niah->length - draw.room - (alone ? 0 : SPARE);
-        fit.min = fit.max - (alone ? SLACK : SLACK - 2 * SPARE);
-        status = find_size(&fit, err);
-    }
-    if (status == DPE_OK && !fit.more && !alone) {
-        status = make_own(&fit, &draw, &place, err);
+    fit.max = niah->length - draw.room - (alone ? 0 : SPARE);
+    fit.min = fit.max - (alone ? SLACK : SLACK - 2 * SPARE);
+    status = find_size(&fit, err);
+    if (status != DPE_OK) {
+        goto done;
     }
     *more = fit.more;
-    if (status == DPE_OK && !fit.more) {
-        status = take_references(niah, &draw, sample, err);
-        sample->prompt = fit.tokens;
-        fit.tokens = (struct dpe_tokens){0};
-        sample->max_new = draw.room;
+    if (fit.more || (!alone && (status = make_own(&fit, &draw, &place, err)) != DPE_OK)) {
+        goto done;
     }
+    status = take_references(niah, &draw, sample, err);
+    sample->prompt = fit.tokens;
+    fit.tokens = (struct dpe_tokens){0};
+    sample->max_new = draw.room;
+done:
     dpe_tokens_free(&fit.tokens);
     dpe_text_free(&fit.text);
     dpe_text_free(&haystack);

@@ -244,13 +244,13 @@ static dpe_status append_body(const struct dpe_niah *niah, const struct dpe_niah
             status = dpe_phrases_fill(&niah->phrases, NIAH_NEEDLE, values, &body, err);
         }
     }
-    if (status == DPE_OK) {
-        status = dpe_text_append(&body, haystack + at, n - at, err);
+    if (status != DPE_OK ||
+        (status = dpe_text_append(&body, haystack + at, n - at, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        size_t spaces = strspn(body.bytes, " \t\n\v\f\r");
-        status = dpe_text_append(text, body.bytes + spaces, body.n - spaces, err);
-    }
+    size_t spaces = strspn(body.bytes, " \t\n\v\f\r");
+    status = dpe_text_append(text, body.bytes + spaces, body.n - spaces, err);
+done:
     dpe_text_free(&body);
     return status;
 }
@@ -264,20 +264,13 @@ dpe_status dpe_niah_assemble(const struct dpe_niah *niah, const struct dpe_niah_
         {"key", draw->keys[draw->first]}, {"keys", draw->asked}, {NULL, NULL}};
     text->n = 0;
     dpe_status status = dpe_text_append(text, niah->chat_before, strlen(niah->chat_before), err);
-    if (status == DPE_OK) {
-        status = dpe_phrases_fill(words, NIAH_INTRO, values, text, err);
+    if (status != DPE_OK ||
+        (status = dpe_phrases_fill(words, NIAH_INTRO, values, text, err)) != DPE_OK ||
+        (status = append_body(niah, draw, haystack, n, text, err)) != DPE_OK ||
+        (status = dpe_phrases_fill(words, NIAH_QUESTION, values, text, err)) != DPE_OK ||
+        (status = dpe_text_append(text, niah->chat_after, strlen(niah->chat_after), err)) !=
+            DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = append_body(niah, draw, haystack, n, text, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_phrases_fill(words, NIAH_QUESTION, values, text, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_text_append(text, niah->chat_after, strlen(niah->chat_after), err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_phrases_fill(words, NIAH_ANSWER_PREFIX, values, text, err);
-    }
-    return status;
+    return dpe_phrases_fill(words, NIAH_ANSWER_PREFIX, values, text, err);
 }

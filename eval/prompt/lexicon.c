@@ -40,16 +40,12 @@ static dpe_status add_word(struct dpe_lexicon *lexicon, struct seen *seen, const
     }
     dpe_status status = dpe_text_append(&lexicon->text, " ", 1, err);
     size_t at = lexicon->text.n;
-    if (status == DPE_OK) {
-        status = dpe_text_append(&lexicon->text, word, n, err);
+    if (status != DPE_OK || (status = dpe_text_append(&lexicon->text, word, n, err)) != DPE_OK ||
+        (status = dpe_text_append(&lexicon->text, "", 1, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = dpe_text_append(&lexicon->text, "", 1, err);
-    }
-    if (status == DPE_OK) {
-        seen->slots[slot] = at + 1;
-        lexicon->at[lexicon->n++] = at;
-    }
+    seen->slots[slot] = at + 1;
+    lexicon->at[lexicon->n++] = at;
     return status;
 }
 

@@ -83,7 +83,7 @@ static void free_draw(struct dpe_ruler_draw *draw)
     free(draw->pick);
 }
 
-/* Specials of a finished prompt; a chat template that begins with the BOS must not get two. */
+/* Encode a finished prompt. A chat template that begins with the BOS must not get a second one. */
 static dpe_status encode_prompt(const struct dpe_ruler *ruler, const struct dpe_text *text,
                                 struct dpe_tokens *tokens, struct dpe_error *err)
 {
@@ -118,23 +118,18 @@ static dpe_status compose(struct dpe_ruler_draw *draw, int64_t n, struct prompt 
     prompt->text.n = 0;
     prompt->n = n;
     dpe_status status = dpe_ruler_append(&prompt->text, ruler->before, err);
-    if (status == DPE_OK) {
-        status = draw->kind->compose(draw, n, &prompt->text, &answer, err);
+    if (status != DPE_OK ||
+        (status = draw->kind->compose(draw, n, &prompt->text, &answer, err)) != DPE_OK ||
+        (status = dpe_ruler_append(&prompt->text, ruler->after, err)) != DPE_OK ||
+        (status = dpe_text_append(&prompt->text, answer.bytes, answer.n, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_ruler_append(&prompt->text, ruler->after, err);
+    status = encode_prompt(ruler, &prompt->text, &prompt->tokens, err);
+    if (status != DPE_OK) {
+        dpe_fail_prefix(err, "%s%s%s: prompt of sample %lld", draw->file != NULL ? draw->file : "",
+                        draw->file != NULL ? ": " : "", draw->kind->name, (long long)draw->index);
     }
-    if (status == DPE_OK) {
-        status = dpe_text_append(&prompt->text, answer.bytes, answer.n, err);
-    }
-    if (status == DPE_OK) {
-        status = encode_prompt(ruler, &prompt->text, &prompt->tokens, err);
-        if (status != DPE_OK) {
-            dpe_fail_prefix(err, "%s%s%s: prompt of sample %lld",
-                            draw->file != NULL ? draw->file : "", draw->file != NULL ? ": " : "",
-                            draw->kind->name, (long long)draw->index);
-        }
-    }
+done:
     dpe_text_free(&answer);
     return status;
 }
@@ -160,8 +155,8 @@ static void swap(struct prompt *a, struct prompt *b)
     *b = moved;
 }
 
-/* How many units come next when `best` fits and `fail` does not: as the costs have it from the
- * tokens of a prompt of n units; half-way when they led nowhere for long. */
+/* The number of units to try next when `best` fits and `fail` does not: estimated from the costs
+ * and the tokens of a prompt of n units, or half-way after several tries without success. */
 static int64_t next_units(const struct dpe_ruler_draw *draw, int64_t best, int64_t fail, int64_t n,
                           double spare, int tries)
 {
@@ -212,7 +207,7 @@ static dpe_status fit(struct dpe_ruler_draw *draw, int64_t max, struct prompt *b
     return status;
 }
 
-/* Tokens of an answer after other text. */
+/* Tokens of an answer that follows other text. */
 static dpe_status count_answer(const struct dpe_tokenizer *tokenizer, const char *reference,
                                int64_t *count, struct dpe_error *err)
 {
@@ -220,17 +215,17 @@ static dpe_status count_answer(const struct dpe_tokenizer *tokenizer, const char
     struct dpe_text text = {0};
     struct dpe_tokens tokens = {0};
     dpe_status status = dpe_ruler_append(&text, ". ", err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_encode(tokenizer, text.bytes, 1, &options, &tokens, err);
+    if (status != DPE_OK || (status = dpe_tokenizer_encode(tokenizer, text.bytes, 1, &options,
+                                                           &tokens, err)) != DPE_OK) {
+        goto done;
     }
     *count = -(int64_t)tokens.n;
     tokens.n = 0;
-    if (status == DPE_OK) {
-        status = dpe_ruler_append(&text, reference, err);
+    if ((status = dpe_ruler_append(&text, reference, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_encode(tokenizer, text.bytes, text.n, &options, &tokens, err);
-    }
+    status = dpe_tokenizer_encode(tokenizer, text.bytes, text.n, &options, &tokens, err);
+done:
     *count += (int64_t)tokens.n;
     dpe_tokens_free(&tokens);
     dpe_text_free(&text);
@@ -249,7 +244,7 @@ dpe_status dpe_ruler_room(const struct dpe_tokenizer *tokenizer, const struct dp
         if (status != DPE_OK) {
             return status;
         }
-        /* With what stands between two answers. Of questions the longest answer is enough. */
+        /* 2 tokens for what separates two answers. For questions the longest answer counts. */
         sum = kind->score == dpe_score_all ? sum + count + 2 : count > sum ? count : sum;
     }
     if (length < OFFICIAL_LENGTH && sum + SPARE_TOKENS < *room) {
@@ -272,31 +267,29 @@ dpe_status dpe_ruler_sample(const struct dpe_ruler *ruler, const struct dpe_rule
     dpe_rng_seed(&draw.rng, ruler->seed, draw.stream);
     dpe_rng_seed(&draw.units, ~ruler->seed, draw.stream);
     dpe_status status = kind->draw(&draw, err);
-    if (status == DPE_OK) {
-        status = dpe_ruler_room(ruler->tokenizer, kind, draw.references, draw.n_references, length,
-                                &room, err);
+    if (status != DPE_OK ||
+        (status = dpe_ruler_room(ruler->tokenizer, kind, draw.references, draw.n_references, length,
+                                 &room, err)) != DPE_OK ||
+        (status = fit(&draw, length - room, &best, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = fit(&draw, length - room, &best, err);
-    }
-    if (status == DPE_OK) {
-        *sample = (struct dpe_sample){.index = index,
-                                      .seed = ruler->seed,
-                                      .prompt = best.tokens,
-                                      .references = draw.references,
-                                      .n_references = draw.n_references,
-                                      .max_new = room};
-        best.tokens = (struct dpe_tokens){0};
-        draw.references = NULL;
-        draw.n_references = 0;
-    }
-    if (status == DPE_OK && text != NULL) {
+    *sample = (struct dpe_sample){.index = index,
+                                  .seed = ruler->seed,
+                                  .prompt = best.tokens,
+                                  .references = draw.references,
+                                  .n_references = draw.n_references,
+                                  .max_new = room};
+    best.tokens = (struct dpe_tokens){0};
+    draw.references = NULL;
+    draw.n_references = 0;
+    if (text != NULL) {
         text->n = 0;
         status = dpe_text_append(text, best.text.bytes, best.text.n, err);
         if (status != DPE_OK) {
             dpe_sample_free(sample);
         }
     }
+done:
     dpe_tokens_free(&best.tokens);
     dpe_text_free(&best.text);
     free_draw(&draw);
@@ -417,27 +410,25 @@ void dpe_ruler_places(struct dpe_ruler_draw *draw)
 dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size_t n, double *count,
                            struct dpe_error *err)
 {
-    /* A space after a full stop, anything else after a line's end: as units are placed in prompts.
-     */
+    /* The text before a unit, as in a prompt: a unit that begins with a space follows a full stop,
+     * any other unit follows a line end. */
     const char *anchor = n > 0 && text[0] == ' ' ? "." : ".\n";
     const struct dpe_encode_options options = {.special = ruler->special};
     struct dpe_text joined = {0};
     struct dpe_tokens tokens = {0};
     dpe_status status = dpe_ruler_append(&joined, anchor, err);
     size_t before = 0;
-    if (status == DPE_OK) {
-        status =
-            dpe_tokenizer_encode(ruler->tokenizer, joined.bytes, joined.n, &options, &tokens, err);
-        before = tokens.n;
-        tokens.n = 0;
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_text_append(&joined, text, n, err);
+    status = dpe_tokenizer_encode(ruler->tokenizer, joined.bytes, joined.n, &options, &tokens, err);
+    before = tokens.n;
+    tokens.n = 0;
+    if (status != DPE_OK || (status = dpe_text_append(&joined, text, n, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status =
-            dpe_tokenizer_encode(ruler->tokenizer, joined.bytes, joined.n, &options, &tokens, err);
-    }
+    status = dpe_tokenizer_encode(ruler->tokenizer, joined.bytes, joined.n, &options, &tokens, err);
+done:
     *count = tokens.n > before ? (double)(tokens.n - before) : 0.0;
     dpe_tokens_free(&tokens);
     dpe_text_free(&joined);

@@ -71,16 +71,15 @@ struct dpe_ruler {
     struct dpe_phrases words;
     char hash[65]; /**< of template and chat template */
     struct dpe_lexicon lexicon;
-    double
-        word_cost; /**< tokens of a word of the lexicon and the space before it, on the average */
+    double word_cost; /**< mean tokens of a word of the lexicon with the space before it */
     double number_cost[DPE_RULER_DIGITS]; /**< of " 1.", " 12.", … by digits */
     struct dpe_ruler_essay essay;
     struct dpe_qa qa[2]; /**< SQuAD, HotpotQA; empty without files */
-    int users;           /**< sources that hold it */
+    int users;           /**< sources that use it */
 };
 
-/** The content of a sample before its size is known. Zeroed, with ruler, kind, length,
- *  stream and rngs set, when a kind's `draw` begins. */
+/** The content of a sample before its size is known. When a kind's `draw` is called, ruler, kind,
+ *  length, index, stream and the generators are set and the rest is zero. */
 struct dpe_ruler_draw {
     const struct dpe_ruler *ruler;
     const struct dpe_ruler_kind *kind;
@@ -91,15 +90,15 @@ struct dpe_ruler_draw {
     char **references;    /**< [n_references] owned */
     size_t n_references;
     int64_t min_units, max_units;
-    const char *file;          /**< of documents that are used up by max_units, else NULL */
+    const char *file;          /**< the documents' file if max_units uses all of them, else NULL */
     struct dpe_text scratch;   /**< of units, or of all text before them */
-    size_t *unit;              /**< a kind's own, [max_units] or so */
+    size_t *unit;              /**< meaning and size depend on the kind */
     double *cost;              /**< tokens of the first n units, [max_units + 1], or NULL */
-    size_t *pick;              /**< a kind's own */
+    size_t *pick;              /**< meaning depends on the kind */
     double place[8];           /**< where needles lie, ascending shares of the units */
     struct dpe_text needle[8]; /**< sentences to hide */
     size_t n_needles;
-    size_t first, sentences; /**< essay: first sentence, and how many go around */
+    size_t first, sentences; /**< essay: first sentence, and after how many it starts over */
     const char *question;    /**< qa */
     char asked[256];
 };

@@ -1,4 +1,4 @@
-/* RULER's needles and variables: sentences hidden in an essay, in noise, or among their like. */
+/* RULER's needles and variables: sentences hidden in an essay, in noise, or among similar ones. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +115,7 @@ static dpe_status draw_secrets(struct dpe_ruler_draw *draw, struct secrets *secr
     return DPE_OK;
 }
 
-/* The keys of the question, in order: the first after a shuffle. */
+/* Choose the keys of the question: the first ones after a shuffle, in order. */
 static dpe_status ask(struct dpe_ruler_draw *draw, struct secrets *secrets, struct dpe_error *err)
 {
     const struct dpe_ruler_kind *kind = draw->kind;
@@ -143,7 +143,7 @@ static dpe_status ask(struct dpe_ruler_draw *draw, struct secrets *secrets, stru
     return status;
 }
 
-/* The needles' sentences in a drawn order. */
+/* Write the needles' sentences in random order. */
 static dpe_status write_needles(struct dpe_ruler_draw *draw, struct secrets *secrets,
                                 struct dpe_error *err)
 {
@@ -163,7 +163,7 @@ static dpe_status write_needles(struct dpe_ruler_draw *draw, struct secrets *sec
     return status;
 }
 
-/* Distractor lines until they are longer than the prompt may be: unit[i] is where line i begins. */
+/* Write distractor lines until they exceed the length of the prompt: line i begins at unit[i]. */
 static dpe_status draw_distractors(struct dpe_ruler_draw *draw, struct secrets *secrets,
                                    struct dpe_error *err)
 {
@@ -211,15 +211,13 @@ static dpe_status draw_lines(struct dpe_ruler_draw *draw, struct dpe_error *err)
     struct dpe_text line = {0};
     draw->cost = dpe_alloc(1, sizeof *draw->cost);
     dpe_status status = draw->cost == NULL ? dpe_ruler_no_memory(err) : DPE_OK;
-    if (status == DPE_OK) {
-        status = dpe_ruler_append(&line, draw->ruler->words.text[RULER_NOISE], err);
+    if (status != DPE_OK ||
+        (status = dpe_ruler_append(&line, draw->ruler->words.text[RULER_NOISE], err)) != DPE_OK ||
+        (status = dpe_ruler_append(&line, "\n", err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_ruler_append(&line, "\n", err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_ruler_count(draw->ruler, line.bytes, line.n, draw->cost, err);
-    }
+    status = dpe_ruler_count(draw->ruler, line.bytes, line.n, draw->cost, err);
+done:
     draw->max_units = draw->length;
     dpe_text_free(&line);
     return status;
@@ -258,14 +256,12 @@ dpe_status dpe_ruler_niah_draw(struct dpe_ruler_draw *draw, struct dpe_error *er
 {
     struct secrets secrets;
     dpe_status status = draw_secrets(draw, &secrets, err);
-    if (status == DPE_OK) {
-        status = ask(draw, &secrets, err);
-    }
-    if (status == DPE_OK) {
-        status = write_needles(draw, &secrets, err);
+    if (status != DPE_OK || (status = ask(draw, &secrets, err)) != DPE_OK ||
+        (status = write_needles(draw, &secrets, err)) != DPE_OK) {
+        return status;
     }
     dpe_ruler_places(draw);
-    return status == DPE_OK ? draw_haystack(draw, &secrets, err) : status;
+    return draw_haystack(draw, &secrets, err);
 }
 
 double dpe_ruler_niah_cost(const struct dpe_ruler_draw *draw, int64_t n)
@@ -285,7 +281,7 @@ double dpe_ruler_niah_cost(const struct dpe_ruler_draw *draw, int64_t n)
 
 /* ----------------------------------------------------------------------------------- composing */
 
-/* Unit i with what separates it from the next. */
+/* Append unit i and the separator that follows it. */
 static dpe_status append_unit(const struct dpe_ruler_draw *draw, size_t i, struct dpe_text *text,
                               struct dpe_error *err)
 {
@@ -303,7 +299,7 @@ static dpe_status append_unit(const struct dpe_ruler_draw *draw, size_t i, struc
                            essay->at[sentence + 1] - essay->at[sentence], err);
 }
 
-/* n units with the needles in their places; ends without white space. */
+/* Append n units with the needles in their places, without white space at the end. */
 static dpe_status append_haystack(const struct dpe_ruler_draw *draw, size_t n,
                                   struct dpe_text *text, struct dpe_error *err)
 {
@@ -339,17 +335,16 @@ dpe_status dpe_ruler_niah_compose(struct dpe_ruler_draw *draw, int64_t n, struct
                                               {"many", phrase(draw, true)},
                                               {NULL, NULL}};
     dpe_status status = dpe_phrases_fill(words, RULER_NIAH_INTRO, values, text, err);
-    if (status == DPE_OK) {
-        status = append_haystack(draw, (size_t)n, text, err);
+    if (status != DPE_OK || (status = append_haystack(draw, (size_t)n, text, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = dpe_phrases_fill(words, many ? RULER_NIAH_QUESTION_MANY : RULER_NIAH_QUESTION_ONE,
-                                  values, text, err);
+    status = dpe_phrases_fill(words, many ? RULER_NIAH_QUESTION_MANY : RULER_NIAH_QUESTION_ONE,
+                              values, text, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    return status == DPE_OK
-               ? dpe_phrases_fill(words, many ? RULER_NIAH_ANSWER_MANY : RULER_NIAH_ANSWER_ONE,
-                                  values, answer, err)
-               : status;
+    return dpe_phrases_fill(words, many ? RULER_NIAH_ANSWER_MANY : RULER_NIAH_ANSWER_ONE, values,
+                            answer, err);
 }
 
 /* ----------------------------------------------------------------------------------- variables */
@@ -399,7 +394,7 @@ static dpe_status append_question(const struct dpe_ruler_draw *draw, const char 
                : status;
 }
 
-/* A small chain with its answer, shown before the question proper; draw->scratch. */
+/* Write a small chain with its answer, the example before the question, into draw->scratch. */
 static dpe_status write_example(struct dpe_ruler_draw *draw, const struct chain *chain,
                                 struct dpe_error *err)
 {
@@ -408,25 +403,27 @@ static dpe_status write_example(struct dpe_ruler_draw *draw, const struct chain 
     int64_t noise = draw->length / 1024 < VT_EXAMPLE_NOISE ? draw->length / 1024 : VT_EXAMPLE_NOISE;
     dpe_status status = dpe_ruler_append(text, words->text[RULER_VT_INTRO], err);
     for (size_t i = 0; i <= VT_HOPS && status == DPE_OK; i++) {
-        if ((int64_t)i < noise) {
-            status = dpe_ruler_append(text, words->text[RULER_NOISE], err);
-            status = status == DPE_OK ? dpe_ruler_append(text, "\n", err) : status;
+        if ((int64_t)i < noise &&
+            ((status = dpe_ruler_append(text, words->text[RULER_NOISE], err)) != DPE_OK ||
+             (status = dpe_ruler_append(text, "\n", err)) != DPE_OK)) {
+            return status;
         }
-        if (status == DPE_OK) {
-            status = append_statement(draw, chain, i, text, err);
+        if ((status = append_statement(draw, chain, i, text, err)) != DPE_OK) {
+            return status;
         }
-        if (status == DPE_OK && i < VT_HOPS) {
-            status = dpe_ruler_append(text, "\n", err);
+        status = dpe_ruler_append(text, i < VT_HOPS ? "\n" : "", err);
+    }
+    if (status != DPE_OK ||
+        (status = append_question(draw, chain->value, text, text, err)) != DPE_OK) {
+        return status;
+    }
+    for (size_t i = 0; i <= VT_HOPS; i++) {
+        if ((status = dpe_ruler_append(text, " ", err)) != DPE_OK ||
+            (status = dpe_ruler_append(text, chain->names[i], err)) != DPE_OK) {
+            return status;
         }
     }
-    if (status == DPE_OK) {
-        status = append_question(draw, chain->value, text, text, err);
-    }
-    for (size_t i = 0; i <= VT_HOPS && status == DPE_OK; i++) {
-        status = dpe_ruler_append(text, " ", err);
-        status = status == DPE_OK ? dpe_ruler_append(text, chain->names[i], err) : status;
-    }
-    return status == DPE_OK ? dpe_ruler_append(text, "\n\n", err) : status;
+    return dpe_ruler_append(text, "\n\n", err);
 }
 
 dpe_status dpe_ruler_vt_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
@@ -453,11 +450,10 @@ dpe_status dpe_ruler_vt_compose(struct dpe_ruler_draw *draw, int64_t n, struct d
                                 struct dpe_text *answer, struct dpe_error *err)
 {
     dpe_status status = dpe_text_append(text, draw->scratch.bytes, draw->scratch.n, err);
-    if (status == DPE_OK) {
-        status = dpe_ruler_append(text, draw->ruler->words.text[RULER_VT_INTRO], err);
+    if (status != DPE_OK ||
+        (status = dpe_ruler_append(text, draw->ruler->words.text[RULER_VT_INTRO], err)) != DPE_OK ||
+        (status = append_haystack(draw, (size_t)n, text, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = append_haystack(draw, (size_t)n, text, err);
-    }
-    return status == DPE_OK ? append_question(draw, draw->asked, text, answer, err) : status;
+    return append_question(draw, draw->asked, text, answer, err);
 }

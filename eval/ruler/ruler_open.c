@@ -1,4 +1,4 @@
-/* RULER opened: what all of its samples are made of. */
+/* Opening RULER: what all samples share. */
 #include "eval/ruler/ruler.h"
 
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static bool is_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Append with every run of white space as one space, none in front. */
+/* Append the text with each run of white space as one space, and no space at the start. */
 static dpe_status append_spaced(const char *text, size_t n, struct dpe_text *out,
                                 struct dpe_error *err)
 {
@@ -89,7 +89,7 @@ static dpe_status append_spaced(const char *text, size_t n, struct dpe_text *out
     return status;
 }
 
-/* Ends of sentences, or of words where a sentence is too long for one unit. */
+/* Find the ends of sentences; a sentence that is too long for one unit ends at a word. */
 static dpe_status cut_sentences(struct dpe_ruler_essay *essay, struct dpe_error *err)
 {
     const char *text = essay->text.bytes;
@@ -114,7 +114,7 @@ static dpe_status cut_sentences(struct dpe_ruler_essay *essay, struct dpe_error 
     return DPE_OK;
 }
 
-/* Sentences are tokenized with single spaces; an error is reported by its place in the book. */
+/* Sentences are tokenized with single spaces, but an error must name its place in the book. */
 static dpe_status name_book(const struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
                             dpe_status status, struct dpe_error *err)
 {
@@ -144,20 +144,20 @@ static dpe_status count_sentences(struct dpe_ruler *ruler, struct dpe_error *err
     for (size_t i = 0; i < essay->n && status == DPE_OK; i++) {
         double count = 0.0;
         size_t size = essay->at[i + 1] - essay->at[i];
-        /* Its space is after it here and before it in a prompt: the same number of tokens. */
+        /* A prompt has the space before the sentence, the essay after it: the number of tokens is
+         * equal. */
         sentence.n = 0;
-        status = dpe_text_append(&sentence, " ", 1, err);
-        if (status == DPE_OK) {
-            status = dpe_text_append(&sentence, essay->text.bytes + essay->at[i], size - 1, err);
-        }
-        if (status == DPE_OK) {
-            status = dpe_ruler_count(ruler, sentence.bytes, sentence.n, &count, err);
+        if ((status = dpe_text_append(&sentence, " ", 1, err)) != DPE_OK ||
+            (status = dpe_text_append(&sentence, essay->text.bytes + essay->at[i], size - 1,
+                                      err)) != DPE_OK ||
+            (status = dpe_ruler_count(ruler, sentence.bytes, sentence.n, &count, err)) != DPE_OK) {
+            break;
         }
         essay->cost[i] = sum;
         sum += count;
     }
-    dpe_text_free(&sentence);
     essay->cost[essay->n] = sum;
+    dpe_text_free(&sentence);
     return status;
 }
 
@@ -165,7 +165,7 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
                              int64_t max_length, struct dpe_error *err)
 {
     struct dpe_ruler_essay *essay = &ruler->essay;
-    /* Where the text is cut off a sentence may end that does not: no sample reaches so far. */
+    /* The cut may end a sentence too early; no sample reaches that far. */
     size_t most = (size_t)max_length * ESSAY_BYTES + ESSAY_MARGIN;
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < dpe_corpus_size(corpus) && essay->text.n < most && status == DPE_OK;
@@ -174,18 +174,18 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
         size_t n = book->n < most ? book->n : dpe_haystack_word_end(book->text, book->n, 0, most);
         status = append_spaced(book->text, n, &essay->text, err);
     }
-    if (status == DPE_OK && essay->text.n == 0) {
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (essay->text.n == 0) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected words for an essay, found none",
                         dpe_corpus_path(corpus));
     }
-    if (status == DPE_OK) {
-        status = cut_sentences(essay, err);
+    if ((status = cut_sentences(essay, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = count_sentences(ruler, err);
-        status = status == DPE_BAD_DATA ? name_book(ruler, corpus, status, err) : status;
-    }
-    return status;
+    status = count_sentences(ruler, err);
+    return status == DPE_BAD_DATA ? name_book(ruler, corpus, status, err) : status;
 }
 
 static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,
@@ -210,7 +210,7 @@ static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler
     return status;
 }
 
-/* What a word of a list costs on the average, and its number by the number's digits. */
+/* Mean tokens of a word of a list, and tokens of its number by the digits of the number. */
 static dpe_status count_words(struct dpe_ruler *ruler, struct dpe_error *err)
 {
     enum { SAMPLE_WORDS = 1000 };
@@ -265,26 +265,23 @@ static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_option
     }
     dpe_status status = dpe_phrases_open(options->template_file, &dpe_builtin_ruler, fields,
                                          RULER_PHRASES, &ruler->words, err);
-    if (status == DPE_OK) {
-        status = dpe_chat_read(options->chat_template, &ruler->before, &ruler->after, err);
+    if (status != DPE_OK ||
+        (status = dpe_chat_read(options->chat_template, &ruler->before, &ruler->after, err)) !=
+            DPE_OK ||
+        (status = hash_words(ruler, err)) != DPE_OK ||
+        (status = dpe_phrases_check_digits(ruler->tokenizer, err)) != DPE_OK ||
+        (status = dpe_lexicon_make(options->corpus, dpe_ruler_words(options->max_length),
+                                   &ruler->lexicon, err)) != DPE_OK ||
+        (status = count_words(ruler, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = hash_words(ruler, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_phrases_check_digits(ruler->tokenizer, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_lexicon_make(options->corpus, dpe_ruler_words(options->max_length),
-                                  &ruler->lexicon, err);
-    }
-    if (status == DPE_OK) {
-        status = count_words(ruler, err);
-    }
-    if (status == DPE_OK && options->corpus != NULL) {
+    if (options->corpus != NULL) {
         status = open_essay(ruler, options->corpus, options->max_length, err);
     }
-    return status == DPE_OK ? open_questions(ruler, options, err) : status;
+    if (status != DPE_OK) {
+        return status;
+    }
+    return open_questions(ruler, options, err);
 }
 
 dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ruler **ruler,

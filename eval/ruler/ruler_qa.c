@@ -8,7 +8,7 @@
 
 static const uint64_t max_file_bytes = (uint64_t)1 << 30;
 
-/* A file on its way in. */
+/* The state of reading a file. */
 struct reading {
     const char *path;
     struct dpe_json_scan scan;
@@ -16,8 +16,8 @@ struct reading {
     size_t documents, groups, answers, gold, questions; /* capacities */
     size_t *joined_at; /* HotpotQA: offset of each document in qa->joined */
     size_t joined;     /* capacity */
-    const char *lacks; /* what a member lacks, NULL: nothing */
-    bool memory;       /* false: there was none */
+    const char *lacks; /* what a member lacks, or NULL */
+    bool memory;       /* false: out of memory */
 };
 
 /* Room for element n of a list whose pointer is at `list`. */
@@ -50,7 +50,7 @@ static bool is(const struct dpe_json_scan_text *key, const char *name)
     return strlen(name) == key->n && memcmp(key->bytes, name, key->n) == 0;
 }
 
-/* The next element of a list, or none: false also after a failure. */
+/* Whether the list has another element; false also after a failure. */
 static bool element(struct reading *reading, bool *first)
 {
     return good(reading) && dpe_json_scan_element(&reading->scan, first);
@@ -74,7 +74,7 @@ static void lacks(struct reading *reading, const char *what)
     }
 }
 
-/* White space at both ends goes, in place. */
+/* Remove white space at both ends, in place. */
 static char *stripped(const char *text)
 {
     char *start = (char *)(uintptr_t)(text + strspn(text, " \t\n\v\f\r"));
@@ -148,7 +148,7 @@ static void read_answers(struct reading *reading)
     }
 }
 
-/* Whether the next value, a truth value, is true. */
+/* Read a boolean. */
 static bool truth(struct reading *reading)
 {
     struct dpe_json_scan *scan = &reading->scan;
@@ -184,7 +184,7 @@ static void read_squad_question(struct reading *reading, size_t group)
         lacks(reading, "an answerable question without \"answers\"");
     }
     if (good(reading) && !impossible) {
-        /* Its paragraph will be the next document, once its end is read. */
+        /* The paragraph becomes the next document after its end is read. */
         add_gold(reading, qa->n_documents);
         add_question(reading, question);
     } else {
@@ -339,7 +339,7 @@ static void read_hotpot(struct reading *reading)
 
 /* -------------------------------------------------------------------------------------- either */
 
-/* Documents with the same text become the first of them. */
+/* Of documents with the same text only the first is kept. */
 struct entry {
     const char *text;
     size_t index;

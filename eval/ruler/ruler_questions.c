@@ -12,7 +12,7 @@ static const struct dpe_qa *data(const struct dpe_ruler_draw *draw)
     return draw->ruler->qa + draw->kind->dataset;
 }
 
-/* The question of a sample: an order of all of them that the seed draws. */
+/* The question of a sample: the seed draws an order of all questions. */
 static const struct dpe_qa_question *question(const struct dpe_ruler_draw *draw, size_t *order)
 {
     const struct dpe_qa *qa = data(draw);
@@ -26,8 +26,8 @@ static const struct dpe_qa_question *question(const struct dpe_ruler_draw *draw,
     return qa->questions + order[(size_t)draw->index % qa->n_questions];
 }
 
-/* Gold documents, then those of the same article, then all others, each part in a drawn order; the
- * two last parts are shuffled as far as they are needed. */
+/* Gold documents, then those of the same article, then all others, each part in random order. The
+ * last two parts are shuffled only as far as they are used. */
 static void order_documents(const struct dpe_ruler_draw *draw, const struct dpe_qa_question *asked,
                             size_t *order)
 {
@@ -47,7 +47,7 @@ static void order_documents(const struct dpe_ruler_draw *draw, const struct dpe_
     }
 }
 
-/* Exchange the document at `at` with a drawn one of its part. */
+/* Exchange the document at `at` with a random one of its part. */
 static void draw_document(struct dpe_ruler_draw *draw, const struct dpe_qa_question *asked,
                           size_t at)
 {

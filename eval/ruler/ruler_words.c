@@ -10,7 +10,7 @@ enum { LONG_LENGTH = 4096, COMMON = 10, FREQUENT = 3, LETTERS = 6, CODE = LETTER
 
 /* -------------------------------------------------------------------------------- common words */
 
-/* How often words come up; below 4096 tokens less, as in the original. */
+/* How often words occur; less often below 4096 tokens, as in the original. */
 struct repeats {
     size_t common, rest;  /* in the list */
     size_t example_words; /* distinct words of the example */
@@ -43,7 +43,7 @@ double dpe_ruler_cwe_cost(const struct dpe_ruler_draw *draw, int64_t n)
     return cost;
 }
 
-/* "1. word 2. word …" of n distinct words from `words` on, shuffled. */
+/* Append "1. word 2. word …" with the n distinct words at `words`, shuffled. */
 static dpe_status append_list(const struct dpe_ruler_draw *draw, const size_t *words, size_t n,
                               size_t common, size_t rest, struct dpe_text *text,
                               struct dpe_error *err)
@@ -85,32 +85,31 @@ static dpe_status append_asking(const struct dpe_ruler_draw *draw, int question,
                             : status;
 }
 
-/* A small list with its answer; draw->scratch. */
+/* Write a small list with its answer into draw->scratch. */
 static dpe_status write_example(struct dpe_ruler_draw *draw, struct dpe_error *err)
 {
     struct repeats repeats = repeats_at(draw->length);
     struct dpe_text *text = &draw->scratch;
     dpe_status status = dpe_ruler_append(text, draw->ruler->words.text[RULER_CWE_INTRO], err);
-    if (status == DPE_OK) {
-        status = append_list(draw, draw->unit, repeats.example_words, repeats.example_common,
-                             repeats.example_rest, text, err);
+    if (status != DPE_OK ||
+        (status = append_list(draw, draw->unit, repeats.example_words, repeats.example_common,
+                              repeats.example_rest, text, err)) != DPE_OK ||
+        (status = append_asking(draw, RULER_CWE_QUESTION, COMMON, text, text, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = append_asking(draw, RULER_CWE_QUESTION, COMMON, text, text, err);
-    }
-    for (size_t i = 0; i < COMMON && status == DPE_OK; i++) {
+    for (size_t i = 0; i < COMMON; i++) {
+        const char *word = dpe_lexicon_word(&draw->ruler->lexicon, draw->unit[i]);
         char number[16];
         snprintf(number, sizeof number, " %zu. ", i + 1);
-        status = dpe_ruler_append(text, number, err);
-        if (status == DPE_OK) {
-            const char *word = dpe_lexicon_word(&draw->ruler->lexicon, draw->unit[i]);
-            status = dpe_ruler_append(text, word, err);
+        if ((status = dpe_ruler_append(text, number, err)) != DPE_OK ||
+            (status = dpe_ruler_append(text, word, err)) != DPE_OK) {
+            return status;
         }
     }
-    return status == DPE_OK ? dpe_ruler_append(text, "\n\n", err) : status;
+    return dpe_ruler_append(text, "\n\n", err);
 }
 
-/* unit: the example's words, then the list's, the common ones first. */
+/* `unit` has the words of the example, then those of the list, the common ones first. */
 dpe_status dpe_ruler_cwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
 {
     struct repeats repeats = repeats_at(draw->length);
@@ -139,20 +138,19 @@ dpe_status dpe_ruler_cwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct 
 {
     struct repeats repeats = repeats_at(draw->length);
     dpe_status status = dpe_text_append(text, draw->scratch.bytes, draw->scratch.n, err);
-    if (status == DPE_OK) {
-        status = dpe_ruler_append(text, draw->ruler->words.text[RULER_CWE_INTRO], err);
+    if (status != DPE_OK ||
+        (status = dpe_ruler_append(text, draw->ruler->words.text[RULER_CWE_INTRO], err)) !=
+            DPE_OK ||
+        (status = append_list(draw, draw->unit + repeats.example_words, (size_t)n, repeats.common,
+                              repeats.rest, text, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = append_list(draw, draw->unit + repeats.example_words, (size_t)n, repeats.common,
-                             repeats.rest, text, err);
-    }
-    return status == DPE_OK ? append_asking(draw, RULER_CWE_QUESTION, COMMON, text, answer, err)
-                            : status;
+    return append_asking(draw, RULER_CWE_QUESTION, COMMON, text, answer, err);
 }
 
 /* -------------------------------------------------------------------------- frequent code words */
 
-/* Of `total` drawn words the share of rank 1, 2, … is 1/rank² over their sum. */
+/* How often the word of a rank occurs among `total` words: its share is 1/rank² over their sum. */
 static size_t times(int64_t total, size_t rank)
 {
     static const double zeta_2 = 1.6449340668482264365;
@@ -160,7 +158,7 @@ static size_t times(int64_t total, size_t rank)
     return (size_t)((double)total / (k * k) / zeta_2);
 }
 
-/* Ranks 2, 3 and 4 are the answer: each must come up more often than the next. */
+/* Ranks 2, 3 and 4 are the answer: each must occur more often than the next. */
 static bool distinct(int64_t total)
 {
     return times(total, 2) > times(total, 3) && times(total, 3) > times(total, 4) &&

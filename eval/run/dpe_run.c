@@ -35,7 +35,10 @@ static const struct argp_option options_table[] = {
     {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
      "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1},
     {"table", KEY_TABLE, "FILE", DPE_BASIC,
-     "Run with a DPE table (of dpe-detect or dpe-export) instead of --method", 1},
+     "Run with a DPE table (of dpe-detect or dpe-export) instead of --method: with its entry for "
+     "prompt and --max-new together (--nll: --context), which --length replaces. Up to the trained "
+     "length the model runs unchanged",
+     1},
     {"other-model", KEY_OTHER_MODEL, NULL, 0,
      "Apply a table that was measured on other weights of the same shape", 1},
     {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
@@ -182,10 +185,13 @@ static void run_close(struct run *run)
     dpe_model_close(run->model);
 }
 
-/* The plan of --method or --table for a length; owned by the caller. */
+/* The plan of --method or --table for a length; owned by the caller. `note`: the entry of the
+ * table,
+ * "" without a table. */
 static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
-                            struct dpe_error *err)
+                            char note[DPE_TABLE_NOTE], struct dpe_error *err)
 {
+    note[0] = '\0';
     const struct dpe_plan_context context = {
         .config = dpe_model_config(run->model),
         .trained_length = run->trained_length,
@@ -196,7 +202,8 @@ static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_pl
     if (run->args->table != NULL) {
         bool compare = !run->args->other_model && dpe_model_weights(run->model) != NULL;
         return dpe_plan_of_table_file(run->args->table, &context,
-                                     compare ? dpe_model_fingerprint(run->model) : NULL, plan, err);
+                                      compare ? dpe_model_fingerprint(run->model) : NULL, plan,
+                                      note, err);
     }
     return dpe_plan_make(run->args->method, &context, plan, err);
 }
@@ -205,9 +212,13 @@ static dpe_status make_session(const struct run *run, int64_t capacity,
                                struct dpe_session **session, struct dpe_error *err)
 {
     struct dpe_plan plan;
-    dpe_status status = make_plan(run, capacity, &plan, err);
+    char note[DPE_TABLE_NOTE];
+    dpe_status status = make_plan(run, capacity, &plan, note, err);
     if (status != DPE_OK) {
         return status;
+    }
+    if (note[0] != '\0') {
+        dpe_log_info("%s: entry: %s", run->args->table, note);
     }
     const struct dpe_session_options options = {
         .device = run->args->tool.device,
@@ -428,12 +439,11 @@ static dpe_status nll(const struct run *run, struct dpe_error *err)
                      "%lld; give --raw to run without it",
                      run->args->model, (long long)config->vocab, (long long)config->bos_id);
     }
-    if (status == DPE_OK) {
-        status = make_session(run, context, &session, err);
+    if (status != DPE_OK || (status = make_session(run, context, &session, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = nll_windows(run, session, &tokens, context, err);
-    }
+    status = nll_windows(run, session, &tokens, context, err);
+done:
     dpe_session_destroy(session);
     dpe_tokens_free(&tokens);
     return status;
@@ -443,9 +453,10 @@ static dpe_status show_plan(const struct run *run, struct dpe_error *err)
 {
     struct dpe_plan plan;
     int64_t length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
-    dpe_status status = make_plan(run, length, &plan, err);
+    char note[DPE_TABLE_NOTE];
+    dpe_status status = make_plan(run, length, &plan, note, err);
     if (status == DPE_OK) {
-        dpe_run_tool_show_plan(run, &plan, length);
+        dpe_run_tool_show_plan(run, &plan, length, note);
         dpe_plan_free(&plan);
     }
     return status;

@@ -200,8 +200,13 @@ static void show_distances(const struct dpe_plan *plan, int64_t length)
     }
 }
 
-void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length)
+void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
+                            const char *entry)
 {
+    if (entry[0] != '\0') {
+        printf("table           %s\n", run->args->table);
+        printf("entry           %s\n", entry);
+    }
     printf("method          %s\n", plan->name);
     printf("trained length  %lld\n", (long long)run->trained_length);
     printf("length          %lld\n", (long long)length);

@@ -44,7 +44,8 @@ struct nll_result {
 };
 dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result *result,
                                   struct dpe_error *err);
-/** Describe a plan made for a length. */
-void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length);
+/** Describe a plan made for a length; `entry` of a table that it is of, "" without one. */
+void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
+                            const char *entry);
 
 #endif

@@ -1,4 +1,4 @@
-/* JSON lines: where they are, and the fields of one. */
+/* JSON lines: an index of the lines of a file, and the fields of one line. */
 #include "eval/score/jsonl.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ static dpe_status add_line(struct dpe_jsonl *jsonl, struct line line, struct dpe
     return DPE_OK;
 }
 
-/* Where the indexing of a file is. */
+/* The state of indexing a file. */
 struct place {
     struct line line;
     bool blank;
@@ -308,8 +308,8 @@ static bool add_item(struct dpe_json_field *field, struct dpe_json_item item)
     return true;
 }
 
-/* Numbers are C strings once their end is overwritten, which the scan must have passed by then: the
- * ends wait here. */
+/* A number becomes a C string when the byte after it is overwritten. The scan must pass that byte
+ * first, so the ends are kept here. */
 struct ends {
     size_t last;
 };
@@ -322,7 +322,7 @@ static void end_number(struct dpe_json_scan *scan, struct ends *ends, size_t nex
     ends->last = next;
 }
 
-/* The value of a field; false on a problem or, with *memory false, when memory is out. */
+/* Read the value of a field. False if it is not valid or, with *memory false, out of memory. */
 static bool read_field(struct dpe_json_scan *scan, struct dpe_json_field *field, struct ends *ends,
                        bool *memory)
 {

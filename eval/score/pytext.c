@@ -136,8 +136,8 @@ static dpe_status put(uint32_t point, struct dpe_text *out)
     return dpe_text_append(out, bytes, n, NULL);
 }
 
-/* Whether the capital sigma at s of [start, end) ends a word: a cased letter before it, none
- * behind, looking past what is ignorable. */
+/* Whether the capital sigma at s of [start, end) ends a word: ignoring case-ignorable characters, a
+ * cased letter precedes it and none follows. */
 static bool ends_word(const char *start, const char *s, const char *end)
 {
     const char *at = s;
@@ -162,7 +162,7 @@ static bool ends_word(const char *start, const char *s, const char *end)
     return true;
 }
 
-/* Runs of ASCII are most of all texts: one append for each. */
+/* Most text is ASCII: one append for each run of it. */
 static size_t ascii_run(const char *s, const char *end)
 {
     size_t n = 0;

@@ -1,4 +1,4 @@
-/* Predictions of other programs: the lines of a file become sums. */
+/* Predictions of other programs: the sums of the scores of a file's lines. */
 #include "eval/score/score.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lines are handed out in blocks, so that a thread's fields and buffer serve many. */
+/* A thread takes a block of lines at a time and reuses its fields and buffer for them. */
 enum { BLOCK = 16 };
 
 enum outcome { SCORED, EMPTY, NO_OBJECT, BAD, FAILED };
@@ -17,7 +17,7 @@ enum { PRED, PREDICTION, OUTPUTS, NEEDLE, GROUND_TRUTH, LABEL, ANSWER, N_FIELDS 
 static const char *const field_names[N_FIELDS] = {"pred",         "prediction", "outputs", "needle",
                                                   "ground_truth", "label",      "answer"};
 
-/* What one thread reuses from line to line. */
+/* What a thread reuses for every line. */
 struct reader {
     struct dpe_text line;
     struct dpe_json_field fields[N_FIELDS];
@@ -42,7 +42,7 @@ static void reader_free(struct reader *reader)
     free(reader->references);
 }
 
-/* The first of the fields that is there, NULL when none is. */
+/* The first field that is present, or NULL. */
 static struct dpe_json_field *first_of(struct reader *reader, const int *order, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -109,7 +109,7 @@ static dpe_status take_references(struct reader *reader, const struct dpe_json_f
     return status;
 }
 
-/* Score the line in reader->line; messages name no file. */
+/* Score the line in reader->line; messages do not include the file. */
 static enum outcome score_line(struct reader *reader, const struct dpe_score_options *options,
                                double *score, struct dpe_error *err)
 {
@@ -164,7 +164,7 @@ struct pass {
     double *scores;         /* [lines] */
     unsigned char *outcome; /* [lines] */
     int64_t trouble;        /* first line that is not SCORED, −1: none */
-    bool failed;            /* it is the first that could not be read or had no memory */
+    bool failed;            /* the line could not be read, or memory ran out */
     struct dpe_error err;   /* its message */
 };
 
@@ -215,7 +215,7 @@ static void score_lines(struct pass *pass, int64_t n, int threads)
     }
 }
 
-/* In the order of the lines, so that the sum has the official script's bits. */
+/* Added in the order of the lines, so that the sum has the same bits as the official script's. */
 static void add_up(const struct pass *pass, int64_t n, struct dpe_score_sums *sums)
 {
     for (int64_t i = 0; i < n; i++) {

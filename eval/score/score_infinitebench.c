@@ -22,8 +22,8 @@ static bool among(struct dpe_span text, char *const *references, size_t n)
     return false;
 }
 
-/* The last letter A … `last` that is a word of its own, in the first line that has one: what the
- * looser set's expression finds. '\0': none. */
+/* The last letter A … `last` that is a word by itself, in the first line that has one, which is
+ * what the regular expression of the looser set finds; '\0' if there is none. */
 static char last_letter(struct dpe_span text, char last)
 {
     const char *end = text.s + text.n;
@@ -46,7 +46,7 @@ static char last_letter(struct dpe_span text, char last)
     return found;
 }
 
-/* Runs of spaces become one. In place. */
+/* Replace each run of spaces by one space, in place. */
 static void collapse(struct dpe_text *text)
 {
     size_t to = 0;
@@ -59,8 +59,8 @@ static void collapse(struct dpe_text *text)
     text->bytes[to] = '\0';
 }
 
-/* After the first prefix of the list that occurs: does one of the words follow, one character
- * behind? −1: no prefix occurs. */
+/* Whether one of the words follows the first prefix of the list that occurs, with one character
+ * between them; −1 if no prefix occurs. */
 static int after_prefix(const struct dpe_text *text, const char *const *prefixes,
                         char *const *words, size_t n)
 {
@@ -88,7 +88,7 @@ static int after_prefix(const struct dpe_text *text, const char *const *prefixes
     return -1;
 }
 
-/* −1: no memory. */
+/* −1: out of memory. */
 static int choice_behind(struct dpe_span text, char *const *references, size_t n)
 {
     static const char *const prefixes[] = {"answer is:", "answer:", "answer is", "option is", NULL};

@@ -26,7 +26,7 @@ static dpe_status clean(const char *prediction, struct dpe_text *out)
     return status;
 }
 
-/* References that the prediction holds; −1: no memory. */
+/* Number of references that the prediction contains; −1: out of memory. */
 static int64_t held(const char *prediction, char *const *references, size_t n)
 {
     struct dpe_text text = {0};
@@ -77,7 +77,7 @@ static bool ascii_punctuation(char c)
            (c >= '{' && c <= '~');
 }
 
-/* Runs of word characters that are articles become a space. In place. */
+/* Replace each article (a run of word characters) by a space, in place. */
 static void remove_articles(struct dpe_text *text)
 {
     char *end = text->bytes + text->n;

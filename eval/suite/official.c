@@ -223,15 +223,13 @@ static dpe_status write_prompt(const struct official *official, const struct rec
         {"option_d", choice ? entry(fields + OPTIONS, 3) : ""},
         {NULL, NULL},
     };
-    if (status == DPE_OK) {
-        status = dpe_phrases_fill(&options->shared->phrases, options->phrase, values, text, err);
+    if (status != DPE_OK ||
+        (status = dpe_phrases_fill(&options->shared->phrases, options->phrase, values, text,
+                                   err)) != DPE_OK ||
+        (status = append(text, options->shared->after, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = append(text, options->shared->after, err);
-    }
-    return status == DPE_OK
-               ? dpe_phrases_fill(&options->shared->phrases, options->phrase + 1, values, text, err)
-               : status;
+    return dpe_phrases_fill(&options->shared->phrases, options->phrase + 1, values, text, err);
 }
 
 /* The first and the last half of the tokens that fit. */
@@ -312,20 +310,20 @@ static dpe_status sample_official(void *state, int64_t index, struct dpe_sample 
     struct dpe_text text = {0};
     record_init(&record);
     dpe_status status = read_record(official, official->lines[index], &record, err);
-    if (status == DPE_OK) {
-        status = write_prompt(official, &record, &text, err);
+    if (status != DPE_OK || (status = write_prompt(official, &record, &text, err)) != DPE_OK ||
+        (status = take_references(official, &record, &made, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = take_references(official, &record, &made, err);
-    }
-    if (status == DPE_OK && official->ruler) {
+    if (official->ruler) {
         status =
             dpe_ruler_room(official->options.tokenizer, official->options.kind, made.references,
                            made.n_references, official->options.length, &made.max_new, err);
     }
-    if (status == DPE_OK) {
-        status = encode(official, official->lines[index], made.max_new, &text, &made.prompt, err);
+    if (status != DPE_OK) {
+        goto done;
     }
+    status = encode(official, official->lines[index], made.max_new, &text, &made.prompt, err);
+done:
     dpe_text_free(&text);
     record_free(&record);
     if (status != DPE_OK) {

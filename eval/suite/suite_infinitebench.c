@@ -85,9 +85,10 @@ dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
     snprintf(suite->score, sizeof suite->score, "score by the %s rules",
              options->scorer == NULL ? "official" : options->scorer);
     dpe_status status = check(options, err);
-    if (status == DPE_OK) {
-        status = dpe_official_share(options->chat_template, options->template_file, fields,
-                                    2 * N_TASKS, &shared, err);
+    if (status != DPE_OK ||
+        (status = dpe_official_share(options->chat_template, options->template_file, fields,
+                                     2 * N_TASKS, &shared, err)) != DPE_OK) {
+        goto done;
     }
     for (size_t l = 0; l < options->n_lengths && status == DPE_OK; l++) {
         for (size_t i = 0; i < N_TASKS && status == DPE_OK; i++) {
@@ -96,16 +97,15 @@ dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
             }
         }
     }
-    if (status == DPE_OK) {
-        status = dpe_identity_add(&suite->parameters, "template", shared->phrases.hash, err);
+    if (status != DPE_OK ||
+        (status = dpe_identity_add(&suite->parameters, "template", shared->phrases.hash, err)) !=
+            DPE_OK ||
+        (status = dpe_official_identify(shared, &suite->parameters, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_official_identify(shared, &suite->parameters, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_add(&suite->parameters, "scorer",
-                                  options->scorer == NULL ? "official" : options->scorer, err);
-    }
+    status = dpe_identity_add(&suite->parameters, "scorer",
+                              options->scorer == NULL ? "official" : options->scorer, err);
+done:
     dpe_official_release(shared);
     return status;
 }

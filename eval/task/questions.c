@@ -169,19 +169,18 @@ static dpe_status answer_batch(struct dpe_session *session, struct answer *answe
     }
     const int32_t *ids = answers[0].sample.prompt.ids;
     int64_t keep = dpe_session_common(session, ids, batch->prefix);
-    dpe_status status = dpe_session_cut(session, keep, err);
-    if (status == DPE_OK) {
-        status = dpe_session_feed(session, ids + keep, batch->prefix - keep, NULL, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_session_branch(session, n, batch->room, err);
-    }
     for (int64_t i = 0; i < n; i++) {
         items[i] = rest_of(&answers[i], batch->prefix);
     }
-    if (status == DPE_OK) {
-        status = dpe_session_generate_branches(session, items, n, err);
+    dpe_status status = dpe_session_cut(session, keep, err);
+    if (status != DPE_OK ||
+        (status = dpe_session_feed(session, ids + keep, batch->prefix - keep, NULL, err)) !=
+            DPE_OK ||
+        (status = dpe_session_branch(session, n, batch->room, err)) != DPE_OK) {
+        goto done;
     }
+    status = dpe_session_generate_branches(session, items, n, err);
+done:
     free(items);
     return status;
 }

@@ -42,7 +42,7 @@ static const struct argp_option options_table[] = {
     {"squad", KEY_SQUAD, "FILE", 0, "qa_1: questions in the format of SQuAD", 1},
     {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2: questions in the format of HotpotQA", 1},
     {"samples", KEY_SAMPLES, "N", DPE_BASIC, "Samples of each task (default 100)", 1},
-    {"seed", KEY_SEED, "S", 0, "Seed of everything random (default 0)", 1},
+    {"seed", KEY_SEED, "S", 0, "Seed of all random choices (default 0)", 1},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
     {"force", KEY_FORCE, NULL, 0, "Replace existing files", 1},
     {0},
@@ -198,7 +198,7 @@ static dpe_status write_lines(struct writing *writing, struct dpe_new_file *file
         if (status == DPE_OK && dpe_signals_asked() != DPE_STOP_NONE) {
             status =
                 dpe_fail(err, DPE_INCOMPLETE,
-                         "interrupted while writing %s; run the same command again", file->target);
+                         "interrupted while writing %s; run the same command to continue", file->target);
         }
     }
     for (int i = 0; i < BATCH; i++) {
@@ -228,20 +228,19 @@ static dpe_status write_file(struct writing *writing, const char *path, int64_t 
     const struct data_arguments *args = writing->args;
     struct dpe_new_file file = {.fd = -1};
     dpe_status status = check_new(args, path, err); /* another process may have finished it */
-    if (status == DPE_OK) {
-        status = dpe_new_file_open(&file, path, NULL, err);
+    if (status != DPE_OK || (status = dpe_new_file_open(&file, path, NULL, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        int threads = args->threads > 0 ? (int)args->threads : omp_get_max_threads();
-        status = write_lines(writing, &file, n, threads, err);
-    }
+    int threads = args->threads > 0 ? (int)args->threads : omp_get_max_threads();
+    status = write_lines(writing, &file, n, threads, err);
     if (status == DPE_OK) {
         status = dpe_new_file_finish_over(&file, args->force, err);
     }
     dpe_new_file_drop(&file);
-    if (status == DPE_OK) {
-        printf("%s  %lld samples\n", path, (long long)n);
+    if (status != DPE_OK) {
+        return status;
     }
+    printf("%s  %lld samples\n", path, (long long)n);
     return status;
 }
 
@@ -258,16 +257,12 @@ static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_erro
     snprintf(path, sizeof path, "%s/validation.jsonl", folder);
     snprintf(held, sizeof held, "%s/LOCK", folder);
     dpe_status status = check_new(args, path, err);
-    if (status == DPE_OK) {
-        status = make_folder(folder, err);
+    if (status != DPE_OK || (status = make_folder(folder, err)) != DPE_OK ||
+        (status = dpe_lock_take(&lock, held, false, note, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = dpe_lock_take(&lock, held, false, note, err);
-    }
-    if (status == DPE_OK) {
-        status = write_file(writing, path, n, err);
-        dpe_lock_release(&lock, true);
-    }
+    status = write_file(writing, path, n, err);
+    dpe_lock_release(&lock, true);
     return status;
 }
 

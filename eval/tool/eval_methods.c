@@ -115,7 +115,7 @@ static dpe_status make_plan(const struct comparison *comparison, const struct ev
     if (method->table != NULL) {
         const char *fingerprint =
             args->other_model ? NULL : dpe_model_fingerprint(comparison->job.model);
-        return dpe_plan_of_table_file(method->table, &context, fingerprint, plan, err);
+        return dpe_plan_of_table_file(method->table, &context, fingerprint, plan, NULL, err);
     }
     return dpe_plan_make(method->spec, &context, plan, err);
 }

@@ -1,4 +1,5 @@
 /* The command line in pieces: options that several commands have. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,6 +115,50 @@ static void add_method(struct argp_state *state, struct eval_arguments *args, co
 /* ---------------------------------------------------------------------------------------- pieces
  */
 
+/* Where an option is kept in struct eval_arguments: its text, or true for a switch. */
+struct place {
+    int key;
+    size_t at;
+};
+static const struct place texts[] = {
+    {KEY_CHAT_TEMPLATE, offsetof(struct eval_arguments, general.chat_template)},
+    {KEY_NIAH, offsetof(struct eval_arguments, general.niah)},
+    {KEY_TASKS, offsetof(struct eval_arguments, general.tasks)},
+    {KEY_DATA, offsetof(struct eval_arguments, general.data)},
+    {KEY_TEMPLATE, offsetof(struct eval_arguments, general.template_file)},
+    {KEY_SQUAD, offsetof(struct eval_arguments, general.squad)},
+    {KEY_HOTPOTQA, offsetof(struct eval_arguments, general.hotpotqa)},
+    {KEY_SCORER, offsetof(struct eval_arguments, general.scorer)},
+    {KEY_PREDICTIONS, offsetof(struct eval_arguments, predictions)},
+    {KEY_NORMS, offsetof(struct eval_arguments, norms)},
+    {KEY_TEMPERATURE, offsetof(struct eval_arguments, temperature)},
+};
+static const struct place switches[] = {
+    {KEY_OTHER_MODEL, offsetof(struct eval_arguments, other_model)},
+    {KEY_DETAILS, offsetof(struct eval_arguments, details)},
+    {KEY_GRID, offsetof(struct eval_arguments, grid)},
+    {KEY_ALONE, offsetof(struct eval_arguments, alone)},
+    {KEY_SKIP_BAD, offsetof(struct eval_arguments, skip_bad)},
+};
+
+static bool keep(int key, const char *arg, struct eval_arguments *args)
+{
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (key == texts[i].key) {
+            *(const char **)(void *)((char *)args + texts[i].at) = arg;
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
+        if (key == switches[i].key) {
+            *(bool *)((char *)args + switches[i].at) = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The parser of every piece: argp passes on only the keys of the piece's own table. */
 static error_t parse_piece(int key, char *arg, struct argp_state *state)
 {
     struct eval_arguments *args = state->input;
@@ -122,13 +167,8 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
         parse_lengths(state, arg, args);
         return 0;
     case KEY_METHOD:
-        add_method(state, args, arg, false);
-        return 0;
     case KEY_TABLE:
-        add_method(state, args, arg, true);
-        return 0;
-    case KEY_OTHER_MODEL:
-        args->other_model = true;
+        add_method(state, args, arg, key == KEY_TABLE);
         return 0;
     case KEY_OFFICIAL:
         args->official =
@@ -136,27 +176,6 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_SUITE:
         dpe_eval_add_suites(state, args, arg);
-        return 0;
-    case KEY_DETAILS:
-        args->details = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t parse_suite_piece(int key, char *arg, struct argp_state *state)
-{
-    struct eval_arguments *args = state->input;
-    switch (key) {
-    case KEY_CHAT_TEMPLATE:
-        args->general.chat_template = arg;
-        return 0;
-    case KEY_NIAH:
-        args->general.niah = arg;
-        return 0;
-    case KEY_GRID:
-        args->grid = true;
         return 0;
     case KEY_DEPTHS:
         parse_depths(state, arg, args);
@@ -172,15 +191,6 @@ static error_t parse_suite_piece(int key, char *arg, struct argp_state *state)
                                                                   dpe_special_names);
         args->special_text = arg;
         return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t parse_ablate_piece(int key, char *arg, struct argp_state *state)
-{
-    struct eval_arguments *args = state->input;
-    switch (key) {
     case KEY_WHAT:
         if (dpe_ablation_find(arg) < 0) {
             argp_error(state,
@@ -193,17 +203,8 @@ static error_t parse_ablate_piece(int key, char *arg, struct argp_state *state)
         args->n_values =
             parse_list(state, "--values", arg, 0.0, 1e9, false, args->values, EVAL_MAX_METHODS);
         return 0;
-    case KEY_NORMS:
-        args->norms = arg;
-        return 0;
-    case KEY_TEMPERATURE:
-        args->temperature = arg;
-        return 0;
-    case KEY_ALONE:
-        args->alone = true;
-        return 0;
     default:
-        return parse_piece(key, arg, state);
+        return keep(key, arg, args) ? 0 : ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -215,6 +216,10 @@ static error_t parse_ablate_piece(int key, char *arg, struct argp_state *state)
     {                                                                                              \
         "other-model", KEY_OTHER_MODEL, NULL, 0,                                                   \
             "Apply tables that were measured on other weights of the same shape", 1                \
+    }
+#define CHAT_TEMPLATE                                                                              \
+    {                                                                                              \
+        "chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2        \
     }
 #define DETAILS                                                                                    \
     {                                                                                              \
@@ -247,7 +252,7 @@ static const struct argp_option suite_table[] = {
 };
 static const struct argp_option needle_table[] = {
     {"niah", KEY_NIAH, "K=V,...", DPE_BASIC, "Parameters of the needle task, as in dpe-detect", 2},
-    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2},
+    CHAT_TEMPLATE,
     {0},
 };
 static const struct argp_option grid_table[] = {
@@ -296,54 +301,18 @@ static const struct argp_option ablate_table[] = {
 
 const struct argp dpe_eval_method_argp = {.options = method_table, .parser = parse_piece};
 const struct argp dpe_eval_suite_argp = {.options = suite_table, .parser = parse_piece};
-const struct argp dpe_eval_needle_argp = {.options = needle_table, .parser = parse_suite_piece};
-const struct argp dpe_eval_grid_argp = {.options = grid_table, .parser = parse_suite_piece};
-const struct argp dpe_eval_depth_argp = {.options = depth_table, .parser = parse_suite_piece};
-const struct argp dpe_eval_book_argp = {.options = book_table, .parser = parse_suite_piece};
-const struct argp dpe_eval_special_argp = {.options = special_table, .parser = parse_suite_piece};
-const struct argp dpe_eval_ablate_argp = {.options = ablate_table, .parser = parse_ablate_piece};
+const struct argp dpe_eval_needle_argp = {.options = needle_table, .parser = parse_piece};
+const struct argp dpe_eval_grid_argp = {.options = grid_table, .parser = parse_piece};
+const struct argp dpe_eval_depth_argp = {.options = depth_table, .parser = parse_piece};
+const struct argp dpe_eval_book_argp = {.options = book_table, .parser = parse_piece};
+const struct argp dpe_eval_special_argp = {.options = special_table, .parser = parse_piece};
+const struct argp dpe_eval_ablate_argp = {.options = ablate_table, .parser = parse_piece};
 
 /* ------------------------------------------------------------------------------------- benchmarks
  */
 
-static error_t parse_benchmark_piece(int key, char *arg, struct argp_state *state)
-{
-    struct eval_arguments *args = state->input;
-    switch (key) {
-    case KEY_CHAT_TEMPLATE:
-        args->general.chat_template = arg;
-        return 0;
-    case KEY_TASKS:
-        args->general.tasks = arg;
-        return 0;
-    case KEY_DATA:
-        args->general.data = arg;
-        return 0;
-    case KEY_TEMPLATE:
-        args->general.template_file = arg;
-        return 0;
-    case KEY_SQUAD:
-        args->general.squad = arg;
-        return 0;
-    case KEY_HOTPOTQA:
-        args->general.hotpotqa = arg;
-        return 0;
-    case KEY_SCORER:
-        args->general.scorer = arg;
-        return 0;
-    case KEY_PREDICTIONS:
-        args->predictions = arg;
-        return 0;
-    case KEY_SKIP_BAD:
-        args->skip_bad = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
 static const struct argp_option chat_table[] = {
-    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2},
+    CHAT_TEMPLATE,
     {0},
 };
 static const struct argp_option benchmark_table[] = {
@@ -372,9 +341,8 @@ static const struct argp_option infinitebench_table[] = {
      2},
     {0},
 };
-const struct argp dpe_eval_chat_argp = {.options = chat_table, .parser = parse_benchmark_piece};
-const struct argp dpe_eval_benchmark_argp = {.options = benchmark_table,
-                                             .parser = parse_benchmark_piece};
-const struct argp dpe_eval_ruler_argp = {.options = ruler_table, .parser = parse_benchmark_piece};
+const struct argp dpe_eval_chat_argp = {.options = chat_table, .parser = parse_piece};
+const struct argp dpe_eval_benchmark_argp = {.options = benchmark_table, .parser = parse_piece};
+const struct argp dpe_eval_ruler_argp = {.options = ruler_table, .parser = parse_piece};
 const struct argp dpe_eval_infinitebench_argp = {.options = infinitebench_table,
-                                                 .parser = parse_benchmark_piece};
+                                                 .parser = parse_piece};

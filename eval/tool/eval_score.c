@@ -203,6 +203,21 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
+static dpe_status score_entry(struct scoring *scoring, const char *folder, const char *name,
+                              struct dpe_error *err)
+{
+    struct dpe_text path = {0};
+    dpe_status status = dpe_text_append(&path, folder, strlen(folder), err);
+    if (status != DPE_OK || (status = dpe_text_append(&path, "/", 1, err)) != DPE_OK ||
+        (status = dpe_text_append(&path, name, strlen(name), err)) != DPE_OK) {
+        goto done;
+    }
+    status = score_file(scoring, path.bytes, err);
+done:
+    dpe_text_free(&path);
+    return status;
+}
+
 static dpe_status score_folder(struct scoring *scoring, const char *folder, struct dpe_error *err)
 {
     struct dirent **entries = NULL;
@@ -215,20 +230,9 @@ static dpe_status score_folder(struct scoring *scoring, const char *folder, stru
         n > 0 ? DPE_OK
               : dpe_fail(err, DPE_NO_INPUT, "%s: expected .jsonl files, found none", folder);
     for (int i = 0; i < n; i++) {
-        struct dpe_text path = {0};
         if (status == DPE_OK) {
-            status = dpe_text_append(&path, folder, strlen(folder), err);
+            status = score_entry(scoring, folder, entries[i]->d_name, err);
         }
-        if (status == DPE_OK) {
-            status = dpe_text_append(&path, "/", 1, err);
-        }
-        if (status == DPE_OK) {
-            status = dpe_text_append(&path, entries[i]->d_name, strlen(entries[i]->d_name), err);
-        }
-        if (status == DPE_OK) {
-            status = score_file(scoring, path.bytes, err);
-        }
-        dpe_text_free(&path);
         free(entries[i]);
     }
     free(entries);

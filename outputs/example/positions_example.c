@@ -1,6 +1,7 @@
-/* positions_example TABLE [LAYER HEAD]: what a runtime does with a DPE table. Opens TABLE.h5 or its
- * JSON form, shows at which positions tokens are rotated in one head, and the cosines and sines of
- * a range of them. Uses the installed library alone; CMakeLists.txt beside it builds it, or
+/* positions_example TABLE [LAYER HEAD [TOKENS]]: what a runtime does with a DPE table. Opens TABLE.h5
+ * or its JSON form, chooses the entry for a text of TOKENS (prompt and new ones together; default:
+ * the largest), shows at which positions tokens are rotated in one head, and the cosines and sines
+ * of a range of them. Uses the installed library alone; CMakeLists.txt beside it builds it, or
  *
  *     cc positions_example.c $(pkg-config --cflags --libs dpe_table) -o positions_example
  */
@@ -53,10 +54,21 @@ static int print_rotations(const struct dpe_table *table, int64_t layer, int64_t
     return 0;
 }
 
+/* One entry, for a text that it was chosen for. */
+static int print_entry(const struct dpe_table *entry, int64_t layer, int64_t head)
+{
+    const struct dpe_table_values *values = dpe_table_values(entry);
+    printf("%s model, trained for %lld tokens, table for %lld; nearer than %lld is near\n",
+           values->model_type, (long long)values->trained_length, (long long)values->length,
+           (long long)values->window);
+    print_positions(entry, layer, head, values->length - 1);
+    return print_rotations(entry, layer, head, values->length - 4);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 2 && argc != 4) {
-        fprintf(stderr, "usage: %s TABLE [LAYER HEAD]\n", argv[0]);
+    if (argc != 2 && argc != 4 && argc != 5) {
+        fprintf(stderr, "usage: %s TABLE [LAYER HEAD [TOKENS]]\n", argv[0]);
         return 64;
     }
     struct dpe_table *table = NULL;
@@ -66,18 +78,20 @@ int main(int argc, char **argv)
         return 65;
     }
     const struct dpe_table_values *values = dpe_table_values(table);
-    int64_t layer = argc == 4 ? strtoll(argv[2], NULL, 10) : 0;
-    int64_t head = argc == 4 ? strtoll(argv[3], NULL, 10) : 0;
+    int64_t layer = argc >= 4 ? strtoll(argv[2], NULL, 10) : 0;
+    int64_t head = argc >= 4 ? strtoll(argv[3], NULL, 10) : 0;
+    int64_t tokens = argc >= 5 ? strtoll(argv[4], NULL, 10) : values->length;
+    const struct dpe_table *entry = dpe_table_choose(table, tokens);
     int code = 64;
     if (layer < 0 || layer >= values->n_layers || head < 0 || head >= values->n_heads) {
         fprintf(stderr, "the table has %lld layers of %lld heads\n", (long long)values->n_layers,
                 (long long)values->n_heads);
+    } else if (entry == NULL) {
+        printf("%lld tokens are within the trained length, %lld: run the model unchanged\n",
+               (long long)tokens, (long long)values->trained_length);
+        code = 0;
     } else {
-        printf("%s model, trained for %lld tokens, table for %lld; nearer than %lld is near\n",
-               values->model_type, (long long)values->trained_length, (long long)values->length,
-               (long long)values->window);
-        print_positions(table, layer, head, values->length - 1);
-        code = print_rotations(table, layer, head, values->length - 4);
+        code = print_entry(entry, layer, head);
     }
     dpe_table_close(table);
     return code;

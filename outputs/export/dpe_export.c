@@ -10,6 +10,7 @@
 #include "engine/tool/tool.h"
 #include "outputs/export/export_tool.h"
 #include "outputs/h5/unchecked.h"
+#include "outputs/read/read.h"
 #include "outputs/storage/storage.h"
 
 enum option_key {
@@ -28,6 +29,8 @@ enum option_key {
     KEY_DROP_TEMPERATURE,
     KEY_UNCHECKED,
     KEY_CHECK_OPTIONS,
+    KEY_JOIN,
+    KEY_ENTRY,
 };
 
 static const struct argp_option options_table[] = {
@@ -44,6 +47,11 @@ static const struct argp_option options_table[] = {
      "Target length in tokens, which sets the scales (default: the detection's)", 1},
     {"import-yaml", KEY_IMPORT_YAML, "FILE", 0,
      "Make a table from a YAML of the paper's code (needs --model and --length)", 1},
+    {"join", KEY_JOIN, NULL, 0,
+     "Put the entries of every TABLE into one table: of one model and the same groups, each for "
+     "another length. A runtime chooses the entry by the length of the text",
+     1},
+    {"entry", KEY_ENTRY, "L", 0, "Use only the entry for L tokens of a table that has several", 1},
     {"unchecked", KEY_UNCHECKED, NULL, 0,
      "Read inputs without a checksum, which other programs wrote, in a child process", 1},
     {NULL, 0, NULL, 0, "Write it:", 2},
@@ -89,6 +97,9 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
         return 0;
     case KEY_LENGTH:
         args->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
+        return 0;
+    case KEY_ENTRY:
+        args->entry = dpe_parse_count(state, "--entry", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_TOP_K:
         take_k(state, "--top-k", arg, false, args);
@@ -138,6 +149,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_CHECK_OPTIONS:
         args->check_options = true;
         return 0;
+    case KEY_JOIN:
+        args->join = true;
+        return 0;
     case KEY_CHECK:
         args->check = true;
         return 0;
@@ -151,10 +165,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->yaml = arg;
         return 0;
     case ARGP_KEY_ARG:
-        if (state->arg_num >= 2) {
-            argp_error(state, "unexpected argument '%s'", arg);
+        if (args->n_inputs == DPE_TABLE_ENTRIES) {
+            argp_error(state, "unexpected argument '%s': more than %d inputs", arg,
+                       DPE_TABLE_ENTRIES);
         }
-        args->inputs[state->arg_num] = arg;
+        args->inputs[args->n_inputs++] = arg;
         return 0;
     default:
         return parse_values(key, arg, state, args);
@@ -206,6 +221,14 @@ static void check_usage(const struct export_arguments *args, const struct argp *
         wrong = "--import-yaml needs --model DIR and --length L";
     } else if (args->yaml != NULL && args->rank > 0) {
         wrong = "--rank needs a detection; a YAML already has its scales";
+    } else if (args->n_inputs > 2 && !args->join) {
+        wrong = "more than two inputs: give --join to put several tables into one";
+    } else if (args->join && (args->n_inputs < 2 || args->has_k || args->rank > 0 ||
+                              args->length > 0 || args->yaml != NULL)) {
+        wrong = "--join needs two or more tables, and takes no --rank, --top-k, --last-k, --length "
+                "and --import-yaml";
+    } else if (args->entry > 0 && args->yaml != NULL) {
+        wrong = "--entry needs TABLE; a YAML has one entry";
     } else if (args->check && args->model == NULL) {
         wrong = "--check needs --model DIR";
     } else if (args->result != DPE_RESULT_TEXT && (!args->check || args->show)) {
@@ -227,50 +250,6 @@ static void check_usage(const struct export_arguments *args, const struct argp *
     if (wrong != NULL) {
         dpe_tool_refuse(argp, wrong);
     }
-}
-
-/* ---------------------------------------------------------------- inspecting */
-
-static void show(const struct dpe_table_values *values)
-{
-    /* These texts come from the file and may hold control characters. */
-    char version[64];
-    char type[64];
-    char fingerprint[160];
-    dpe_printable(values->schema_version, version, sizeof version);
-    dpe_printable(values->model_type, type, sizeof type);
-    dpe_printable(values->model_fingerprint, fingerprint, sizeof fingerprint);
-    printf(
-        "DPE table %s for a %s model, %lld layers, %lld query and %lld key/value heads of %lld\n",
-        version, type, (long long)values->n_layers, (long long)values->n_heads,
-        (long long)values->n_kv_heads, (long long)values->head_dim);
-    printf("model fingerprint  %s\n", fingerprint);
-    printf("trained length     %lld\n", (long long)values->trained_length);
-    printf("evaluated length   %lld\n", (long long)values->length);
-    printf("window             %lld (nearer keys keep their distance)\n",
-           (long long)values->window);
-    printf("key pairs          %lld of %lld of each head\n", (long long)values->top_k,
-           (long long)values->n_pairs);
-    printf("attention scaling  %g\n", values->attention_scaling);
-    if (dpe_table_has_temperature(values)) {
-        const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
-                                                    values->log_n_decay, values->logit_scale};
-        char text[160];
-        dpe_temperature_text(&temperature, text);
-        printf("temperature        %s\n", text);
-    }
-    printf("%5s  %11s  %16s  %6s\n", "group", "pairs", "effective length", "scale");
-    for (int64_t g = 0; g < values->n_groups; g++) {
-        char pairs[32];
-        char effective[32];
-        snprintf(pairs, sizeof pairs, "%d..%d", values->group_edge[g],
-                 values->group_edge[g + 1] - 1);
-        snprintf(effective, sizeof effective, "%.0f", values->effective_length[g]);
-        printf("%5lld  %11s  %16s  %6g\n", (long long)g, pairs,
-               values->effective_length[g] < 0.0 ? "none found" : effective,
-               values->scale_factor[g]);
-    }
-    printf("A runtime needs an adapter to apply this table: see outputs/table/dpe_table.h.\n");
 }
 
 /* ---------------------------------------------------------------- writing */
@@ -338,6 +317,18 @@ static dpe_status check_temperature(const struct export_arguments *args,
                     text);
 }
 
+/* A form of one entry must not be taken for the whole table. */
+static dpe_status check_single(const struct dpe_table *table, struct dpe_error *err)
+{
+    char lengths[DPE_TABLE_NOTE];
+    return dpe_table_count(table) == 1
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE,
+                          "this format holds one entry, the table has several, for %s tokens: "
+                          "choose one with --entry L, or write json, safetensors, hf or h5",
+                          dpe_table_lengths(table, lengths));
+}
+
 static dpe_status render(const struct export_arguments *args, enum export_format format,
                          const struct export_table *table, struct dpe_text *out,
                          struct dpe_error *err)
@@ -348,15 +339,21 @@ static dpe_status render(const struct export_arguments *args, enum export_format
     dpe_status status = DPE_OK;
     switch (format) {
     case FORMAT_JSON:
-        return dpe_export_json(values, out, err);
+        return dpe_export_json(table->table, out, err);
     case FORMAT_CSV:
-        status = check_temperature(args, values, err);
+        status = check_single(table->table, err);
+        status = status == DPE_OK ? check_temperature(args, values, err) : status;
         return status == DPE_OK ? dpe_export_csv(values, out, err) : status;
     case FORMAT_SAFETENSORS:
-        return dpe_export_safetensors(values, out, err);
+        return dpe_export_safetensors(table->table, out, err);
     case FORMAT_YAML:
-        status = check_temperature(args, values, err);
-        status = status == DPE_OK ? model_name(args, values, name, err) : status;
+        status = check_single(table->table, err);
+        if (status == DPE_OK) {
+            status = check_temperature(args, values, err);
+        }
+        if (status == DPE_OK) {
+            status = model_name(args, values, name, err);
+        }
         return status != DPE_OK
                    ? status
                    : dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "", out,
@@ -374,7 +371,7 @@ static dpe_status render(const struct export_arguments *args, enum export_format
         }
         status = read_config(args->model, &config, err);
         if (status == DPE_OK) {
-            status = dpe_export_hf(values, config, out, err);
+            status = dpe_export_hf(table->table, config, out, err);
         }
         free(config);
         return status;
@@ -479,7 +476,7 @@ int main(int argc, char **argv)
         .options = options_table,
         .children = children,
         .parser = parse_option,
-        .args_doc = "DETECT.h5 [NORMS.h5]\nTABLE",
+        .args_doc = "DETECT.h5 [NORMS.h5]\nTABLE\n--join TABLE...",
         .doc = "Make a DPE table from a detection and a profile, and write it in the formats that "
                "other runtimes read.\v"
                "Every format has the field adapter_required: DPE scales far positions differently "
@@ -488,6 +485,7 @@ int main(int argc, char **argv)
                "Examples:\n"
                "  dpe-export detect.h5 norms.h5 --top-k 0.75 -o table.h5\n"
                "  dpe-export table.h5 -o table.json\n"
+               "  dpe-export --join 1024.h5 2048.h5 4096.h5 -o table.h5\n"
                "  dpe-export --show table.h5",
     };
     dpe_tool_start(argv);
@@ -500,8 +498,8 @@ int main(int argc, char **argv)
     struct dpe_error err = {0};
     if (args.unchecked && !dpe_h5_is_unchecked()) {
         int code = 0;
-        size_t n = args.inputs[0] == NULL ? 0 : args.inputs[1] == NULL ? 1 : 2;
-        dpe_status run = dpe_h5_unchecked_run(argv, args.inputs, n, &code, &err);
+        dpe_status run =
+            dpe_h5_unchecked_run(argv, args.inputs, (size_t)args.n_inputs, &code, &err);
         int failed = dpe_tool_end(run, &err);
         return run == DPE_OK ? code : failed;
     }
@@ -511,7 +509,7 @@ int main(int argc, char **argv)
         status = dpe_export_read(&args, &table, &err);
     }
     if (status == DPE_OK && args.show) {
-        show(dpe_table_values(table.table));
+        dpe_export_show(table.table);
     }
     if (status == DPE_OK && args.check) {
         status = check_model(args.model, dpe_table_values(table.table), args.result, &err);

@@ -1,7 +1,8 @@
 /**
  * @file export.h
  * The forms of a DPE table (inside outputs/; dpe-export is the tool). Each writer appends a whole
- * file to `out`; the caller puts it in place atomically. Every form has the field
+ * file to `out`; the caller puts it in place atomically. A table of several entries goes into JSON,
+ * hf and safetensors; YAML and CSV hold one entry. Every form has the field
  * `adapter_required`: a static rope_scaling cannot express DPE, so no form may look like one.
  */
 #ifndef DPE_EXPORT_H
@@ -13,12 +14,13 @@
 #include <string.h>
 
 /** JSON, complete (outputs/table/dpe_table.schema.json); dpe_table_open reads it back. */
-dpe_status dpe_export_json(const struct dpe_table_values *values, struct dpe_text *out,
+dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
                            struct dpe_error *err);
-/** Whether the table's form holds a temperature (its schema version is 2). */
+/** Whether the table's form holds a temperature (its schema version is 2 or 3). */
 static inline bool dpe_export_temperature(const struct dpe_table_values *values)
 {
-    return strncmp(values->schema_version, "2.", 2) == 0;
+    return strncmp(values->schema_version, "2.", 2) == 0 ||
+           strncmp(values->schema_version, "3.", 2) == 0;
 }
 /** The YAML of the paper's released code: `model`, as the last part of the model's folder, and
  * below it local_window_size, scale_factors, dimension_groups_range, selected_dim_path. Its prefill
@@ -30,14 +32,15 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
                            const char *selected_dim_path, struct dpe_text *out,
                            struct dpe_error *err);
 /** config.json with its rope block replaced by one of rope_type "dpe" that nests the native one. */
-dpe_status dpe_export_hf(const struct dpe_table_values *values, const char *config_json,
+dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
                          struct dpe_text *out, struct dpe_error *err);
 /** One row per (layer, head, pair): layer, head, pair, group, key_pair, scale, inv_freq. It
  *  cannot express a temperature: dpe-export requires --drop-temperature for such a table. */
 dpe_status dpe_export_csv(const struct dpe_table_values *values, struct dpe_text *out,
                           struct dpe_error *err);
-/** Masks and numbers as tensors, the rest as metadata. */
-dpe_status dpe_export_safetensors(const struct dpe_table_values *values, struct dpe_text *out,
+/** Masks and numbers as tensors, the rest as metadata. Of several entries, tensors and metadata of
+ *  each begin with its length ("1024.mask"), and the metadata `entries` lists the lengths. */
+dpe_status dpe_export_safetensors(const struct dpe_table *table, struct dpe_text *out,
                                   struct dpe_error *err);
 /** The reverse, for round trips. `name` is for messages. Free with dpe_table_close. */
 dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,

@@ -1,4 +1,5 @@
 /* The HDF5 form of a DPE table: /table and /model (outputs/SCHEMA.md). */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,6 +7,7 @@
 #include "outputs/export/export_tool.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/h5_file.h"
+#include "outputs/h5/h5_put.h"
 #include "outputs/read/read.h"
 #include "outputs/rows/rows.h"
 #include "outputs/storage/storage.h"
@@ -53,80 +55,57 @@ static dpe_status put_axes(struct dpe_h5 *file, const struct dpe_table_values *v
     return status;
 }
 
-/* A dataset of a table and where it lies in the values. */
-struct entry {
-    const char *path, *long_name, *units;
-    enum dpe_column_type type;
-    const void *data;
-};
-
-static dpe_status put_scalars(struct dpe_h5 *file, const struct dpe_table_values *v,
-                              struct dpe_error *err)
+static dpe_status put_scalars(struct dpe_h5 *file, const char *folder,
+                              const struct dpe_table_values *v, struct dpe_error *err)
 {
-    const struct entry entries[] = {
-        {"/table/local_window", "keys nearer than this keep their distance", "tokens", DPE_COL_I64,
-         &v->window},
-        {"/table/trained_length", "trained length", "tokens", DPE_COL_I64, &v->trained_length},
-        {"/table/evaluated_length", "length that the table is for", "tokens", DPE_COL_I64,
-         &v->length},
-        {"/table/top_k", "key pairs of each head", "1", DPE_COL_I64, &v->top_k},
-        {"/table/attention_scaling", "factor on queries and on keys; logits carry its square", "1",
-         DPE_COL_F64, &v->attention_scaling},
+    const struct table_entry entries[] = {
+        {"/local_window", DPE_COL_I64, &v->window, "keys nearer than this keep their distance",
+         "tokens", NULL},
+        {"/trained_length", DPE_COL_I64, &v->trained_length, "trained length", "tokens", NULL},
+        {"/evaluated_length", DPE_COL_I64, &v->length, "length that the table is for", "tokens",
+         NULL},
+        {"/top_k", DPE_COL_I64, &v->top_k, "key pairs of each head", "1", NULL},
+        {"/attention_scaling", DPE_COL_F64, &v->attention_scaling,
+         "factor on queries and on keys; logits carry its square", "1", NULL},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof entries / sizeof entries[0] && status == DPE_OK; i++) {
-        const struct dpe_column column = {.path = entries[i].path,
-                                          .type = entries[i].type,
-                                          .data = entries[i].data,
-                                          .long_name = entries[i].long_name,
-                                          .units = entries[i].units};
-        status = dpe_h5_put(file, &column, err);
-    }
-    return status;
+    return dpe_h5_table_put_all(file, folder, entries, COUNT(entries), NULL, 0, err);
 }
 
-static dpe_status put_lists(struct dpe_h5 *file, const struct dpe_table_values *v,
-                            const int64_t *effective, struct dpe_error *err)
+static dpe_status put_lists(struct dpe_h5 *file, const char *folder,
+                            const struct dpe_table_values *v, const int64_t *effective,
+                            struct dpe_error *err)
 {
     const struct {
-        struct entry entry;
-        const char *scale;
-        int64_t n;
+        struct table_entry entry;
+        struct table_axis axis;
     } lists[] = {
-        {{"/table/scale_factor", "scale of the group's far positions", "1", DPE_COL_F64,
-          v->scale_factor},
-         "/group",
-         v->n_groups},
-        {{"/table/effective_length", "effective length of the group, -1 = none found", "tokens",
-          DPE_COL_I64, effective},
-         "/group",
-         v->n_groups},
-        {{"/table/group_edge", "group g holds pairs edge[g] to edge[g+1] - 1", "1", DPE_COL_I32,
-          v->group_edge},
-         "/edge",
-         v->n_groups + 1},
-        {{"/table/inv_freq", "rotation frequency", "radians/token", DPE_COL_F64, v->inv_freq},
-         "/pair",
-         v->n_pairs},
+        {{"/scale_factor", DPE_COL_F64, v->scale_factor, "scale of the group's far positions", "1",
+          NULL},
+         {"/group", v->n_groups}},
+        {{"/effective_length", DPE_COL_I64, effective,
+          "effective length of the group, -1 = none found", "tokens", NULL},
+         {"/group", v->n_groups}},
+        {{"/group_edge", DPE_COL_I32, v->group_edge, "group g holds pairs edge[g] to edge[g+1] - 1",
+          "1", NULL},
+         {"/edge", v->n_groups + 1}},
+        {{"/inv_freq", DPE_COL_F64, v->inv_freq, "rotation frequency", "radians/token", NULL},
+         {"/pair", v->n_pairs}},
     };
     dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0] && status == DPE_OK; i++) {
-        const struct dpe_column column = {.path = lists[i].entry.path,
-                                          .type = lists[i].entry.type,
-                                          .rank = 1,
-                                          .dims = {lists[i].n},
-                                          .scales = {lists[i].scale},
-                                          .data = lists[i].entry.data,
-                                          .long_name = lists[i].entry.long_name,
-                                          .units = lists[i].entry.units};
-        status = dpe_h5_put(file, &column, err);
+    for (size_t i = 0; i < COUNT(lists) && status == DPE_OK; i++) {
+        status = dpe_h5_table_put(file, folder, &lists[i].entry, &lists[i].axis, 1, err);
     }
     return status;
 }
 
-static dpe_status put_columns(struct dpe_h5 *file, const struct dpe_table_values *v,
-                              struct dpe_error *err)
+/* The datasets of an entry. */
+static dpe_status put_columns(struct dpe_h5 *file, const char *folder,
+                              const struct dpe_table_values *v, struct dpe_error *err)
 {
+    const struct table_entry mask = {
+        "/mask", DPE_COL_U8, v->mask, "whether a pair is a key pair of its head", "1", "no yes"};
+    const struct table_axis axes[] = {
+        {"/layer", v->n_layers}, {"/head", v->n_heads}, {"/pair", v->n_pairs}};
     int64_t *effective = dpe_alloc((size_t)v->n_groups, sizeof *effective);
     if (effective == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the groups");
@@ -134,24 +113,52 @@ static dpe_status put_columns(struct dpe_h5 *file, const struct dpe_table_values
     for (int64_t g = 0; g < v->n_groups; g++) {
         effective[g] = (int64_t)v->effective_length[g];
     }
-    const struct dpe_column mask = {.path = "/table/mask",
-                                    .type = DPE_COL_U8,
-                                    .rank = 3,
-                                    .dims = {v->n_layers, v->n_heads, v->n_pairs},
-                                    .scales = {"/layer", "/head", "/pair"},
-                                    .data = v->mask,
-                                    .long_name = "whether a pair is a key pair of its head",
-                                    .units = "1",
-                                    .flag_meanings = "no yes"};
-    dpe_status status = put_lists(file, v, effective, err);
+    dpe_status status = put_lists(file, folder, v, effective, err);
     if (status == DPE_OK) {
-        status = dpe_h5_put(file, &mask, err);
+        status = dpe_h5_table_put(file, folder, &mask, axes, 3, err);
     }
     if (status == DPE_OK) {
-        status = put_scalars(file, v, err);
+        status = put_scalars(file, folder, v, err);
     }
     free(effective);
     return status;
+}
+
+static struct dpe_temperature temperature_of(const struct dpe_table_values *values)
+{
+    return (struct dpe_temperature){values->log_n_length, values->log_n_power, values->log_n_decay,
+                                    values->logit_scale};
+}
+
+/* Several entries: each in a folder that is called by its length. */
+static dpe_status put_entries(struct dpe_h5 *file, const struct dpe_table *table,
+                              struct dpe_error *err)
+{
+    int64_t n = dpe_table_count(table);
+    int64_t lengths[DPE_TABLE_ENTRIES];
+    for (int64_t i = 0; i < n; i++) {
+        lengths[i] = dpe_table_values(dpe_table_entry(table, i))->length;
+    }
+    const struct dpe_column axis = {.path = "/table/length",
+                                    .type = DPE_COL_I64,
+                                    .rank = 1,
+                                    .dims = {n},
+                                    .data = lengths,
+                                    .long_name = "lengths that the entries are for",
+                                    .units = "tokens",
+                                    .is_scale = true};
+    dpe_status status = dpe_h5_put(file, &axis, err);
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
+        const struct dpe_temperature temperature = temperature_of(values);
+        char folder[40];
+        snprintf(folder, sizeof folder, "/table/%lld", (long long)lengths[i]);
+        status = put_columns(file, folder, values, err);
+        if (status == DPE_OK) {
+            status = dpe_h5_put_temperature_in(file, folder, &temperature, err);
+        }
+    }
+    return status == DPE_OK ? dpe_h5_set_version(file, DPE_SCHEMA_ENTRIES, err) : status;
 }
 
 static dpe_status put_texts(struct dpe_h5 *file, const struct dpe_table_values *values,
@@ -208,41 +215,34 @@ dpe_status dpe_export_write_h5(const struct export_table *table, const char *pat
                                struct dpe_error *err)
 {
     const struct dpe_table_values *values = dpe_table_values(table->table);
+    const bool several = dpe_table_count(table->table) > 1;
     struct dpe_h5 *file = NULL;
     struct dpe_new_file written = {.fd = -1};
     char *target = NULL;
     dpe_status status = dpe_follow_links(path, &target, err);
-    if (status == DPE_OK) {
-        status = dpe_new_file_open(&written, target, NULL, err);
+    if (status != DPE_OK || (status = dpe_new_file_open(&written, target, NULL, err)) != DPE_OK ||
+        (status = dpe_h5_create(&file, err)) != DPE_OK ||
+        (status = put_common(file, &table->origin, err)) != DPE_OK ||
+        (status = put_axes(file, values, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_create(&file, err);
+    status = several ? put_entries(file, table->table, err)
+                     : put_columns(file, "/table", values, err);
+    if (status != DPE_OK || (status = put_texts(file, values, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = put_common(file, &table->origin, err);
+    const struct dpe_temperature temperature = temperature_of(values);
+    status = several ? DPE_OK : dpe_h5_put_temperature(file, &temperature, err);
+    if (status != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = put_axes(file, values, err);
-    }
-    if (status == DPE_OK) {
-        status = put_columns(file, values, err);
-    }
-    if (status == DPE_OK) {
-        status = put_texts(file, values, err);
-    }
-    if (status == DPE_OK) {
-        const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
-                                                    values->log_n_decay, values->logit_scale};
-        status = dpe_h5_put_temperature(file, &temperature, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_finish(file, &written, err);
-    } else {
-        dpe_h5_close(file);
-    }
+    status = dpe_h5_finish(file, &written, err);
+    file = NULL;
     if (status == DPE_OK) {
         status = dpe_new_file_finish(&written, err);
     }
+done:
+    dpe_h5_close(file);
     dpe_new_file_drop(&written);
     free(target);
     return status;

@@ -52,34 +52,48 @@ static json_t *key_pairs(const struct dpe_table_values *values)
     return layers;
 }
 
-/* Everything but the key pairs. */
-static json_t *settings(const struct dpe_table_values *values)
+static void add_conventions(json_t *object)
 {
-    json_t *root = json_pack(
-        "{s:s, s:s, s:b, s:{s:s, s:s, s:I, s:I, s:I, s:I}, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s}",
-        "schema_name", "dpe-table", "schema_version", values->schema_version, "adapter_required", 1,
-        "model", "model_type", values->model_type, "fingerprint", values->model_fingerprint,
-        "n_layers", (json_int_t)values->n_layers, "n_heads", (json_int_t)values->n_heads,
-        "n_kv_heads", (json_int_t)values->n_kv_heads, "head_dim", (json_int_t)values->head_dim,
-        "trained_length", (json_int_t)values->trained_length, "evaluated_length",
-        (json_int_t)values->length, "local_window", (json_int_t)values->window, "top_k",
-        (json_int_t)values->top_k, "near_rule", "distance < local_window", "rounding", "separable",
-        "angle_precision", "f32", "pair_layout", "half-split");
-    if (root != NULL) {
-        json_object_set_new(root, "group_edge", edges(values));
-        json_object_set_new(root, "effective_length",
-                            doubles(values->effective_length, values->n_groups));
-        json_object_set_new(root, "scale_factor", doubles(values->scale_factor, values->n_groups));
-        json_object_set_new(root, "attention_scaling", json_real(values->attention_scaling));
-        if (dpe_export_temperature(values)) {
-            json_object_set_new(root, "logit_scale", json_real(values->logit_scale));
-            json_object_set_new(root, "log_n_length", json_real(values->log_n_length));
-            json_object_set_new(root, "log_n_power", json_real(values->log_n_power));
-            json_object_set_new(root, "log_n_decay", json_real(values->log_n_decay));
-        }
-        json_object_set_new(root, "inv_freq", doubles(values->inv_freq, values->n_pairs));
+    json_object_set_new(object, "near_rule", json_string("distance < local_window"));
+    json_object_set_new(object, "rounding", json_string("separable"));
+    json_object_set_new(object, "angle_precision", json_string("f32"));
+    json_object_set_new(object, "pair_layout", json_string("half-split"));
+}
+
+/* What an entry has but for its key pairs, appended to `entry`; `only`: it is the whole table, with
+ * the conventions among its members. */
+static void add_entry(json_t *entry, const struct dpe_table_values *values, bool only)
+{
+    json_object_set_new(entry, "trained_length", json_integer(values->trained_length));
+    json_object_set_new(entry, "evaluated_length", json_integer(values->length));
+    json_object_set_new(entry, "local_window", json_integer(values->window));
+    json_object_set_new(entry, "top_k", json_integer(values->top_k));
+    if (only) {
+        add_conventions(entry);
     }
-    return root;
+    json_object_set_new(entry, "group_edge", edges(values));
+    json_object_set_new(entry, "effective_length",
+                        doubles(values->effective_length, values->n_groups));
+    json_object_set_new(entry, "scale_factor", doubles(values->scale_factor, values->n_groups));
+    json_object_set_new(entry, "attention_scaling", json_real(values->attention_scaling));
+    if (dpe_export_temperature(values)) {
+        json_object_set_new(entry, "logit_scale", json_real(values->logit_scale));
+        json_object_set_new(entry, "log_n_length", json_real(values->log_n_length));
+        json_object_set_new(entry, "log_n_power", json_real(values->log_n_power));
+        json_object_set_new(entry, "log_n_decay", json_real(values->log_n_decay));
+    }
+    json_object_set_new(entry, "inv_freq", doubles(values->inv_freq, values->n_pairs));
+}
+
+/* The table and its model. NULL: out of memory. */
+static json_t *header(const struct dpe_table_values *values)
+{
+    return json_pack("{s:s, s:s, s:b, s:{s:s, s:s, s:I, s:I, s:I, s:I}}", "schema_name",
+                     "dpe-table", "schema_version", values->schema_version, "adapter_required", 1,
+                     "model", "model_type", values->model_type, "fingerprint",
+                     values->model_fingerprint, "n_layers", (json_int_t)values->n_layers, "n_heads",
+                     (json_int_t)values->n_heads, "n_kv_heads", (json_int_t)values->n_kv_heads,
+                     "head_dim", (json_int_t)values->head_dim);
 }
 
 /** Text being written; after the first error nothing more is. */
@@ -109,39 +123,103 @@ static void put_json(struct lines *lines, json_t *value, size_t flags)
     json_decref(value);
 }
 
-/* A line for each key and for each layer: readable, and short enough for a diff. jansson's own
- * layouts are one line for all, or one for each number. */
-dpe_status dpe_export_json(const struct dpe_table_values *values, struct dpe_text *out,
-                           struct dpe_error *err)
+/* A line for each member of an object and for each layer of its key pairs: readable, and short
+ * enough for a diff. jansson's own layouts are one line for all, or one for each number. */
+static void put_members(struct lines *lines, json_t *object, const char *indent)
 {
-    struct lines lines = {.out = out, .err = err};
     const char *key = NULL;
     json_t *value = NULL;
-    json_t *root = settings(values);
+    json_object_foreach(object, key, value)
+    {
+        put_text(lines, indent);
+        put_json(lines, json_string(key), json_flags);
+        put_text(lines, ": ");
+        put_json(lines, json_incref(value), json_flags);
+        put_text(lines, ",\n");
+    }
+}
+
+static void put_key_pairs(struct lines *lines, const struct dpe_table_values *values,
+                          const char *indent)
+{
+    put_text(lines, indent);
+    put_text(lines, "\"key_pairs\": [\n");
+    for (int64_t layer = 0; layer < values->n_layers; layer++) {
+        put_text(lines, indent);
+        put_text(lines, "  ");
+        put_json(lines, key_pairs_of_layer(values, layer), json_flags);
+        put_text(lines, layer + 1 < values->n_layers ? ",\n" : "\n");
+    }
+    put_text(lines, indent);
+    put_text(lines, "]\n");
+}
+
+static void put_entries(struct lines *lines, const struct dpe_table *table)
+{
+    int64_t n = dpe_table_count(table);
+    put_text(lines, "  \"entries\": [\n");
+    for (int64_t i = 0; i < n; i++) {
+        const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
+        json_t *entry = json_object();
+        add_entry(entry, values, false);
+        put_text(lines, "    {\n");
+        put_members(lines, entry, "      ");
+        put_key_pairs(lines, values, "      ");
+        put_text(lines, i + 1 < n ? "    },\n" : "    }\n");
+        json_decref(entry);
+    }
+    put_text(lines, "  ]\n");
+}
+
+dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
+                           struct dpe_error *err)
+{
+    const struct dpe_table_values *values = dpe_table_values(table);
+    struct lines lines = {.out = out, .err = err};
+    json_t *root = header(values);
     if (root == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
     }
     put_text(&lines, "{\n");
-    json_object_foreach(root, key, value)
-    {
-        put_text(&lines, "  ");
-        put_json(&lines, json_string(key), json_flags);
-        put_text(&lines, ": ");
-        put_json(&lines, json_incref(value), json_flags);
-        put_text(&lines, ",\n");
+    if (dpe_table_count(table) > 1) {
+        add_conventions(root);
+        put_members(&lines, root, "  ");
+        put_entries(&lines, table);
+    } else {
+        add_entry(root, values, true);
+        put_members(&lines, root, "  ");
+        put_key_pairs(&lines, values, "  ");
     }
-    put_text(&lines, "  \"key_pairs\": [\n");
-    for (int64_t layer = 0; layer < values->n_layers; layer++) {
-        put_text(&lines, "    ");
-        put_json(&lines, key_pairs_of_layer(values, layer), json_flags);
-        put_text(&lines, layer + 1 < values->n_layers ? ",\n" : "\n");
-    }
-    put_text(&lines, "  ]\n}\n");
+    put_text(&lines, "}\n");
     json_decref(root);
     return lines.status;
 }
 
-dpe_status dpe_export_hf(const struct dpe_table_values *values, const char *config_json,
+/* The table as one block. */
+static json_t *block(const struct dpe_table *table)
+{
+    int64_t n = dpe_table_count(table);
+    json_t *root = header(dpe_table_values(table));
+    json_t *list = n > 1 ? json_array() : NULL;
+    if (root != NULL && n == 1) {
+        add_entry(root, dpe_table_values(table), true);
+        json_object_set_new(root, "key_pairs", key_pairs(dpe_table_values(table)));
+    } else if (root != NULL) {
+        add_conventions(root);
+        json_object_set(root, "entries", list);
+    }
+    for (int64_t i = 0; i < n && list != NULL; i++) {
+        const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
+        json_t *entry = json_object();
+        add_entry(entry, values, false);
+        json_object_set_new(entry, "key_pairs", key_pairs(values));
+        json_array_append_new(list, entry);
+    }
+    json_decref(list);
+    return root;
+}
+
+dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
                          struct dpe_text *out, struct dpe_error *err)
 {
     json_error_t why;
@@ -151,26 +229,23 @@ dpe_status dpe_export_hf(const struct dpe_table_values *values, const char *conf
         return dpe_fail(err, DPE_BAD_DATA, "config.json: line %d: %s", why.line, why.text);
     }
     struct lines lines = {.out = out, .err = err};
-    json_t *block = settings(values);
-    json_t *pairs = key_pairs(values);
-    if (block == NULL || pairs == NULL) {
+    json_t *rope = block(table);
+    if (rope == NULL) {
         lines.status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
-        json_decref(pairs);
         goto done;
     }
-    json_object_set_new(block, "key_pairs", pairs);
-    json_object_set_new(block, "rope_type", json_string("dpe"));
+    json_object_set_new(rope, "rope_type", json_string("dpe"));
     /* The checkpoint's own block is kept inside: the adapter restores it for what DPE leaves alone.
      */
     const char *name =
         json_object_get(config, "rope_parameters") != NULL ? "rope_parameters" : "rope_scaling";
     json_t *native = json_object_get(config, name);
-    json_object_set(block, "native", native != NULL ? native : json_null());
-    json_object_set(config, name, block);
+    json_object_set(rope, "native", native != NULL ? native : json_null());
+    json_object_set(config, name, rope);
     put_json(&lines, json_incref(config), JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     put_text(&lines, "\n");
 done:
-    json_decref(block);
+    json_decref(rope);
     json_decref(config);
     return lines.status;
 }

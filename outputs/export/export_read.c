@@ -123,19 +123,20 @@ static dpe_status choose_lengths(struct gathered *gathered, struct dpe_h5 *file,
     void *ranks = NULL;
     void *lengths = NULL;
     dpe_status status = get(gathered, file, "/detect/rank", DPE_COL_I32, 2, &ranks, dims, err);
-    if (status == DPE_OK) {
-        status = get(gathered, file, "/length", DPE_COL_I64, 1, &lengths, n_lengths, err);
+    if (status != DPE_OK || (status = get(gathered, file, "/length", DPE_COL_I64, 1, &lengths,
+                                          n_lengths, err)) != DPE_OK) {
+        return status;
     }
     int64_t groups = gathered->values.n_groups;
-    if (status == DPE_OK && (dims[0] != groups || dims[1] != n_lengths[0])) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/detect/rank: expected %lld groups and %lld lengths",
-                          (long long)groups, (long long)n_lengths[0]);
+    if (dims[0] != groups || dims[1] != n_lengths[0]) {
+        return dpe_fail(err, DPE_BAD_DATA, "/detect/rank: expected %lld groups and %lld lengths",
+                        (long long)groups, (long long)n_lengths[0]);
     }
     double *effective = dpe_alloc((size_t)groups, sizeof *effective);
-    if (status == DPE_OK && keep(gathered, effective) == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    if (keep(gathered, effective) == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
-    for (int64_t g = 0; g < groups && status == DPE_OK; g++) {
+    for (int64_t g = 0; g < groups; g++) {
         effective[g] = -1.0;
         bool ranked = false;
         for (int64_t t = 0; t < dims[1]; t++) {
@@ -146,13 +147,13 @@ static dpe_status choose_lengths(struct gathered *gathered, struct dpe_h5 *file,
             }
         }
         if (ranked && effective[g] < 0.0) {
-            status = dpe_fail(err, DPE_USAGE,
-                              "--rank %lld: group %lld has fewer ranks; give a smaller N",
-                              (long long)rank, (long long)g);
+            return dpe_fail(err, DPE_USAGE,
+                            "--rank %lld: group %lld has fewer ranks; give a smaller N",
+                            (long long)rank, (long long)g);
         }
     }
     gathered->values.effective_length = effective;
-    return status;
+    return DPE_OK;
 }
 
 /* S_g = max(1, ⌊L / e_g⌋); a group in which nothing was found keeps the detection's 2L/L0. */
@@ -227,8 +228,8 @@ static dpe_status pairs_asked(const struct export_arguments *args, int64_t n_pai
 
 /* What decides the table: the results it was made of by their identities, and the choices made
  * here. */
-static dpe_status add_identity_of(struct dpe_h5 *file, const char *name, struct export_table *table,
-                                  struct dpe_error *err)
+dpe_status dpe_export_add_identity(struct dpe_h5 *file, const char *name,
+                                   struct export_table *table, struct dpe_error *err)
 {
     char *identity = NULL;
     dpe_status status = dpe_h5_get_attr_text(file, "/", "identity", &identity, err);
@@ -381,28 +382,27 @@ static dpe_status read_detection(const struct export_arguments *args, struct dpe
     struct dpe_table *base = table->table;
     table->table = NULL;
     dpe_status status = from_detection(args, dpe_table_values(base), &gathered, file, err);
-    if (status == DPE_OK) {
-        status = dpe_identity_add(&table->origin, "kind", "table", err);
+    if (status != DPE_OK ||
+        (status = dpe_identity_add(&table->origin, "kind", "table", err)) != DPE_OK ||
+        (status = dpe_export_add_identity(file, "detection", table, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = add_identity_of(file, "detection", table, err);
-    }
-    if (status == DPE_OK && args->inputs[1] != NULL) {
+    if (args->inputs[1] != NULL) {
         status = add_profile(args, &gathered, table, err);
     }
-    if (status == DPE_OK) {
-        status = make_table(&gathered, args->inputs[0], &table->table, err);
+    if (status != DPE_OK ||
+        (status = make_table(&gathered, args->inputs[0], &table->table, err)) != DPE_OK) {
+        goto done;
     }
+    status = add_choices(args, gathered.values.top_k, table, err);
+done:
     dpe_table_close(base);
-    if (status == DPE_OK) {
-        status = add_choices(args, gathered.values.top_k, table, err);
-    }
     gathered_free(&gathered);
     return status;
 }
 
-/* A table in its own forms. */
-static dpe_status read_table(const char *path, struct export_table *table, struct dpe_error *err)
+dpe_status dpe_export_read_table(const char *path, struct export_table *table,
+                                 struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     if (dpe_export_format_of_path(path) == FORMAT_SAFETENSORS) {
@@ -419,17 +419,14 @@ static dpe_status read_table(const char *path, struct export_table *table, struc
     return status;
 }
 
-dpe_status dpe_export_read(const struct export_arguments *args, struct export_table *table,
+static dpe_status read_one(const struct export_arguments *args, struct export_table *table,
                            struct dpe_error *err)
 {
-    if (args->yaml != NULL) {
-        return from_yaml(args, table, err);
-    }
     const char *path = args->inputs[0];
     struct dpe_h5 *file = NULL;
     /* A detection is a table already: all pairs at rank 1. HDF5 does not open a file twice in two
      * ways, so the table is read before the ranks. */
-    dpe_status status = read_table(path, table, err);
+    dpe_status status = dpe_export_read_table(path, table, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -437,12 +434,26 @@ dpe_status dpe_export_read(const struct export_arguments *args, struct export_ta
         status = read_detection(args, file, table, err);
     } else if (args->inputs[1] != NULL || args->rank != 0 || args->length != 0) {
         status = dpe_fail(err, DPE_USAGE,
-                          "%s is not a detection; --rank, --length and NORMS.h5 need one", path);
+                          "%s is not a detection; --rank, --length and NORMS.h5 need one (--join "
+                          "puts several tables into one)",
+                          path);
     } else {
         status = dpe_identity_add(&table->origin, "kind", "table", err);
     }
     dpe_h5_close(file);
     return status;
+}
+
+dpe_status dpe_export_read(const struct export_arguments *args, struct export_table *table,
+                           struct dpe_error *err)
+{
+    if (args->yaml != NULL) {
+        return from_yaml(args, table, err);
+    }
+    dpe_status status = args->join ? dpe_export_join(args, table, err) : read_one(args, table, err);
+    return status == DPE_OK && args->entry > 0
+               ? dpe_export_choose_entry(args->inputs[0], args->entry, table, err)
+               : status;
 }
 
 void dpe_export_table_free(struct export_table *table)

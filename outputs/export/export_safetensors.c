@@ -44,12 +44,12 @@ static void list_parts(const struct dpe_table_values *values, struct part parts[
         "mask", "U8", 1, 3, {values->n_layers, values->n_heads, values->n_pairs}, values->mask};
 }
 
-/* The whole numbers among the metadata, by name. */
+/* The whole numbers among the metadata, by name: of the model, then of an entry. */
 struct number {
     const char *name;
     int64_t *value;
 };
-enum { NUMBERS = 8 };
+enum { MODEL_NUMBERS = 4, NUMBERS = 8 };
 
 static void list_numbers(struct dpe_table_values *values, struct number numbers[NUMBERS])
 {
@@ -74,10 +74,23 @@ static const char *const conventions[][2] = {
 };
 enum { CONVENTIONS = sizeof conventions / sizeof conventions[0] };
 
-/* A reader of version 1 checks this word and not the version, so this word makes it refuse. */
-static const char *adapter_word(const struct dpe_table_values *values)
+/* Readers of earlier versions check this word and not the version, so this word makes them refuse.
+ */
+static const char *adapter_word(const char *version)
 {
-    return dpe_export_temperature(values) ? "temperature" : "true";
+    return strncmp(version, "1.", 2) == 0   ? "true"
+           : strncmp(version, "2.", 2) == 0 ? "temperature"
+                                            : "entries";
+}
+
+/* What stands before the names of an entry's tensors and metadata: its length, where there are
+ * several. */
+static void entry_prefix(const struct dpe_table_values *values, int64_t n, char prefix[32])
+{
+    prefix[0] = '\0';
+    if (n > 1) {
+        snprintf(prefix, 32, "%lld.", (long long)values->length);
+    }
 }
 
 /* The real numbers among the metadata, by name; the last four are there from version 2 on. */
@@ -100,46 +113,91 @@ static int list_reals(struct dpe_table_values *values, struct real reals[REALS])
     return dpe_export_temperature(values) ? REALS : 1;
 }
 
-static json_t *metadata(const struct dpe_table_values *values)
+static void put_number(json_t *object, const char *prefix, const struct number *number)
 {
+    char name[64];
+    char text[32];
+    snprintf(name, sizeof name, "%s%s", prefix, number->name);
+    snprintf(text, sizeof text, "%lld", (long long)*number->value);
+    json_object_set_new(object, name, json_string(text));
+}
+
+static void put_entry(json_t *object, const struct dpe_table_values *values, int64_t n)
+{
+    char prefix[32];
+    struct dpe_table_values copy = *values;
+    struct number numbers[NUMBERS];
+    struct real reals[REALS];
+    entry_prefix(values, n, prefix);
+    list_numbers(&copy, numbers);
+    for (int i = MODEL_NUMBERS; i < NUMBERS; i++) {
+        put_number(object, prefix, &numbers[i]);
+    }
+    for (int i = 0, count = list_reals(&copy, reals); i < count; i++) {
+        char name[64];
+        char text[32];
+        snprintf(name, sizeof name, "%s%s", prefix, reals[i].name);
+        snprintf(text, sizeof text, "%.17g", *reals[i].value);
+        json_object_set_new(object, name, json_string(text));
+    }
+}
+
+static json_t *metadata(const struct dpe_table *table)
+{
+    int64_t n = dpe_table_count(table);
+    struct dpe_table_values values = *dpe_table_values(table);
+    struct number numbers[NUMBERS];
+    char lengths[DPE_TABLE_ENTRIES * 24] = "";
     json_t *object = json_object();
     for (int i = 0; i < CONVENTIONS; i++) {
         json_object_set_new(object, conventions[i][0], json_string(conventions[i][1]));
     }
-    json_object_set_new(object, "schema_version", json_string(values->schema_version));
-    json_object_set_new(object, "model_type", json_string(values->model_type));
-    json_object_set_new(object, "model_fingerprint", json_string(values->model_fingerprint));
-    char text[32];
-    struct dpe_table_values copy = *values;
-    struct number numbers[NUMBERS];
-    list_numbers(&copy, numbers);
-    for (int i = 0; i < NUMBERS; i++) {
-        snprintf(text, sizeof text, "%lld", (long long)*numbers[i].value);
-        json_object_set_new(object, numbers[i].name, json_string(text));
+    json_object_set_new(object, "schema_version", json_string(values.schema_version));
+    json_object_set_new(object, "model_type", json_string(values.model_type));
+    json_object_set_new(object, "model_fingerprint", json_string(values.model_fingerprint));
+    list_numbers(&values, numbers);
+    for (int i = 0; i < MODEL_NUMBERS; i++) {
+        put_number(object, "", &numbers[i]);
     }
-    struct real reals[REALS];
-    for (int i = 0, n = list_reals(&copy, reals); i < n; i++) {
-        snprintf(text, sizeof text, "%.17g", *reals[i].value);
-        json_object_set_new(object, reals[i].name, json_string(text));
+    for (int64_t i = 0; i < n; i++) {
+        const struct dpe_table_values *entry = dpe_table_values(dpe_table_entry(table, i));
+        size_t used = strlen(lengths);
+        snprintf(lengths + used, sizeof lengths - used, "%s%lld", i > 0 ? "," : "",
+                 (long long)entry->length);
+        put_entry(object, entry, n);
     }
-    json_object_set_new(object, "adapter_required", json_string(adapter_word(values)));
+    if (n > 1) {
+        json_object_set_new(object, "entries", json_string(lengths));
+    }
+    json_object_set_new(object, "adapter_required",
+                        json_string(adapter_word(values.schema_version)));
     return object;
 }
 
-static char *header_text(const struct dpe_table_values *values, const struct part parts[PARTS])
+/* All tensors in the order of their data: a kind after the other, the widest first. */
+static char *header_text(const struct dpe_table *table)
 {
+    int64_t n = dpe_table_count(table);
     json_t *root = json_object();
-    json_object_set_new(root, "__metadata__", metadata(values));
+    json_object_set_new(root, "__metadata__", metadata(table));
     size_t offset = 0;
-    for (int i = 0; i < PARTS; i++) {
-        size_t end = offset + part_bytes(&parts[i]);
+    for (int64_t i = 0; i < PARTS * n; i++) {
+        const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i % n));
+        struct part parts[PARTS];
+        char prefix[32];
+        char name[64];
+        list_parts(values, parts);
+        entry_prefix(values, n, prefix);
+        const struct part *part = &parts[i / n];
+        size_t end = offset + part_bytes(part);
         json_t *shape = json_array();
-        for (int d = 0; d < parts[i].rank; d++) {
-            json_array_append_new(shape, json_integer(parts[i].dims[d]));
+        for (int d = 0; d < part->rank; d++) {
+            json_array_append_new(shape, json_integer(part->dims[d]));
         }
-        json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", parts[i].dtype, "shape", shape,
+        json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", part->dtype, "shape", shape,
                                   "data_offsets", (json_int_t)offset, (json_int_t)end);
-        json_object_set_new(root, parts[i].name, entry);
+        snprintf(name, sizeof name, "%s%s", prefix, part->name);
+        json_object_set_new(root, name, entry);
         offset = end;
     }
     char *text = json_dumps(root, JSON_COMPACT);
@@ -161,12 +219,11 @@ static void put(struct sink *sink, const void *bytes, size_t n)
     }
 }
 
-dpe_status dpe_export_safetensors(const struct dpe_table_values *values, struct dpe_text *out,
+dpe_status dpe_export_safetensors(const struct dpe_table *table, struct dpe_text *out,
                                   struct dpe_error *err)
 {
-    struct part parts[PARTS];
-    list_parts(values, parts);
-    char *header = header_text(values, parts);
+    int64_t count = dpe_table_count(table);
+    char *header = header_text(table);
     if (header == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a safetensors header");
     }
@@ -178,8 +235,10 @@ dpe_status dpe_export_safetensors(const struct dpe_table_values *values, struct 
     put(&sink, length, sizeof length);
     put(&sink, header, n);
     put(&sink, "        ", padded - n);
-    for (int i = 0; i < PARTS; i++) {
-        put(&sink, parts[i].data, part_bytes(&parts[i]));
+    for (int64_t i = 0; i < PARTS * count; i++) {
+        struct part parts[PARTS];
+        list_parts(dpe_table_values(dpe_table_entry(table, i % count)), parts);
+        put(&sink, parts[i / count].data, part_bytes(&parts[i / count]));
     }
     free(header);
     return sink.status;
@@ -193,6 +252,7 @@ struct reader {
     size_t n;
     json_t *root;
     const json_t *metadata;
+    char prefix[32]; /* of the entry that is read */
     struct dpe_error *err;
     dpe_status status;
 };
@@ -200,14 +260,22 @@ struct reader {
 static void bad(struct reader *reader, const char *what, const char *expected)
 {
     if (reader->status == DPE_OK) {
-        reader->status = dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s: expected %s", reader->name,
-                                  what, expected);
+        reader->status = dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s%s: expected %s", reader->name,
+                                  reader->prefix, what, expected);
     }
+}
+
+/* The member of an object that is called so in the entry. */
+static const json_t *find(const struct reader *reader, const json_t *object, const char *name)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s%s", reader->prefix, name);
+    return json_object_get(object, full);
 }
 
 static const char *get_text(struct reader *reader, const char *name)
 {
-    const char *text = json_string_value(json_object_get(reader->metadata, name));
+    const char *text = json_string_value(find(reader, reader->metadata, name));
     if (text == NULL) {
         bad(reader, name, "a string among the metadata");
         return "";
@@ -218,7 +286,7 @@ static const char *get_text(struct reader *reader, const char *name)
 /* An owned copy of a tensor of exactly this type and shape. */
 static void *get_tensor(struct reader *reader, const struct part *part)
 {
-    const json_t *entry = json_object_get(reader->root, part->name);
+    const json_t *entry = find(reader, reader->root, part->name);
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     const json_t *shape = json_object_get(entry, "shape");
     const json_t *offsets = json_object_get(entry, "data_offsets");
@@ -250,7 +318,7 @@ static void read_reals(struct reader *reader, struct dpe_table_values *values)
     values->logit_scale = values->log_n_power = 1.0;
     int n = list_reals(values, reals);
     for (int i = 0; i < REALS; i++) {
-        bool there = json_object_get(reader->metadata, reals[i].name) != NULL;
+        bool there = find(reader, reader->metadata, reals[i].name) != NULL;
         if (i >= n && there) {
             bad(reader, reals[i].name, "none in a table of schema version 1");
         } else if (i < n) {
@@ -260,18 +328,43 @@ static void read_reals(struct reader *reader, struct dpe_table_values *values)
             }
         }
     }
-    if (strcmp(get_text(reader, "adapter_required"), adapter_word(values)) != 0) {
-        bad(reader, "adapter_required", adapter_word(values));
-    }
 }
 
-static void read_metadata(struct reader *reader, struct dpe_table_values *values)
+static void read_conventions(struct reader *reader)
 {
+    const char *version = get_text(reader, "schema_version");
     for (int i = 0; i < CONVENTIONS; i++) {
         if (strcmp(get_text(reader, conventions[i][0]), conventions[i][1]) != 0) {
             bad(reader, conventions[i][0], conventions[i][1]);
         }
     }
+    if (strlen(version) < 2 || version[0] < '1' || version[0] > '3' || version[1] != '.') {
+        bad(reader, "schema_version", "1.x, 2.x or 3.x");
+    }
+    if (strcmp(get_text(reader, "adapter_required"), adapter_word(version)) != 0) {
+        bad(reader, "adapter_required", adapter_word(version));
+    }
+}
+
+/* The numbers of `first` … of the list. */
+static void read_numbers(struct reader *reader, struct dpe_table_values *values, int first,
+                         int last)
+{
+    struct number numbers[NUMBERS];
+    list_numbers(values, numbers);
+    for (int i = first; i < last; i++) {
+        if (!dpe_parse_int(get_text(reader, numbers[i].name), INT64_MIN, INT64_MAX,
+                           numbers[i].value)) {
+            bad(reader, numbers[i].name, "a whole number");
+        }
+    }
+}
+
+/* The model, of which the metadata have one, and an entry: with `prefix` before its names. */
+static void read_metadata(struct reader *reader, const char *prefix,
+                          struct dpe_table_values *values)
+{
+    reader->prefix[0] = '\0';
     values->schema_version = strdup(get_text(reader, "schema_version"));
     values->model_type = strdup(get_text(reader, "model_type"));
     values->model_fingerprint = strdup(get_text(reader, "model_fingerprint"));
@@ -280,20 +373,12 @@ static void read_metadata(struct reader *reader, struct dpe_table_values *values
         reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "out of memory");
         return;
     }
-    if (strncmp(values->schema_version, "1.", 2) != 0 && !dpe_export_temperature(values)) {
-        bad(reader, "schema_version", "1.x or 2.x");
-    }
-    struct number numbers[NUMBERS];
-    list_numbers(values, numbers);
-    for (int i = 0; i < NUMBERS; i++) {
-        if (!dpe_parse_int(get_text(reader, numbers[i].name), INT64_MIN, INT64_MAX,
-                           numbers[i].value)) {
-            bad(reader, numbers[i].name, "a whole number");
-        }
-    }
+    read_numbers(reader, values, 0, MODEL_NUMBERS);
+    snprintf(reader->prefix, sizeof reader->prefix, "%s", prefix);
+    read_numbers(reader, values, MODEL_NUMBERS, NUMBERS);
     read_reals(reader, values);
     values->n_pairs = values->head_dim / 2;
-    const json_t *scales = json_object_get(json_object_get(reader->root, "scale_factor"), "shape");
+    const json_t *scales = json_object_get(find(reader, reader->root, "scale_factor"), "shape");
     values->n_groups = json_integer_value(json_array_get(scales, 0));
     /* Bounds before any product of counts: every mask byte must be in the file. */
     if (values->n_groups < 1 || values->n_pairs < 1 || values->n_groups > values->n_pairs ||
@@ -326,6 +411,51 @@ static void values_free(struct dpe_table_values *values)
     free(values->mask);
 }
 
+static void read_entry(struct reader *reader, const char *prefix, struct dpe_table **table)
+{
+    struct dpe_table_values values = {0};
+    char message[DPE_TABLE_MESSAGE];
+    read_metadata(reader, prefix, &values);
+    if (reader->status == DPE_OK) {
+        read_tensors(reader, &values);
+    }
+    if (reader->status == DPE_OK && dpe_table_make(&values, table, message) != DPE_TABLE_OK) {
+        reader->status =
+            dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s%s", reader->name, prefix, message);
+    }
+    values_free(&values);
+}
+
+/* The entries that the metadata list by their lengths. */
+static void read_entries(struct reader *reader, struct dpe_table **table)
+{
+    struct dpe_table *entries[DPE_TABLE_ENTRIES] = {0};
+    const char *at = get_text(reader, "entries");
+    int64_t n = 0;
+    while (reader->status == DPE_OK && (n == 0 || *at == ',')) {
+        char prefix[24];
+        at += n > 0;
+        size_t digits = strspn(at, "0123456789");
+        if (digits < 1 || digits > 18 || n == DPE_TABLE_ENTRIES ||
+            (at[digits] != ',' && at[digits] != '\0')) {
+            bad(reader, "entries", "at most 64 lengths, separated by commas");
+            break;
+        }
+        snprintf(prefix, sizeof prefix, "%.*s.", (int)digits, at);
+        at += digits;
+        read_entry(reader, prefix, &entries[n]);
+        n += reader->status == DPE_OK;
+    }
+    char message[DPE_TABLE_MESSAGE];
+    if (reader->status == DPE_OK && dpe_table_join((const struct dpe_table *const *)entries, n,
+                                                   table, message) != DPE_TABLE_OK) {
+        reader->status = dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s", reader->name, message);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        dpe_table_close(entries[i]);
+    }
+}
+
 dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
                                   struct dpe_table **table, struct dpe_error *err)
 {
@@ -346,18 +476,12 @@ dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
                         why.text);
     }
     reader.metadata = json_object_get(reader.root, "__metadata__");
-    struct dpe_table_values values = {0};
-    read_metadata(&reader, &values);
-    if (reader.status == DPE_OK) {
-        read_tensors(&reader, &values);
+    read_conventions(&reader);
+    if (reader.status == DPE_OK && strncmp(get_text(&reader, "schema_version"), "3.", 2) == 0) {
+        read_entries(&reader, table);
+    } else if (reader.status == DPE_OK) {
+        read_entry(&reader, "", table);
     }
-    if (reader.status == DPE_OK) {
-        char message[DPE_TABLE_MESSAGE];
-        if (dpe_table_make(&values, table, message) != DPE_TABLE_OK) {
-            reader.status = dpe_fail(err, DPE_BAD_DATA, "%s: %s", name, message);
-        }
-    }
-    values_free(&values);
     json_decref(reader.root);
     return reader.status;
 }

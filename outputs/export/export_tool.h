@@ -11,6 +11,7 @@
 #include "engine/tool/result.h"
 #include "engine/tool/tool.h"
 #include "outputs/export/export.h"
+#include "outputs/h5/h5.h"
 #include "outputs/rows/rows.h"
 #include "outputs/table/dpe_table.h"
 
@@ -30,12 +31,16 @@ enum export_format dpe_export_format_of_path(const char *path);
 
 /** The command line. */
 struct export_arguments {
-    const char *inputs[2]; /**< DETECT.h5 [NORMS.h5] or TABLE */
-    const char *yaml;      /**< --import-yaml */
+    /** [n_inputs] DETECT.h5 [NORMS.h5], TABLE, or with --join TABLE … */
+    const char *inputs[DPE_TABLE_ENTRIES];
+    int n_inputs;
+    const char *yaml; /**< --import-yaml */
     const char *output, *format, *model, *name, *scores;
     int64_t rank;   /**< 0: the lengths that the detection selected */
     int64_t length; /**< 0: the detection's */
-    double k;       /**< count, or minus a share */
+    int64_t entry;  /**< its length; 0: all */
+    bool join;
+    double k; /**< count, or minus a share */
     bool has_k, last, show, check, force, unchecked, check_options;
     enum dpe_result_format result; /**< of --check */
     bool drop_temperature; /**< write it into a form that cannot carry it, without it */
@@ -54,7 +59,21 @@ struct export_table {
  *  YAML. */
 dpe_status dpe_export_read(const struct export_arguments *args, struct export_table *table,
                            struct dpe_error *err);
+/** The same of a table in one of its own forms. */
+dpe_status dpe_export_read_table(const char *path, struct export_table *table,
+                                 struct dpe_error *err);
+/** Add the identity of an open file to what decides the table, under `name`. */
+dpe_status dpe_export_add_identity(struct dpe_h5 *file, const char *name,
+                                   struct export_table *table, struct dpe_error *err);
+/** One table of the entries of all inputs. */
+dpe_status dpe_export_join(const struct export_arguments *args, struct export_table *table,
+                           struct dpe_error *err);
+/** Replace the table by its entry for `length` tokens. DPE_USAGE when it has none. */
+dpe_status dpe_export_choose_entry(const char *path, int64_t length, struct export_table *table,
+                                   struct dpe_error *err);
 void dpe_export_table_free(struct export_table *table);
+/** Print a summary of the table. */
+void dpe_export_show(const struct dpe_table *table);
 /** Write the HDF5 form, atomically. */
 dpe_status dpe_export_write_h5(const struct export_table *table, const char *path,
                                struct dpe_error *err);

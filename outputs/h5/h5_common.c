@@ -70,13 +70,11 @@ static dpe_status put_root(struct dpe_h5 *table, const struct dpe_h5_common *com
     for (size_t i = 0; status == DPE_OK && i < sizeof texts / sizeof texts[0]; i++) {
         status = dpe_h5_attr_text(table, "/", texts[i][0], texts[i][1], err);
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, "/", "complete", common->complete, err);
+    if (status != DPE_OK ||
+        (status = dpe_h5_attr_i64(table, "/", "complete", common->complete, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, "/", "n_rows", (int64_t)common->n_rows, err);
-    }
-    return status;
+    return dpe_h5_attr_i64(table, "/", "n_rows", (int64_t)common->n_rows, err);
 }
 
 static dpe_status put_identity(struct dpe_h5 *table, const struct dpe_identity *identity,
@@ -92,14 +90,13 @@ static dpe_status put_identity(struct dpe_h5 *table, const struct dpe_identity *
         names[i] = identity->fields[i].name;
         values[i] = identity->fields[i].value;
     }
-    if (status == DPE_OK) {
-        status = put_strings(table, "/identity/field", names, identity->n, NULL,
-                             "what decides a result", err);
+    if (status != DPE_OK || (status = put_strings(table, "/identity/field", names, identity->n,
+                                                  NULL, "what decides a result", err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = put_strings(table, "/identity/value", values, identity->n, "/identity/field",
-                             "its value", err);
-    }
+    status = put_strings(table, "/identity/value", values, identity->n, "/identity/field",
+                         "its value", err);
+done:
     free(values);
     free(names);
     return status;
@@ -209,24 +206,22 @@ dpe_status dpe_h5_write_run(struct dpe_h5 *table, const struct dpe_h5_common *co
     const char *created =
         common->n_sessions == 0 ? NULL : dpe_identity_get(&common->sessions[0], "started");
     dpe_status status = dpe_h5_write_run_rows(table, common, err);
-    if (status == DPE_OK) {
-        status = put_session_scale(table, common->n_sessions, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_text(table, "/run", "created", created == NULL ? now : created, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_text(table, "/run", "modified", now, err);
+    if (status != DPE_OK ||
+        (status = put_session_scale(table, common->n_sessions, err)) != DPE_OK ||
+        (status = dpe_h5_attr_text(table, "/run", "created", created == NULL ? now : created,
+                                   err)) != DPE_OK ||
+        (status = dpe_h5_attr_text(table, "/run", "modified", now, err)) != DPE_OK) {
+        return status;
     }
     struct rusage usage;
-    if (status == DPE_OK && getrusage(RUSAGE_SELF, &usage) == 0) {
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
         status = dpe_h5_attr_i64(table, "/run", "peak_memory_bytes",
                                  (int64_t)usage.ru_maxrss * 1024, err);
     }
-    if (status == DPE_OK) {
-        status = put_history(table, common, err);
+    if (status != DPE_OK || (status = put_history(table, common, err)) != DPE_OK) {
+        return status;
     }
-    return status != DPE_OK ? status : put_sessions(table, common, err);
+    return put_sessions(table, common, err);
 }
 
 dpe_status dpe_h5_write_common(struct dpe_h5 *table, const struct dpe_h5_common *common,
@@ -288,15 +283,15 @@ static dpe_status get_identity(struct dpe_h5 *table, struct dpe_h5_content *cont
     char hex[65] = "";
     dpe_status status =
         get_list(table, "/identity/field", "/identity/value", false, &content->identity, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_get_attr_text(table, "/", "identity", &stated, err);
+    if (status != DPE_OK ||
+        (status = dpe_h5_get_attr_text(table, "/", "identity", &stated, err)) != DPE_OK ||
+        (status = dpe_identity_hash(&content->identity, hex, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_identity_hash(&content->identity, hex, err);
-    }
-    if (status == DPE_OK && strcmp(hex, stated) != 0) {
+    if (strcmp(hex, stated) != 0) {
         status = dpe_fail(err, DPE_BAD_DATA, "/identity: its checksum does not match");
     }
+done:
     free(stated);
     return status;
 }
@@ -368,25 +363,22 @@ static dpe_status read_content(struct dpe_h5 *table, struct dpe_h5_content *cont
 {
     int64_t complete = 0, n_rows = -1;
     dpe_status status = get_identity(table, content, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
+    if (status != DPE_OK ||
+        (status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err)) != DPE_OK ||
+        (status = dpe_h5_get_attr_i64(table, "/", "n_rows", &n_rows, err)) != DPE_OK ||
+        (status = dpe_h5_get_rows(table, &content->rows, &content->n_rows, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_get_attr_i64(table, "/", "n_rows", &n_rows, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_get_rows(table, &content->rows, &content->n_rows, err);
-    }
-    if (status == DPE_OK && n_rows != (int64_t)content->n_rows) {
+    if (n_rows != (int64_t)content->n_rows) {
         status = dpe_fail(err, DPE_BAD_DATA, "/rows: found %zu rows, expected the %lld of n_rows",
                           content->n_rows, (long long)n_rows);
     }
-    if (status == DPE_OK) {
-        status = get_list(table, "/plans/plan", "/plans/name", true, &content->plans, err);
+    if (status != DPE_OK || (status = get_list(table, "/plans/plan", "/plans/name", true,
+                                               &content->plans, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = get_sessions(table, content, err);
-    }
+    status = get_sessions(table, content, err);
+done:
     content->complete = complete != 0;
     return status;
 }

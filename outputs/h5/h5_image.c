@@ -231,16 +231,9 @@ dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct
     dpe_hdf5_enter();
     size_t n = 0;
     dpe_status status = close_image(table, &n, err);
-    if (status == DPE_OK) {
-        status = add_trailer(table, &n, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_new_file_write(file, table->image->bytes, n, err);
-    }
-    if (status == DPE_OK) {
-        status = verify(table, file->path, n, err);
-    }
-    if (status != DPE_OK) {
+    if (status != DPE_OK || (status = add_trailer(table, &n, err)) != DPE_OK ||
+        (status = dpe_new_file_write(file, table->image->bytes, n, err)) != DPE_OK ||
+        (status = verify(table, file->path, n, err)) != DPE_OK) {
         dpe_new_file_drop(file);
     }
     dpe_hdf5_free(table);

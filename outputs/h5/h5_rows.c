@@ -121,17 +121,16 @@ static dpe_status put_plans(struct dpe_h5 *table, const struct dpe_h5_common *co
     for (size_t i = 0; status == DPE_OK && i < n; i++) {
         names[i] = dpe_identity_get(common->plans, keys[i]);
     }
-    if (status == DPE_OK) {
-        status = put_axis(table, plans_path, DPE_COL_STRING, keys, n, NULL,
-                          "first 16 bytes of the plan's SHA-256, hex", err);
+    if (status != DPE_OK ||
+        (status = put_axis(table, plans_path, DPE_COL_STRING, keys, n, NULL,
+                           "first 16 bytes of the plan's SHA-256, hex", err)) != DPE_OK ||
+        (status = put_axis(table, "/plans/name", DPE_COL_STRING, names, n, plans_path,
+                           "the plan in words (method:key=value,...), empty when unknown", err)) !=
+            DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = put_axis(table, "/plans/name", DPE_COL_STRING, names, n, plans_path,
-                          "the plan in words (method:key=value,...), empty when unknown", err);
-    }
-    if (status == DPE_OK) {
-        status = put_indices(table, common, true, keys, n, err);
-    }
+    status = put_indices(table, common, true, keys, n, err);
+done:
     free(names);
     free(keys);
     return status;
@@ -215,9 +214,9 @@ static dpe_status put_texts(struct dpe_h5 *table, const struct dpe_h5_common *co
         texts[i] = common->rows[i]->text;
         present[i] = texts[i] != NULL;
     }
-    if (status == DPE_OK) {
-        status = put_axis(table, "/rows/text", DPE_COL_STRING, texts, n, row_path, "generated text",
-                          err);
+    if (status != DPE_OK || (status = put_axis(table, "/rows/text", DPE_COL_STRING, texts, n,
+                                               row_path, "generated text", err)) != DPE_OK) {
+        goto done;
     }
     struct dpe_column column = {
         .path = "/rows/text_present",
@@ -230,9 +229,8 @@ static dpe_status put_texts(struct dpe_h5 *table, const struct dpe_h5_common *co
         .units = "1",
         .flag_meanings = "no yes",
     };
-    if (status == DPE_OK) {
-        status = dpe_h5_put(table, &column, err);
-    }
+    status = dpe_h5_put(table, &column, err);
+done:
     free(present);
     free(texts);
     return status;
@@ -260,12 +258,13 @@ static dpe_status put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *
             at += (size_t)row->n_buckets;
         }
     }
-    if (status == DPE_OK) {
-        status = put_count(table, bucket_path, total, "index of a bucket over all rows", err);
-    }
-    if (status == DPE_OK) {
-        status = put_axis(table, "/rows/bucket_count", DPE_COL_I32, counts, common->n_rows,
-                          row_path, "elements of /rows/bucket_nll that belong to the row", err);
+    if (status != DPE_OK ||
+        (status = put_count(table, bucket_path, total, "index of a bucket over all rows", err)) !=
+            DPE_OK ||
+        (status = put_axis(table, "/rows/bucket_count", DPE_COL_I32, counts, common->n_rows,
+                           row_path, "elements of /rows/bucket_nll that belong to the row", err)) !=
+            DPE_OK) {
+        goto done;
     }
     struct dpe_column column = {
         .path = "/rows/bucket_nll",
@@ -277,9 +276,8 @@ static dpe_status put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *
         .long_name = "negative log-likelihood by position bucket, rows one after the other",
         .units = "nats",
     };
-    if (status == DPE_OK) {
-        status = dpe_h5_put(table, &column, err);
-    }
+    status = dpe_h5_put(table, &column, err);
+done:
     free(values);
     free(counts);
     return status;
@@ -307,27 +305,22 @@ dpe_status dpe_h5_write_rows(struct dpe_h5 *table, const struct dpe_h5_common *c
 {
     char hex[65];
     dpe_status status = dpe_rows_hash(common->rows, common->n_rows, hex, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_text(table, "/rows", "sha256", hex, err);
-    }
-    if (status == DPE_OK) {
-        status = put_count(table, row_path, common->n_rows, "index of a row", err);
-    }
-    if (status == DPE_OK) {
-        status = put_tasks(table, common, err);
-    }
-    if (status == DPE_OK) {
-        status = put_plans(table, common, err);
+    if (status != DPE_OK ||
+        (status = dpe_h5_attr_text(table, "/rows", "sha256", hex, err)) != DPE_OK ||
+        (status = put_count(table, row_path, common->n_rows, "index of a row", err)) != DPE_OK ||
+        (status = put_tasks(table, common, err)) != DPE_OK ||
+        (status = put_plans(table, common, err)) != DPE_OK) {
+        return status;
     }
     for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
         if (!differs_between_runs(&dpe_row_fields[i])) {
             status = put_field(table, common, &dpe_row_fields[i], row_path, err);
         }
     }
-    if (status == DPE_OK) {
-        status = put_texts(table, common, err);
+    if (status != DPE_OK || (status = put_texts(table, common, err)) != DPE_OK) {
+        return status;
     }
-    return status != DPE_OK ? status : put_buckets(table, common, err);
+    return put_buckets(table, common, err);
 }
 
 /* -------------------------------------------------------------------------------------- reading */
@@ -478,15 +471,15 @@ static dpe_status check_rows(struct dpe_h5 *table, const struct dpe_row *rows, s
             status = dpe_fail(err, DPE_BAD_DATA, "/rows: row %zu is not in order", i);
         }
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_get_attr_text(table, "/rows", "sha256", &stated, err);
+    if (status != DPE_OK ||
+        (status = dpe_h5_get_attr_text(table, "/rows", "sha256", &stated, err)) != DPE_OK ||
+        (status = dpe_rows_hash(sorted, n, hex, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_rows_hash(sorted, n, hex, err);
-    }
-    if (status == DPE_OK && strcmp(hex, stated) != 0) {
+    if (strcmp(hex, stated) != 0) {
         status = dpe_fail(err, DPE_BAD_DATA, "/rows: the checksum does not match");
     }
+done:
     free(stated);
     free(sorted);
     return status;
@@ -522,16 +515,9 @@ dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *
     for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
         status = get_field(table, &dpe_row_fields[i], got, n_rows, err);
     }
-    if (status == DPE_OK) {
-        status = get_texts(table, got, n_rows, err);
-    }
-    if (status == DPE_OK) {
-        status = get_buckets(table, got, n_rows, err);
-    }
-    if (status == DPE_OK) {
-        status = check_rows(table, got, n_rows, err);
-    }
-    if (status != DPE_OK) {
+    if (status != DPE_OK || (status = get_texts(table, got, n_rows, err)) != DPE_OK ||
+        (status = get_buckets(table, got, n_rows, err)) != DPE_OK ||
+        (status = check_rows(table, got, n_rows, err)) != DPE_OK) {
         for (size_t i = 0; i < n_rows; i++) {
             dpe_row_free(&got[i]);
         }

@@ -304,7 +304,13 @@ static bool write_elements(hid_t dataset, hid_t type, const struct dpe_column *c
     for (size_t i = 0; i < n; i++) {
         texts[i] = from[i] == NULL ? "" : from[i];
     }
-    bool ok = H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, texts) >= 0;
+    /* HDF5 would clear two buffers of 1 MiB for the conversion of each dataset. */
+    enum { ELEMENT = 64, MOST = 1 << 20 }; /* a reference to a string is 16 bytes */
+    size_t size = n < MOST / ELEMENT ? n * ELEMENT : MOST;
+    hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
+    bool ok = transfer >= 0 && H5Pset_buffer(transfer, size, NULL, NULL) >= 0 &&
+              H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, transfer, texts) >= 0;
+    ok = (transfer < 0 || H5Pclose(transfer) >= 0) && ok;
     free(texts);
     return ok;
 }

@@ -16,28 +16,28 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     dpe_status status = DPE_OK;
     if (options->output != NULL && options->tool.force) {
         const char *inputs[2] = {options->model, options->corpus};
-        status = dpe_tool_check_output(options->output, inputs, 2, err);
-        status = status == DPE_OK
-                     ? dpe_tool_check_words(options->output, options->argc, options->argv, err)
-                     : status;
+        if ((status = dpe_tool_check_output(options->output, inputs, 2, err)) != DPE_OK ||
+            (status = dpe_tool_check_words(options->output, options->argc, options->argv, err)) !=
+                DPE_OK) {
+            return status;
+        }
     }
-    if (status == DPE_OK) {
-        status = dpe_model_open(options->model, &model_options, &job->model, err);
+    status = dpe_model_open(options->model, &model_options, &job->model, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        job->trained_length = options->trained_length > 0
-                                  ? options->trained_length
-                                  : dpe_model_config(job->model)->max_position;
-        status = dpe_tokenizer_open(options->model, &job->tokenizer, err);
+    job->trained_length = options->trained_length > 0 ? options->trained_length
+                                                      : dpe_model_config(job->model)->max_position;
+    status = dpe_tokenizer_open(options->model, &job->tokenizer, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll,
-                                                    .max_memory = options->tool.max_memory};
-        dpe_tokenizer_set_limits(job->tokenizer, &limits);
-    }
-    return status == DPE_OK && options->corpus != NULL
-               ? dpe_corpus_open(options->corpus, &corpus_options, &job->corpus, err)
-               : status;
+    const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll,
+                                                .max_memory = options->tool.max_memory};
+    dpe_tokenizer_set_limits(job->tokenizer, &limits);
+    return options->corpus == NULL
+               ? DPE_OK
+               : dpe_corpus_open(options->corpus, &corpus_options, &job->corpus, err);
 }
 
 bool dpe_job_launched(void)
@@ -121,8 +121,9 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
     job->works = dpe_alloc_zero((size_t)job->ranks->size, sizeof *job->works);
     status =
         job->works != NULL ? find_device(job, err) : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    status = status == DPE_OK ? find_peers(job, err) : status;
-    status = status == DPE_OK ? open_inputs(job, config_only, err) : status;
+    if (status == DPE_OK && (status = find_peers(job, err)) == DPE_OK) {
+        status = open_inputs(job, config_only, err);
+    }
     return dpe_ranks_barrier(job->ranks, DPE_BARRIER_OPEN, status, err);
 }
 
@@ -187,7 +188,9 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
                                       &weights, err);
         job->batch = bytes > most ? job->batch / 2 : job->batch;
     }
-    status = status == DPE_OK ? agree_batch(job, err) : status;
+    if (status == DPE_OK) {
+        status = agree_batch(job, err);
+    }
     if (status == DPE_OK && job->batch < wanted) {
         dpe_log_info("memory holds %lld of %lld samples at once", (long long)job->batch,
                      (long long)wanted);

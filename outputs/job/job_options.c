@@ -85,10 +85,9 @@ const struct argp dpe_job_argp = {
 /* ----------------------------------------------------------------------------------------- rows */
 
 static const struct argp_option rows_table[] = {
-    {"output", 'o', "OUT.h5", DPE_BASIC,
-     "Table to write; the same command continues an unfinished table", 1},
-    {"samples", KEY_SAMPLES, "N", DPE_BASIC,
-     "Number of samples (books, excerpts) of each configuration", 2},
+    {"output", 'o', "OUT.h5", DPE_BASIC, "Table to write; if it is unfinished, the run continues it", 1},
+    {"samples", KEY_SAMPLES, "N", DPE_BASIC, "Number of samples (books, excerpts) of each configuration",
+     2},
     {"seed", KEY_SEED, "S", 0, "Seed of all random choices", 2},
     {0},
 };

@@ -122,7 +122,9 @@ static void tell_rows(const struct dpe_loop *loop)
 /* `status` is how it went here so far, which all ranks learn. */
 static dpe_status run_missing(struct dpe_loop *loop, dpe_status status, struct dpe_error *err)
 {
-    status = status == DPE_OK ? dpe_loop_check(loop, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_loop_check(loop, err);
+    }
     status = dpe_ranks_barrier(loop->job->ranks, DPE_BARRIER_ROWS, status, err);
     if (status == DPE_OK) {
         status = same_work(loop, err);

@@ -92,9 +92,9 @@ static void notice(void *user, const char *text)
 static void environment(char *text, size_t size)
 {
     static const char *const names[] = {
-        "DPE_CPU",           "DPE_CUDA_ATTENTION",   "DPE_CUDA_MODULE",
-        "DPE_CUDA_PEERS",    "DPE_DEVICE_SELF_TEST", "OMP_NUM_THREADS",
-        "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS"};
+        "DPE_CPU",         "DPE_CUDA_ATTENTION", "DPE_CUDA_EARLIER",
+        "DPE_CUDA_MODULE", "DPE_CUDA_PEERS",     "DPE_DEVICE_SELF_TEST",
+        "OMP_NUM_THREADS", "OPENBLAS_CORETYPE",  "OPENBLAS_NUM_THREADS"};
     text[0] = '\0';
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *value = getenv(names[i]);
@@ -113,25 +113,16 @@ static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
 {
     const struct dpe_job_options *args = job->options;
     dpe_status status = dpe_run_info(info, args->argc, args->argv, args->tool.threads, err);
-    if (status == DPE_OK) {
-        status = dpe_identity_add(info, "model_folder", args->model, err);
-    }
-    if (status == DPE_OK && args->corpus != NULL) {
-        status = dpe_identity_add(info, "corpus_path", args->corpus, err);
-    }
     char variables[2048];
     environment(variables, sizeof variables);
-    if (status == DPE_OK && variables[0] != '\0') {
-        status = dpe_identity_add(info, "environment", variables, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_add(info, "device", job->device, err);
-    }
-    if (status == DPE_OK && job->device_info.name[0] != '\0') {
-        status = dpe_identity_add(info, "gpu", job->device_info.name, err);
-    }
-    if (status == DPE_OK && job->device_info.driver[0] != '\0') {
-        status = dpe_identity_add(info, "driver", job->device_info.driver, err);
+    const char *const texts[][2] = {
+        {"model_folder", args->model},  {"corpus_path", args->corpus},
+        {"environment", variables},     {"device", job->device},
+        {"gpu", job->device_info.name}, {"driver", job->device_info.driver}};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
+        if (texts[i][1] != NULL && texts[i][1][0] != '\0') {
+            status = dpe_identity_add(info, texts[i][0], texts[i][1], err);
+        }
     }
     if (status == DPE_OK && job->told_chunk > 0) {
         status = dpe_identity_addf(info, err, "prefill_chunk", "%lld", (long long)job->told_chunk);
@@ -201,7 +192,9 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
     dpe_status status = dpe_job_identity(job, own, &identity, err);
     char begun = access(job->options->output, F_OK) == 0;
     status = dpe_ranks_sync_status(ranks, status, err);
-    status = status == DPE_OK ? dpe_ranks_broadcast(ranks, &begun, sizeof begun, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_ranks_broadcast(ranks, &begun, sizeof begun, err);
+    }
     if (status == DPE_OK && !begun) {
         status = dpe_job_session(job, plan, capacity, err);
     }
@@ -216,7 +209,9 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
     if (status == DPE_OK && ranks->size > 1) {
         status = ranks->rank > 0 ? open_run(job, &identity, err) : DPE_OK;
         status = dpe_ranks_barrier(ranks, DPE_BARRIER_RUN_OTHERS, status, err);
-        status = status == DPE_OK ? dpe_job_share_rows(job, err) : status;
+        if (status == DPE_OK) {
+            status = dpe_job_share_rows(job, err);
+        }
     }
     job->last_snapshot = dpe_clock();
     dpe_identity_free(&identity);

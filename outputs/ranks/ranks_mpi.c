@@ -118,7 +118,7 @@ int dpe_ranks_count_same(const struct dpe_ranks *ranks, const char *text)
     }
     snprintf(own, 64, "%s", text);
     leave_by_alarm(DPE_INCOMPLETE, ranks->limit,
-                   "a rank is missing (--rank-timeout); the same command continues\n");
+                   "a rank is missing (--rank-timeout); run the same command to continue\n");
     int alike = compare(ranks->rank, own, &local_rank, &local_size);
     leave_by_alarm(0, 0.0, NULL);
     return alike;

@@ -18,6 +18,10 @@ dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe
  *  one that readers without temperatures refuse; nothing when there is none. */
 dpe_status dpe_h5_put_temperature(struct dpe_h5 *table, const struct dpe_temperature *temperature,
                                   struct dpe_error *err);
+/** Put the temperature of an entry, also one that changes nothing, into the entry's folder. */
+dpe_status dpe_h5_put_temperature_in(struct dpe_h5 *table, const char *folder,
+                                     const struct dpe_temperature *temperature,
+                                     struct dpe_error *err);
 /** The position plan that a DPE table (dpe_table.h) describes, for the lengths it was made for;
  *  of `context` the configuration, `official` and `angle` are used. DPE_BAD_DATA when layers,
  *  heads, KV heads or head dimension are not the model's, or its own frequencies and attention
@@ -25,12 +29,18 @@ dpe_status dpe_h5_put_temperature(struct dpe_h5 *table, const struct dpe_tempera
 dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
                              struct dpe_error *err);
-/** The plan that a file of dpe-detect or dpe-export describes, with a warning when
- *  context->length is beyond the length it was made for; errors name the file. DPE_BAD_DATA
- *  when it was measured on a model with another fingerprint than `fingerprint` (NULL: not
- *  compared), and as dpe_plan_of_table. */
+enum { DPE_TABLE_NOTE = 256 };
+/** The lengths of a table's entries, "512, 1024, 2048", cut off with "…" where there are too many.
+ *  Returns the buffer. */
+const char *dpe_table_lengths(const struct dpe_table *table, char text[DPE_TABLE_NOTE]);
+/** The plan that a file of dpe-detect or dpe-export describes for a text of context->length tokens:
+ *  that of the entry which dpe_table_choose takes, with a warning when the text may be longer than
+ *  every entry; for a text of at most the trained length that of `rope`. `note` (NULL allowed) says
+ *  which in words. The file is refused for the same reasons whatever the length. Errors name the
+ *  file. DPE_BAD_DATA when it was measured on a model with another fingerprint than `fingerprint`
+ *  (NULL: not compared), and as dpe_plan_of_table. */
 dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_context *context,
                                   const char *fingerprint, struct dpe_plan *plan,
-                                  struct dpe_error *err);
+                                  char note[DPE_TABLE_NOTE], struct dpe_error *err);
 
 #endif

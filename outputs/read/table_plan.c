@@ -1,5 +1,6 @@
 /* A DPE table, and from there to the engine's position plan. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/base/base.h"
@@ -97,9 +98,66 @@ static dpe_status check_fingerprint(const struct dpe_table_values *values, const
         values->model_fingerprint, fingerprint);
 }
 
+const char *dpe_table_lengths(const struct dpe_table *table, char text[DPE_TABLE_NOTE])
+{
+    static const char more[] = ", …";
+    size_t used = 0;
+    text[0] = '\0';
+    for (int64_t i = 0; i < dpe_table_count(table); i++) {
+        char item[32];
+        int n = snprintf(item, sizeof item, "%s%lld", i > 0 ? ", " : "",
+                         (long long)dpe_table_values(dpe_table_entry(table, i))->length);
+        if (used + (size_t)n + sizeof more > DPE_TABLE_NOTE - 96) {
+            memcpy(text + used, more, sizeof more);
+            break;
+        }
+        memcpy(text + used, item, (size_t)n + 1);
+        used += (size_t)n;
+    }
+    return text;
+}
+
+static void describe_choice(const struct dpe_table *table, const struct dpe_table *entry,
+                            int64_t tokens, char note[DPE_TABLE_NOTE])
+{
+    char lengths[DPE_TABLE_NOTE];
+    if (entry == NULL) {
+        snprintf(note, DPE_TABLE_NOTE,
+                 "none: the model is run unchanged up to its trained length, %lld tokens",
+                 (long long)dpe_table_values(table)->trained_length);
+    } else if (dpe_table_count(table) == 1) {
+        snprintf(note, DPE_TABLE_NOTE, "the only one, for %lld tokens",
+                 (long long)dpe_table_values(entry)->length);
+    } else {
+        snprintf(note, DPE_TABLE_NOTE,
+                 "for %lld tokens (of %.160s), because this run may reach %lld",
+                 (long long)dpe_table_values(entry)->length, dpe_table_lengths(table, lengths),
+                 (long long)tokens);
+    }
+}
+
+/* The plan of the entry that is chosen. A text that needs none is run as with --method rope, but
+ * the table is checked as for any other. */
+static dpe_status plan_of_choice(const struct dpe_table *table,
+                                 const struct dpe_plan_context *context, const char *fingerprint,
+                                 struct dpe_plan *plan, struct dpe_error *err)
+{
+    const struct dpe_table *entry = dpe_table_choose(table, context->length);
+    const struct dpe_table *checked = entry != NULL ? entry : dpe_table_entry(table, 0);
+    dpe_status status = dpe_plan_of_table(dpe_table_values(checked), context, plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = check_fingerprint(dpe_table_values(table), fingerprint, err);
+    if (status != DPE_OK || entry == NULL) {
+        dpe_plan_free(plan);
+    }
+    return status == DPE_OK && entry == NULL ? dpe_plan_make("rope", context, plan, err) : status;
+}
+
 dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_context *context,
                                   const char *fingerprint, struct dpe_plan *plan,
-                                  struct dpe_error *err)
+                                  char note[DPE_TABLE_NOTE], struct dpe_error *err)
 {
     struct dpe_table *table = NULL;
     dpe_status status = dpe_table_load(path, &table, err);
@@ -113,12 +171,9 @@ dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_contex
             "not measured",
             path, (long long)made_for, (long long)context->length);
     }
-    status = dpe_plan_of_table(dpe_table_values(table), context, plan, err);
-    if (status == DPE_OK) {
-        status = check_fingerprint(dpe_table_values(table), fingerprint, err);
-        if (status != DPE_OK) {
-            dpe_plan_free(plan);
-        }
+    status = plan_of_choice(table, context, fingerprint, plan, err);
+    if (status == DPE_OK && note != NULL) {
+        describe_choice(table, dpe_table_choose(table, context->length), context->length, note);
     }
     dpe_table_close(table);
     return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);

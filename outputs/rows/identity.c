@@ -34,9 +34,10 @@
  *                           tests show equal bits for them
  *
  * Environment
- *   DPE_CPU, DPE_CUDA_ATTENTION, DPE_CUDA_MODULE, DPE_CUDA_PEERS, OPENBLAS_CORETYPE  out, as the
- *                           generation of a processor or card is: they choose among ways that round
- *                           differently by no more than those do. /run/sessions records them
+ *   DPE_CPU, DPE_CUDA_ATTENTION, DPE_CUDA_EARLIER, DPE_CUDA_MODULE, DPE_CUDA_PEERS,
+ *   OPENBLAS_CORETYPE       out, as the generation of a processor or card is: they choose among
+ *                           ways that round differently by no more than those do. /run/sessions
+ *                           records them
  *   DPE_DEVICE_SELF_TEST, OMP_*, OPENBLAS_NUM_THREADS  out: how long it takes, not what comes out
  *   LANG, LC_*              out: numbers are read and written as in C everywhere
  *   TERM, COLORTERM, NO_COLOR, COLUMNS  out: the terminal

@@ -134,16 +134,13 @@ dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dp
         return status;
     }
     status = dpe_rowset_reserve(&run->rows, err);
-    if (status == DPE_OK) {
-        status = dpe_row_encode(&copy, true, &bytes, err);
+    if (status != DPE_OK || (status = dpe_row_encode(&copy, true, &bytes, err)) != DPE_OK ||
+        (status = append(run, DPE_RECORD_ROW, &bytes, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = append(run, DPE_RECORD_ROW, &bytes, err);
-    }
-    if (status == DPE_OK) {
-        dpe_rowset_take(&run->rows, &copy);
-        run->table_current = false;
-    }
+    dpe_rowset_take(&run->rows, &copy);
+    run->table_current = false;
+done:
     dpe_row_free(&copy);
     dpe_text_free(&bytes);
     return status;
@@ -180,17 +177,14 @@ dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
     struct dpe_identity pair = {0};
     struct dpe_text bytes = {0};
     dpe_status status = dpe_identity_add(&pair, plan, name, err);
-    if (status == DPE_OK) {
-        status = dpe_identity_encode(&pair, &bytes, err);
-    }
-    if (status == DPE_OK) {
-        status = append(run, DPE_RECORD_PLAN, &bytes, err);
+    if (status != DPE_OK || (status = dpe_identity_encode(&pair, &bytes, err)) != DPE_OK ||
+        (status = append(run, DPE_RECORD_PLAN, &bytes, err)) != DPE_OK) {
+        goto done;
     }
     bool fresh = false;
-    if (status == DPE_OK) {
-        status = dpe_run_keep_plan(run, plan, name, &fresh, err);
-        run->table_current = false;
-    }
+    status = dpe_run_keep_plan(run, plan, name, &fresh, err);
+    run->table_current = false;
+done:
     dpe_text_free(&bytes);
     dpe_identity_free(&pair);
     return status;
@@ -327,16 +321,12 @@ dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fil
         goto done;
     }
     status = dpe_h5_finish(table, &file, err);
-    if (status == DPE_OK) {
-        status = dpe_run_check_table(run, err);
+    if (status != DPE_OK || (status = dpe_run_check_table(run, err)) != DPE_OK ||
+        (status = dpe_new_file_finish(&file, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_new_file_finish(&file, err);
-    }
-    if (status == DPE_OK) {
-        dpe_run_see_table(run);
-        run->table_current = complete;
-    }
+    dpe_run_see_table(run);
+    run->table_current = complete;
 done:
     dpe_new_file_drop(&file);
     free(sorted);

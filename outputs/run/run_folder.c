@@ -154,18 +154,23 @@ static dpe_status write_again(struct dpe_run *run, struct dpe_error *err)
     struct dpe_text records = {0};
     uint64_t n = 0;
     dpe_status status = all_records(run, &records, &n, err);
-    if (status == DPE_OK && run->options.rank == 0) {
+    if (status != DPE_OK) {
+        goto done;
+    }
+    if (run->options.rank == 0) {
         const struct dpe_manifest manifest = {.identity = run->identity, .replace = run->replace};
         status = dpe_manifest_write(run->manifest, &manifest, err);
     }
-    if (status == DPE_OK) {
-        struct dpe_journal again;
-        status = dpe_journal_create(&again, run->own, &records, n, err);
-        if (status == DPE_OK) {
-            dpe_journal_close(&run->journal);
-            run->journal = again;
-        }
+    if (status != DPE_OK) {
+        goto done;
     }
+    struct dpe_journal again;
+    status = dpe_journal_create(&again, run->own, &records, n, err);
+    if (status == DPE_OK) {
+        dpe_journal_close(&run->journal);
+        run->journal = again;
+    }
+done:
     dpe_text_free(&records);
     return status;
 }
@@ -189,7 +194,9 @@ dpe_status dpe_run_keep_journal(struct dpe_run *run, struct dpe_error *err)
                            run->folder, held.text);
             return DPE_OK;
         }
-        status = status == DPE_OK ? DPE_OK : dpe_fail(err, status, "%s", held.text);
+        if (status != DPE_OK) {
+            status = dpe_fail(err, status, "%s", held.text);
+        }
     }
     if (status == DPE_OK) {
         status = dpe_run_check_folder(run, err);

@@ -87,23 +87,17 @@ static dpe_status add_machine(struct dpe_identity *info, int n_threads, struct d
     long long cores = sysconf(_SC_NPROCESSORS_ONLN);
     long long memory = (long long)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     dpe_status status = dpe_identity_add(info, "host", system.nodename, err);
-    if (status == DPE_OK) {
-        status = dpe_identity_addf(info, err, "pid", "%ld", (long)getpid());
+    if (status != DPE_OK ||
+        (status = dpe_identity_addf(info, err, "pid", "%ld", (long)getpid())) != DPE_OK ||
+        (status = dpe_identity_addf(info, err, "os", "%s %s %s", system.sysname, system.release,
+                                    system.machine)) != DPE_OK ||
+        (status = dpe_identity_add(info, "cpu", cpu, err)) != DPE_OK ||
+        (status = dpe_identity_addf(info, err, "cores", "%lld", cores)) != DPE_OK ||
+        (n_threads > 0 &&
+         (status = dpe_identity_addf(info, err, "threads", "%d", n_threads)) != DPE_OK)) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = dpe_identity_addf(info, err, "os", "%s %s %s", system.sysname, system.release,
-                                   system.machine);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_add(info, "cpu", cpu, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_addf(info, err, "cores", "%lld", cores);
-    }
-    if (status == DPE_OK && n_threads > 0) {
-        status = dpe_identity_addf(info, err, "threads", "%d", n_threads);
-    }
-    return status != DPE_OK ? status : dpe_identity_addf(info, err, "memory_bytes", "%lld", memory);
+    return dpe_identity_addf(info, err, "memory_bytes", "%lld", memory);
 }
 
 static dpe_status add_software(struct dpe_identity *info, struct dpe_error *err)

@@ -228,19 +228,18 @@ static dpe_status open_own_only(struct dpe_opening *opening, struct dpe_error *e
 {
     struct dpe_run *run = opening->run;
     dpe_status status = dpe_run_check_folder(run, err);
-    if (status == DPE_OK) {
-        status = dpe_run_take_lock(run, err);
+    if (status != DPE_OK || (status = dpe_run_take_lock(run, err)) != DPE_OK ||
+        (status = read_manifest(opening, err)) != DPE_OK ||
+        (status = begin_records(opening, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = read_manifest(opening, err);
-    }
-    if (status == DPE_OK) {
-        status = begin_records(opening, err);
-    }
-    if (status == DPE_OK && access(run->own, F_OK) == 0) {
+    if (access(run->own, F_OK) == 0) {
         status = read_journal(opening, run->own, err);
     }
-    return status == DPE_OK ? dpe_opening_journal(opening, err) : status;
+    if (status != DPE_OK) {
+        return status;
+    }
+    return dpe_opening_journal(opening, err);
 }
 
 static int is_journal(const struct dirent *entry)
@@ -329,15 +328,13 @@ static dpe_status begin_session(struct dpe_run *run, const struct dpe_identity *
     struct dpe_text bytes = {0};
     dpe_status status = info != NULL ? dpe_identity_copy(&session, info, err)
                                      : dpe_run_info(&session, 0, NULL, 0, err);
-    if (status == DPE_OK) {
-        status = dpe_identity_encode(&session, &bytes, err);
+    if (status != DPE_OK || (status = dpe_identity_encode(&session, &bytes, err)) != DPE_OK ||
+        (status = dpe_journal_append(&run->journal, DPE_RECORD_SESSION, bytes.bytes, bytes.n,
+                                     err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_journal_append(&run->journal, DPE_RECORD_SESSION, bytes.bytes, bytes.n, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_run_keep_session(run, &session, err);
-    }
+    status = dpe_run_keep_session(run, &session, err);
+done:
     dpe_text_free(&bytes);
     dpe_identity_free(&session);
     return status;
@@ -351,26 +348,15 @@ static dpe_status open_parts(struct dpe_opening *opening, const struct dpe_ident
         return open_own_only(opening, err);
     }
     dpe_status status = dpe_run_make_folder(run, err);
-    if (status == DPE_OK) {
-        status = dpe_run_check_folder(run, err);
+    if (status != DPE_OK || (status = dpe_run_check_folder(run, err)) != DPE_OK ||
+        (status = dpe_run_take_lock(run, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = dpe_run_take_lock(run, err);
-    }
-    if (status == DPE_OK) {
-        dpe_run_see_table(run);
-        status = dpe_h5_look(run->path, &opening->state, &opening->table, err);
-    }
-    if (status == DPE_OK) {
-        status = read_manifest(opening, err);
-    }
-    if (status == DPE_OK) {
-        status = read_journals(opening, err);
-    }
-    if (status == DPE_OK) {
-        status = judge_table(opening, err);
-    }
-    if (status != DPE_OK) {
+    dpe_run_see_table(run);
+    status = dpe_h5_look(run->path, &opening->state, &opening->table, err);
+    if (status != DPE_OK || (status = read_manifest(opening, err)) != DPE_OK ||
+        (status = read_journals(opening, err)) != DPE_OK ||
+        (status = judge_table(opening, err)) != DPE_OK) {
         return status;
     }
     run->replace = opening->replace;
@@ -379,12 +365,10 @@ static dpe_status open_parts(struct dpe_opening *opening, const struct dpe_ident
                                               .replace = opening->replace};
         status = dpe_manifest_write(run->manifest, &manifest, err);
     }
-    if (status == DPE_OK) {
-        status = dpe_opening_journal(opening, err);
+    if (status != DPE_OK || (status = dpe_opening_journal(opening, err)) != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        status = begin_session(run, info, err);
-    }
+    status = begin_session(run, info, err);
     run->table_current = opening->state == DPE_H5_OURS && opening->table.complete &&
                          !opening->conflict && run->rows.n == opening->table.n_rows;
     return status;

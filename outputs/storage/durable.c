@@ -365,15 +365,12 @@ dpe_status dpe_extend_file(const char *path, const void *bytes, size_t n, bool f
     char *target = NULL;
     struct dpe_new_file file = {.fd = -1};
     dpe_status status = dpe_follow_links(path, &target, err);
-    if (status == DPE_OK) {
-        status = dpe_new_file_open(&file, target, NULL, err);
+    if (status != DPE_OK || (status = dpe_new_file_open(&file, target, NULL, err)) != DPE_OK ||
+        (status = dpe_new_file_write(&file, bytes, n, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_new_file_write(&file, bytes, n, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_new_file_finish_over(&file, force, err);
-    }
+    status = dpe_new_file_finish_over(&file, force, err);
+done:
     dpe_new_file_drop(&file);
     free(target);
     return status;

@@ -297,7 +297,9 @@ dpe_status dpe_journal_append(struct dpe_journal *journal, unsigned type, const 
             status = dpe_fail_errno(err, errno, journal->path, "sync failed");
         }
         journal->failed = status != DPE_OK;
-        status = status == DPE_OK ? DPE_OK : DPE_IO;
+        if (status != DPE_OK) {
+            status = DPE_IO;
+        }
         if (err != NULL && status != DPE_OK) {
             err->status = status;
         }

@@ -97,7 +97,12 @@ bool dpe_table_knows_version(const char *version)
 
 bool dpe_table_version_has_temperature(const char *version)
 {
-    return strncmp(version, "2.", 2) == 0;
+    return strncmp(version, "2.", 2) == 0 || dpe_table_version_has_entries(version);
+}
+
+bool dpe_table_version_has_entries(const char *version)
+{
+    return strncmp(version, "3.", 2) == 0;
 }
 
 int dpe_table_has_temperature(const struct dpe_table_values *values)
@@ -305,11 +310,18 @@ int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **tab
 
 void dpe_table_close(struct dpe_table *table)
 {
-    if (table != NULL) {
+    if (table == NULL) {
+        return;
+    }
+    for (int64_t i = 0; i < table->n_entries; i++) {
+        dpe_table_close(table->entries[i]);
+    }
+    if (table->entries == NULL) {
         dpe_table_values_free(&table->values);
         free(table->group);
-        free(table);
     }
+    free(table->entries);
+    free(table);
 }
 
 const struct dpe_table_values *dpe_table_values(const struct dpe_table *table)

@@ -6,8 +6,17 @@
  *     struct dpe_table *table;
  *     char why[DPE_TABLE_MESSAGE];
  *     if (dpe_table_open("TABLE.h5", &table, why) != 0) { … print `why` … }
- *     dpe_table_cos_sin(table, layer, head, DPE_TABLE_FAR, DPE_TABLE_KEY, 0, 4096, cos, sin);
+ *     const struct dpe_table *entry = dpe_table_choose(table, prompt_tokens + new_tokens);
+ *     if (entry == NULL) { … run the model as it is … } else {
+ *         dpe_table_cos_sin(entry, layer, head, DPE_TABLE_FAR, DPE_TABLE_KEY, 0, 4096, cos, sin); }
  *     dpe_table_close(table);
+ *
+ * A table has one entry, or several for one model, each made for another length (a *ladder*). The
+ * entry is chosen once for a text, from the tokens of its prompt and of what may be generated, and
+ * stays to the end of the text: keys that were cached under one entry do not fit another. A text of
+ * at most the trained length needs no entry: the model is run unchanged, also when the table has
+ * only one. Between two lengths the larger entry is used. Beyond the largest it is used too, but
+ * such distances were not measured.
  *
  * What a runtime does with it. For query m and key n (token positions, n ≤ m): when m − n < window
  * the pair is *near* and both are rotated at their true positions; otherwise it is *far*, and each
@@ -23,7 +32,8 @@
  * this: without an adapter that does the above the table must not be applied.
  *
  * A table with a temperature (logit_scale other than 1, or log_n_length above 0) has schema version
- * 2: readers from before there were temperatures refuse it. One without stays version 1.
+ * 2: readers from before there were temperatures refuse it. One without stays version 1. A table of
+ * several entries has version 3, which readers of one entry refuse.
  *
  * Functions return 0, or one of enum dpe_table_error with a sentence in `message` (NULL allowed).
  * A table is immutable once opened and may be used by many threads.
@@ -38,7 +48,7 @@
 extern "C" {
 #endif
 
-enum { DPE_TABLE_MESSAGE = 512 };
+enum { DPE_TABLE_MESSAGE = 512, DPE_TABLE_ENTRIES = 64 };
 
 enum dpe_table_error {
     DPE_TABLE_OK = 0,
@@ -75,7 +85,8 @@ struct dpe_table_values {
 struct dpe_table;
 
 /** Open TABLE.h5 or its JSON form (recognised by content) and check all of it: version, shapes,
- * NaN, scales ≥ 1, edges, mask counts against top_k. *table is owned by the caller. */
+ * NaN, scales ≥ 1, edges, mask counts against top_k, and that several entries are of one model and
+ * have the same groups. *table is owned by the caller. */
 int dpe_table_open(const char *path, struct dpe_table **table, char *message);
 /** The same, but an HDF5 file without the checksum at its end (another program wrote it) is read as
  *  well, where dpe_table_open returns DPE_TABLE_BAD_FILE: libhdf5 1.10 may crash on a damaged one.
@@ -83,6 +94,25 @@ int dpe_table_open(const char *path, struct dpe_table **table, char *message);
 int dpe_table_open_unchecked(const char *path, struct dpe_table **table, char *message);
 /** NULL is allowed. */
 void dpe_table_close(struct dpe_table *table);
+
+/** Number of entries, 1 … DPE_TABLE_ENTRIES. */
+int64_t dpe_table_count(const struct dpe_table *table);
+/** Entry i, by increasing length, as a table of one entry; borrowed for the table's life. */
+const struct dpe_table *dpe_table_entry(const struct dpe_table *table, int64_t i);
+/** The entry that a text of `tokens` (prompt and new tokens together) is run with; NULL: at most
+ *  trained_length, the model is run unchanged. Borrowed. dpe_table_values(entry)->length below
+ *  `tokens` means that the table does not reach so far. */
+const struct dpe_table *dpe_table_choose(const struct dpe_table *table, int64_t tokens);
+/** All entries of n tables, in any order, as one table, copied. DPE_TABLE_BAD_FILE names what two
+ *  of them disagree on (model, trained length, groups), equal lengths, and, with several entries,
+ *  one of at most the trained length. Windows, key pairs and temperatures may differ: a text is run
+ *  with one entry. */
+int dpe_table_join(const struct dpe_table *const *tables, int64_t n, struct dpe_table **joined,
+                   char *message);
+
+/* The following are about one entry. Of a table of several they mean the one of the largest length:
+ * call them with what dpe_table_choose or dpe_table_entry returns. */
+
 /** Borrowed for the table's life. */
 const struct dpe_table_values *dpe_table_values(const struct dpe_table *table);
 
@@ -108,7 +138,7 @@ void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t hea
 
 /** Whether the values have a temperature, which needs schema version 2. */
 int dpe_table_has_temperature(const struct dpe_table_values *values);
-/** The schema version that a table of these values is to be written with. */
+/** The schema version that a table of these values, as its one entry, is to be written with. */
 const char *dpe_table_version_needed(const struct dpe_table_values *values);
 /** Check values that come from elsewhere by the rules of dpe_table_open. */
 int dpe_table_check(const struct dpe_table_values *values, char *message);

@@ -16,6 +16,7 @@
 struct reader {
     hid_t file;
     const char *path;
+    char entry[40]; /* the group that the datasets are in: "/table", or one below it */
     char *message;
     int error;
 };
@@ -29,7 +30,31 @@ static void bad(struct reader *reader, const char *object, const char *expected)
     }
 }
 
-/* A numeric dataset of exactly these dimensions, converted to `type`; NULL after a failure. */
+/* Whether the entry has such an object. */
+static bool has_object(struct reader *reader, const char *name)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%s/%s", reader->entry, name);
+    return H5Lexists(reader->file, path, H5P_DEFAULT) > 0;
+}
+
+static void bad_in_entry(struct reader *reader, const char *name, const char *expected)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%s/%s", reader->entry, name);
+    bad(reader, path, expected);
+}
+
+/* A dataset of the entry; negative when there is none. */
+static hid_t open_set(struct reader *reader, const char *name)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%s/%s", reader->entry, name);
+    return H5Dopen2(reader->file, path, H5P_DEFAULT);
+}
+
+/* A numeric dataset of the entry, of exactly these dimensions, converted to `type`; NULL after a
+ * failure. */
 static void *read_array(struct reader *reader, const char *name, hid_t type, size_t size, int rank,
                         const hsize_t *dims)
 {
@@ -39,12 +64,12 @@ static void *read_array(struct reader *reader, const char *name, hid_t type, siz
     size_t count = 1;
     for (int i = 0; i < rank; i++) {
         if (__builtin_mul_overflow(count, (size_t)dims[i], &count) || count > SIZE_MAX / size) {
-            bad(reader, name, "a size that fits into memory");
+            bad_in_entry(reader, name, "a size that fits into memory");
             return NULL;
         }
     }
     hsize_t found[8] = {0};
-    hid_t set = H5Dopen2(reader->file, name, H5P_DEFAULT);
+    hid_t set = open_set(reader, name);
     hid_t space = set >= 0 ? H5Dget_space(set) : -1;
     int found_rank = space >= 0 ? H5Sget_simple_extent_ndims(space) : -1;
     bool fits = found_rank == rank && H5Sget_simple_extent_dims(space, found, NULL) == rank;
@@ -56,11 +81,11 @@ static void *read_array(struct reader *reader, const char *name, hid_t type, siz
         char expected[96];
         snprintf(expected, sizeof expected, "a dataset of rank %d with %llu elements", rank,
                  (unsigned long long)count);
-        bad(reader, name, expected);
+        bad_in_entry(reader, name, expected);
     } else if (data == NULL) {
         reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
     } else if (H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) {
-        bad(reader, name, "readable numbers");
+        bad_in_entry(reader, name, "readable numbers");
         free(data);
         data = NULL;
     }
@@ -86,12 +111,12 @@ static void read_scalar(struct reader *reader, const char *name, hid_t type, voi
 /* The length of a dataset of rank 1. */
 static int64_t read_extent(struct reader *reader, const char *name)
 {
-    hid_t set = H5Dopen2(reader->file, name, H5P_DEFAULT);
+    hid_t set = open_set(reader, name);
     hid_t space = set >= 0 ? H5Dget_space(set) : -1;
     hsize_t extent = 0;
     if (space < 0 || H5Sget_simple_extent_ndims(space) != 1 ||
         H5Sget_simple_extent_dims(space, &extent, NULL) != 1 || extent > INT32_MAX) {
-        bad(reader, name, "a list");
+        bad_in_entry(reader, name, "a list");
     }
     if (space >= 0) {
         H5Sclose(space);
@@ -187,9 +212,10 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
     free(schema);
     values->schema_version = read_text(reader, "/", "schema_version");
     if (values->schema_version != NULL && !dpe_table_knows_version(values->schema_version)) {
-        reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                                       "%s: expected schema version 1.x or 2.x, found %s",
-                                       reader->path, values->schema_version);
+        reader->error =
+            dpe_table_fail(reader->message, DPE_TABLE_VERSION,
+                           "%s: expected schema version " DPE_TABLE_VERSIONS ", found %s",
+                           reader->path, values->schema_version);
     }
     if (reader->error == DPE_TABLE_OK && H5Lexists(reader->file, "/table", H5P_DEFAULT) <= 0) {
         bad(reader, "/table", "a DPE table (a finished one of dpe-detect, or one of dpe-export)");
@@ -200,18 +226,18 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
     expect_text(reader, "pair_layout", "half-split");
 }
 
-/* Version 2 has all of a temperature. In version 1, which readers apply without one, there must be
- * none of it. */
+/* Versions 2 and 3 have all of a temperature. In version 1, which readers apply without one, there
+ * must be none of it. */
 static void read_temperature(struct reader *reader, struct dpe_table_values *values)
 {
     const struct {
         const char *name;
         double *value;
     } numbers[] = {
-        {"/table/logit_scale", &values->logit_scale},
-        {"/table/log_n_length", &values->log_n_length},
-        {"/table/log_n_power", &values->log_n_power},
-        {"/table/log_n_decay", &values->log_n_decay},
+        {"logit_scale", &values->logit_scale},
+        {"log_n_length", &values->log_n_length},
+        {"log_n_power", &values->log_n_power},
+        {"log_n_decay", &values->log_n_decay},
     };
     dpe_table_no_temperature(values);
     bool has =
@@ -219,9 +245,8 @@ static void read_temperature(struct reader *reader, struct dpe_table_values *val
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (has) {
             read_scalar(reader, numbers[i].name, H5T_NATIVE_DOUBLE, numbers[i].value);
-        } else if (reader->error == DPE_TABLE_OK &&
-                   H5Lexists(reader->file, numbers[i].name, H5P_DEFAULT) > 0) {
-            bad(reader, numbers[i].name, "none in a table of schema version 1");
+        } else if (reader->error == DPE_TABLE_OK && has_object(reader, numbers[i].name)) {
+            bad_in_entry(reader, numbers[i].name, "none in a table of schema version 1");
         }
     }
 }
@@ -234,9 +259,9 @@ static void read_mask(struct reader *reader, struct dpe_table_values *values)
     if (reader->error != DPE_TABLE_OK) {
         return;
     }
-    if (H5Lexists(reader->file, "/table/mask", H5P_DEFAULT) > 0) {
-        read_scalar(reader, "/table/top_k", H5T_NATIVE_INT64, &values->top_k);
-        values->mask = read_array(reader, "/table/mask", H5T_NATIVE_UINT8, 1, 3, dims);
+    if (has_object(reader, "mask")) {
+        read_scalar(reader, "top_k", H5T_NATIVE_INT64, &values->top_k);
+        values->mask = read_array(reader, "mask", H5T_NATIVE_UINT8, 1, 3, dims);
         return;
     }
     size_t count = 0;
@@ -254,9 +279,9 @@ static void read_mask(struct reader *reader, struct dpe_table_values *values)
     memset(values->mask, 1, count);
 }
 
+/* An entry: reader->entry of the file, and the model. */
 static void read_values(struct reader *reader, struct dpe_table_values *values)
 {
-    read_version(reader, values);
     values->model_type = read_text(reader, "/model", "model_type");
     values->model_fingerprint = read_text(reader, "/model", "fingerprint");
     const struct {
@@ -271,16 +296,16 @@ static void read_values(struct reader *reader, struct dpe_table_values *values)
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         read_number(reader, numbers[i].object, numbers[i].name, H5T_NATIVE_INT64, numbers[i].value);
     }
-    read_scalar(reader, "/table/trained_length", H5T_NATIVE_INT64, &values->trained_length);
-    read_scalar(reader, "/table/evaluated_length", H5T_NATIVE_INT64, &values->length);
-    read_scalar(reader, "/table/local_window", H5T_NATIVE_INT64, &values->window);
-    read_scalar(reader, "/table/attention_scaling", H5T_NATIVE_DOUBLE, &values->attention_scaling);
+    read_scalar(reader, "trained_length", H5T_NATIVE_INT64, &values->trained_length);
+    read_scalar(reader, "evaluated_length", H5T_NATIVE_INT64, &values->length);
+    read_scalar(reader, "local_window", H5T_NATIVE_INT64, &values->window);
+    read_scalar(reader, "attention_scaling", H5T_NATIVE_DOUBLE, &values->attention_scaling);
     read_temperature(reader, values);
     if (reader->error != DPE_TABLE_OK) {
         return;
     }
     values->n_pairs = values->head_dim / 2;
-    values->n_groups = read_extent(reader, "/table/scale_factor");
+    values->n_groups = read_extent(reader, "scale_factor");
     if (values->n_layers < 1 || values->n_heads < 1 || values->n_pairs < 1 ||
         values->n_groups < 1) {
         bad(reader, "/model", "positive counts of layers, heads, pairs and groups");
@@ -289,14 +314,62 @@ static void read_values(struct reader *reader, struct dpe_table_values *values)
     const hsize_t edges[1] = {(hsize_t)values->n_groups + 1};
     const hsize_t pairs[1] = {(hsize_t)values->n_pairs};
     values->group_edge =
-        read_array(reader, "/table/group_edge", H5T_NATIVE_INT32, sizeof(int32_t), 1, edges);
+        read_array(reader, "group_edge", H5T_NATIVE_INT32, sizeof(int32_t), 1, edges);
     values->scale_factor =
-        read_array(reader, "/table/scale_factor", H5T_NATIVE_DOUBLE, sizeof(double), 1, groups);
+        read_array(reader, "scale_factor", H5T_NATIVE_DOUBLE, sizeof(double), 1, groups);
     values->effective_length =
-        read_array(reader, "/table/effective_length", H5T_NATIVE_DOUBLE, sizeof(double), 1, groups);
-    values->inv_freq =
-        read_array(reader, "/table/inv_freq", H5T_NATIVE_DOUBLE, sizeof(double), 1, pairs);
+        read_array(reader, "effective_length", H5T_NATIVE_DOUBLE, sizeof(double), 1, groups);
+    values->inv_freq = read_array(reader, "inv_freq", H5T_NATIVE_DOUBLE, sizeof(double), 1, pairs);
     read_mask(reader, values);
+}
+
+/* The lengths of a table's entries, whose groups are called by them. */
+static void read_entries(struct reader *reader, const struct dpe_table_values *header,
+                         struct dpe_table_list *list)
+{
+    int64_t n = read_extent(reader, "length");
+    if (reader->error == DPE_TABLE_OK) {
+        reader->error = dpe_table_list_make(list, n, reader->path, reader->message);
+    }
+    const hsize_t dims[1] = {(hsize_t)n};
+    int64_t *lengths = read_array(reader, "length", H5T_NATIVE_INT64, sizeof *lengths, 1, dims);
+    for (int64_t i = 0; i < n && reader->error == DPE_TABLE_OK; i++) {
+        struct dpe_table_values *values = &list->values[i];
+        snprintf(reader->entry, sizeof reader->entry, "/table/%lld", (long long)lengths[i]);
+        values->schema_version = strdup(header->schema_version);
+        if (values->schema_version == NULL) {
+            reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
+        } else if (H5Lexists(reader->file, reader->entry, H5P_DEFAULT) <= 0) {
+            bad(reader, reader->entry, "the entry that /table/length lists");
+        } else {
+            read_values(reader, values);
+        }
+        if (reader->error == DPE_TABLE_OK && values->length != lengths[i]) {
+            bad_in_entry(reader, "evaluated_length", "the length in the name of its group");
+        }
+    }
+    free(lengths);
+}
+
+static void read_table(struct reader *reader, struct dpe_table_list *list)
+{
+    struct dpe_table_values header = {0};
+    read_version(reader, &header);
+    if (reader->error != DPE_TABLE_OK) {
+        /* reported */
+    } else if (dpe_table_version_has_entries(header.schema_version)) {
+        read_entries(reader, &header, list);
+    } else if (has_object(reader, "length")) {
+        bad_in_entry(reader, "length", "none in a table of schema version 1 or 2");
+    } else {
+        reader->error = dpe_table_list_make(list, 1, reader->path, reader->message);
+        if (reader->error == DPE_TABLE_OK) {
+            list->values[0] = header;
+            header = (struct dpe_table_values){0};
+            read_values(reader, &list->values[0]);
+        }
+    }
+    dpe_table_values_free(&header);
 }
 
 /* HDF5 must not see a damaged file: see trailer.h. */
@@ -329,14 +402,13 @@ static int check_damage(const char *path, bool unchecked, char *message)
     return DPE_TABLE_OK;
 }
 
-int dpe_table_read_h5(const char *path, bool unchecked, struct dpe_table_values *values,
-                      char *message)
+int dpe_table_read_h5(const char *path, bool unchecked, struct dpe_table_list *list, char *message)
 {
     int damage = check_damage(path, unchecked, message);
     if (damage != DPE_TABLE_OK) {
         return damage;
     }
-    struct reader reader = {.file = -1, .path = path, .message = message};
+    struct reader reader = {.file = -1, .path = path, .entry = "/table", .message = message};
     /* HDF5 prints its error stack by default; the caller gets a message instead. */
     H5E_auto2_t printer = NULL;
     void *printer_data = NULL;
@@ -348,7 +420,7 @@ int dpe_table_read_h5(const char *path, bool unchecked, struct dpe_table_values 
             dpe_table_fail(message, DPE_TABLE_BAD_FILE,
                            "%s: cannot be read as HDF5: not HDF5, damaged or cut off", path);
     } else {
-        read_values(&reader, values);
+        read_table(&reader, list);
         H5Fclose(reader.file);
     }
     H5Eset_auto2(H5E_DEFAULT, printer, printer_data);

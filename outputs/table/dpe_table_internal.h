@@ -11,7 +11,16 @@
 
 struct dpe_table {
     struct dpe_table_values values;
-    int32_t *group; /**< [n_pairs] → group */
+    int32_t *group;             /**< [n_pairs] → group */
+    struct dpe_table **entries; /**< [n_entries] by length, owned; NULL: this is the only one. Then
+                                     values and group are borrowed from the last. */
+    int64_t n_entries;          /**< 0 without a list */
+};
+
+/** What a reader has read: n entries in the order of the file. */
+struct dpe_table_list {
+    int64_t n;
+    struct dpe_table_values *values; /**< [n], owned */
 };
 
 /** Write a sentence into message[DPE_TABLE_MESSAGE] (NULL allowed) and return the error. */
@@ -19,18 +28,30 @@ int dpe_table_fail(char *message, enum dpe_table_error error, const char *format
     __attribute__((format(printf, 3, 4)));
 /** Whether this library reads tables of that schema version. */
 bool dpe_table_knows_version(const char *version);
+/** What a message says this library reads. */
+#define DPE_TABLE_VERSIONS "1.x, 2.x or 3.x"
 /** Whether tables of that version hold a temperature; earlier ones have none. */
 bool dpe_table_version_has_temperature(const char *version);
+/** Whether tables of that version are lists of entries; earlier ones are one. */
+bool dpe_table_version_has_entries(const char *version);
+/** The version of a table of several entries. */
+#define DPE_TABLE_VERSION_OF_ENTRIES "3.0.0"
 /** logit_scale 1, no log-n. */
 void dpe_table_no_temperature(struct dpe_table_values *values);
 /** Free every array and forget it. */
 void dpe_table_values_free(struct dpe_table_values *values);
 /** Check and take over the arrays of `values` (freed on failure, emptied on success). */
 int dpe_table_adopt(struct dpe_table_values *values, struct dpe_table **table, char *message);
+/** The same for a list, which becomes one table; the list is emptied in any case. */
+int dpe_table_adopt_list(struct dpe_table_list *list, struct dpe_table **table, char *message);
 
-/** Readers: fill values (free them with dpe_table_values_free also on failure). */
-int dpe_table_read_h5(const char *path, bool unchecked, struct dpe_table_values *values,
-                      char *message);
-int dpe_table_read_json(const char *path, struct dpe_table_values *values, char *message);
+/** Make room for n entries that hold nothing. DPE_TABLE_BAD_FILE when n is not 1 …
+ *  DPE_TABLE_ENTRIES; `path` is for the message. */
+int dpe_table_list_make(struct dpe_table_list *list, int64_t n, const char *path, char *message);
+void dpe_table_list_free(struct dpe_table_list *list);
+
+/** Readers: fill a list (free it with dpe_table_list_free also on failure). */
+int dpe_table_read_h5(const char *path, bool unchecked, struct dpe_table_list *list, char *message);
+int dpe_table_read_json(const char *path, struct dpe_table_list *list, char *message);
 
 #endif

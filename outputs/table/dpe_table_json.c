@@ -15,13 +15,15 @@ struct reader {
     const char *path;
     char *message;
     int error;
+    char entry[32]; /* what stands before a member's name: "", or "entries[1]." */
 };
 
 static void bad(struct reader *reader, const char *name, const char *expected)
 {
     if (reader->error == DPE_TABLE_OK) {
-        reader->error = dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
-                                       "%s: \"%s\": expected %s", reader->path, name, expected);
+        reader->error =
+            dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE, "%s: \"%s%s\": expected %s",
+                           reader->path, reader->entry, name, expected);
     }
 }
 
@@ -150,9 +152,10 @@ static void read_conventions(struct reader *reader, const json_t *root,
     expect_text(reader, root, "schema_name", "dpe-table");
     values->schema_version = get_text(reader, root, "schema_version");
     if (values->schema_version != NULL && !dpe_table_knows_version(values->schema_version)) {
-        reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                                       "%s: expected schema version 1.x or 2.x, found %s",
-                                       reader->path, values->schema_version);
+        reader->error =
+            dpe_table_fail(reader->message, DPE_TABLE_VERSION,
+                           "%s: expected schema version " DPE_TABLE_VERSIONS ", found %s",
+                           reader->path, values->schema_version);
     }
     expect_text(reader, root, "near_rule", "distance < local_window");
     expect_text(reader, root, "rounding", "separable");
@@ -160,8 +163,8 @@ static void read_conventions(struct reader *reader, const json_t *root,
     expect_text(reader, root, "pair_layout", "half-split");
 }
 
-/* Version 2 has all of a temperature. In version 1, which readers apply without one, there must be
- * none of it. */
+/* Versions 2 and 3 have all of a temperature. In version 1, which readers apply without one, there
+ * must be none of it. */
 static void read_temperature(struct reader *reader, const json_t *root,
                              struct dpe_table_values *values)
 {
@@ -186,10 +189,8 @@ static void read_temperature(struct reader *reader, const json_t *root,
     }
 }
 
-static void read_values(struct reader *reader, const json_t *root, struct dpe_table_values *values)
+static void read_model(struct reader *reader, const json_t *model, struct dpe_table_values *values)
 {
-    read_conventions(reader, root, values);
-    const json_t *model = json_object_get(root, "model");
     values->model_type = get_text(reader, model, "model_type");
     values->model_fingerprint = get_text(reader, model, "fingerprint");
     values->n_layers = get_int(reader, model, "n_layers");
@@ -197,6 +198,11 @@ static void read_values(struct reader *reader, const json_t *root, struct dpe_ta
     values->n_kv_heads = get_int(reader, model, "n_kv_heads");
     values->head_dim = get_int(reader, model, "head_dim");
     values->n_pairs = values->head_dim / 2;
+}
+
+/* An entry, after its model. */
+static void read_values(struct reader *reader, const json_t *root, struct dpe_table_values *values)
+{
     values->trained_length = get_int(reader, root, "trained_length");
     values->length = get_int(reader, root, "evaluated_length");
     values->window = get_int(reader, root, "local_window");
@@ -216,7 +222,51 @@ static void read_values(struct reader *reader, const json_t *root, struct dpe_ta
     get_mask(reader, root, values);
 }
 
-int dpe_table_read_json(const char *path, struct dpe_table_values *values, char *message)
+static void read_entries(struct reader *reader, const json_t *root, const char *version,
+                         struct dpe_table_list *list)
+{
+    const json_t *entries = json_object_get(root, "entries");
+    if (!json_is_array(entries)) {
+        bad(reader, "entries", "a list");
+        return;
+    }
+    reader->error =
+        dpe_table_list_make(list, (int64_t)json_array_size(entries), reader->path, reader->message);
+    for (int64_t i = 0; i < list->n && reader->error == DPE_TABLE_OK; i++) {
+        list->values[i].schema_version = strdup(version);
+        if (list->values[i].schema_version == NULL) {
+            reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
+        }
+        reader->entry[0] = '\0';
+        read_model(reader, json_object_get(root, "model"), &list->values[i]);
+        snprintf(reader->entry, sizeof reader->entry, "entries[%lld].", (long long)i);
+        read_values(reader, json_array_get(entries, (size_t)i), &list->values[i]);
+    }
+}
+
+static void read_table(struct reader *reader, const json_t *root, struct dpe_table_list *list)
+{
+    struct dpe_table_values header = {0};
+    read_conventions(reader, root, &header);
+    if (reader->error != DPE_TABLE_OK) {
+        /* reported */
+    } else if (dpe_table_version_has_entries(header.schema_version)) {
+        read_entries(reader, root, header.schema_version, list);
+    } else if (json_object_get(root, "entries") != NULL) {
+        bad(reader, "entries", "none in a table of schema version 1 or 2");
+    } else {
+        reader->error = dpe_table_list_make(list, 1, reader->path, reader->message);
+        if (reader->error == DPE_TABLE_OK) {
+            list->values[0] = header;
+            header = (struct dpe_table_values){0};
+            read_model(reader, json_object_get(root, "model"), &list->values[0]);
+            read_values(reader, root, &list->values[0]);
+        }
+    }
+    dpe_table_values_free(&header);
+}
+
+int dpe_table_read_json(const char *path, struct dpe_table_list *list, char *message)
 {
     struct reader reader = {.path = path, .message = message};
     json_error_t why;
@@ -226,7 +276,7 @@ int dpe_table_read_json(const char *path, struct dpe_table_values *values, char 
                                       root == NULL ? why.line : 1,
                                       root == NULL ? why.text : "expected an object at the top");
     } else {
-        read_values(&reader, root, values);
+        read_table(&reader, root, list);
     }
     json_decref(root);
     return reader.error;
@@ -256,15 +306,15 @@ static int open_table(const char *path, bool unchecked, struct dpe_table **table
                               path);
     }
     bool hdf5 = n == sizeof magic && memcmp(magic, "\211HDF\r\n\032\n", sizeof magic) == 0;
-    struct dpe_table_values values = {0};
-    int error = hdf5 ? dpe_table_read_h5(path, unchecked, &values, message)
-                     : dpe_table_read_json(path, &values, message);
+    struct dpe_table_list list = {0};
+    int error = hdf5 ? dpe_table_read_h5(path, unchecked, &list, message)
+                     : dpe_table_read_json(path, &list, message);
     if (error != DPE_TABLE_OK) {
-        dpe_table_values_free(&values);
+        dpe_table_list_free(&list);
         return error;
     }
     char why[DPE_TABLE_MESSAGE];
-    error = dpe_table_adopt(&values, table, why);
+    error = dpe_table_adopt_list(&list, table, why);
     return error == DPE_TABLE_OK
                ? error
                : dpe_table_fail(message, (enum dpe_table_error)error, "%s: %.400s", path, why);

@@ -1,6 +1,8 @@
 """DPE tables and DPE attention in plain PyTorch (1.13 and later) and NumPy.
 
-    attention = Attention(load_table("TABLE.h5"))       # or the JSON form
+    table = load_table("TABLE.h5")                      # or the JSON form
+    entry = table.choose(prompt_tokens + new_tokens)    # None: run the model unchanged
+    attention = Attention(entry)
     out = attention(q, k, v, layer)                     # q and k before rotation
 
 The contract is outputs/SCHEMA.md; what makes a table valid is what outputs/table/dpe_table.c says. For
@@ -28,15 +30,19 @@ MODEL_SIZES = ("n_layers", "n_heads", "n_kv_heads", "head_dim")
 TABLE_SIZES = ("trained_length", "evaluated_length", "local_window", "top_k")
 TEMPERATURE = {"logit_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
 LISTS = ("group_edge", "scale_factor", "effective_length", "inv_freq")
+MOST_ENTRIES = 64
 
 
 class Table:
     """What a table says, checked. Attributes: those of the JSON form; the lists are float64 arrays
     (group_edge int64); mask is bool [n_layers, n_heads, n_pairs], None when all pairs are key pairs.
+    `entries` are its entries by increasing length, each a Table of one entry. The attributes of a
+    table of several are those of the longest.
     """
 
     def __init__(self, values):
         self.__dict__.update(values)
+        self._entries = None
         self.n_pairs = self.head_dim // 2
         self.n_groups = len(self.scale_factor)
         self._check_sizes()
@@ -97,6 +103,41 @@ class Table:
         if self.top_k == self.n_pairs:
             self.mask = None
 
+    @classmethod
+    def of_entries(cls, entries):
+        """One table of Tables that have one entry each: of one model, with the same groups."""
+        if len(entries) == 1:
+            return entries[0]
+        entries = sorted(entries, key=lambda entry: entry.evaluated_length)
+        for a, b in zip(entries, entries[1:]):
+            pair = f"the entries for {a.evaluated_length} and {b.evaluated_length} tokens"
+            for name in ("model_type",) + MODEL_SIZES + ("trained_length", "n_groups", "fingerprint"):
+                if getattr(a, name) != getattr(b, name):
+                    raise TableError(f"{pair} disagree on {name}")
+            if (a.group_edge != b.group_edge).any():
+                raise TableError(f"{pair} disagree on group_edge")
+            if a.evaluated_length == b.evaluated_length:
+                raise TableError(f"there are two entries for {a.evaluated_length} tokens")
+        if entries[0].evaluated_length <= entries[0].trained_length:
+            raise TableError(f"the entry for {entries[0].evaluated_length} tokens would never be used: "
+                             f"up to the trained length, {entries[0].trained_length} tokens, the model "
+                             "is run unchanged")
+        table = cls.__new__(cls)
+        table.__dict__.update(vars(entries[-1]), _entries=entries)
+        return table
+
+    @property
+    def entries(self):
+        return self._entries or [self]
+
+    def choose(self, tokens):
+        """The entry that a text of `tokens` (prompt and new tokens together) is run with; None: at most
+        trained_length, the model is run unchanged."""
+        if tokens <= self.trained_length:
+            return None
+        reach = [entry for entry in self.entries if entry.evaluated_length >= tokens]
+        return reach[0] if reach else self.entries[-1]
+
     def check_model(self, model_type, **sizes):
         """Refuse a model of another type or of other sizes (n_layers, n_heads, n_kv_heads, head_dim).
         """
@@ -152,8 +193,10 @@ def load_table(path):
     try:
         with open(path, "rb") as file:
             magic = file.read(8)
-        values = _read_h5(path) if magic == b"\x89HDF\r\n\x1a\n" else _read_json(path)
-        return Table(values)
+        entries = _read_h5(path) if magic == b"\x89HDF\r\n\x1a\n" else _read_json(path)
+        if not 1 <= len(entries) <= MOST_ENTRIES:
+            raise TableError(f"expected 1 to {MOST_ENTRIES} entries, found {len(entries)}")
+        return Table.of_entries([_table_of(values, len(entries)) for values in entries])
     except TableError as error:
         raise TableError(f"{path}: {error}") from None
     except (OSError, RuntimeError, KeyError, MemoryError, RecursionError, TypeError, ValueError,
@@ -161,16 +204,26 @@ def load_table(path):
         raise TableError(f"{path}: cannot be read: {type(error).__name__}: {error}") from error
 
 
+def _table_of(values, n_entries):
+    try:
+        return Table(values)
+    except TableError as error:
+        if n_entries == 1:
+            raise
+        raise TableError(f"the entry for {values['evaluated_length']} tokens: {error}") from None
+
+
 def _check_header(name, version):
     if name != "dpe-table":
         raise TableError(f"schema_name is {name!r}, expected 'dpe-table'")
-    if not isinstance(version, str) or not version.startswith(("1.", "2.")):
-        raise TableError(f"schema version {version}, this adapter reads 1.x and 2.x")
+    if not isinstance(version, str) or not version.startswith(("1.", "2.", "3.")):
+        raise TableError(f"schema version {version}, this adapter reads 1.x, 2.x and 3.x")
 
 
 def _temperature(parent, version, number):
-    """Version 2 has all of a temperature, version 1, which readers apply without one, none of it."""
-    if version.startswith("2."):
+    """Versions 2 and 3 have all of a temperature, version 1, which readers apply without one, none of
+    it."""
+    if not version.startswith("1."):
         return {name: float(number(name)) for name in TEMPERATURE}
     for name in TEMPERATURE:
         if name in parent:
@@ -198,28 +251,40 @@ def _member(parent, name, kind, expected):
 
 
 def _read_json(path):
+    """The values of each entry."""
     with open(path, encoding="utf-8") as file:
         root = json.load(file, object_pairs_hook=_distinct, parse_constant=_no_constant)
     text = ((str,), "a string")
-    whole = ((int,), "a whole number")
-    _check_header(_member(root, "schema_name", *text), _member(root, "schema_version", *text))
+    name, version = (_member(root, key, *text) for key in ("schema_name", "schema_version"))
+    _check_header(name, version)
     for name, expected in CONVENTIONS.items():
         _check_convention(name, _member(root, name, *text), (expected,))
     model = _member(root, "model", (dict,), "an object")
-    values = {name: _member(model, name, *text) for name in ("model_type", "fingerprint")}
-    values.update((name, _member(model, name, *whole)) for name in MODEL_SIZES)
-    values.update((name, _member(root, name, *whole)) for name in TABLE_SIZES)
-    values["schema_version"] = root["schema_version"]
-    values["attention_scaling"] = float(_member(root, "attention_scaling", (int, float), "a number"))
-    values.update(_temperature(root, root["schema_version"],
-                               lambda name: _member(root, name, (int, float), "a number")))
+    shared = {name: _member(model, name, *text) for name in ("model_type", "fingerprint")}
+    shared.update((name, _member(model, name, (int,), "a whole number")) for name in MODEL_SIZES)
+    shared["schema_version"] = version
+    if version.startswith("3."):
+        entries = _member(root, "entries", (list,), "a list")
+        return [dict(shared, **_json_entry(entry, shared)) for entry in entries[:MOST_ENTRIES + 1]]
+    if "entries" in root:
+        raise TableError('"entries": expected none in a table of schema version 1 or 2')
+    return [dict(shared, **_json_entry(root, shared))]
+
+
+def _json_entry(root, shared):
+    number = ((int, float), "a number")
+    values = {name: _member(root, name, (int,), "a whole number") for name in TABLE_SIZES}
+    values["attention_scaling"] = float(_member(root, "attention_scaling", *number))
+    values.update(_temperature(root, shared["schema_version"],
+                               lambda name: _member(root, name, *number)))
     for name in LISTS:
         numbers = _member(root, name, (list,), "a list of numbers")
         kind = (int,) if name == "group_edge" else (int, float)
         if any(type(number) not in kind for number in numbers):
             raise TableError(f'"{name}": expected {"whole " if name == "group_edge" else ""}numbers')
         values[name] = np.array(numbers, np.int64 if name == "group_edge" else np.float64)
-    values["mask"] = _mask_of_lists(_member(root, "key_pairs", (list,), "a list"), values)
+    values["mask"] = _mask_of_lists(_member(root, "key_pairs", (list,), "a list"),
+                                    dict(shared, **values))
     return values
 
 
@@ -272,36 +337,50 @@ def _h5_array(table, name, rank, kinds):
 
 
 def _read_h5(path):
+    """The values of each entry."""
     import h5py  # only this form needs it
 
     with h5py.File(path, "r") as file:
-        _check_header(_h5_text(file.attrs, "schema_name"), _h5_text(file.attrs, "schema_version"))
+        version = _h5_text(file.attrs, "schema_version")
+        _check_header(_h5_text(file.attrs, "schema_name"), version)
         if "table" not in file or "model" not in file:
             raise TableError("holds no /table and /model: make a DPE table with dpe-export")
         table, model = file["table"], file["model"].attrs
         for name, expected in CONVENTIONS.items():
             # What follows a colon explains.
             _check_convention(name, _h5_text(table.attrs, name).partition(":")[0], (expected,))
-        values = {"schema_version": _h5_text(file.attrs, "schema_version"),
-                  "model_type": _h5_text(model, "model_type"),
+        shared = {"schema_version": version, "model_type": _h5_text(model, "model_type"),
                   "fingerprint": _h5_text(model, "fingerprint")}
         for name in MODEL_SIZES:
-            values[name] = _h5_scalar(model[name.replace("n_", "", 1)], name, "iu")
-        for name in TABLE_SIZES[:3]:
-            values[name] = _h5_scalar(table[name][()], name, "iu")
-        values["attention_scaling"] = float(_h5_scalar(table["attention_scaling"][()],
-                                                       "attention_scaling", "iuf"))
-        values.update(_temperature(table, values["schema_version"],
-                                   lambda name: _h5_scalar(table[name][()], name, "iuf")))
-        for name in LISTS:
-            edge = name == "group_edge"
-            values[name] = _h5_array(table, name, 1, "iu" if edge else "iuf")[()].astype(
-                np.int64 if edge else np.float64)
-        values["top_k"], values["mask"] = values["head_dim"] // 2, None
-        # The detection alone knows no key pairs: then all are.
-        if "mask" in table:
-            values["top_k"] = _h5_scalar(table["top_k"][()], "top_k", "iu")
-            values["mask"] = _h5_mask(table, values)
+            shared[name] = _h5_scalar(model[name.replace("n_", "", 1)], name, "iu")
+        if not version.startswith("3."):
+            if "length" in table:
+                raise TableError("/table/length: expected none in a table of schema version 1 or 2")
+            return [dict(shared, **_h5_entry(table, shared))]
+        lengths = _h5_array(table, "length", 1, "iu")[:MOST_ENTRIES + 1].tolist()
+        entries = [dict(shared, **_h5_entry(table[str(length)], shared)) for length in lengths]
+        for length, entry in zip(lengths, entries):
+            if entry["evaluated_length"] != length:
+                raise TableError(f"/table/{length}/evaluated_length is {entry['evaluated_length']}, "
+                                 "expected the length in the name of its group")
+        return entries
+
+
+def _h5_entry(table, shared):
+    values = {name: _h5_scalar(table[name][()], name, "iu") for name in TABLE_SIZES[:3]}
+    values["attention_scaling"] = float(_h5_scalar(table["attention_scaling"][()],
+                                                   "attention_scaling", "iuf"))
+    values.update(_temperature(table, shared["schema_version"],
+                               lambda name: _h5_scalar(table[name][()], name, "iuf")))
+    for name in LISTS:
+        edge = name == "group_edge"
+        values[name] = _h5_array(table, name, 1, "iu" if edge else "iuf")[()].astype(
+            np.int64 if edge else np.float64)
+    values["top_k"], values["mask"] = shared["head_dim"] // 2, None
+    # The detection alone knows no key pairs: then all are.
+    if "mask" in table:
+        values["top_k"] = _h5_scalar(table["top_k"][()], "top_k", "iu")
+        values["mask"] = _h5_mask(table, dict(shared, **values))
     return values
 
 

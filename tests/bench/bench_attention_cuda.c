@@ -26,6 +26,7 @@
 #include "engine/ops/ops.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/rotation.h"
+#include "tests/engine/cuda/wgmma_variants.h"
 
 enum { RUNS = 15, MOST_KERNELS = 16, METHODS = 4 };
 static const double RUN_SECONDS = 0.02; /* so that a launch counts little */
@@ -175,10 +176,9 @@ static int find_kernels(const char *wanted, int64_t d, struct kernel *found)
 {
     int n = 0;
     bool all = strcmp(wanted, "all") == 0;
-    for (int v = 0; device.major == 9 && dpe_attention_wgmma_variant(d, v) != NULL; v++) {
+    for (int v = 0; device.major == 9 && wgmma_variant(d, v) != NULL; v++) {
         if (n < MOST_KERNELS && (all || strcmp(wanted, v == 0 ? "wgmma" : "variants") == 0)) {
-            found[n++] = (struct kernel){dpe_attention_wgmma_variant(d, v),
-                                         dpe_attention_wgmma_shape(d, v), v};
+            found[n++] = (struct kernel){wgmma_variant(d, v), dpe_attention_wgmma_shape(d, v), v};
         }
     }
     if (n < MOST_KERNELS && dpe_attention_mma_shape(d).rows > 0 &&

@@ -76,6 +76,19 @@ static inline uint4 dpe_load_under(const void *from, uint64_t policy, EMULATE_HE
     return x;
 }
 
+static inline uint2 dpe_load_global(const void *from)
+{
+    uint2 x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+static inline uint2 dpe_load_shared(uint32_t address, EMULATE_HERE)
+{
+    uint2 x;
+    memcpy(&x, emulate_shared_pointer(address, sizeof x, file, line), sizeof x);
+    return x;
+}
+
 static inline uint32_t dpe_shared_address(const void *pointer, EMULATE_HERE)
 {
     return emulate_shared_address(pointer, file, line);

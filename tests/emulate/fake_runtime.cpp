@@ -162,6 +162,11 @@ int dpe_rt_use(int device)
     return 0;
 }
 
+void *dpe_rt_stream(void)
+{
+    return NULL;
+}
+
 void dpe_rt_set_timeout(double seconds)
 {
     timeout_seconds = seconds;

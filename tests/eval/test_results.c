@@ -241,6 +241,29 @@ static void the_table_holds_them(void **state)
     close_world(&world);
 }
 
+/* A share in which all samples agree has the Wilson score interval: a bootstrap has no width there. */
+static void shares_that_agree_have_width(void **state)
+{
+    (void)state;
+    struct world world;
+    open_world(&world);
+    for (int64_t s = 0; s < SAMPLES; s++) {
+        struct dpe_row row;
+        dpe_row_init(&row);
+        snprintf(row.plan, sizeof row.plan, "%s", plans[0]);
+        snprintf(row.task, sizeof row.task, "%s", world.tasks[0].task.name);
+        row.sample = s;
+        row.score = 1.0;
+        assert_int_equal(dpe_run_add(world.run, &row, NULL), DPE_OK);
+        dpe_row_free(&row);
+    }
+    collect(&world);
+    const struct dpe_interval *all = &world.results.mean[0];
+    assert_true(all->mean == 1.0 && all->high == 1.0 && all->n == SAMPLES);
+    assert_true(all->low == dpe_wilson(1.0, SAMPLES, 0.95).low && all->low < 0.5);
+    close_world(&world);
+}
+
 /* Nothing was run yet: a table can be written all the same. */
 static void missing_rows_are_not_zeros(void **state)
 {
@@ -265,6 +288,7 @@ int main(void)
         cmocka_unit_test(categories_are_means_of_tasks),
         cmocka_unit_test(the_table_holds_them),
         cmocka_unit_test(missing_rows_are_not_zeros),
+        cmocka_unit_test(shares_that_agree_have_width),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -266,6 +266,11 @@ def test_escapes_in_texts(work):
     ran = tool("dpe-export", "--show", work + "/no\x1b]0;title\x07\nsuch")
     expect(ran, 66, "\\x1b]0;title\\x07\\x0asuch")
     assert b"\x1b" not in ran.stderr
+    for name, words in {"dpe-run": ["--log-format", "\x1b[2J"], "dpe-detect": ["--\x1b[2J"], "dpe-norms": ["\x1b[2J"],
+                        "dpe-bench": ["--repeats", "\x1b[2J"], "dpe-eval": ["niah", "--official", "\x1b[2J"]}.items():
+        ran = tool(name, *words)
+        expect(ran, 64, "\\x1b[2J")
+        assert b"\x1b" not in ran.stderr, ran
     expect(tool("dpe-export", work + "/source.h5", "-o", work + "/good.json"), 0)
     table = json.loads(read(work + "/good.json"))
     table["model"]["model_type"] = "ll\x1b[2Jama"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """hostile.py BIN [--seconds S | --runs N] [--seed S] [--classes A,B] [--jobs J] [--log FILE]
-           [--limit S] [--only I [--keep DIR]]
+           [--limit S] [--work DIR] [--only I [--keep DIR]]
+hostile.py --sum FILE...
 
 Runs the tools in BIN (best a build with sanitizers: cmake --preset asan) on hostile inputs that are
 made from a seed, and judges each run. Run I of a seed is the same run every time; --only I makes it
@@ -8,13 +9,13 @@ alone, and --keep leaves its files in DIR. One line a run goes to the log (defau
 
     VERDICT <tab> CLASS <tab> SEED:I <tab> COMMAND <tab> EXIT <tab> LAST LINE OF STDERR <tab> SECONDS
 
-VERDICT is ok or what is wrong. Exit status 1 when something was. Standard library only."""
+VERDICT is ok or what is wrong. Runs that the log has already are not made again, so several starts
+with one log add up. --sum prints a table of the runs in logs. Exit status 1 when something was wrong.
+Standard library only."""
 
 import argparse
-import copy
 import collections
 import concurrent.futures
-import hashlib
 import json
 import os
 import random
@@ -22,6 +23,7 @@ import re
 import resource
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -31,374 +33,23 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import world as world_py  # noqa: E402
+from hostile_inputs import CLASSES, make_world  # noqa: E402
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CODES = {0, 64, 65, 66, 69, 70, 71, 73, 74, 75, 77, 78}  # of README.md, "What you may rely on"
 SANITIZER = re.compile(rb"AddressSanitizer|LeakSanitizer|runtime error:|UndefinedBehavior|hard rss limit")
-METHODS = ["rope", "pi", "ntk", "yarn", "self-extend", "rerope", "leaky-rerope", "dca", "streaming", "dpe"]
-
-
-# ------------------------------------------------------------------------------------ a good world
-
-def sweep(world, output, *more):
-    return ["dpe-detect", "-m", world + "/model", "--corpus", world + "/corpus", "-l", "192", "--groups", "2",
-            "--lengths", "8,32,64", "--seed", "5", "--threads", "1", "--samples", "2", "-o", output, *more]
-
-
-def profile(world, output, *more):
-    return ["dpe-norms", "-m", world + "/model", "--corpus", world + "/corpus", "--lengths", "16,32",
-            "--samples", "2", "--threads", "1", "-o", output, *more]
-
-
-def compare(world, output, *more):
-    return ["dpe-eval", "niah", "-m", world + "/model", "--corpus", world + "/corpus", "-l", "128",
-            "--method", "rope", "--method", "pi", "--samples", "2", "--threads", "1", "-o", output, *more]
-
-
-def make_world(bin_folder, world):
-    """Good inputs of every kind; what hostile runs change is a copy of this folder."""
-    world_py.make(world)
-    name = sorted(os.listdir(world + "/corpus"))[0]
-    os.makedirs(world + "/pg/test")
-    shutil.copy(f"{world}/corpus/{name}", f"{world}/pg/test/7.txt")
-    with open(world + "/pg/metadata.csv", "w", encoding="utf-8") as file:
-        file.write('7,"A ""book""",1901,http://x/7\n')
-    with open(world + "/template.txt", "w", encoding="utf-8") as file:
-        file.write("<user>{prompt}</user>\n")
-    table = world + "/table.h5"
-    steps = [sweep(world, world + "/detect.h5"), profile(world, world + "/norms.h5"),
-             compare(world, world + "/eval.h5"),
-             sweep(world, world + "/kept.h5", "--keep-journal"),
-             ["dpe-export", world + "/detect.h5", world + "/norms.h5", "--top-k", "0.75", "-o", table],
-             ["dpe-export", table, "-o", world + "/table.json"],
-             ["dpe-export", table, "-o", world + "/table.yaml"],
-             ["dpe-export", table, "-o", world + "/table.safetensors"]]
-    for words in steps:
-        ran = subprocess.run([os.path.join(bin_folder, words[0]), *words[1:]], capture_output=True, check=False)
-        if ran.returncode != 0:
-            sys.exit(f"the good world: {' '.join(words)}: exit {ran.returncode}: {ran.stderr.decode(errors='replace')}")
-    # A run that is not complete: the journal of the kept one with its last records cut off.
-    os.remove(world + "/kept.h5")
-
-
-# ----------------------------------------------------------------------------------------- hostility
-
-WORDS = [b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\x1b[2J", b"\n", b"-1", b"1e999", b"NaN", b"\"", b"}", b"]]]]",
-         b"99999999999999999999", b"0x10", b"%s%n", b"../../x", b"\xef\xbb\xbf", b"\xe2\x80\xae", b"\\u0000", b" " * 3000]
-VALUES = [None, True, 0, -1, 1, 2, 3, 7, 2**31, 2**31 - 1, 2**32, 2**53, 2**63, -2**63, 0.5, 1e-320, 1e30, 1e300,
-          "", "x", "a\0b", "\x1b[31m", "\ud800", "ü" * 300, "../x", "/etc/passwd", [], {}, [[]], [0] * 50, {"type": "x"}]
-
-
-def changed_bytes(draw, data):
-    """Some of: flipped bits, cut, zeros at the end, words put in, a slice twice or gone."""
-    data = bytearray(data)
-    for _ in range(draw.choice([1, 1, 1, 2, 5, 30])):
-        n = len(data)
-        at = draw.randrange(n + 1)
-        # Headers decide more than the rest.
-        at = at if draw.random() < 0.5 else min(at, draw.choice([8, 64, 600]))
-        kind = draw.randrange(7)
-        if kind == 0 and n > 0:
-            data[min(at, n - 1)] ^= 1 << draw.randrange(8)
-        elif kind == 1:
-            del data[at:]
-        elif kind == 2:
-            data += b"\0" * draw.choice([1, 8, 4096])
-        elif kind == 3:
-            data[at:at] = draw.choice(WORDS)
-        elif kind == 4:
-            data[at:at] = data[at:at + draw.randrange(1, 200)]
-        elif kind == 5:
-            del data[at:at + draw.randrange(1, 200)]
-        elif n >= 8:
-            at = min(at, n - 8)
-            data[at:at + 8] = draw.choice([b"\xff" * 8, b"\0" * 8, struct.pack("<Q", 2**63), struct.pack("<Q", n)])
-    return bytes(data)
-
-
-def places(value, found, depth=0):
-    """(container, key) of everything within a JSON value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in list(items)[:60]:
-        found.append((value, key))
-        if depth < 6:
-            places(inner, found, depth + 1)
-    return found
-
-
-def changed_json(draw, data):
-    value = json.loads(data)
-    for _ in range(draw.choice([1, 1, 2, 4])):
-        found = places(value, [])
-        if not found:
-            break
-        container, key = draw.choice(found)
-        kind = draw.randrange(5)
-        if kind == 0:
-            del container[key]
-        elif kind == 1 and isinstance(container, dict):
-            container[draw.choice(["x", "", "type", "a\0b", "\x1b]0;x\x07"])] = copy.deepcopy(draw.choice(VALUES))
-        elif kind == 2 and isinstance(container[key], (int, float)) and not isinstance(container[key], bool):
-            container[key] = container[key] * draw.choice([-1, 0, 2, 0.5, 1e9, 1000]) + draw.choice([0, 1])
-        elif kind == 3:
-            deep = 0
-            for _ in range(draw.choice([3, 500, 3000])):
-                deep = [deep]
-            container[key] = deep if draw.random() < 0.2 else copy.deepcopy(draw.choice(VALUES))
-        else:
-            container[key] = copy.deepcopy(draw.choice(VALUES))
-    sys.setrecursionlimit(20000)
-    text = json.dumps(value, ensure_ascii=draw.random() < 0.5)
-    if draw.random() < 0.1:
-        text = text.replace("{", '{"model_type":"llama",', 1)
-    if draw.random() < 0.05:
-        text = text.replace("1", "NaN", 1)
-    return text.encode("utf-8", "surrogatepass")
-
-
-def change(draw, path):
-    """A file becomes hostile: its content, or what it is."""
-    kind = draw.random()
-    if kind < 0.12:
-        if os.path.isdir(path):
-            return
-        os.remove(path)
-        what = draw.randrange(7)
-        if what == 0:
-            os.mkfifo(path)
-        elif what == 1:
-            os.mkdir(path)
-        elif what == 2:
-            os.symlink(path, path)
-        elif what == 3:
-            os.symlink("/nowhere/at/all", path)
-        elif what == 4:
-            os.symlink("/dev/zero", path)
-        elif what == 5:
-            open(path, "wb").close()
-        return
-    with open(path, "rb") as file:
-        data = file.read()
-    as_json = path.endswith(".json") and kind < 0.8
-    data = changed_json(draw, data) if as_json else changed_bytes(draw, data)
-    with open(path, "wb") as file:
-        file.write(data)
-
-
-def hostile_text(draw):
-    parts = ["word ", "a", " ", "\n", "é", "e\u0301", "\u2581", "<s>", "</s>", "<|endoftext|>", "123", "\u200d", "👩\u200d🦰", "'ll"]
-    if draw.random() < 0.2:
-        return draw.choice(parts) * draw.choice([1, 1000, 200000])
-    return "".join(draw.choice(parts) for _ in range(draw.choice([0, 1, 20, 3000])))
-
-
-def component(draw, kind, depth=0):
-    text = draw.choice(["a", " ", "\u2581", "", "ab", "é", "a" * 10])
-    content = draw.choice(["", "a", "\u2581", "a" * 10, "b" * 1000, "\x1b", text])
-    pattern = {draw.choice(["String", "Regex"]): draw.choice([text, "\\p{L}+", "(a+)+$", "(a|aa)+b", "[", "a{1,9999}", ".*"])}
-    sets = {
-        "normalizer": [{"type": "NFC"}, {"type": "Prepend", "prepend": content},
-                       {"type": "Replace", "pattern": pattern, "content": content}],
-        "pre_tokenizer": [{"type": "Digits", "individual_digits": draw.random() < 0.5},
-                          {"type": "Split", "pattern": pattern, "invert": draw.random() < 0.5,
-                           "behavior": draw.choice(["Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"])},
-                          {"type": "ByteLevel", "add_prefix_space": draw.random() < 0.5, "use_regex": draw.random() < 0.5},
-                          {"type": "Metaspace", "replacement": draw.choice(["\u2581", text]), "prepend_scheme": draw.choice(["first", "always", "never", "x"])}],
-        "decoder": [{"type": "ByteLevel"}, {"type": "ByteFallback"}, {"type": "Fuse"},
-                    {"type": "Replace", "pattern": pattern, "content": content},
-                    {"type": "Strip", "content": text, "start": draw.choice([0, 1, 99]), "stop": 0}],
-    }
-    lists = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
-    if depth < 4 and draw.random() < 0.4:
-        return {"type": "Sequence", lists[kind]: [component(draw, kind, depth + 1) for _ in range(draw.choice([0, 1, 2, 3, 8]))]}
-    return draw.choice(sets[kind])
-
-
-# ------------------------------------------------------------------------------------------ classes
-# Each takes (draw, world): changes files of the world and returns the command; what it writes is below
-# world/out.
-
-def any_use(draw, world):
-    """A command that reads the model, one of many."""
-    out = world + "/out/o"
-    model = ["-m", world + "/model"]
-    return draw.choice([
-        ["dpe-run", *model, "--info"], ["dpe-run", *model, "-p", "The fox", "-n", "4"],
-        ["dpe-run", *model, "--nll", world + "/corpus/900000.txt", "-c", "32", "--time-budget", "2"],
-        ["dpe-run", *model, "--show-plan", "--method", draw.choice(METHODS)],
-        ["dpe-run", *model, "--tokenize", "-p", hostile_text(draw)[:2000].replace("\0", "")],
-        sweep(world, out + ".h5"), sweep(world, out + ".h5", "--dry-run"), profile(world, out + ".h5"),
-        compare(world, out + ".h5"),
-        ["dpe-export", world + "/table.h5", "-m", world + "/model", "--check"],
-        ["dpe-export", world + "/table.h5", "-m", world + "/model", "--format", "hf", "-o", out + ".json"],
-        ["dpe-bench", "--shape", world + "/model", "-l", "32", "--new", "1", "--repeats", "1", "--threads", "1"]])
-
-
-def class_model(draw, world):
-    names = ["config.json", "config.json", "config.json", "generation_config.json", "model.safetensors", "model.safetensors"]
-    if draw.random() < 0.15:
-        index = {"metadata": {}, "weight_map": {"model.norm.weight": draw.choice(["model.safetensors", "../x", "a/b", "", "nosuch"])}}
-        with open(world + "/model/model.safetensors.index.json", "w", encoding="utf-8") as file:
-            json.dump(index, file)
-        if draw.random() < 0.5:
-            os.remove(world + "/model/model.safetensors")
-        return any_use(draw, world)
-    if draw.random() < 0.3:
-        path = world + "/model/config.json"
-        with open(path, encoding="utf-8") as file:
-            config = json.load(file)
-        big = draw.choice([1e300, 1e-320, 1e30, -1, 0, 1, 2, 8, 2**31, 2**32])
-        config[draw.choice(["rope_scaling", "rope_parameters"])] = {
-            "rope_type": draw.choice(["linear", "dynamic", "yarn", "longrope", "llama3"]), "factor": draw.choice([2, 8, big]),
-            draw.choice(["attention_factor", "mscale", "beta_fast", "low_freq_factor", "original_max_position_embeddings"]): big,
-            "high_freq_factor": 4, "short_factor": [draw.choice([1, big])] * 8, "long_factor": [draw.choice([2, big])] * 8}
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(config, file)
-        return any_use(draw, world)
-    change(draw, world + "/model/" + draw.choice(names))
-    return any_use(draw, world)
-
-
-def class_tokenizer(draw, world):
-    path = world + "/model/tokenizer.json"
-    if draw.random() < 0.6:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
-        for kind in ("normalizer", "pre_tokenizer", "decoder"):
-            if draw.random() < 0.5:
-                value[kind] = component(draw, kind)
-        if draw.random() < 0.2:
-            value["added_tokens"].append({"id": draw.choice([2560, 5, -1, 2**32]), "content": draw.choice(["word", "", "a"]),
-                                          "special": True, "single_word": True, "lstrip": True, "rstrip": True, "normalized": True})
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(value, file)
-    else:
-        change(draw, path)
-    with open(world + "/text.txt", "w", encoding="utf-8") as file:
-        file.write(hostile_text(draw))
-    if draw.random() < 0.3:
-        return any_use(draw, world)
-    return ["dpe-run", "-m", world + "/model", "--tokenize", "--prompt-file", world + "/text.txt",
-            *draw.choice([[], ["--raw"], ["--special-in-text", "parse"], ["--max-memory", "20M"]])]
-
-
-def class_corpus(draw, world):
-    folder = draw.choice(["corpus", "pg"])
-    files = [os.path.join(at, name) for at, _, names in os.walk(f"{world}/{folder}") for name in names]
-    for path in draw.sample(sorted(files), draw.choice([1, 1, len(files)])):
-        change(draw, path)
-    if draw.random() < 0.2:
-        with open(os.path.join(os.fsencode(world), b"corpus", draw.choice([b"\xff.txt", b"\x1b[2J.txt", b"a\nb.txt", b".txt"])), "wb") as file:
-            file.write(hostile_text(draw).encode())
-    out = world + "/out/o.h5"
-    words = draw.choice([sweep(world, out, "--task", "both"), profile(world, out), compare(world, out),
-                         ["dpe-eval", "ppl", "-m", world + "/model", "--corpus", world + "/corpus", "-l", "64", "--method", "rope",
-                          "--samples", "2", "--threads", "1", "-o", out],
-                         ["dpe-eval", "data", "-m", world + "/model", "--corpus", world + "/corpus", "-l", "1024", "--samples", "1",
-                          "--tasks", draw.choice(["vt", "niah_single_1", "cwe", "fwe"]), "-o", world + "/out"]])
-    return [word.replace("/corpus", "/pg") if folder == "pg" else word for word in words]
-
-
-def class_table(draw, world):
-    name = draw.choice(["table.h5", "table.h5", "detect.h5", "norms.h5", "eval.h5", "table.json", "table.json",
-                        "table.yaml", "table.yaml", "table.safetensors"])
-    change(draw, f"{world}/{name}")
-    path = f"{world}/{name}"
-    out = world + "/out/o"
-    form = draw.choice([".h5", ".json", ".yaml", ".safetensors", ".csv"])
-    if name.endswith(".yaml"):
-        return ["dpe-export", "--import-yaml", path, "-m", world + "/model", "--length", "192", "-o", out + form]
-    if name in ("detect.h5", "norms.h5"):
-        return draw.choice([["dpe-export", world + "/detect.h5", world + "/norms.h5", "-o", out + form],
-                            ["dpe-report", world + "/detect.h5", world + "/norms.h5", "--no-figures", "-o", out + ".html"],
-                            ["dpe-report", path, "--no-figures", "-o", out + ".html"],
-                            sweep(world, out + ".h5", "--scale-pairs", world + "/norms.h5", "--top-k", "4")])
-    if name == "eval.h5":
-        return ["dpe-report", path, "--no-figures", "-o", out + ".html"]
-    return draw.choice([["dpe-export", path, "--show"], ["dpe-export", path, "-o", out + form],
-                        ["dpe-export", path, "-m", world + "/model", "--check"],
-                        ["dpe-run", "-m", world + "/model", "--table", path, "-p", "The fox", "-n", "2"],
-                        ["dpe-run", "-m", world + "/model", "--table", path, "--show-plan"],
-                        ["dpe-report", path, "--no-figures", "-o", out + ".html"],
-                        compare(world, out + ".h5", "--table", path)])
-
-
-def class_journal(draw, world):
-    os.rename(world + "/kept.h5.journal", world + "/out/o.h5.journal")
-    folder = world + "/out/o.h5.journal/"
-    for name in draw.sample(sorted(os.listdir(folder)), draw.choice([0, 1, 1, 2])):
-        if os.path.isfile(folder + name):
-            change(draw, folder + name)
-    if draw.random() < 0.3:
-        with open(folder + "LOCK", "w", encoding="utf-8") as file:
-            file.write(draw.choice(["", "host x pid -1 start 0 boot y since z\n", "\x1b[2J" * 50, "host h pid 999999999999999999999"]))
-    if draw.random() < 0.2:
-        shutil.copy(world + "/table.h5", world + "/out/o.h5")
-    return sweep(world, world + "/out/o.h5", *draw.choice([[], [], ["--salvage"], ["--force"], ["--salvage", "--force-unlock"],
-                                                           ["--samples", "3"], ["--seed", "6"]]))
-
-
-OPTIONS = {}
-
-
-def options_of(bin_folder, words):
-    """The options that --help shows, with whether they take a value."""
-    key = " ".join(words)
-    if key not in OPTIONS:
-        text = subprocess.run([os.path.join(bin_folder, words[0]), *words[1:], "--help"], capture_output=True,
-                              check=True, env=dict(os.environ, ARGP_HELP_FMT="", COLUMNS="200")).stdout.decode()
-        found = re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)(\[?=)?", text, re.M)
-        OPTIONS[key] = sorted({(name, bool(value)) for name, value in found
-                               if name not in ("--launch", "--device", "--force")})
-    return OPTIONS[key]
-
-
-def class_options(draw, world):
-    words = draw.choice([["dpe-run"], ["dpe-detect"], ["dpe-norms"], ["dpe-export"], ["dpe-report"], ["dpe-bench"],
-                         ["dpe-calibrate"], *[["dpe-eval", name] for name in
-                                              ("niah", "ppl", "ruler", "compare", "ablate", "score", "data", "infinitebench")]])
-    known = options_of(ARGS.bin, words)
-    base = {"--model": world + "/model", "--corpus": world + "/corpus", "--output": world + "/out/o.h5", "--length": "128",
-            "--shape": world + "/model", "--prompt": "The fox", "--method": "rope", "--suite": "niah", "--samples": "1",
-            "--threads": "1", "--time-budget": "3", "--max-memory": "1500M", "--window": "8", "--top-k": "4"}
-    numbers = ["0", "-1", "1", "2", "7", "0x10", "1e2", "1e-400", "0.5", "1.5", "nan", "inf", "", " 1", "99999999999999999999",
-               "4294967296", "2147483648", "1K", "3,5", "8,32,64", "64,64", ",", "auto", "both", "ppl", "niah", "shared=2", "rope:x=1",
-               "self-extend:window=0x10", "keys=2,values=9999", "json", "text", "literal", "h5", "rank", "30m"]
-    paths = [world, world + "/table.h5", world + "/table.json", world + "/detect.h5", world + "/norms.h5", "/dev/null", "/nowhere/x",
-             world + "/template.txt", world + "/out/x.html", world + "/out/x.json", "x" * 5000, b"\xff\xfe", "\x1b[2J", "-", "--", world + "/model"]
-    command = list(words)
-    if words[0] in ("dpe-export", "dpe-report"):
-        command += draw.sample([world + "/table.h5", world + "/detect.h5", world + "/norms.h5", world + "/eval.h5"], draw.choice([0, 1, 1, 2]))
-        base["--output"] = world + "/out/o" + draw.choice([".h5", ".json", ".yaml", ".csv", ".html"])
-        base.pop("--length" if words[0] == "dpe-export" else "--samples")
-    for name, value in known:
-        usual = name in base and draw.random() < 0.9
-        if not usual and draw.random() > 0.12:
-            continue
-        command.append(name)
-        if value:
-            command.append(base[name] if usual else draw.choice(numbers + paths))
-    if draw.random() < 0.1:
-        command.insert(draw.randrange(1, len(command) + 1), draw.choice(["x", "", "-", "--nosuch", "--", "-z", "--help", "--version", "--usage"]))
-    return command
-
-
-def class_environment(draw, world):
-    """The surroundings are hostile, the command is good (`around` applies them)."""
-    return any_use(draw, world)
-
-
-CLASSES = {name[6:]: made for name, made in sorted(globals().items()) if name.startswith("class_")}
 
 
 def around(draw, kind, world):
     """(environment, function that the child runs first)."""
     env = {"PATH": os.environ.get("PATH", ""), "HOME": world, "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1",
-           "ASAN_OPTIONS": "exitcode=99:allocator_may_return_null=1:hard_rss_limit_mb=4000:handle_segv=0:detect_stack_use_after_return=0",
-           "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99:print_stacktrace=1", "OPENBLAS_NUM_THREADS": "1"}
+           "ASAN_OPTIONS": "exitcode=99:allocator_may_return_null=1:hard_rss_limit_mb=4000:handle_segv=0:"
+                           "detect_stack_use_after_return=0:quarantine_size_mb=16",
+           "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99:print_stacktrace=1", "OPENBLAS_NUM_THREADS": "1",
+           "OMP_WAIT_POLICY": "passive"}  # without it a tool starts itself once more
     limits, closed, gone, mask = [], [], False, None
     if kind == "environment":
+        if draw.random() < 0.5:
+            del env["OMP_WAIT_POLICY"]
         for key in draw.sample(["LC_ALL", "TERM", "COLUMNS", "TMPDIR", "HOME", "PATH", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "NO_COLOR",
                                 "POSIXLY_CORRECT", "ARGP_HELP_FMT", "TZ", "GOMP_SPINCOUNT", "LANG", "HDF5_PLUGIN_PATH", "HDF5_USE_FILE_LOCKING"],
                                draw.choice([1, 2, 4])):
@@ -417,7 +68,6 @@ def around(draw, kind, world):
         mask = draw.choice([None, 0o777, 0])
 
     def prepare():
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if gone:
             empty = tempfile.mkdtemp()
             os.chdir(empty)
@@ -428,13 +78,13 @@ def around(draw, kind, world):
             resource.setrlimit(what, (most, most))
         for fd in closed:
             os.close(fd)
-    return env, prepare, bool(limits or closed)
+    return env, prepare if kind == "environment" else None, bool(limits or closed)
 
 
 # ------------------------------------------------------------------------------------------- judging
 
 def snapshot(world):
-    """What every input is; world/out is not one."""
+    """What every input is; world/out is not one. No program can set the time of a file's last change."""
     seen = {}
     for at, folders, names in os.walk(os.fsencode(world)):
         if at == os.fsencode(world) and b"out" in folders:
@@ -442,11 +92,7 @@ def snapshot(world):
         for name in names + folders:
             path = os.path.join(at, name)
             info = os.lstat(path)
-            what = (info.st_mode, info.st_size, info.st_mtime_ns)
-            if os.path.isfile(path) and not os.path.islink(path):
-                with open(path, "rb") as file:
-                    what = (info.st_mode, hashlib.sha256(file.read()).hexdigest())
-            seen[path] = what if not os.path.isdir(path) else info.st_mode
+            seen[path] = info.st_mode if stat.S_ISDIR(info.st_mode) else (info.st_mode, info.st_ino, info.st_size, info.st_ctime_ns)
     return seen
 
 
@@ -464,9 +110,9 @@ def broken_output(path):
     if name.endswith(".h5"):
         if data[:8] != b"\x89HDF\r\n\x1a\n":
             return f"{name} is not an HDF5 file"
-        if shutil.which("h5dump"):
-            ran = subprocess.run(["h5dump", "-H", path], capture_output=True, check=False)
-            return f"{name} does not open" if ran.returncode != 0 else None
+        # The checksum is the last that a tool writes.
+        length = struct.unpack("<Q", data[-16:-8])[0] if data[-24:-16] == b"DPE-CRC\n" else -1
+        return None if length == len(data) - 24 else f"{name} has no checksum at its end"
     try:
         if name.endswith(".json"):
             json.loads(data)
@@ -518,16 +164,36 @@ def judge(ran, before, world, started_with, limited):
     return "ok"
 
 
+def processor_seconds(pid):
+    """What the process group `pid` has used."""
+    used = 0
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+            used += sum(map(int, fields[11:15])) if int(fields[2]) == pid else 0
+        except (OSError, IndexError):
+            continue
+    return used / os.sysconf("SC_CLK_TCK")
+
+
 def execute(command, env, prepare, limit):
     child = subprocess.Popen([os.path.join(ARGS.bin, command[0]), *command[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, env=env, preexec_fn=prepare, start_new_session=True, cwd="/")
-    try:
-        out, err = child.communicate(timeout=limit)
-        return child.returncode, out, err
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        out, err = child.communicate()
-        return None, out, err
+    before = 0.0
+    while True:
+        try:
+            out, err = child.communicate(timeout=limit)
+            return child.returncode, out, err
+        except subprocess.TimeoutExpired:
+            # On a busy machine a run may only have been given little of a processor.
+            used = processor_seconds(child.pid)
+            if used < limit and used > before + 0.05:
+                before = used
+                continue
+            os.killpg(child.pid, signal.SIGKILL)
+            out, err = child.communicate()
+            return None, out, err
 
 
 def shown(word):
@@ -536,11 +202,16 @@ def shown(word):
     return text.encode("unicode_escape", "backslashreplace").decode()
 
 
-def one(index, good):
-    """Run `index` of the seed; (verdict, line of the log)."""
+def begin_run(index):
+    """(its random numbers, its class) of a run"""
     draw = random.Random(f"{ARGS.seed}:{index}")
-    kind = draw.choice(ARGS.chosen)
-    work = ARGS.keep if ARGS.keep else tempfile.mkdtemp(prefix="hostile-")
+    return draw, draw.choice(list(CLASSES))
+
+
+def one(index, good):
+    """Run `index` of the seed; its line of the log."""
+    draw, kind = begin_run(index)
+    work = ARGS.keep if ARGS.keep else tempfile.mkdtemp(prefix="run-", dir=os.path.dirname(good))
     world = work + "/w"
     try:
         shutil.copytree(good, world, symlinks=True)
@@ -561,7 +232,7 @@ def one(index, good):
             last = last[:1]
         words = " ".join(shown(word) for word in command).replace(world, "W")
         line = "\t".join([verdict, kind, f"{ARGS.seed}:{index}", words, str(ran[0]), shown(last[-1].replace(world, "W") if last else ""), f"{took:.2f}"])
-        return verdict, kind, ran[0], line
+        return line
     finally:
         if not ARGS.keep:
             shutil.rmtree(work, ignore_errors=True)
@@ -569,51 +240,94 @@ def one(index, good):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bin")
+    parser.add_argument("bin", nargs="?")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--runs", type=int)
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--first", type=int, default=0, help="number of the first run")
     parser.add_argument("--classes", default=",".join(CLASSES))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds after which a run hangs")
+    parser.add_argument("--work", default="/dev/shm" if os.access("/dev/shm", os.W_OK) else None,
+                        help="folder of its files, best in memory (default: /dev/shm)")
     parser.add_argument("--log")
     parser.add_argument("--only", type=int)
     parser.add_argument("--keep")
+    parser.add_argument("--sum", nargs="+", metavar="FILE")
     args = parser.parse_args()
+    if args.sum:
+        return args
+    if args.bin is None:
+        parser.error("BIN is missing")
     args.bin = os.path.abspath(args.bin)
-    args.chosen = args.classes.split(",")
-    if any(name not in CLASSES for name in args.chosen):
+    args.classes = args.classes.split(",")
+    if any(name not in CLASSES for name in args.classes):
         parser.error(f"--classes: there are {', '.join(CLASSES)}")
     if args.seconds is None and args.runs is None and args.only is None:
         args.seconds = 60.0
-    args.runs = 1 if args.only is not None else args.runs if args.runs is not None else 1 << 60
-    args.first = args.only if args.only is not None else args.first
     with open(args.bin + "/dpe-run", "rb") as file:
         args.sanitized = b"__asan_init" in file.read()
     return args
 
 
+def logged(path):
+    """The runs in a log, as lists of fields."""
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            fields = line.rstrip("\n").split("\t")
+            if len(fields) == 7:  # not a line that a kill cut off
+                yield fields
+
+
+def summarise(rows):
+    """Prints a table of runs; whether one was wrong."""
+    codes, wrong = collections.defaultdict(collections.Counter), collections.Counter()
+    for fields in rows:
+        codes[fields[1]][fields[4]] += 1
+        wrong[fields[1]] += fields[0] != "ok"
+    print("| class | runs | wrong | exit code: runs |\n|---|---|---|---|")
+    total = sum(codes.values(), collections.Counter())
+    for kind, ended in [*sorted(codes.items()), ("all", total)]:
+        bad = wrong[kind] if kind != "all" else sum(wrong.values())
+        ends = ", ".join(f"{code}: {n}" for code, n in sorted(ended.items()))
+        print(f"| {kind} | {sum(ended.values())} | {bad} | {ends} |")
+    return any(wrong.values())
+
+
+def numbers():
+    """The runs to make."""
+    if ARGS.only is not None:
+        yield ARGS.only
+        return
+    known = {row[2] for row in logged(ARGS.log)} if ARGS.log and os.path.exists(ARGS.log) else set()
+    index, made = 0, 0
+    while ARGS.runs is None or made < ARGS.runs:
+        if f"{ARGS.seed}:{index}" not in known and begin_run(index)[1] in ARGS.classes:
+            made += 1
+            yield index
+        index += 1
+
+
 def main():
-    base = tempfile.mkdtemp(prefix="hostile-good-")
-    counts, codes, stop = collections.Counter(), collections.Counter(), threading.Event()
+    if ARGS.sum:
+        return summarise(row for path in ARGS.sum for row in logged(path))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    base = tempfile.mkdtemp(prefix="hostile-", dir=ARGS.work)
+    stop, lock, rows = threading.Event(), threading.Lock(), []
+    runs = numbers()
     log = open(ARGS.log, "a", encoding="utf-8") if ARGS.log else sys.stdout
     end = time.monotonic() + ARGS.seconds if ARGS.seconds else float("inf")
-    numbers = iter(range(ARGS.first, ARGS.first + ARGS.runs))
-    lock = threading.Lock()
 
     def work():
         while not stop.is_set() and time.monotonic() < end:
             with lock:
-                index = next(numbers, None)
+                index = next(runs, None)
             if index is None:
                 return
-            verdict, kind, code, line = one(index, base + "/w")
+            line = one(index, base + "/w")
             with lock:
-                counts[kind, "ok" if verdict == "ok" else "wrong"] += 1
-                codes[kind, code] += 1
+                rows.append(line.split("\t"))
                 print(line, file=log, flush=True)
-                if verdict != "ok" and log is not sys.stdout:
+                if rows[-1][0] != "ok" and log is not sys.stdout:
                     print(line, flush=True)
     try:
         make_world(ARGS.bin, base + "/w")
@@ -627,12 +341,9 @@ def main():
         pass
     finally:
         shutil.rmtree(base, ignore_errors=True)
-    for kind in CLASSES:
-        ended = ", ".join(f"{code}: {n}" for (k, code), n in sorted(codes.items(), key=str) if k == kind)
-        if ended:
-            print(f"# {kind}: {counts[kind, 'ok']} ok, {counts[kind, 'wrong']} wrong; exits {ended}")
-    return 1 if any(n for (_, verdict), n in counts.items() if verdict == "wrong") else 0
+    return summarise(rows)
 
 
 ARGS = parse()
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 sys.exit(main())

@@ -1,16 +1,24 @@
 #!/usr/bin/env python3
-"""kills.py BIN [--kills N] [--seed S] [--work DIR] [--only A,B]
+"""kills.py BIN [--kills N] [--seed S] [--jobs J] [--log FILE] [--work DIR] [--only A,B]
+kills.py --sum FILE...
 
 Stops detect, norms, eval, calibrate and two ranks of detect (where mpirun is) N times in all at moments
 drawn from the seed, with KILL, TERM, INT and USR1, and runs the same command again until it is
 complete; then its tables have to equal those of an undisturbed run outside /run, and no journal may
-be left. This goes on with new outputs until the kills are spent. Prints a table of outcomes. Exit
-status 1 when a table differs, an exit code is not one of those below, or a run is never complete.
-Standard library, h5diff, and the tools in BIN."""
+be left. This goes on with new outputs until the kills are spent. One line for each stopped command
+and each compared output goes to the log (default: standard output):
+
+    VERDICT <tab> TOOL <tab> SEED:ROUND <tab> SIGNAL, or "tables" <tab> EXIT, or what h5diff says
+
+Rounds that the log has already are not made again, so several starts with one log add up. --sum prints a
+table of logs. Exit status 1 when a table differs, an exit code is not one of those below, or a run is
+never complete. Linux, the standard library, h5diff, and the tools in BIN."""
 
 import argparse
 import collections
+import ctypes
 import glob
+import multiprocessing
 import os
 import random
 import shutil
@@ -21,9 +29,13 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import world as world_py  # noqa: E402
+
 SIGNALS = [signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
 WAIT = 900.0  # seconds for one command
+MOST = 20     # kills of one output
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def commands(work):
@@ -31,98 +43,83 @@ def commands(work):
     one = [*data, "--threads", "1"]
     sweep = ["dpe-detect", *one, "-l", "192", "--groups", "2", "--lengths", "8,32,64", "--seed", "5"]
     found = {
-        "detect": [*sweep, "--samples", "30", "--task", "both"],
+        "detect": [*sweep, "--samples", "20", "--task", "both"],
         "norms": ["dpe-norms", *one, "--lengths", "16,32,64", "--samples", "40", "--seed", "5"],
         "eval": ["dpe-eval", "niah", *one, "-l", "128", "--method", "rope", "--method", "pi", "--method", "self-extend",
-                 "--samples", "40", "--seed", "5"],
-        "calibrate": ["dpe-calibrate", *one, "-l", "192", "--groups", "2", "--lengths", "8,32,64", "--seed", "5", "--samples", "8",
-                      "--norm-samples", "4", "--top-k", "4"],
+                 "--samples", "30", "--seed", "5"],
+        "calibrate": ["dpe-calibrate", *one, "-l", "192", "--groups", "2", "--lengths", "8,64", "--seed", "5", "--samples", "4",
+                      "--norm-samples", "2", "--top-k", "4"],
     }
     if shutil.which("mpirun"):
-        found["two ranks"] = ["mpirun", "-n", "2", "--oversubscribe", *sweep, "--samples", "60"]
+        found["two ranks"] = ["mpirun", "-n", "2", "--oversubscribe", *sweep, "--samples", "30"]
+    return found
+
+
+def children(pid):
+    """Processes whose parent is `pid`."""
+    found = []
+    for path in glob.glob(f"/proc/{pid}/task/*/children"):
+        try:
+            with open(path, encoding="utf-8") as file:
+                found += map(int, file.read().split())
+        except OSError:
+            continue
     return found
 
 
 def descendants(pid):
-    """Processes below `pid`, youngest generation last."""
-    below = collections.defaultdict(list)
-    for stat in glob.glob("/proc/[0-9]*/stat"):
-        try:
-            with open(stat, encoding="utf-8", errors="replace") as file:
-                fields = file.read().rsplit(")", 1)[1].split()
-            below[int(fields[1])].append(int(stat.split("/")[2]))
-        except (OSError, IndexError):
-            continue
-    found, next_ones = [], [pid]
-    while next_ones:
-        next_ones = [child for parent in next_ones for child in below[parent]]
-        found += next_ones
+    found = children(pid)
+    for child in found:  # grows
+        found += children(child)
     return found
 
 
 class Workload:
-    def __init__(self, name, words, args, work):
+    def __init__(self, name, words, bin_folder, work):
         at = next(i for i, word in enumerate(words) if word.startswith("dpe-"))
         self.name, self.work = name, work
-        self.words = words[:at] + [os.path.join(args.bin, words[at])] + words[at + 1:]
+        self.words = words[:at] + [os.path.join(bin_folder, words[at])] + words[at + 1:]
         self.is_folder = name == "calibrate"
         self.env = {"PATH": os.environ["PATH"], "HOME": work, "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1",
-                    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+                    "TMPDIR": work, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         self.calm = self.output("calm")
         begin = time.monotonic()
-        code, stderr = self.finish(self.start(self.calm))
+        code, stderr = self.finish(self.start(self.calm), self.calm)
         self.took = time.monotonic() - begin
         if code != 0:
             sys.exit(f"{name}, undisturbed: exit {code}: {stderr.decode(errors='replace')}")
-        self.outcomes = collections.Counter()
-        self.kills = self.rounds = 0
-        self.wrong = []
 
     def output(self, which):
         return f"{self.work}/{self.name.replace(' ', '-')}-{which}" + ("" if self.is_folder else ".h5")
 
     def start(self, out):
-        log = open(out + ".log", "wb")
-        return subprocess.Popen([*self.words, "-o", out], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
-                                env=self.env, start_new_session=True), out
+        with open(out + ".log", "wb") as log:
+            return subprocess.Popen([*self.words, "-o", out], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+                                    env=self.env, start_new_session=True)
 
-    def finish(self, started):
-        child, out = started
+    @staticmethod
+    def finish(child, out):
+        """(exit code, stderr) once nothing of the command runs: what is left would refuse the next one."""
         try:
             code = child.wait(timeout=WAIT)
         except subprocess.TimeoutExpired:
-            for pid in [*descendants(child.pid), child.pid]:
-                os.kill(pid, signal.SIGKILL)
-            child.wait()
             code = "hangs"
-        # Ranks whose mpirun was killed, and parts of a batch, end by themselves or are ended.
-        self.settle(out)
+        # Ranks whose mpirun was killed, and parts of a batch, are now our children; they end by themselves or are ended.
+        end = time.monotonic() + (0.0 if code == "hangs" else 60.0)
+        while descendants(os.getpid()):
+            if time.monotonic() > end:
+                for pid in descendants(os.getpid()):
+                    os.kill(pid, signal.SIGKILL)
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    time.sleep(0.01)
+            except ChildProcessError:
+                break
         with open(out + ".log", "rb") as file:
             return code, file.read()
 
-    def settle(self, out):
-        """No process of this output is left: a second one would be refused."""
-        end = time.monotonic() + 30.0
-        while True:
-            left = []
-            for path in glob.glob("/proc/[0-9]*/cmdline"):
-                try:
-                    with open(path, "rb") as file:
-                        if os.fsencode(out) in file.read():
-                            left.append(int(path.split("/")[2]))
-                except OSError:
-                    continue
-            if not left:
-                return
-            for pid in left if time.monotonic() > end else []:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            time.sleep(0.05)
-
-    def stop(self, draw, started, number):
-        child, _ = started
+    def stop(self, draw, child, number):
+        """Whether the signal was sent."""
         time.sleep(draw.random() * max(0.1, 0.6 * self.took))
         if child.poll() is not None:
             return False
@@ -144,88 +141,130 @@ class Workload:
             return code in (1, 130, 137, 143, 138, -9)
         return self.is_folder and code in (70, 71, 75) and bool(stderr)
 
-    def round(self, draw, most):
-        """One output from its beginning to its end; how many kills it took."""
-        out, kills = self.output(f"round{self.rounds}"), 0
-        self.rounds += 1
+    def round(self, draw):
+        """One output from its beginning to its end: (verdict, what, exit) of each stop, then of its tables."""
+        out, kills = self.output("round"), 0
         for _ in range(400):
-            started = self.start(out)
+            child = self.start(out)
             number = draw.choice(SIGNALS)
-            hit = kills < most and self.stop(draw, started, number)
-            code, stderr = self.finish(started)
+            hit = kills < MOST and self.stop(draw, child, number)
+            code, stderr = self.finish(child, out)
+            words = ascii(stderr[-300:].decode(errors="replace"))
             if hit:
                 kills += 1
-                self.outcomes[signal.Signals(number).name, str(code)] += 1
-                if not self.allowed(number, code, stderr):
-                    self.wrong.append(f"{signal.Signals(number).name}: exit {code}: {stderr[-300:].decode(errors='replace')}")
+                yield ("ok" if self.allowed(number, code, stderr) else f"WRONG {words}"), signal.Signals(number).name, code
             elif code != 0:
-                self.wrong.append(f"undisturbed: exit {code}: {stderr[-300:].decode(errors='replace')}")
+                yield f"WRONG {words}", "none", code
                 break
             if code == 0:
-                self.compare(out)
+                yield from self.compare(out)
                 break
         else:
-            self.wrong.append("never complete")
-        self.kills += kills
+            yield "WRONG never complete", "none", code
         for path in glob.glob(out + "*"):
             shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
-        return kills
 
     def compare(self, out):
-        tables = sorted(os.path.basename(path) for path in glob.glob(self.calm + "/*.h5")) if self.is_folder else [""]
-        for table in tables:
+        for table in sorted(os.path.basename(path) for path in glob.glob(self.calm + "/*.h5")) if self.is_folder else [""]:
             ran = subprocess.run(["h5diff", "--exclude-path=/run", os.path.join(self.calm, table).rstrip("/"),
                                   os.path.join(out, table).rstrip("/")], capture_output=True, check=False)
-            self.outcomes["tables", "equal" if ran.returncode == 0 else "DIFFER"] += 1
-            if ran.returncode != 0:
-                self.wrong.append(f"{table or out} differs: {(ran.stdout + ran.stderr)[:300].decode(errors='replace')}")
+            words = ascii((ran.stdout + ran.stderr)[:300].decode(errors="replace"))
+            yield ("ok", "tables", "equal") if ran.returncode == 0 else (f"WRONG {table} {words}", "tables", "differ")
         left = glob.glob(out + ".journal") + glob.glob(out + "/*.journal") + glob.glob(out + "*tmp*") + glob.glob(out + "/*tmp*")
         if left:
-            self.wrong.append(f"not removed: {', '.join(left)}")
+            yield f"WRONG not removed: {' '.join(left)}", "tables", "equal"
 
-    def report(self):
-        parts = collections.defaultdict(list)
-        for (what, code), n in sorted(self.outcomes.items()):
-            parts[what].append(f"{code}: {n}")
-        cells = "; ".join(f"{what} {', '.join(codes)}" for what, codes in sorted(parts.items()) if what != "tables")
-        print(f"| {self.name} | {self.kills} | {self.rounds} | {cells} | {', '.join(parts['tables'])} |", flush=True)
-        for words in self.wrong[:20]:
-            print(f"  WRONG {self.name}: {words}", flush=True)
+
+def logged(path):
+    """The lines of a log, as lists of fields."""
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            fields = line.rstrip("\n").split("\t")
+            if len(fields) == 5:  # not a line that a kill cut off
+                yield fields
+
+
+def summarise(rows):
+    """Prints a table of outcomes; whether one was wrong."""
+    ended, wrong = collections.defaultdict(lambda: collections.defaultdict(collections.Counter)), 0
+    for verdict, tool, number, what, code in rows:
+        ended[tool][what][code] += 1
+        if verdict != "ok":
+            wrong += 1
+            print(f"{verdict}: {tool} {number} {what} {code}")
+    print("| tool | kills | final tables | how stopped commands ended: signal, exit code: commands |\n|---|---|---|---|")
+    for tool, by_signal in ended.items():
+        shown = {what: ", ".join(f"{code}: {n}" for code, n in sorted(codes.items())) for what, codes in sorted(by_signal.items())}
+        kills = sum(sum(codes.values()) for what, codes in by_signal.items() if what.startswith("SIG"))
+        cells = "; ".join(f"{what} {codes}" for what, codes in shown.items() if what != "tables")
+        print(f"| {tool} | {kills} | {shown.get('tables', '')} | {cells} |")
+    return wrong > 0
+
+
+def work_on(args, job, spent, rounds, known, lock):
+    """One process of --jobs: rounds until the kills are spent."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    work = tempfile.mkdtemp(prefix=f"job{job}-", dir=args.work)
+    world_py.make(work)
+    loads = [Workload(name, words, args.bin, work) for name, words in commands(work).items() if name in args.only]
+    while spent.value < args.kills:
+        with lock:
+            number, rounds.value = rounds.value, rounds.value + 1
+        if f"{args.seed}:{number}" in known:
+            continue
+        load = loads[number % len(loads)]
+        lines = []
+        for verdict, what, code in load.round(random.Random(f"{args.seed}:{number}")):
+            lines.append(f"{verdict}\t{load.name}\t{args.seed}:{number}\t{what}\t{code}\n")
+            spent.value += what.startswith("SIG")
+        with lock, (open(args.log, "a", encoding="utf-8") if args.log else os.fdopen(os.dup(1), "w")) as log:
+            log.write("".join(lines))
+    os._exit(0)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bin", nargs="?")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--log")
+    parser.add_argument("--work", default="/dev/shm" if os.access("/dev/shm", os.W_OK) else None,
+                        help="folder of its files, best in memory (default: /dev/shm)")
+    parser.add_argument("--only", default=",".join(commands("")))
+    parser.add_argument("--sum", nargs="+", metavar="FILE")
+    args = parser.parse_args()
+    args.only = args.only.split(",")
+    for name in args.only:
+        if name not in commands(""):
+            parser.error(f"unknown workload '{name}'; workloads: {', '.join(commands(''))}")
+    if args.bin is None and args.sum is None:
+        parser.error("BIN is missing")
+    return args
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bin")
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", default="1")
-    parser.add_argument("--work")
-    parser.add_argument("--only")
-    args = parser.parse_args()
+    args = parse()
+    if args.sum:
+        return summarise(row for path in args.sum for row in logged(path))
     args.bin = os.path.abspath(args.bin)
-    work = tempfile.mkdtemp(prefix="kills-", dir=args.work)
+    args.work = tempfile.mkdtemp(prefix="kills-", dir=args.work)
+    written = list(logged(args.log)) if args.log and os.path.exists(args.log) else []
+    spent, rounds, lock = multiprocessing.Value("q", 0), multiprocessing.Value("q", 0), multiprocessing.Lock()
+    jobs = [multiprocessing.Process(target=work_on, args=(args, job, spent, rounds, {row[2] for row in written}, lock))
+            for job in range(args.jobs)]
     try:
-        make_model = os.path.join(os.path.dirname(os.path.abspath(__file__)), "world.py")
-        subprocess.run([sys.executable, make_model, work], check=True)
-        known = commands(work)
-        names = args.only.split(",") if args.only else list(known)
-        for name in names:
-            if name not in known:
-                parser.error(f"unknown workload '{name}'; workloads: {', '.join(known)}")
-        loads = [Workload(name, known[name], args, work) for name in names]
-        draw, spent = random.Random(args.seed), 0
-        while spent < args.kills:
-            before = spent
-            for load in loads:
-                spent += load.round(draw, min(20, args.kills - spent)) if spent < args.kills else 0
-            print(f"# {spent} of {args.kills} kills", file=sys.stderr, flush=True)
-            if spent == before:
-                break
-        print("| tool | kills | complete runs | how stopped commands ended | final tables |\n|---|---|---|---|---|")
-        for load in loads:
-            load.report()
-        return 1 if any(load.wrong for load in loads) else 0
+        for job in jobs:
+            job.start()
+        for job in jobs:
+            job.join()
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        for job in jobs:
+            job.kill()
+        shutil.rmtree(args.work, ignore_errors=True)
+    wrong = summarise(logged(args.log)) if args.log else False
+    return 1 if wrong or any(job.exitcode != 0 for job in jobs) else 0
 
 
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 sys.exit(main())

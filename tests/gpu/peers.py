@@ -1,5 +1,5 @@
 """peers.py [LENGTH …]: PyTorch's attention on the same GPU: flash and cuDNN backends, causal, bfloat16, 32 query heads on 8
-KV heads, head dimension 128; and a copy and a product for scale. Median of runs timed by events.
+KV heads (enable_gqa), head dimension 128; and a copy and a product for scale. Median of runs timed by events.
 Exit 125 without a PyTorch that has a GPU."""
 import sys
 
@@ -36,15 +36,14 @@ print(f"copy: {2 * x.numel() / median_ms(lambda: y.copy_(x)) * 1e-6:.0f} GB/s")
 del a, b, x, y
 for length in [int(text) for text in sys.argv[1:]] or (8192, 16384, 32768, 131072):
     q = torch.randn(1, 32, length, 128, device="cuda", dtype=torch.bfloat16)
-    # Repeated for all query heads: not every backend takes grouped ones; the arithmetic is the same.
-    k, v = (torch.randn_like(q) for _ in range(2))
+    k, v = (torch.randn(1, 8, length, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     flops = 4 * 128 * 32 * length * (length + 1) / 2
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
         try:
             with sdpa_kernel(backend):
                 ms = median_ms(
-                    lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+                    lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
                     3 if length > 100000 else 9)
             print(f"{backend.name} {length}: {ms:.3f} ms {flops / ms * 1e-9:.1f} TFLOP/s")
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:  # no kernel for grouped heads; a PyTorch before 2.5
             print(f"{backend.name} {length}: {str(error).splitlines()[0]}")

@@ -87,7 +87,9 @@ int main(int argc, char **argv)
         status = dpe_run_snapshot(run, true, fill, NULL, &err);
     }
     dpe_status closed = dpe_run_close(run, status == DPE_OK ? &err : NULL);
-    status = status == DPE_OK ? closed : status;
+    if (status == DPE_OK) {
+        status = closed;
+    }
     if (status != DPE_OK) {
         fprintf(stderr, "%s\n", err.text);
     }

@@ -262,11 +262,22 @@ static void expect_same(const struct dpe_table_values *a, const struct dpe_table
     assert_memory_equal(a->mask, b->mask, sizeof mask);
 }
 
+typedef dpe_status (*writer)(const struct dpe_table *, struct dpe_text *, struct dpe_error *);
+
+/* A form of the table that has these values as its only entry. */
+static void write_form(writer write, const struct dpe_table_values *v, struct dpe_text *out)
+{
+    struct dpe_table *table = NULL;
+    assert_int_equal(dpe_table_make(v, &table, NULL), DPE_TABLE_OK);
+    assert_int_equal(write(table, out, NULL), DPE_OK);
+    dpe_table_close(table);
+}
+
 static void read_back_equal(struct dpe_table_values v)
 {
     v.attention_scaling = 1.0 / 3.0;
     struct dpe_text out = {0};
-    assert_int_equal(dpe_export_json(&v, &out, NULL), DPE_OK);
+    write_form(dpe_export_json, &v, &out);
     char path[64];
     write_file(path, out.bytes, out.n);
     struct dpe_table *table = NULL;
@@ -286,7 +297,7 @@ static void read_back_equal(struct dpe_table_values v)
     dpe_text_free(&out);
 
     struct dpe_error err = {0};
-    assert_int_equal(dpe_export_safetensors(&v, &out, NULL), DPE_OK);
+    write_form(dpe_export_safetensors, &v, &out);
     if (dpe_import_safetensors("memory", out.bytes, out.n, &table, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
@@ -314,20 +325,20 @@ static void readers_of_version_1_refuse_a_temperature(void **state)
     struct dpe_table_values v = good();
     assert_string_equal(dpe_table_version_needed(&v), "1.1.0");
     struct dpe_text out = {0};
-    assert_int_equal(dpe_export_json(&v, &out, NULL), DPE_OK);
+    write_form(dpe_export_json, &v, &out);
     assert_null(strstr(out.bytes, "log_n"));
     assert_null(strstr(out.bytes, "logit_scale"));
     dpe_text_free(&out);
-    assert_int_equal(dpe_export_safetensors(&v, &out, NULL), DPE_OK);
+    write_form(dpe_export_safetensors, &v, &out);
     assert_non_null(strstr(out.bytes + 8, "\"adapter_required\":\"true\""));
     assert_null(strstr(out.bytes + 8, "log_n"));
     dpe_text_free(&out);
     v = warm();
     assert_string_equal(dpe_table_version_needed(&v), "2.0.0");
-    assert_int_equal(dpe_export_safetensors(&v, &out, NULL), DPE_OK);
+    write_form(dpe_export_safetensors, &v, &out);
     assert_null(strstr(out.bytes + 8, "\"adapter_required\":\"true\""));
     dpe_text_free(&out);
-    assert_int_equal(dpe_export_json(&v, &out, NULL), DPE_OK);
+    write_form(dpe_export_json, &v, &out);
     assert_non_null(strstr(out.bytes, "\"schema_version\": \"2.0.0\""));
     dpe_text_free(&out);
 }
@@ -338,7 +349,7 @@ static void expect_json_refused(const char *text, const char *from, const char *
 {
     const char *at = strstr(text, from);
     assert_non_null(at);
-    char changed[8192];
+    char changed[32768];
     snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
     char path[64];
     write_file(path, changed, strlen(changed));
@@ -356,9 +367,13 @@ static void other_versions_and_conventions_are_refused(void **state)
     (void)state;
     struct dpe_table_values v = good();
     struct dpe_text out = {0};
-    assert_int_equal(dpe_export_json(&v, &out, NULL), DPE_OK);
+    write_form(dpe_export_json, &v, &out);
     const char *text = out.bytes;
-    expect_json_refused(text, "1.0.0", "3.0.0", DPE_TABLE_VERSION, "expected schema version 1.x or 2.x");
+    expect_json_refused(text, "1.0.0", "4.0.0", DPE_TABLE_VERSION,
+                        "expected schema version 1.x, 2.x or 3.x, found 4.0.0");
+    expect_json_refused(text, "1.0.0", "3.0.0", DPE_TABLE_BAD_FILE, "\"entries\": expected a list");
+    expect_json_refused(text, "\"top_k\": 5", "\"entries\": [], \"top_k\": 5", DPE_TABLE_BAD_FILE,
+                        "none in a table of schema version 1 or 2");
     expect_json_refused(text, "1.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "\"logit_scale\": expected");
     expect_json_refused(text, "\"top_k\": 5", "\"log_n_length\": 256, \"top_k\": 5",
                         DPE_TABLE_BAD_FILE, "none in a table of schema version 1");
@@ -373,6 +388,211 @@ static void other_versions_and_conventions_are_refused(void **state)
     expect_json_refused(text, "[[0,1,2,3,4],", "[", DPE_TABLE_BAD_FILE, "each head");
     expect_json_refused(text, "\"local_window\"", "\"top_k\"", DPE_TABLE_BAD_FILE, "duplicate");
     dpe_text_free(&out);
+}
+
+/* ------------------------------------------------------------------------ several entries */
+
+/* Entry `i` of three: 1024, 2048, 4096 tokens, each with its own window, scales, pairs,
+ * temperature.
+ */
+static struct dpe_table *rung(int i)
+{
+    static double own_scales[3][GROUPS] = {{1.0, 1.0, 2.0}, {1.0, 2.0, 4.0}, {1.0, 4.0, 7.0}};
+    struct dpe_table_values v = i == 1 ? warm() : good();
+    struct dpe_table *table = NULL;
+    v.length = INT64_C(1024) << i;
+    v.window = 30 + i;
+    v.scale_factor = own_scales[i];
+    if (i == 2) {
+        v.top_k = PAIRS;
+        memset(mask, 1, sizeof mask);
+    }
+    assert_int_equal(dpe_table_make(&v, &table, NULL), DPE_TABLE_OK);
+    return table;
+}
+
+static struct dpe_table *ladder(void)
+{
+    /* In any order. */
+    struct dpe_table *rungs[3] = {rung(2), rung(0), rung(1)};
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE] = "";
+    if (dpe_table_join((const struct dpe_table *const *)rungs, 3, &table, why) != DPE_TABLE_OK) {
+        fail_msg("%s", why);
+    }
+    for (int i = 0; i < 3; i++) {
+        dpe_table_close(rungs[i]);
+    }
+    return table;
+}
+
+static void expect_ladder(const struct dpe_table *table)
+{
+    assert_int_equal(dpe_table_count(table), 3);
+    for (int i = 0; i < 3; i++) {
+        struct dpe_table *want = rung(i);
+        struct dpe_table_values values = *dpe_table_values(want);
+        values.schema_version = (char *)(uintptr_t) "3.0.0";
+        expect_same(&values, dpe_table_values(dpe_table_entry(table, i)));
+        dpe_table_close(want);
+    }
+    /* What is asked of the whole is asked of the longest. */
+    assert_ptr_equal(dpe_table_values(table)->mask,
+                     dpe_table_values(dpe_table_entry(table, 2))->mask);
+    assert_true(dpe_table_scale(table, 0, 0, PAIRS - 1) == 7.0);
+}
+
+static void the_length_of_the_text_chooses_the_entry(void **state)
+{
+    (void)state;
+    struct dpe_table *table = ladder();
+    struct dpe_table *one = rung(0);
+    const struct {
+        int64_t tokens, length;
+    } cases[] = {{1, 0},       {256, 0},     {257, 1024},  {1024, 1024},  {1025, 2048},
+                 {2048, 2048}, {2049, 4096}, {4096, 4096}, {100000, 4096}};
+    expect_ladder(table);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct dpe_table *entry = dpe_table_choose(table, cases[i].tokens);
+        assert_int_equal(entry != NULL ? dpe_table_values(entry)->length : 0, cases[i].length);
+        entry = dpe_table_choose(one, cases[i].tokens);
+        assert_ptr_equal(entry, cases[i].length > 0 ? one : NULL);
+    }
+    /* An entry alone is a table of the version that it needs. */
+    const struct dpe_table *entry = dpe_table_entry(table, 1);
+    struct dpe_table *alone = NULL;
+    assert_int_equal(dpe_table_join(&entry, 1, &alone, NULL), DPE_TABLE_OK);
+    assert_string_equal(dpe_table_values(alone)->schema_version, "2.0.0");
+    assert_int_equal(dpe_table_count(alone), 1);
+    dpe_table_close(alone);
+    /* A table of several entries takes more. */
+    const struct dpe_table *const twice[] = {table, one};
+    char why[DPE_TABLE_MESSAGE] = "";
+    assert_int_equal(dpe_table_join(twice, 2, &alone, why), DPE_TABLE_BAD_FILE);
+    assert_string_equal(why, "there are two entries for 1024 tokens");
+    dpe_table_close(one);
+    dpe_table_close(table);
+}
+
+static void entries_that_disagree_are_refused_by_name(void **state)
+{
+    (void)state;
+    static int32_t other_edges[GROUPS + 1] = {0, 3, 5, 8};
+    static int32_t two_edges[GROUPS] = {0, 3, 8};
+    struct dpe_table *first = rung(0);
+    struct dpe_table_values v = good();
+    const struct {
+        int64_t *number, value;
+        const char *words;
+    } numbers[] = {
+        {&v.n_layers, 1, "disagree on n_layers (2 and 1)"},
+        {&v.n_kv_heads, 4, "disagree on n_kv_heads (2 and 4)"},
+        {&v.trained_length, 512, "disagree on the trained length (256 and 512)"},
+        {&v.length, 1024, "two entries for 1024 tokens"},
+        {&v.length, 256, "the entry for 256 tokens would never be used"},
+        {&v.n_groups, 2, "disagree on the number of groups (3 and 2)"},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] + 3; i++) {
+        const char *words = "";
+        v = good();
+        if (i < sizeof numbers / sizeof numbers[0]) {
+            *numbers[i].number = numbers[i].value;
+            words = numbers[i].words;
+            v.group_edge = numbers[i].number == &v.n_groups ? two_edges : edges;
+        } else if (i == sizeof numbers / sizeof numbers[0]) {
+            v.group_edge = other_edges;
+            words = "disagree on group_edge";
+        } else if (i == sizeof numbers / sizeof numbers[0] + 1) {
+            v.model_fingerprint = (char *)(uintptr_t) "00fe";
+            words = "disagree on the model's fingerprint";
+        } else {
+            v.model_type = (char *)(uintptr_t) "qwen2";
+            words = "disagree on model_type";
+        }
+        struct dpe_table *second = NULL;
+        struct dpe_table *joined = NULL;
+        char why[DPE_TABLE_MESSAGE] = "";
+        assert_int_equal(dpe_table_make(&v, &second, NULL), DPE_TABLE_OK);
+        const struct dpe_table *const both[] = {first, second};
+        assert_int_equal(dpe_table_join(both, 2, &joined, why), DPE_TABLE_BAD_FILE);
+        if (strstr(why, words) == NULL) {
+            fail_msg("expected '%s' in '%s'", words, why);
+        }
+        assert_null(joined);
+        dpe_table_close(second);
+    }
+    dpe_table_close(first);
+}
+
+static void entries_read_back_equal(void **state)
+{
+    (void)state;
+    struct dpe_table *table = ladder();
+    struct dpe_table *back = NULL;
+    struct dpe_text out = {0};
+    struct dpe_error err = {0};
+    char path[64];
+    char why[DPE_TABLE_MESSAGE] = "";
+    assert_int_equal(dpe_export_json(table, &out, NULL), DPE_OK);
+    assert_non_null(strstr(out.bytes, "\"schema_version\": \"3.0.0\""));
+    write_file(path, out.bytes, out.n);
+    if (dpe_table_open(path, &back, why) != DPE_TABLE_OK) {
+        fail_msg("%s", why);
+    }
+    unlink(path);
+    expect_ladder(back);
+    dpe_table_close(back);
+    for (size_t n = 0; n + 2 < out.n; n += 101) {
+        write_file(path, out.bytes, n);
+        assert_int_equal(dpe_table_open(path, &back, why), DPE_TABLE_BAD_FILE);
+        unlink(path);
+    }
+    const struct {
+        const char *from, *to;
+        enum dpe_table_error error;
+        const char *words;
+    } wrong[] = {
+        {"3.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "none in a table of schema version 1 or 2"},
+        {"3.0.0", "4.0.0", DPE_TABLE_VERSION, "3.x, found 4.0.0"},
+        {"\"evaluated_length\": 2048", "\"evaluated_length\": 1024", DPE_TABLE_BAD_FILE,
+         "two entries for 1024 tokens"},
+        {"\"evaluated_length\": 2048", "\"evaluated_length\": 200", DPE_TABLE_BAD_FILE,
+         "would never be used"},
+        {"\"trained_length\": 256", "\"trained_length\": 128", DPE_TABLE_BAD_FILE,
+         "disagree on the trained length"},
+        {"[0,2,5,8]", "[0,2,6,8]", DPE_TABLE_BAD_FILE, "disagree on group_edge"},
+        {"\"local_window\": 31", "\"local_window\": 0", DPE_TABLE_BAD_FILE,
+         "the entry for 2048 tokens: window is 0"},
+        {"\"log_n_power\"", "\"log_n_powers\"", DPE_TABLE_BAD_FILE,
+         "\"entries[0].log_n_power\": expected a number"},
+        {"\"entries\"", "\"entry\"", DPE_TABLE_BAD_FILE, "\"entries\": expected a list"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        expect_json_refused(out.bytes, wrong[i].from, wrong[i].to, wrong[i].error, wrong[i].words);
+    }
+    dpe_text_free(&out);
+
+    assert_int_equal(dpe_export_safetensors(table, &out, NULL), DPE_OK);
+    if (dpe_import_safetensors("memory", out.bytes, out.n, &back, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    expect_ladder(back);
+    dpe_table_close(back);
+    /* Readers of earlier versions look at this word. */
+    assert_non_null(strstr(out.bytes + 8, "\"adapter_required\":\"entries\""));
+    for (size_t n = 0; n < out.n; n += 37) {
+        assert_int_equal(dpe_import_safetensors("memory", out.bytes, n, &back, &err), DPE_BAD_DATA);
+    }
+    char *listed = strstr(out.bytes + 8, "1024,2048,4096");
+    assert_non_null(listed);
+    memcpy(listed, "1024,2048,9999", 14);
+    assert_int_equal(dpe_import_safetensors("memory", out.bytes, out.n, &back, &err), DPE_BAD_DATA);
+    assert_non_null(strstr(err.text, "9999."));
+    memcpy(listed, "1024;2048,4096", 14);
+    assert_int_equal(dpe_import_safetensors("memory", out.bytes, out.n, &back, &err), DPE_BAD_DATA);
+    assert_non_null(strstr(err.text, "lengths, separated by commas"));
+    dpe_text_free(&out);
+    dpe_table_close(table);
 }
 
 static void missing_files_are_reported(void **state)
@@ -457,6 +677,9 @@ int main(void)
         cmocka_unit_test(json_and_safetensors_read_back_equal),
         cmocka_unit_test(readers_of_version_1_refuse_a_temperature),
         cmocka_unit_test(other_versions_and_conventions_are_refused),
+        cmocka_unit_test(the_length_of_the_text_chooses_the_entry),
+        cmocka_unit_test(entries_that_disagree_are_refused_by_name),
+        cmocka_unit_test(entries_read_back_equal),
         cmocka_unit_test(missing_files_are_reported),
         cmocka_unit_test(yaml_round_trip),
     };

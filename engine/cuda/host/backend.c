@@ -88,6 +88,7 @@ static void cuda_close(struct dpe_backend *b)
     dpe_rt_blas_close(b->blas);
     dpe_cuda_leave(b);
     free(b->norms_host);
+    free(b->report_host);
     free(b->owned);
     free(b->layers);
     free(b);
@@ -99,6 +100,7 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
     int64_t rows = options->prefill_chunk;
     rows = rows < options->branches ? options->branches : rows;
     b->batch_room = rows;
+    b->logit_rows = dpe_cuda_logit_rows(b->config, rows);
     struct {
         void **memory;
         uint64_t bytes;
@@ -106,17 +108,40 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
         {(void **)&b->tokens, (uint64_t)rows * sizeof *b->tokens},
         {(void **)&b->positions, (uint64_t)rows * sizeof *b->positions},
         {(void **)&b->offsets, (uint64_t)rows * sizeof *b->offsets},
-        {(void **)&b->nonfinite, sizeof *b->nonfinite},
-        {(void **)&b->logits, (uint64_t)b->config->vocab * DPE_CUDA_LOGIT_ROWS * sizeof *b->logits},
+        {(void **)&b->nonfinite, sizeof *b->nonfinite + (uint64_t)rows * sizeof *b->best},
+        {(void **)&b->logits,
+         (uint64_t)b->config->vocab * (uint64_t)b->logit_rows * sizeof *b->logits},
         {(void **)&b->counters, 2 * sizeof *b->counters},
     };
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0] && status == DPE_OK; i++) {
         status = dpe_cuda_own(b, buffers[i].bytes, buffers[i].memory, err);
     }
+    if (status == DPE_OK) {
+        b->best = (int32_t *)(void *)(b->nonfinite + 1);
+        b->report_host = dpe_alloc(sizeof *b->nonfinite + (size_t)rows * sizeof *b->best, 1);
+        status = b->report_host != NULL
+                     ? DPE_OK
+                     : dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
+    }
     DPE_CUDA_TRY(b, dpe_rt_fill(b->counters, 0, 2 * sizeof *b->counters));
     DPE_CUDA_TRY(b, dpe_rt_fill(b->nonfinite, 0xff, sizeof *b->nonfinite));
     return status != DPE_OK ? status : dpe_cuda_status(b, err);
+}
+
+/* Whether DPE_CUDA_EARLIER, names divided by commas, has this one. */
+static bool is_earlier(const char *name)
+{
+    const char *at = getenv("DPE_CUDA_EARLIER");
+    size_t n = strlen(name);
+    while (at != NULL && *at != '\0') {
+        size_t length = strcspn(at, ",");
+        if (length == n && strncmp(at, name, n) == 0) {
+            return true;
+        }
+        at += length + (at[length] == ',');
+    }
+    return false;
 }
 
 static dpe_status cuda_open(const struct dpe_model *model,
@@ -142,22 +167,20 @@ static dpe_status cuda_open(const struct dpe_model *model,
     int code = dpe_rt_info(b->index, &b->info);
     dpe_cuda_use(b);
     DPE_CUDA_NOTE(b, code, "dpe_rt_info");
+    b->earlier = (struct dpe_cuda_earlier){
+        .combine = is_earlier("combine"),
+        .scores = is_earlier("scores"),
+        .products = is_earlier("products"),
+    };
     b->kernel = dpe_cuda_choose(&b->info, b->dtype, b->config->head_dim);
     b->dealing = dpe_decode_deal(b->config->n_kv_heads, b->config->head_dim, b->info.shared);
     b->decodes = b->dealing.heads > 0 && b->kernel != DPE_KERNEL_PLAIN &&
                  dpe_decode_supports(b->dtype, b->config->head_dim, b->config->n_heads,
                                      b->config->n_kv_heads);
     status = dpe_cuda_status(b, err);
-    if (status == DPE_OK) {
-        status = dpe_rt_blas_open(&b->blas, err);
-    }
-    if (status == DPE_OK) {
-        status = own_buffers(b, options, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_cuda_upload(b, err);
-    }
-    if (status != DPE_OK) {
+    if (status != DPE_OK || (status = dpe_rt_blas_open(&b->blas, err)) != DPE_OK ||
+        (status = own_buffers(b, options, err)) != DPE_OK ||
+        (status = dpe_cuda_upload(b, err)) != DPE_OK) {
         cuda_close(b);
         return status;
     }
@@ -188,8 +211,9 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
 {
     uint64_t rows = (uint64_t)options->prefill_chunk + (uint64_t)options->branches;
     uint64_t logits = 0;
-    if (__builtin_mul_overflow((uint64_t)config->vocab, DPE_CUDA_LOGIT_ROWS * sizeof(float),
-                               &logits)) {
+    if (config->vocab > INT64_MAX / 8 ||
+        __builtin_mul_overflow((uint64_t)config->vocab * sizeof(float),
+                               (uint64_t)dpe_cuda_logit_rows(config, (int64_t)rows), &logits)) {
         return UINT64_MAX;
     }
     const uint64_t parts[] = {
@@ -199,7 +223,7 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
         (uint64_t)(config->n_layers * config->n_heads) * (uint64_t)plan->n_pairs,
         (uint64_t)(plan->n_bands - 1) * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 4,
         dpe_cuda_norm_bytes(config),
-        rows * 32, /* tokens, positions, offsets, and the walk of a block of 16 rows */
+        rows * 36, /* tokens before and after, positions, offsets, and the walk of a block of 16 rows */
         logits,
         options->peers->size > 1 ? PEER_BYTES : 0,
     };
@@ -310,6 +334,7 @@ static void cuda_begin_batch(struct dpe_backend *b, const struct dpe_batch *batc
     /* The device is the thread's, and a session may go on in another one. */
     dpe_cuda_use(b);
     b->units.rows = 0; /* positions differ */
+    b->n_best = 0;
     DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, batch->tokens, rows * sizeof *b->tokens));
     if (batch->positions != NULL) {
         DPE_CUDA_TRY(b, dpe_rt_up(b->positions, batch->positions, rows * sizeof *b->positions));
@@ -337,7 +362,15 @@ static dpe_status cuda_finish(struct dpe_backend *b, int64_t *layer, int64_t *ro
                               struct dpe_error *err)
 {
     unsigned long long first = ~0ULL;
-    DPE_CUDA_TRY(b, dpe_rt_down(&first, b->nonfinite, sizeof first));
+    const uint64_t tokens = (uint64_t)b->n_best * sizeof *b->best;
+    DPE_CUDA_TRY(b, dpe_rt_down(b->report_host, b->nonfinite, sizeof first + tokens));
+    if (!b->failed) {
+        memcpy(&first, b->report_host, sizeof first);
+    }
+    if (!b->failed && b->n_best > 0) {
+        memcpy(b->best_to, (const char *)b->report_host + sizeof first, tokens);
+    }
+    b->n_best = 0;
     bool none = b->failed || first == ~0ULL;
     *layer = none ? -1 : (int64_t)(first >> 40);
     *row = none ? -1 : (int64_t)(first & ((1ULL << 40) - 1));

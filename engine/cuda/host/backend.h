@@ -62,6 +62,12 @@ struct dpe_cuda_units {
     struct dpe_decode_parts *parts;
 };
 
+/** Which kernels of decoding are earlier versions: those that DPE_CUDA_EARLIER names, until a card
+ * has shown that the later ones are faster. */
+struct dpe_cuda_earlier {
+    bool combine, scores, products;
+};
+
 struct dpe_backend {
     const struct dpe_config *config;
     const struct dpe_weights *weights; /**< host */
@@ -94,6 +100,7 @@ struct dpe_backend {
     struct dpe_rotated_copies q_copies, k_copies;
     struct dpe_cuda_walk walk;
     struct dpe_decode_dealing dealing;
+    struct dpe_cuda_earlier earlier;
     bool decodes; /**< few rows have a kernel of their own */
     struct dpe_cuda_units units;
     void *differences; /**< dpe_decode_band.table of key copy c, NULL where the cache will do */
@@ -102,14 +109,20 @@ struct dpe_backend {
     int64_t batch_room; /**< rows that the next three hold */
     int32_t *tokens;
     int64_t *positions, *offsets;
-    unsigned long long *nonfinite; /**< layer << 40 | row of the first, all ones: none */
-    float *logits;                 /**< [DPE_CUDA_LOGIT_ROWS][vocab] */
+    /** What `finish` brings to the host in one copy: layer << 40 | row of the first non-finite row
+     * (all ones: none), and after it the likeliest tokens. */
+    unsigned long long *nonfinite;
+    int32_t *best;     /**< [batch_room] */
+    int32_t *best_to;  /**< host: where the next `finish` puts n_best of them; n_best 0: nowhere */
+    int64_t n_best;
+    void *report_host; /**< host, room for both */
+    int64_t logit_rows;
+    float *logits;                 /**< [logit_rows][vocab] */
     int32_t *counters;             /**< of the Hopper kernel */
     double *norms, *norms_host;    /**< NULL before they are first needed */
 };
 
 enum {
-    DPE_CUDA_LOGIT_ROWS = 256,
     DPE_CUDA_DECODE_ROWS = 256, /**< of a step, at once; more are taken in turns */
     DPE_CUDA_FEW_ROWS = 4,      /**< of one branch: more go the way of a prefill */
     DPE_CUDA_MOST_UNITS = 256,  /**< that units aim at */
@@ -137,6 +150,9 @@ dpe_status dpe_cuda_status(const struct dpe_backend *backend, struct dpe_error *
 dpe_status dpe_cuda_own(struct dpe_backend *backend, uint64_t bytes, void **memory,
                         struct dpe_error *err);
 
+/** Rows whose logits are computed at once, of batches of at most `rows`: as few as keep the device
+ *  busy for the large product of the head, in at most 512 MiB where that allows 256. */
+int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows);
 /** The slots of a layer and of the head. */
 void dpe_cuda_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
 void dpe_cuda_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,

@@ -207,6 +207,8 @@ void dpe_cuda_decode_call(const struct dpe_backend *b, const struct dpe_attentio
 {
     const struct dpe_plan *plan = b->plan;
     call->dealing = b->dealing;
+    call->serial_combine = b->earlier.combine;
+    call->chained_scores = b->earlier.scores;
     call->dtype = b->dtype;
     call->n_heads = args->n_heads;
     call->n_kv_heads = args->n_kv_heads;

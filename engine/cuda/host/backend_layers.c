@@ -20,9 +20,20 @@ void dpe_cuda_rmsnorm(struct dpe_backend *b, enum dpe_weight which, int64_t laye
 
 static void product(struct dpe_backend *b, const struct dpe_rt_product *p)
 {
-    if (p->rows <= DPE_FEW_ROWS) {
-        DPE_CUDA_TRY(b, dpe_kernel_product_few(p->dtype, p->w, p->x, p->rows, p->n, p->k, p->out,
-                                               p->out_float, p->accumulate));
+    if (p->rows <= DPE_FEW_ROWS && p->k % 8 == 0) {
+        const struct dpe_few_product few = {
+            .dtype = p->dtype,
+            .out_float = p->out_float,
+            .accumulate = p->accumulate,
+            .ahead = !b->earlier.products,
+            .w = p->w,
+            .x = p->x,
+            .out = p->out,
+            .rows = p->rows,
+            .n = p->n,
+            .k = p->k,
+        };
+        DPE_CUDA_TRY(b, dpe_kernel_product_few(&few));
     } else {
         DPE_CUDA_TRY(b, dpe_rt_product(b->blas, p));
     }
@@ -56,10 +67,19 @@ void dpe_cuda_swiglu(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t ro
     DPE_CUDA_TRY(b, dpe_kernel_swiglu(b->dtype, gate, up, rows * b->config->intermediate));
 }
 
-/* Logits of at most DPE_CUDA_LOGIT_ROWS rows from `first` on, on the device. */
+int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows)
+{
+    const int64_t least = 256;
+    const int64_t most = 2048;
+    int64_t fit = (INT64_C(512) << 20) / (config->vocab * (int64_t)sizeof(float));
+    fit = fit < least ? least : (fit > most ? most : fit);
+    return rows < fit ? rows : fit;
+}
+
+/* Logits of at most logit_rows rows from `first` on, on the device. */
 static int64_t lm_head(struct dpe_backend *b, dpe_mem x, int64_t first, int64_t rows)
 {
-    int64_t some = rows - first < DPE_CUDA_LOGIT_ROWS ? rows - first : DPE_CUDA_LOGIT_ROWS;
+    int64_t some = rows - first < b->logit_rows ? rows - first : b->logit_rows;
     const struct dpe_rt_product p = {
         .dtype = b->dtype,
         .out_float = true,
@@ -77,7 +97,7 @@ static int64_t lm_head(struct dpe_backend *b, dpe_mem x, int64_t first, int64_t 
 void dpe_cuda_logits(struct dpe_backend *b, dpe_mem x, int64_t rows, float *logits)
 {
     int64_t vocab = b->config->vocab;
-    for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
+    for (int64_t r = 0; r < rows; r += b->logit_rows) {
         int64_t some = lm_head(b, x, r, rows);
         DPE_CUDA_TRY(b, dpe_rt_down(logits + r * vocab, b->logits,
                                     (uint64_t)(some * vocab) * sizeof *logits));
@@ -86,12 +106,12 @@ void dpe_cuda_logits(struct dpe_backend *b, dpe_mem x, int64_t rows, float *logi
 
 void dpe_cuda_best(struct dpe_backend *b, dpe_mem x, int64_t rows, int32_t *tokens)
 {
-    /* The batch's own tokens are no longer needed. */
-    for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
+    for (int64_t r = 0; r < rows; r += b->logit_rows) {
         int64_t some = lm_head(b, x, r, rows);
-        DPE_CUDA_TRY(b, dpe_kernel_argmax(b->logits, some, b->config->vocab, b->tokens + r));
+        DPE_CUDA_TRY(b, dpe_kernel_argmax(b->logits, some, b->config->vocab, b->best + r));
     }
-    DPE_CUDA_TRY(b, dpe_rt_down(tokens, b->tokens, (uint64_t)rows * sizeof *tokens));
+    b->best_to = tokens;
+    b->n_best = rows;
 }
 
 void dpe_cuda_likelihood(struct dpe_backend *b, dpe_mem x, int64_t rows, const int32_t *targets,
@@ -100,7 +120,7 @@ void dpe_cuda_likelihood(struct dpe_backend *b, dpe_mem x, int64_t rows, const i
     _Static_assert(sizeof *nll == sizeof *b->positions, "likelihoods go where positions were");
     double *on_device = (double *)(void *)b->positions;
     DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, targets, (uint64_t)rows * sizeof *targets));
-    for (int64_t r = 0; r < rows; r += DPE_CUDA_LOGIT_ROWS) {
+    for (int64_t r = 0; r < rows; r += b->logit_rows) {
         int64_t some = lm_head(b, x, r, rows);
         DPE_CUDA_TRY(
             b, dpe_kernel_nll(b->logits, b->tokens + r, some, b->config->vocab, on_device + r));

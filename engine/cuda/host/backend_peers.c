@@ -80,7 +80,7 @@ dpe_status dpe_cuda_all_reduce(struct dpe_backend *b, dpe_mem x, int64_t n, stru
     /* A device waits for ever for one that does not come: so first check that all do. */
     status = peers->meet(peers->user, NULL, 0, dpe_cuda_status(b, err), err);
     if (status == DPE_OK) {
-        int code = dpe_rt_nccl()->sum(b->sums, x, (uint64_t)n);
+        int code = dpe_rt_nccl()->sum(b->sums, x, (uint64_t)n, dpe_rt_stream());
         DPE_CUDA_NOTE(b, code == 0 ? 0 : DPE_RT_NCCL + code, "ncclAllReduce");
     }
     return status;

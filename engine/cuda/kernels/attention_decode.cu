@@ -52,14 +52,22 @@ __device__ __forceinline__ uint32_t in_band(const dpe_decode &call, const dpe_de
     return wanted;
 }
 
+/* Where a tile's table is staged, and the band that it belongs to. */
+struct staged_table {
+    const unsigned char *memory;
+    uint32_t address; /* of the same, in shared memory */
+    int band;
+};
+
 /* Scores of a tile: of the one band that all of it has, or of each band where it holds. */
-template <class T, int D>
+template <class T, int D, bool CHAIN>
 __device__ __forceinline__ void tile_scores(const dpe_decode &call, const dpe_decode_unit &unit,
                                             const place &at, state<T, D> &st, int band,
-                                            uint32_t keys, const unsigned char *staged,
-                                            int staged_band, int n0, float (&s)[2][4])
+                                            uint32_t keys, const staged_table &staged, int n0,
+                                            float (&s)[2][4])
 {
     bool mixed = band == MIXED;
+    const int last_row = min(KEYS - 1, at.end - 1 - n0);
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         s[j][0] = s[j][1] = s[j][2] = s[j][3] = -INFINITY;
@@ -71,15 +79,18 @@ __device__ __forceinline__ void tile_scores(const dpe_decode &call, const dpe_de
             continue;
         }
         load_queries<T, D>(call, unit, at, b, st.q);
-        bool from_stage = b == staged_band;
         const unsigned char *global = reinterpret_cast<const unsigned char *>(
-            call.bands[b].table == NULL
+            call.bands[b].table == NULL || b == staged.band
                 ? NULL
                 : call.bands[b].table + static_cast<int64_t>(n0) * sizes<D>::pairs);
         float of_band[2][4];
-        scores<T, D>(st.q, keys, from_stage ? staged : global,
-                     from_stage ? sizes<D>::table_row : 4 * sizes<D>::pairs,
-                     min(KEYS - 1, at.end - 1 - n0), at.lane, of_band);
+        if constexpr (CHAIN) {
+            scores_chain<T, D>(st.q, keys, global == NULL ? staged.memory : global,
+                               global == NULL ? sizes<D>::table_row : 4 * sizes<D>::pairs, last_row,
+                               at.lane, of_band);
+        } else {
+            scores<T, D>(st.q, keys, {staged.address, global, last_row}, at.lane, of_band);
+        }
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             s[e / 4][e % 4] = (wanted >> e & 1U) != 0 ? of_band[e / 4][e % 4] : s[e / 4][e % 4];
@@ -190,7 +201,7 @@ __device__ void store_part(const dpe_decode_unit &unit, const place &at, state<T
     }
 }
 
-template <class T, int D>
+template <class T, int D, bool CHAIN>
 __global__ void __launch_bounds__(32 * WARPS, 1)
     decode(const __grid_constant__ dpe_decode call, const uint64_t policy)
 {
@@ -245,21 +256,22 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
         }
         dpe_copy_async_commit();
         int n0 = super + at.turn * KEYS;
-        int staged = table_of_tile(call, super_band);
         int band = MIXED;
         if (n0 + KEYS <= at.end) {
             /* What the whole tile has its parts have too. */
             band = super_band != MIXED ? super_band : band_of_tile(call, at, n0, n0 + KEYS);
         }
         uint32_t keys = at.stages + static_cast<uint32_t>(2 * stage * size::tile);
-        const unsigned char *table =
-            memory + tables + (stage * dealt.turns + at.turn) * size::table;
+        const int table = (stage * dealt.turns + at.turn) * size::table;
+        const staged_table staged = {memory + tables + table,
+                                     at.tables + static_cast<uint32_t>(table),
+                                     table_of_tile(call, super_band)};
         stage = stage == STAGES - 1 ? 0 : stage + 1;
         if (band == NOTHING || n0 >= at.end) {
             continue;
         }
         float s[2][4];
-        tile_scores<T, D>(call, unit, at, st, band, keys, table, staged, n0, s);
+        tile_scores<T, D, CHAIN>(call, unit, at, st, band, keys, staged, n0, s);
         take_tile<T, D>(st, s, keys + size::tile, at.lane);
     }
     dpe_copy_async_wait<0>();
@@ -268,41 +280,123 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
     store_part<T, D>(unit, at, st, parts + slot * call.n_kv_heads + at.head);
 }
 
-/* A block a row and head, a thread an element. */
-template <class T, int D>
-__global__ void __launch_bounds__(D) combine(const __grid_constant__ dpe_decode call)
-{
-    int64_t r = blockIdx.x;
-    int64_t head = blockIdx.y;
-    int group = static_cast<int>(call.n_heads / call.n_kv_heads);
-    const dpe_decode_dealing dealt = call.dealing;
-    const dpe_decode_parts mine = call.parts[r];
-    const part<D> *parts = static_cast<const part<D> *>(call.partial) + head / group;
-    float top = -INFINITY;
-    float sum = 0.0F;
-    float out = 0.0F;
-    for (int side = 0; side < 2; side++) {
-        int64_t first = static_cast<int64_t>(side == 0 ? mine.a_first : mine.b_first) * dealt.turns;
-        int64_t end = static_cast<int64_t>(side == 0 ? mine.a_end : mine.b_end) * dealt.turns;
-        int row = (side == 0 ? mine.a_row : mine.b_row) * group + static_cast<int>(head % group);
-        for (int64_t i = first; i < end; i++) {
-            const part<D> *from = parts + i * call.n_kv_heads;
-            float most = fmaxf(top, from->top[row]);
-            if (most == -INFINITY) {
-                continue;
-            }
-            float old = dpe_exp2(top - most);
-            float fresh = dpe_exp2(from->top[row] - most);
-            sum = sum * old + from->sum[row] * fresh;
-            out = out * old + from->out[row][threadIdx.x] * fresh;
-            top = most;
-        }
+/* The parts of a row: those of its units' turns, first of list a, then of b. */
+template <int D> struct row_parts {
+    const part<D> *parts; /* of the KV head */
+    int64_t stride;       /* from the part of one turn to that of the next */
+    int64_t a_first, b_first;
+    int n_a, n;
+    int a_row, b_row;
+
+    __device__ const part<D> &at(int i) const
+    {
+        return parts[(i < n_a ? a_first + i : b_first + i - n_a) * stride];
     }
+    __device__ int row(int i) const
+    {
+        return i < n_a ? a_row : b_row;
+    }
+};
+
+template <int D> __device__ row_parts<D> parts_of_row(const dpe_decode &call, int64_t r, int head)
+{
+    const dpe_decode_parts mine = call.parts[r];
+    const int turns = call.dealing.turns;
+    const int group = static_cast<int>(call.n_heads / call.n_kv_heads);
+    row_parts<D> all;
+    all.parts = static_cast<const part<D> *>(call.partial) + head / group;
+    all.stride = call.n_kv_heads;
+    all.a_first = static_cast<int64_t>(mine.a_first) * turns;
+    all.b_first = static_cast<int64_t>(mine.b_first) * turns;
+    all.n_a = (mine.a_end - mine.a_first) * turns;
+    all.n = all.n_a + (mine.b_end - mine.b_first) * turns;
+    all.a_row = mine.a_row * group + head % group;
+    all.b_row = mine.b_row * group + head % group;
+    return all;
+}
+
+/* Results of a row and head: of element threadIdx.x, from the sum under weights 2^(logit - top). */
+template <class T, int D>
+__device__ __forceinline__ void store_row(const dpe_decode &call, int64_t r, int64_t head,
+                                          float out, float sum, float top)
+{
     int64_t at = r * call.n_heads + head;
     static_cast<T *>(call.out)[at * D + threadIdx.x] = dpe_round<T>(sum == 0.0F ? 0.0F : out / sum);
     if (call.lse != NULL && threadIdx.x == 0) {
         call.lse[at] = (top + log2f(sum)) * 0.6931471805599453F;
     }
+}
+
+/* A block a row and head, COMBINERS times a thread an element. The largest logit of all parts comes
+ * first, so that no read of a part waits for another; weights are made of MANY_PARTS at a time. */
+enum { COMBINERS = 4, MANY_PARTS = 512 };
+
+template <class T, int D>
+__global__ void __launch_bounds__(COMBINERS *D) combine(const __grid_constant__ dpe_decode call)
+{
+    __shared__ float weights[MANY_PARTS];
+    __shared__ float outs[COMBINERS][D];
+    const int thread = static_cast<int>(threadIdx.x);
+    const int threads = COMBINERS * D;
+    const row_parts<D> all = parts_of_row<D>(call, blockIdx.x, static_cast<int>(blockIdx.y));
+    float top = -INFINITY;
+    for (int i = thread; i < all.n; i += threads) {
+        top = fmaxf(top, all.at(i).top[all.row(i)]);
+    }
+    top = dpe_block_max(top);
+    float sum = 0.0F;
+    float out = 0.0F;
+    for (int first = 0; first < all.n; first += MANY_PARTS) {
+        const int some = min(MANY_PARTS, all.n - first);
+        for (int i = thread; i < some; i += threads) {
+            const part<D> &from = all.at(first + i);
+            const int row = all.row(first + i);
+            weights[i] = from.top[row] == -INFINITY ? 0.0F : dpe_exp2(from.top[row] - top);
+            sum += from.sum[row] * weights[i];
+        }
+        __syncthreads();
+#pragma unroll 8
+        for (int i = thread / D; i < some; i += COMBINERS) {
+            out += all.at(first + i).out[all.row(first + i)][thread % D] * weights[i];
+        }
+        __syncthreads();
+    }
+    sum = dpe_block_sum(sum);
+    outs[thread / D][thread % D] = out;
+    __syncthreads();
+    if (thread < D) {
+        out = outs[0][thread];
+#pragma unroll
+        for (int i = 1; i < COMBINERS; i++) {
+            out += outs[i][thread];
+        }
+        store_row<T, D>(call, blockIdx.x, blockIdx.y, out, sum, top);
+    }
+}
+
+/* The same, one part after the other, each of which waits for its maximum. A block a row and head,
+ * a thread an element. For comparison (DPE_CUDA_EARLIER=combine). */
+template <class T, int D>
+__global__ void __launch_bounds__(D) combine_serial(const __grid_constant__ dpe_decode call)
+{
+    const row_parts<D> all = parts_of_row<D>(call, blockIdx.x, static_cast<int>(blockIdx.y));
+    float top = -INFINITY;
+    float sum = 0.0F;
+    float out = 0.0F;
+    for (int i = 0; i < all.n; i++) {
+        const part<D> &from = all.at(i);
+        const int row = all.row(i);
+        float most = fmaxf(top, from.top[row]);
+        if (most == -INFINITY) {
+            continue;
+        }
+        float old = dpe_exp2(top - most);
+        float fresh = dpe_exp2(from.top[row] - most);
+        sum = sum * old + from.sum[row] * fresh;
+        out = out * old + from.out[row][threadIdx.x] * fresh;
+        top = most;
+    }
+    store_row<T, D>(call, blockIdx.x, blockIdx.y, out, sum, top);
 }
 
 __global__ void fill_table(const float *cosine, const float *sine, const float *undo_cos,
@@ -331,13 +425,16 @@ template <class T, int D> int launch(const dpe_decode *call, void *stream)
     /* Rows that fit into one unit have their keys to themselves; of more, several units read the
      * same prefix at about the same time. */
     bool alone = call->rows <= dpe_decode_rows(call->n_heads, call->n_kv_heads);
-    int error = dpe_launch(decode<T, D>, grid, static_cast<unsigned>(32 * warps), shared, stream,
-                           *call, alone ? DPE_L2_READ_ONCE : DPE_L2_AS_ANY);
+    auto kernel = call->chained_scores ? decode<T, D, true> : decode<T, D, false>;
+    int error = dpe_launch(kernel, grid, static_cast<unsigned>(32 * warps), shared, stream, *call,
+                           alone ? DPE_L2_READ_ONCE : DPE_L2_AS_ANY);
     if (error != 0) {
         return error;
     }
     dim3 outs(static_cast<unsigned>(call->rows), static_cast<unsigned>(call->n_heads));
-    return dpe_launch(combine<T, D>, outs, D, 0, stream, *call);
+    return call->serial_combine
+               ? dpe_launch(combine_serial<T, D>, outs, D, 0, stream, *call)
+               : dpe_launch(combine<T, D>, outs, COMBINERS * D, 0, stream, *call);
 }
 
 template <class T> int launch_of(const dpe_decode *call, void *stream)

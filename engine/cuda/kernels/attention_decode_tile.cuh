@@ -249,11 +249,119 @@ __device__ __forceinline__ void rotate_pairs(uint32_t &x, uint32_t &y, uint2 tab
     y = dpe_pack(xs[0] * sn[0] + ys[0] * cs[0], xs[1] * sn[1] + ys[1] * cs[1], T{});
 }
 
-/* Scores of the 16 rows and 16 keys of a stage under the band that `q` holds. `table` is the row of
- * the tile's first key, `table_row` bytes apart, of which there are last_row + 1. Products go pair
- * after pair of 16 columns, j in the lower and the upper half of a head. */
+/* Which keys a band's scores meet: as they are in the cache, rotated further, or, under a mask, each
+ * pair either one. */
+enum score_kind { AS_STORED, ROTATED, EITHER };
+
+/* The rows of a tile's table: staged in shared memory, or where they lie in global memory, of which
+ * there are last_row + 1. */
+struct tile_table {
+    uint32_t staged;
+    const unsigned char *global;
+    int last_row;
+};
+
+/* Cosines and sines of two neighbouring pairs of key `row`, for columns 16 step and for those 8
+ * further on. */
+template <int D, bool STAGED>
+__device__ __forceinline__ void load_table(const tile_table &table, int row, int step, int lane,
+                                           uint2 (&pairs)[2])
+{
+    if constexpr (STAGED) {
+        uint32_t at = table.staged + static_cast<uint32_t>(row * sizes<D>::table_row +
+                                                           lane % 4 * 8 + 64 * step);
+        pairs[0] = dpe_load_shared(at);
+        pairs[1] = dpe_load_shared(at + 32U);
+    } else {
+        const unsigned char *at = table.global +
+                                  min(row, table.last_row) * 4 * sizes<D>::pairs + lane % 4 * 8 +
+                                  64 * step;
+        pairs[0] = dpe_load_global(at);
+        pairs[1] = dpe_load_global(at + 32);
+    }
+}
+
+/* Scores of the 16 rows and 16 keys of a stage under the band that `q` holds. Products go pair
+ * after pair of 16 columns, j in the lower and the upper half of a head; each half has sums of its
+ * own, so that four products are independent at any time. */
+template <class T, int D, score_kind KIND, bool STAGED>
+__device__ __forceinline__ void scores_of(const queries<D> &q, uint32_t keys,
+                                          const tile_table &table, int lane, float (&s)[2][4])
+{
+    using size = sizes<D>;
+    constexpr int half = D / 32; /* steps of a half */
+    float sums[2][2][4] = {};    /* [eight keys][half] */
+#pragma unroll
+    for (int i = 0; i < half; i++) {
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            /* Matrices: chunks 2i, 2i + 1 of 8 columns, and the same of the upper half. */
+            uint32_t from = keys + static_cast<uint32_t>((8 * j + lane % 8) * size::row +
+                                                         lane / 8 % 2 * 16 + lane / 16 * D);
+            uint32_t b[4];
+            uint32_t some[4];
+            dpe_ldmatrix(b, from + 32U * i);
+            if constexpr (KIND == AS_STORED) {
+                dpe_mma(T{}, sums[j][0], q.word[i], b[0], b[1]);
+                dpe_mma(T{}, sums[j][1], q.word[i + half], b[2], b[3]);
+                continue;
+            }
+            uint2 pairs[2];
+            load_table<D, STAGED>(table, 8 * j + lane / 4, i, lane, pairs);
+            if constexpr (KIND == EITHER) {
+#pragma unroll
+                for (int upper = 0; upper < 2; upper++) {
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        some[e] = q.word[i + half * upper][e] & ~rotated_bits<D>(q, i, e);
+                    }
+                    dpe_mma(T{}, sums[j][upper], some, b[2 * upper], b[2 * upper + 1]);
+                }
+            }
+            rotate_pairs<T>(b[0], b[2], pairs[0]);
+            rotate_pairs<T>(b[1], b[3], pairs[1]);
+#pragma unroll
+            for (int upper = 0; upper < 2; upper++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    uint32_t word = q.word[i + half * upper][e];
+                    some[e] = KIND == EITHER ? word & rotated_bits<D>(q, i, e) : word;
+                }
+                dpe_mma(T{}, sums[j][upper], some, b[2 * upper], b[2 * upper + 1]);
+            }
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            s[j][e] = sums[j][0][e] + sums[j][1][e];
+        }
+    }
+}
+
+/* The instance for the band that `q` holds. Tables that are not staged belong to the second band
+ * of a mixed tile: few tiles. */
 template <class T, int D>
-__device__ __forceinline__ void scores(const queries<D> &q, uint32_t keys,
+__device__ __forceinline__ void scores(const queries<D> &q, uint32_t keys, const tile_table &table,
+                                       int lane, float (&s)[2][4])
+{
+    if (!q.has_rotated) {
+        scores_of<T, D, AS_STORED, true>(q, keys, table, lane, s);
+    } else if (table.global != NULL) {
+        scores_of<T, D, EITHER, false>(q, keys, table, lane, s);
+    } else if (q.has_plain) {
+        scores_of<T, D, EITHER, true>(q, keys, table, lane, s);
+    } else {
+        scores_of<T, D, ROTATED, true>(q, keys, table, lane, s);
+    }
+}
+
+/* The same with the band's kind decided in the loop, through generic pointers, with one chain of
+ * products for each eight keys. `table` is the row of the tile's first key, `table_row` bytes apart,
+ * of which there are last_row + 1. For comparison (DPE_CUDA_EARLIER=scores). */
+template <class T, int D>
+__device__ __forceinline__ void scores_chain(const queries<D> &q, uint32_t keys,
                                        const unsigned char *table, int table_row, int last_row,
                                        int lane, float (&s)[2][4])
 {

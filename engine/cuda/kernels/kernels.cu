@@ -118,39 +118,79 @@ __global__ void nonfinite(const float *x, int64_t n, int64_t width, unsigned lon
     }
 }
 
-/* A warp an output column; R rows of x at once. The weights come under a policy of level 2. */
-template <class T, class O, int R, int N>
-__global__ void product_few(const T *w, const T *x, int64_t n, int64_t k, O *out, bool accumulate,
-                            uint64_t policy)
+/* A product's share of a warp: the weights of one column from element `first` on, every `step`-th
+ * eight, times R rows of x. AHEAD reads of weights are under way at once. */
+template <class T, int R, int AHEAD>
+__device__ __forceinline__ void add_products(const T *row, const T *x, int64_t first, int64_t step,
+                                             int64_t k, uint64_t policy, float (&sums)[R])
 {
-    int64_t column = this_thread() / 32;
-    if (column >= n) {
-        return;
-    }
-    float sums[R] = {};
-    const T *row = w + column * k;
-    for (int64_t i = threadIdx.x % 32 * N; i < k; i += 32 * N) {
-        float a[N];
-        dpe_some<T, N>::load_under(row + i, policy, a);
+    for (int64_t i = first; i < k; i += AHEAD * step) {
+        float a[AHEAD][8];
 #pragma unroll
-        for (int r = 0; r < R; r++) {
-            float b[N];
-            dpe_some<T, N>::load(x + r * k + i, b);
-#pragma unroll
-            for (int e = 0; e < N; e++) {
-                sums[r] = fmaf(a[e], b[e], sums[r]);
+        for (int j = 0; j < AHEAD; j++) {
+            if (i + j * step < k) {
+                dpe_some<T, 8>::load_under(row + i + j * step, policy, a[j]);
             }
         }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            int64_t at = i + j * step;
+#pragma unroll
+            for (int r = 0; r < R && at < k; r++) {
+                float b[8];
+                dpe_some<T, 8>::load(x + r * k + at, b);
+#pragma unroll
+                for (int e = 0; e < 8; e++) {
+                    sums[r] = fmaf(a[j][e], b[e], sums[r]);
+                }
+            }
+        }
+    }
+}
+
+/* What product_few is to do. */
+template <class T, class O> struct few_rows {
+    const T *w, *x;
+    int64_t n, k;
+    O *out;
+    bool accumulate;
+    int split;       /* warps that share a column: 1, 2, 4 or 8 */
+    uint64_t policy; /* of level 2, for the weights */
+};
+
+/* `split` warps an output column, R rows of x at once. The warps of a column add up their sums in
+ * order. */
+template <class T, class O, int R, int AHEAD>
+__global__ void __launch_bounds__(THREADS) product_few(const __grid_constant__ few_rows<T, O> call)
+{
+    __shared__ float parts[THREADS / 32][R];
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int columns = THREADS / 32 / call.split;
+    const int64_t column = static_cast<int64_t>(blockIdx.x) * columns + warp / call.split;
+    float sums[R] = {};
+    if (column < call.n) {
+        add_products<T, R, AHEAD>(call.w + column * call.k, call.x,
+                                  (warp % call.split * 32 + lane) * 8, call.split * 32 * 8, call.k,
+                                  call.policy, sums);
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
         for (int by = 16; by > 0; by /= 2) {
             sums[r] += __shfl_xor_sync(0xffffffffU, sums[r], by);
         }
-        if (threadIdx.x % 32 == 0) {
-            O *to = out + r * n + column;
-            *to = dpe_round<O>(accumulate ? dpe_float(*to) + sums[r] : sums[r]);
+        if (lane == 0) {
+            parts[warp][r] = sums[r];
         }
+    }
+    __syncthreads();
+    if (column < call.n && warp % call.split == 0 && lane < R) {
+        float sum = 0.0F;
+        for (int i = 0; i < call.split; i++) {
+            sum += parts[warp + i][lane];
+        }
+        O *to = call.out + lane * call.n + column;
+        *to = dpe_round<O>(call.accumulate ? dpe_float(*to) + sum : sum);
     }
 }
 
@@ -283,50 +323,52 @@ __global__ void likelihood(const float *logits, const int32_t *targets, int64_t 
     }
 }
 
+template <class T, class O, int R>
+int few_launch(const few_rows<T, O> &call, bool ahead)
+{
+    int64_t columns = THREADS / 32 / call.split;
+    unsigned blocks = static_cast<unsigned>((call.n + columns - 1) / columns);
+    auto kernel = ahead ? product_few<T, O, R, 4> : product_few<T, O, R, 1>;
+    return dpe_launch(kernel, blocks, THREADS, 0, NULL, call);
+}
+
+/* Warps that share a column, so that a card has enough reads under way where there are few columns. */
+int split_of(int64_t n)
+{
+    return n <= 1024 ? 4 : (n <= 4096 ? 2 : 1);
+}
+
 /* Weights are not read again in this pass, but for rows that another launch takes: what they push
  * out of level 2 is what other layers read too, the tables of decoding. */
-template <class T, class O, int N>
-int few(const void *w, const void *x, int64_t rows, int64_t n, int64_t k, void *out,
-        bool accumulate)
+template <class T, class O> int few(const struct dpe_few_product *p)
 {
-    const T *tw = static_cast<const T *>(w);
-    const T *tx = static_cast<const T *>(x);
-    O *to = static_cast<O *>(out);
-    unsigned blocks = static_cast<unsigned>((n + THREADS / 32 - 1) / (THREADS / 32));
-    const uint64_t once = DPE_L2_READ_ONCE;
-    switch (rows) {
-    case 1:
-        return dpe_launch(product_few<T, O, 1, N>, blocks, THREADS, 0, NULL, tw, tx, n, k, to,
-                          accumulate, once);
-    case 2:
-        return dpe_launch(product_few<T, O, 2, N>, blocks, THREADS, 0, NULL, tw, tx, n, k, to,
-                          accumulate, once);
-    default:
-        break;
-    }
+    few_rows<T, O> call = {};
+    call.w = static_cast<const T *>(p->w);
+    call.n = p->n;
+    call.k = p->k;
+    call.accumulate = p->accumulate;
+    call.split = p->ahead ? split_of(p->n) : 1;
     int error = 0;
-    int64_t r = 0;
-    for (; r + 4 <= rows && error == 0; r += 4) {
-        error = dpe_launch(product_few<T, O, 4, N>, blocks, THREADS, 0, NULL, tw, tx + r * k, n, k,
-                           to + r * n, accumulate, r + 4 == rows ? once : DPE_L2_AS_ANY);
-    }
-    for (; r < rows && error == 0; r++) {
-        error = dpe_launch(product_few<T, O, 1, N>, blocks, THREADS, 0, NULL, tw, tx + r * k, n, k,
-                           to + r * n, accumulate, r + 1 == rows ? once : DPE_L2_AS_ANY);
+    for (int64_t r = 0; r < p->rows && error == 0;) {
+        int64_t left = p->rows - r;
+        int64_t some = left >= 4 ? 4 : (left == 2 ? 2 : 1);
+        call.x = static_cast<const T *>(p->x) + r * p->k;
+        call.out = static_cast<O *>(p->out) + r * p->n;
+        call.policy = some == left ? DPE_L2_READ_ONCE : DPE_L2_AS_ANY;
+        error = some == 4   ? few_launch<T, O, 4>(call, p->ahead)
+                : some == 2 ? few_launch<T, O, 2>(call, p->ahead)
+                            : few_launch<T, O, 1>(call, p->ahead);
+        r += some;
     }
     return error;
 }
 
-template <class T>
-int few_of(const void *w, const void *x, int64_t rows, int64_t n, int64_t k, void *out,
-           bool out_float, bool accumulate)
+template <class T> int few_of(const struct dpe_few_product *p)
 {
-    if (by_eight<T>(k, w, x)) {
-        return out_float ? few<T, float, 8>(w, x, rows, n, k, out, accumulate)
-                         : few<T, T, 8>(w, x, rows, n, k, out, accumulate);
+    if (p->k % 8 != 0 || !by_eight<T>(p->k, p->w, p->x)) {
+        return 1;
     }
-    return out_float ? few<T, float, 1>(w, x, rows, n, k, out, accumulate)
-                     : few<T, T, 1>(w, x, rows, n, k, out, accumulate);
+    return p->out_float ? few<T, float>(p) : few<T, T>(p);
 }
 
 template <class T>
@@ -421,10 +463,9 @@ int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t la
                       static_cast<unsigned long long>(layer), first);
 }
 
-int dpe_kernel_product_few(enum dpe_dtype dtype, const void *w, const void *x, int64_t rows,
-                           int64_t n, int64_t k, void *out, bool out_float, bool accumulate)
+int dpe_kernel_product_few(const struct dpe_few_product *product)
 {
-    FOR_DTYPE(dtype, few_of<T>(w, x, rows, n, k, out, out_float, accumulate));
+    FOR_DTYPE(product->dtype, few_of<T>(product));
 }
 
 int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviation, uint64_t seed)

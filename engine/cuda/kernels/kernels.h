@@ -3,8 +3,9 @@
  * The kernels of the CUDA backend but for attention, as host calls. Pointers are device memory
  * unless stated otherwise; `dtype` is that of activations and weights of the model (struct
  * dpe_backend.dtype), x the residual stream in float. Every call is asynchronous on the default
- * stream and returns the CUDA error code of its launch, 0 = launched. Sizes ≥ 1, 64-bit; nothing
- * needs alignment beyond that of its elements, multiples of 8 elements on 16 bytes go faster.
+ * stream and returns the CUDA error code of its launch, 0 = launched. Sizes ≥ 1, 64-bit; where
+ * nothing is said, no alignment beyond that of the elements is needed, and multiples of 8 elements on
+ * 16 bytes go faster.
  * Results do not depend on the grid: every sum has a fixed order.
  */
 #ifndef DPE_KERNELS_H
@@ -31,10 +32,19 @@ int dpe_kernel_swiglu(enum dpe_dtype dtype, void *gate, const void *up, int64_t 
  *  rows < 2^40. */
 int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t layer,
                          unsigned long long *first);
-/** out [rows][n] = x [rows][k] · w [n][k]ᵀ, or added to it; out is float when out_float. For few
- *  rows: one warp a column reads its row of w once for all rows. rows ≤ DPE_FEW_ROWS. */
-int dpe_kernel_product_few(enum dpe_dtype dtype, const void *w, const void *x, int64_t rows,
-                           int64_t n, int64_t k, void *out, bool out_float, bool accumulate);
+/** out [rows][n] = x [rows][k] · w [n][k]ᵀ, or added to what is there. */
+struct dpe_few_product {
+    enum dpe_dtype dtype; /**< of w and x */
+    bool out_float;       /**< out is float; else of that dtype */
+    bool accumulate;
+    bool ahead; /**< several reads of weights under way in a warp, and several warps a column where
+                     columns are few; false: the earlier version, for comparison */
+    const void *w, *x; /**< 16-byte aligned */
+    void *out;
+    int64_t rows, n, k; /**< rows ≤ DPE_FEW_ROWS, k a multiple of 8 */
+};
+/** For few rows: warps read a column's row of w once for up to four rows. */
+int dpe_kernel_product_few(const struct dpe_few_product *product);
 enum { DPE_FEW_ROWS = 8 };
 /** Numbers of about the normal distribution times `deviation`, a function of (seed, index). */
 int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviation, uint64_t seed);

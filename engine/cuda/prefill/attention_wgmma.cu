@@ -55,30 +55,28 @@ template <class C> int launch(const struct dpe_wgmma_params &params, void *strea
 using launcher = int (*)(const struct dpe_wgmma_params &, void *);
 
 struct variant {
-    const char *name;
     int64_t head_dim;
     struct dpe_tile_shape shape;
     launcher bf16, f16;
 };
 
 template <int D, int WARPGROUPS, int KEYS, int SLOTS, bool PINGPONG>
-constexpr struct variant make_variant(const char *name)
+constexpr struct variant make_variant()
 {
-    return {name,
-            D,
+    return {D,
             {64 * WARPGROUPS, KEYS},
             launch<dpe_wgmma_config<dpe_bf16, D, WARPGROUPS, KEYS, SLOTS, PINGPONG>>,
             launch<dpe_wgmma_config<dpe_f16, D, WARPGROUPS, KEYS, SLOTS, PINGPONG>>};
 }
 
 const struct variant VARIANTS[] = {
-    make_variant<128, 2, 128, 5, true>("2x64 rows, 128 keys, in turns"),
-    make_variant<128, 2, 128, 5, false>("2x64 rows, 128 keys, at will"),
-    make_variant<128, 3, 64, 8, true>("3x64 rows, 64 keys, in turns"),
-    make_variant<128, 2, 160, 4, true>("2x64 rows, 160 keys, in turns"),
-    make_variant<64, 3, 128, 8, true>("3x64 rows, 128 keys, in turns"),
-    make_variant<64, 3, 128, 8, false>("3x64 rows, 128 keys, at will"),
-    make_variant<64, 2, 128, 8, true>("2x64 rows, 128 keys, in turns"),
+    make_variant<128, 2, 128, 5, true>(),
+    make_variant<128, 2, 128, 5, false>(),
+    make_variant<128, 3, 64, 8, true>(),
+    make_variant<128, 2, 160, 4, true>(),
+    make_variant<64, 3, 128, 8, true>(),
+    make_variant<64, 3, 128, 8, false>(),
+    make_variant<64, 2, 128, 8, true>(),
 };
 
 const struct variant *find_variant(int64_t head_dim, int index)
@@ -92,12 +90,6 @@ const struct variant *find_variant(int64_t head_dim, int index)
 }
 
 } // namespace
-
-const char *dpe_attention_wgmma_variant(int64_t head_dim, int variant)
-{
-    const struct variant *v = find_variant(head_dim, variant);
-    return v == NULL ? NULL : v->name;
-}
 
 struct dpe_tile_shape dpe_attention_wgmma_shape(int64_t head_dim, int variant)
 {

@@ -46,8 +46,11 @@ static const uint64_t DPE_L2_READ_ONCE = 0x12f0000000000000U;
     extern __shared__ __align__(1024) unsigned char dpe_dynamic_shared[];                          \
     type *name = reinterpret_cast<type *>(dpe_dynamic_shared)
 
+/** The stream of the calling thread's device (runtime.c): where kernels with no other run. */
+extern "C" void *dpe_rt_stream(void);
+
 /** Launch a kernel (name a template instance through a variable or in parentheses); the CUDA error
- *  code, 0 = launched. Raises the block's limit of dynamic shared memory where needed. */
+ *  code, 0 = launched. `stream` NULL: dpe_rt_stream. Raises the block's limit of dynamic shared memory where needed. */
 template <class... P, class... A>
 static inline int dpe_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                              void *stream, A... args)
@@ -64,6 +67,7 @@ static inline int dpe_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t
             return static_cast<int>(error);
         }
     }
+    stream = stream == NULL ? dpe_rt_stream() : stream;
     kernel<<<grid, block, shared, static_cast<cudaStream_t>(stream)>>>(args...);
     return static_cast<int>(cudaGetLastError());
 }

@@ -63,6 +63,21 @@ __device__ static __forceinline__ uint4 dpe_load_under(const void *from, uint64_
     return x;
 }
 
+/** 8 bytes of global memory that are not written while the kernel runs, and of shared memory; 8-byte
+ *  aligned. */
+__device__ static __forceinline__ uint2 dpe_load_global(const void *from)
+{
+    uint2 x;
+    asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(from));
+    return x;
+}
+__device__ static __forceinline__ uint2 dpe_load_shared(uint32_t address)
+{
+    uint2 x;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(address));
+    return x;
+}
+
 /** Address of shared memory as instructions take it (32 bits). */
 __device__ static __forceinline__ uint32_t dpe_shared_address(const void *pointer)
 {

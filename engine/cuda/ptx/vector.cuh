@@ -130,4 +130,24 @@ template <class S> __device__ static inline S dpe_block_sum(S value)
     return total;
 }
 
+/** The largest of a block of at most 1024 threads (a multiple of 32), given to all of them; NaN
+ *  only where all are. Ends with a barrier: may be called again at once. */
+__device__ static inline float dpe_block_max(float value)
+{
+    __shared__ float parts[32];
+    for (int by = 16; by > 0; by /= 2) {
+        value = fmaxf(value, __shfl_xor_sync(0xffffffffU, value, by));
+    }
+    if (threadIdx.x % 32 == 0) {
+        parts[threadIdx.x / 32] = value;
+    }
+    __syncthreads();
+    float most = parts[0];
+    for (unsigned w = 1; w < blockDim.x / 32; w++) {
+        most = fmaxf(most, parts[w]);
+    }
+    __syncthreads();
+    return most;
+}
+
 #endif

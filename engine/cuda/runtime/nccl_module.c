@@ -27,9 +27,9 @@ static int join(void **sums, const char id[DPE_NCCL_ID], int index, int size)
     return (int)code;
 }
 
-static int sum(void *sums, float *x, uint64_t n)
+static int sum(void *sums, float *x, uint64_t n, void *stream)
 {
-    return (int)ncclAllReduce(x, x, (size_t)n, ncclFloat, ncclSum, sums, NULL);
+    return (int)ncclAllReduce(x, x, (size_t)n, ncclFloat, ncclSum, sums, stream);
 }
 
 /* Not destroyed in order, which would wait for peers that may be gone. */

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { DPE_NCCL_ID = 128, DPE_NCCL_VERSION = 1 };
+enum { DPE_NCCL_ID = 128, DPE_NCCL_VERSION = 2 };
 
 /** Calls return an NCCL code, 0 = good. */
 struct dpe_nccl_module {
@@ -21,9 +21,9 @@ struct dpe_nccl_module {
     int (*id)(char id[DPE_NCCL_ID]);
     /** Join as `index` of `size`, with the calling thread's device; waits for all of them. */
     int (*join)(void **sums, const char id[DPE_NCCL_ID], int index, int size);
-    /** x [n] on the device = the sum over all processes, after all that runs on the default stream;
-     * in an order of NCCL's own, with the same bits everywhere. */
-    int (*sum)(void *sums, float *x, uint64_t n);
+    /** x [n] on the device = the sum over all processes, after all that was put on `stream`
+     * (cudaStream_t); in an order of NCCL's own, with the same bits everywhere. */
+    int (*sum)(void *sums, float *x, uint64_t n, void *stream);
     void (*leave)(void *sums);
     /** What a code means. */
     const char *(*text)(int code);

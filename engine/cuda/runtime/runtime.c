@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,8 +52,33 @@ int dpe_rt_info(int device, struct dpe_cuda_info *info)
     return (int)code;
 }
 
+/* A device's stream, and pinned memory through which small copies go. */
+enum { MOST_DEVICES = 64, PINNED = 256 << 10, SMALL = 32 << 10 };
+struct lane {
+    bool opened;
+    cudaStream_t stream; /* NULL: the legacy default stream */
+    char *pinned;        /* NULL: none could be had */
+    size_t used;         /* by copies that may not have happened yet */
+};
+
+static struct lane lanes[MOST_DEVICES];
+static mtx_t lanes_lock;
+static once_flag lanes_once = ONCE_FLAG_INIT;
+static const struct lane no_lane;
+static _Thread_local struct lane *lane;
+
 static _Thread_local double timeout_seconds;
 static atomic_bool hangs;
+
+static void lanes_begin(void)
+{
+    (void)mtx_init(&lanes_lock, mtx_plain);
+}
+
+void *dpe_rt_stream(void)
+{
+    return lane != NULL ? lane->stream : no_lane.stream;
+}
 
 void dpe_rt_set_timeout(double seconds)
 {
@@ -81,7 +107,7 @@ static bool is_hanging(void)
     const double begin = timeout_seconds > 0.0 ? now() : 0.0;
     bool late = false;
     while (timeout_seconds > 0.0 && !atomic_load(&hangs) &&
-           cudaStreamQuery(NULL) == cudaErrorNotReady) {
+           cudaStreamQuery(dpe_rt_stream()) == cudaErrorNotReady) {
         /* The guide says that launches do not find this code; programs that relied on it did. */
         (void)cudaGetLastError();
         if (late) {
@@ -94,11 +120,6 @@ static bool is_hanging(void)
         late = now() - begin > timeout_seconds;
     }
     return atomic_load(&hangs);
-}
-
-int dpe_rt_use(int device)
-{
-    return atomic_load(&hangs) ? DPE_RT_HANGS : (int)cudaSetDevice(device);
 }
 
 int dpe_rt_memory(uint64_t *available, uint64_t *total)
@@ -130,28 +151,106 @@ int dpe_rt_release(void *memory)
     return is_hanging() ? DPE_RT_HANGS : (int)cudaFree(memory);
 }
 
+/* Streams that do not wait for the legacy one. The current device's lane is opened once. */
+static cudaError_t open_lane(struct lane *made)
+{
+    const char *earlier = getenv("DPE_CUDA_EARLIER");
+    if (made->opened || (earlier != NULL && strstr(earlier, "stream") != NULL)) {
+        made->opened = true;
+        return cudaSuccess;
+    }
+    cudaError_t code = cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking);
+    if (code == cudaSuccess && cudaMallocHost((void **)&made->pinned, PINNED) != cudaSuccess) {
+        (void)cudaGetLastError();
+        made->pinned = NULL;
+    }
+    made->opened = code == cudaSuccess;
+    return code;
+}
+
+int dpe_rt_use(int device)
+{
+    if (atomic_load(&hangs)) {
+        return DPE_RT_HANGS;
+    }
+    cudaError_t code = cudaSetDevice(device);
+    if (code != cudaSuccess || device < 0 || device >= MOST_DEVICES) {
+        return (int)code;
+    }
+    call_once(&lanes_once, lanes_begin);
+    (void)mtx_lock(&lanes_lock);
+    code = open_lane(&lanes[device]);
+    (void)mtx_unlock(&lanes_lock);
+    lane = &lanes[device];
+    return (int)code;
+}
+
+/* `bytes` of pinned memory that no copy under way uses; NULL: this copy goes without. */
+static char *take_pinned(uint64_t bytes, int *code)
+{
+    *code = 0;
+    if (lane == NULL || lane->pinned == NULL || bytes > SMALL) {
+        return NULL;
+    }
+    if (lane->used + bytes > PINNED) {
+        *code = (int)cudaStreamSynchronize(lane->stream);
+        lane->used = 0;
+    }
+    char *at = lane->pinned + lane->used;
+    lane->used += (bytes + 15) / 16 * 16;
+    return at;
+}
+
 int dpe_rt_up(void *to, const void *from, uint64_t bytes)
 {
-    /* Not the asynchronous call: only of this one CUDA says that pageable memory has been read when
-     * it returns, and callers free theirs at once. */
-    return is_hanging() ? DPE_RT_HANGS
-                        : (int)cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyHostToDevice);
+    if (is_hanging()) {
+        return DPE_RT_HANGS;
+    }
+    int code = 0;
+    char *pinned = take_pinned(bytes, &code);
+    if (code != 0) {
+        return code;
+    }
+    if (pinned != NULL) {
+        memcpy(pinned, from, (size_t)bytes);
+        return (int)cudaMemcpyAsync(to, pinned, (size_t)bytes, cudaMemcpyHostToDevice,
+                                    lane->stream);
+    }
+    /* Callers free what they passed, so the copy has to have read it. */
+    code = (int)cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyHostToDevice, dpe_rt_stream());
+    return code != 0 ? code : (int)cudaStreamSynchronize(dpe_rt_stream());
 }
 
 int dpe_rt_down(void *to, const void *from, uint64_t bytes)
 {
-    return is_hanging() ? DPE_RT_HANGS
-                        : (int)cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyDeviceToHost);
+    if (is_hanging()) {
+        return DPE_RT_HANGS;
+    }
+    int code = 0;
+    char *pinned = take_pinned(bytes, &code);
+    if (code == 0) {
+        code = (int)cudaMemcpyAsync(pinned != NULL ? pinned : to, from, (size_t)bytes,
+                                    cudaMemcpyDeviceToHost, dpe_rt_stream());
+    }
+    if (code == 0) {
+        code = (int)cudaStreamSynchronize(dpe_rt_stream());
+    }
+    if (code == 0 && pinned != NULL) {
+        memcpy(to, pinned, (size_t)bytes);
+        lane->used = 0; /* all copies before this one have happened */
+    }
+    return code;
 }
 
 int dpe_rt_copy(void *to, const void *from, uint64_t bytes)
 {
-    return (int)cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, NULL);
+    return (int)cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice,
+                                dpe_rt_stream());
 }
 
 int dpe_rt_fill(void *at, int byte, uint64_t bytes)
 {
-    return (int)cudaMemsetAsync(at, byte, (size_t)bytes, NULL);
+    return (int)cudaMemsetAsync(at, byte, (size_t)bytes, dpe_rt_stream());
 }
 
 int dpe_rt_wait(void)
@@ -170,6 +269,7 @@ bool dpe_rt_is_memory(int code)
 typedef cublasStatus_t (*create_function)(cublasHandle_t *);
 typedef cublasStatus_t (*destroy_function)(cublasHandle_t);
 typedef cublasStatus_t (*mode_function)(cublasHandle_t, cublasMath_t);
+typedef cublasStatus_t (*stream_function)(cublasHandle_t, cudaStream_t);
 typedef cublasStatus_t (*gemm_function)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int,
                                         int, int, const void *, const void *, cudaDataType, int,
                                         const void *, cudaDataType, int, const void *, void *,
@@ -222,6 +322,7 @@ dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err)
     }
     create_function create = NULL;
     mode_function set_mode = NULL;
+    stream_function set_stream = NULL;
     struct dpe_rt_blas *made = dpe_alloc_zero(1, sizeof *made);
     if (made == NULL) {
         dlclose(library);
@@ -230,12 +331,17 @@ dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err)
     made->library = library;
     FIND(create, library, "cublasCreate_v2");
     FIND(set_mode, library, "cublasSetMathMode");
+    FIND(set_stream, library, "cublasSetStream_v2");
     FIND(made->destroy, library, "cublasDestroy_v2");
     FIND(made->gemm, library, "cublasGemmEx");
     FIND(blas_text, library, "cublasGetStatusString");
     cublasStatus_t code = CUBLAS_STATUS_NOT_SUPPORTED;
-    if (create != NULL && set_mode != NULL && made->destroy != NULL && made->gemm != NULL) {
+    if (create != NULL && set_mode != NULL && set_stream != NULL && made->destroy != NULL &&
+        made->gemm != NULL) {
         code = create(&made->handle);
+    }
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        code = set_stream(made->handle, dpe_rt_stream());
     }
     if (code == CUBLAS_STATUS_SUCCESS) {
         /* Else what is split along k may be added up in the dtype of the result. */

@@ -3,7 +3,8 @@
  * The few calls of the CUDA runtime and of cuBLAS that the backend makes, under names of our own:
  * runtime.c is the real thing, tests/emulate/fake_runtime.cpp one that has its device in host
  * memory, runs kernels in the emulator, multiplies matrices in plain loops and fails where a test
- * wants it to. Everything runs on the default stream. Calls return a CUDA error code, 0 = good.
+ * wants it to. Everything runs on one stream of the device, in order (DPE_CUDA_EARLIER=stream: on
+ * the legacy default stream). Calls return a CUDA error code, 0 = good.
  */
 #ifndef DPE_RUNTIME_H
 #define DPE_RUNTIME_H
@@ -30,8 +31,10 @@ struct dpe_cuda_info {
 int dpe_rt_versions(int *driver, int *runtime);
 int dpe_rt_count(int *n);
 int dpe_rt_info(int device, struct dpe_cuda_info *info);
-/** The device of all calls that follow on this thread. */
+/** The device of all calls that follow on this thread, and its stream. */
 int dpe_rt_use(int device);
+/** That stream (cudaStream_t). */
+void *dpe_rt_stream(void);
 /** The most seconds that the following calls wait for the device; 0: no limit. After a wait that
  *  exceeds it the device hangs: from then on no call of the process uses any device, since a call
  * of the driver may then not return; all of them return DPE_RT_HANGS at once. */
@@ -41,7 +44,8 @@ int dpe_rt_memory(uint64_t *available, uint64_t *total);
 /** 256-byte aligned, bytes ≥ 1. A failure for lack of memory leaves the device in order. */
 int dpe_rt_allocate(void **memory, uint64_t bytes);
 int dpe_rt_release(void *memory);
-/** Host → device; `from` may be changed as soon as the call returns. */
+/** Host → device; `from` may be changed as soon as the call returns. Up to 32 KiB go through pinned
+ *  memory, and the host does not wait. */
 int dpe_rt_up(void *to, const void *from, uint64_t bytes);
 /** Device → host; waits. */
 int dpe_rt_down(void *to, const void *from, uint64_t bytes);

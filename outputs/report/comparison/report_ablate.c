@@ -17,6 +17,7 @@ struct step {
     char axis[32]; /**< rank, top-k, last-k, window, scaled-length, scaled-by-k, base, rope */
     char line[32]; /**< what its line is called: the axis, or a scaled length */
     char suite[64], label[64];
+    char measure[64]; /**< what a mean is: "recall" */
     double length, value, mean, low, high;
     bool low_is_better;
 };
@@ -96,6 +97,7 @@ static dpe_status collect_suite(const struct report *report, size_t i, const str
                 snprintf(step.line, sizeof step.line, "%.0f tokens", step.value);
                 step.value = k->values[m];
             }
+            dpe_comparison_suite_measure(suite, step.measure, sizeof step.measure);
             snprintf(step.suite, sizeof step.suite, "%.63s", suite->name);
             snprintf(step.label, sizeof step.label, "%.63s", suite->labels.names[t]);
             if (!append(steps, &step)) {
@@ -117,15 +119,15 @@ static dpe_status collect(const struct report *report, size_t i, struct steps *s
     size_t n = 0;
     const struct wanted wanted = {"/ablate/value", 1, {-1}, true, &value};
     dpe_status status = dpe_input_read_wanted(input, &wanted, 1, err);
-    if (status == DPE_OK) {
-        status = dpe_input_read_names(input, "/ablate/axis", (int64_t)value.n, &axis, err);
+    if (status != DPE_OK || (status = dpe_input_read_names(input, "/ablate/axis", (int64_t)value.n,
+                                                           &axis, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        const struct wanted pairs = {"/ablate/k", 1, {(int64_t)value.n}, false, &k};
-        status = dpe_input_read_wanted(input, &pairs, 1, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
+    const struct wanted pairs = {"/ablate/k", 1, {(int64_t)value.n}, false, &k};
+    status = dpe_input_read_wanted(input, &pairs, 1, err);
+    if (status != DPE_OK ||
+        (status = dpe_h5_list(input->table, "/eval", &suites, &n, err)) != DPE_OK) {
+        goto done;
     }
     for (size_t s = 0; s < n && status == DPE_OK; s++) {
         char *path = dpe_draw_format_text("/eval/%s/task_label", suites[s]);
@@ -143,6 +145,7 @@ static dpe_status collect(const struct report *report, size_t i, struct steps *s
         dpe_comparison_suite_free(&suite);
         free(path);
     }
+done:
     dpe_strings_free(suites, n);
     dpe_input_names_free(&axis);
     dpe_input_numbers_free(&value);
@@ -299,9 +302,7 @@ static void add_axis(struct report *report, const struct steps *steps, const str
                                    .y_low = like->low_is_better ? (double)NAN : -0.02,
                                    .y_high = like->low_is_better ? (double)NAN : 1.04,
                                    .x_title = axis->x_title,
-                                   .y_title = like->low_is_better ? "perplexity per token"
-                                              : strncmp(like->suite, "niah", 4) == 0 ? "recall"
-                                                                                     : "score",
+                                   .y_title = like->measure,
                                    .x_line = (double)NAN};
         dpe_draw_curves(figure, &all);
     }

@@ -54,7 +54,8 @@ static size_t *best_first(const struct suite *s, size_t task, size_t *n)
 static void add_lead(struct report *report, const struct suite *s)
 {
     double length = dpe_comparison_suite_longest(s);
-    bool needles = strncmp(s->name, "niah", 4) == 0;
+    char measure[64];
+    dpe_comparison_suite_measure(s, measure, sizeof measure);
     int64_t task = dpe_comparison_suite_task(s, s->labels.names[0], length);
     size_t n = 0;
     size_t *order = task < 0 ? NULL : best_first(s, (size_t)task, &n);
@@ -66,16 +67,15 @@ static void add_lead(struct report *report, const struct suite *s)
         char value[96];
         char *name = dpe_draw_clean_text(s->methods.names[order[i]], 40);
         value_text(s, order[i] * s->labels.n + (size_t)task, value);
-        dpe_draw_put(&out, "%s%s%s %s%s",
+        dpe_draw_put(&out, "%s%s ",
                      i == 0                 ? ", "
                      : i + 1 == n || i == 3 ? " and "
                                             : ", ",
-                     name != NULL ? name : "",
-                     i > 0              ? ""
-                     : s->low_is_better ? " has a perplexity of"
-                     : needles          ? " finds"
-                                        : " scores",
-                     value, i == 0 && needles ? " of the needles" : "");
+                     name != NULL ? name : "");
+        if (i == 0) {
+            dpe_draw_put(&out, "has a %s of ", measure);
+        }
+        dpe_draw_put(&out, "%s", value);
         free(name);
     }
     dpe_draw_put(&out, "%s", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");
@@ -227,9 +227,10 @@ static void add_differences(struct report *report, const struct suite *s)
 
 static const char *explanation(const struct suite *s)
 {
-    return s->explanation != NULL ? s->explanation
-                                  : "Scores follow the rules of the benchmark: 1 when all answers are right, 0 when "
- "none is. All methods read the same samples.";
+    return s->explanation != NULL
+               ? s->explanation
+               : "Scores follow the rules of the benchmark: 1 when all answers are right, 0 when "
+                 "none is. All methods read the same samples.";
 }
 
 static dpe_status write_suite(struct report *report, const struct input *input, const char *name,

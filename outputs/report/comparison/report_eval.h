@@ -43,6 +43,8 @@ double dpe_comparison_suite_longest(const struct suite *suite);
 bool dpe_comparison_suite_first_length(const struct suite *suite, size_t task);
 /** "recall" … what a value is, on axes and in headings. */
 const char *dpe_comparison_suite_unit(const struct suite *suite);
+/** Its first words alone: "recall" of "recall (share of needles found)". */
+void dpe_comparison_suite_measure(const struct suite *suite, char *text, size_t size);
 
 /** "RULER" of ruler; the suite's name when the table has no title. */
 const char *dpe_comparison_suite_title(const struct suite *suite);

@@ -6,6 +6,7 @@
 #include "outputs/report/input/input.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,22 +68,21 @@ static dpe_status read_axes(struct suite *s, struct dpe_error *err)
     dpe_status status = labels == NULL || categories == NULL || folder == NULL
                             ? dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path)
                             : dpe_input_read_names(s->input, "/method", -1, &s->methods, err);
-    if (status == DPE_OK) {
-        status = dpe_input_read_names(s->input, labels, -1, &s->labels, err);
+    s->together = 1;
+    if (status != DPE_OK ||
+        (status = dpe_input_read_names(s->input, labels, -1, &s->labels, err)) != DPE_OK ||
+        (status = dpe_input_read_names(s->input, categories, -1, &s->categories, err)) != DPE_OK) {
+        goto done;
     }
-    if (status == DPE_OK) {
-        status = dpe_input_read_names(s->input, categories, -1, &s->categories, err);
-    }
-    char *better = status == DPE_OK ? dpe_input_read_words(s->input, folder, "better") : NULL;
+    char *better = dpe_input_read_words(s->input, folder, "better");
     s->low_is_better = better != NULL && strcmp(better, "lower") == 0;
-    if (status == DPE_OK) { /* tables of dpe-eval before these attributes have none */
-        s->title = dpe_input_read_words(s->input, folder, "title");
-        s->unit = dpe_input_read_words(s->input, folder, "unit");
-        s->explanation = dpe_input_read_words(s->input, folder, "explanation");
-    }
-    s->together =
-        status == DPE_OK ? dpe_input_read_whole(s->input, folder, "samples_together", 1) : 1;
     free(better);
+    /* Older tables of dpe-eval do not have these attributes. */
+    s->title = dpe_input_read_words(s->input, folder, "title");
+    s->unit = dpe_input_read_words(s->input, folder, "unit");
+    s->explanation = dpe_input_read_words(s->input, folder, "explanation");
+    s->together = dpe_input_read_whole(s->input, folder, "samples_together", 1);
+done:
     free(labels);
     free(categories);
     free(folder);
@@ -116,8 +116,9 @@ dpe_status dpe_comparison_suite_read(const struct input *input, const char *name
         {"position", 1, {-1}, false, &s->position},
         {"category_length", 1, {-1}, false, &s->category_length},
     };
-    if (status == DPE_OK) {
-        status = read_parts(s, parts, sizeof parts / sizeof parts[0], err);
+    if (status != DPE_OK ||
+        (status = read_parts(s, parts, sizeof parts / sizeof parts[0], err)) != DPE_OK) {
+        return status;
     }
     const struct part dependent[] = {
         {"position_mean", 3, {m, t, (int64_t)s->position.n}, s->position.n > 0, &s->position_mean},
@@ -127,14 +128,7 @@ dpe_status dpe_comparison_suite_read(const struct input *input, const char *name
          s->category_length.n > 0,
          &s->category_mean},
     };
-    if (status == DPE_OK) {
-        status = read_parts(s, dependent, 2, err);
-    }
-    if (status == DPE_OK && !s->low_is_better) {
-        dpe_input_widen_shares(&s->values.mean, &s->values.low, &s->values.high, &s->n_valid,
-                               s->together);
-    }
-    return status;
+    return read_parts(s, dependent, 2, err);
 }
 
 /* ------------------------------------------------------------------------------------------ asking
@@ -203,6 +197,13 @@ const char *dpe_comparison_suite_unit(const struct suite *s)
     return s->unit != NULL    ? s->unit
            : s->low_is_better ? "perplexity per token"
                               : "score (1 = all right)";
+}
+
+void dpe_comparison_suite_measure(const struct suite *s, char *text, size_t size)
+{
+    const char *unit = dpe_comparison_suite_unit(s);
+    const char *bracket = strstr(unit, " (");
+    snprintf(text, size, "%.*s", bracket != NULL ? (int)(bracket - unit) : (int)strlen(unit), unit);
 }
 
 char *dpe_comparison_suite_id(const struct report *report, const struct suite *s, const char *what)

@@ -35,8 +35,8 @@ static dpe_status read_grid(const struct input *input, struct grid *g, struct dp
         {"/eval/niah_grid/length", 1, {-1}, true, &g->length},
     };
     dpe_status status = dpe_input_read_names(input, "/method", -1, &g->methods, err);
-    if (status == DPE_OK) {
-        status = dpe_input_read_wanted(input, axes, 2, err);
+    if (status != DPE_OK || (status = dpe_input_read_wanted(input, axes, 2, err)) != DPE_OK) {
+        return status;
     }
     int64_t m = (int64_t)g->methods.n;
     int64_t d = (int64_t)g->depth.n;
@@ -47,13 +47,7 @@ static dpe_status read_grid(const struct input *input, struct grid *g, struct dp
         {"/eval/niah_grid/ci_high", 3, {m, d, l}, true, &g->high},
         {"/eval/niah_grid/n_valid", 3, {m, d, l}, true, &g->n_valid},
     };
-    if (status == DPE_OK) {
-        status = dpe_input_read_wanted(input, values, 4, err);
-    }
-    if (status == DPE_OK) {
-        dpe_input_widen_shares(&g->mean, &g->low, &g->high, &g->n_valid, 1);
-    }
-    return status;
+    return dpe_input_read_wanted(input, values, 4, err);
 }
 
 static struct sheet *grid_sheet(const struct grid *g, size_t method, const char *id,

@@ -69,9 +69,6 @@ static dpe_status read_validation(const struct input *input, const char *folder,
     v->samples = dpe_input_read_words(input, folder, "samples");
     v->together = dpe_input_read_whole(input, folder, "samples_together", 1);
     v->needed = dpe_input_read_whole(input, folder, "samples_needed", 0);
-    if (status == DPE_OK && recall) {
-        dpe_input_widen_shares(&v->mean, &v->low, &v->high, &v->n_valid, v->together);
-    }
     return status;
 }
 

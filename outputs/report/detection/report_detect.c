@@ -239,7 +239,9 @@ static dpe_status each_detection(struct report *report, write_detection write,
         if (dpe_h5_has(input->table, DETECTION)) {
             struct detection detection;
             status = dpe_detection_read(input, &detection, err);
-            status = status == DPE_OK ? write(report, &detection, err) : status;
+            if (status == DPE_OK) {
+                status = write(report, &detection, err);
+            }
             dpe_detection_free(&detection);
         }
     }

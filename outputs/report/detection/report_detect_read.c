@@ -73,10 +73,6 @@ dpe_status dpe_detection_read(const struct input *input, struct detection *d, st
         {"/table/evaluated_length", 0, {0}, false, &d->evaluated},
     };
     status = dpe_input_read_wanted(input, rest, sizeof rest / sizeof rest[0], err);
-    if (status == DPE_OK) {
-        dpe_input_widen_shares(&d->recall.mean, &d->recall.low, &d->recall.high, &d->recall.n_valid,
-                               dpe_input_read_whole(input, "/detect/niah", "samples_together", 1));
-    }
     d->criterion = dpe_input_read_words(input, "/detect", "criterion");
     d->rule = dpe_input_read_words(input, "/select", "rule");
     d->rule_words = dpe_input_read_words(input, "/select", "rule_in_words");

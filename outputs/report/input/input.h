@@ -47,11 +47,6 @@ struct wanted {
 };
 dpe_status dpe_input_read_wanted(const struct input *input, const struct wanted *wanted, size_t n,
                                  struct dpe_error *err);
-/** 95 % intervals of shares in place: where all samples agree, a bootstrap interval has no width
- *  (low = high) and becomes Wilson's score interval (1927). `n_valid` are samples; each `together`
- * of them in a row count as one. Without bounds or counts nothing changes. */
-void dpe_input_widen_shares(const struct numbers *mean, struct numbers *low, struct numbers *high,
-                            const struct numbers *n_valid, int64_t together);
 /** A text attribute, owned; NULL when it is not there (or memory is out: nothing is lost by it). */
 char *dpe_input_read_words(const struct input *input, const char *object, const char *name);
 /** A whole-number attribute, `otherwise` when it is not there. */

@@ -159,27 +159,6 @@ dpe_status dpe_input_read_wanted(const struct input *input, const struct wanted 
     return status;
 }
 
-void dpe_input_widen_shares(const struct numbers *mean, struct numbers *low, struct numbers *high,
-                            const struct numbers *n_valid, int64_t together)
-{
-    static const double z = 1.959963984540054; /* P(|Z| <= z) = 0.95 */
-    if (low->n != mean->n || high->n != mean->n || n_valid->n != mean->n) {
-        return;
-    }
-    for (size_t i = 0; i < mean->n; i++) {
-        double share = mean->values[i];
-        double n = ceil(n_valid->values[i] / (double)(together > 1 ? together : 1));
-        if (low->values[i] != high->values[i] || !(share >= 0.0 && share <= 1.0) || !(n >= 1.0)) {
-            continue;
-        }
-        double z2 = z * z / n;
-        double centre = (share + z2 / 2.0) / (1.0 + z2);
-        double reach = sqrt(z2 * (share * (1.0 - share) + z2 / 4.0)) / (1.0 + z2);
-        low->values[i] = fmax(0.0, fmin(centre - reach, share));
-        high->values[i] = fmin(1.0, fmax(centre + reach, share));
-    }
-}
-
 char *dpe_input_read_words(const struct input *input, const char *object, const char *name)
 {
     char *value = NULL;
@@ -251,7 +230,7 @@ void dpe_input_add_unfinished(struct report *report, const struct input *input)
             dpe_draw_format_text(
                 "The run that wrote %s is unfinished. The values shown are correct, but not all "
                 "samples are measured yet: a dash is a cell without samples, and intervals will "
-                "become narrower. Run the same command again to continue.",
+                "become narrower. Run the same command to continue.",
                 input->name));
     }
 }

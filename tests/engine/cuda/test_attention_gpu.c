@@ -16,6 +16,7 @@
 #include "tests/lib/near.h"
 
 #include "tests/engine/cuda/flash_case.h"
+#include "tests/engine/cuda/wgmma_variants.h"
 
 #include "engine/cuda/kernels/attention_plain.h"
 #include "engine/cuda/prefill/attention_wgmma.h"
@@ -79,7 +80,7 @@ static int kernels_for(int64_t head_dim, struct kernel *kernels)
         kernels[n++] = (struct kernel){"mma.sync", dpe_attention_mma_shape(head_dim), -1};
     }
     for (int v = 0; device.major == 9 && n < MOST_KERNELS; v++) {
-        const char *name = dpe_attention_wgmma_variant(head_dim, v);
+        const char *name = wgmma_variant(head_dim, v);
         if (name == NULL) {
             break;
         }

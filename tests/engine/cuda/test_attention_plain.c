@@ -99,12 +99,14 @@ static void decode_make(const struct flash_case *c, struct decoding *d)
     }
 }
 
-static void decode(void **state)
+/* The version that is used, and the earlier ones that a card is to be compared on. */
+static void decode_of(bool serial_combine, bool chained_scores)
 {
-    (void)state;
     struct flash_case c = make_case(0, 149, 2);
     struct decoding d;
     decode_make(&c, &d);
+    d.call.serial_combine = serial_combine;
+    d.call.chained_scores = chained_scores;
     d.call.partial = flash_memory((int64_t)dpe_decode_partial_bytes(1, 64, d.call.n_units), 1);
     assert_int_equal(dpe_attention_decode(&d.call, NULL), 0);
     flash_case_check(&c, "decoding");
@@ -121,6 +123,14 @@ static void decode(void **state)
     assert_int_equal(near_oracle("beside a NaN", c.got, c.plain, c.want, 2 * 2 * 64), 0);
     free(d.call.partial);
     flash_case_free(&c);
+}
+
+static void decode(void **state)
+{
+    (void)state;
+    for (int version = 0; version < 4; version++) {
+        decode_of(version % 2 == 1, version >= 2);
+    }
 }
 
 /* Keys and values that one unit alone reads make room first, those that two read do not. */

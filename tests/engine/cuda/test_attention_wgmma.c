@@ -14,12 +14,13 @@
 #include "engine/cuda/prefill/attention_wgmma.h"
 #include "tests/engine/cuda/flash_case.h"
 #include "tests/engine/cuda/flash_properties.h"
+#include "tests/engine/cuda/wgmma_variants.h"
 
 /* One plan case through one variant; counters or NULL. */
 static void run_case(const struct flash_shape *shape, int variant, int plan_case, int64_t window,
                      int32_t *counters)
 {
-    const char *name = dpe_attention_wgmma_variant(shape->head_dim, variant);
+    const char *name = wgmma_variant(shape->head_dim, variant);
     struct flash_case c = flash_case_make(shape, plan_case, window,
                                           dpe_attention_wgmma_shape(shape->head_dim, variant));
     emulate_set_seed(shape->seed);
@@ -55,7 +56,7 @@ static void edges(void **state)
     (void)state;
     dpe_rng_seed(&rng, 32, 1);
     for (int64_t d = 64; d <= 128; d += 64) {
-        for (int v = 0; dpe_attention_wgmma_variant(d, v) != NULL; v++) {
+        for (int v = 0; wgmma_variant(d, v) != NULL; v++) {
             struct dpe_tile_shape tile = dpe_attention_wgmma_shape(d, v);
             for (int off = -1; off <= 1; off++) {
                 struct flash_shape shape = {
@@ -78,7 +79,7 @@ static void long_walks(void **state)
 {
     int32_t counters[2] = {0, 0};
     (void)state;
-    for (int v = 0; dpe_attention_wgmma_variant(128, v) != NULL; v++) {
+    for (int v = 0; wgmma_variant(128, v) != NULL; v++) {
         struct flash_shape shape = {
             .dtype = DPE_BF16,
             .n_heads = 4,
@@ -190,7 +191,7 @@ static void refuses(void **state)
 {
     struct dpe_flash call = {.dtype = DPE_BF16, .head_dim = 96, .n_heads = 1, .n_kv_heads = 1};
     (void)state;
-    assert_null(dpe_attention_wgmma_variant(96, 0));
+    assert_null(wgmma_variant(96, 0));
     assert_int_equal(dpe_attention_wgmma_shape(96, 0).rows, 0);
     assert_int_not_equal(dpe_attention_wgmma(&call, 0, NULL, NULL), 0);
     call.head_dim = 128;

@@ -276,7 +276,7 @@ static void check_policies(enum dpe_dtype dtype, int64_t rows, int64_t n, int64_
     }
 }
 
-static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k)
+static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k, bool ahead)
 {
     enum { N = 11 };
     void *w = make_small(dtype, N * k, 1);
@@ -284,7 +284,17 @@ static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k)
     float *out = make_numbers(rows * N, 3);
     float *before = make_numbers(rows * N, 3);
     emulate_set_launch_hook(note_policies);
-    assert_int_equal(dpe_kernel_product_few(dtype, w, x, rows, N, k, out, true, rows % 2 == 1), 0);
+    const struct dpe_few_product product = {.dtype = dtype,
+                                            .out_float = true,
+                                            .accumulate = rows % 2 == 1,
+                                            .ahead = ahead,
+                                            .w = w,
+                                            .x = x,
+                                            .out = out,
+                                            .rows = rows,
+                                            .n = N,
+                                            .k = k};
+    assert_int_equal(dpe_kernel_product_few(&product), 0);
     emulate_set_launch_hook(NULL);
     for (int64_t i = 0; i < rows * N; i++) {
         float sum = 0.0f;
@@ -293,25 +303,24 @@ static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k)
         }
         assert_true(out[i] == (rows % 2 == 1 ? before[i] + sum : sum));
     }
-    if (k % 8 == 0) {
-        check_policies(dtype, rows, N, k);
-    }
+    check_policies(dtype, rows, N, k);
     free(w);
     free(x);
     free(out);
     free(before);
 }
 
-/* As many rows as there are ways to cut them; lengths that warps walk in one go, in several with an
- * end, and one by one. */
+/* As many rows as there are ways to cut them; lengths that warps walk in one go and in several with
+ * an end, alone and shared. */
 static void products(void **state)
 {
     static const enum dpe_dtype dtypes[] = {DPE_F32, DPE_F16, DPE_BF16};
-    static const int64_t lengths[] = {40, 520, 41};
+    static const int64_t lengths[] = {40, 520, 4360};
     (void)state;
     for (int64_t rows = 1; rows <= DPE_FEW_ROWS; rows++) {
         for (int i = 0; i < 9; i++) {
-            product_case(dtypes[i / 3], rows, lengths[i % 3]);
+            product_case(dtypes[i / 3], rows, lengths[i % 3], true);
+            product_case(dtypes[i / 3], rows, lengths[i % 3], false);
         }
     }
 }

@@ -87,14 +87,22 @@ static dpe_status run(struct work *w, struct dpe_session *s)
             status = dpe_session_feed(s, tiny->tokens, i + 1, w->prefill + i * vocab, &w->err);
         }
     }
-    status = status == DPE_OK ? decode(w, s) : status;
-    status = status == DPE_OK ? dpe_session_cut(s, 0, &w->err) : status;
+    if (status == DPE_OK) {
+        status = decode(w, s);
+    }
+    if (status == DPE_OK) {
+        status = dpe_session_cut(s, 0, &w->err);
+    }
     if (w->taps) {
         dpe_session_set_tap(s, keep_tap, &w->tapped);
     }
-    status = status == DPE_OK ? dpe_session_nll(s, tiny->tokens, tiny->n, w->nll, &w->err) : status;
+    if (status == DPE_OK) {
+        status = dpe_session_nll(s, tiny->tokens, tiny->n, w->nll, &w->err);
+    }
     dpe_session_set_tap(s, NULL, NULL);
-    status = status == DPE_OK ? dpe_session_cut(s, 0, &w->err) : status;
+    if (status == DPE_OK) {
+        status = dpe_session_cut(s, 0, &w->err);
+    }
     const struct dpe_generate_options options = {.max_new = NEW, .ignore_eos = true};
     return status == DPE_OK ? dpe_session_generate(s, tiny->tokens, tiny->n - NEW, &options,
                                                    &w->generated, &w->err)

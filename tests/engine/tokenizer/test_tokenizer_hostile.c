@@ -440,6 +440,24 @@ static void missing_unk_is_an_error_when_needed(void **state)
     dpe_tokenizer_close(tokenizer);
 }
 
+/* Without an unk_token a character outside the vocabulary has no id, also as the first word. */
+static void words_without_ids_are_dropped(void **state)
+{
+    (void)state;
+    struct dpe_tokenizer *tokenizer = NULL;
+    struct dpe_error err = {0};
+    struct dpe_tokens tokens = {0};
+    const char *json = build(&(struct parts){.model = NULL});
+    assert_int_equal(open_bytes(json, strlen(json), &tokenizer, &err), DPE_OK);
+    assert_int_equal(dpe_tokenizer_encode(tokenizer, "c", 1, NULL, &tokens, &err), DPE_OK);
+    assert_int_equal(tokens.n, 0);
+    assert_int_equal(dpe_tokenizer_encode(tokenizer, "cab", 3, NULL, &tokens, &err), DPE_OK);
+    assert_int_equal(tokens.n, 1);
+    assert_int_equal(tokens.ids[0], 2);
+    dpe_tokens_free(&tokens);
+    dpe_tokenizer_close(tokenizer);
+}
+
 static void try_bytes(const char *bytes, size_t n, int *opened)
 {
     static const char text[] =
@@ -535,6 +553,7 @@ int main(void)
         cmocka_unit_test(rules_that_multiply_a_text),
         cmocka_unit_test(encoding_stops_when_asked),
         cmocka_unit_test(missing_unk_is_an_error_when_needed),
+        cmocka_unit_test(words_without_ids_are_dropped),
         cmocka_unit_test(damaged_files_never_crash),
     };
     return cmocka_run_group_tests_name("tokenizer_hostile", tests, make_folder, remove_folder);

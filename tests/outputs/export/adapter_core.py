@@ -179,7 +179,8 @@ def changed(path, value):
 
 HOSTILE = [
     (("schema_name",), "other", "schema_name"), (("schema_name",), None, "schema_name"),
-    (("schema_version",), "3.0.0", "3.0.0"), (("schema_version",), 1, "schema_version"),
+    (("schema_version",), "4.0.0", "4.0.0"), (("schema_version",), "3.0.0", "entries"),
+    (("entries",), [], "none in a table of schema version 1 or 2"), (("schema_version",), 1, "schema_version"),
     (("schema_version",), "2.0.0", "logit_scale"),
     (("log_n_length",), 256, "log_n_length: expected none in a table of schema version 1"),
     (("logit_scale",), 1.0, "logit_scale: expected none"),
@@ -315,9 +316,9 @@ def test_hdf5(folder):
     refused(write_h5(folder, table(), skip=("scale_factor",)), "scale_factor")
     path = write_h5(folder, table())
     with h5py.File(path, "r+") as file:
-        file.attrs["schema_version"] = "3.0.0"
+        file.attrs["schema_version"] = "4.0.0"
     add_checksum(path)
-    refused(path, "3.0.0")
+    refused(path, "4.0.0")
     path = write_h5(folder, table())
     with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) // 2)
@@ -346,6 +347,96 @@ def written_by_dpe_export(folder, value, stem):
             # The HDF5 form is of the writer's minor version, which may be newer than its source's.
             assert key == "schema_version" or np.array_equal(found[key], value), (name, key)
         ours = path
+
+
+def several():
+    """A table of three entries in the JSON form: other windows, scales, pairs and temperatures."""
+    entries = [dict(table(9, (1.0, 2.0, 3.0)), evaluated_length=128),
+               dict(warm(table(12)), evaluated_length=256),
+               dict(warm(table(16, (2.0, 4.0, 8.0), PAIRS), log_n_length=0), evaluated_length=512)]
+    own = ("trained_length", "evaluated_length", "local_window", "top_k", "group_edge",
+           "effective_length", "scale_factor", "attention_scaling", "inv_freq", "key_pairs")
+    none = {"logit_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
+    root = {name: value for name, value in entries[0].items() if name not in own}
+    root["schema_version"] = "3.0.0"
+    root["entries"] = [dict(none, **{name: value for name, value in entry.items()
+                                     if name in own or name in none}) for entry in entries]
+    return root, entries
+
+
+def same_table(a, b):
+    for name, value in vars(a).items():
+        assert name in ("schema_version", "_entries") or np.array_equal(getattr(b, name), value), name
+
+
+def test_several_entries(folder):
+    """The entry that a length chooses is the table of that entry alone, in every form."""
+    root, alone = several()
+    alone = [load_table(write(folder, one, "one.json")) for one in alone]
+    ours = write(folder, root, "several.json")
+    for name in ("several.json", "several.h5", "several.safetensors", "back.h5", "back.json"):
+        path = os.path.join(folder, name)
+        if name != "several.json":
+            subprocess.run([EXPORT, ours, "-o", path], check=True, stdout=subprocess.DEVNULL)
+        ours = path
+        if name.endswith(".safetensors"):
+            continue
+        loaded = load_table(path)
+        assert len(loaded.entries) == 3 and loaded.schema_version == "3.0.0"
+        subprocess.run([PROBE, "check", path], check=True)
+        for tokens, entry in ((1, None), (64, None), (65, 0), (128, 0), (129, 1), (256, 1), (257, 2),
+                              (512, 2), (9999, 2)):
+            chosen = loaded.choose(tokens)
+            if entry is None:
+                assert chosen is None
+            else:
+                same_table(alone[entry], chosen)
+        same_table(alone[2], loaded)
+        assert alone[0].choose(64) is None and alone[0].choose(65) is alone[0].choose(9999)
+    rng = np.random.default_rng(7)
+    q = torch.from_numpy(rng.standard_normal((1, HEADS, 60, DIM), np.float32) * 2)
+    k, v = torch.from_numpy(rng.standard_normal((2, 1, KV_HEADS, 60, DIM), np.float32) * 2)
+    found = [Attention(entry)(q, k, v, 0).numpy() for entry in loaded.entries]
+    for i, entry in enumerate(alone):
+        assert np.array_equal(found[i], Attention(entry)(q, k, v, 0).numpy())
+        assert i == 0 or spread_error(found[i], found[i - 1]) > 1e-3
+
+
+def test_entries_that_disagree(folder):
+    def with_(i, **members):
+        root, _ = several()
+        root["entries"][i].update(members)
+        return root
+
+    for value, words in ((with_(1, trained_length=32), "trained"),
+                         (with_(1, group_edge=[0, 3, 5, PAIRS]), "group_edge"),
+                         (with_(1, evaluated_length=512), "two entries for 512"),
+                         (with_(0, evaluated_length=64), "would never be used"),
+                         (with_(2, local_window=0), "entry for 512 tokens"),
+                         (with_(2, log_n_length=1), "log_n_length is 1"),
+                         (with_(0, top_k="5"), "top_k"),
+                         (with_(0, group_edge=[0, PAIRS], scale_factor=[1], effective_length=[64]),
+                          "groups")):
+        refused(write(folder, value), words)
+    root, _ = several()
+    for change, words in (({"entries": []}, "1 to 64 entries"), ({"entries": {}}, "entries"),
+                          ({"entries": [1]}, "trained_length"),
+                          ({"entries": root["entries"] * 30}, "1 to 64 entries"),
+                          ({"schema_version": "2.0.0"}, "entries")):
+        refused(write(folder, dict(root, **change)), words)
+    path = os.path.join(folder, "several.h5")
+    source = write(folder, root, "several.json")
+    for change, words in ((lambda file: file.move("table/256", "table/300"), "256"),
+                          (lambda file: file["table/256/evaluated_length"].__setitem__((), 300),
+                           "evaluated_length"),
+                          (lambda file: file["table/length"].__setitem__(1, -5), "-5"),
+                          (lambda file: file["table/256/group_edge"].__setitem__(1, 1), "group_edge"),
+                          (lambda file: file.attrs.__setitem__("schema_version", "2.0.0"), "length")):
+        subprocess.run([EXPORT, source, "-o", path, "--force"], check=True, stdout=subprocess.DEVNULL)
+        with h5py.File(path, "r+") as file:
+            change(file)
+        add_checksum(path)
+        refused(path, words)
 
 
 def test_another_model(folder):

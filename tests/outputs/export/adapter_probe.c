@@ -173,7 +173,9 @@ static dpe_status run_logits(const struct dpe_table_values *values, const struct
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         status = dpe_session_feed(session, tokens + i, 1, logits + (size_t)i * vocab, err);
     }
-    status = status == DPE_OK ? dpe_session_cut(session, 0, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_session_cut(session, 0, err);
+    }
     if (status == DPE_OK) {
         status = dpe_session_feed(session, tokens, n, logits + (size_t)n * vocab, err);
     }
@@ -204,7 +206,9 @@ static dpe_status needle(struct dpe_session *session, const struct dpe_tokenizer
     struct dpe_text text = {0};
     dpe_status status = dpe_niah_sample(niah, index, &sample, err);
     const struct dpe_generate_options options = {.max_new = sample.max_new};
-    status = status == DPE_OK ? dpe_session_cut(session, 0, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_session_cut(session, 0, err);
+    }
     if (status == DPE_OK) {
         status = dpe_session_generate(session, sample.prompt.ids, (int64_t)sample.prompt.n,
                                       &options, &generated, err);
@@ -249,7 +253,9 @@ static dpe_status run_niah(const struct dpe_table_values *values, const struct d
     if (status == DPE_OK) {
         status = dpe_niah_open(&params, length, corpus, tokenizer, NULL, 1, &niah, err);
     }
-    status = status == DPE_OK ? open_session(model, values, length, &session, err) : status;
+    if (status == DPE_OK) {
+        status = open_session(model, values, length, &session, err);
+    }
     for (int64_t i = 0; i < strtol(args[2], NULL, 10) && status == DPE_OK; i++) {
         status = needle(session, tokenizer, niah, i, err);
     }

@@ -42,7 +42,8 @@ def has_type(value, name):
 
 RULES = {
     "type": has_type,
-    "const": lambda value, want: type(value) is type(want) and value == want,
+    # 0.0 is the number 0, but true is not the number 1.
+    "const": lambda value, want: isinstance(value, bool) is isinstance(want, bool) and value == want,
     "required": lambda value, names: all(name in value for name in names),
     "pattern": lambda value, text: re.search(text, value) is not None,
     "minLength": lambda value, n: len(value) >= n,
@@ -54,11 +55,18 @@ RULES = {
     "minItems": lambda value, n: len(value) >= n,
     "uniqueItems": lambda value, yes: len(set(value)) == len(value),
 }
-WORDS = {"$schema", "title", "description", "properties", "items", "if", "then", "else"}
+WORDS = {"$schema", "title", "description", "properties", "items", "if", "then", "else", "$ref"}
 
 
-def problems(value, schema, where="$"):
-    """Where `value` breaks `schema`; a keyword that is not known here is an error."""
+def problems(value, schema, where="$", whole=None):
+    """Where `value` breaks `schema`, a part of `whole`; a keyword that is not known here is an error."""
+    whole = schema if whole is None else whole
+    if schema is not False and "$ref" in schema:
+        part = whole
+        for name in schema["$ref"].split("/")[1:]:
+            part = part[name]
+        yield from problems(value, part, where, whole)
+        return
     if schema is False:
         yield f"{where}: must not be there"
         return
@@ -71,12 +79,12 @@ def problems(value, schema, where="$"):
             raise SystemExit(f"{where}: keyword {keyword} is not known to this check")
     for name, inner in schema.get("properties", {}).items():
         if name in value:
-            yield from problems(value[name], inner, f"{where}.{name}")
+            yield from problems(value[name], inner, f"{where}.{name}", whole)
     if "if" in schema:
         branch = "else" if list(problems(value, schema["if"])) else "then"
-        yield from problems(value, schema[branch], where)
+        yield from problems(value, schema[branch], where, whole)
     for i, item in enumerate(value if "items" in schema else []):
-        yield from problems(item, schema["items"], f"{where}[{i}]")
+        yield from problems(item, schema["items"], f"{where}[{i}]", whole)
 
 
 def check_json(folder, schema_path, table):
@@ -85,8 +93,9 @@ def check_json(folder, schema_path, table):
     data = json.loads(text)
     check(f"table.json against the schema: {list(problems(data, schema))[:3]}",
           not list(problems(data, schema)))
-    temperature = set(schema["then"]["required"])
-    check("the schema lists every member", set(data) | temperature == set(schema["properties"]))
+    temperature = set(schema["else"]["then"]["required"])
+    check("the schema lists every member",
+          set(data) | temperature | {"entries"} == set(schema["properties"]))
     # A temperature goes with version 2, and with all of it.
     with_one = {**data, "schema_version": "2.0.0", "logit_scale": 1.5, "log_n_length": 256,
                 "log_n_power": 1, "log_n_decay": 0}
@@ -98,6 +107,24 @@ def check_json(folder, schema_path, table):
     for name in temperature:
         check(f"the schema refuses version 1 with {name}",
               list(problems({**data, name: with_one[name]}, schema)))
+    # Several entries are version 3: what an entry has is in the list and nowhere else.
+    own = set(schema["then"]["properties"])
+    entry = {name: with_one[name] for name in own}
+    several = {name: value for name, value in data.items() if name not in own}
+    several.update(schema_version="3.0.0", entries=[entry, {**entry, "evaluated_length": 1 << 20}])
+    check("the schema takes several entries", not list(problems(several, schema)))
+    for what, changed in (
+            ("version 2", {**several, "schema_version": "2.0.0"}),
+            ("no list", {**data, "schema_version": "3.0.0"}),
+            ("an empty list", {**several, "entries": []}),
+            ("a member beside the list", {**several, "top_k": data["top_k"]}),
+            ("an entry of another type", {**several, "entries": [{**entry, "top_k": "1"}]}),
+            ("version 1 with a list", {**data, "entries": several["entries"]})):
+        check(f"the schema refuses several entries with {what}", list(problems(changed, schema)))
+    for name in own:
+        cut = {key: value for key, value in entry.items() if key != name}
+        check(f"the schema refuses an entry without {name}",
+              list(problems({**several, "entries": [cut]}, schema)))
     # The check can fail: each of these is caught.
     wrong = [("top_k", -1), ("scale_factor", [0.5]), ("rounding", "other"), ("model", {}),
              ("schema_version", "2.0.0"), ("key_pairs", [[[1, 1]]]), ("adapter_required", 1)]

@@ -55,12 +55,12 @@ grep -q "the task is too easy at this length" guarded.h5.html || { echo "the rep
 grep -q "too easy\|About 40 samples" detect.h5.html && { echo "advice where the samples decide"; failed=1; }
 grep -q 'leaves half &lt;only&gt; where' guarded.h5.html || { echo "the rule is not named"; failed=1; }
 grep -q 'The sweep was a race' guarded.h5.html || { echo "the race is not named"; failed=1; }
-# The verdict follows from the interval and the test together; shares in which all samples agree have an interval.
+# The verdict follows from the interval and the test together; the intervals of shares are those of the table.
 for one in worse touching interval; do
     expect 0 "is written" "$one.h5" -o "$one.html" --no-figures
     "$python" "$here/report_check.py" "$one.html" || failed=1
     grep -q '0..% (0..to..24..%)' "$one.html" && grep -q '100..% (76..to..100..%)' "$one.html" ||
-        { echo "$one: 0 of 12 or 12 of 12 has no Wilson interval"; failed=1; }
+        { echo "$one: 0 of 12 or 12 of 12 lacks its interval"; failed=1; }
 done
 grep -q 'lengths are worse than half' worse.html || { echo "worse: the verdict is missing"; failed=1; }
 for one in touching interval; do

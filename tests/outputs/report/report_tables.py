@@ -260,8 +260,8 @@ def detect(path, flat=False, selected=False, against=None):
     if against:
         folder = "/validate/niah"
         difference, width, p = against
-        for name, values in (("recall_mean", [0.0, 0.2, 1.0]), ("ci_low", [0.0, 0.1, 1.0]),
-                             ("ci_high", [0.0, 0.3, 1.0]), ("difference", [0.6, difference]),
+        for name, values in (("recall_mean", [0.0, 0.2, 1.0]), ("ci_low", [0.0, 0.1, 0.76]),
+                             ("ci_high", [0.24, 0.3, 1.0]), ("difference", [0.6, difference]),
                              ("difference_low", [0.5, difference - width]),
                              ("difference_high", [0.7, difference + width]), ("p_value", [0.01, p])):
             file[f"{folder}/{name}"][...] = values

@@ -1,0 +1,462 @@
+/* Rendering: memory, limits, scopes, statements. */
+#include "eval/template/template.h"
+#include "eval/template/template_parts.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STEPS = 10000000, MOST_DEPTH = 800, BLOCK = 1 << 14 };
+
+/* --------------------------------------------------------------------------------------- memory */
+
+struct arena_block {
+    struct arena_block *next;
+    size_t used, size;
+    max_align_t bytes[];
+};
+
+void *dpe_template_alloc(struct arena *arena, size_t n)
+{
+    if (n > SIZE_MAX / 4) {
+        return NULL;
+    }
+    n = (n / sizeof(max_align_t) + 1) * sizeof(max_align_t);
+    struct arena_block *block = arena->blocks;
+    if (block == NULL || block->size - block->used < n) {
+        size_t size = n > BLOCK ? n : BLOCK;
+        if (size > arena->most - arena->used) {
+            return NULL;
+        }
+        block = calloc(1, sizeof *block + size);
+        if (block == NULL) {
+            return NULL;
+        }
+        block->size = size;
+        block->next = arena->blocks;
+        arena->blocks = block;
+        arena->used += size;
+    }
+    void *bytes = (char *)block->bytes + block->used;
+    block->used += n;
+    return bytes;
+}
+
+void dpe_template_release(struct arena *arena)
+{
+    while (arena->blocks != NULL) {
+        struct arena_block *next = arena->blocks->next;
+        free(arena->blocks);
+        arena->blocks = next;
+    }
+}
+
+struct value dpe_template_fail(struct render *render, const char *format, ...)
+{
+    if (render->status == DPE_OK) {
+        char text[800];
+        va_list args;
+        va_start(args, format);
+        vsnprintf(text, sizeof text, format, args);
+        va_end(args);
+        render->status = dpe_fail(render->err, DPE_BAD_DATA, "%s: line %d: %s", render->where,
+                                  render->line, text);
+    }
+    return (struct value){.kind = KIND_UNDEFINED, .text = {"", 0}};
+}
+
+void *dpe_template_get(struct render *render, size_t n)
+{
+    void *bytes = dpe_template_alloc(&render->arena, n);
+    if (bytes == NULL) {
+        dpe_template_fail(render, "rendering takes more than %llu MiB",
+                          (unsigned long long)(render->arena.most >> 20));
+    }
+    return bytes;
+}
+
+bool dpe_template_step(struct render *render, uint64_t n)
+{
+    render->steps += n;
+    if (render->status == DPE_OK && render->steps > render->most_steps) {
+        dpe_template_fail(render, "rendering takes more than %llu steps",
+                          (unsigned long long)render->most_steps);
+    }
+    if (render->status == DPE_OK && render->depth > MOST_DEPTH) {
+        dpe_template_fail(render, "expressions, blocks and macros are nested too deep");
+    }
+    return render->status == DPE_OK;
+}
+
+void dpe_template_put(struct render *render, struct builder *to, const char *bytes, size_t n)
+{
+    if (n == 0 || !dpe_template_step(render, n / 64)) {
+        return;
+    }
+    if (to->capacity - to->n < n) {
+        size_t capacity = to->n + n > 2 * to->capacity ? to->n + n : 2 * to->capacity;
+        capacity = capacity < 64 ? 64 : capacity;
+        char *grown = dpe_template_get(render, capacity);
+        if (grown == NULL) {
+            return;
+        }
+        if (to->n > 0) {
+            memcpy(grown, to->bytes, to->n);
+        }
+        to->bytes = grown;
+        to->capacity = capacity;
+    }
+    memcpy(to->bytes + to->n, bytes, n);
+    to->n += n;
+}
+
+void dpe_template_put_span(struct render *render, struct builder *to, struct dpe_span text)
+{
+    dpe_template_put(render, to, text.s, text.n);
+}
+
+/* --------------------------------------------------------------------------------------- scopes */
+
+struct variable {
+    struct dpe_span name;
+    struct value value;
+    struct variable *next;
+};
+
+struct scope *dpe_template_scope(struct render *render, struct scope *outer)
+{
+    struct scope *scope = dpe_template_get(render, sizeof *scope);
+    if (scope != NULL) {
+        scope->outer = outer;
+    }
+    return scope;
+}
+
+static struct variable *own_variable(const struct scope *scope, struct dpe_span name)
+{
+    struct variable *variable = scope->variables;
+    while (variable != NULL && !dpe_span_equal(variable->name, name)) {
+        variable = variable->next;
+    }
+    return variable;
+}
+
+const struct value *dpe_template_lookup(const struct scope *scope, struct dpe_span name)
+{
+    for (; scope != NULL; scope = scope->outer) {
+        const struct variable *variable = own_variable(scope, name);
+        if (variable != NULL) {
+            return &variable->value;
+        }
+    }
+    return NULL;
+}
+
+void dpe_template_assign(struct render *render, struct dpe_span name, struct value value)
+{
+    struct variable *variable = own_variable(render->scope, name);
+    if (variable == NULL) {
+        variable = dpe_template_get(render, sizeof *variable);
+        if (variable == NULL) {
+            return;
+        }
+        variable->name = name;
+        variable->next = render->scope->variables;
+        render->scope->variables = variable;
+    }
+    variable->value = value;
+}
+
+/* ----------------------------------------------------------------------------------- statements */
+
+static void assign_target(struct render *render, const struct node *target, struct value value)
+{
+    if (target->member.n == 0) {
+        dpe_template_assign(render, target->name, value);
+        return;
+    }
+    const struct value *space = dpe_template_lookup(render->scope, target->name);
+    if (space == NULL || space->kind != KIND_NAMESPACE) {
+        dpe_template_fail(render, "'%.*s' is no namespace, so that its members cannot be set",
+                          dpe_template_shown(target->name.n), target->name.s);
+        return;
+    }
+    if (target->member.s[0] == '_') {
+        dpe_template_fail(render, "a namespace has no member whose name begins with '_'");
+        return;
+    }
+    dpe_template_dict_set(render, space->pairs, dpe_template_string(target->member), value);
+}
+
+static void assign(struct render *render, const struct node *targets, struct value value)
+{
+    if (targets->next == NULL) {
+        assign_target(render, targets, value);
+        return;
+    }
+    struct items items = dpe_template_items(render, value);
+    size_t n = 0;
+    for (const struct node *target = targets; target != NULL; target = target->next, n++) {
+        if (n < items.n && render->status == DPE_OK) {
+            assign_target(render, target, items.at[n]);
+        }
+    }
+    if (n != items.n) {
+        dpe_template_fail(render, "expected %zu values for as many names, found %zu", n, items.n);
+    }
+}
+
+/* The items that pass a loop's condition. */
+static struct items loop_items(struct render *render, const struct node *node)
+{
+    struct items all = dpe_template_items(render, dpe_template_eval(render, node->a));
+    if (node->b == NULL || render->status != DPE_OK) {
+        return all;
+    }
+    struct value kept = dpe_template_list(render, KIND_LIST, all.n);
+    struct scope *outer = render->scope;
+    for (size_t i = 0; i < all.n && render->status == DPE_OK; i++) {
+        render->scope = dpe_template_scope(render, outer);
+        if (render->scope == NULL) {
+            break;
+        }
+        assign(render, node->list, all.at[i]);
+        if (dpe_template_truth(dpe_template_eval(render, node->b)) && render->status == DPE_OK) {
+            kept.items->at[kept.items->n++] = all.at[i];
+        }
+    }
+    render->scope = outer;
+    return render->status == DPE_OK ? *kept.items : (struct items){0};
+}
+
+static void run_for(struct render *render, const struct node *node)
+{
+    struct items *over = dpe_template_get(render, sizeof *over);
+    struct loop *loop = dpe_template_get(render, sizeof *loop);
+    struct scope *outer = render->scope;
+    if (over == NULL || loop == NULL) {
+        return;
+    }
+    *over = loop_items(render, node);
+    *loop = (struct loop){.over = over, .depth = 1};
+    render->loops++;
+    for (size_t i = 0; i < over->n && dpe_template_step(render, 1); i++) {
+        loop->index = i;
+        render->scope = dpe_template_scope(render, outer);
+        if (render->scope == NULL) {
+            break;
+        }
+        dpe_template_assign(render, dpe_span_of("loop"),
+                            (struct value){.kind = KIND_LOOP, .loop = loop});
+        assign(render, node->list, over->at[i]);
+        dpe_template_run(render, node->body);
+        bool stop = render->flow == FLOW_BREAK;
+        render->flow = FLOW_ON;
+        if (stop) {
+            break;
+        }
+    }
+    render->loops--;
+    render->scope = dpe_template_scope(render, outer);
+    if (over->n == 0 && render->scope != NULL) {
+        dpe_template_run(render, node->other);
+    }
+    render->scope = outer;
+}
+
+/* What a body writes, in a scope of its own. */
+static struct value capture(struct render *render, const struct node *body)
+{
+    struct builder built = {0};
+    struct builder *out = render->out;
+    struct scope *outer = render->scope;
+    render->out = &built;
+    render->scope = dpe_template_scope(render, outer);
+    if (render->scope != NULL) {
+        dpe_template_run(render, body);
+    }
+    render->scope = outer;
+    render->out = out;
+    return dpe_template_built(&built);
+}
+
+/* The filters of a set block, the innermost of which has no operand. */
+static struct value apply_filters(struct render *render, const struct node *node,
+                                  struct value value)
+{
+    if (node == NULL) {
+        return value;
+    }
+    struct value inner = apply_filters(render, node->a, value);
+    const struct args *args = dpe_template_args(render, node->list);
+    return args != NULL ? node->filter->apply(render, inner, args) : inner;
+}
+
+static void run_set(struct render *render, const struct node *node)
+{
+    struct value value = node->a != NULL
+                             ? dpe_template_eval(render, node->a)
+                             : apply_filters(render, node->b, capture(render, node->body));
+    if (render->status == DPE_OK) {
+        assign(render, node->list, value);
+    }
+}
+
+static void run_if(struct render *render, const struct node *node)
+{
+    for (const struct node *branch = node->list; branch != NULL; branch = branch->next) {
+        if (branch->a == NULL || dpe_template_truth(dpe_template_eval(render, branch->a))) {
+            dpe_template_run(render, branch->body);
+            return;
+        }
+        if (render->status != DPE_OK) {
+            return;
+        }
+    }
+}
+
+static void run_macro(struct render *render, const struct node *node)
+{
+    struct macro *macro = dpe_template_get(render, sizeof *macro);
+    if (macro != NULL) {
+        *macro = (struct macro){node, render->scope};
+        dpe_template_assign(render, node->name, (struct value){.kind = KIND_MACRO, .macro = macro});
+    }
+}
+
+static void run_statement(struct render *render, const struct node *node)
+{
+    switch (node->kind) {
+    case NODE_DATA:
+        dpe_template_put_span(render, render->out, node->name);
+        break;
+    case NODE_PRINT:
+        dpe_template_write(render, render->out, dpe_template_eval(render, node->a));
+        break;
+    case NODE_IF:
+        run_if(render, node);
+        break;
+    case NODE_FOR:
+        run_for(render, node);
+        break;
+    case NODE_SET:
+        run_set(render, node);
+        break;
+    case NODE_MACRO:
+        run_macro(render, node);
+        break;
+    case NODE_SCOPE:
+        dpe_template_put_span(render, render->out, capture(render, node->body).text);
+        break;
+    case NODE_BREAK:
+        render->flow = FLOW_BREAK;
+        break;
+    case NODE_CONTINUE:
+        render->flow = FLOW_CONTINUE;
+        break;
+    default:
+        dpe_template_fail(render, "an expression stands where a statement belongs");
+        break;
+    }
+}
+
+void dpe_template_run(struct render *render, const struct node *body)
+{
+    render->depth++;
+    for (const struct node *node = body; node != NULL && render->flow == FLOW_ON;
+         node = node->next) {
+        render->line = node->line;
+        if (!dpe_template_step(render, 1)) {
+            break;
+        }
+        run_statement(render, node);
+    }
+    render->depth--;
+}
+
+struct value dpe_template_call_macro(struct render *render, const struct macro *macro,
+                                     const struct args *args)
+{
+    const struct node *node = macro->node;
+    struct scope *outer = render->scope;
+    enum flow flow = render->flow;
+    struct scope *own = dpe_template_scope(render, macro->scope);
+    size_t n = 0;
+    size_t used = 0;
+    if (own == NULL) {
+        return dpe_template_undefined(dpe_span_of(""));
+    }
+    render->scope = own;
+    for (const struct node *parameter = node->list; parameter != NULL;
+         parameter = parameter->next, n++) {
+        char name[96];
+        snprintf(name, sizeof name, "%.*s", dpe_template_shown(parameter->name.n),
+                 parameter->name.s);
+        const struct value *given = dpe_template_arg(args, n, name);
+        used += given != NULL;
+        dpe_template_assign(render, parameter->name,
+                            given != NULL          ? *given
+                            : parameter->a != NULL ? dpe_template_eval(render, parameter->a)
+                                                   : dpe_template_undefined(parameter->name));
+    }
+    if (used < args->n + args->n_named) {
+        dpe_template_fail(render, "the macro '%.*s' does not have all of these arguments",
+                          dpe_template_shown(node->name.n), node->name.s);
+    }
+    render->flow = FLOW_ON;
+    struct value text = capture(render, node->body);
+    render->flow = flow;
+    render->scope = outer;
+    return text;
+}
+
+/* ------------------------------------------------------------------------------------ rendering */
+
+static void run_template(struct render *render, const struct dpe_template *parsed,
+                         const json_t *variables)
+{
+    struct value values = dpe_template_of_json(render, variables, 0);
+    struct scope *given = dpe_template_scope(render, NULL);
+    if (values.kind != KIND_DICT || given == NULL) {
+        dpe_template_fail(render, "expected an object of variables");
+        return;
+    }
+    render->scope = given;
+    for (size_t i = 0; i < values.pairs->n; i++) {
+        dpe_template_assign(render, values.pairs->at[i].key.text, values.pairs->at[i].value);
+    }
+    render->scope = dpe_template_scope(render, given);
+    if (render->scope != NULL) {
+        dpe_template_run(render, parsed->body);
+    }
+}
+
+dpe_status dpe_template_render(const struct dpe_template *parsed, const json_t *variables,
+                               const struct dpe_template_options *options, struct dpe_text *out,
+                               struct dpe_error *err)
+{
+    struct dpe_error own = {0};
+    struct builder built = {0};
+    struct render render = {
+        .where = parsed->where,
+        .arena = {.most = UINT64_C(256) << 20},
+        .err = err != NULL ? err : &own,
+        .most_steps = MOST_STEPS,
+        .out = &built,
+        .line = 1,
+        .now = options != NULL ? options->now : NULL,
+    };
+    if (options != NULL && options->most_steps > 0) {
+        render.most_steps = options->most_steps;
+    }
+    if (options != NULL && options->most_memory > 0) {
+        render.arena.most = options->most_memory;
+    }
+    run_template(&render, parsed, variables);
+    if (render.status == DPE_OK) {
+        render.status = dpe_text_append(out, built.n > 0 ? built.bytes : "", built.n, render.err);
+    }
+    dpe_template_release(&render.arena);
+    return render.status;
+}

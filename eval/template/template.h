@@ -1,0 +1,45 @@
+/**
+ * @file template.h
+ * Chat templates: the part of Jinja that the templates of language models use.
+ *
+ * A template renders as `transformers` renders it (apply_chat_template): a sandboxed Jinja with
+ * trim_blocks, lstrip_blocks, {% break %}, {% continue %} and {% generation %}, the functions
+ * raise_exception and strftime_now, and a tojson that does not escape HTML. Reference: jinja2 3.1.
+ *
+ * What there is: {{ }}, {# #}, for (with if and else), if/elif/else, set (also of a namespace's
+ * member, and as a block), macro; all expressions but *args and **kwargs; the filters, tests,
+ * functions and methods in the tables of template_filters.c, template_tests.c, template_functions.c
+ * and template_methods.c. Everything else is refused by name and line before anything is rendered.
+ * Names are ASCII; integers have 64 bits.
+ */
+#ifndef DPE_TEMPLATE_H
+#define DPE_TEMPLATE_H
+
+#include <jansson.h>
+#include <time.h>
+
+#include "engine/base/base.h"
+
+struct dpe_template;
+
+/** Parse n bytes of a template (at most 1 MiB). `where` names it in messages and is copied.
+ *  Errors: DPE_BAD_DATA with the line: a mistake, or a construct that is not supported;
+ *  DPE_NO_MEMORY. */
+dpe_status dpe_template_parse(const char *where, const char *source, size_t n,
+                              struct dpe_template **parsed, struct dpe_error *err);
+/** NULL is allowed. */
+void dpe_template_free(struct dpe_template *parsed);
+
+struct dpe_template_options {
+    const struct tm *now; /**< what strftime_now formats; NULL: it is not defined */
+    uint64_t most_steps;  /**< of the interpreter; 0: 10 million */
+    uint64_t most_memory; /**< bytes, the output included; 0: 256 MiB + 16 times the variables */
+};
+/** Append what the template makes of the variables (a JSON object; borrowed) to `out`. Errors:
+ * DPE_BAD_DATA: the template calls raise_exception (its message is in `err`), fails as it would in
+ * Jinja, or exceeds a limit; DPE_NO_MEMORY. `out` is unchanged then. */
+dpe_status dpe_template_render(const struct dpe_template *parsed, const json_t *variables,
+                               const struct dpe_template_options *options, struct dpe_text *out,
+                               struct dpe_error *err);
+
+#endif

@@ -1,0 +1,569 @@
+/* Expressions, computed. */
+#include "eval/template/template_parts.h"
+
+#include <math.h>
+#include <string.h>
+
+static struct value nothing(void)
+{
+    return dpe_template_undefined(dpe_span_of(""));
+}
+
+/* -------------------------------------------------------------------------------------- members */
+
+static struct value loop_member(struct render *render, const struct loop *loop,
+                                struct dpe_span name)
+{
+    int64_t index = (int64_t)loop->index;
+    int64_t n = (int64_t)loop->over->n;
+    const struct {
+        const char *name;
+        int64_t number;
+    } numbers[] = {{"index", index + 1},       {"index0", index},
+                   {"revindex", n - index},    {"length", n},
+                   {"depth", loop->depth},     {"revindex0", n - index - 1},
+                   {"depth0", loop->depth - 1}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (dpe_span_equal(name, dpe_span_of(numbers[i].name))) {
+            return dpe_template_int(numbers[i].number);
+        }
+    }
+    if (dpe_span_equal(name, dpe_span_of("first")) || dpe_span_equal(name, dpe_span_of("last"))) {
+        return dpe_template_bool(name.s[0] == 'f' ? index == 0 : index == n - 1);
+    }
+    if (dpe_span_equal(name, dpe_span_of("previtem"))) {
+        return index > 0 ? loop->over->at[index - 1] : dpe_template_undefined(name);
+    }
+    if (dpe_span_equal(name, dpe_span_of("nextitem"))) {
+        return index + 1 < n ? loop->over->at[index + 1] : dpe_template_undefined(name);
+    }
+    return dpe_template_fail(render, "loop.%.*s is not supported", dpe_template_shown(name.n),
+                             name.s);
+}
+
+static struct value bind(struct render *render, struct value self, const struct method *method)
+{
+    struct bound *bound = dpe_template_get(render, sizeof *bound);
+    if (bound == NULL) {
+        return nothing();
+    }
+    *bound = (struct bound){self, method};
+    return (struct value){.kind = KIND_METHOD, .bound = bound};
+}
+
+struct value dpe_template_member(struct render *render, struct value of, struct dpe_span name)
+{
+    if (of.kind == KIND_UNDEFINED) {
+        return dpe_template_fail(render, "'%.*s' is not defined, so that it has no '%.*s'",
+                                 dpe_template_shown(of.text.n), of.text.s,
+                                 dpe_template_shown(name.n), name.s);
+    }
+    if (of.kind == KIND_LOOP) {
+        return dpe_span_equal(name, dpe_span_of("cycle")) ? bind(render, of, NULL)
+                                                          : loop_member(render, of.loop, name);
+    }
+    const struct method *method = dpe_template_find_method(of.kind, name);
+    if (method != NULL) {
+        return bind(render, of, method);
+    }
+    if (of.kind == KIND_DICT || of.kind == KIND_NAMESPACE) {
+        const struct value *value =
+            dpe_template_dict_get(render, of.pairs, dpe_template_string(name));
+        return value != NULL ? *value : dpe_template_undefined(name);
+    }
+    return dpe_template_undefined(name);
+}
+
+/* A character or an item; undefined when there is none. */
+static struct value by_index(struct render *render, struct value of, int64_t index)
+{
+    int64_t n =
+        of.kind == KIND_STRING ? (int64_t)dpe_template_characters(of.text) : (int64_t)of.items->n;
+    index += index < 0 ? n : 0;
+    if (index < 0 || index >= n) {
+        return dpe_template_undefined(dpe_span_of("an item that is not there"));
+    }
+    if (of.kind != KIND_STRING) {
+        return of.items->at[index];
+    }
+    struct items characters = dpe_template_items(render, of);
+    return render->status == DPE_OK ? characters.at[index] : nothing();
+}
+
+struct value dpe_template_item(struct render *render, struct value of, struct value key)
+{
+    if (of.kind == KIND_DICT) {
+        const struct value *value = dpe_template_dict_get(render, of.pairs, key);
+        if (value != NULL) {
+            return *value;
+        }
+    }
+    bool ordered = of.kind == KIND_STRING || of.kind == KIND_LIST || of.kind == KIND_TUPLE;
+    if (ordered && (key.kind == KIND_INT || key.kind == KIND_BOOL)) {
+        return by_index(render, of, key.kind == KIND_INT ? key.integer : key.truth);
+    }
+    if (key.kind == KIND_STRING) {
+        return dpe_template_member(render, of, key.text);
+    }
+    if (of.kind == KIND_UNDEFINED) {
+        return dpe_template_fail(render, "'%.*s' is not defined, so that it has no items",
+                                 dpe_template_shown(of.text.n), of.text.s);
+    }
+    return dpe_template_undefined(dpe_span_of("an item that is not there"));
+}
+
+/* Where a slice's bound lies: from the end when it is negative, within low … high. */
+static int64_t clamp(int64_t at, int64_t n, int64_t low, int64_t high)
+{
+    at += at < 0 ? n : 0;
+    return at < low ? low : at > high ? high : at;
+}
+
+static bool slice_bound(struct render *render, const struct node *node, int64_t *at)
+{
+    if (node == NULL) {
+        return false;
+    }
+    struct value value = dpe_template_eval(render, node);
+    if (value.kind == KIND_NONE || render->status != DPE_OK) {
+        return false;
+    }
+    if (value.kind != KIND_INT) {
+        dpe_template_fail(render, "expected an integer in a slice, found %s",
+                          dpe_template_kind_name(value));
+        return false;
+    }
+    /* Far beyond any text; so that sums of bounds fit. */
+    const int64_t far = INT64_C(1) << 40;
+    *at = value.integer > far ? far : value.integer < -far ? -far : value.integer;
+    return true;
+}
+
+static struct value slice(struct render *render, struct value of, const struct node *node)
+{
+    bool text = of.kind == KIND_STRING;
+    if (!text && of.kind != KIND_LIST && of.kind != KIND_TUPLE) {
+        return of.kind == KIND_UNDEFINED
+                   ? dpe_template_fail(render, "'%.*s' is not defined, so that it has no items",
+                                       dpe_template_shown(of.text.n), of.text.s)
+                   : dpe_template_undefined(dpe_span_of("a slice"));
+    }
+    struct items all = dpe_template_items(render, of);
+    int64_t n = (int64_t)all.n;
+    int64_t step = 1;
+    int64_t start = 0;
+    int64_t stop = 0;
+    slice_bound(render, node->c, &step);
+    if (step == 0) {
+        return dpe_template_fail(render, "the step of a slice is 0");
+    }
+    bool has_start = slice_bound(render, node->a, &start);
+    bool has_stop = slice_bound(render, node->b, &stop);
+    if (step > 0) {
+        start = has_start ? clamp(start, n, 0, n) : 0;
+        stop = has_stop ? clamp(stop, n, 0, n) : n;
+    } else {
+        start = has_start ? clamp(start, n, -1, n - 1) : n - 1;
+        stop = has_stop ? clamp(stop, n, -1, n - 1) : -1;
+    }
+    struct value kept = dpe_template_list(render, text ? KIND_LIST : of.kind, all.n);
+    struct builder built = {0};
+    for (int64_t i = start; render->status == DPE_OK && (step > 0 ? i < stop : i > stop);
+         i += step) {
+        if (text) {
+            dpe_template_put_span(render, &built, all.at[i].text);
+        } else {
+            kept.items->at[kept.items->n++] = all.at[i];
+        }
+    }
+    return render->status != DPE_OK ? nothing() : text ? dpe_template_built(&built) : kept;
+}
+
+/* ----------------------------------------------------------------------------------- arithmetic */
+
+static struct value wrong(struct render *render, const char *what, struct value a, struct value b)
+{
+    if (a.kind == KIND_UNDEFINED || b.kind == KIND_UNDEFINED) {
+        struct dpe_span name = a.kind == KIND_UNDEFINED ? a.text : b.text;
+        return dpe_template_fail(render, "%s: '%.*s' is not defined", what,
+                                 dpe_template_shown(name.n), name.s);
+    }
+    return dpe_template_fail(render, "%s is not possible between %s and %s", what,
+                             dpe_template_kind_name(a), dpe_template_kind_name(b));
+}
+
+static struct value joined(struct render *render, struct value a, struct value b)
+{
+    if (a.kind == KIND_STRING) {
+        struct builder built = {0};
+        dpe_template_put_span(render, &built, a.text);
+        dpe_template_put_span(render, &built, b.text);
+        return dpe_template_built(&built);
+    }
+    struct value list = dpe_template_list(render, a.kind, a.items->n + b.items->n);
+    for (size_t i = 0; list.kind == a.kind && i < a.items->n; i++) {
+        list.items->at[list.items->n++] = a.items->at[i];
+    }
+    for (size_t i = 0; list.kind == a.kind && i < b.items->n; i++) {
+        list.items->at[list.items->n++] = b.items->at[i];
+    }
+    dpe_template_step(render, list.kind == a.kind ? list.items->n : 0);
+    return list;
+}
+
+static struct value repeated(struct render *render, struct value of, int64_t times)
+{
+    struct value result =
+        of.kind == KIND_STRING ? dpe_template_text("") : dpe_template_list(render, of.kind, 0);
+    if (of.kind == KIND_STRING) {
+        struct builder built = {0};
+        for (int64_t i = 0; i < times && of.text.n > 0 && dpe_template_step(render, 1); i++) {
+            dpe_template_put_span(render, &built, of.text);
+        }
+        return dpe_template_built(&built);
+    }
+    if (times > 0 && of.items->n > 0) {
+        if ((uint64_t)times > render->most_steps / of.items->n) {
+            return dpe_template_fail(render, "a list of more than %llu items",
+                                     (unsigned long long)render->most_steps);
+        }
+        result = dpe_template_list(render, of.kind, (size_t)times * of.items->n);
+        for (int64_t i = 0; i < times && render->status == DPE_OK; i++) {
+            memcpy(result.items->at + result.items->n, of.items->at,
+                   of.items->n * sizeof *of.items->at);
+            result.items->n += of.items->n;
+            dpe_template_step(render, of.items->n);
+        }
+    }
+    return result;
+}
+
+static struct value overflow(struct render *render)
+{
+    return dpe_template_fail(render, "a result does not fit 64 bits");
+}
+
+static int64_t floor_divide(int64_t x, int64_t y)
+{
+    return x / y - (x % y != 0 && (x < 0) != (y < 0));
+}
+
+static struct value power(struct render *render, int64_t x, int64_t y)
+{
+    int64_t result = 1;
+    if (y < 0) {
+        return dpe_template_float(pow((double)x, (double)y));
+    }
+    for (int64_t i = 0; i < y && dpe_template_step(render, 1); i++) {
+        if (__builtin_mul_overflow(result, x, &result)) {
+            return overflow(render);
+        }
+        if (result == 0 || (result == 1 && x == 1)) {
+            break;
+        }
+    }
+    return dpe_template_int(result);
+}
+
+static struct value of_integers(struct render *render, enum op op, int64_t x, int64_t y)
+{
+    int64_t result = 0;
+    bool too_large = false;
+    switch (op) {
+    case OP_ADD:
+        too_large = __builtin_add_overflow(x, y, &result);
+        break;
+    case OP_SUBTRACT:
+        too_large = __builtin_sub_overflow(x, y, &result);
+        break;
+    case OP_MULTIPLY:
+        too_large = __builtin_mul_overflow(x, y, &result);
+        break;
+    case OP_POWER:
+        return power(render, x, y);
+    default:
+        if (y == 0) {
+            return dpe_template_fail(render, "division by zero");
+        }
+        if (op == OP_DIVIDE) {
+            return dpe_template_float((double)x / (double)y);
+        }
+        if (y == -1) {
+            too_large = op == OP_FLOOR && __builtin_sub_overflow(0, x, &result);
+        } else {
+            result = op == OP_FLOOR ? floor_divide(x, y) : x - floor_divide(x, y) * y;
+        }
+    }
+    return too_large ? overflow(render) : dpe_template_int(result);
+}
+
+static struct value of_reals(struct render *render, enum op op, double x, double y)
+{
+    if (y == 0.0 && (op == OP_DIVIDE || op == OP_FLOOR || op == OP_MODULO)) {
+        return dpe_template_fail(render, "division by zero");
+    }
+    double floored = op == OP_FLOOR || op == OP_MODULO ? floor(x / y) : 0.0;
+    return dpe_template_float(op == OP_ADD        ? x + y
+                              : op == OP_SUBTRACT ? x - y
+                              : op == OP_MULTIPLY ? x * y
+                              : op == OP_DIVIDE   ? x / y
+                              : op == OP_FLOOR    ? floored
+                              : op == OP_MODULO   ? x - floored * y
+                                                  : pow(x, y));
+}
+
+static int64_t integer_of(struct value value)
+{
+    return value.kind == KIND_INT ? value.integer : value.truth;
+}
+
+struct value dpe_template_binary(struct render *render, enum op op, struct value a, struct value b)
+{
+    static const char *const names[] = {
+        [OP_ADD] = "+",    [OP_SUBTRACT] = "-", [OP_MULTIPLY] = "*", [OP_DIVIDE] = "/",
+        [OP_FLOOR] = "//", [OP_MODULO] = "%",   [OP_POWER] = "**"};
+    double x = 0.0;
+    double y = 0.0;
+    bool first = dpe_template_number(a, &x);
+    bool second = dpe_template_number(b, &y);
+    if (first && second) {
+        return a.kind != KIND_FLOAT && b.kind != KIND_FLOAT
+                   ? of_integers(render, op, integer_of(a), integer_of(b))
+                   : of_reals(render, op, x, y);
+    }
+    bool row_a = a.kind == KIND_STRING || a.kind == KIND_LIST || a.kind == KIND_TUPLE;
+    bool row_b = b.kind == KIND_STRING || b.kind == KIND_LIST || b.kind == KIND_TUPLE;
+    if (op == OP_ADD && row_a && a.kind == b.kind) {
+        return joined(render, a, b);
+    }
+    if (op == OP_MULTIPLY && row_a && second && b.kind != KIND_FLOAT) {
+        return repeated(render, a, integer_of(b));
+    }
+    if (op == OP_MULTIPLY && row_b && first && a.kind != KIND_FLOAT) {
+        return repeated(render, b, integer_of(a));
+    }
+    if (op == OP_MODULO && a.kind == KIND_STRING) {
+        return dpe_template_fail(render, "formatting a string with %% is not supported");
+    }
+    return wrong(render, names[op], a, b);
+}
+
+/* ---------------------------------------------------------------------------------- expressions */
+
+static bool compare_one(struct render *render, enum op op, struct value a, struct value b)
+{
+    switch (op) {
+    case OP_EQUAL:
+        return dpe_template_equal(render, a, b);
+    case OP_UNEQUAL:
+        return !dpe_template_equal(render, a, b);
+    case OP_IN:
+        return dpe_template_contains(render, b, a);
+    case OP_NOT_IN:
+        return !dpe_template_contains(render, b, a);
+    case OP_LESS:
+        return dpe_template_compare(render, a, b) < 0;
+    case OP_LESS_EQUAL:
+        return dpe_template_compare(render, a, b) <= 0;
+    case OP_GREATER:
+        return dpe_template_compare(render, a, b) > 0;
+    default:
+        return dpe_template_compare(render, a, b) >= 0;
+    }
+}
+
+static struct value compare(struct render *render, const struct node *node)
+{
+    struct value left = dpe_template_eval(render, node->a);
+    for (const struct node *each = node->list; each != NULL && render->status == DPE_OK;
+         each = each->next) {
+        struct value right = dpe_template_eval(render, each->a);
+        if (render->status == DPE_OK && !compare_one(render, each->op, left, right)) {
+            return dpe_template_bool(false);
+        }
+        left = right;
+    }
+    return dpe_template_bool(true);
+}
+
+static struct value collect(struct render *render, const struct node *node)
+{
+    size_t n = 0;
+    for (const struct node *item = node->list; item != NULL; item = item->next) {
+        n++;
+    }
+    struct value list =
+        dpe_template_list(render, node->kind == NODE_LIST ? KIND_LIST : KIND_TUPLE, n);
+    for (const struct node *item = node->list; item != NULL && render->status == DPE_OK;
+         item = item->next) {
+        struct value value = dpe_template_eval(render, item);
+        list.items->at[list.items->n++] = value;
+    }
+    return list;
+}
+
+static struct value dict(struct render *render, const struct node *node)
+{
+    struct value made = dpe_template_dict(render, KIND_DICT);
+    for (const struct node *key = node->list; key != NULL && render->status == DPE_OK;
+         key = key->next->next) {
+        struct value name = dpe_template_eval(render, key);
+        struct value value = dpe_template_eval(render, key->next);
+        if (name.kind > KIND_STRING) {
+            return dpe_template_fail(render, "%s cannot be a key", dpe_template_kind_name(name));
+        }
+        if (render->status == DPE_OK) {
+            dpe_template_dict_set(render, made.pairs, name, value);
+        }
+    }
+    return made;
+}
+
+static struct value concat(struct render *render, const struct node *node)
+{
+    struct builder built = {0};
+    for (const struct node *part = node->list; part != NULL && render->status == DPE_OK;
+         part = part->next) {
+        dpe_template_write(render, &built, dpe_template_eval(render, part));
+    }
+    return dpe_template_built(&built);
+}
+
+static struct value sign(struct render *render, const struct node *node)
+{
+    struct value value = dpe_template_eval(render, node->a);
+    struct value zero = dpe_template_int(0);
+    if (value.kind == KIND_FLOAT) {
+        return dpe_template_float(node->kind == NODE_MINUS ? -value.real : value.real);
+    }
+    return dpe_template_binary(render, node->kind == NODE_MINUS ? OP_SUBTRACT : OP_ADD, zero,
+                               value);
+}
+
+static struct value load(const struct render *render, const struct node *node)
+{
+    const struct value *value = dpe_template_lookup(render->scope, node->name);
+    const struct function *function = value == NULL ? dpe_template_find_function(node->name) : NULL;
+    if (value != NULL) {
+        return *value;
+    }
+    bool clock = dpe_span_equal(node->name, dpe_span_of("strftime_now"));
+    return function != NULL && (!clock || render->now != NULL)
+               ? (struct value){.kind = KIND_FUNCTION, .function = function}
+               : dpe_template_undefined(node->name);
+}
+
+static struct value apply(struct render *render, const struct node *node)
+{
+    struct value of = dpe_template_eval(render, node->a);
+    const struct args *args =
+        render->status == DPE_OK ? dpe_template_args(render, node->list) : NULL;
+    render->line = node->line;
+    if (args == NULL) {
+        return nothing();
+    }
+    if (node->kind == NODE_CALL) {
+        return dpe_template_call(render, of, args);
+    }
+    size_t n = args->n + args->n_named;
+    if (node->kind == NODE_TEST) {
+        if (n != node->test->n) {
+            return dpe_template_fail(render, "the test '%s' takes %zu arguments, found %zu",
+                                     node->test->name, node->test->n, n);
+        }
+        return dpe_template_bool(node->test->holds(render, of, args));
+    }
+    if (n > node->filter->most) {
+        return dpe_template_fail(render, "the filter '%s' takes at most %zu arguments, found %zu",
+                                 node->filter->name, node->filter->most, n);
+    }
+    return node->filter->apply(render, of, args);
+}
+
+static struct value choose(struct render *render, const struct node *node)
+{
+    if (dpe_template_truth(dpe_template_eval(render, node->a))) {
+        return dpe_template_eval(render, node->b);
+    }
+    return node->c != NULL ? dpe_template_eval(render, node->c)
+                           : dpe_template_undefined(dpe_span_of("the other of an if"));
+}
+
+static struct value either(struct render *render, const struct node *node)
+{
+    struct value first = dpe_template_eval(render, node->a);
+    return dpe_template_truth(first) == (node->kind == NODE_OR)
+               ? first
+               : dpe_template_eval(render, node->b);
+}
+
+static struct value item(struct render *render, const struct node *node)
+{
+    struct value of = dpe_template_eval(render, node->a);
+    if (render->status != DPE_OK) {
+        return nothing();
+    }
+    if (node->b->kind == NODE_SLICE) {
+        return slice(render, of, node->b);
+    }
+    struct value key = dpe_template_eval(render, node->b);
+    return render->status == DPE_OK ? dpe_template_item(render, of, key) : nothing();
+}
+
+static struct value eval(struct render *render, const struct node *node)
+{
+    switch (node->kind) {
+    case NODE_CONST:
+        return node->value;
+    case NODE_NAME:
+        return load(render, node);
+    case NODE_LIST:
+    case NODE_TUPLE:
+        return collect(render, node);
+    case NODE_DICT:
+        return dict(render, node);
+    case NODE_COND:
+        return choose(render, node);
+    case NODE_OR:
+    case NODE_AND:
+        return either(render, node);
+    case NODE_NOT:
+        return dpe_template_bool(!dpe_template_truth(dpe_template_eval(render, node->a)));
+    case NODE_COMPARE:
+        return compare(render, node);
+    case NODE_BINARY: {
+        struct value a = dpe_template_eval(render, node->a);
+        struct value b = dpe_template_eval(render, node->b);
+        return render->status == DPE_OK ? dpe_template_binary(render, node->op, a, b) : nothing();
+    }
+    case NODE_CONCAT:
+        return concat(render, node);
+    case NODE_MINUS:
+    case NODE_PLUS:
+        return sign(render, node);
+    case NODE_MEMBER: {
+        struct value of = dpe_template_eval(render, node->a);
+        return render->status == DPE_OK ? dpe_template_member(render, of, node->name) : nothing();
+    }
+    case NODE_ITEM:
+        return item(render, node);
+    case NODE_CALL:
+    case NODE_FILTER:
+    case NODE_TEST:
+        return apply(render, node);
+    default:
+        return dpe_template_fail(render, "a statement stands where an expression belongs");
+    }
+}
+
+struct value dpe_template_eval(struct render *render, const struct node *node)
+{
+    render->line = node->line;
+    if (!dpe_template_step(render, 1)) {
+        return nothing();
+    }
+    render->depth++;
+    struct value value = eval(render, node);
+    render->depth--;
+    return render->status == DPE_OK ? value : nothing();
+}

@@ -1,0 +1,423 @@
+/* Statements of templates. */
+#include "eval/template/template_parts.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SOURCE = 1 << 20, MAX_BLOCKS = 60, PARSE_MEMORY = 1 << 28 };
+
+void *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
+{
+    if (parse->status == DPE_OK) {
+        char text[512];
+        va_list args;
+        va_start(args, format);
+        vsnprintf(text, sizeof text, format, args);
+        va_end(args);
+        parse->status =
+            dpe_fail(parse->err, DPE_BAD_DATA, "%s: line %d: %s", parse->where, line, text);
+    }
+    return NULL;
+}
+
+struct node *dpe_template_node(struct parse *parse, enum node_kind kind, int line)
+{
+    if (parse->status != DPE_OK) {
+        return NULL;
+    }
+    struct node *node = dpe_template_alloc(&parse->made->arena, sizeof *node);
+    if (node == NULL) {
+        parse->status = dpe_fail(parse->err, DPE_NO_MEMORY, "%s: out of memory", parse->where);
+        return NULL;
+    }
+    node->kind = kind;
+    node->line = line;
+    return node;
+}
+
+const struct token *dpe_template_token(const struct parse *parse)
+{
+    return parse->tokens + parse->at;
+}
+
+bool dpe_template_is(const struct parse *parse, enum token_kind kind, const char *text)
+{
+    const struct token *token = dpe_template_token(parse);
+    return token->kind == kind && (text == NULL || dpe_span_equal(token->text, dpe_span_of(text)));
+}
+
+bool dpe_template_take(struct parse *parse, enum token_kind kind, const char *text)
+{
+    bool is = parse->status == DPE_OK && dpe_template_is(parse, kind, text);
+    parse->at += is;
+    return is;
+}
+
+static const char *token_name(enum token_kind kind)
+{
+    switch (kind) {
+    case TOKEN_NAME:
+        return "a name";
+    case TOKEN_PRINT_END:
+        return "}}";
+    case TOKEN_BLOCK_END:
+        return "%}";
+    case TOKEN_STRING:
+        return "a string";
+    case TOKEN_END:
+        return "the end of the template";
+    case TOKEN_DATA:
+    case TOKEN_PRINT:
+    case TOKEN_BLOCK:
+        return "text";
+    case TOKEN_INT:
+    case TOKEN_FLOAT:
+    case TOKEN_OPERATOR:
+        break;
+    }
+    return "a token";
+}
+
+void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *text)
+{
+    if (parse->status != DPE_OK || dpe_template_take(parse, kind, text)) {
+        return;
+    }
+    const struct token *token = dpe_template_token(parse);
+    bool show = token->kind == TOKEN_NAME || token->kind == TOKEN_OPERATOR ||
+                token->kind == TOKEN_INT || token->kind == TOKEN_FLOAT;
+    dpe_template_refuse(parse, token->line, "expected %s, found %.*s",
+                        text != NULL ? text : token_name(kind),
+                        show ? dpe_template_shown(token->text.n) : 80,
+                        show ? token->text.s : token_name(token->kind));
+}
+
+/* --------------------------------------------------------------------------------------- bodies */
+
+static struct node *statement(struct parse *parse);
+
+/* Whether a tag with one of these words stands here. */
+static bool at_word(const struct parse *parse, const char *const *words)
+{
+    if (dpe_template_token(parse)->kind != TOKEN_BLOCK) {
+        return false;
+    }
+    const struct token *token = dpe_template_token(parse) + 1;
+    for (; *words != NULL; words++) {
+        if (token->kind == TOKEN_NAME && dpe_span_equal(token->text, dpe_span_of(*words))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Nodes up to a tag with one of these words, which is not taken; `line` is where the block began.
+ */
+static struct node *body(struct parse *parse, const char *const *words, int line)
+{
+    struct node *first = NULL;
+    struct node **end = &first;
+    if (++parse->depth > MAX_BLOCKS) {
+        return dpe_template_refuse(parse, line, "blocks are nested more than %d deep", MAX_BLOCKS);
+    }
+    while (parse->status == DPE_OK && !at_word(parse, words)) {
+        const struct token *token = dpe_template_token(parse);
+        struct node *node = NULL;
+        if (token->kind == TOKEN_END) {
+            if (words[0] == NULL) {
+                break;
+            }
+            return dpe_template_refuse(parse, line, "the block that begins here has no {%% %s %%}",
+                                       words[0]);
+        }
+        if (token->kind == TOKEN_DATA) {
+            node = dpe_template_node(parse, NODE_DATA, token->line);
+            if (node != NULL) {
+                node->name = token->text;
+            }
+            parse->at++;
+        } else if (dpe_template_take(parse, TOKEN_PRINT, NULL)) {
+            node = dpe_template_node(parse, NODE_PRINT, token->line);
+            if (node != NULL) {
+                node->a = dpe_template_tuple(parse, true);
+            }
+            dpe_template_expect(parse, TOKEN_PRINT_END, NULL);
+        } else {
+            dpe_template_expect(parse, TOKEN_BLOCK, NULL);
+            node = statement(parse);
+        }
+        if (node != NULL) {
+            *end = node;
+            end = &node->next;
+        }
+    }
+    parse->depth--;
+    return first;
+}
+
+static bool take_word(struct parse *parse, const char *word)
+{
+    return dpe_template_take(parse, TOKEN_NAME, word);
+}
+
+static void end_tag(struct parse *parse)
+{
+    dpe_template_expect(parse, TOKEN_BLOCK_END, NULL);
+}
+
+/* The tag that ends a body: {% word %}. */
+static void closing(struct parse *parse, const char *word)
+{
+    dpe_template_expect(parse, TOKEN_BLOCK, NULL);
+    dpe_template_expect(parse, TOKEN_NAME, word);
+    end_tag(parse);
+}
+
+/* ----------------------------------------------------------------------------------- statements */
+
+static void parse_if(struct parse *parse, struct node *node)
+{
+    static const char *const words[] = {"endif", "elif", "else", NULL};
+    static const char *const after_else[] = {"endif", NULL};
+    struct node **end = &node->list;
+    bool last = false;
+    while (parse->status == DPE_OK) {
+        struct node *branch = dpe_template_node(parse, NODE_BRANCH, node->line);
+        if (branch == NULL) {
+            return;
+        }
+        branch->a = last ? NULL : dpe_template_tuple(parse, false);
+        end_tag(parse);
+        branch->body = body(parse, last ? after_else : words, node->line);
+        *end = branch;
+        end = &branch->next;
+        dpe_template_expect(parse, TOKEN_BLOCK, NULL);
+        if (take_word(parse, "endif")) {
+            break;
+        }
+        last = dpe_template_is(parse, TOKEN_NAME, "else");
+        parse->at++;
+    }
+    end_tag(parse);
+}
+
+/* Names with commas between them; a namespace's member where `members`. */
+static struct node *targets(struct parse *parse, bool members)
+{
+    struct node *first = NULL;
+    struct node **end = &first;
+    do {
+        const struct token *token = dpe_template_token(parse);
+        if (first != NULL && token->kind != TOKEN_NAME) {
+            break;
+        }
+        struct node *node = dpe_template_node(parse, NODE_NAME, token->line);
+        if (node == NULL) {
+            return NULL;
+        }
+        node->name = token->text;
+        dpe_template_expect(parse, TOKEN_NAME, NULL);
+        if (members && dpe_template_take(parse, TOKEN_OPERATOR, ".")) {
+            node->member = dpe_template_token(parse)->text;
+            dpe_template_expect(parse, TOKEN_NAME, NULL);
+        }
+        *end = node;
+        end = &node->next;
+    } while (dpe_template_take(parse, TOKEN_OPERATOR, ","));
+    return first;
+}
+
+static void parse_for(struct parse *parse, struct node *node)
+{
+    static const char *const words[] = {"endfor", "else", NULL};
+    static const char *const after_else[] = {"endfor", NULL};
+    node->list = targets(parse, false);
+    dpe_template_expect(parse, TOKEN_NAME, "in");
+    node->a = parse->status == DPE_OK ? dpe_template_tuple(parse, false) : NULL;
+    if (take_word(parse, "if")) {
+        node->b = dpe_template_expression(parse);
+    }
+    if (dpe_template_is(parse, TOKEN_NAME, "recursive")) {
+        dpe_template_refuse(parse, node->line, "for … recursive is not supported");
+    }
+    end_tag(parse);
+    parse->in_loop++;
+    node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
+    parse->in_loop--;
+    dpe_template_expect(parse, TOKEN_BLOCK, NULL);
+    if (take_word(parse, "else")) {
+        end_tag(parse);
+        node->other = parse->status == DPE_OK ? body(parse, after_else, node->line) : NULL;
+        dpe_template_expect(parse, TOKEN_BLOCK, NULL);
+    }
+    dpe_template_expect(parse, TOKEN_NAME, "endfor");
+    end_tag(parse);
+}
+
+static void parse_set(struct parse *parse, struct node *node)
+{
+    static const char *const words[] = {"endset", NULL};
+    node->list = targets(parse, true);
+    if (dpe_template_take(parse, TOKEN_OPERATOR, "=")) {
+        node->a = dpe_template_tuple(parse, true);
+        end_tag(parse);
+        return;
+    }
+    if (parse->status == DPE_OK && node->list->next != NULL) {
+        dpe_template_refuse(parse, node->line, "a set block for several names is not supported");
+    }
+    node->b = dpe_template_filters(parse, NULL);
+    end_tag(parse);
+    int in_loop = parse->in_loop;
+    node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
+    parse->in_loop = in_loop;
+    closing(parse, "endset");
+}
+
+static void parse_macro(struct parse *parse, struct node *node)
+{
+    static const char *const words[] = {"endmacro", NULL};
+    node->name = dpe_template_token(parse)->text;
+    dpe_template_expect(parse, TOKEN_NAME, NULL);
+    dpe_template_expect(parse, TOKEN_OPERATOR, "(");
+    struct node **end = &node->list;
+    while (parse->status == DPE_OK && !dpe_template_is(parse, TOKEN_OPERATOR, ")")) {
+        const struct token *token = dpe_template_token(parse);
+        struct node *parameter = dpe_template_node(parse, NODE_NAME, token->line);
+        dpe_template_expect(parse, TOKEN_NAME, NULL);
+        if (parameter == NULL) {
+            return;
+        }
+        parameter->name = token->text;
+        if (dpe_template_take(parse, TOKEN_OPERATOR, "=")) {
+            parameter->a = dpe_template_expression(parse);
+        }
+        *end = parameter;
+        end = &parameter->next;
+        if (!dpe_template_take(parse, TOKEN_OPERATOR, ",")) {
+            break;
+        }
+    }
+    dpe_template_expect(parse, TOKEN_OPERATOR, ")");
+    end_tag(parse);
+    int in_loop = parse->in_loop;
+    parse->in_loop = 0;
+    node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
+    parse->in_loop = in_loop;
+    closing(parse, "endmacro");
+}
+
+static void parse_generation(struct parse *parse, struct node *node)
+{
+    static const char *const words[] = {"endgeneration", NULL};
+    end_tag(parse);
+    node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
+    closing(parse, "endgeneration");
+}
+
+static void parse_jump(struct parse *parse, struct node *node)
+{
+    if (parse->in_loop == 0) {
+        dpe_template_refuse(parse, node->line, "{%% %s %%} stands outside of a loop",
+                            node->kind == NODE_BREAK ? "break" : "continue");
+    }
+    end_tag(parse);
+}
+
+static struct node *statement(struct parse *parse)
+{
+    static const struct {
+        const char *word;
+        enum node_kind kind;
+        void (*parse)(struct parse *parse, struct node *node);
+    } kinds[] = {
+        {"if", NODE_IF, parse_if},
+        {"for", NODE_FOR, parse_for},
+        {"set", NODE_SET, parse_set},
+        {"macro", NODE_MACRO, parse_macro},
+        {"break", NODE_BREAK, parse_jump},
+        {"continue", NODE_CONTINUE, parse_jump},
+        {"generation", NODE_SCOPE, parse_generation},
+    };
+    const struct token *token = dpe_template_token(parse);
+    dpe_template_expect(parse, TOKEN_NAME, NULL);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && parse->status == DPE_OK; i++) {
+        if (dpe_span_equal(token->text, dpe_span_of(kinds[i].word))) {
+            struct node *node = dpe_template_node(parse, kinds[i].kind, token->line);
+            if (node != NULL) {
+                kinds[i].parse(parse, node);
+            }
+            return node;
+        }
+    }
+    return dpe_template_refuse(parse, token->line, "{%% %.*s %%} is not supported here",
+                               dpe_template_shown(token->text.n), token->text.s);
+}
+
+/* ------------------------------------------------------------------------------------- the whole
+ */
+
+/* A copy whose lines end in \n, without the last line's end, as Jinja reads it. */
+static struct dpe_span normal_lines(struct arena *arena, const char *source, size_t n)
+{
+    char *out = dpe_template_alloc(arena, n + 1);
+    size_t m = 0;
+    for (size_t i = 0; i < n && out != NULL; i++) {
+        out[m++] = source[i] == '\r' ? '\n' : source[i];
+        i += source[i] == '\r' && i + 1 < n && source[i + 1] == '\n';
+    }
+    m -= m > 0 && out[m - 1] == '\n';
+    return (struct dpe_span){out, m};
+}
+
+dpe_status dpe_template_parse(const char *where, const char *source, size_t n,
+                              struct dpe_template **parsed, struct dpe_error *err)
+{
+    static const char *const nothing[] = {NULL};
+    struct dpe_error own = {0};
+    err = err != NULL ? err : &own;
+    if (n > MAX_SOURCE) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected a template of at most %d bytes, found %zu",
+                        where, MAX_SOURCE, n);
+    }
+    size_t good = dpe_utf8_check(source, n);
+    if (good != n || memchr(source, '\0', n) != NULL) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8 without NUL, found other bytes",
+                        where);
+    }
+    struct dpe_template *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", where);
+    }
+    made->arena.most = PARSE_MEMORY;
+    char *name = dpe_template_alloc(&made->arena, strlen(where) + 1);
+    struct dpe_span text = normal_lines(&made->arena, source, n);
+    struct parse parse = {.made = made, .where = where, .err = err};
+    if (name == NULL || text.s == NULL) {
+        parse.status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", where);
+    } else {
+        memcpy(name, where, strlen(where) + 1);
+        made->where = name;
+        dpe_template_lex(&parse, text);
+    }
+    if (parse.status == DPE_OK) {
+        made->body = body(&parse, nothing, 1);
+    }
+    free(parse.tokens);
+    if (parse.status != DPE_OK) {
+        dpe_template_free(made);
+        return parse.status;
+    }
+    *parsed = made;
+    return DPE_OK;
+}
+
+void dpe_template_free(struct dpe_template *parsed)
+{
+    if (parsed != NULL) {
+        dpe_template_release(&parsed->arena);
+        free(parsed);
+    }
+}

@@ -1,0 +1,346 @@
+/**
+ * @file template_parts.h
+ * What the files of the template room share: memory, nodes, values, the state of a rendering.
+ */
+#ifndef DPE_TEMPLATE_PARTS_H
+#define DPE_TEMPLATE_PARTS_H
+
+#include "eval/score/pytext.h"
+#include "eval/template/template.h"
+
+/** Bytes of a name that a message shows. */
+static inline int dpe_template_shown(size_t n)
+{
+    return n < 80 ? (int)n : 80;
+}
+
+/* --------------------------------------------------------------------------------------- memory */
+
+/** Memory that is freed all at once. */
+struct arena {
+    struct arena_block *blocks;
+    uint64_t used, most;
+};
+/** Cleared bytes, aligned for everything; NULL when `most` is exceeded or memory is out. */
+void *dpe_template_alloc(struct arena *arena, size_t n);
+void dpe_template_release(struct arena *arena);
+
+/* --------------------------------------------------------------------------------------- values */
+
+enum kind {
+    KIND_UNDEFINED,
+    KIND_NONE,
+    KIND_BOOL,
+    KIND_INT,
+    KIND_FLOAT,
+    KIND_STRING,
+    KIND_LIST,
+    KIND_TUPLE,
+    KIND_DICT,
+    KIND_NAMESPACE,
+    KIND_LOOP,
+    KIND_MACRO,
+    KIND_FUNCTION,
+    KIND_METHOD,
+};
+
+struct value {
+    enum kind kind;
+    union {
+        bool truth;
+        int64_t integer;
+        double real;
+        struct dpe_span text; /**< KIND_STRING; of KIND_UNDEFINED: the name that is missing */
+        struct items *items;  /**< KIND_LIST, KIND_TUPLE */
+        struct pairs *pairs;  /**< KIND_DICT, KIND_NAMESPACE */
+        struct loop *loop;
+        struct macro *macro;
+        const struct function *function;
+        struct bound *bound; /**< KIND_METHOD */
+    };
+};
+struct items {
+    struct value *at;
+    size_t n;
+};
+struct pair {
+    struct value key, value;
+};
+struct pairs {
+    struct pair *at;
+    size_t n, capacity;
+};
+struct loop {
+    const struct items *over;
+    size_t index; /**< from 0 */
+    int64_t depth;
+};
+struct macro {
+    const struct node *node;
+    struct scope *scope; /**< where it was defined */
+};
+struct bound {
+    struct value self;
+    const struct method *method; /**< NULL: loop.cycle */
+};
+
+/* ---------------------------------------------------------------------------------------- nodes */
+
+enum node_kind {
+    /* expressions */
+    NODE_CONST,
+    NODE_NAME,
+    NODE_LIST,
+    NODE_TUPLE,
+    NODE_DICT, /**< list: key, value, key, value … */
+    NODE_COND, /**< b if a else c (c may be NULL) */
+    NODE_OR,
+    NODE_AND,
+    NODE_NOT,
+    NODE_COMPARE, /**< a, then list: operands, each with its op */
+    NODE_BINARY,
+    NODE_CONCAT, /**< list */
+    NODE_MINUS,
+    NODE_PLUS,
+    NODE_MEMBER, /**< a.name */
+    NODE_ITEM,   /**< a[b] */
+    NODE_SLICE,  /**< a:b:c inside of NODE_ITEM */
+    NODE_CALL,   /**< a(list) */
+    NODE_FILTER, /**< a | filter(list); a NULL: what the block holds */
+    NODE_TEST,   /**< a is test(list) */
+    /* statements */
+    NODE_DATA,
+    NODE_PRINT,  /**< a */
+    NODE_IF,     /**< list: NODE_BRANCH */
+    NODE_BRANCH, /**< a (NULL: else), body */
+    NODE_FOR,    /**< list: targets; a, condition b (or NULL); body, other */
+    NODE_SET,    /**< list: targets; a, or NULL: body, then the filters b (or NULL) */
+    NODE_MACRO,  /**< name, list: parameters (NODE_NAME with default a); body */
+    NODE_SCOPE,  /**< body */
+    NODE_BREAK,
+    NODE_CONTINUE,
+};
+enum op {
+    OP_ADD,
+    OP_SUBTRACT,
+    OP_MULTIPLY,
+    OP_DIVIDE,
+    OP_FLOOR,
+    OP_MODULO,
+    OP_POWER,
+    OP_EQUAL,
+    OP_UNEQUAL,
+    OP_LESS,
+    OP_LESS_EQUAL,
+    OP_GREATER,
+    OP_GREATER_EQUAL,
+    OP_IN,
+    OP_NOT_IN,
+};
+struct node {
+    enum node_kind kind;
+    enum op op;
+    int line;
+    struct dpe_span name, member; /**< member: of a target "name.member" */
+    struct dpe_span keyword;      /**< of an argument "keyword=…"; s NULL: by position */
+    struct node *a, *b, *c;
+    struct node *list, *body, *other;
+    struct node *next;
+    struct value value;
+    const struct filter *filter;
+    const struct test *test;
+};
+
+struct dpe_template {
+    struct arena arena;
+    const char *where;
+    struct node *body;
+};
+
+/* --------------------------------------------------------------------------------------- tokens */
+
+enum token_kind {
+    TOKEN_END,
+    TOKEN_DATA,
+    TOKEN_PRINT,     /**< {{ */
+    TOKEN_PRINT_END, /**< }} */
+    TOKEN_BLOCK,     /**< {% */
+    TOKEN_BLOCK_END, /**< %} */
+    TOKEN_NAME,
+    TOKEN_STRING, /**< unescaped */
+    TOKEN_INT,
+    TOKEN_FLOAT,
+    TOKEN_OPERATOR,
+};
+struct token {
+    enum token_kind kind;
+    int line;
+    struct dpe_span text;
+};
+/** A template on its way to nodes. The first problem stays in `status`. */
+struct parse {
+    struct dpe_template *made;
+    const char *where;
+    struct dpe_error *err;
+    dpe_status status;
+    struct token *tokens; /**< [n_tokens], the last is TOKEN_END */
+    size_t n_tokens, capacity, at;
+    int depth, in_loop;
+};
+/** Records "WHERE: line N: …" unless something failed before; returns NULL. */
+void *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** Cut the source into parse->tokens (owned by the caller: free). */
+void dpe_template_lex(struct parse *parse, struct dpe_span source);
+struct node *dpe_template_node(struct parse *parse, enum node_kind kind, int line);
+/** Reading tokens. */
+const struct token *dpe_template_token(const struct parse *parse);
+bool dpe_template_is(const struct parse *parse, enum token_kind kind, const char *text);
+bool dpe_template_take(struct parse *parse, enum token_kind kind, const char *text);
+void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *text);
+/** An expression; of several with commas between them a tuple. */
+struct node *dpe_template_expression(struct parse *parse);
+struct node *dpe_template_tuple(struct parse *parse, bool conditional);
+/** Filters "| name(…)" after `inner`. */
+struct node *dpe_template_filters(struct parse *parse, struct node *inner);
+
+/* ------------------------------------------------------------------------------------ rendering */
+
+struct scope {
+    struct scope *outer;
+    struct variable *variables;
+};
+/** A text that grows within the arena. */
+struct builder {
+    char *bytes;
+    size_t n, capacity;
+};
+enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
+struct render {
+    const char *where;
+    struct arena arena;
+    struct dpe_error *err;
+    dpe_status status; /**< of the first failure; then nothing more happens */
+    int line;          /**< of what is computed, for messages */
+    int depth;
+    uint64_t steps, most_steps;
+    int64_t loops;
+    struct scope *scope;
+    struct builder *out;
+    enum flow flow;
+    const struct tm *now;
+};
+struct args {
+    struct value *at; /**< [n] by position */
+    size_t n;
+    struct pair *named; /**< [n_named] */
+    size_t n_named;
+};
+
+/** Records "WHERE: line N: …" unless something failed before; returns an undefined value. */
+struct value dpe_template_fail(struct render *render, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/** Memory of the rendering; NULL after recording that there is no more. */
+void *dpe_template_get(struct render *render, size_t n);
+/** Counts n steps; false when something has failed, also that there were too many. */
+bool dpe_template_step(struct render *render, uint64_t n);
+void dpe_template_put(struct render *render, struct builder *to, const char *bytes, size_t n);
+void dpe_template_put_span(struct render *render, struct builder *to, struct dpe_span text);
+
+struct value dpe_template_none(void);
+struct value dpe_template_bool(bool truth);
+struct value dpe_template_int(int64_t integer);
+struct value dpe_template_float(double real);
+struct value dpe_template_string(struct dpe_span text);
+struct value dpe_template_text(const char *text);
+struct value dpe_template_built(const struct builder *built);
+struct value dpe_template_undefined(struct dpe_span name);
+/** A list (or tuple) with room for n items, of which it has none yet. */
+struct value dpe_template_list(struct render *render, enum kind kind, size_t n);
+struct value dpe_template_dict(struct render *render, enum kind kind);
+void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct value key,
+                           struct value value);
+/** NULL when it is not there. */
+const struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
+                                          struct value key);
+struct value dpe_template_of_json(struct render *render, const json_t *json, int depth);
+
+const char *dpe_template_kind_name(struct value value);
+bool dpe_template_truth(struct value value);
+bool dpe_template_number(struct value value, double *number);
+bool dpe_template_equal(struct render *render, struct value a, struct value b);
+/** −1, 0, 1; fails when the two have no order. */
+int dpe_template_compare(struct render *render, struct value a, struct value b);
+bool dpe_template_contains(struct render *render, struct value whole, struct value part);
+/** What a loop over the value sees; fails for what cannot be looped over. */
+struct items dpe_template_items(struct render *render, struct value value);
+size_t dpe_template_characters(struct dpe_span text);
+/** The value as {{ }} writes it. */
+void dpe_template_write(struct render *render, struct builder *to, struct value value);
+struct dpe_span dpe_template_str(struct render *render, struct value value);
+/** repr() of a float. */
+void dpe_template_write_float(struct render *render, struct builder *to, double real);
+
+struct value dpe_template_member(struct render *render, struct value of, struct dpe_span name);
+struct value dpe_template_item(struct render *render, struct value of, struct value key);
+struct value dpe_template_binary(struct render *render, enum op op, struct value a, struct value b);
+struct value dpe_template_eval(struct render *render, const struct node *node);
+struct args *dpe_template_args(struct render *render, const struct node *list);
+struct value dpe_template_call(struct render *render, struct value callee, const struct args *args);
+struct value dpe_template_call_macro(struct render *render, const struct macro *macro,
+                                     const struct args *args);
+void dpe_template_run(struct render *render, const struct node *body);
+const struct value *dpe_template_lookup(const struct scope *scope, struct dpe_span name);
+void dpe_template_assign(struct render *render, struct dpe_span name, struct value value);
+struct scope *dpe_template_scope(struct render *render, struct scope *outer);
+
+/* --------------------------------------------------------------- filters, tests, functions */
+
+/** Argument i, or the one of that name; NULL when neither was given. */
+const struct value *dpe_template_arg(const struct args *args, size_t i, const char *name);
+/** …as an integer, a text, a truth; `fallback` when it was not given; fails for another kind. */
+int64_t dpe_template_arg_int(struct render *render, const struct args *args, size_t i,
+                             const char *name, int64_t fallback);
+struct dpe_span dpe_template_arg_text(struct render *render, const struct args *args, size_t i,
+                                      const char *name, const char *fallback);
+bool dpe_template_arg_bool(const struct args *args, size_t i, const char *name, bool fallback);
+
+struct filter {
+    const char *name;
+    size_t most; /**< arguments by position and by name */
+    struct value (*apply)(struct render *render, struct value of, const struct args *args);
+};
+struct test {
+    const char *name;
+    size_t n; /**< arguments */
+    bool (*holds)(struct render *render, struct value of, const struct args *args);
+};
+struct function {
+    const char *name;
+    struct value (*call)(struct render *render, const struct args *args);
+};
+struct method {
+    const char *name;
+    enum kind of;
+    size_t least, most; /**< arguments */
+    struct value (*call)(struct render *render, struct value self, const struct args *args);
+};
+const struct filter *dpe_template_find_filter(struct dpe_span name);
+const struct test *dpe_template_find_test(struct dpe_span name);
+const struct function *dpe_template_find_function(struct dpe_span name);
+/** The method of a value of that kind. */
+const struct method *dpe_template_find_method(enum kind kind, struct dpe_span name);
+/** Whether a value of any kind has that method. */
+bool dpe_template_knows_method(struct dpe_span name);
+
+/** Texts as Python's methods make them. */
+struct value dpe_template_strip(struct render *render, struct dpe_span text,
+                                const struct dpe_span *characters, bool left, bool right);
+struct value dpe_template_replace(struct render *render, struct dpe_span text, struct dpe_span from,
+                                  struct dpe_span to, int64_t most);
+struct value dpe_template_case(struct render *render, struct dpe_span text, bool upper);
+struct value dpe_template_capitalize(struct render *render, struct dpe_span text);
+/** `tojson`: json.dumps(value, ensure_ascii=False, indent=…, separators=…, sort_keys=…). */
+struct value dpe_template_tojson(struct render *render, struct value of, const struct args *args);
+
+#endif

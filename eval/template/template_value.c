@@ -1,0 +1,485 @@
+/* Values of templates: made, compared, written as Python writes them. */
+#include "eval/template/template_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_WRITE_DEPTH = 100 };
+
+struct value dpe_template_none(void)
+{
+    return (struct value){.kind = KIND_NONE};
+}
+
+struct value dpe_template_bool(bool truth)
+{
+    return (struct value){.kind = KIND_BOOL, .truth = truth};
+}
+
+struct value dpe_template_int(int64_t integer)
+{
+    return (struct value){.kind = KIND_INT, .integer = integer};
+}
+
+struct value dpe_template_float(double real)
+{
+    return (struct value){.kind = KIND_FLOAT, .real = real};
+}
+
+struct value dpe_template_string(struct dpe_span text)
+{
+    return (struct value){.kind = KIND_STRING, .text = text};
+}
+
+struct value dpe_template_text(const char *text)
+{
+    return dpe_template_string(dpe_span_of(text));
+}
+
+struct value dpe_template_built(const struct builder *built)
+{
+    return dpe_template_string((struct dpe_span){built->n > 0 ? built->bytes : "", built->n});
+}
+
+struct value dpe_template_undefined(struct dpe_span name)
+{
+    return (struct value){.kind = KIND_UNDEFINED, .text = name};
+}
+
+struct value dpe_template_list(struct render *render, enum kind kind, size_t n)
+{
+    struct items *items = dpe_template_get(render, sizeof *items);
+    struct value *at = n < SIZE_MAX / sizeof *at ? dpe_template_get(render, n * sizeof *at) : NULL;
+    if (items == NULL || at == NULL) {
+        return dpe_template_fail(render, "out of memory");
+    }
+    items->at = at;
+    return (struct value){.kind = kind, .items = items};
+}
+
+struct value dpe_template_dict(struct render *render, enum kind kind)
+{
+    struct pairs *pairs = dpe_template_get(render, sizeof *pairs);
+    return pairs != NULL ? (struct value){.kind = kind, .pairs = pairs}
+                         : dpe_template_undefined(dpe_span_of(""));
+}
+
+static struct pair *find(struct render *render, const struct pairs *pairs, struct value key)
+{
+    dpe_template_step(render, pairs->n / 16);
+    for (size_t i = 0; i < pairs->n; i++) {
+        if (dpe_template_equal(render, pairs->at[i].key, key)) {
+            return &pairs->at[i];
+        }
+    }
+    return NULL;
+}
+
+void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct value key,
+                           struct value value)
+{
+    struct pair *there = find(render, pairs, key);
+    if (there != NULL) {
+        there->value = value;
+        return;
+    }
+    if (pairs->n == pairs->capacity) {
+        size_t capacity = pairs->capacity == 0 ? 8 : pairs->capacity * 2;
+        struct pair *at = dpe_template_get(render, capacity * sizeof *at);
+        if (at == NULL) {
+            return;
+        }
+        if (pairs->n > 0) {
+            memcpy(at, pairs->at, pairs->n * sizeof *at);
+        }
+        pairs->at = at;
+        pairs->capacity = capacity;
+    }
+    pairs->at[pairs->n++] = (struct pair){key, value};
+}
+
+const struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
+                                          struct value key)
+{
+    const struct pair *there = find(render, pairs, key);
+    return there != NULL ? &there->value : NULL;
+}
+
+/* ---------------------------------------------------------------------------------- comparisons */
+
+const char *dpe_template_kind_name(struct value value)
+{
+    static const char *const names[] = {
+        [KIND_UNDEFINED] = "an undefined value",
+        [KIND_NONE] = "none",
+        [KIND_BOOL] = "a truth value",
+        [KIND_INT] = "an integer",
+        [KIND_FLOAT] = "a number",
+        [KIND_STRING] = "a string",
+        [KIND_LIST] = "a list",
+        [KIND_TUPLE] = "a tuple",
+        [KIND_DICT] = "a mapping",
+        [KIND_NAMESPACE] = "a namespace",
+        [KIND_LOOP] = "a loop",
+        [KIND_MACRO] = "a macro",
+        [KIND_FUNCTION] = "a function",
+        [KIND_METHOD] = "a method",
+    };
+    return names[value.kind];
+}
+
+bool dpe_template_truth(struct value value)
+{
+    switch (value.kind) {
+    case KIND_UNDEFINED:
+    case KIND_NONE:
+        return false;
+    case KIND_BOOL:
+        return value.truth;
+    case KIND_INT:
+        return value.integer != 0;
+    case KIND_FLOAT:
+        return value.real != 0.0;
+    case KIND_STRING:
+        return value.text.n > 0;
+    case KIND_LIST:
+    case KIND_TUPLE:
+        return value.items->n > 0;
+    case KIND_DICT:
+        return value.pairs->n > 0;
+    case KIND_NAMESPACE:
+    case KIND_LOOP:
+    case KIND_MACRO:
+    case KIND_FUNCTION:
+    case KIND_METHOD:
+        break;
+    }
+    return true;
+}
+
+bool dpe_template_number(struct value value, double *number)
+{
+    *number = value.kind == KIND_BOOL    ? (double)value.truth
+              : value.kind == KIND_INT   ? (double)value.integer
+              : value.kind == KIND_FLOAT ? value.real
+                                         : 0.0;
+    return value.kind == KIND_BOOL || value.kind == KIND_INT || value.kind == KIND_FLOAT;
+}
+
+static bool equal_items(struct render *render, const struct items *a, const struct items *b)
+{
+    bool equal = a->n == b->n;
+    for (size_t i = 0; i < a->n && equal; i++) {
+        equal = dpe_template_equal(render, a->at[i], b->at[i]);
+    }
+    return equal;
+}
+
+static bool equal_pairs(struct render *render, const struct pairs *a, const struct pairs *b)
+{
+    bool equal = a->n == b->n;
+    for (size_t i = 0; i < a->n && equal; i++) {
+        const struct value *other = dpe_template_dict_get(render, b, a->at[i].key);
+        equal = other != NULL && dpe_template_equal(render, a->at[i].value, *other);
+    }
+    return equal;
+}
+
+bool dpe_template_equal(struct render *render, struct value a, struct value b)
+{
+    double x = 0.0;
+    double y = 0.0;
+    if (!dpe_template_step(render, 1)) {
+        return false;
+    }
+    if (dpe_template_number(a, &x) && dpe_template_number(b, &y)) {
+        return a.kind == KIND_INT && b.kind == KIND_INT ? a.integer == b.integer : x == y;
+    }
+    if (a.kind != b.kind) {
+        return false;
+    }
+    bool equal = true;
+    render->depth++;
+    switch (a.kind) {
+    case KIND_STRING:
+        dpe_template_step(render, a.text.n / 64);
+        equal = dpe_span_equal(a.text, b.text);
+        break;
+    case KIND_LIST:
+    case KIND_TUPLE:
+        equal = equal_items(render, a.items, b.items);
+        break;
+    case KIND_DICT:
+        equal = equal_pairs(render, a.pairs, b.pairs);
+        break;
+    case KIND_NAMESPACE:
+        equal = a.pairs == b.pairs;
+        break;
+    case KIND_LOOP:
+        equal = a.loop == b.loop;
+        break;
+    case KIND_MACRO:
+        equal = a.macro == b.macro;
+        break;
+    case KIND_FUNCTION:
+        equal = a.function == b.function;
+        break;
+    case KIND_METHOD:
+        equal = a.bound == b.bound;
+        break;
+    case KIND_UNDEFINED:
+    case KIND_NONE:
+    case KIND_BOOL:
+    case KIND_INT:
+    case KIND_FLOAT:
+        break;
+    }
+    render->depth--;
+    return equal;
+}
+
+int dpe_template_compare(struct render *render, struct value a, struct value b)
+{
+    double x = 0.0;
+    double y = 0.0;
+    if (dpe_template_number(a, &x) && dpe_template_number(b, &y)) {
+        if (a.kind == KIND_INT && b.kind == KIND_INT) {
+            return (a.integer > b.integer) - (a.integer < b.integer);
+        }
+        return (x > y) - (x < y);
+    }
+    if (a.kind == KIND_STRING && b.kind == KIND_STRING) {
+        /* The order of UTF-8 bytes is the order of the characters. */
+        size_t n = a.text.n < b.text.n ? a.text.n : b.text.n;
+        dpe_template_step(render, n / 64);
+        int order = n > 0 ? memcmp(a.text.s, b.text.s, n) : 0;
+        return order != 0 ? (order > 0) - (order < 0)
+                          : (a.text.n > b.text.n) - (a.text.n < b.text.n);
+    }
+    dpe_template_fail(render, "%s and %s have no order", dpe_template_kind_name(a),
+                      dpe_template_kind_name(b));
+    return 0;
+}
+
+bool dpe_template_contains(struct render *render, struct value whole, struct value part)
+{
+    if (whole.kind == KIND_STRING) {
+        if (part.kind != KIND_STRING) {
+            dpe_template_fail(render, "%s cannot be in a string", dpe_template_kind_name(part));
+            return false;
+        }
+        dpe_template_step(render, whole.text.n / 64);
+        return dpe_span_find(whole.text, part.text) != SIZE_MAX;
+    }
+    if (whole.kind == KIND_DICT) {
+        return dpe_template_dict_get(render, whole.pairs, part) != NULL;
+    }
+    struct items items = dpe_template_items(render, whole);
+    for (size_t i = 0; i < items.n; i++) {
+        if (dpe_template_equal(render, items.at[i], part)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+size_t dpe_template_characters(struct dpe_span text)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < text.n; i++) {
+        count += ((unsigned char)text.s[i] & 0xc0) != 0x80;
+    }
+    return count;
+}
+
+static struct items characters(struct render *render, struct dpe_span text)
+{
+    struct value list = dpe_template_list(render, KIND_LIST, dpe_template_characters(text));
+    if (list.kind != KIND_LIST) {
+        return (struct items){0};
+    }
+    for (size_t i = 0, n = 0; i < text.n; i += n) {
+        n = 1;
+        while (i + n < text.n && ((unsigned char)text.s[i + n] & 0xc0) == 0x80) {
+            n++;
+        }
+        list.items->at[list.items->n++] = dpe_template_string((struct dpe_span){text.s + i, n});
+    }
+    dpe_template_step(render, list.items->n);
+    return *list.items;
+}
+
+struct items dpe_template_items(struct render *render, struct value value)
+{
+    switch (value.kind) {
+    case KIND_LIST:
+    case KIND_TUPLE:
+        return *value.items;
+    case KIND_STRING:
+        return characters(render, value.text);
+    case KIND_DICT: {
+        struct value keys = dpe_template_list(render, KIND_LIST, value.pairs->n);
+        for (size_t i = 0; i < value.pairs->n && keys.kind == KIND_LIST; i++) {
+            keys.items->at[keys.items->n++] = value.pairs->at[i].key;
+        }
+        return keys.kind == KIND_LIST ? *keys.items : (struct items){0};
+    }
+    case KIND_UNDEFINED:
+        break;
+    case KIND_NONE:
+    case KIND_BOOL:
+    case KIND_INT:
+    case KIND_FLOAT:
+    case KIND_NAMESPACE:
+    case KIND_LOOP:
+    case KIND_MACRO:
+    case KIND_FUNCTION:
+    case KIND_METHOD:
+        dpe_template_fail(render, "%s has no items", dpe_template_kind_name(value));
+        break;
+    }
+    return (struct items){0};
+}
+
+/* -------------------------------------------------------------------------------------- writing */
+
+void dpe_template_write_float(struct render *render, struct builder *to, double real)
+{
+    char digits[40];
+    int precision = 1;
+    do {
+        snprintf(digits, sizeof digits, "%.*e", precision - 1, real);
+    } while (strtod(digits, NULL) != real && ++precision <= 17);
+    if (!isfinite(real)) {
+        dpe_template_put_span(render, to,
+                              dpe_span_of(isnan(real) ? "nan"
+                                          : real > 0  ? "inf"
+                                                      : "-inf"));
+        return;
+    }
+    int exponent = atoi(strchr(digits, 'e') + 1);
+    char text[64];
+    if (exponent >= -4 && exponent < 16) {
+        int decimals = precision - 1 - exponent;
+        snprintf(text, sizeof text, "%.*f", decimals > 1 ? decimals : 1, real);
+    } else {
+        char mantissa[40];
+        snprintf(mantissa, sizeof mantissa, "%.*s", (int)(strchr(digits, 'e') - digits), digits);
+        snprintf(text, sizeof text, "%se%c%02d", mantissa, exponent < 0 ? '-' : '+', abs(exponent));
+    }
+    dpe_template_put_span(render, to, dpe_span_of(text));
+}
+
+/* repr() of a string; characters beyond ASCII are taken to be printable, but for C1 controls. */
+static void write_quoted(struct render *render, struct builder *to, struct dpe_span text)
+{
+    bool single = memchr(text.s, '\'', text.n) != NULL;
+    bool twice = memchr(text.s, '"', text.n) != NULL;
+    char quote = single && !twice ? '"' : '\'';
+    dpe_template_put(render, to, &quote, 1);
+    for (size_t i = 0, n = 0; i < text.n; i += n) {
+        uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &n);
+        char out[16] = "";
+        if (point == '\\' || point == (unsigned char)quote) {
+            snprintf(out, sizeof out, "\\%c", (char)point);
+        } else if (point == '\n' || point == '\r' || point == '\t') {
+            snprintf(out, sizeof out, "\\%c", point == '\n' ? 'n' : point == '\r' ? 'r' : 't');
+        } else if (point < 0x20 || (point >= 0x7f && point < 0xa1) || point == 0xad) {
+            snprintf(out, sizeof out, "\\x%02x", (unsigned)point);
+        }
+        dpe_template_put(render, to, out[0] != '\0' ? out : text.s + i,
+                         out[0] != '\0' ? strlen(out) : n);
+    }
+    dpe_template_put(render, to, &quote, 1);
+}
+
+static void write_value(struct render *render, struct builder *to, struct value value, bool repr);
+
+static void write_items(struct render *render, struct builder *to, struct value value)
+{
+    bool list = value.kind == KIND_LIST;
+    dpe_template_put(render, to, list ? "[" : "(", 1);
+    for (size_t i = 0; i < value.items->n; i++) {
+        dpe_template_put(render, to, ", ", i > 0 ? 2 : 0);
+        write_value(render, to, value.items->at[i], true);
+    }
+    dpe_template_put(render, to, ",", !list && value.items->n == 1 ? 1 : 0);
+    dpe_template_put(render, to, list ? "]" : ")", 1);
+}
+
+static void write_value(struct render *render, struct builder *to, struct value value, bool repr)
+{
+    char text[32];
+    if (!dpe_template_step(render, 1)) {
+        return;
+    }
+    if (render->depth > MAX_WRITE_DEPTH * 4) {
+        dpe_template_fail(render, "a value is nested too deep to be written");
+        return;
+    }
+    render->depth++;
+    switch (value.kind) {
+    case KIND_UNDEFINED:
+        dpe_template_put_span(render, to, dpe_span_of(repr ? "Undefined" : ""));
+        break;
+    case KIND_NONE:
+        dpe_template_put_span(render, to, dpe_span_of("None"));
+        break;
+    case KIND_BOOL:
+        dpe_template_put_span(render, to, dpe_span_of(value.truth ? "True" : "False"));
+        break;
+    case KIND_INT:
+        snprintf(text, sizeof text, "%lld", (long long)value.integer);
+        dpe_template_put_span(render, to, dpe_span_of(text));
+        break;
+    case KIND_FLOAT:
+        dpe_template_write_float(render, to, value.real);
+        break;
+    case KIND_STRING:
+        if (repr) {
+            write_quoted(render, to, value.text);
+        } else {
+            dpe_template_put_span(render, to, value.text);
+        }
+        break;
+    case KIND_LIST:
+    case KIND_TUPLE:
+        write_items(render, to, value);
+        break;
+    case KIND_DICT:
+        dpe_template_put(render, to, "{", 1);
+        for (size_t i = 0; i < value.pairs->n; i++) {
+            dpe_template_put(render, to, ", ", i > 0 ? 2 : 0);
+            write_value(render, to, value.pairs->at[i].key, true);
+            dpe_template_put(render, to, ": ", 2);
+            write_value(render, to, value.pairs->at[i].value, true);
+        }
+        dpe_template_put(render, to, "}", 1);
+        break;
+    case KIND_NAMESPACE:
+    case KIND_LOOP:
+    case KIND_MACRO:
+    case KIND_FUNCTION:
+    case KIND_METHOD:
+        dpe_template_fail(render, "%s cannot be written", dpe_template_kind_name(value));
+        break;
+    }
+    render->depth--;
+}
+
+void dpe_template_write(struct render *render, struct builder *to, struct value value)
+{
+    write_value(render, to, value, false);
+}
+
+struct dpe_span dpe_template_str(struct render *render, struct value value)
+{
+    if (value.kind == KIND_STRING) {
+        return value.text;
+    }
+    struct builder built = {0};
+    dpe_template_write(render, &built, value);
+    return dpe_template_built(&built).text;
+}

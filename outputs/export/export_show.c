@@ -1,0 +1,74 @@
+/* The summary of a table: what --show prints. */
+#include <stdio.h>
+
+#include "engine/plan/plan.h"
+#include "outputs/export/export_tool.h"
+#include "outputs/read/read.h"
+
+static void show_model(const struct dpe_table_values *values)
+{
+    /* These texts come from the file and may hold control characters. */
+    char version[64];
+    char type[64];
+    char fingerprint[160];
+    dpe_printable(values->schema_version, version, sizeof version);
+    dpe_printable(values->model_type, type, sizeof type);
+    dpe_printable(values->model_fingerprint, fingerprint, sizeof fingerprint);
+    printf(
+        "DPE table %s for a %s model, %lld layers, %lld query and %lld key/value heads of %lld\n",
+        version, type, (long long)values->n_layers, (long long)values->n_heads,
+        (long long)values->n_kv_heads, (long long)values->head_dim);
+    printf("model fingerprint  %s\n", fingerprint);
+    printf("trained length     %lld\n", (long long)values->trained_length);
+}
+
+static void show_entry(const struct dpe_table_values *values)
+{
+    printf("evaluated length   %lld\n", (long long)values->length);
+    printf("window             %lld (nearer keys keep their distance)\n",
+           (long long)values->window);
+    printf("key pairs          %lld of %lld of each head\n", (long long)values->top_k,
+           (long long)values->n_pairs);
+    printf("attention scaling  %g\n", values->attention_scaling);
+    if (dpe_table_has_temperature(values)) {
+        const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
+                                                    values->log_n_decay, values->logit_scale};
+        char text[160];
+        dpe_temperature_text(&temperature, text);
+        printf("temperature        %s\n", text);
+    }
+    printf("%5s  %11s  %16s  %6s\n", "group", "pairs", "effective length", "scale");
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        char pairs[32];
+        char effective[32];
+        snprintf(pairs, sizeof pairs, "%d..%d", values->group_edge[g],
+                 values->group_edge[g + 1] - 1);
+        snprintf(effective, sizeof effective, "%.0f", values->effective_length[g]);
+        printf("%5lld  %11s  %16s  %6g\n", (long long)g, pairs,
+               values->effective_length[g] < 0.0 ? "none found" : effective,
+               values->scale_factor[g]);
+    }
+}
+
+void dpe_export_show(const struct dpe_table *table)
+{
+    int64_t n = dpe_table_count(table);
+    int64_t before = dpe_table_values(table)->trained_length;
+    show_model(dpe_table_values(table));
+    if (n > 1) {
+        char lengths[DPE_TABLE_NOTE];
+        printf("entries            %lld, for %s tokens\n", (long long)n,
+               dpe_table_lengths(table, lengths));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
+        if (n > 1) {
+            printf("\nFor texts of %lld to %lld tokens, prompt and new ones together\n",
+                   (long long)before + 1, (long long)values->length);
+        }
+        show_entry(values);
+        before = values->length;
+    }
+    printf("Up to the trained length a runtime runs the model unchanged. Beyond it, it needs an "
+           "adapter to apply this table: see outputs/table/dpe_table.h.\n");
+}
