@@ -335,6 +335,9 @@ static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *
         status = run(batch, &argv, false, err);
     }
     if (status == DPE_OK && batch->code == 0) {
+        if (silent) { /* whether it begins, not how long it takes */
+            setenv("DPE_PART_TIMES", "none", 1);
+        }
         fputs(silent ? "" : "\n", stdout);
         dpe_calibrate_profile_argv(batch, NULL, &argv);
         dpe_calibrate_argv_add(&argv, "--dry-run");
@@ -342,6 +345,22 @@ static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *
     }
     return status == DPE_OK && batch->code == 0 && !silent ? dpe_calibrate_print_cost(batch, err)
                                                            : status;
+}
+
+/* The dry run of all parts, which leave their times in a file. */
+static dpe_status print_costs(struct batch *batch, struct dpe_error *err)
+{
+    char times[] = "/tmp/dpe-times-XXXXXX";
+    int fd = mkstemp(times);
+    if (fd >= 0) {
+        close(fd);
+        setenv("DPE_PART_TIMES", times, 1);
+    }
+    dpe_status status = try_tools(batch, false, err);
+    if (fd >= 0) {
+        unlink(times);
+    }
+    return status;
 }
 
 /* Whether a table or its journal is there. */
@@ -461,7 +480,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
         status = dpe_calibrate_tools_folder(&batch->tools, err);
     }
     if (status != DPE_OK || args->job.dry_run) {
-        return status == DPE_OK ? try_tools(batch, false, err) : status;
+        return status == DPE_OK ? print_costs(batch, err) : status;
     }
     status = check_all_argv(batch, err);
     if (status == DPE_OK && batch->code == 0 && !has_begun(args, "norms.h5", "norms.h5.journal")) {

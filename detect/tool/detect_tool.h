@@ -87,6 +87,8 @@ dpe_status dpe_detect_run(struct detect_inputs *inputs, struct dpe_detect_report
  *  configuration computes at most, in the sweep's batches; after dpe_job_fit_batch. */
 dpe_status dpe_detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
                                 struct dpe_answering *answering, struct dpe_error *err);
+/** The fewest rows a race of that many samples can end with. */
+double dpe_detect_least_rows(const struct detect_inputs *inputs, int64_t samples);
 /** Print what each saving saves of the sweep. */
 void dpe_detect_print_savings(const struct detect_inputs *inputs,
                               const struct dpe_answering *answering);

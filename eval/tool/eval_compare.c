@@ -330,6 +330,14 @@ static int64_t together_at_once(const struct comparison *comparison)
     return batch < MOST ? batch : MOST;
 }
 
+dpe_status dpe_eval_fit_batch(struct comparison *comparison, struct dpe_error *err)
+{
+    int64_t batch = together_at_once(comparison);
+    return batch > 1 ? dpe_job_fit_batch(&comparison->job, &comparison->plans[0],
+                                         comparison->lengths[comparison->n_lengths - 1], batch, err)
+                     : DPE_OK;
+}
+
 /* Methods, lengths and samples may grow; everything else decides a row. */
 static dpe_status start(struct comparison *comparison, struct dpe_error *err)
 {
@@ -355,11 +363,7 @@ static dpe_status start(struct comparison *comparison, struct dpe_error *err)
     const struct dpe_job_identity identity = {
         .kind = "eval", .suite = suites, .own = (const char *const(*)[2])own, .n_own = n};
     int64_t capacity = comparison->lengths[comparison->n_lengths - 1];
-    int64_t batch = together_at_once(comparison);
-    dpe_status status = DPE_OK;
-    if (batch > 1) {
-        status = dpe_job_fit_batch(&comparison->job, &comparison->plans[0], capacity, batch, err);
-    }
+    dpe_status status = dpe_eval_fit_batch(comparison, err);
     return status == DPE_OK
                ? dpe_job_start(&comparison->job, &identity, &comparison->plans[0], capacity, err)
                : status;

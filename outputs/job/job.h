@@ -47,6 +47,8 @@ struct dpe_job_options {
     int argc;
     char **argv;
 };
+/** The option --dry-run of a tool that has no words of its own for it. */
+extern const struct argp dpe_job_dry_run_argp;
 /** Parsers for `children` of a tool's argp, input struct dpe_job_options. Their options lie in the
  *  groups 1 (what) and 2 (on what) of the tool. dpe_job_argp: --model --corpus --split
  *  --trained-length and the options of tool.h (all but those about the output).
@@ -131,6 +133,13 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
  * part of them (dpe_session_estimate). Returns the buffer. */
 const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint64_t weights,
                                 char text[200]);
+struct dpe_job_speed;
+/** How fast this machine runs texts of `length` tokens under `plan`, in the job's batches, for a dry run
+ *  (estimate.h). Opens the weights itself. DPE_NO_MEMORY when they would fill the machine's memory,
+ *  DPE_USAGE when this process alone cannot run the model; *err then has the reason. */
+dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan *plan,
+                                int64_t length, struct dpe_job_speed *speed,
+                                struct dpe_error *err);
 /** Make the session, or set its plan; taps request signals. Its cache is empty afterwards. */
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err);
