@@ -237,8 +237,49 @@ static dpe_status profile(struct batch *batch, struct dpe_error *err)
     return measure(batch, dpe_calibrate_profile_argv, "norms.h5", err);
 }
 
+/* All results, NULL at the end. */
+static void list_results(const struct batch *batch, const char *files[FORMS + 6])
+{
+    int n = 0;
+    files[n++] = "detect.h5";
+    files[n++] = "norms.h5";
+    if (batch->chooses) {
+        files[n++] = "ablate.h5";
+    }
+    files[n++] = "check.h5";
+    for (int i = 0; i < FORMS; i++) {
+        files[n++] = forms[i].name;
+    }
+    files[n++] = "report.html";
+    files[n] = NULL;
+}
+
+/* The choice is read from its table again, for what is printed. */
+static dpe_status show_again(struct batch *batch, struct dpe_error *err)
+{
+    dpe_log_info("complete: %s has all results of this command; nothing was changed",
+                 batch->args->job.output);
+    char *path = dpe_calibrate_tools_path(batch->args->job.output, "ablate.h5");
+    dpe_status status = DPE_OK;
+    if (path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+    }
+    if (batch->chooses) {
+        status = dpe_calibrate_choose_pairs(batch, path, err);
+    }
+    free(path);
+    return status == DPE_OK ? show(batch, err) : status;
+}
+
 static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
 {
+    const char *files[FORMS + 6];
+    bool done = false;
+    list_results(batch, files);
+    dpe_status found = dpe_calibrate_is_done(batch, files, &done, err);
+    if (found != DPE_OK || done) {
+        return found == DPE_OK ? show_again(batch, err) : found;
+    }
     dpe_status (*const steps[])(struct batch *, struct dpe_error *) = {
         sweep, profile, choose_pairs, export_forms, check, write_report, show};
     dpe_status status = DPE_OK;
@@ -246,7 +287,8 @@ static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
          i++) {
         status = steps[i](batch, err);
     }
-    return status;
+    return status == DPE_OK && batch->code == 0 ? dpe_calibrate_set_done(batch, files, err)
+                                                : status;
 }
 
 /* --------------------------------------------------------------------------------- before any work
