@@ -59,7 +59,7 @@ void dpe_job_fit(const int64_t *begin, const int64_t *end, const double *seconds
     double determinant = xx * yy - xy * xy;
     *a = determinant > 0.0 ? (xt * yy - yt * xy) / determinant : 0.0;
     *b = determinant > 0.0 ? (xx * yt - xy * xt) / determinant : -1.0;
-    double ratio = *a > 0.0 ? *b / *a : most_ratio;
+    double ratio = *a > 0.0 ? *b / *a : (double)INFINITY;
     if (ratio < least_ratio || ratio > most_ratio) {
         /* One unknown is left: a (x + r y) = 1. */
         ratio = ratio < least_ratio ? least_ratio : most_ratio;
