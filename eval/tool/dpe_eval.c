@@ -267,9 +267,9 @@ static void parse_commands(int argc, char **argv, struct eval_arguments *args)
                "  ablate         the settings of a detection, varied one at a time\n"
                "  score          score predictions of other programs by the benchmark's rules\n"
                "  data           write the samples of ruler as JSON lines\n\n"
-               "dpe-eval COMMAND --help lists the options of a command. If a run was stopped, the "
-               "same command continues it; if methods, lengths or samples are added, only those "
-               "run.\v",
+               "dpe-eval COMMAND --help lists the options of a command. If a run is stopped, run "
+               "the same command to continue; if methods, lengths or samples are added, only "
+               "those run.\v",
         .help_filter = list_suites,
     };
     struct top top = {0};
