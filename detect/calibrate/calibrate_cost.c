@@ -93,7 +93,7 @@ static dpe_status cost_of_needles(struct dpe_job *job, const struct dpe_suite_ta
     return status;
 }
 
-static void print_cost(const char *what, double rows, const struct cost *cost,
+static void print_cost(struct batch *batch, const char *what, double rows, const struct cost *cost,
                        const struct dpe_job_speed *speed)
 {
     printf("\n%-16s at most %.0f samples of %.0f tokens", what, rows, cost->prompt);
@@ -110,11 +110,13 @@ static void print_cost(const char *what, double rows, const struct cost *cost,
                           cost->prompt * cost->branches);
         dpe_job_range_print(&range, speed);
     }
+    batch->tokens += rows * (cost->read + cost->room);
+    batch->operations += rows * (cost->products + cost->attention);
 }
 
-static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
-                             enum calibrate_part part, const char *what, int methods,
-                             const struct dpe_job_speed *speed, struct dpe_error *err)
+static dpe_status print_part(struct batch *batch, struct dpe_job *job, enum calibrate_part part,
+                             const char *what, int methods, const struct dpe_job_speed *speed,
+                             struct dpe_error *err)
 {
     const struct calibrate_arguments *args = batch->args;
     const char *samples = dpe_calibrate_value(args, "--samples");
@@ -125,7 +127,7 @@ static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
         .tokenizer = job->tokenizer,
         .corpus = job->corpus,
         .chat_template = args->job.chat_template,
-        .lengths = &args->job.length,
+        .lengths = &batch->entry->length,
         .n_lengths = 1,
         .n_samples = samples != NULL ? strtoll(samples, NULL, 10) : 100,
         .seed = (uint64_t)dpe_calibrate_seed(args, part),
@@ -150,7 +152,7 @@ static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
         cost_of_books(job, suite.tasks[0].length, &cost);
     }
     if (status == DPE_OK) {
-        print_cost(what, (double)methods * (double)suite.tasks[0].n_samples, &cost, speed);
+        print_cost(batch, what, (double)methods * (double)suite.tasks[0].n_samples, &cost, speed);
     }
 done:
     dpe_suite_close(&suite);
@@ -189,7 +191,7 @@ static void print_total(int parts)
     }
 }
 
-dpe_status dpe_calibrate_print_cost(const struct batch *batch, struct dpe_error *err)
+dpe_status dpe_calibrate_print_cost(struct batch *batch, struct dpe_error *err)
 {
     struct dpe_job_options options = batch->args->job;
     struct dpe_job job = {0};
@@ -197,18 +199,19 @@ dpe_status dpe_calibrate_print_cost(const struct batch *batch, struct dpe_error 
     int64_t k[DPE_DETECT_CANDIDATES];
     options.output = NULL; /* a folder, which is not touched */
     dpe_status status = dpe_job_open(&job, &options, true, err);
-    if (status == DPE_OK) {
-        measure(&job, options.length, dpe_calibrate_together(batch->args), &speed);
+    for (int i = 0; i < batch->n_entries && status == DPE_OK; i++) {
+        batch->entry = &batch->entries[i];
+        measure(&job, batch->entry->length, dpe_calibrate_together(batch->args), &speed);
+        if (batch->chooses) {
+            status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
+                                dpe_detect_top_k_candidates(batch->n_pairs, k), &speed, err);
+        }
+        if (status == DPE_OK) {
+            status = print_part(batch, &job, CALIBRATE_CHECK, "check", 3, &speed, err);
+        }
     }
-    if (status == DPE_OK && batch->chooses) {
-        status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
-                            dpe_detect_top_k_candidates(batch->n_pairs, k), &speed, err);
-    }
     if (status == DPE_OK) {
-        status = print_part(batch, &job, CALIBRATE_CHECK, "check", 3, &speed, err);
-    }
-    if (status == DPE_OK) {
-        print_total(batch->chooses ? 4 : 3);
+        print_total(batch->n_entries * (batch->chooses ? 3 : 2) + 1);
     }
     return dpe_job_close(&job, status, err);
 }

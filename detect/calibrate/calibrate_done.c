@@ -25,6 +25,7 @@ static void add_options(struct dpe_sha256 *hash, const struct calibrate_argument
     add_text(hash, job->tool.device);
     add_text(hash, job->split);
     add_text(hash, args->top_k);
+    add_text(hash, args->scratch ? "scratch" : "");
     dpe_sha256_add(hash, numbers, sizeof numbers);
     for (int i = 0; i < CALIBRATE_HANDED; i++) {
         add_text(hash, args->handed[i] != NULL ? "given" : "");
@@ -61,10 +62,29 @@ static dpe_status add_inputs(struct dpe_sha256 *hash, const struct calibrate_arg
     return status;
 }
 
+static dpe_status is_there(const struct batch *batch, const char *form, struct dpe_error *err)
+{
+    char *path = dpe_calibrate_tools_path(batch->args->job.output, form);
+    bool there = path != NULL && access(path, R_OK) == 0;
+    free(path);
+    return there ? DPE_OK : dpe_fail(err, DPE_NO_INPUT, "%s is missing", form);
+}
+
+static dpe_status add_file(struct dpe_sha256 *hash, const struct batch *batch, const char *folder,
+                           const char *file, bool *missing, struct dpe_error *err)
+{
+    char of_file[65] = "";
+    char full[128];
+    snprintf(full, sizeof full, "%s%s", folder, file);
+    dpe_status status = dpe_calibrate_hash_file(batch->args->job.output, full, of_file, err);
+    *missing = *missing || of_file[0] == '\0';
+    add_text(hash, of_file);
+    return status;
+}
+
 /* The state of the folder under these arguments; "" when a result is missing, or the options name a
  * file that is not looked at here. */
-static dpe_status find_state(const struct batch *batch, const char *const *files, char hex[65],
-                             struct dpe_error *err)
+static dpe_status find_state(const struct batch *batch, char hex[65], struct dpe_error *err)
 {
     const struct calibrate_arguments *args = batch->args;
     const char *niah = dpe_calibrate_value(args, "--niah");
@@ -76,13 +96,19 @@ static dpe_status find_state(const struct batch *batch, const char *const *files
     if (hash == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
     }
+    static const char *const whole[] = {"norms.h5", "check.h5", "forms.sha256", "report.html"};
     dpe_status status = DPE_OK;
-    bool missing = false;
-    for (int i = 0; files[i] != NULL && status == DPE_OK && !missing; i++) {
-        char of_file[65] = "";
-        status = dpe_calibrate_hash_file(args->job.output, files[i], of_file, err);
-        missing = of_file[0] == '\0';
-        add_text(hash, of_file);
+    bool missing = dpe_calibrate_export_each(batch, is_there, NULL) != DPE_OK;
+    for (size_t i = 0; i < sizeof whole / sizeof whole[0] && status == DPE_OK; i++) {
+        status = add_file(hash, batch, "", whole[i], &missing, err);
+    }
+    for (int e = 0; e < batch->n_entries && status == DPE_OK; e++) {
+        const char *folder = batch->entries[e].folder;
+        dpe_sha256_add(hash, &batch->entries[e].length, sizeof batch->entries[e].length);
+        status = add_file(hash, batch, folder, "detect.h5", &missing, err);
+        if (status == DPE_OK && batch->chooses) {
+            status = add_file(hash, batch, folder, "ablate.h5", &missing, err);
+        }
     }
     if (status == DPE_OK && !missing) {
         add_options(hash, args);
@@ -95,8 +121,7 @@ static dpe_status find_state(const struct batch *batch, const char *const *files
     return status;
 }
 
-dpe_status dpe_calibrate_is_done(const struct batch *batch, const char *const *files, bool *done,
-                                 struct dpe_error *err)
+dpe_status dpe_calibrate_is_done(const struct batch *batch, bool *done, struct dpe_error *err)
 {
     char *path = dpe_calibrate_tools_path(batch->args->job.output, name);
     char *text = NULL;
@@ -107,7 +132,7 @@ dpe_status dpe_calibrate_is_done(const struct batch *batch, const char *const *f
     *done = false;
     if (status == DPE_OK && !batch->args->job.tool.force &&
         dpe_read_file(path, 4096, &text, &n, NULL) == DPE_OK && n >= 64) {
-        status = find_state(batch, files, hex, err);
+        status = find_state(batch, hex, err);
         *done = status == DPE_OK && hex[0] != '\0' && strncmp(text, hex, 64) == 0;
     }
     free(text);
@@ -115,13 +140,12 @@ dpe_status dpe_calibrate_is_done(const struct batch *batch, const char *const *f
     return status;
 }
 
-dpe_status dpe_calibrate_set_done(const struct batch *batch, const char *const *files,
-                                  struct dpe_error *err)
+dpe_status dpe_calibrate_set_done(const struct batch *batch, struct dpe_error *err)
 {
     char hex[65];
     char line[80];
     char *path = dpe_calibrate_tools_path(batch->args->job.output, name);
-    dpe_status status = path != NULL ? find_state(batch, files, hex, err)
+    dpe_status status = path != NULL ? find_state(batch, hex, err)
                                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     if (status == DPE_OK && hex[0] != '\0') {
         int n = snprintf(line, sizeof line, "%s\n", hex);

@@ -88,12 +88,15 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
         .name = inputs->tasks[task].name,
         .prompt = inputs->args->job.length,
         .rows = inputs->n_samples[task] * inputs->grid.n_configs +
-                inputs->n_validated[task] * DPE_DETECT_N_VALIDATED,
+                inputs->n_validated[task] * dpe_detect_inputs_validated(inputs),
         .read = 1.0,
         .pairs = 1.0,
         .head = 1.0,
     };
-    cost->rows += task == 0 ? dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] : 0;
+    cost->rows += task == 0
+                      ? dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
+                            dpe_detect_inputs_searched(inputs) + dpe_detect_pilot_most_rows(inputs)
+                      : 0;
     cost->least_rows = (double)cost->rows;
     if (inputs->args->race) {
         cost->least_rows -= (double)(inputs->n_samples[task] * inputs->grid.n_configs) -
@@ -210,6 +213,10 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
             printf("and at most %lld configurations of --select ",
                    (long long)dpe_detect_inputs_steps(inputs));
         }
+        if (i == 0 && dpe_detect_inputs_searched(inputs) > 0) {
+            printf("and at most %lld samples of the search ",
+                   (long long)dpe_detect_inputs_searched(inputs));
+        }
         printf("included\n");
     }
     double tokens = 0.0;
@@ -249,7 +256,8 @@ dpe_status dpe_detect_dry_run(struct detect_inputs *inputs, struct dpe_error *er
 /* ----------------------------------------------------------------------------------------- result
  */
 
-static void warn_uninformative(const struct dpe_detect_ranking *ranking)
+/* A search takes no length for being first, so it needs no warning of chance. */
+static void warn_uninformative(const struct dpe_detect_ranking *ranking, bool searched)
 {
     char groups[256] = "";
     int n = 0;
@@ -265,7 +273,7 @@ static void warn_uninformative(const struct dpe_detect_ranking *ranking)
                             g);
         }
     }
-    if (n > 0) {
+    if (n > 0 && !searched) {
         dpe_log_warning("%s %s: the lengths do not differ beyond noise, so rank 1 is a matter of "
                         "chance there; more --samples may help",
                         n > 1 ? "groups" : "group", groups);
@@ -309,7 +317,8 @@ static dpe_status render_result(const struct detect_inputs *inputs,
     return dpe_detect_rank_table(&inputs->grid, &result->ranking, width, text, err);
 }
 
-static dpe_status render_validation(const struct dpe_detect_result *result, int width,
+static dpe_status render_validation(const struct dpe_detect_report *report,
+                                    const struct dpe_detect_result *result, int width,
                                     struct dpe_text *text, struct dpe_error *err)
 {
     char title[256], samples[96];
@@ -319,8 +328,9 @@ static dpe_status render_validation(const struct dpe_detect_result *result, int 
              result->fresh ? "other" : "of the same",
              name_samples(result, samples, sizeof samples));
     dpe_status status = append_text(text, title, err);
-    return status == DPE_OK ? dpe_detect_validation_table(&result->validation, width, text, err)
-                            : status;
+    return status == DPE_OK
+               ? dpe_detect_validation_table(&result->validation, report->names, width, text, err)
+               : status;
 }
 
 static dpe_status append_lengths(const char *title, const int64_t *lengths, int n,
@@ -418,7 +428,11 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
     const char *legend = width < 60 ? "\n* best of its group\n? no difference\n"
                                     : "\n* best of its group   ? lengths do not differ beyond "
                                       "noise\n";
-    dpe_status status = append_text(&text, title, err);
+    dpe_status status =
+        report->rule == DPE_DETECT_JOINTLY ? dpe_detect_lead(report, &text, err) : DPE_OK;
+    if (status == DPE_OK) {
+        status = append_text(&text, title, err);
+    }
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
         if (report->results[i].used) {
             status = render_result(inputs, &report->results[i], &report->results[i] == deciding,
@@ -432,15 +446,21 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
     }
     for (int i = 0; i < 2; i++) {
         if (report->results[i].used && report->results[i].validated) {
-            status = render_validation(&report->results[i], width, &text, err);
+            status = render_validation(report, &report->results[i], width, &text, err);
             if (status != DPE_OK) {
                 goto done;
             }
         }
     }
+    if (report->search.n_steps > 0) {
+        status = append_text(&text, "\n", err);
+        if (status != DPE_OK || (status = dpe_detect_search_table(report, &text, err)) != DPE_OK) {
+            goto done;
+        }
+    }
     fwrite(text.bytes, 1, text.n, stdout);
     printf("\ntable: %s\n", inputs->args->job.output);
-    warn_uninformative(&deciding->ranking);
+    warn_uninformative(&deciding->ranking, report->rule == DPE_DETECT_JOINTLY);
 done:
     dpe_text_free(&text);
     return status;

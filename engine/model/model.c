@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "engine/model/config.h"
+#include "engine/model/layer_weights.h"
 
 /* Large enough for any real one, small enough that a tree of it is no danger. */
 static const uint64_t max_config = 4 << 20;
@@ -165,6 +166,9 @@ void dpe_model_close(struct dpe_model *model)
     }
     free(model->copies);
     free(model->shards);
+    for (int64_t i = 0; model->weights.layers != NULL && i < model->config.n_layers; i++) {
+        free(model->weights.layers[i].experts);
+    }
     free(model->weights.layers);
     dpe_config_release(&model->config);
     free(model->folder);

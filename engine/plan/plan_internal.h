@@ -15,12 +15,17 @@ double dpe_map_position(const struct dpe_position_map *map, int64_t pair, int64_
 /** Give the plan its own copy of `mask` [n_layers][n_heads][n_pairs]. */
 dpe_status dpe_plan_set_mask(struct dpe_plan *plan, const uint8_t *mask, struct dpe_error *err);
 
-/** Frequencies [head_dim/2] and attention factor of a rope configuration. `max_position` is what
+/** Frequencies [head_dim/2] and attention factor of a rope configuration; `head_dim` counts the
+ *  components that rotate. `max_position` is what
  *  `dynamic` grows from, and what takes the place of an absent original_max_position.
  *  DPE_BAD_DATA names a parameter that is missing or makes no sense. */
 dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim,
                             int64_t max_position, int64_t length, double *inv_freq,
                             double *attention_factor, struct dpe_error *err);
+
+/** Multiply the plan's logits by a², those of pairs that do not rotate apart (HF multiplies the
+ *  cosines and sines by a). Once for each plan. */
+void dpe_plan_set_rope_factor(struct dpe_plan *plan, double a);
 
 /** The numbers of a context make sense: DPE_USAGE else. */
 dpe_status dpe_plan_context_check(const struct dpe_plan_context *context, struct dpe_error *err);

@@ -81,7 +81,7 @@ static dpe_status keep_native(const struct dpe_plan_context *context, struct dpe
 {
     double a = 1.0;
     dpe_status status = dpe_rope_native(context->config, context->length, plan->inv_freq, &a, err);
-    plan->logit_factor *= a * a;
+    dpe_plan_set_rope_factor(plan, a);
     return status;
 }
 
@@ -119,10 +119,12 @@ static void frequencies(struct dpe_spec *spec, struct dpe_plan *plan,
     double a = 1.0;
     add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
     if (spec->status == DPE_OK) {
-        spec->status = dpe_rope_compute(rope, context->config->head_dim, context->trained_length,
-                                        context->length, plan->inv_freq, &a, spec->err);
+        spec->status =
+            dpe_rope_compute(rope, 2 * dpe_config_pairs(context->config), context->trained_length,
+                             context->length, plan->inv_freq, &a, spec->err);
     }
-    plan->logit_factor = a * a;
+    plan->logit_factor = 1.0;
+    dpe_plan_set_rope_factor(plan, a);
 }
 
 static double scale_key(struct dpe_spec *spec)
@@ -169,7 +171,7 @@ static void build_pi(struct dpe_spec *spec, struct dpe_plan *plan)
 static void build_ntk(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_rope_config rope = plain_rope(spec);
-    double d = (double)spec->context->config->head_dim;
+    double d = 2.0 * (double)dpe_config_pairs(spec->context->config);
     rope.theta *= pow(scale_key(spec), d / (d - 2.0));
     frequencies(spec, plan, &rope);
 }
@@ -226,7 +228,7 @@ static void build_llama3(struct dpe_spec *spec, struct dpe_plan *plan)
 static bool longrope_factors(struct dpe_spec *spec, const char *key, const double *own,
                              double *values)
 {
-    int64_t n_pairs = spec->context->config->head_dim / 2;
+    int64_t n_pairs = dpe_config_pairs(spec->context->config);
     int n = dpe_spec_list(spec, key, (double)NAN, 0x1p-10, MAX_SCALE, values, MAX_FACTORS);
     if (n > 1 && n != n_pairs && spec->status == DPE_OK) {
         spec->status = dpe_fail(spec->err, DPE_USAGE,
@@ -264,7 +266,7 @@ static void build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
     rope.factor = dpe_spec_number(spec, "scale", fmax(1.0, ratio), 1.0, MAX_SCALE);
     double usual = sqrt(1.0 + log(rope.factor) / log(rope.original_max_position));
     rope.attention_factor = dpe_spec_number(spec, "a", isnan(a) ? usual : a, 0x1p-10, 0x1p10);
-    if (context->config->head_dim / 2 > MAX_FACTORS) {
+    if (dpe_config_pairs(context->config) > MAX_FACTORS) {
         spec->status =
             dpe_fail(spec->err, DPE_USAGE, "method longrope: more than %d pairs", (int)MAX_FACTORS);
         return;
@@ -275,7 +277,7 @@ static void build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
         spec->status = dpe_fail(spec->err, DPE_USAGE,
                                 "method longrope: the model's config.json has no long_factor; give "
                                 "long=x/x/..., a divisor for each of the %" PRId64 " pairs",
-                                context->config->head_dim / 2);
+                                dpe_config_pairs(context->config));
     }
     frequencies(spec, plan, &rope);
 }
@@ -335,9 +337,10 @@ static void dpe_bands(const struct dpe_dpe_params *params, struct dpe_plan *plan
     plan->exact = params->exact;
 }
 
-static dpe_status check_dpe(const struct dpe_dpe_params *params, int64_t n_pairs,
+static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dpe_config *config,
                             struct dpe_error *err)
 {
+    int64_t n_pairs = config->head_dim / 2;
     if (params->window < 1 || params->window > MAX_TOKENS) {
         return dpe_fail(err, DPE_USAGE,
                         "dpe: expected a window from 1 to %" PRId64 ", found %" PRId64, MAX_TOKENS,
@@ -389,12 +392,12 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
         return status;
     }
     const struct dpe_config *config = context->config;
-    status = check_dpe(params, config->head_dim / 2, err);
+    status = check_dpe(params, config, err);
     if (status != DPE_OK) {
         return status;
     }
     struct dpe_plan made;
-    status = dpe_plan_init(&made, config->head_dim / 2, config->n_layers, config->n_heads, err);
+    status = dpe_plan_init_for(&made, config, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -438,6 +441,16 @@ dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
     return DPE_OK;
 }
 
+dpe_status dpe_plan_model_edges(const struct dpe_config *config, int n_groups, int32_t *edges,
+                                struct dpe_error *err)
+{
+    dpe_status status = dpe_plan_group_edges(dpe_config_pairs(config), n_groups, edges, err);
+    if (status == DPE_OK) {
+        edges[n_groups] = (int32_t)(config->head_dim / 2);
+    }
+    return status;
+}
+
 static void build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const int32_t edges[2] = {0, (int32_t)plan->n_pairs};
@@ -456,7 +469,8 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
     double scale[MAX_GROUPS] = {1.0};
     int32_t edges[MAX_GROUPS + 1] = {0};
     struct dpe_dpe_params params = {.edges = edges, .scale = scale};
-    int64_t most = plan->n_pairs < MAX_GROUPS ? plan->n_pairs : MAX_GROUPS;
+    int64_t n_pairs = dpe_config_pairs(context->config);
+    int64_t most = n_pairs < MAX_GROUPS ? n_pairs : MAX_GROUPS;
     params.window = tokens_key(spec, "window", default_window(context));
     double lengths[MAX_GROUPS];
     int n_lengths =
@@ -483,7 +497,7 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
     }
     if (spec->status == DPE_OK) {
         params.n_groups = (int)groups;
-        spec->status = dpe_plan_group_edges(plan->n_pairs, params.n_groups, edges, spec->err);
+        spec->status = dpe_plan_model_edges(context->config, params.n_groups, edges, spec->err);
     }
     if (spec->status != DPE_OK) {
         return;

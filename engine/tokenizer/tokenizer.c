@@ -37,8 +37,9 @@ static dpe_status check_growth(const struct dpe_tokenizer *t, struct dpe_error *
     for (size_t i = 0; i < t->n_normalizers && status == DPE_OK; i++) {
         const struct dpe_normalizer *rule = t->normalizers + i;
         switch (rule->kind) {
-        case DPE_NORMALIZE_NFC:
-            status = grow(&growth, 3.0, "normalizer", i, "NFC", err);
+        case DPE_NORMALIZE_FORM: /* U+0390: 2 bytes to 6; U+FDFA: 3 bytes to 33 */
+            status = rule->form == DPE_NFC ? grow(&growth, 3.0, "normalizer", i, "NFC", err)
+                                           : grow(&growth, 11.0, "normalizer", i, "NFKC", err);
             break;
         case DPE_NORMALIZE_PREPEND: /* before each piece between added tokens, of a byte perhaps */
             status = grow(&growth, 1.0 + (double)rule->content.n, "normalizer", i, "Prepend", err);

@@ -349,7 +349,7 @@ static dpe_status get_sessions(struct dpe_h5 *table, struct dpe_h5_content *cont
     }
     content->n_sessions = n;
     struct session_walk walk = {table, content, DPE_OK, err};
-    if (n > 0 && dpe_hdf5_has(table->file, "/run/sessions") &&
+    if (n > 0 && dpe_hdf5_has(table->file, "/run/sessions") != 0 &&
         H5Literate_by_name(table->file, "/run/sessions", H5_INDEX_NAME, H5_ITER_INC, NULL,
                            visit_session_name, &walk, H5P_DEFAULT) < 0 &&
         walk.status == DPE_OK) {

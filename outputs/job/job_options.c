@@ -161,12 +161,47 @@ static const struct argp_option prompt_table[] = {
     {0},
 };
 
+static int by_value(const void *a, const void *b)
+{
+    int64_t left = *(const int64_t *)a;
+    int64_t right = *(const int64_t *)b;
+    return (left > right) - (left < right);
+}
+
+/* One length, or several of them separated by commas for a tool that takes them. */
+static void parse_lengths(struct argp_state *state, const char *arg,
+                          struct dpe_job_options *options)
+{
+    int most = options->most_lengths > 0 ? options->most_lengths : 1;
+    int64_t *lengths = options->lengths;
+    int n = 0;
+    for (const char *at = arg; at != NULL; n++) {
+        size_t length = most > 1 ? strcspn(at, ",") : strlen(at);
+        char word[32];
+        if (n == most) {
+            argp_error(state, "--length: expected at most %d lengths, found '%s'", most, arg);
+        }
+        snprintf(word, sizeof word, "%.*s", (int)(length < 31 ? length : 31), at);
+        lengths[n] =
+            dpe_parse_tokens(state, "--length", at[length] == '\0' ? at : word, 1, DPE_MOST_COUNT);
+        at = at[length] == ',' ? at + length + 1 : NULL;
+    }
+    qsort(lengths, (size_t)n, sizeof *lengths, by_value);
+    for (int i = 1; i < n; i++) {
+        if (lengths[i] == lengths[i - 1]) {
+            argp_error(state, "--length: %lld is given twice", (long long)lengths[i]);
+        }
+    }
+    options->n_lengths = n;
+    options->length = lengths[n - 1];
+}
+
 static error_t parse_prompt(int key, char *arg, struct argp_state *state)
 {
     struct dpe_job_options *options = state->input;
     switch (key) {
     case 'l':
-        options->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
+        parse_lengths(state, arg, options);
         return 0;
     case KEY_CHAT_TEMPLATE:
         options->chat_template = arg;

@@ -395,8 +395,8 @@ static int check_damage(const char *path, bool unchecked, char *message)
     if (state == DPE_TRAILER_NONE && !unchecked) {
         return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
                               "%s: has no checksum at its end: it is cut off, or another program "
-                              "wrote or changed it; outputs/SCHEMA.md shows how to add a checksum, "
-                              "dpe-export reads the file with --unchecked",
+                              "wrote or changed it; outputs/SCHEMA.md shows how to add a checksum; "
+                              "dpe-export --unchecked FILE -o NEW.h5 writes it anew",
                               path);
     }
     return DPE_TABLE_OK;

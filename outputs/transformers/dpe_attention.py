@@ -15,6 +15,7 @@ max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a
 """
 import json
 import math
+import struct
 
 import numpy as np
 import torch
@@ -188,12 +189,17 @@ def _expect_all(name, values, good, expected):
 
 # ------------------------------------------------------------------------------------------ reading
 
-def load_table(path):
-    """Read TABLE.h5 or its JSON form, told apart by content. TableError says what is wrong."""
+def load_table(path, unchecked=False):
+    """Read TABLE.h5 or its JSON form, told apart by content. TableError says what is wrong. An HDF5
+    file ends with a checksum; one that has none is read only when `unchecked`: HDF5 itself does not
+    see every damage, and can crash on it."""
     try:
         with open(path, "rb") as file:
-            magic = file.read(8)
-        entries = _read_h5(path) if magic == b"\x89HDF\r\n\x1a\n" else _read_json(path)
+            data = file.read()
+        hdf5 = data[:8] == b"\x89HDF\r\n\x1a\n"
+        if hdf5:
+            _check_bytes(data, unchecked)
+        entries = _read_h5(path) if hdf5 else _read_json(path)
         if not 1 <= len(entries) <= MOST_ENTRIES:
             raise TableError(f"expected 1 to {MOST_ENTRIES} entries, found {len(entries)}")
         return Table.of_entries([_table_of(values, len(entries)) for values in entries])
@@ -202,6 +208,34 @@ def load_table(path):
     except (OSError, RuntimeError, KeyError, MemoryError, RecursionError, TypeError, ValueError,
             OverflowError, AttributeError) as error:
         raise TableError(f"{path}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _crc32c(data):
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = (byte >> 1) ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = (crc >> 8) ^ table[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def _check_bytes(data, unchecked):
+    """The 24 bytes after the end of the HDF5 file: a magic, its length, its CRC-32C (SCHEMA.md)."""
+    end = len(data) - 24
+    if data[end:end + 8] != b"DPE-CRC\n":
+        if not unchecked:
+            raise TableError("has no checksum at its end: it is cut off, or another program wrote or changed "
+                             "it; outputs/SCHEMA.md shows how to add one, load_table(path, unchecked=True) "
+                             "reads it without")
+        return
+    length, expected = struct.unpack("<QQ", data[end + 8:])
+    found = _crc32c(data[:end])
+    if length != end or found != expected:
+        raise TableError(f"is damaged: expected {length} bytes with CRC-32C {expected:08x}, found {end} with "
+                         f"{found:08x}; copy it again")
 
 
 def _table_of(values, n_entries):

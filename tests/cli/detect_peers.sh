@@ -31,7 +31,7 @@ fi
 
 make_model model shared
 sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 100
-    --lengths 8,32,64 --seed 5 --threads 1 --tensor-parallel 2"
+    --lengths 8,32,64 --seed 5 --threads 1 --tensor-parallel 2 --select paper --temperature off"
 
 if [ "$part" = tools ]; then
     # The number of replicas changes nothing: every group sums in the order of its ranks.
@@ -42,7 +42,7 @@ if [ "$part" = tools ]; then
     # Sums over two processes round otherwise than those of one: recall counts answers of a trained
     # model, which are the same; contributions are near.
     trained="--model $root/data/reference --corpus $root/data/sample --length 512 --groups 2 --samples 4
-        --lengths 64,256 --seed 5 --threads 1"
+        --lengths 64,256 --seed 5 --threads 1 --select paper --temperature off"
     "$bin/dpe-detect" $trained -o "$work/whole.h5" >"$work/expected" 2>"$work/err" ||
         fail "one process: $(cat "$work/err")"
     mpi 2 "$bin/dpe-detect" $trained --tensor-parallel 2 -o "$work/shared.h5" >"$work/out" \

@@ -210,7 +210,7 @@ def test_sliding():
 
 def test_ablate():
     run("dpe-detect", *INPUTS, "-l", "256", "--samples", "2", "--trained-length", "64", "--niah",
-        "values=1", "-o", out("detect.h5"))
+        "values=1", "--select", "paper", "--temperature", "off", "-o", out("detect.h5"))
     run("dpe-norms", *INPUTS, "--lengths", "64", "--samples", "1", "-o", out("norms.h5"))
     short = ["--table", out("detect.h5"), "--samples", "1", "--niah", "values=1", "--trained-length",
              "64"]

@@ -315,6 +315,17 @@ def test_hdf5(folder):
         refused(write_h5(folder, table(), **exchange), words)
     refused(write_h5(folder, table(), skip=("scale_factor",)), "scale_factor")
     path = write_h5(folder, table())
+    with open(path, "rb") as file:
+        whole = file.read()
+    with open(path, "wb") as file:
+        file.write(whole[:-24])
+    refused(path, "no checksum at its end")
+    assert load_table(path, unchecked=True).mask is not None
+    for at in (100, len(whole) // 2, len(whole) - 14, len(whole) - 3):
+        with open(path, "wb") as file:
+            file.write(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1:])
+        refused(path, "is damaged")
+    path = write_h5(folder, table())
     with h5py.File(path, "r+") as file:
         file.attrs["schema_version"] = "4.0.0"
     add_checksum(path)
