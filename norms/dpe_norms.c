@@ -251,6 +251,7 @@ static dpe_status measure_rows(struct profile *profile, struct dpe_error *err)
         .user = profile,
         .row = make_row,
         .fill = dpe_norms_fill,
+        .tokens = profile->lengths,
         .cost = cost,
         .nonfinite_limit = 0.05,
     };
@@ -337,9 +338,17 @@ static dpe_status run_profile(struct profile *profile, struct dpe_error *err)
     if (status != DPE_OK) {
         return status;
     }
+    dpe_job_header(&profile->job);
     status = measure_rows(profile, err);
     status = dpe_job_finish(&profile->job, status, dpe_norms_fill, profile, err);
-    return status == DPE_OK ? print_summary(profile, err) : status;
+    status = status == DPE_OK ? print_summary(profile, err) : status;
+    if (status == DPE_OK) {
+        char table[1024];
+        dpe_tool_quote(profile->args->job.output, table, sizeof table);
+        dpe_tool_next("dpe-export DETECT.h5 %s --top-k 0.75 -o table.h5", table);
+        dpe_tool_next("dpe-report %s -o report.html", table);
+    }
+    return status;
 }
 
 int main(int argc, char **argv)

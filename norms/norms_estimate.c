@@ -8,41 +8,23 @@ static struct dpe_session_options session_options(const struct profile *profile)
     return dpe_job_session_options(&profile->job, profile->excerpts.length);
 }
 
-/* A short prefill under the model's own rotation. */
-static dpe_status measure(const struct profile *profile, struct dpe_job_speed *speed,
-                          struct dpe_error *err)
+static void print_time(const struct profile *profile)
 {
-    enum { MOST = 512 };
-    struct dpe_session_options options = session_options(profile);
-    options.capacity = MOST; /* also for shorter excerpts: fewer tokens measure the overhead */
-    struct dpe_session *session = NULL;
-    dpe_status status =
-        dpe_session_create(profile->job.model, &profile->plan, &options, &session, err);
-    if (status == DPE_OK) {
-        status = dpe_job_measure(session, dpe_model_config(profile->job.model), options.capacity,
-                                 1.0, speed, err);
-    }
-    dpe_session_destroy(session);
-    return status;
-}
-
-static void print_time(const struct profile *profile, uint64_t weights, double products,
-                       double attention)
-{
-    char buffer[32];
+    double samples = (double)profile->args->job.samples;
     struct dpe_job_speed speed = {0};
+    struct dpe_job_range range = {0};
     struct dpe_error err = {0};
-    if (weights > dpe_memory_available() / 2) {
-        printf("time             not measured: the weights would fill this machine's memory\n");
-    } else if (profile->job.peers.size > 1) {
-        printf("time             not measured: the model is split over several processes\n");
-    } else if (measure(profile, &speed, &err) != DPE_OK) {
+    dpe_status status = dpe_job_measure_here(&profile->job, &profile->plan,
+                                             profile->excerpts.length, &speed, &err);
+    if (status != DPE_OK) {
         printf("time             not measured: %s\n", err.text);
-    } else {
-        printf("time             about %s\n",
-               dpe_format_seconds(products * speed.per_product + attention * speed.per_attention,
-                                  buffer));
+        return;
     }
+    for (int i = 0; i < profile->n_lengths; i++) {
+        double n = (double)profile->lengths[i];
+        dpe_job_range_add(&range, &speed, samples, n, n * n, 0.0, 0.0);
+    }
+    dpe_job_range_print(&range, &speed);
 }
 
 dpe_status dpe_norms_dry_run(const struct profile *profile, struct dpe_error *err)
@@ -73,6 +55,6 @@ dpe_status dpe_norms_dry_run(const struct profile *profile, struct dpe_error *er
     printf(" tokens\ntokens           %.4g\noperations       %.3g\n", tokens, products + attention);
     printf("memory           %s\n", dpe_job_memory_text(&profile->job, bytes, weights, memory));
     fflush(stdout);
-    print_time(profile, weights, products, attention);
+    print_time(profile);
     return DPE_OK;
 }

@@ -7,20 +7,26 @@
 #include "eval/niah/niah.h"
 #include "eval/suite/suite.h"
 #include "eval/task/task.h"
+#include "outputs/job/estimate.h"
 
 enum { MOST_TOGETHER = 64 };
 
 /* What a sample costs, on average over those of a context. */
 struct cost {
     double prompt, read, room; /* tokens: of the prompt, of these read, generated at most */
+    double pairs, steps, branches, head; /* as dpe_job_range_add; of books: what the LM head adds */
     double products, attention;
 };
 
 static void cost_of_books(const struct dpe_job *job, int64_t length, struct cost *cost)
 {
-    *cost = (struct cost){.prompt = (double)length, .read = (double)length};
+    double n = (double)length;
+    double reading = 0.0;
+    *cost = (struct cost){.prompt = n, .read = n, .pairs = n * n};
+    dpe_config_flops(dpe_model_config(job->model), 0, length, 0, &reading, &cost->attention);
     dpe_config_flops(dpe_model_config(job->model), 0, length, length, &cost->products,
                      &cost->attention);
+    cost->head = cost->products / reading;
 }
 
 /* How many of `wanted` samples dpe-eval makes together, as memory allows. */
@@ -53,8 +59,14 @@ static dpe_status cost_of_context(const struct dpe_job *job, const struct dpe_sa
     int64_t room = samples[0].max_new;
     double pairs = 0.5 * (double)prompt * (double)prompt * (double)n;
     double generated[2] = {0.0, 0.0};
-    *cost = (struct cost){
-        .prompt = (double)prompt, .read = (double)answering.read / (double)n, .room = (double)room};
+    *cost = (struct cost){.prompt = (double)prompt,
+                          .read = (double)answering.read / (double)n,
+                          .room = (double)room,
+                          .pairs = 2.0 * answering.pairs / (double)n,
+                          .steps = (double)answering.steps / (double)n,
+                          .branches =
+                              (double)answering.decoded / fmax((double)answering.steps, 1.0),
+                          .head = 1.0};
     dpe_config_flops(config, 0, prompt, 1, &cost->products, &cost->attention);
     dpe_config_flops(config, prompt, room, room, &generated[0], &generated[1]);
     cost->products = cost->products * cost->read / cost->prompt + generated[0];
@@ -81,7 +93,8 @@ static dpe_status cost_of_needles(struct dpe_job *job, const struct dpe_suite_ta
     return status;
 }
 
-static void print_cost(struct batch *batch, const char *what, double rows, const struct cost *cost)
+static void print_cost(struct batch *batch, const char *what, double rows, const struct cost *cost,
+                       const struct dpe_job_speed *speed)
 {
     printf("\n%-16s at most %.0f samples of %.0f tokens", what, rows, cost->prompt);
     if (cost->room > 0.0) {
@@ -91,12 +104,19 @@ static void print_cost(struct batch *batch, const char *what, double rows, const
     printf("operations       %.3g (matrix products %.3g, attention %.3g)\n",
            rows * (cost->products + cost->attention), rows * cost->products,
            rows * cost->attention);
+    if (speed->tokens > 0) {
+        struct dpe_job_range range = {0};
+        dpe_job_range_add(&range, speed, rows, cost->read * cost->head, cost->pairs, cost->steps,
+                          cost->prompt * cost->branches);
+        dpe_job_range_print(&range, speed);
+    }
     batch->tokens += rows * (cost->read + cost->room);
     batch->operations += rows * (cost->products + cost->attention);
 }
 
 static dpe_status print_part(struct batch *batch, struct dpe_job *job, enum calibrate_part part,
-                             const char *what, int methods, struct dpe_error *err)
+                             const char *what, int methods, const struct dpe_job_speed *speed,
+                             struct dpe_error *err)
 {
     const struct calibrate_arguments *args = batch->args;
     const char *samples = dpe_calibrate_value(args, "--samples");
@@ -132,7 +152,7 @@ static dpe_status print_part(struct batch *batch, struct dpe_job *job, enum cali
         cost_of_books(job, suite.tasks[0].length, &cost);
     }
     if (status == DPE_OK) {
-        print_cost(batch, what, (double)methods * (double)suite.tasks[0].n_samples, &cost);
+        print_cost(batch, what, (double)methods * (double)suite.tasks[0].n_samples, &cost, speed);
     }
 done:
     dpe_suite_close(&suite);
@@ -140,22 +160,58 @@ done:
     return status;
 }
 
+/* Under a plan that scales far positions, as those of both parts do. */
+static void measure(struct dpe_job *job, int64_t length, int64_t together,
+                    struct dpe_job_speed *speed)
+{
+    struct dpe_plan plan = {0};
+    const struct dpe_plan_context context = dpe_job_context(job, length);
+    struct dpe_error err = {0};
+    dpe_status status = dpe_plan_make("dpe", &context, &plan, &err);
+    if (status == DPE_OK) {
+        status = dpe_job_fit_batch(job, &plan, length, together, &err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_job_measure_here(job, &plan, length, speed, &err);
+    }
+    if (status != DPE_OK) {
+        *speed = (struct dpe_job_speed){0}; /* the sweep's dry run has printed the reason */
+    }
+    dpe_plan_free(&plan);
+}
+
+static void print_total(int parts)
+{
+    struct dpe_job_range range;
+    char text[64];
+    const char *times = getenv("DPE_PART_TIMES");
+    if (times != NULL && dpe_job_range_sum(times, parts, &range)) {
+        printf("\ntotal            %s for all parts; exports, tables and the report take seconds\n",
+               dpe_job_range_text(&range, text));
+    }
+}
+
 dpe_status dpe_calibrate_print_cost(struct batch *batch, struct dpe_error *err)
 {
     struct dpe_job_options options = batch->args->job;
     struct dpe_job job = {0};
+    struct dpe_job_speed speed = {0};
     int64_t k[DPE_DETECT_CANDIDATES];
     options.output = NULL; /* a folder, which is not touched */
     dpe_status status = dpe_job_open(&job, &options, true, err);
     for (int i = 0; i < batch->n_entries && status == DPE_OK; i++) {
         batch->entry = &batch->entries[i];
+        measure(&job, batch->entry->length, dpe_calibrate_together(batch->args), &speed);
         if (batch->chooses) {
             status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
-                                dpe_detect_top_k_candidates(batch->n_pairs, k), err);
+                                dpe_detect_top_k_candidates(batch->n_pairs, k), &speed, err);
         }
         if (status == DPE_OK) {
-            status = print_part(batch, &job, CALIBRATE_CHECK, "check", 3, err);
+            status = print_part(batch, &job, CALIBRATE_CHECK, "check", 3, &speed, err);
         }
+    }
+    if (status == DPE_OK) {
+        print_total(batch->n_entries * (batch->chooses ? 3 : 2) + 1);
     }
     return dpe_job_close(&job, status, err);
 }

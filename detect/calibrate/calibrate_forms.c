@@ -68,9 +68,8 @@ static dpe_status write_record(const struct record *record, struct dpe_error *er
     return status;
 }
 
-/* "" when the file does not exist. */
-static dpe_status hash_form(const char *folder, const char *name, char hex[65],
-                            struct dpe_error *err)
+dpe_status dpe_calibrate_hash_file(const char *folder, const char *name, char hex[65],
+                                   struct dpe_error *err)
 {
     char bytes[1 << 14];
     char *path = dpe_calibrate_tools_path(folder, name);
@@ -115,7 +114,7 @@ dpe_status dpe_calibrate_forms_check(const char *folder, const char *name, struc
     dpe_status status = read_record(folder, &record, err);
     int at = status == DPE_OK ? find(&record, name) : -1;
     if (at >= 0) {
-        status = hash_form(folder, name, hex, err);
+        status = dpe_calibrate_hash_file(folder, name, hex, err);
     }
     if (status == DPE_OK && at >= 0 && hex[0] != '\0' && strcmp(hex, record.entries[at].hex) != 0) {
         status = dpe_fail(err, DPE_MISMATCH,
@@ -146,7 +145,7 @@ dpe_status dpe_calibrate_forms_add(const char *folder, const char *name, struct 
     dpe_status status = read_record(folder, &record, err);
     if (status == DPE_OK && record.n < MOST_FORMS && find(&record, name) < 0) {
         snprintf(record.entries[record.n].name, sizeof record.entries[0].name, "%s", name);
-        status = hash_form(folder, name, record.entries[record.n].hex, err);
+        status = dpe_calibrate_hash_file(folder, name, record.entries[record.n].hex, err);
         if (status == DPE_OK) {
             record.n++;
             status = write_record(&record, err);

@@ -158,6 +158,16 @@ dpe_status dpe_calibrate_forms_check(const char *folder, const char *name, struc
 dpe_status dpe_calibrate_forms_drop(const char *folder, const char *name, struct dpe_error *err);
 dpe_status dpe_calibrate_forms_add(const char *folder, const char *name, struct dpe_error *err);
 
+/** SHA-256 of FOLDER/NAME; "" when it does not exist. */
+dpe_status dpe_calibrate_hash_file(const char *folder, const char *name, char hex[65],
+                                   struct dpe_error *err);
+
+/** Whether this command has finished in the folder, and nothing that it read or wrote was changed
+ *  since; never with --force. set_done records that it has finished. Errors of
+ *  opening the inputs, DPE_IO, DPE_NO_MEMORY. */
+dpe_status dpe_calibrate_is_done(const struct batch *batch, bool *done, struct dpe_error *err);
+dpe_status dpe_calibrate_set_done(const struct batch *batch, struct dpe_error *err);
+
 /** FOLDER/NAME, never beginning with "-"; owned by the caller, NULL when memory is out. */
 char *dpe_calibrate_tools_path(const char *folder, const char *name);
 /** The folder of this program, without a slash at its end; owned by the caller. */

@@ -122,6 +122,14 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
         status = dpe_calibrate_export_each(batch, print_name, err);
         printf(" report.html\n");
     }
+    if (status == DPE_OK && batch->code == 0) {
+        char model[1024], folder[1024];
+        dpe_tool_quote(batch->args->job.model, model, sizeof model);
+        dpe_tool_quote(batch->args->job.output, folder, sizeof folder);
+        unsetenv("DPE_PART");
+        dpe_tool_next("dpe-run -m %s --table %s/table.h5 --prompt-file FILE", model, folder);
+        dpe_tool_next("xdg-open %s/report.html", folder);
+    }
     return status;
 }
 
@@ -225,8 +233,29 @@ static dpe_status profile(struct batch *batch, struct dpe_error *err)
     return measure(batch, dpe_calibrate_profile_argv, "norms.h5", err);
 }
 
+/* The choices are read from their tables again, for what is printed. */
+static dpe_status show_again(struct batch *batch, struct dpe_error *err)
+{
+    dpe_log_info("complete: %s has all results of this command; nothing was changed",
+                 batch->args->job.output);
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < batch->n_entries && batch->chooses && status == DPE_OK; i++) {
+        batch->entry = &batch->entries[i];
+        char *path = dpe_calibrate_entry_path(batch, batch->entry, "ablate.h5");
+        status = path != NULL ? dpe_calibrate_choose_pairs(batch, path, err)
+                              : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+        free(path);
+    }
+    return status == DPE_OK ? show(batch, err) : status;
+}
+
 static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
 {
+    bool done = false;
+    dpe_status found = dpe_calibrate_is_done(batch, &done, err);
+    if (found != DPE_OK || done) {
+        return found == DPE_OK ? show_again(batch, err) : found;
+    }
     static const struct {
         dpe_status (*step)(struct batch *, struct dpe_error *);
         bool each; /* for each entry, the shortest first */
@@ -240,7 +269,8 @@ static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
             status = steps[i].step(batch, err);
         }
     }
-    return status;
+    return status == DPE_OK && batch->code == 0 ? dpe_calibrate_set_done(batch, err)
+                                                : status;
 }
 
 /* --------------------------------------------------------------------------------- before any work
@@ -331,6 +361,7 @@ static dpe_status check_all_argv(struct batch *batch, struct dpe_error *err)
 static dpe_status try_profile(struct batch *batch, struct dpe_error *err)
 {
     struct argv argv = {0};
+    setenv("DPE_PART_TIMES", "none", 1); /* whether it begins, not how long it takes */
     dpe_calibrate_profile_argv(batch, NULL, &argv);
     dpe_calibrate_argv_add(&argv, "--dry-run");
     return dpe_calibrate_run(batch, &argv, true, err);
@@ -360,6 +391,22 @@ static dpe_status dry_run(struct batch *batch, struct dpe_error *err)
     if (status == DPE_OK && batch->code == 0) {
         printf("\nall parts        at most %.4g tokens, %.3g operations\n", batch->tokens,
                batch->operations);
+    }
+    return status;
+}
+
+/* The dry run of all parts, which leave their times in a file. */
+static dpe_status print_costs(struct batch *batch, struct dpe_error *err)
+{
+    char times[] = "/tmp/dpe-times-XXXXXX";
+    int fd = mkstemp(times);
+    if (fd >= 0) {
+        close(fd);
+        setenv("DPE_PART_TIMES", times, 1);
+    }
+    dpe_status status = dry_run(batch, err);
+    if (fd >= 0) {
+        unlink(times);
     }
     return status;
 }
@@ -484,7 +531,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
         status = dpe_calibrate_tools_folder(&batch->tools, err);
     }
     if (status != DPE_OK || args->job.dry_run) {
-        return status == DPE_OK ? dry_run(batch, err) : status;
+        return status == DPE_OK ? print_costs(batch, err) : status;
     }
     status = check_all_argv(batch, err);
     if (status == DPE_OK && batch->code == 0 && !has_begun(batch, "", "norms.h5")) {
@@ -512,6 +559,7 @@ int main(int argc, char **argv)
     dpe_tool_parse(&dpe_calibrate_argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_child_forward_signals();
+    setenv("DPE_PART", "dpe-calibrate", 1); /* its tools do not suggest what to type next */
     batch.args = &args;
     struct dpe_error err = {0};
     dpe_status status = work(&batch, &err);

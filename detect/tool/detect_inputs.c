@@ -281,6 +281,18 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
                              err);
 }
 
+int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task)
+{
+    int64_t length = inputs->args->job.length;
+    const struct dpe_niah_params *niah = &inputs->niah;
+    if (strcmp(inputs->tasks[task].name, "niah") != 0) {
+        return length;
+    }
+    int64_t asked = niah->asked > 1 ? niah->asked : 1;
+    int64_t shared = niah->shared > 1 ? niah->shared : 1;
+    return (length / 2 + length / 2 / shared) / asked;
+}
+
 int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs)
 {
     int64_t together = dpe_detect_inputs_together(inputs);

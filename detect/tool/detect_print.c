@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "detect/tool/detect_tool.h"
 #include "eval/chat/chat.h"
@@ -36,6 +35,7 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     const struct dpe_detect_params *params = &inputs->grid.params;
     char lengths[1024];
     list_lengths(params, lengths, sizeof lengths);
+    dpe_job_header(&inputs->job);
     dpe_log_info("trained length %lld (%s), evaluated length %lld, window %lld",
                  (long long)params->trained_length,
                  inputs->args->job.trained_length > 0 ? "--trained-length"
@@ -80,6 +80,9 @@ struct row_cost {
     int64_t prompt, room, rows;
     double read, pairs;         /* shares of the prompt that are read, and of its attention */
     double products, attention; /* of what is read and of generation */
+    double head;                /* of reading: what the LM head adds, as a factor */
+    double steps, branches;     /* decode steps of a batch / its samples, and branches of a step */
+    double least_rows;          /* that a race can end with */
 };
 
 static dpe_status cost_of(const struct detect_inputs *inputs, int task, const struct dpe_niah *niah,
@@ -94,11 +97,17 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
                 inputs->n_validated[task] * dpe_detect_inputs_validated(inputs),
         .read = 1.0,
         .pairs = 1.0,
+        .head = 1.0,
     };
     cost->rows += task == 0
                       ? dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
                             dpe_detect_inputs_searched(inputs) + dpe_detect_pilot_most_rows(inputs)
                       : 0;
+    cost->least_rows = (double)cost->rows;
+    if (inputs->args->race) {
+        cost->least_rows -= (double)(inputs->n_samples[task] * inputs->grid.n_configs) -
+                            dpe_detect_least_rows(inputs, inputs->n_samples[task]);
+    }
     bool generates = strcmp(cost->name, "niah") == 0;
     double generated[2] = {0.0, 0.0};
     if (generates) {
@@ -111,6 +120,10 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
         cost->room = sample.max_new;
         double prompt = (double)answering->prompts / (double)answering->samples;
         cost->read = (double)answering->read / (double)answering->prompts;
+        cost->steps = (double)answering->steps / (double)answering->samples;
+        cost->branches = answering->steps > 0
+                             ? (double)answering->decoded / (double)answering->steps
+                             : 1.0;
         cost->pairs =
             fmin(1.0, answering->pairs / (0.5 * prompt * prompt * (double)answering->samples));
         dpe_config_flops(config, cost->prompt, cost->room, cost->room, &generated[0],
@@ -119,78 +132,38 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
     }
     dpe_config_flops(config, 0, cost->prompt, generates ? 1 : cost->prompt, &cost->products,
                      &cost->attention);
+    if (!generates) {
+        double reading[2] = {0.0, 0.0};
+        dpe_config_flops(config, 0, cost->prompt, 0, &reading[0], &reading[1]);
+        cost->head = cost->products / reading[0];
+    }
     cost->products = cost->products * cost->read + generated[0];
     cost->attention = cost->attention * cost->pairs + generated[1];
     return DPE_OK;
 }
 
-/* A short prefill in a small session; the weights are mapped, and read as far as they are used. */
-static dpe_status measure(const struct detect_inputs *inputs, struct dpe_job_speed *speed,
-                          struct dpe_error *err)
+/* The rows of a sweep, as few as a race can end with and all of them. */
+static void print_time(const struct detect_inputs *inputs, const struct row_cost *costs)
 {
-    enum { MOST = 4096 };
-    struct dpe_model *model = NULL;
-    struct dpe_session *session = NULL;
-    int64_t capacity = inputs->args->job.length < MOST ? inputs->args->job.length : MOST;
-    struct dpe_session_options options = dpe_job_session_options(&inputs->job, capacity);
-    dpe_status status = dpe_model_open(inputs->args->job.model, NULL, &model, err);
-    if (status == DPE_OK) {
-        status = dpe_session_create(model, &inputs->grid.configs[0].plan, &options, &session, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_job_measure(session, dpe_model_config(model), capacity, 1.0, speed, err);
-    }
-    dpe_session_destroy(session);
-    dpe_model_close(model);
-    return status;
-}
-
-static double seconds_of(const struct row_cost *cost, const struct dpe_config *config,
-                         const struct dpe_job_speed *speed)
-{
-    double products = 0.0;
-    double attention = 0.0;
-    dpe_config_flops(config, 0, cost->prompt, cost->room > 0 ? 1 : cost->prompt, &products,
-                     &attention);
-    return products * cost->read * speed->per_product +
-           attention * cost->pairs * speed->per_attention +
-           (double)cost->room * speed->per_new_token;
-}
-
-/* Physical memory, to decide whether weights can be read without pushing everything else out. */
-static uint64_t physical_memory(void)
-{
-    long pages = sysconf(_SC_PHYS_PAGES);
-    long size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
-}
-
-static void print_time(const struct detect_inputs *inputs, const struct row_cost *costs,
-                       uint64_t weights)
-{
-    char buffer[32];
-    if (weights > physical_memory() / 2) {
-        printf("time             not measured: the weights would fill this machine's memory\n");
-        return;
-    }
-    if (inputs->job.peers.size > 1) {
-        printf("time             not measured: one process alone cannot run a shared model\n");
-        return;
-    }
     struct dpe_job_speed speed = {0};
+    struct dpe_job_range range = {0};
     struct dpe_error err = {0};
-    if (measure(inputs, &speed, &err) != DPE_OK) {
+    dpe_status status = dpe_job_measure_here(&inputs->job, &inputs->grid.configs[0].plan,
+                                             inputs->args->job.length, &speed, &err);
+    if (status != DPE_OK) {
         printf("time             not measured: %s\n", err.text);
         return;
     }
-    const struct dpe_config *config = dpe_model_config(inputs->job.model);
-    double total = 0.0;
     for (int i = 0; i < inputs->n_tasks; i++) {
-        total += (double)costs[i].rows * seconds_of(&costs[i], config, &speed);
+        const struct row_cost *cost = &costs[i];
+        double prompt = (double)cost->prompt;
+        struct dpe_job_range one = {0};
+        dpe_job_range_add(&one, &speed, 1.0, prompt * cost->read * cost->head,
+                          prompt * prompt * cost->pairs, cost->steps, prompt * cost->branches);
+        range.low += one.low * fmin((double)cost->rows, cost->least_rows);
+        range.high += one.high * (double)cost->rows;
     }
-    printf("time             at most about %s", dpe_format_seconds(total, buffer));
-    printf(" (%lld tokens were read in %.3f s, each new token takes %.4f s)\n",
-           (long long)speed.tokens, speed.seconds, speed.per_new_token);
+    dpe_job_range_print(&range, &speed);
 }
 
 static void print_grid(const struct detect_inputs *inputs)
@@ -266,7 +239,7 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
         dpe_detect_print_savings(inputs, &answering);
     }
     fflush(stdout);
-    print_time(inputs, costs, weights);
+    print_time(inputs, costs);
     return DPE_OK;
 }
 
@@ -434,6 +407,15 @@ static dpe_status render_joint(const struct detect_inputs *inputs,
         return status;
     }
     return append_text(text, "\n", err);
+}
+
+void dpe_detect_suggest(const struct detect_inputs *inputs)
+{
+    char model[1024], table[1024];
+    dpe_tool_quote(inputs->args->job.model, model, sizeof model);
+    dpe_tool_quote(inputs->args->job.output, table, sizeof table);
+    dpe_tool_next("dpe-run -m %s --table %s --prompt-file FILE", model, table);
+    dpe_tool_next("dpe-report %s -o report.html", table);
 }
 
 dpe_status dpe_detect_print(const struct detect_inputs *inputs,

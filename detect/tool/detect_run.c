@@ -127,7 +127,9 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
 {
     const char *names[2] = {NULL, NULL};
     int64_t rows = 0;
+    int64_t tokens[2];
     for (int i = 0; i < stage->n_tasks; i++) {
+        tokens[i] = dpe_detect_inputs_read(sweep->inputs, i);
         names[i] = stage->tasks[i].name;
         rows += stage->n_samples[i] * stage->n_plans;
     }
@@ -150,6 +152,7 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
         .seen = add_to_best,
         .line = live_line,
         .fill = fill_table,
+        .tokens = tokens,
         .cost = sweep->cost,
         .planned = sweep->planned,
         .later = stage->later,

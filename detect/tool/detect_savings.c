@@ -38,9 +38,8 @@ static void line(const char *what, double tokens, double before)
     printf("\n");
 }
 
-/* The fewest rows a race can end with: every length but each group's best and L0/2 goes as soon as
- * a test on whole rounds can say so. */
-static double least_rows(const struct detect_inputs *inputs, int64_t samples)
+/* Every length but each group's best and L0/2 goes as soon as a test on whole rounds can say so. */
+double dpe_detect_least_rows(const struct detect_inputs *inputs, int64_t samples)
 {
     const struct dpe_detect_grid *grid = &inputs->grid;
     int64_t needed = dpe_detect_inputs_race_needs(inputs);
@@ -94,7 +93,7 @@ void dpe_detect_print_savings(const struct detect_inputs *inputs,
     print_sharing(inputs, configs * prompts * share, naive, share);
     if (inputs->args->race) {
         line("--race, at best",
-             least_rows(inputs, inputs->n_samples[0]) / samples * prompts * share, naive);
+             dpe_detect_least_rows(inputs, inputs->n_samples[0]) / samples * prompts * share, naive);
     } else {
         printf("  %-38s not given: --race stops lengths that cannot win\n", "racing");
     }

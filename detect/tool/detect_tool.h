@@ -72,6 +72,9 @@ int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
 /** Samples decoded together: what was asked for, else 4, or as many as share something; never more
  *  than there are, nor than a race's round has. */
 int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs);
+/** Tokens that a sample of a task reads, on average and about: samples of a context share one reading,
+ *  those with the same first half share that. */
+int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task);
 /** Set the job's batch to that, or to what fits into memory; logs why it is less than --batch. */
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples of a plan before the next plan. What a race decides depends on them, so those of
@@ -106,6 +109,8 @@ dpe_status dpe_detect_run(struct detect_inputs *inputs, struct dpe_detect_report
  *  configuration computes at most, in the sweep's batches; after dpe_job_fit_batch. */
 dpe_status dpe_detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
                                 struct dpe_answering *answering, struct dpe_error *err);
+/** The fewest rows a race of that many samples can end with. */
+double dpe_detect_least_rows(const struct detect_inputs *inputs, int64_t samples);
 /** Print what each saving saves of the sweep. */
 void dpe_detect_print_savings(const struct detect_inputs *inputs,
                               const struct dpe_answering *answering);
@@ -113,6 +118,8 @@ void dpe_detect_print_savings(const struct detect_inputs *inputs,
 dpe_status dpe_detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err);
 /** Log the planned work before it begins. */
 void dpe_detect_announce(const struct detect_inputs *inputs);
+/** Suggest what to do with the table. */
+void dpe_detect_suggest(const struct detect_inputs *inputs);
 /** Print the result for scripts. */
 dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
                                    const struct dpe_detect_report *report, struct dpe_error *err);

@@ -384,6 +384,9 @@ int main(int argc, char **argv)
                          ? dpe_detect_print_result(&inputs, &report, &err)
                          : dpe_detect_print(&inputs, &report, &err);
         }
+        if (status == DPE_OK) {
+            dpe_detect_suggest(&inputs);
+        }
     }
     dpe_detect_report_free(&report);
     return dpe_tool_end(dpe_detect_inputs_close(&inputs, status, &err), &err);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -318,19 +319,37 @@ char *dpe_tool_show_bytes(const char *text)
     return shown;
 }
 
-/* One object a line. */
-static void print_json(const char *level, const char *text)
+/* One object a line; `text` NULL: fields alone. */
+static void print_json(const char *level, const struct dpe_event *event, const char *text)
 {
     char stamp[32];
     time_t now = time(NULL);
     struct tm utc;
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    char *shown = dpe_tool_show_bytes(text);
-    json_t *line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "message",
-                             shown != NULL ? shown : "(no memory for the message)");
-    free(shown);
-    char *dumped = line != NULL ? json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    json_t *line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "event", event->name);
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"done", event->done},
+                   {"total", event->total},
+                   {"rate", event->rate},
+                   {"eta", event->eta}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (isfinite(numbers[i].value)) {
+            json_object_set_new(line, numbers[i].name, json_real(numbers[i].value));
+        }
+    }
+    if (text != NULL) {
+        char *shown = dpe_tool_show_bytes(text);
+        json_object_set_new(line, "message",
+                            json_string(shown != NULL ? shown : "(no memory for the message)"));
+        free(shown);
+    }
+    char *dumped =
+        line != NULL
+            ? json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(8))
+            : NULL;
     if (dumped != NULL) {
         fprintf(stderr, "%s\n", dumped);
     }
@@ -338,7 +357,11 @@ static void print_json(const char *level, const char *text)
     json_decref(line);
 }
 
-static void print_line(const char *level, const char *format, va_list args)
+static const struct dpe_event no_event = {"message", (double)NAN, (double)NAN, (double)NAN,
+                                          (double)NAN};
+
+static void print_event(const char *level, const struct dpe_event *event, const char *format,
+                        va_list args)
 {
     char whole[3 * 4096];
     char text[2048];
@@ -346,7 +369,7 @@ static void print_line(const char *level, const char *format, va_list args)
     dpe_shorten(text, sizeof text, whole);
     dpe_progress_clear();
     if (messages.json) {
-        print_json(level, text);
+        print_json(level, event, text);
     } else {
         char clean[2 * sizeof text];
         dpe_printable(text, clean, sizeof clean);
@@ -358,6 +381,61 @@ static void print_line(const char *level, const char *format, va_list args)
             fprintf(stderr, "%s: %s: %s\n", messages.name, level, clean);
         }
     }
+}
+
+static void print_line(const char *level, const char *format, va_list args)
+{
+    print_event(level, &no_event, format, args);
+}
+
+void dpe_log_event(const struct dpe_event *event, const char *format, ...)
+{
+    if (messages.quiet) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    print_event("info", event, format, args);
+    va_end(args);
+}
+
+void dpe_tool_next(const char *format, ...)
+{
+    static const struct dpe_event next = {"next", (double)NAN, (double)NAN, (double)NAN,
+                                          (double)NAN};
+    static bool begun = false;
+    if (messages.quiet || messages.rank > 0 || getenv("DPE_PART") != NULL) {
+        return;
+    }
+    char command[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    /* What was printed so far comes first where both streams are one terminal. */
+    fflush(stdout);
+    if (messages.json) {
+        dpe_log_event(&next, "%s", command);
+    } else {
+        dpe_log_event(&next, "%s%s", begun ? "      " : "Next: ", command);
+    }
+    begun = true;
+}
+
+const char *dpe_tool_quote(const char *path, char *text, size_t size)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-./+:,=@%";
+    if (path[0] != '\0' && path[0] != '-' && strspn(path, plain) == strlen(path)) {
+        snprintf(text, size, "%s", path);
+        return text;
+    }
+    size_t n = (size_t)snprintf(text, size, "'");
+    for (const char *at = path; *at != '\0' && n + 6 < size; at++) {
+        n += (size_t)snprintf(text + n, size - n, *at == '\'' ? "'\\''" : "%c", *at);
+    }
+    snprintf(text + n, size - n, "'");
+    return text;
 }
 
 void dpe_log_info(const char *format, ...)
@@ -422,16 +500,16 @@ bool dpe_progress_due(double done, double total)
            (now - messages.last_time >= 30.0 && share - messages.last_share >= 0.01);
 }
 
-void dpe_progress(double done, double total, const char *text)
+void dpe_progress(const struct dpe_event *event, const char *text)
 {
-    if (!dpe_progress_due(done, total)) {
+    if (!dpe_progress_due(event->done, event->total)) {
         return;
     }
     messages.last_time = dpe_clock();
-    messages.last_share = total > 0.0 ? done / total : 1.0;
+    messages.last_share = event->total > 0.0 ? event->done / event->total : 1.0;
     messages.printed = true;
     if (messages.json) {
-        print_json("progress", text);
+        print_json("progress", event, NULL);
     } else if (is_terminal(stderr)) {
         int width = dpe_terminal_width(stderr) - 1;
         fprintf(stderr, "\r%.*s\033[K", width > 0 ? width : 1, text);

@@ -139,8 +139,8 @@ dpe_status dpe_signals_poll(void *user, struct dpe_error *err);
 /* -------------------------------------------------------------------------------------- messages
  */
 
-/** A line on stderr: text, or one JSON object {"time","level","message"}. Clears a live line first.
- *  info is left out when quiet. */
+/** A line on stderr: text, or one JSON object {"time","level","event","message"}. Clears a live line
+ *  first. info is left out when quiet. */
 void dpe_log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** Warn that a session's chunks were made smaller for lack of device memory, unless *reported, at
  *  first 0, has their size already. */
@@ -149,10 +149,26 @@ void dpe_log_warning(const char *format, ...) __attribute__((format(printf, 1, 2
 /** A warning that only this rank of a job has. */
 void dpe_log_rank(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void dpe_log_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/** How far something is. What is not known is NaN. */
+struct dpe_event {
+    const char *name;   /**< of what happens: "sweep" */
+    double done, total; /**< in one unit */
+    double rate;        /**< tokens (or samples) per second */
+    double eta;         /**< seconds that are left */
+};
+/** An info line that programs read as fields: JSON has "event", "done", "total", "rate" and "eta" of what
+ *  is known, besides the message. */
+void dpe_log_event(const struct dpe_event *event, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/** Suggest what to type next, at the end of a tool: an info line "Next: …"; further ones begin below
+ *  it. Nothing when another program runs this one as a part (the variable DPE_PART is set). */
+void dpe_tool_next(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/** A path as it is typed to a shell: in quotes where it needs them. Returns `text`. */
+const char *dpe_tool_quote(const char *path, char *text, size_t size);
 /** Progress: on a terminal one live line (at most 4 updates a second, cut to the width), else a
- * plain line every 30 s or 1 % of `total`, whichever is later. `text` is the line without newline;
- * the last call has done == total. */
-void dpe_progress(double done, double total, const char *text);
+ * plain line every 30 s or 1 % of the total, whichever is later; as JSON the event without a message.
+ * `text` is the line without newline; the last call has done == total. */
+void dpe_progress(const struct dpe_event *event, const char *text);
 /** Whether dpe_progress would print now: lets a caller skip formatting. */
 bool dpe_progress_due(double done, double total);
 /** Remove the live line (before something else is printed). */

@@ -147,7 +147,7 @@ static void print_field(const json_t *value)
 {
     const char *text = json_string_value(value);
     if (json_is_real(value)) {
-        printf("%.10g", json_real_value(value));
+        printf("%.15g", json_real_value(value));
     } else if (json_is_integer(value)) {
         printf("%lld", (long long)json_integer_value(value));
     } else if (json_is_boolean(value)) {
@@ -214,7 +214,7 @@ dpe_status dpe_result_print(struct dpe_result *result, enum dpe_result_format fo
         print_csv(result);
     } else if (!failed) {
         char *text = json_dumps(result->document,
-                                JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(10));
+                                JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(15));
         failed = text == NULL;
         if (!failed) {
             puts(text);

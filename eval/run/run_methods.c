@@ -56,12 +56,13 @@ void dpe_run_tool_methods(void)
         printf("\n");
         print_row(line, about, keys, width);
     }
-    printf("\nL is the evaluated length, L0 the trained length. Write a method with other values as\n"
+    printf("\nL is the evaluated length, L0 the trained length. Write other values as\n"
            "NAME:KEY=VALUE,KEY=VALUE, for example self-extend:window=1k,group=8.\n\n"
-           "Every method has the keys of the attention temperature too:\n%s.\n"
+           "Every method has the keys of the attention temperature too:\n  %s\n"
            "The logits of the query at position m (0, 1, ...) are multiplied by\n"
-           "logit-scale * max(1, ln(m+1) / ln(log-n))^log-n-power; log-n=0 is off; with\n"
-           "log-n-decay=B ln x becomes 1 - x^-B; infoscale=N is log-n=N with power 1/2 and decay\n"
-           "2/head_dim (arXiv 2501.08570). log-n and infoscale replace the log-n of official=1.\n",
+           "logit-scale * max(1, ln(m+1) / ln(log-n))^log-n-power; log-n=0 is off. With\n"
+           "log-n-decay=B ln x becomes 1 - x^-B. infoscale=N is log-n=N with power 1/2\n"
+           "and decay 2/head_dim (arXiv 2501.08570). log-n and infoscale replace the\n"
+           "log-n of official=1.\n",
            dpe_plan_temperature_keys());
 }

@@ -185,6 +185,7 @@ static error_t parse_command(int key, char *arg, struct argp_state *state)
         }
         state->child_inputs[parse->n_pieces] = &parse->args->job;
         state->child_inputs[parse->n_pieces + 1] = &parse->args->job;
+        state->child_inputs[parse->n_pieces + 2] = &parse->args->job;
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
@@ -201,13 +202,14 @@ static void run_command(const struct command *command, int argc, char **argv,
                         struct eval_arguments *args)
 {
     struct parse parse = {.command = command, .args = args};
-    struct argp_child children[MAX_PIECES + 3] = {{0}};
+    struct argp_child children[MAX_PIECES + 4] = {{0}};
     while (parse.n_pieces < MAX_PIECES && command->pieces[parse.n_pieces].argp != NULL) {
         children[parse.n_pieces] = command->pieces[parse.n_pieces];
         parse.n_pieces++;
     }
     children[parse.n_pieces].argp = &dpe_job_argp;
     children[parse.n_pieces + 1].argp = &dpe_job_rows_argp;
+    children[parse.n_pieces + 2].argp = &dpe_job_dry_run_argp;
     const struct argp argp = {.parser = parse_command, .doc = command->doc, .children = children};
     dpe_tool_parse(&argp, argc, argv, 0, &parse);
 }
@@ -326,7 +328,9 @@ int main(int argc, char **argv)
     }
     struct comparison comparison = {0};
     dpe_status status = dpe_eval_comparison_open(&comparison, &args, &err);
-    if (status == DPE_OK) {
+    if (status == DPE_OK && args.job.dry_run) {
+        status = dpe_eval_dry_run(&comparison, &err);
+    } else if (status == DPE_OK) {
         status = dpe_eval_comparison_run(&comparison, &err);
     }
     status = dpe_eval_comparison_close(&comparison, status, &err);

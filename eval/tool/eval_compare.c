@@ -349,6 +349,14 @@ static int64_t together_at_once(const struct comparison *comparison)
     return batch < MOST ? batch : MOST;
 }
 
+dpe_status dpe_eval_fit_batch(struct comparison *comparison, struct dpe_error *err)
+{
+    int64_t batch = together_at_once(comparison);
+    return batch > 1 ? dpe_job_fit_batch(&comparison->job, &comparison->plans[0],
+                                         comparison->lengths[comparison->n_lengths - 1], batch, err)
+                     : DPE_OK;
+}
+
 /* Methods, lengths and samples may grow; everything else decides a row. */
 static dpe_status start(struct comparison *comparison, struct dpe_error *err)
 {
@@ -374,11 +382,7 @@ static dpe_status start(struct comparison *comparison, struct dpe_error *err)
     const struct dpe_job_identity identity = {
         .kind = "eval", .suite = suites, .own = (const char *const(*)[2])own, .n_own = n};
     int64_t capacity = comparison->lengths[comparison->n_lengths - 1];
-    int64_t batch = together_at_once(comparison);
-    dpe_status status = DPE_OK;
-    if (batch > 1) {
-        status = dpe_job_fit_batch(&comparison->job, &comparison->plans[0], capacity, batch, err);
-    }
+    dpe_status status = dpe_eval_fit_batch(comparison, err);
     return status == DPE_OK
                ? dpe_job_start(&comparison->job, &identity, &comparison->plans[0], capacity, err)
                : status;
@@ -389,6 +393,7 @@ struct worklist {
     const struct comparison *comparison;
     const struct dpe_suite_task **tasks; /* [n_tasks] of all suites */
     const char **names;
+    int64_t *read; /* that a sample reads */
     double *cost;
     const struct dpe_plan **plans; /* [n_plans] */
     const char **keys;
@@ -401,6 +406,7 @@ static void worklist_free(struct worklist *list)
 {
     free(list->tasks);
     free(list->names);
+    free(list->read);
     free(list->cost);
     free(list->plans);
     free(list->keys);
@@ -436,11 +442,12 @@ static dpe_status worklist_allocate(struct worklist *list, struct dpe_error *err
     size_t n_plans = (size_t)comparison->n_plans;
     list->tasks = dpe_alloc(n_tasks, sizeof *list->tasks);
     list->names = dpe_alloc(n_tasks, sizeof *list->names);
+    list->read = dpe_alloc(n_tasks, sizeof *list->read);
     list->cost = dpe_alloc(n_tasks, sizeof *list->cost);
     list->plans = dpe_alloc(n_plans, sizeof *list->plans);
     list->keys = dpe_alloc(n_plans, sizeof *list->keys);
     list->items = dpe_alloc(rows, (size_t)comparison->n_methods * sizeof *list->items);
-    if (list->tasks == NULL || list->names == NULL || list->cost == NULL || list->plans == NULL ||
+    if (list->tasks == NULL || list->names == NULL || list->read == NULL || list->cost == NULL || list->plans == NULL ||
         list->keys == NULL || list->items == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu samples", rows);
     }
@@ -477,6 +484,7 @@ static void worklist_fill(struct worklist *list)
             int at = list->n_tasks++;
             list->tasks[at] = task;
             list->names[at] = task->task.name;
+            list->read[at] = task->length / task->task.together;
             list->cost[at] = (double)task->length;
             int length = length_index(comparison, task->length);
             for (int64_t s = 0; s < task->n_samples; s += task->task.together) {
@@ -505,6 +513,7 @@ static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
             .user = &list,
             .rows = make_rows,
             .fill = fill_list,
+            .tokens = list.read,
             .cost = list.cost,
         };
         status = dpe_job_rows(&comparison->job, &work, err);
@@ -513,8 +522,21 @@ static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
     return status;
 }
 
+static void announce(const struct comparison *comparison)
+{
+    char lengths[EVAL_MAX_LENGTHS * 21] = "";
+    for (int i = 0; i < comparison->n_lengths; i++) {
+        size_t used = strlen(lengths);
+        snprintf(lengths + used, sizeof lengths - used, " %lld", (long long)comparison->lengths[i]);
+    }
+    dpe_job_header(&comparison->job);
+    dpe_log_info("trained length %lld; lengths%s; %d %s", (long long)comparison->job.trained_length,
+                 lengths, comparison->n_methods, comparison->args->what != NULL ? "steps" : "methods");
+}
+
 dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_error *err)
 {
+    announce(comparison);
     dpe_status status = start(comparison, err);
     if (status != DPE_OK) {
         return status;
@@ -538,5 +560,11 @@ dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_err
         dpe_result_free(comparison->out);
     }
     comparison->out = NULL;
-    return status == DPE_OK ? each_suite(comparison, require_finite, NULL, err) : status;
+    status = status == DPE_OK ? each_suite(comparison, require_finite, NULL, err) : status;
+    if (status == DPE_OK) {
+        char table[1024];
+        dpe_tool_next("dpe-report %s -o report.html",
+                      dpe_tool_quote(comparison->args->job.output, table, sizeof table));
+    }
+    return status;
 }

@@ -106,6 +106,10 @@ dpe_status dpe_eval_comparison_open(struct comparison *comparison,
                                     const struct eval_arguments *args, struct dpe_error *err);
 /** Run what is missing, write the table, print it. */
 dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_error *err);
+/** Print what the comparison would cost, and run nothing. */
+dpe_status dpe_eval_dry_run(struct comparison *comparison, struct dpe_error *err);
+/** Make as many samples together as share a context and fit into memory. */
+dpe_status dpe_eval_fit_batch(struct comparison *comparison, struct dpe_error *err);
 /** Also after a failed open; returns what dpe_job_close does. */
 dpe_status dpe_eval_comparison_close(struct comparison *comparison, dpe_status status,
                                      struct dpe_error *err);

@@ -1,7 +1,22 @@
-/* How fast this machine is, from a short prefill. */
+/* How fast this machine is, from reading a text a few times. */
 #include "outputs/job/estimate.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    MOST_PASSES = 5,
+    MOST_CHUNKS = 256,
+    STEPS = 8, /* that are timed */
+    ROOM = STEPS + 4
+};
+static const double enough = 20.0; /* seconds of reading after which no further pass begins */
+/* An operation of attention takes between these times one of a matrix product: products run near the
+ * peak of a processor, attention reads its keys again for every chunk. */
+static const double least_cost = 0.25;
+static const double most_cost = 32.0;
 
 /* Ids 1, 2, 3, … repeated: every vocabulary has them, and their meaning does not change the speed.
  */
@@ -13,87 +28,236 @@ static void fill_tokens(int32_t *tokens, int64_t n, int64_t vocab)
     }
 }
 
-static dpe_status time_prefill(struct dpe_session *session, const int32_t *tokens, int64_t n,
-                               double *seconds, struct dpe_error *err)
+/* The clock, or the time of the processors where the variable asks for it: of one thread that is what a
+ * machine with nothing else to do would take, so a busy one can check the prediction
+ * (tests/bench/estimates.py). */
+static double measured_clock(void)
+{
+    struct timespec time;
+    if (getenv("DPE_ESTIMATE_CPU") != NULL &&
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0) {
+        return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    }
+    return dpe_clock();
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *values, int n)
+{
+    double sorted[MOST_PASSES];
+    memcpy(sorted, values, (size_t)n * sizeof *values);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    return n % 2 != 0 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
+}
+
+void dpe_job_fit(const int64_t *begin, const int64_t *end, const double *seconds, int n,
+                 double least_ratio, double most_ratio, double *a, double *b)
+{
+    double xx = 0.0, xy = 0.0, yy = 0.0, xt = 0.0, yt = 0.0;
+    for (int i = 0; i < n; i++) {
+        double x = (double)(end[i] - begin[i]) / seconds[i];
+        double y = ((double)end[i] * (double)end[i] - (double)begin[i] * (double)begin[i]) /
+                   seconds[i];
+        xx += x * x;
+        xy += x * y;
+        yy += y * y;
+        xt += x;
+        yt += y;
+    }
+    double determinant = xx * yy - xy * xy;
+    *a = determinant > 0.0 ? (xt * yy - yt * xy) / determinant : 0.0;
+    *b = determinant > 0.0 ? (xx * yt - xy * xt) / determinant : -1.0;
+    double ratio = *a > 0.0 ? *b / *a : (double)INFINITY;
+    if (ratio < least_ratio || ratio > most_ratio) {
+        /* One unknown is left: a (x + r y) = 1. */
+        ratio = ratio < least_ratio ? least_ratio : most_ratio;
+        *a = (xt + ratio * yt) / (xx + 2.0 * ratio * xy + ratio * ratio * yy);
+        *b = ratio * *a;
+    }
+}
+
+struct chunks {
+    int n;
+    int64_t begin[MOST_CHUNKS], end[MOST_CHUNKS];
+    double seconds[MOST_CHUNKS][MOST_PASSES];
+    double total[MOST_PASSES];
+};
+
+/* At the session's own lines, or four parts of a text that has only one chunk. */
+static void divide(const struct dpe_session *session, int64_t most, struct chunks *chunks)
+{
+    int64_t size = dpe_session_chunk(session);
+    size = 2 * size > most ? (most + 3) / 4 : size;
+    chunks->n = 0;
+    for (int64_t at = 0; at < most && chunks->n < MOST_CHUNKS; at += size, chunks->n++) {
+        chunks->begin[chunks->n] = at;
+        chunks->end[chunks->n] = at + size < most ? at + size : most;
+    }
+}
+
+static dpe_status time_pass(struct dpe_session *session, const int32_t *tokens,
+                            struct chunks *chunks, int pass, struct dpe_error *err)
 {
     dpe_status status = dpe_session_cut(session, 0, err);
-    double begin = dpe_clock();
+    chunks->total[pass] = 0.0;
+    for (int i = 0; i < chunks->n && status == DPE_OK; i++) {
+        double begin = measured_clock();
+        status = dpe_session_feed(session, tokens + chunks->begin[i],
+                                  chunks->end[i] - chunks->begin[i], NULL, err);
+        chunks->seconds[i][pass] = fmax(measured_clock() - begin, 1e-9);
+        chunks->total[pass] += chunks->seconds[i][pass];
+    }
+    return status;
+}
+
+static dpe_status time_reading(struct dpe_session *session, const struct dpe_config *config,
+                               const int32_t *tokens, int64_t most, struct dpe_job_speed *speed,
+                               struct dpe_error *err)
+{
+    struct chunks *chunks = dpe_alloc_zero(1, sizeof *chunks);
+    if (chunks == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for an estimate");
+    }
+    divide(session, most, chunks);
+    /* The first touch of weights and buffers takes longer than what follows. */
+    dpe_status status = dpe_session_cut(session, 0, err);
     if (status == DPE_OK) {
-        status = dpe_session_feed(session, tokens, n, NULL, err);
+        status = dpe_session_feed(session, tokens, chunks->end[0], NULL, err);
     }
-    *seconds = dpe_clock() - begin;
+    int passes = 0;
+    double spent = 0.0;
+    while (status == DPE_OK && passes < MOST_PASSES && (passes == 0 || spent < enough)) {
+        status = time_pass(session, tokens, chunks, passes, err);
+        spent += chunks->total[passes++];
+    }
+    if (status == DPE_OK) {
+        double products = 0.0, attention = 0.0;
+        double seconds[MOST_CHUNKS] = {0.0};
+        double n = (double)chunks->end[chunks->n - 1];
+        dpe_config_flops(config, 0, (int64_t)n, 0, &products, &attention);
+        double ratio = attention / (n * n) / (products / n);
+        for (int i = 0; i < chunks->n; i++) {
+            seconds[i] = median(chunks->seconds[i], passes);
+        }
+        dpe_job_fit(chunks->begin, chunks->end, seconds, chunks->n, least_cost * ratio,
+                    most_cost * ratio, &speed->per_token, &speed->per_pair);
+        speed->tokens = (int64_t)n;
+        speed->seconds = median(chunks->total, passes);
+        speed->low = speed->high = 1.0;
+        for (int i = 0; i < passes; i++) {
+            speed->low = fmin(speed->low, chunks->total[i] / speed->seconds);
+            speed->high = fmax(speed->high, chunks->total[i] / speed->seconds);
+        }
+    }
+    free(chunks);
     return status;
 }
 
-/* Two prefills give two equations in the two rates; where noise makes one negative, all time is
- * shared out evenly over the operations. */
-static void solve(const struct dpe_config *config, const int64_t n[2], const double seconds[2],
-                  struct dpe_job_speed *speed)
+/* Seconds until `n` tokens are made in each of the branches after what is in the cache; it is cut back. */
+static dpe_status time_tokens(struct dpe_session *session, const int32_t *tokens, int64_t keep,
+                              int64_t branches, int64_t n, double *seconds, struct dpe_error *err)
 {
-    double products[2];
-    double attention[2];
-    for (int i = 0; i < 2; i++) {
-        dpe_config_flops(config, 0, n[i], 0, &products[i], &attention[i]);
+    struct dpe_tokens *out = dpe_alloc_zero((size_t)branches, sizeof *out);
+    struct dpe_continuation *items = dpe_alloc_zero((size_t)branches, sizeof *items);
+    dpe_status status = out != NULL && items != NULL
+                            ? dpe_session_branch(session, branches, ROOM, err)
+                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for an estimate");
+    if (status == DPE_OK) {
+        for (int64_t b = 0; b < branches; b++) {
+            items[b] = (struct dpe_continuation){.prompt = tokens,
+                                                 .n = 1,
+                                                 .options = {.max_new = n, .ignore_eos = true},
+                                                 .out = &out[b]};
+        }
+        double begin = measured_clock();
+        status = dpe_session_generate_branches(session, items, branches, err);
+        *seconds = measured_clock() - begin;
     }
-    double determinant = products[0] * attention[1] - products[1] * attention[0];
-    if (n[0] > 0 && n[0] < n[1] && determinant > 0.0) {
-        speed->per_product = (seconds[0] * attention[1] - seconds[1] * attention[0]) / determinant;
-        speed->per_attention = (products[0] * seconds[1] - products[1] * seconds[0]) / determinant;
+    for (int64_t b = 0; b < branches && out != NULL; b++) {
+        dpe_tokens_free(&out[b]);
     }
-    if (!(speed->per_product > 0.0 && speed->per_attention > 0.0)) {
-        speed->per_product = seconds[1] / (products[1] + attention[1]);
-        speed->per_attention = speed->per_product;
-    }
+    free(out);
+    free(items);
+    return status == DPE_OK ? dpe_session_cut(session, keep, err) : status;
 }
 
-/* Tokens after those in the cache. */
-static dpe_status time_generation(struct dpe_session *session, const int32_t *tokens,
-                                  double *per_token, struct dpe_error *err)
+/* A step of all branches after `keep` tokens of the cache: what further tokens take. */
+static dpe_status time_step(struct dpe_session *session, const int32_t *tokens, int64_t keep,
+                            int64_t branches, double *seconds, struct dpe_error *err)
 {
-    enum { NEW_TOKENS = 8 };
-    struct dpe_tokens out = {0};
-    const struct dpe_generate_options options = {.max_new = NEW_TOKENS, .ignore_eos = true};
-    double begin = dpe_clock();
-    dpe_status status = dpe_session_generate(session, tokens, 1, &options, &out, err);
-    *per_token = (dpe_clock() - begin) / NEW_TOKENS;
-    dpe_tokens_free(&out);
+    enum { REPEATS = 3 };
+    double steps[REPEATS];
+    dpe_status status = dpe_session_cut(session, keep, err);
+    for (int i = 0; i < REPEATS && status == DPE_OK; i++) {
+        double first = 0.0;
+        double all = 0.0;
+        status = time_tokens(session, tokens, keep, branches, 1, &first, err);
+        if (status == DPE_OK) {
+            status = time_tokens(session, tokens, keep, branches, 1 + STEPS, &all, err);
+        }
+        steps[i] = fmax(all - first, 1e-9) / STEPS;
+    }
+    if (status == DPE_OK) {
+        *seconds = median(steps, REPEATS);
+    }
     return status;
+}
+
+/* What a step of the batch takes is measured after a short text, what its contexts add in one branch
+ * after a long one and a short one. */
+static dpe_status time_decoding(struct dpe_session *session, const int32_t *tokens, int64_t most,
+                                int64_t branches, struct dpe_job_speed *speed,
+                                struct dpe_error *err)
+{
+    int64_t few = most / 8;
+    double far = 0.0;
+    double near = 0.0;
+    dpe_status status = time_step(session, tokens, most, 1, &far, err);
+    if (status == DPE_OK) {
+        status = time_step(session, tokens, few, 1, &near, err);
+    }
+    double batch = near;
+    if (status == DPE_OK && branches > 1) {
+        status = time_step(session, tokens, few, branches, &batch, err);
+    }
+    speed->per_step_token = fmax(far - near, 0.0) / (double)(most - few);
+    speed->per_step = fmax(batch - speed->per_step_token * (double)(few * branches), 0.25 * batch);
+    return status;
+}
+
+int64_t dpe_job_measured_length(int64_t length)
+{
+    enum { SHORT = 2048, LONG = 4096 };
+    return length <= SHORT ? length : length < 2 * LONG ? SHORT : LONG;
 }
 
 dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config *config,
-                           int64_t most, double enough, struct dpe_job_speed *speed,
+                           int64_t most, int64_t branches, struct dpe_job_speed *speed,
                            struct dpe_error *err)
 {
-    enum { SHORTEST = 64, ROOM = 16 };
     *speed = (struct dpe_job_speed){0};
-    if (most <= ROOM) {
-        return dpe_fail(err, DPE_USAGE, "a prefill of %lld tokens is too short to measure",
+    const struct dpe_session_limits limits = dpe_session_limits(session);
+    int64_t room = limits.capacity - branches * ROOM;
+    room = room < limits.positions - ROOM ? room : limits.positions - ROOM;
+    most = most < room ? most : room;
+    if (most < 16) {
+        return dpe_fail(err, DPE_USAGE, "a text of %lld tokens is too short to measure",
                         (long long)most);
     }
-    most -= ROOM;
     int32_t *tokens = dpe_alloc((size_t)most, sizeof *tokens);
     if (tokens == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld tokens", (long long)most);
     }
     fill_tokens(tokens, most, config->vocab);
-    int64_t n[2] = {0, most < SHORTEST ? most : SHORTEST};
-    double seconds[2] = {0.0, 0.0};
-    /* The first touch of weights and buffers takes longer than what follows. */
-    dpe_status status = time_prefill(session, tokens, n[1], &seconds[1], err);
-    while (status == DPE_OK) {
-        status = time_prefill(session, tokens, n[1], &seconds[1], err);
-        if (status != DPE_OK || seconds[1] >= enough || n[1] >= most) {
-            break;
-        }
-        n[0] = n[1];
-        seconds[0] = seconds[1];
-        n[1] = 2 * n[1] < most ? 2 * n[1] : most;
-    }
+    dpe_status status = time_reading(session, config, tokens, most, speed, err);
     if (status == DPE_OK) {
-        solve(config, n, seconds, speed);
-        speed->tokens = n[1];
-        speed->seconds = seconds[1];
-        status = time_generation(session, tokens, &speed->per_new_token, err);
+        status = time_decoding(session, tokens, most, branches, speed, err);
     }
     free(tokens);
     return status;

@@ -9,18 +9,45 @@
 #include "engine/model/model.h"
 #include "engine/session/session.h"
 
-/** Seconds of one operation of each kind. */
+/** How long passes take here. Reading n tokens takes per_token·n + per_pair·n² seconds. A step that
+ *  decodes one token in each of the measured number of branches takes per_step seconds, and
+ *  per_step_token more for every token in the contexts of all branches. */
 struct dpe_job_speed {
-    double per_product, per_attention; /**< seconds per floating-point operation of a prefill */
-    double per_new_token;              /**< seconds, at about the measured length */
-    int64_t tokens;                    /**< of the longest prefill */
-    double seconds;                    /**< that it took */
+    double per_token, per_pair;
+    double per_step, per_step_token;
+    double low, high; /**< of what was measured several times: fastest and slowest / median */
+    int64_t tokens;   /**< of the longest text that was read */
+    double seconds;   /**< that it took, the median */
 };
-/** Run prefills of doubling length in `session` (its cache is emptied) until one takes `enough`
- *  seconds or has `most` tokens, which must fit into the session; then generate a few tokens. Uses
- *  token ids that every vocabulary has. DPE_USAGE when `most` is too short to measure. */
+/** Read a text of at most `most` tokens several times in `session` (its cache is emptied), fewer
+ *  times on a slow machine, fit the two terms to the medians of its chunks, and then time steps of
+ *  `branches` branches. Terms that no processor could have are moved to the nearest ones that one could.
+ *  Uses token ids that every vocabulary has. DPE_USAGE when `most` is too short to measure. */
 dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config *config,
-                           int64_t most, double enough, struct dpe_job_speed *speed,
+                           int64_t most, int64_t branches, struct dpe_job_speed *speed,
                            struct dpe_error *err);
+/** The longest text that is measured for texts of `length` tokens. */
+int64_t dpe_job_measured_length(int64_t length);
+/** Fit seconds[i] = a·(lengths: end[i] − begin[i]) + b·(end[i]² − begin[i]²), each relative to its own
+ *  size, with a ≥ 0 and b between its bounds as multiples of a. Used by dpe_job_measure. */
+void dpe_job_fit(const int64_t *begin, const int64_t *end, const double *seconds, int n,
+                 double least_ratio, double most_ratio, double *a, double *b);
+
+/** Seconds that something takes, from … to. */
+struct dpe_job_range {
+    double low, high;
+};
+/** Add `times` samples, each of which reads `read` tokens with `pairs` pairs (n² of a whole text of n) and
+ *  decodes in `steps` steps, its share of those of a batch, with `context` tokens in all branches. The lower
+ *  end counts half of the steps: answers may end before their limit. */
+void dpe_job_range_add(struct dpe_job_range *range, const struct dpe_job_speed *speed, double times,
+                       double read, double pairs, double steps, double context);
+/** "6 to 8 days", "about 40 s": two digits, rounded outwards. Returns the buffer. */
+const char *dpe_job_range_text(const struct dpe_job_range *range, char text[64]);
+/** Print the line of a dry run, and hand the range to the program that runs this one as a part (a line
+ *  of the file in the variable DPE_PART_TIMES). */
+void dpe_job_range_print(const struct dpe_job_range *range, const struct dpe_job_speed *speed);
+/** Sum the ranges of such a file; false when `parts` did not add theirs. */
+bool dpe_job_range_sum(const char *path, int parts, struct dpe_job_range *range);
 
 #endif

@@ -1,11 +1,14 @@
 /* A job's inputs: model and texts, device, processes, session. */
 #include "engine/tokenizer/tokenizer.h"
+#include "outputs/job/estimate.h"
 #include "outputs/job/job_internal.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_error *err)
 {
@@ -224,11 +227,98 @@ const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint6
     return text;
 }
 
+/* "135 M", "8.0 B" */
+static const char *format_count(double count, char text[32])
+{
+    static const char *const units[] = {"", " K", " M", " B", " T"};
+    size_t unit = 0;
+    while (count >= 999.5 && unit + 1 < sizeof units / sizeof units[0]) {
+        count /= 1000.0;
+        unit++;
+    }
+    snprintf(text, 32, count < 9.95 && unit > 0 ? "%.1f%s" : "%.0f%s", count, units[unit]);
+    return text;
+}
+
+void dpe_job_header(const struct dpe_job *job)
+{
+    const struct dpe_config *config = dpe_model_config(job->model);
+    const struct dpe_event event = {"header", (double)NAN, (double)NAN, (double)NAN, (double)NAN};
+    char count[32];
+    const char *folder = dpe_model_folder(job->model);
+    size_t end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/') {
+        end--;
+    }
+    const char *name = folder + end;
+    while (name > folder && name[-1] != '/') {
+        name--;
+    }
+    size_t n = (size_t)(folder + end - name);
+    int threads = job->options->tool.threads;
+    threads = threads > 0 ? threads : job->ranks->threads;
+    threads = threads > 0 ? threads : omp_get_max_threads();
+    dpe_log_event(&event, "%.*s: %s, %s parameters; device %s, %d thread%s%s", (int)n, name,
+                  config->model_type, format_count((double)dpe_config_parameters(config), count),
+                  job->device, threads, threads == 1 ? "" : "s",
+                  job->ranks->size > 1 ? " in each of several processes" : "");
+}
+
+/* Physical memory, to decide whether weights can be read without pushing everything else out. */
+static uint64_t physical_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan *plan,
+                                int64_t length, struct dpe_job_speed *speed, struct dpe_error *err)
+{
+    enum { ROOM = 16 };
+    struct dpe_model *model = NULL;
+    struct dpe_session *session = NULL;
+    int64_t most = dpe_job_measured_length(length);
+    const char *times = getenv("DPE_PART_TIMES");
+    if (times != NULL && strcmp(times, "none") == 0) {
+        return dpe_fail(err, DPE_USAGE, "the program that started this one did not ask for it");
+    }
+    const struct dpe_session_options options =
+        dpe_job_session_options(job, most + ROOM < length ? most + ROOM : length);
+    uint64_t bytes = 0;
+    uint64_t weights = 0;
+    dpe_status status =
+        dpe_session_estimate(dpe_model_config(job->model), plan, &options, &bytes, &weights, err);
+    if (status == DPE_OK && weights > physical_memory() / 2) {
+        return dpe_fail(err, DPE_NO_MEMORY, "the weights would fill this machine's memory");
+    }
+    if (status == DPE_OK && job->peers.size > 1) {
+        return dpe_fail(err, DPE_USAGE, "one process alone cannot run a shared model");
+    }
+    if (status == DPE_OK) {
+        status = dpe_model_open(job->options->model, NULL, &model, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_session_create(model, plan, &options, &session, err);
+    }
+    if (status == DPE_OK) {
+        dpe_session_set_poll(session, dpe_signals_poll, NULL);
+        status = dpe_job_measure(session, dpe_model_config(model), most,
+                                 dpe_session_limits(session).branches, speed, err);
+    }
+    dpe_session_destroy(session);
+    dpe_model_close(model);
+    return status;
+}
+
 dpe_status dpe_job_poll(void *user, struct dpe_error *err)
 {
     struct dpe_job *job = user;
     if (job->ranks->beat != NULL) {
         job->ranks->beat(job->ranks->beat_user);
+    }
+    if (job->inside != NULL) {
+        dpe_loop_show_inside(job);
     }
     return dpe_signals_poll(NULL, err);
 }

@@ -52,6 +52,8 @@ struct dpe_job_options {
     int argc;
     char **argv;
 };
+/** The option --dry-run of a tool that has no words of its own for it. */
+extern const struct argp dpe_job_dry_run_argp;
 /** Parsers for `children` of a tool's argp, input struct dpe_job_options. Their options lie in the
  *  groups 1 (what) and 2 (on what) of the tool. dpe_job_argp: --model --corpus --split
  *  --trained-length and the options of tool.h (all but those about the output).
@@ -82,6 +84,7 @@ struct dpe_job {
     uint64_t memory;             /**< bytes that its sessions may use, 0: what is free */
     struct dpe_run *run;         /**< NULL before dpe_job_start */
     struct dpe_session *session; /**< NULL until it is needed */
+    bool told_rows;              /**< how many rows were there has been reported */
     int64_t told_chunk;          /**< that was made smaller, as reported */
     int64_t batch; /**< sequences of the session that are decoded together (dpe_job_fit_batch); 0,
                       1: one */
@@ -92,6 +95,7 @@ struct dpe_job {
     size_t n_shared;                /**< rows that rank 0 has sent to the other ranks */
     struct dpe_ranks *ranks;        /**< the processes of this job */
     struct dpe_session_work *works; /**< [ranks] of other ranks' sessions, as last reported */
+    struct dpe_job_inside *inside; /**< the rows that are being made, while this process is alone */
     struct dpe_peers peers; /**< processes that share the model with this one; size 1: none */
 };
 
@@ -107,6 +111,9 @@ bool dpe_job_leads(const struct dpe_job *job);
 struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length);
 /** Options of a session for sequences of `capacity` tokens, as many as the job's batch. */
 struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, int64_t capacity);
+
+/** Log the header of a run: the model, its parameters, the device and its threads. */
+void dpe_job_header(const struct dpe_job *job);
 
 /** What decides the rows of a tool, besides model, tokenizer, corpus, device, numerics and seed. */
 struct dpe_job_identity {
@@ -131,6 +138,13 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
  * part of them (dpe_session_estimate). Returns the buffer. */
 const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint64_t weights,
                                 char text[200]);
+struct dpe_job_speed;
+/** How fast this machine runs texts of `length` tokens under `plan`, in the job's batches, for a dry run
+ *  (estimate.h). Opens the weights itself. DPE_NO_MEMORY when they would fill the machine's memory,
+ *  DPE_USAGE when this process alone cannot run the model; *err then has the reason. */
+dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan *plan,
+                                int64_t length, struct dpe_job_speed *speed,
+                                struct dpe_error *err);
 /** Make the session, or set its plan; taps request signals. Its cache is empty afterwards. */
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err);
@@ -186,6 +200,7 @@ struct dpe_work {
     void (*line)(void *user, const struct dpe_work_progress *progress, int width, char *text,
                  size_t size);
     dpe_run_fill fill;      /**< of the tables that are written on the way */
+    const int64_t *tokens;  /**< [n_tasks] that a row reads, on average; NULL: not known */
     const double *cost;     /**< [n_tasks] of a row, any unit; NULL: all rows cost the same */
     const int64_t *planned; /**< [n_tasks] rows of the whole job; NULL: those of this list */
     const int64_t *later;   /**< [n_tasks] of these, rows in later lists; NULL: none */

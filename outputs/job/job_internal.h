@@ -14,6 +14,18 @@ struct dpe_job_pace {
     int64_t rows;
 };
 
+/** Rows that this process is making, for the progress line. */
+struct dpe_job_inside {
+    struct dpe_loop *loop;
+    int64_t n;                     /**< rows */
+    int task;                      /**< of all of them */
+    double begin;                  /**< dpe_clock() */
+    struct dpe_session_work before; /**< of the session */
+    int64_t fed, polls;            /**< as last seen; calls since then */
+};
+/** Show how far the rows are that are being made, if they take long enough. Called often. */
+void dpe_loop_show_inside(struct dpe_job *job);
+
 /** A list at work. */
 struct dpe_loop {
     struct dpe_job *job;
@@ -22,6 +34,7 @@ struct dpe_loop {
     unsigned char *open;     /**< [n_items] 1 = its row is missing, 2 = it is being made */
     int64_t n_missing, n_nonfinite;
     const struct dpe_item *last;
+    double unit_seconds; /**< of a row per unit of cost, guessed from a part of the first; 0: unknown */
     int in_session; /**< plan that the session has, -1 = none of the list */
 };
 

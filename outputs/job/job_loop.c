@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const double snapshot_interval = 60.0; /* seconds, at least */
@@ -46,7 +47,10 @@ static double row_seconds(const struct dpe_loop *loop, int task)
         seconds += pace[t].seconds;
         cost += cost_of(loop, t) * (double)pace[t].rows;
     }
-    return cost > 0.0 ? seconds / cost * cost_of(loop, task) : -1.0;
+    if (cost > 0.0) {
+        return seconds / cost * cost_of(loop, task);
+    }
+    return loop->unit_seconds > 0.0 ? loop->unit_seconds * cost_of(loop, task) : -1.0;
 }
 
 static double seconds_left(const struct dpe_loop *loop)
@@ -75,7 +79,8 @@ static void plain_line(const struct dpe_work_progress *progress, char *text, siz
              (long long)progress->rows_done, (long long)progress->rows, left);
 }
 
-void dpe_loop_show(const struct dpe_loop *loop)
+/* `inside`: what is appended to the line, and by how many rows' cost `done` grows; NULL, 0: nothing. */
+static void show(const struct dpe_loop *loop, const char *inside, double part)
 {
     const struct dpe_work *work = loop->work;
     double done = 0.0;
@@ -89,11 +94,12 @@ void dpe_loop_show(const struct dpe_loop *loop)
         spent += loop->job->pace[t].seconds;
         n_run += loop->job->pace[t].rows;
     }
+    done = fmin(done + part, inside != NULL ? total * (1.0 - 1e-9) : total);
     if (!dpe_progress_due(done, total)) {
         return;
     }
     double size = (double)(loop->job->ranks->size / loop->job->ranks->peers);
-    const struct dpe_work_progress progress = {
+    struct dpe_work_progress progress = {
         .work = work,
         .rows = (int64_t)work->n_items,
         .rows_done = (int64_t)work->n_items - loop->n_missing,
@@ -101,15 +107,98 @@ void dpe_loop_show(const struct dpe_loop *loop)
         .rate = spent > 0.0 ? (double)n_run / spent * size : 0.0,
         .seconds_left = seconds_left(loop) / size,
     };
+    if (inside != NULL && progress.seconds_left >= 0.0) {
+        int task = loop->job->inside->task;
+        double gone = part / cost_of(loop, task) * row_seconds(loop, task);
+        progress.seconds_left = fmax(progress.seconds_left - gone, 0.0);
+    }
     char line[512];
     bool live = isatty(STDERR_FILENO) && !loop->job->options->tool.json;
-    int width = live ? dpe_terminal_width(stderr) - 1 : (int)sizeof line - 1;
+    int width = live ? dpe_terminal_width(stderr) - 1 : 255;
+    int room = inside != NULL ? (int)strlen(inside) + 2 : 0;
+    room = room < width - 20 ? room : 0;
+    width -= room;
     if (work->line != NULL) {
         work->line(work->user, &progress, width, line, sizeof line);
     } else {
         plain_line(&progress, line, sizeof line);
     }
-    dpe_progress(done, total, line);
+    if (room > 0) {
+        size_t used = strlen(line);
+        snprintf(line + used, sizeof line - used, "; %s", inside);
+    }
+    const struct dpe_event event = {
+        .name = work->name,
+        .done = done / total * (double)loop->job->planned,
+        .total = (double)loop->job->planned,
+        .rate = progress.rate > 0.0 ? progress.rate : (double)NAN,
+        .eta = progress.seconds_left >= 0.0 ? progress.seconds_left : (double)NAN};
+    dpe_progress(&event, line);
+}
+
+void dpe_loop_show(const struct dpe_loop *loop)
+{
+    show(loop, NULL, 0.0);
+}
+
+static double operations(const struct dpe_config *config, double tokens)
+{
+    double products = 0.0;
+    double attention = 0.0;
+    dpe_config_flops(config, 0, (int64_t)tokens, 0, &products, &attention);
+    return products + attention;
+}
+
+/* The share of the operations of `texts` texts of `each` tokens that reading `read` tokens took. */
+static double share_done(const struct dpe_config *config, double read, double each, double texts)
+{
+    double whole = floor(read / each);
+    double share = operations(config, read - whole * each) / operations(config, each);
+    return fmin((whole + share) / texts, 1.0);
+}
+
+void dpe_loop_show_inside(struct dpe_job *job)
+{
+    struct dpe_job_inside *inside = job->inside;
+    struct dpe_loop *loop = inside->loop;
+    const struct dpe_config *config = dpe_model_config(job->model);
+    const struct dpe_session_work work = dpe_session_work(job->session);
+    inside->polls = work.fed == inside->fed ? inside->polls + 1 : 0;
+    inside->fed = work.fed;
+    double elapsed = dpe_clock() - inside->begin;
+    if (elapsed < 1.0) {
+        return;
+    }
+    double total = loop->work->tokens != NULL
+                       ? (double)loop->work->tokens[inside->task] * (double)inside->n
+                       : 0.0;
+    /* The tokens of a chunk are read layer by layer. */
+    double layers = fmin((double)inside->polls / (double)config->n_layers, 1.0);
+    double chunk = (double)dpe_session_chunk(job->session);
+    double read = (double)(work.fed - inside->before.fed);
+    bool reading = work.decoded == inside->before.decoded;
+    read += reading && total > read ? layers * fmin(chunk, total - read) : 0.0;
+    char text[160];
+    int64_t made = work.decoded - inside->before.decoded;
+    if (!reading) {
+        snprintf(text, sizeof text, "%.0f tokens read, %lld written, %.0f s", read, (long long)made,
+                 elapsed);
+    } else if (total > 0.0) {
+        snprintf(text, sizeof text, "reading %.0f of %.0f tokens (%.0f %%), %.0f tokens/s",
+                 fmin(read, total), total, 100.0 * fmin(read / total, 1.0), read / elapsed);
+    } else {
+        snprintf(text, sizeof text, "%.0f tokens read, %.0f tokens/s", read, read / elapsed);
+    }
+    double share = 0.0;
+    if (total > 0.0) {
+        double each = fmin((double)loop->work->capacity, total);
+        share = share_done(config, fmin(read, total), each, total / each);
+    }
+    double cost = cost_of(loop, inside->task) * (double)inside->n;
+    if (share > 0.02) {
+        loop->unit_seconds = elapsed / share / cost;
+    }
+    show(loop, text, share * cost);
 }
 
 /* ------------------------------------------------------------------------------------------- stock

@@ -13,6 +13,7 @@ enum option_key {
     KEY_SAMPLES,
     KEY_SEED,
     KEY_CHAT_TEMPLATE,
+    KEY_DRY_RUN,
 };
 
 /* ------------------------------------------------------------------------------ model and texts */
@@ -212,6 +213,25 @@ static error_t parse_prompt(int key, char *arg, struct argp_state *state)
 }
 
 const struct argp dpe_job_prompt_argp = {.options = prompt_table, .parser = parse_prompt};
+
+static const struct argp_option dry_run_table[] = {
+    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC, "Print samples, tokens, memory and time, and run nothing",
+     1},
+    {0},
+};
+
+static error_t parse_dry_run(int key, char *arg, struct argp_state *state)
+{
+    struct dpe_job_options *options = state->input;
+    (void)arg;
+    if (key == KEY_DRY_RUN) {
+        options->dry_run = true;
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+const struct argp dpe_job_dry_run_argp = {.options = dry_run_table, .parser = parse_dry_run};
 
 void dpe_job_require(struct argp_state *state, const struct dpe_job_options *options, bool prompts,
                      const char *output)

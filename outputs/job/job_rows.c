@@ -1,6 +1,7 @@
 /* The loop: every row of a list that is not there yet, once, in the list's order. */
 #include "outputs/job/job_internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,16 @@ static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, stru
     dpe_status status =
         dpe_run_plan(loop->job->run, work->keys[plan], work->plans[plan]->name, err);
     if (status == DPE_OK) {
+        struct dpe_job_inside inside = {.loop = loop,
+                                        .n = group->n,
+                                        .task = group->items[0].task,
+                                        .begin = dpe_clock()};
+        if (loop->job->session != NULL) {
+            inside.before = dpe_session_work(loop->job->session);
+        }
+        loop->job->inside = &inside;
         status = dpe_loop_make(loop, group, err);
+        loop->job->inside = NULL;
     }
     for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
         status = dpe_run_add(loop->job->run, &group->rows[i], err);
@@ -85,10 +95,33 @@ static dpe_status same_work(const struct dpe_loop *loop, struct dpe_error *err)
     return status;
 }
 
+/* Once: how many rows of the job are there. */
+static void tell_rows(const struct dpe_loop *loop)
+{
+    struct dpe_job *job = loop->job;
+    size_t n = 0;
+    dpe_run_rows(job->run, &n);
+    int64_t there = job->planned - job->missing;
+    if (loop->work->later != NULL && (int64_t)n > there) {
+        there = (int64_t)n < job->planned ? (int64_t)n : job->planned; /* rows of later lists too */
+    }
+    if (!job->told_rows) {
+        const struct dpe_event event = {there > 0 ? "resume" : "begin", (double)there,
+                                        (double)job->planned, (double)NAN, (double)NAN};
+        if (there == 0) {
+            dpe_log_event(&event, "%lld samples to run", (long long)job->planned);
+        } else {
+            dpe_log_event(&event, "%s: %lld of %lld samples",
+                          there == job->planned ? "complete" : "resuming", (long long)there,
+                          (long long)job->planned);
+        }
+    }
+    job->told_rows = true;
+}
+
 /* `status` is how it went here so far, which all ranks learn. */
 static dpe_status run_missing(struct dpe_loop *loop, dpe_status status, struct dpe_error *err)
 {
-    const struct dpe_work *work = loop->work;
     if (status == DPE_OK) {
         status = dpe_loop_check(loop, err);
     }
@@ -100,10 +133,7 @@ static dpe_status run_missing(struct dpe_loop *loop, dpe_status status, struct d
     if (status != DPE_OK) {
         return status;
     }
-    if (loop->n_missing < (int64_t)work->n_items) {
-        dpe_log_info("%s: %lld of %zu samples were made before", work->name,
-                     (long long)work->n_items - loop->n_missing, work->n_items);
-    }
+    tell_rows(loop);
     if (loop->n_missing > 0) {
         dpe_loop_show(loop);
     }

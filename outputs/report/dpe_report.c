@@ -213,6 +213,31 @@ static dpe_status open_inputs(const struct arguments *args, struct report *repor
  * content
  */
 
+/* The last part of the folder of the model, as the first table that knows it was made with; owned. */
+static char *model_title(const struct report *report, const char *type)
+{
+    char *title = NULL;
+    for (size_t i = 0; i < report->n && title == NULL; i++) {
+        struct names folders;
+        if (dpe_input_read_names(&report->inputs[i], "/run/sessions/model_folder", -1, &folders,
+                                 NULL) == DPE_OK &&
+            folders.n > 0) {
+            char *folder = folders.names[folders.n - 1];
+            size_t n = strlen(folder);
+            while (n > 1 && folder[n - 1] == '/') {
+                folder[--n] = '\0';
+            }
+            const char *slash = strrchr(folder, '/');
+            const char *name = slash != NULL && slash[1] != '\0' ? slash + 1 : folder;
+            title = strcmp(name, ".") == 0 || name[0] == '\0'
+                        ? NULL
+                        : dpe_draw_format_text("%s: context extension", name);
+        }
+        dpe_input_names_free(&folders);
+    }
+    return title != NULL ? title : dpe_draw_format_text("Context extension of a %s model", type);
+}
+
 static void name_document(const struct arguments *args, struct report *report)
 {
     const char *type = NULL;
@@ -226,7 +251,7 @@ static void name_document(const struct arguments *args, struct report *report)
     type = type_name != NULL ? type_name : "language";
     report->document.title = args->title != NULL
                                  ? dpe_draw_clean_text(args->title, 0)
-                                 : dpe_draw_format_text("Context extension of a %s model", type);
+                                 : model_title(report, type);
     char now[32];
     dpe_time_text(now);
     const char *model = "unknown";
@@ -414,7 +439,7 @@ int main(int argc, char **argv)
     const struct dpe_tool_options talk = {.quiet = args.quiet, .check_options = args.check_options};
     dpe_tool_configure(&talk);
     dpe_signals_install();
-    struct report report = {.top_k = args.top_k};
+    struct report report = {.top_k = args.top_k, .headline = dpe_comparison_headline};
     struct dpe_error err = {0};
     if (args.unchecked && !dpe_h5_is_unchecked()) {
         int code = 0;

@@ -126,6 +126,16 @@ chosen=$(sed -n 's/^\*  *\([0-9][0-9]*\) .*/\1/p' "$work/out")
 [ "$chosen" = 8 ] && [ "$(top_k killed)" = 8 ] && grep -q "^8 of 8 move: 7 pairs are not shown" "$work/out" ||
     fail "chosen '$chosen', top-k $(top_k killed): $(cat "$work/out")"
 
+# Run again, a finished calibration changes nothing.
+(cd "$work/killed" && sha256sum ./*) >"$work/before"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" ${common% --quiet} $by_books -o "$work/killed" >"$work/out" 2>"$work/err" ||
+    fail "run again: $(cat "$work/err")"
+grep -q "complete: .*killed has all results of this command; nothing was changed" "$work/err" ||
+    fail "run again: $(cat "$work/err")"
+grep -q "^Next: dpe-run -m .* --table .*killed/table.h5" "$work/err" || fail "no next step: $(cat "$work/err")"
+(cd "$work/killed" && sha256sum ./*) | cmp - "$work/before" || fail "a finished calibration was changed"
+
 # A form that was edited is not replaced; once it is moved away the same command writes it again.
 cp "$work/killed/table.json" "$work/table.json"
 echo >>"$work/killed/table.json"

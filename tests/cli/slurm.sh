@@ -113,7 +113,7 @@ requeued() {
     limit scancel --signal=USR1 "$job"
     wait_until ended
     grep -q "ended with 75" "$log" || fail "$1 tasks: no stop at the notice: $(cat "$log")"
-    grep -q "samples were made before" "$log" || fail "$1 tasks: did not go on: $(cat "$log")"
+    grep -q "resuming: " "$log" || fail "$1 tasks: did not go on: $(cat "$log")"
     h5diff --exclude-path=/run "$work/calm.h5" "$out" >"$work/diff" 2>&1 ||
         fail "$1 tasks: another table: $(head -3 "$work/diff") $(tail -5 "$log")"
     find "$work" -name ".dpe-*" | grep . && fail "$1 tasks: a mark is left"

@@ -129,7 +129,7 @@ def test_compare():
 def test_what_is_added_runs_alone():
     shutil.copy(out("few.h5"), out("grown.h5"))
     ran = evaluate("compare", "grown.h5", *MANY)
-    assert "compare: 8 of 36 samples were made before" in ran.stderr, ran.stderr
+    assert "resuming: 8 of 36 samples" in ran.stderr, ran.stderr
     evaluate("compare", "at_once.h5", *MANY)
     same("grown.h5", "at_once.h5")
     with h5py.File(out("grown.h5")) as file:
@@ -139,7 +139,7 @@ def test_what_is_added_runs_alone():
         check_suite(file, "ppl")
     # Nothing is missing: nothing is run, the same is printed.
     again = evaluate("compare", "grown.h5", *MANY)
-    assert "36 of 36 samples were made before" in again.stderr
+    assert "complete: 36 of 36 samples" in again.stderr
     assert again.stdout == ran.stdout
     # Other samples are another run.
     refused = evaluate("compare", "grown.h5", *MANY, "--seed", "5", expect=78)

@@ -79,15 +79,16 @@ static dpe_status collect_suite(const struct report *report, size_t i, const str
                                 const struct names *axis, const struct numbers *value,
                                 const struct numbers *k, struct steps *steps, struct dpe_error *err)
 {
+    double scale = suite->low_is_better ? 1.0 : 100.0;
     for (size_t m = 0; m < suite->methods.n; m++) {
         for (size_t t = 0; t < suite->labels.n; t++) {
             size_t at = m * suite->labels.n + t;
             struct step step = {.input = i,
                                 .length = suite->lengths.values[t],
                                 .value = value->values[m],
-                                .mean = suite->values.mean.values[at],
-                                .low = suite->values.low.values[at],
-                                .high = suite->values.high.values[at],
+                                .mean = scale * suite->values.mean.values[at],
+                                .low = scale * suite->values.low.values[at],
+                                .high = scale * suite->values.high.values[at],
                                 .low_is_better = suite->low_is_better};
             bool by_k = k->n > 0 && k->values[m] >= 0.0 && isfinite(step.value) &&
                         strcmp(axis->names[m], "scaled-length") == 0;
@@ -206,7 +207,8 @@ static struct sheet *line_sheet(const char *id, const char *title, const struct 
     struct sheet *sheet = id == NULL || title == NULL ? NULL : dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, "varied", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "value", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, low_is_better ? "perplexity" : "score", COLUMN_INTERVAL, 3);
+    dpe_draw_sheet_column(sheet, low_is_better ? "perplexity" : "score, %", COLUMN_INTERVAL,
+                          low_is_better ? 3 : 1);
     for (size_t c = 0; c < n; c++) {
         /* Something to compare with is one value, drawn from side to side. */
         int64_t rows = curves[c].plain && curves[c].n > 0 ? 1 : curves[c].n;
@@ -295,14 +297,17 @@ static void add_axis(struct report *report, const struct steps *steps, const str
         line_sheet(id, title, curves, n, like->low_is_better));
     if (figure != NULL) {
         bool log = axis->log && least > 0.0;
+        char y_title[80];
+        snprintf(y_title, sizeof y_title, "%s%s", like->measure,
+                 like->low_is_better ? "" : ", %");
         const struct curves all = {.curves = curves,
                                    .n = n,
                                    .log_x = log,
                                    .log_y = like->low_is_better,
-                                   .y_low = like->low_is_better ? (double)NAN : -0.02,
-                                   .y_high = like->low_is_better ? (double)NAN : 1.04,
+                                   .y_low = like->low_is_better ? (double)NAN : -2.0,
+                                   .y_high = like->low_is_better ? (double)NAN : 104.0,
                                    .x_title = axis->x_title,
-                                   .y_title = like->measure,
+                                   .y_title = y_title,
                                    .x_line = (double)NAN};
         dpe_draw_curves(figure, &all);
     }

@@ -136,21 +136,45 @@ static char *task_name(const struct suite *s, size_t task)
                : dpe_draw_format_text("%s at %s", s->labels.names[task], tokens);
 }
 
-static void add_column(struct sheet *sheet, char *name, bool intervals)
+static void add_column(struct sheet *sheet, char *name, bool intervals, int digits)
 {
     if (name != NULL) {
-        dpe_draw_sheet_column(sheet, name, intervals ? COLUMN_INTERVAL : COLUMN_NUMBER, 3);
+        dpe_draw_sheet_column(sheet, name, intervals ? COLUMN_INTERVAL : COLUMN_NUMBER, digits);
     } else if (sheet != NULL) {
         sheet->failed = true;
     }
     free(name);
 }
 
-static void add_cell(struct sheet *sheet, const struct suite *s, size_t method, size_t task)
+/* What the cells of a table carry besides their values, all together: for the words below it. */
+static unsigned add_cell(struct sheet *sheet, const struct report *report, const struct suite *s,
+                         size_t method, size_t task)
 {
     size_t at = method * s->labels.n + task;
-    dpe_draw_sheet_interval(sheet, s->values.mean.values[at], s->values.low.values[at],
-                            s->values.high.values[at]);
+    double scale = s->low_is_better ? 1.0 : 100.0;
+    unsigned marks = dpe_comparison_suite_marks(report, s, method, task);
+    dpe_draw_sheet_interval(sheet, scale * s->values.mean.values[at],
+                            scale * s->values.low.values[at], scale * s->values.high.values[at]);
+    dpe_draw_sheet_mark(sheet, marks);
+    return marks;
+}
+
+/* The signs that occur. */
+static void explain_marks(struct report *report, unsigned marks)
+{
+    if (marks != 0) {
+        dpe_draw_add_text(
+            &report->document, BLOCK_TEXT,
+            dpe_draw_format_text(
+                "%s%s%s", (marks & MARK_BEST) != 0 ? "Bold: the best method of a task." : "",
+                (marks & MARK_TIED) != 0
+                    ? " ≈: its interval overlaps that of the best, so these samples do not tell "
+                      "them apart."
+                    : "",
+                (marks & MARK_OUTSIDE) != 0
+                    ? " Grey: a table at a length that it was not made for."
+                    : ""));
+    }
 }
 
 /* A line for each method; where there are more tasks than fit on a page, a line for each task. */
@@ -163,26 +187,30 @@ static void add_table(struct report *report, const struct suite *s)
     bool intervals = columns <= (by_task ? FEW : WIDE);
     char *id = dpe_comparison_suite_id(report, s, "table");
     char *title = dpe_draw_format_text(
-        "%s: %s by %s", dpe_comparison_suite_title(s), s->low_is_better ? "perplexity" : "score",
+        "%s: %s by %s", dpe_comparison_suite_title(s),
+        s->low_is_better ? "perplexity" : "score in percent",
         by_task                             ? "task and method"
         : dpe_comparison_suite_is_single(s) ? "method and length in tokens"
                                             : "method and task");
     struct sheet *sheet = id == NULL || title == NULL ? NULL : dpe_draw_sheet_new(id, title);
+    unsigned marks = 0;
     dpe_draw_sheet_column(sheet, by_task ? "task" : "method", COLUMN_TEXT, 0);
     for (size_t c = 0; sheet != NULL && c < columns; c++) {
         add_column(sheet,
                    by_task ? dpe_draw_format_text("%s", s->methods.names[c]) : task_name(s, c),
-                   intervals);
+                   intervals, s->low_is_better ? 3 : 1);
     }
     for (size_t r = 0; r < rows; r++) {
         char *name = by_task ? task_name(s, r) : dpe_draw_format_text("%s", s->methods.names[r]);
         dpe_draw_sheet_text(sheet, name != NULL ? name : "");
+        dpe_draw_sheet_mark(sheet, by_task ? 0 : MARK_SERIES);
         for (size_t c = 0; c < columns; c++) {
-            add_cell(sheet, s, by_task ? c : r, by_task ? r : c);
+            marks |= add_cell(sheet, report, s, by_task ? c : r, by_task ? r : c);
         }
         free(name);
     }
     dpe_draw_add_sheet(&report->document, sheet);
+    explain_marks(report, marks);
     free(id);
     free(title);
 }
@@ -201,15 +229,19 @@ static void add_differences(struct report *report, const struct suite *s)
     dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "task", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "difference", COLUMN_INTERVAL, 3);
+    double scale = s->low_is_better ? 1.0 : 100.0;
+    dpe_draw_sheet_column(sheet, s->low_is_better ? "difference" : "difference, percentage points",
+                          COLUMN_INTERVAL, s->low_is_better ? 3 : 1);
     dpe_draw_sheet_column(sheet, "p", COLUMN_NUMBER, 4);
     dpe_draw_sheet_column(sheet, "pairs", COLUMN_NUMBER, 0);
     for (size_t i = s->labels.n; i < s->difference.mean.n; i++) {
         dpe_draw_sheet_text(sheet, s->methods.names[i / s->labels.n]);
+        dpe_draw_sheet_mark(sheet, MARK_SERIES);
         dpe_draw_sheet_text(sheet, s->labels.names[i % s->labels.n]);
         dpe_draw_sheet_number(sheet, s->lengths.values[i % s->labels.n]);
-        dpe_draw_sheet_interval(sheet, s->difference.mean.values[i], s->difference.low.values[i],
-                                s->difference.high.values[i]);
+        dpe_draw_sheet_interval(sheet, scale * s->difference.mean.values[i],
+                                scale * s->difference.low.values[i],
+                                scale * s->difference.high.values[i]);
         dpe_draw_sheet_number(sheet, s->p_value.values[i]);
         dpe_draw_sheet_number(sheet, s->n_pairs.n > 0 ? s->n_pairs.values[i] : (double)NAN);
     }

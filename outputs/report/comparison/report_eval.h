@@ -51,6 +51,14 @@ const char *dpe_comparison_suite_title(const struct suite *suite);
 /** Whether a method is a DPE table, or dpe by its settings: what the report is about. */
 bool dpe_comparison_method_is_dpe(const char *name);
 
+/** A set of enum sheet_mark for a value: the best of its task, one whose interval overlaps that of the
+ *  best, one of a table at a length beyond those that it was made for. */
+unsigned dpe_comparison_suite_marks(const struct report *report, const struct suite *suite,
+                                    size_t method, size_t task);
+/** The first screen's figure: recall over lengths of the model alone, of the table that the report is
+ *  about, and of the best other method; nothing when no input has the needle task. */
+dpe_status dpe_comparison_headline(struct report *report, struct dpe_error *err);
+
 /** Figures and tables of one suite. */
 void dpe_comparison_suite_figures(struct report *report, const struct suite *suite);
 /** An id made of suite and input; owned. */

@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What values are multiplied by: shares are shown in percent. */
+static double scale_of(const struct suite *s)
+{
+    return s->low_is_better ? 1.0 : 100.0;
+}
+
 /* Every value with its interval: method, task, length. */
 static struct sheet *values_sheet(const struct suite *s, const char *id, const char *title)
 {
@@ -15,14 +21,17 @@ static struct sheet *values_sheet(const struct suite *s, const char *id, const c
     dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "task", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, s->low_is_better ? "perplexity" : "score", COLUMN_INTERVAL, 3);
+    dpe_draw_sheet_column(sheet, s->low_is_better ? "perplexity" : "score, %", COLUMN_INTERVAL,
+                          s->low_is_better ? 3 : 1);
     dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
     for (size_t i = 0; i < s->values.mean.n; i++) {
         dpe_draw_sheet_text(sheet, s->methods.names[i / s->labels.n]);
+        dpe_draw_sheet_mark(sheet, MARK_SERIES);
         dpe_draw_sheet_text(sheet, s->labels.names[i % s->labels.n]);
         dpe_draw_sheet_number(sheet, s->lengths.values[i % s->labels.n]);
-        dpe_draw_sheet_interval(sheet, s->values.mean.values[i], s->values.low.values[i],
-                                s->values.high.values[i]);
+        dpe_draw_sheet_interval(sheet, scale_of(s) * s->values.mean.values[i],
+                                scale_of(s) * s->values.low.values[i],
+                                scale_of(s) * s->values.high.values[i]);
         dpe_draw_sheet_number(sheet, s->n_valid.values[i]);
     }
     if (sheet != NULL) {
@@ -95,7 +104,7 @@ static void add_lengths_map(struct report *report, const struct suite *s)
     for (size_t i = 0; ok && i < n * s->methods.n; i++) {
         size_t task = order[i % n];
         x[i % n] = s->lengths.values[task];
-        value[i] = s->values.mean.values[i / n * s->labels.n + task];
+        value[i] = scale_of(s) * s->values.mean.values[i / n * s->labels.n + task];
     }
     struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, title,
@@ -106,7 +115,7 @@ static void add_lengths_map(struct report *report, const struct suite *s)
                                    "works at longer lengths."),
         ok ? values_sheet(s, id, title) : NULL);
     if (figure != NULL && ok) {
-        draw_map(figure, s, x, n, value, "length, tokens", false);
+        draw_map(figure, s, x, n, value, "length, tokens", !s->low_is_better);
     }
     report->document.failed = report->document.failed || !ok;
     dpe_draw_add_figure(&report->document, figure);
@@ -137,9 +146,9 @@ static void add_lengths(struct report *report, const struct suite *s)
         for (size_t i = 0; i < n; i++) {
             size_t at = m * s->labels.n + order[i];
             x[i] = s->lengths.values[order[i]];
-            x[n + i] = s->values.mean.values[at];
-            x[2 * n + i] = s->values.low.values[at];
-            x[3 * n + i] = s->values.high.values[at];
+            x[n + i] = scale_of(s) * s->values.mean.values[at];
+            x[2 * n + i] = scale_of(s) * s->values.low.values[at];
+            x[3 * n + i] = scale_of(s) * s->values.high.values[at];
         }
     }
     struct figure *figure = dpe_draw_figure_new(
@@ -157,10 +166,10 @@ static void add_lengths(struct report *report, const struct suite *s)
             .n = s->methods.n,
             .log_x = true,
             .log_y = s->low_is_better,
-            .y_low = s->low_is_better ? (double)NAN : -0.02,
-            .y_high = s->low_is_better ? (double)NAN : 1.04,
+            .y_low = s->low_is_better ? (double)NAN : -2.0,
+            .y_high = s->low_is_better ? (double)NAN : 104.0,
             .x_title = "length, tokens",
-            .y_title = s->low_is_better ? "perplexity per token" : "recall",
+            .y_title = s->low_is_better ? "perplexity per token" : "recall, %",
             .x_line = (double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1),
             .x_line_title = "trained length"};
         dpe_draw_curves(figure, &curves);
@@ -187,9 +196,9 @@ static void add_dots(struct report *report, const struct suite *s)
     bool ok = block != NULL && strong != NULL && id != NULL && title != NULL;
     for (size_t m = 0; ok && task >= 0 && m < s->methods.n; m++) {
         size_t at = m * s->labels.n + (size_t)task;
-        block[m] = s->values.mean.values[at];
-        block[s->methods.n + m] = s->values.low.values[at];
-        block[2 * s->methods.n + m] = s->values.high.values[at];
+        block[m] = scale_of(s) * s->values.mean.values[at];
+        block[s->methods.n + m] = scale_of(s) * s->values.low.values[at];
+        block[2 * s->methods.n + m] = scale_of(s) * s->values.high.values[at];
         strong[m] = dpe_comparison_method_is_dpe(s->methods.names[m]);
     }
     struct figure *figure = dpe_draw_figure_new(
@@ -206,11 +215,13 @@ static void add_dots(struct report *report, const struct suite *s)
                                   .low = block + s->methods.n,
                                   .high = block + 2 * s->methods.n,
                                   .strong = strong,
+                                  .methods = true,
                                   .x_low = s->low_is_better ? (double)NAN : 0.0,
-                                  .x_high = s->low_is_better ? (double)NAN : 1.0,
+                                  .x_high = s->low_is_better ? (double)NAN : 100.0,
                                   .log = s->low_is_better,
-                                  .digits = 2,
-                                  .x_title = dpe_comparison_suite_unit(s)};
+                                  .digits = s->low_is_better ? 2 : 1,
+                                  .x_title = s->low_is_better ? dpe_comparison_suite_unit(s)
+                                                              : "percent of what was expected"};
         dpe_draw_dots(figure, &dots);
     }
     report->document.failed = report->document.failed || !ok;

@@ -111,6 +111,7 @@ static void add_table(struct report *report, const struct input *input, const st
     }
     for (size_t m = 0; sheet != NULL && m < glance->suites[0].methods.n; m++) {
         dpe_draw_sheet_text(sheet, glance->suites[0].methods.names[m]);
+        dpe_draw_sheet_mark(sheet, MARK_SERIES);
         for (size_t i = 0; i < glance->n; i++) {
             add_value(sheet, &glance->suites[i], m);
         }

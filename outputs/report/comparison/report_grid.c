@@ -56,7 +56,7 @@ static struct sheet *grid_sheet(const struct grid *g, size_t method, const char 
     struct sheet *sheet = dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, "depth", COLUMN_NUMBER, 2);
     dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "recall", COLUMN_INTERVAL, 3);
+    dpe_draw_sheet_column(sheet, "recall, %", COLUMN_INTERVAL, 1);
     dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
     size_t cells = g->depth.n * g->length.n;
     for (size_t i = 0; i < cells; i++) {
@@ -103,7 +103,7 @@ static void add_map(struct report *report, const struct grid *g, size_t method,
     bool ok = id != NULL && title != NULL;
     struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, ok ? title : "",
-        dpe_draw_format_text("Share of needles found, with %.0f sample%s in each cell.", most,
+        dpe_draw_format_text("Percentage of needles found, with %.0f sample%s in each cell.", most,
                              most == 1.0 ? "" : "s"),
         ok ? grid_sheet(g, method, id, title) : NULL);
     if (figure != NULL && ok) {
@@ -111,13 +111,13 @@ static void add_map(struct report *report, const struct grid *g, size_t method,
                                   .n_columns = (int64_t)g->length.n,
                                   .value = g->mean.values + method * g->depth.n * g->length.n,
                                   .low = 0.0,
-                                  .high = 1.0,
-                                  .digits = 2,
+                                  .high = 100.0,
+                                  .digits = 0,
                                   .row_names = depths,
                                   .column_names = lengths,
                                   .x_title = "length, tokens",
                                   .y_title = "depth of the needle",
-                                  .bar_title = "recall"};
+                                  .bar_title = "needles found, %"};
         dpe_draw_heat(figure, &heat);
     }
     dpe_draw_add_figure(&report->document, figure);
@@ -137,6 +137,11 @@ dpe_status dpe_comparison_grids(struct report *report, struct dpe_error *err)
         }
         struct grid grid;
         status = read_grid(input, &grid, err);
+        for (size_t v = 0; status == DPE_OK && v < grid.mean.n; v++) { /* percent */
+            grid.mean.values[v] *= 100.0;
+            grid.low.values[v] *= 100.0;
+            grid.high.values[v] *= 100.0;
+        }
         const char **depths = status == DPE_OK ? axis_names(&grid.depth, true) : NULL;
         const char **lengths = status == DPE_OK ? axis_names(&grid.length, false) : NULL;
         if (depths != NULL && lengths != NULL) {

@@ -269,15 +269,22 @@ static void add_dots(struct report *report, const struct detection *d, const str
         v->recall ? "Needles found at the target length" : "Perplexity at the target length";
     struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, "plan", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, v->recall ? "recall" : "perplexity", COLUMN_INTERVAL, 3);
+    double scale = v->recall ? 100.0 : 1.0;
+    double shown[3][MOST_VALIDATED];
+    dpe_draw_sheet_column(sheet, v->recall ? "recall, %" : "perplexity", COLUMN_INTERVAL,
+                          v->recall ? 1 : 3);
     dpe_draw_sheet_column(sheet, "valid samples", COLUMN_NUMBER, 0);
     const char *names[MOST_VALIDATED];
     unsigned char strong[MOST_VALIDATED] = {0};
     strong[v->kept] = 1;
     for (int i = 0; i < v->n; i++) {
         names[i] = plan_name(v, i);
+        shown[0][i] = scale * v->mean.values[i];
+        shown[1][i] = scale * v->low.values[i];
+        shown[2][i] = scale * v->high.values[i];
         dpe_draw_sheet_text(sheet, names[i]);
-        dpe_draw_sheet_interval(sheet, v->mean.values[i], v->low.values[i], v->high.values[i]);
+        dpe_draw_sheet_mark(sheet, MARK_SERIES);
+        dpe_draw_sheet_interval(sheet, shown[0][i], shown[1][i], shown[2][i]);
         dpe_draw_sheet_number(sheet, v->n_valid.values[i]);
     }
     struct figure *figure = dpe_draw_figure_new(
@@ -291,15 +298,16 @@ static void add_dots(struct report *report, const struct detection *d, const str
     if (figure != NULL) {
         const struct dots dots = {.n = (size_t)v->n,
                                   .names = names,
-                                  .value = v->mean.values,
-                                  .low = v->low.values,
-                                  .high = v->high.values,
+                                  .value = shown[0],
+                                  .low = shown[1],
+                                  .high = shown[2],
                                   .strong = strong,
+                                  .methods = true,
                                   .x_low = v->recall ? 0.0 : (double)NAN,
-                                  .x_high = v->recall ? 1.0 : (double)NAN,
+                                  .x_high = v->recall ? 100.0 : (double)NAN,
                                   .log = !v->recall,
-                                  .digits = 2,
-                                  .x_title = v->recall ? "recall (share of needles found)"
+                                  .digits = v->recall ? 1 : 2,
+                                  .x_title = v->recall ? "needles found, %"
                                                        : "perplexity per token"};
         dpe_draw_dots(figure, &dots);
     }
@@ -453,7 +461,12 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
                 dpe_input_read_whole(d->input, "/", "complete", 0) != 0 ? "complete"
                                                                         : "unfinished"));
     }
+    if (status == DPE_OK && report->headline != NULL) {
+        status = report->headline(report, err);
+        report->headline = NULL;
+    }
     if (status == DPE_OK) {
+        dpe_detection_recall_map(report, d);
         dpe_draw_add_text(
             document, BLOCK_TEXT,
             dpe_draw_format_text(

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ------------------------------------------------------------------------------------------- maps
  */
@@ -33,7 +34,7 @@ static const char **make_names(int64_t n, const struct numbers *length,
 /* One row for each cell: group, length, value with interval, rank. */
 static struct sheet *cells_sheet(const struct detection *d, const char *id, const char *title,
                                  const char *what, const struct measured *measured,
-                                 const struct numbers *rank, int digits)
+                                 const struct numbers *rank, double scale, int digits)
 {
     struct sheet *sheet = dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
@@ -45,9 +46,10 @@ static struct sheet *cells_sheet(const struct detection *d, const char *id, cons
         double place = rank->n > 0 ? rank->values[i] : (double)NAN;
         dpe_draw_sheet_number(sheet, (double)(i / d->n_lengths));
         dpe_draw_sheet_number(sheet, d->length.values[i % d->n_lengths]);
-        dpe_draw_sheet_interval(sheet, measured->mean.values[i],
-                                measured->low.n > 0 ? measured->low.values[i] : (double)NAN,
-                                measured->high.n > 0 ? measured->high.values[i] : (double)NAN);
+        dpe_draw_sheet_interval(
+            sheet, scale * measured->mean.values[i],
+            scale * (measured->low.n > 0 ? measured->low.values[i] : (double)NAN),
+            scale * (measured->high.n > 0 ? measured->high.values[i] : (double)NAN));
         dpe_draw_sheet_number(sheet, place < 1.0 ? (double)NAN : place);
         dpe_draw_sheet_number(sheet,
                               measured->n_valid.n > 0 ? measured->n_valid.values[i] : (double)NAN);
@@ -65,6 +67,7 @@ struct map {
     double low, high;
     bool log, low_is_good;
     int digits, sheet_digits;
+    double scale; /**< of the sheet's values: 100 makes percent */
 };
 
 static void add_map(struct report *report, const struct detection *d, const struct map *map,
@@ -77,7 +80,7 @@ static void add_map(struct report *report, const struct detection *d, const stru
     char *id = dpe_input_report_id(report, d->input, DETECTION, map->id);
     struct sheet *numbers = id == NULL ? NULL
                                        : cells_sheet(d, id, map->title, map->what, map->measured,
-                                                     map->rank, map->sheet_digits);
+                                                     map->rank, map->scale, map->sheet_digits);
     struct figure *figure = dpe_draw_figure_new(id, map->title, caption, numbers);
     for (size_t i = 0; mark != NULL && i < n && map->rank->n > 0; i++) {
         mark[i] = map->rank->values[i] == 1.0;
@@ -139,7 +142,8 @@ static void add_rank_map(struct report *report, const struct detection *d, const
                             .high = (double)d->n_lengths,
                             .low_is_good = true,
                             .digits = 0,
-                            .sheet_digits = 3};
+                            .sheet_digits = strstr(what, "%") != NULL ? 1 : 3,
+                            .scale = strstr(what, "%") != NULL ? 100.0 : 1.0};
     add_map(report, d, &map,
             dpe_draw_format_text(
                 "The same cells, ranked within each group: 1 is the best length of its row; of "
@@ -150,31 +154,58 @@ static void add_rank_map(struct report *report, const struct detection *d, const
     free(values);
 }
 
-static void detection_maps(struct report *report, const struct detection *d)
+/* Recall in percent, owned. */
+static double *percents(const struct numbers *share)
+{
+    double *values = dpe_alloc(share->n + 1, sizeof *values);
+    for (size_t i = 0; values != NULL && i < share->n; i++) {
+        values[i] = 100.0 * share->values[i];
+    }
+    return values;
+}
+
+void dpe_detection_recall_map(struct report *report, const struct detection *d)
 {
     char length[32];
+    double *values = d->recall.mean.n > 0 ? percents(&d->recall.mean) : NULL;
+    bool flat = false;
+    for (size_t g = 0; g < d->informative.n; g++) {
+        flat = flat || d->informative.values[g] <= 0.0;
+    }
     dpe_draw_length_text(dpe_detection_length(d), length);
+    if (values == NULL) {
+        report->document.failed = report->document.failed || d->recall.mean.n > 0;
+        return;
+    }
+    const struct map map = {.id = "detect-recall",
+                            .title = "Needles found, by group and detecting length",
+                            .what = "recall, %",
+                            .bar = "needles found, %",
+                            .measured = &d->recall,
+                            .value = values,
+                            .rank = &d->rank,
+                            .signal = &d->informative,
+                            .low = 0.0,
+                            .high = 100.0,
+                            .digits = 0,
+                            .sheet_digits = 1,
+                            .scale = 100.0};
+    add_map(report, d, &map,
+            dpe_draw_format_text(
+                "Each cell is the percentage of needles found at %s tokens when one frequency "
+                "group is scaled to a detecting length and all other groups to half the trained "
+                "length. The length of rank 1 has a frame.%s",
+                length,
+                flat ? " In a group called flat the lengths are not distinguishable from each "
+                       "other."
+                     : ""));
+    free(values);
+}
+
+static void detection_maps(struct report *report, const struct detection *d)
+{
     if (d->recall.mean.n > 0) {
-        const struct map map = {.id = "detect-recall",
-                                .title = "Needles found, by group and detecting length",
-                                .what = "recall",
-                                .bar = "recall",
-                                .measured = &d->recall,
-                                .value = d->recall.mean.values,
-                                .rank = &d->rank,
-                                .signal = &d->informative,
-                                .low = 0.0,
-                                .high = 1.0,
-                                .digits = 2,
-                                .sheet_digits = 3};
-        add_map(report, d, &map,
-                dpe_draw_format_text(
-                    "Each cell is the share of needles found at %s tokens when one frequency group "
-                    "is scaled to a detecting length and all other groups to half the trained "
-                    "length. The length of rank 1 has a frame. In a group called flat the lengths "
-                    "are not distinguishable from each other.",
-                    length));
-        add_rank_map(report, d, "detect-rank", "Ranks of the detecting lengths", "recall",
+        add_rank_map(report, d, "detect-rank", "Ranks of the detecting lengths", "recall, %",
                      &d->recall, &d->rank, &d->informative, d->by_recall);
     }
     if (d->perplexity.mean.n > 0) {
@@ -193,7 +224,8 @@ static void detection_maps(struct report *report, const struct detection *d)
                                 .log = true,
                                 .low_is_good = true,
                                 .digits = 3,
-                                .sheet_digits = 4};
+                                .sheet_digits = 4,
+                                .scale = 1.0};
         add_map(report, d, &map,
                 dpe_draw_format_text(
                     "Perplexity per token over the books, under the same plans; lower is better "

@@ -37,6 +37,8 @@ double dpe_detection_length(const struct detection *detection);
 double dpe_detection_trained(const struct detection *detection);
 /** Whether the chosen lengths may be others than those of rank 1. */
 bool dpe_detection_is_selected(const struct detection *detection);
+/** The map of the needles found. */
+void dpe_detection_recall_map(struct report *report, const struct detection *detection);
 /** The section "Result": how the chosen lengths score, and which they are. */
 dpe_status dpe_detection_answer(struct report *report, const struct detection *detection,
                                 struct dpe_error *err);

@@ -45,6 +45,7 @@ struct sheet {
     struct sheet_cell {
         char *text;
         double number[3];
+        unsigned mark; /**< in HTML, a set of enum sheet_mark */
     } * cells; /**< [n_cells], row-major */
     size_t n_cells;
     size_t capacity;
@@ -58,6 +59,14 @@ void dpe_draw_sheet_column(struct sheet *sheet, const char *name, enum column_ki
 void dpe_draw_sheet_text(struct sheet *sheet, const char *text);
 void dpe_draw_sheet_number(struct sheet *sheet, double value);
 void dpe_draw_sheet_interval(struct sheet *sheet, double value, double low, double high);
+/** How the last cell is shown in HTML. */
+enum sheet_mark {
+    MARK_BEST = 1,    /**< bold */
+    MARK_TIED = 2,    /**< ≈: not distinguishable from the best */
+    MARK_OUTSIDE = 4, /**< grey: not what it was made for */
+    MARK_SERIES = 8,  /**< a text: the name of a method, with its colour beside it */
+};
+void dpe_draw_sheet_mark(struct sheet *sheet, unsigned marks);
 void dpe_draw_sheet_free(struct sheet *sheet);
 /** RFC 4180 through libcsv. NaN is written as NaN. */
 void dpe_draw_sheet_csv(const struct sheet *sheet, struct writer *out);
@@ -135,7 +144,8 @@ struct dots {
     size_t n;
     const char *const *names;
     const double *value, *low, *high;
-    const unsigned char *strong; /**< drawn in the accent colour; NULL = all alike */
+    const unsigned char *strong; /**< drawn larger; NULL = all alike */
+    bool methods;                /**< names of methods: each in its colour; else all in one */
     double x_low, x_high;        /**< NaN = by the values */
     bool log;
     int digits;

@@ -83,7 +83,8 @@ static void find_ranges(struct plot *plot)
 
 static const char *color_of(const struct plot *plot, size_t index)
 {
-    return plot->curves.curves[index].plain ? DPE_QUIET : dpe_svg_series(index);
+    const struct curve *curve = &plot->curves.curves[index];
+    return curve->plain ? DPE_QUIET : dpe_svg_series(dpe_svg_series_of(curve->name));
 }
 
 /* What is only compared with is dashed, each in its own way. */
@@ -124,7 +125,8 @@ static double put_legend(struct writer *out, const struct plot *plot)
             dpe_svg_line(out, x, y, x + sample, y, color_of(plot, c), width_of(curve),
                          dashes_of(plot, c));
             if (!plot->dense && !curve->plain) {
-                dpe_svg_mark(out, x + sample / 2.0, y, 3.2, c, color_of(plot, c));
+                dpe_svg_mark(out, x + sample / 2.0, y, 3.2, dpe_svg_series_of(curve->name),
+                             color_of(plot, c));
             }
             dpe_svg_text(out, x + sample + 6.0, y, 0.0, DPE_SVG_START, 11, DPE_INK, curve->name,
                          NAME);
@@ -264,7 +266,7 @@ static void put_curve(struct writer *out, const struct plot *plot, size_t index)
     for (int64_t i = 0; i < curve->n && !plot->dense && !curve->plain; i++) {
         if (shows(plot, curve, i)) {
             dpe_svg_mark(out, x_of(plot, index, i), dpe_axis_at(&plot->y, curve->y[i]),
-                         curve->strong ? 3.8 : 3.2, index, color);
+                         curve->strong ? 3.8 : 3.2, dpe_svg_series_of(curve->name), color);
         }
     }
 }
@@ -322,7 +324,8 @@ static void put_dot(struct writer *out, const struct dots *dots, const struct dp
                     size_t i, double y)
 {
     bool strong = dots->strong != NULL && dots->strong[i] != 0;
-    const char *color = dpe_svg_series(strong ? 1 : 0);
+    size_t series = dots->methods ? dpe_svg_series_of(dots->names[i]) : 0;
+    const char *color = dpe_svg_series(series);
     if (!dpe_axis_shows(dots->value[i], dots->log)) {
         return;
     }
@@ -334,7 +337,7 @@ static void put_dot(struct writer *out, const struct dots *dots, const struct dp
             dpe_axis_at(axis, dots->low[i]), y - 3.5, dpe_axis_at(axis, dots->high[i]), color);
     }
     /* Told apart by shape as well. */
-    dpe_svg_mark(out, dpe_axis_at(axis, dots->value[i]), y, 4.2, strong ? 3 : 0, color);
+    dpe_svg_mark(out, dpe_axis_at(axis, dots->value[i]), y, strong ? 5.0 : 4.2, series, color);
 }
 
 void dpe_draw_dots(struct figure *figure, const struct dots *dots)

@@ -1,5 +1,6 @@
 /* Sheets of numbers: for the eye in HTML, for programs in CSV. */
 #include "outputs/report/draw/page.h"
+#include "outputs/report/draw/report_svg.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -104,6 +105,13 @@ void dpe_draw_sheet_interval(struct sheet *sheet, double value, double low, doub
     }
 }
 
+void dpe_draw_sheet_mark(struct sheet *sheet, unsigned marks)
+{
+    if (sheet != NULL && !sheet->failed && sheet->n_cells > 0) {
+        sheet->cells[sheet->n_cells - 1].mark |= marks;
+    }
+}
+
 /* -------------------------------------------------------------------------------------------- CSV
  */
 
@@ -139,7 +147,12 @@ void dpe_draw_sheet_csv(const struct sheet *sheet, struct writer *out)
     for (size_t c = 0; c < sheet->n_columns; c++) {
         int parts = sheet->columns[c].kind == COLUMN_INTERVAL ? 3 : 1;
         for (int p = 0; p < parts; p++) {
-            char *name = dpe_draw_format_text("%s%s", sheet->columns[c].name, ends[p]);
+            const char *shown = sheet->columns[c].name;
+            const char *percent = strstr(shown, ", %");
+            char *name = percent != NULL
+                             ? dpe_draw_format_text("%.*s_percent%s%s", (int)(percent - shown), shown,
+                                                    percent + 3, ends[p])
+                             : dpe_draw_format_text("%s%s", shown, ends[p]);
             out->failed = out->failed || name == NULL;
             put_field(out, name != NULL ? name : "", c + 1 == sheet->n_columns && p + 1 == parts);
             free(name);
@@ -182,9 +195,15 @@ static void put_cell(struct writer *out, const struct sheet_column *column,
         /* Short texts do not wrap, long ones do: a phone then scrolls the table sideways. */
         const char *text = cell->text != NULL ? cell->text : "";
         dpe_draw_put(out, strlen(text) <= 32 ? "<td class=\"s\">" : "<td>");
+        if ((cell->mark & MARK_SERIES) != 0) {
+            dpe_draw_put(out, "<span class=\"plot key\"><i class=\"%s\"></i></span>",
+                         dpe_svg_series(dpe_svg_series_of(text)));
+        }
         dpe_draw_put_html(out, text);
     } else {
-        dpe_draw_put(out, "<td class=\"n\">");
+        dpe_draw_put(out, "<td class=\"n%s%s\">%s", (cell->mark & MARK_BEST) != 0 ? " best" : "",
+                     (cell->mark & MARK_OUTSIDE) != 0 ? " outside" : "",
+                     (cell->mark & MARK_TIED) != 0 ? "≈\u00a0" : "");
         put_shown(out, cell->number[0], column->digits);
     }
     if (column->kind == COLUMN_INTERVAL && !isnan(cell->number[1])) {

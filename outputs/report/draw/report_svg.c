@@ -2,6 +2,7 @@
 #include "outputs/report/draw/report_svg.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,31 @@ enum { PALETTE = sizeof palette / sizeof palette[0], FIRST_SERIES = 6 };
 const char *dpe_svg_series(size_t index)
 {
     return palette[FIRST_SERIES + index % DPE_SERIES_COLORS].name;
+}
+
+/* Names get numbers in the order in which the page first shows them. */
+size_t dpe_svg_series_of(const char *name)
+{
+    enum { MOST = 256 };
+    static char *names[MOST];
+    static size_t n;
+    char word[96];
+    size_t i = 0;
+    /* "unchanged (rope)" is rope. */
+    const char *open = strrchr(name, '(');
+    size_t length = open != NULL ? strcspn(open, ")") : 0;
+    if (length > 1 && open[length] == ')' && open[length + 1] == '\0') {
+        snprintf(word, sizeof word, "%.*s", (int)length - 1, open + 1);
+        name = word;
+    }
+    while (i < n && strcmp(names[i], name) != 0) {
+        i++;
+    }
+    if (i == n && n < MOST) {
+        names[n] = strdup(name);
+        n += names[n] != NULL;
+    }
+    return i;
 }
 
 const char *dpe_svg_color(const char *name, bool dark)

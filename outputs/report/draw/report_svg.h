@@ -23,6 +23,8 @@ enum { DPE_SERIES_COLORS = 8 };
 /** Class of series `index` modulo DPE_SERIES_COLORS. The colours differ in hue or lightness in
  * every common kind of colour blindness. */
 const char *dpe_svg_series(size_t index);
+/** The series of a method (or plan): the same name has the same colour and mark on the whole page. */
+size_t dpe_svg_series_of(const char *name);
 /** "#rrggbb" of a class on a light page or a dark one; "page" is the page itself. NULL: no such
  *  class. */
 const char *dpe_svg_color(const char *name, bool dark);

@@ -70,6 +70,8 @@ struct report {
     size_t n;
     double top_k; /**< count, minus a share, 0 = by the tables */
     struct document document;
+    /** Adds the figure that stands below the first result; NULL: there is none (any more). */
+    dpe_status (*headline)(struct report *report, struct dpe_error *err);
 };
 
 /** A note that a run is unfinished, if it is. */
@@ -78,7 +80,8 @@ void dpe_input_add_unfinished(struct report *report, const struct input *input);
  *  the dataset `has`. Owned; NULL without memory. */
 char *dpe_input_report_id(const struct report *report, const struct input *input, const char *has,
                           const char *base);
-/** A title, followed by the file's name where several inputs have the dataset `has`. Owned. */
+/** A title; where several inputs have the dataset `has`, followed by what this one differs in ("seed
+ *  1000"), or by the file's name when nothing tells them apart. Owned. */
 char *dpe_input_section_title(const struct report *report, const struct input *input,
                               const char *has, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

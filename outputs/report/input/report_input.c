@@ -208,6 +208,38 @@ char *dpe_input_report_id(const struct report *report, const struct input *input
                       : dpe_draw_format_text("%s-%zu", base, place + 1);
 }
 
+/* The first thing in which the input differs from all others of its kind, in words: "seed 1000"; owned,
+ * NULL when there is none that a reader would understand. */
+static char *difference(const struct report *report, const struct input *input, const char *has)
+{
+    static const char *const unread[] = {"kind", "model", "tokenizer", "corpus", "end_tokens",
+                                         "angle"};
+    bool ablation = dpe_h5_has(input->table, "/ablate");
+    for (size_t f = 0; f < input->identity.n; f++) {
+        const char *name = input->identity.fields[f].name;
+        const char *value = input->identity.fields[f].value;
+        bool differs = strlen(value) <= 40;
+        for (size_t i = 0; i < sizeof unread / sizeof unread[0]; i++) {
+            differs = differs && strcmp(name, unread[i]) != 0;
+        }
+        for (size_t i = 0; i < report->n && differs; i++) {
+            const struct input *other = &report->inputs[i];
+            const char *theirs = dpe_identity_get(&other->identity, name);
+            bool counts = other != input && dpe_h5_has(other->table, has) &&
+                          dpe_h5_has(other->table, "/ablate") == ablation;
+            differs = !counts || theirs == NULL || strcmp(theirs, value) != 0;
+        }
+        if (differs) {
+            char *words = dpe_draw_format_text("%s %s", name, value);
+            for (char *at = words; at != NULL && *at != '\0'; at++) {
+                *at = (char)(*at == '_' ? ' ' : *at);
+            }
+            return words;
+        }
+    }
+    return NULL;
+}
+
 char *dpe_input_section_title(const struct report *report, const struct input *input,
                               const char *has, const char *format, ...)
 {
@@ -218,8 +250,13 @@ char *dpe_input_section_title(const struct report *report, const struct input *i
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     place_of(report, input, has, &n);
-    return n < 2 ? dpe_draw_format_text("%s", text)
-                 : dpe_draw_format_text("%s (%s)", text, input->name);
+    if (n < 2) {
+        return dpe_draw_format_text("%s", text);
+    }
+    char *what = difference(report, input, has);
+    char *title = dpe_draw_format_text("%s (%s)", text, what != NULL ? what : input->name);
+    free(what);
+    return title;
 }
 
 void dpe_input_add_unfinished(struct report *report, const struct input *input)

@@ -74,6 +74,14 @@ expect 0 "is written" detect.h5 flat.h5 -o two.html
 "$python" "$here/report_check.py" two.html || failed=1
 grep -q 'id="detect-recall-2"' two.html || { echo "two detections: one is missing"; failed=1; }
 
+grep -q '<h2>Result at 4k tokens (seed 0)</h2>' two.html && grep -q '<h2>Result at 4k tokens (seed 1)</h2>' two.html ||
+    { echo "two detections: the titles do not have what differs: $(grep -o '<h2>[^<]*' two.html)"; failed=1; }
+# The first figures: what the methods find, then the map of the sweep; the best of a column is bold.
+expect 0 "is written" compare.h5 detect.h5 -o first.html
+[ "$(grep -o 'figure id="[a-z-]*"' first.html | head -2 | tr '\n' ' ')" = 'figure id="headline" figure id="detect-recall" ' ] ||
+    { echo "first figures: $(grep -o 'figure id="[a-z-]*"' first.html | head -2)"; failed=1; }
+grep -q 'class="n best"' first.html || { echo "no best value"; failed=1; }
+
 # Different models.
 expect 78 "different models" compare.h5 other.h5 -o mixed.html
 expect 78 "--mixed-models" compare.h5 other.h5 -o mixed.html

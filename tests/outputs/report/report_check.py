@@ -182,26 +182,27 @@ def check_figures(folder, tables):
         check(name + ".svg" in names, f"{name}.svg is missing")
     with h5py.File(f"{tables}/detect.h5") as f:
         rows = read_csv(f"{folder}/detect-recall.csv")
-        check_values(rows, "recall", f["/detect/niah/recall_mean"][()], "recall")
-        check_values(rows, "recall_low", f["/detect/niah/ci_low"][()], "recall_low")
+        check_values(rows, "recall_percent", f["/detect/niah/recall_mean"][()] * 100.0, "recall")
+        check_values(rows, "recall_percent_low", f["/detect/niah/ci_low"][()] * 100.0, "recall_low")
         check_values(read_csv(f"{folder}/detect-perplexity.csv"), "perplexity",
                      f["/detect/ppl/perplexity"][()], "perplexity")
-        check_values(read_csv(f"{folder}/validation.csv"), "recall",
-                     f["/validate/niah/recall_mean"][()], "validation")
+        check_values(read_csv(f"{folder}/validation.csv"), "recall_percent",
+                     f["/validate/niah/recall_mean"][()] * 100.0, "validation")
         check_positions(folder, f)
     with h5py.File(f"{tables}/norms.h5") as f:
         check_values(read_csv(f"{folder}/norms.csv"), "contribution", f["/norms/mean"][()], "norms")
     with h5py.File(f"{tables}/compare.h5") as f:
         rows = read_csv(f"{folder}/niah-lengths.csv")
-        check_values(rows, "score", f["/eval/niah/mean"][()], "niah")
-        check_values(rows, "score_high", f["/eval/niah/ci_high"][()], "niah high")
+        check_values(rows, "score_percent", f["/eval/niah/mean"][()] * 100.0, "niah")
+        check_values(rows, "score_percent_high", f["/eval/niah/ci_high"][()] * 100.0, "niah high")
         check({row["method"] for row in rows} >= {"<script>alert(1)</script>", "'"}, "names")
         rows = read_csv(f"{folder}/ruler-lengths.csv")
         check_values(rows, "overall, percent", f["/eval/ruler/category_mean"][:, -1] * 100.0, "overall")
         positions = f["/eval/ppl/position_mean"][:, -1]
         check_values(read_csv(f"{folder}/ppl-positions.csv"), "perplexity", positions, "positions")
     with h5py.File(f"{tables}/grid.h5") as f:
-        check_values(read_csv(f"{folder}/grid-2.csv"), "recall", f["/eval/niah_grid/mean"][1], "grid")
+        check_values(read_csv(f"{folder}/grid-2.csv"), "recall_percent", f["/eval/niah_grid/mean"][1] * 100.0,
+                     "grid")
     with h5py.File(f"{tables}/table.h5") as f:
         shares = f["/table/mask"][()].reshape(3, 4, 8, 4).mean(axis=(1, 3))
         check_values(read_csv(f"{folder}/table-pairs.csv"), "share", shares, "table")
@@ -213,13 +214,13 @@ def check_figures(folder, tables):
                          f[f"/table/{length}/scale_factor"][()], f"groups of entry {length}")
     with h5py.File(f"{tables}/scaledk.h5") as f:
         rows = read_csv(f"{folder}/ablate-scaled-pairs.csv")
-        check_values([r for r in rows if r["varied"] == "128 tokens"], "score",
-                     f["/eval/niah/mean"][7:12, 0], "scaled by k")
+        check_values([r for r in rows if r["varied"] == "128 tokens"], "score_percent",
+                     f["/eval/niah/mean"][7:12, 0] * 100.0, "scaled by k")
     with h5py.File(f"{tables}/topk.h5") as f, h5py.File(f"{tables}/lastk.h5") as g:
         rows = read_csv(f"{folder}/ablate-pairs.csv")
         for table, axis in ((f, "top-k"), (g, "last-k")):
-            check_values([r for r in rows if r["varied"] == axis], "score",
-                         table["/eval/niah/mean"][2:, 0], axis)
+            check_values([r for r in rows if r["varied"] == axis], "score_percent",
+                         table["/eval/niah/mean"][2:, 0] * 100.0, axis)
 
 
 def main():

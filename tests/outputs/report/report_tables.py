@@ -203,7 +203,7 @@ def bucket_rows(file, rng, shape, books=3, tokens=2500):
 def detect(path, flat=False, selected=False, against=None):
     """against: (difference to the base, half width, p) of recall, with all 12 samples alike."""
     rng = np.random.default_rng(4)
-    file = start(path, "detect", length=4096, task="both")
+    file = start(path, "detect", length=4096, task="both", seed=int(flat))
     groups, lengths = 8, [32, 64, 128, 256, 512, 1024, 2048, 4096]
     shape = (groups, len(lengths))
     file.require_group("/model").attrs.create("model_type", "<script>\"'&%s`\\n", dtype=TEXT)

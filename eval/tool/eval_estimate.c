@@ -1,0 +1,158 @@
+/* What a comparison would cost, and how long it would take here. */
+#include <math.h>
+
+#include "eval/tool/eval_tool.h"
+#include "outputs/job/estimate.h"
+
+/* What a sample of a task costs, on average over those that are made together. */
+struct cost {
+    double prompt, read, pairs, room, steps, branches, head;
+};
+
+static dpe_status cost_of_answers(const struct comparison *comparison,
+                                  const struct dpe_suite_task *task, struct cost *cost,
+                                  struct dpe_error *err)
+{
+    enum { MOST = 64 };
+    struct dpe_sample samples[MOST] = {{0}};
+    struct dpe_answering answering = {0};
+    int64_t batch = comparison->job.batch > 1 ? comparison->job.batch : 1;
+    int64_t n = task->task.together < MOST ? task->task.together : MOST;
+    n = n < task->n_samples ? n : task->n_samples;
+    const struct dpe_session_limits limits = {
+        .capacity = task->length * batch, .positions = task->length, .branches = batch};
+    dpe_status status = DPE_OK;
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        status = dpe_task_sample(&task->task, i, &samples[i], NULL, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_answering_cost(samples, n, batch, &limits, &answering, err);
+    }
+    if (status == DPE_OK) {
+        double share = 1.0 / (double)n;
+        *cost = (struct cost){.prompt = (double)answering.prompts * share,
+                              .read = (double)answering.read * share,
+                              .pairs = 2.0 * answering.pairs * share,
+                              .room = (double)samples[0].max_new,
+                              .steps = (double)answering.steps * share,
+                              .branches = (double)answering.decoded /
+                                          fmax((double)answering.steps, 1.0),
+                              .head = 1.0};
+    }
+    for (int64_t i = 0; i < n; i++) {
+        dpe_sample_free(&samples[i]);
+    }
+    return status;
+}
+
+/* Books: every window is read whole, and its tokens go through the LM head. */
+static void cost_of_books(const struct comparison *comparison, const struct dpe_suite_task *task,
+                          struct cost *cost)
+{
+    const struct eval_arguments *args = comparison->args;
+    double products[2] = {0.0, 0.0};
+    double attention[2] = {0.0, 0.0};
+    double n = (double)task->length;
+    double stride = (double)args->general.stride;
+    double windows = 1.0;
+    if (stride > 0.0) {
+        double most = args->general.max_tokens > 0 ? (double)args->general.max_tokens : 4.0 * n;
+        windows += fmax(ceil((most - n) / stride), 0.0);
+    }
+    dpe_config_flops(dpe_model_config(comparison->job.model), 0, task->length, 0, &products[0],
+                     &attention[0]);
+    dpe_config_flops(dpe_model_config(comparison->job.model), 0, task->length, task->length,
+                     &products[1], &attention[1]);
+    *cost = (struct cost){.prompt = n * windows,
+                          .read = n * windows,
+                          .pairs = n * n * windows,
+                          .head = products[1] / products[0]};
+}
+
+static dpe_status print_suite(const struct comparison *comparison, const struct dpe_suite *suite,
+                              const struct dpe_job_speed *speed, struct dpe_job_range *range,
+                              struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t t = 0; t < suite->n_tasks && status == DPE_OK; t++) {
+        const struct dpe_suite_task *task = &suite->tasks[t];
+        struct cost cost = {0};
+        if (suite->perplexity) {
+            cost_of_books(comparison, task, &cost);
+        } else {
+            status = cost_of_answers(comparison, task, &cost, err);
+        }
+        double rows = (double)task->n_samples * (double)comparison->n_methods;
+        if (status == DPE_OK && speed == NULL) {
+            printf("%-16s %.0f samples of %.0f tokens", task->task.name, rows, cost.prompt);
+            printf(cost.room > 0.0 ? " and at most %.0f generated\n" : "\n", cost.room);
+        } else if (status == DPE_OK) {
+            dpe_job_range_add(range, speed, rows, cost.read * cost.head, cost.pairs, cost.steps,
+                              cost.prompt * cost.branches);
+        }
+    }
+    return status;
+}
+
+static dpe_status each_suite(const struct comparison *comparison,
+                             const struct dpe_job_speed *speed, struct dpe_job_range *range,
+                             struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
+        status = print_suite(comparison, &comparison->suites[i], speed, range, err);
+    }
+    return status;
+}
+
+/* The plan whose attention does most: that with most bands. */
+static const struct dpe_plan *slowest_plan(const struct comparison *comparison)
+{
+    const struct dpe_plan *slowest = &comparison->plans[0];
+    for (int p = 1; p < comparison->n_plans; p++) {
+        if (comparison->plans[p].n_bands > slowest->n_bands) {
+            slowest = &comparison->plans[p];
+        }
+    }
+    return slowest;
+}
+
+dpe_status dpe_eval_dry_run(struct comparison *comparison, struct dpe_error *err)
+{
+    int64_t longest = comparison->lengths[comparison->n_lengths - 1];
+    const struct dpe_plan *plan = slowest_plan(comparison);
+    struct dpe_job_speed speed = {0};
+    struct dpe_job_range range = {0};
+    struct dpe_error why = {0};
+    uint64_t bytes = 0;
+    uint64_t weights = 0;
+    dpe_status status = dpe_eval_fit_batch(comparison, err);
+    if (status == DPE_OK) {
+        const struct dpe_session_options options =
+            dpe_job_session_options(&comparison->job, longest);
+        status = dpe_session_estimate(dpe_model_config(comparison->job.model), plan, &options,
+                                      &bytes, &weights, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    printf("model            %s\n", comparison->args->job.model);
+    printf("%-16s %d\n", comparison->args->what != NULL ? "steps" : "methods",
+           comparison->n_methods);
+    status = each_suite(comparison, NULL, NULL, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    char memory[200];
+    printf("memory           %s\n", dpe_job_memory_text(&comparison->job, bytes, weights, memory));
+    fflush(stdout);
+    if (dpe_job_measure_here(&comparison->job, plan, longest, &speed, &why) != DPE_OK) {
+        printf("time             not measured: %s\n", why.text);
+        return DPE_OK;
+    }
+    status = each_suite(comparison, &speed, &range, err);
+    if (status == DPE_OK) {
+        dpe_job_range_print(&range, &speed);
+    }
+    return status;
+}

@@ -1,0 +1,271 @@
+/* What a comparison says at a glance: its best values, and the figure of the first screen. */
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
+#include "outputs/report/comparison/report_eval.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------- marks
+ */
+
+/* The longest length that the table of this name was made for, 0 when no input is that table. */
+static double made_for(const struct report *report, const char *method)
+{
+    const char *file = strncmp(method, "table:", 6) == 0 ? method + 6 : method;
+    const char *slash = strrchr(file, '/');
+    file = slash != NULL ? slash + 1 : file;
+    double longest = 0.0;
+    for (size_t i = 0; i < report->n; i++) {
+        const struct input *input = &report->inputs[i];
+        struct numbers length;
+        const int64_t any[] = {-1};
+        if (strcmp(input->name, file) != 0) {
+            continue;
+        }
+        static const char *const paths[] = {"/table/evaluated_length", "/table/length"};
+        for (size_t p = 0; p < sizeof paths / sizeof paths[0]; p++) {
+            for (int rank = 0; rank < 2; rank++) {
+                if (dpe_input_read_numbers(input, paths[p], rank, any, &length, NULL) == DPE_OK) {
+                    for (size_t k = 0; k < length.n; k++) {
+                        longest = fmax(longest, length.values[k]);
+                    }
+                }
+                dpe_input_numbers_free(&length);
+            }
+        }
+    }
+    return longest;
+}
+
+static bool is_outside(const struct report *report, const struct suite *s, size_t method,
+                       size_t task)
+{
+    double longest = made_for(report, s->methods.names[method]);
+    return longest > 0.0 && s->lengths.values[task] > longest;
+}
+
+unsigned dpe_comparison_suite_marks(const struct report *report, const struct suite *s,
+                                    size_t method, size_t task)
+{
+    const double *mean = s->values.mean.values;
+    const double *low = s->values.low.values;
+    const double *high = s->values.high.values;
+    size_t at = method * s->labels.n + task;
+    size_t best = at;
+    size_t measured = 0;
+    unsigned outside = is_outside(report, s, method, task) ? MARK_OUTSIDE : 0;
+    for (size_t m = 0; m < s->methods.n; m++) {
+        size_t other = m * s->labels.n + task;
+        bool better = s->low_is_better ? mean[other] < mean[best] : mean[other] > mean[best];
+        measured += isfinite(mean[other]);
+        best = better ? other : best;
+    }
+    if (!isfinite(mean[at]) || measured < 2) {
+        return outside;
+    }
+    if (mean[at] == mean[best]) {
+        return outside | MARK_BEST;
+    }
+    return low[at] <= high[best] && low[best] <= high[at] ? outside | MARK_TIED : outside;
+}
+
+/* ---------------------------------------------------------------------------------------- headline
+ */
+
+enum { ALONE, TABLE, OTHER, SHOWN };
+
+/* The methods of the figure, -1: there is none. */
+static void choose_methods(const struct suite *s, int64_t chosen[SHOWN])
+{
+    double longest = dpe_comparison_suite_longest(s);
+    int64_t task = dpe_comparison_suite_task(s, s->labels.names[0], longest);
+    double best = -1.0;
+    chosen[ALONE] = chosen[TABLE] = chosen[OTHER] = -1;
+    for (size_t m = 0; m < s->methods.n && task >= 0; m++) {
+        double value = s->values.mean.values[m * s->labels.n + (size_t)task];
+        if (strcmp(s->methods.names[m], "rope") == 0) {
+            chosen[ALONE] = (int64_t)m;
+        } else if (dpe_comparison_method_is_dpe(s->methods.names[m])) {
+            chosen[TABLE] = (int64_t)m; /* the last: a finished table stands behind its detection */
+        } else if (value > best) {
+            best = value;
+            chosen[OTHER] = (int64_t)m;
+        }
+    }
+}
+
+/* Tasks by length, ascending; at most `size`. */
+static size_t sort_tasks(const struct suite *s, size_t *order, size_t size)
+{
+    size_t n = 0;
+    for (size_t t = 0; t < s->labels.n && n < size; t++) {
+        size_t k = n++;
+        for (; k > 0 && s->lengths.values[order[k - 1]] > s->lengths.values[t]; k--) {
+            order[k] = order[k - 1];
+        }
+        order[k] = t;
+    }
+    return n;
+}
+
+static struct sheet *headline_sheet(const struct suite *s, const char *id, const char *title,
+                                    const int64_t chosen[SHOWN], const size_t *order, size_t n)
+{
+    struct sheet *sheet = dpe_draw_sheet_new(id, title);
+    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
+    dpe_draw_sheet_column(sheet, "recall, %", COLUMN_INTERVAL, 1);
+    for (int c = 0; c < SHOWN; c++) {
+        for (size_t i = 0; i < n && chosen[c] >= 0; i++) {
+            size_t at = (size_t)chosen[c] * s->labels.n + order[i];
+            dpe_draw_sheet_text(sheet, s->methods.names[chosen[c]]);
+            dpe_draw_sheet_mark(sheet, MARK_SERIES);
+            dpe_draw_sheet_number(sheet, s->lengths.values[order[i]]);
+            dpe_draw_sheet_interval(sheet, 100.0 * s->values.mean.values[at],
+                                    100.0 * s->values.low.values[at],
+                                    100.0 * s->values.high.values[at]);
+        }
+    }
+    return sheet;
+}
+
+static void draw_headline(struct figure *figure, const struct suite *s,
+                          const int64_t chosen[SHOWN], const size_t *order, size_t n,
+                          double (*numbers)[4][32])
+{
+    struct curve all[SHOWN];
+    const char *names[SHOWN];
+    double dots[3][SHOWN];
+    unsigned char strong[SHOWN];
+    size_t k = 0;
+    for (int c = 0; c < SHOWN; c++) {
+        if (chosen[c] < 0) {
+            continue;
+        }
+        for (size_t i = 0; i < n; i++) {
+            size_t at = (size_t)chosen[c] * s->labels.n + order[i];
+            numbers[k][0][i] = s->lengths.values[order[i]];
+            numbers[k][1][i] = 100.0 * s->values.mean.values[at];
+            numbers[k][2][i] = 100.0 * s->values.low.values[at];
+            numbers[k][3][i] = 100.0 * s->values.high.values[at];
+        }
+        names[k] = s->methods.names[chosen[c]];
+        strong[k] = c == TABLE;
+        for (int p = 0; p < 3; p++) {
+            dots[p][k] = numbers[k][p + 1][0];
+        }
+        all[k] = (struct curve){.name = names[k],
+                                .n = (int64_t)n,
+                                .x = numbers[k][0],
+                                .y = numbers[k][1],
+                                .low = numbers[k][2],
+                                .high = numbers[k][3],
+                                .strong = c == TABLE};
+        k++;
+    }
+    if (n == 1) {
+        const struct dots one = {.n = k,
+                                 .names = names,
+                                 .value = dots[0],
+                                 .low = dots[1],
+                                 .high = dots[2],
+                                 .strong = strong,
+                                 .methods = true,
+                                 .x_low = 0.0,
+                                 .x_high = 100.0,
+                                 .digits = 1,
+                                 .x_title = "needles found, %"};
+        dpe_draw_dots(figure, &one);
+        return;
+    }
+    const struct curves curves = {
+        .curves = all,
+        .n = k,
+        .log_x = true,
+        .y_low = -2.0,
+        .y_high = 104.0,
+        .x_title = "length, tokens",
+        .y_title = "needles found, %",
+        .x_line = (double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1),
+        .x_line_title = "trained length"};
+    dpe_draw_curves(figure, &curves);
+}
+
+static void add_headline(struct report *report, const struct suite *s)
+{
+    enum { MOST = 32 };
+    size_t order[MOST];
+    double numbers[SHOWN][4][MOST];
+    int64_t chosen[SHOWN];
+    char tokens[32];
+    size_t n = sort_tasks(s, order, MOST);
+    choose_methods(s, chosen);
+    if (n == 0 || chosen[TABLE] < 0) {
+        return;
+    }
+    dpe_draw_length_text(s->lengths.values[order[0]], tokens);
+    char *title = n > 1 ? dpe_draw_format_text("Needles found, by length")
+                        : dpe_draw_format_text("Needles found at %s tokens", tokens);
+    char *caption = dpe_draw_format_text(
+        "%s%s%s, with 95\u00a0%% intervals.",
+        chosen[ALONE] >= 0 ? "The model alone (rope) and the calibrated table (" : "The table (",
+        s->methods.names[chosen[TABLE]],
+        chosen[OTHER] >= 0 ? "), beside the best of the other methods" : ")");
+    struct figure *figure =
+        title == NULL ? NULL
+                      : dpe_draw_figure_new(
+                            "headline", title, caption,
+                            headline_sheet(s, "headline", title, chosen, order, n));
+    if (figure != NULL) {
+        draw_headline(figure, s, chosen, order, n, numbers);
+    }
+    dpe_draw_add_figure(&report->document, figure);
+    free(title);
+}
+
+/* The needles of an input under a table, at how many lengths; 0: it has none. */
+static dpe_status count_lengths(const struct input *input, size_t *n, struct dpe_error *err)
+{
+    *n = 0;
+    if (!dpe_h5_has(input->table, "/eval/niah/task_label") ||
+        dpe_h5_has(input->table, "/ablate")) {
+        return DPE_OK;
+    }
+    struct suite s;
+    int64_t chosen[SHOWN];
+    dpe_status status = dpe_comparison_suite_read(input, "niah", &s, err);
+    if (status == DPE_OK && s.methods.n > 0 && s.labels.n > 0) {
+        choose_methods(&s, chosen);
+        *n = chosen[TABLE] >= 0 ? s.labels.n : 0;
+    }
+    dpe_comparison_suite_free(&s);
+    return status;
+}
+
+dpe_status dpe_comparison_headline(struct report *report, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    const struct input *widest = NULL;
+    size_t most = 0;
+    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+        size_t n = 0;
+        status = count_lengths(&report->inputs[i], &n, err);
+        if (n > most) {
+            widest = &report->inputs[i];
+            most = n;
+        }
+    }
+    if (status == DPE_OK && widest != NULL) {
+        struct suite s;
+        status = dpe_comparison_suite_read(widest, "niah", &s, err);
+        if (status == DPE_OK) {
+            add_headline(report, &s);
+        }
+        dpe_comparison_suite_free(&s);
+    }
+    return status;
+}

@@ -1,0 +1,100 @@
+"""results.py BIN WORLD: results for scripts. --json is one document on standard output, --csv one table, both with
+the numbers that the table of the run has; with --log-format json every line of standard error is an object whose
+progress has fields instead of a sentence."""
+import csv
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+
+BIN, ROOT = sys.argv[1:3]
+MODEL = ["-m", os.path.join(ROOT, "data/reference")]
+CORPUS = ["--corpus", os.path.join(ROOT, "data/sample")]
+ENV = dict(os.environ, OMP_NUM_THREADS="2")
+
+
+def run(tool, *words, code=0):
+    ran = subprocess.run([os.path.join(BIN, tool), *words], capture_output=True, check=False, env=ENV)
+    assert ran.returncode == code, (tool, words, ran)
+    return ran
+
+
+def document(tool, *words, code=0):
+    found = json.loads(run(tool, *words, "--json", code=code).stdout)
+    assert found["tool"] == tool and found["version"].startswith("dpe "), found
+    return found
+
+
+def table(tool, *words):
+    return list(csv.DictReader(io.StringIO(run(tool, *words, "--csv").stdout.decode())))
+
+
+def test_run(work):
+    info = document("dpe-run", *MODEL, "--info")
+    assert info["trained_length"] == 256 and info["parameters"] == 3410176 and info["pairs"] == 32, info
+    words = [*MODEL, "--nll", os.path.join(ROOT, "README.md"), "-c", "512"]
+    nll = document("dpe-run", *words)
+    assert nll["perplexity_low"] < nll["perplexity"] < nll["perplexity_high"] and nll["tokens_per_second"] > 0, nll
+    assert math.isclose(math.exp(nll["nll"]), nll["perplexity"], rel_tol=1e-6), nll
+    assert f"perplexity {nll['perplexity']:.4f}" in run("dpe-run", *words).stdout.decode()
+    run("dpe-run", *MODEL, "-p", "Once", "--json", code=64)
+
+
+def test_detect(work):
+    words = [*MODEL, *CORPUS, "-l", "512", "--samples", "2", "--groups", "2", "--lengths", "64,512", "-o",
+             work + "/detect.h5"]
+    lines = [json.loads(line) for line in
+             run("dpe-detect", *words, "--log-format", "json").stderr.decode().splitlines()]
+    assert all({"time", "level", "event"} <= line.keys() for line in lines), lines
+    progress = [line for line in lines if line["level"] == "progress"]
+    assert progress and all("message" not in line and line["done"] <= line["total"] for line in progress), progress
+    assert progress[-1]["event"] == "validate" and progress[-1]["done"] == progress[-1]["total"], progress
+    begin = [line for line in lines if line["event"] == "begin"]
+    assert len(begin) == 1 and begin[0]["done"] == 0 and begin[0]["total"] == progress[-1]["total"], begin
+    assert [line["event"] for line in lines][-1] == "next", lines
+    found = document("dpe-detect", *words)
+    assert len(found["cells"]) == 4 and len(found["groups"]) == 2 and len(found["validation"]) == 3, found
+    assert found["verdict"] in ("better", "worse", "indistinct") and found["length"] == 512, found
+    rows = table("dpe-detect", *words)
+    assert [float(row["mean"]) for row in rows] == [cell["mean"] for cell in found["cells"]], rows
+    again = run("dpe-detect", *words).stderr.decode()
+    assert "complete: " in again and "Next: dpe-run -m " in again, again
+
+
+def test_norms(work):
+    words = [*MODEL, *CORPUS, "--samples", "1", "--lengths", "64", "-o", work + "/norms.h5"]
+    found = document("dpe-norms", *words)
+    assert len(found["heads"]) == 16 and found["heads"][5]["layer"] == 1, found
+    assert all(0 < head["top_25"] < head["top_50"] < head["top_75"] < 1 for head in found["heads"]), found
+    assert len(table("dpe-norms", *words)) == 16
+
+
+def test_eval(work):
+    words = ["niah", *MODEL, *CORPUS, "-l", "256,512", "--samples", "2", "--method", "rope", "--method", "pi", "-o",
+             work + "/eval.h5"]
+    found = document("dpe-eval", *words)
+    assert [row["length"] for row in found["results"]] == [256, 256, 512, 512], found
+    assert found["results"][0]["difference"] is None and found["results"][1]["p_value"] is not None, found
+    rows = table("dpe-eval", *words)
+    assert [row["method"] for row in rows] == ["rope", "pi"] * 2 and rows[0]["difference"] == "", rows
+    run("dpe-eval", *words, "--json", "--csv", code=64)
+
+
+def test_export(work):
+    check = ["--check", work + "/detect.h5", "-m"]
+    assert document("dpe-export", *check, MODEL[1])["fits"]
+    found = document("dpe-export", *check, os.path.join(ROOT, "tests/golden/llama"), code=65)
+    assert not found["fits"] and "layers" in found["reason"], found
+
+
+def main():
+    with tempfile.TemporaryDirectory() as work:
+        for test in (test_run, test_detect, test_norms, test_eval, test_export):
+            test(work)
+            print("passed:", test.__name__)
+
+
+main()

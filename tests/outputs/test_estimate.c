@@ -1,0 +1,132 @@
+/* The fit of a dry run's times, and how ranges are written and summed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "outputs/job/estimate.h"
+
+enum { CHUNKS = 8, SIZE = 256 };
+
+/* Chunks of a reading that takes a·n + b·n², with relative noise that alternates. */
+static void make_chunks(double a, double b, double noise, int64_t *begin, int64_t *end,
+                        double *seconds)
+{
+    for (int i = 0; i < CHUNKS; i++) {
+        begin[i] = (int64_t)i * SIZE;
+        end[i] = begin[i] + SIZE;
+        double n = (double)end[i];
+        double m = (double)begin[i];
+        seconds[i] = (a * (n - m) + b * (n * n - m * m)) * (1.0 + (i % 2 == 0 ? noise : -noise));
+    }
+}
+
+static void the_fit_finds_both_terms(void **state)
+{
+    int64_t begin[CHUNKS], end[CHUNKS];
+    double seconds[CHUNKS], a = 0.0, b = 0.0;
+    (void)state;
+    make_chunks(2e-4, 3e-8, 0.0, begin, end, seconds);
+    dpe_job_fit(begin, end, seconds, CHUNKS, 1e-6, 1e-2, &a, &b);
+    assert_true(fabs(a / 2e-4 - 1.0) < 1e-9 && fabs(b / 3e-8 - 1.0) < 1e-9);
+    /* Eight times beyond what was measured, 10 % of noise stay below a factor of 1.3. */
+    make_chunks(2e-4, 3e-8, 0.1, begin, end, seconds);
+    dpe_job_fit(begin, end, seconds, CHUNKS, 1e-6, 1e-2, &a, &b);
+    double n = 8.0 * CHUNKS * SIZE;
+    double ratio = (a * n + b * n * n) / (2e-4 * n + 3e-8 * n * n);
+    assert_true(ratio > 1.0 / 1.3 && ratio < 1.3);
+}
+
+static void terms_stay_physical(void **state)
+{
+    int64_t begin[CHUNKS], end[CHUNKS];
+    double seconds[CHUNKS], a = 0.0, b = 0.0;
+    (void)state;
+    /* Chunks that become faster, as when another program ends: b would be negative. */
+    make_chunks(2e-4, 0.0, 0.0, begin, end, seconds);
+    for (int i = 0; i < CHUNKS; i++) {
+        seconds[i] *= 2.0 - 0.2 * i;
+    }
+    dpe_job_fit(begin, end, seconds, CHUNKS, 1e-5, 1e-2, &a, &b);
+    assert_true(a > 0.0 && fabs(b / a - 1e-5) < 1e-12);
+    /* Chunks that take over quadratically: a would be negative. */
+    for (int i = 0; i < CHUNKS; i++) {
+        seconds[i] = 1e-3 * (i + 1) * (i + 1) * (i + 1);
+    }
+    dpe_job_fit(begin, end, seconds, CHUNKS, 1e-6, 1e-5, &a, &b);
+    assert_true(a > 0.0 && fabs(b / a - 1e-5) < 1e-12);
+}
+
+static void expect_text(double low, double high, const char *expected)
+{
+    char text[64];
+    const struct dpe_job_range range = {low, high};
+    assert_string_equal(dpe_job_range_text(&range, text), expected);
+}
+
+static void ranges_have_two_digits(void **state)
+{
+    (void)state;
+    expect_text(6.1 * 86400.0, 7.8 * 86400.0, "6.1 to 7.8 days");
+    expect_text(11.4 * 3600.0, 17.2 * 3600.0, "11 to 18 h");
+    expect_text(100.0, 130.0, "1.6 to 2.2 min");
+    expect_text(42.0, 42.0, "about 42 s");
+    expect_text(234.0 * 86400.0, 380.0 * 86400.0, "230 to 380 days");
+    expect_text(0.0, 0.0, "unknown");
+    expect_text(0.0, NAN, "unknown");
+}
+
+static void parts_are_summed(void **state)
+{
+    char path[] = "/tmp/dpe-estimate-XXXXXX";
+    struct dpe_job_range range;
+    (void)state;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "1.5 2\n10 20.25\n", 15), 15);
+    close(fd);
+    assert_true(dpe_job_range_sum(path, 2, &range));
+    assert_true(range.low == 11.5 && range.high == 22.25);
+    assert_false(dpe_job_range_sum(path, 3, &range)); /* a part was not measured */
+    unlink(path);
+    assert_false(dpe_job_range_sum(path, 1, &range));
+}
+
+static void a_range_holds_half_the_writing(void **state)
+{
+    const struct dpe_job_speed speed = {.per_token = 1e-3,
+                                        .per_pair = 1e-6,
+                                        .per_step = 1e-2,
+                                        .per_step_token = 1e-6,
+                                        .low = 0.9,
+                                        .high = 1.2};
+    struct dpe_job_range range = {0};
+    (void)state;
+    dpe_job_range_add(&range, &speed, 2.0, 1000.0, 1e6, 100.0, 1000.0);
+    double reading = 1.0 + 1.0;
+    double writing = 100.0 * (1e-2 + 1e-3);
+    assert_true(fabs(range.low - 2.0 * 0.9 * 0.9 * (reading + 0.5 * writing)) < 1e-12);
+    assert_true(fabs(range.high - 2.0 * 1.1 * 1.2 * (reading + writing)) < 1e-12);
+    assert_int_equal(dpe_job_measured_length(512), 512);
+    assert_int_equal(dpe_job_measured_length(4096), 2048);
+    assert_int_equal(dpe_job_measured_length(16384), 4096);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_fit_finds_both_terms),
+        cmocka_unit_test(terms_stay_physical),
+        cmocka_unit_test(ranges_have_two_digits),
+        cmocka_unit_test(parts_are_summed),
+        cmocka_unit_test(a_range_holds_half_the_writing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
