@@ -231,7 +231,10 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
     }
 #define CHAT_TEMPLATE                                                                              \
     {                                                                                              \
-        "chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2        \
+        "chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,                                   \
+            "Chat template to wrap prompts in (auto, the default: the model's own, if it has "     \
+            "one)",                                                                                \
+            2                                                                                      \
     }
 #define DETAILS                                                                                    \
     {                                                                                              \
