@@ -37,7 +37,7 @@ def test_greedy(server):
     pieces = server.stream("/v1/completions", {**body, "stream_options": {"include_usage": True}})
     assert "".join(p["choices"][0]["text"] for p in pieces[:-1]).rstrip("\n") == wanted
     assert pieces[-1]["usage"]["completion_tokens"] == 24 and pieces[-1]["choices"] == []
-    assert pieces[-2]["choices"][0]["finish_reason"] == "length" and len(pieces) > 10
+    assert pieces[-2]["choices"][0]["finish_reason"] == "length"
 
 
 def test_prompt_logprobs(server):
