@@ -133,6 +133,11 @@ dpe_status dpe_session_branch_rows(struct dpe_session *session, int64_t branch,
  *  they are. DPE_USAGE when there is no such branch or it has fewer tokens. */
 dpe_status dpe_session_branch_cut(struct dpe_session *session, int64_t branch, int64_t keep,
                                   struct dpe_error *err);
+/** Make the first n tokens of branch `to` those of branch `from`, without running them; what `to`
+ *  held after the prefix goes. prefix ≤ n ≤ the length of `from`, different branches, else
+ *  DPE_USAGE. */
+dpe_status dpe_session_branch_copy(struct dpe_session *session, int64_t from, int64_t to, int64_t n,
+                                   struct dpe_error *err);
 /** What a session can hold: its options, resolved. */
 struct dpe_session_limits {
     int64_t capacity, positions, branches;

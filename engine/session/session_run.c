@@ -318,6 +318,30 @@ dpe_status dpe_session_branch_cut(struct dpe_session *s, int64_t branch, int64_t
     return DPE_OK;
 }
 
+dpe_status dpe_session_branch_copy(struct dpe_session *s, int64_t from, int64_t to, int64_t n,
+                                   struct dpe_error *err)
+{
+    if (from < 0 || from >= s->n_branches || to < 0 || to >= s->n_branches || from == to ||
+        n < s->prefix || n > s->length[from]) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: cannot copy %" PRId64 " tokens of branch %" PRId64
+                        " to branch %" PRId64,
+                        n, from, to);
+    }
+    int64_t rows = n - s->prefix;
+    int64_t row_from = s->prefix + from * s->room;
+    int64_t row_to = s->prefix + to * s->room;
+    for (int64_t layer = 0; layer < s->config->n_layers && rows > 0; layer++) {
+        const struct dpe_store store = {.cache_k = s->cache_k[layer],
+                                        .cache_v = s->cache_v[layer],
+                                        .capacity = s->options.capacity};
+        s->ops->copy_kv(s->backend, &store, row_from, row_to, rows);
+    }
+    memcpy(s->tokens + row_to, s->tokens + row_from, (size_t)rows * sizeof *s->tokens);
+    s->length[to] = n;
+    return DPE_OK;
+}
+
 dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, int64_t n,
                             float *logits, struct dpe_error *err)
 {

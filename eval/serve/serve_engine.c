@@ -280,7 +280,10 @@ static void begin(struct dpe_serve_engine *engine, struct dpe_serve_sequence *se
         finish(engine, sequence, "error", &err);
         return;
     }
-    dpe_serve_slot_take(engine, sequence, &err);
+    if (dpe_serve_slot_take(engine, sequence, &err) == NULL) {
+        finish(engine, sequence, "error", &err);
+        return;
+    }
     pthread_mutex_lock(&engine->lock);
     engine->counts.cached_tokens += sequence->cached;
     pthread_mutex_unlock(&engine->lock);
@@ -295,7 +298,9 @@ static void admit(struct dpe_serve_engine *engine)
         pthread_mutex_lock(&engine->lock);
         struct dpe_serve_sequence *next = engine->head;
         bool gone = next != NULL && next->request->cancelled;
-        bool now = next != NULL && n < engine->n_slots && (n == 0 || next->plan == engine->plan);
+        bool now = next != NULL && n < engine->n_slots &&
+                   (n == 0 ||
+                    (next->plan == engine->plan && !dpe_serve_slot_waits(engine, next)));
         next = gone || now ? pop(engine) : NULL;
         engine->counts.running = n;
         pthread_mutex_unlock(&engine->lock);

@@ -44,6 +44,44 @@ static struct dpe_serve_slot *best(struct dpe_serve_engine *engine,
     return found;
 }
 
+/* The running sequence whose cache saves most; NULL: none saves more than `most`. */
+static const struct dpe_serve_slot *source(const struct dpe_serve_engine *engine,
+                                           const struct dpe_serve_sequence *sequence, int64_t *most)
+{
+    const struct dpe_serve_slot *found = NULL;
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        const struct dpe_serve_slot *slot = &engine->slots[i];
+        int64_t n = slot->sequence != NULL ? saved(slot, sequence) : 0;
+        if (n > *most) {
+            found = slot;
+            *most = n;
+        }
+    }
+    return found;
+}
+
+bool dpe_serve_slot_waits(const struct dpe_serve_engine *engine,
+                          const struct dpe_serve_sequence *sequence)
+{
+    int64_t now = 0;
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        int64_t n = saved(&engine->slots[i], sequence);
+        now = n > now ? n : now;
+    }
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        const struct dpe_serve_slot *slot = &engine->slots[i];
+        if (slot->sequence == NULL) {
+            continue;
+        }
+        const struct dpe_tokens *prompt = slot->sequence->prompt;
+        const struct dpe_serve_slot soon = {.tokens = prompt->ids, .n = (int64_t)prompt->n};
+        if (saved(&soon, sequence) >= now + SERVE_WORTH_WAITING) {
+            return true;
+        }
+    }
+    return false;
+}
+
 struct dpe_serve_slot *dpe_serve_slot_take(struct dpe_serve_engine *engine,
                                            struct dpe_serve_sequence *sequence,
                                            struct dpe_error *err)
@@ -53,7 +91,18 @@ struct dpe_serve_slot *dpe_serve_slot_take(struct dpe_serve_engine *engine,
     if (slot == NULL) {
         return NULL;
     }
-    dpe_session_branch_cut(engine->session, slot - engine->slots, keep, err);
+    int64_t branch = slot - engine->slots;
+    const struct dpe_serve_slot *from = source(engine, sequence, &keep);
+    dpe_status status =
+        from == NULL ? dpe_session_branch_cut(engine->session, branch, keep, err)
+                     : dpe_session_branch_copy(engine->session, from - engine->slots, branch, keep,
+                                               err);
+    if (status != DPE_OK) {
+        return NULL;
+    }
+    if (from != NULL) {
+        memcpy(slot->tokens, from->tokens, (size_t)keep * sizeof *slot->tokens);
+    }
     slot->n = keep;
     slot->sequence = sequence;
     slot->used = ++engine->clock;

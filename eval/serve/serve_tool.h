@@ -27,6 +27,7 @@ enum {
     SERVE_STOP_BYTES = 1024, /* of one stop string */
     SERVE_MOST_TOP = 20,     /* alternatives of a token in logprobs */
     SERVE_MOST_SLOTS = 256,
+    SERVE_WORTH_WAITING = 64, /* tokens */
 };
 
 /* ---------------------------------------------------------------------------- what is served */
@@ -198,8 +199,12 @@ void dpe_serve_engine_stop(struct dpe_serve_engine *engine);
 bool dpe_serve_engine_submit(struct dpe_serve_engine *engine, struct dpe_serve_request *request);
 struct dpe_serve_counts dpe_serve_engine_counts(struct dpe_serve_engine *engine);
 
-/** The slot for a sequence, its cache cut to what the prompt has in common with it; NULL: none now.
- */
+/** Whether a running sequence reads what this one begins with as well, so that it is better to wait
+ *  until that is in its cache. */
+bool dpe_serve_slot_waits(const struct dpe_serve_engine *engine,
+                          const struct dpe_serve_sequence *sequence);
+/** A free slot for a sequence, which there is. Its cache holds what it, or that of a running
+ *  sequence, has in common with the prompt. NULL with an error. */
 struct dpe_serve_slot *dpe_serve_slot_take(struct dpe_serve_engine *engine,
                                            struct dpe_serve_sequence *sequence,
                                            struct dpe_error *err);
