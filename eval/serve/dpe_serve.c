@@ -18,6 +18,7 @@ enum option_key {
     KEY_SLOTS,
     KEY_QUEUE,
     KEY_CHAT_TEMPLATE,
+    KEY_CLIENT_TIMEOUT,
 };
 
 static const struct argp_option options_table[] = {
@@ -52,6 +53,10 @@ static const struct argp_option options_table[] = {
      2},
     {"queue", KEY_QUEUE, "N", 0,
      "Sequences that may wait; beyond them requests are refused with 503 (default 64)", 2},
+    {"client-timeout", KEY_CLIENT_TIMEOUT, "SECONDS", 0,
+     "Time that a client has to send its request, and between two parts of an answer that it takes "
+     "(default 60)",
+     2},
     {"chunk", KEY_CHUNK, "N", 0,
      "Prompt tokens that are read between two steps of the running sequences (default 512)", 2},
     {0},
@@ -60,7 +65,7 @@ static const struct argp_option options_table[] = {
 static error_t parse_numbers(int key, char *arg, struct argp_state *state,
                              struct dpe_serve_arguments *args)
 {
-    enum { MOST_PORT = 65535, MOST_QUEUE = 1 << 20 };
+    enum { MOST_PORT = 65535, MOST_QUEUE = 1 << 20, MOST_SECONDS = 86400 };
     switch (key) {
     case KEY_TRAINED_LENGTH:
         args->trained_length = dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
@@ -79,6 +84,9 @@ static error_t parse_numbers(int key, char *arg, struct argp_state *state,
         return 0;
     case KEY_QUEUE:
         args->queue = dpe_parse_count(state, "--queue", arg, 1, MOST_QUEUE);
+        return 0;
+    case KEY_CLIENT_TIMEOUT:
+        args->client_timeout = dpe_parse_count(state, "--client-timeout", arg, 1, MOST_SECONDS);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -197,7 +205,8 @@ int main(int argc, char **argv)
         .children = children,
     };
     dpe_tool_start(argv);
-    struct dpe_serve_arguments args = {.host = "127.0.0.1", .port = 8080, .queue = 64, .chunk = 512};
+    struct dpe_serve_arguments args = {.host = "127.0.0.1", .port = 8080, .queue = 64, .chunk = 512,
+                                       .client_timeout = 60};
     dpe_tool_parse(&argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);
     check_usage(&args, &argp);

@@ -1,7 +1,8 @@
 /* HTTP: connections, bodies, routes, and the wait for the engine. */
-#include <arpa/inet.h>
 #include <errno.h>
+#include <math.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <openssl/crypto.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,7 +15,6 @@
 #include "engine/base/json_strict.h"
 
 enum {
-    SILENCE = 30,          /* seconds that a client may send or take nothing */
     CONNECTIONS = 256,
     BODY_BYTES = 16 << 20, /* of a request, and 64 for each token of the length */
     ALL_BODIES = 16,       /* times that, of all requests together */
@@ -29,6 +29,7 @@ struct dpe_serve_http {
     atomic_size_t bodies;  /* bytes of the bodies that are held */
     atomic_int answering;  /* requests from their first line to their last byte */
     atomic_bool draining;
+    struct dpe_serve_clients clients;
 };
 
 /* A request from its first line to its last byte. */
@@ -130,8 +131,9 @@ static void wait_for_all(struct exchange *exchange, bool cancel)
 }
 
 /* While the engine works, silence is not the client's. Setting it from 0 starts its clock again. */
-static void set_silence(struct exchange *exchange, unsigned seconds)
+static void count_silence(struct exchange *exchange, bool count)
 {
+    unsigned seconds = count ? (unsigned)exchange->http->world->args->client_timeout : 0;
     MHD_set_connection_option(exchange->connection, MHD_CONNECTION_OPTION_TIMEOUT, seconds);
 }
 
@@ -185,13 +187,13 @@ static ssize_t read_stream(void *user, uint64_t position, char *bytes, size_t mo
     bool good = true;
     if (exchange->out_taken == exchange->out_n && !exchange->done_sent) {
         exchange->out_taken = exchange->out_n = 0;
-        set_silence(exchange, 0);
+        count_silence(exchange, false);
         pthread_mutex_lock(&engine->lock);
         while ((good = gather(exchange)) && exchange->out_n == 0 && !exchange->request.cancelled) {
             wait_for_news(exchange);
         }
         pthread_mutex_unlock(&engine->lock);
-        set_silence(exchange, SILENCE);
+        count_silence(exchange, true);
     }
     size_t n = exchange->out_n - exchange->out_taken;
     n = n < most ? n : most;
@@ -260,9 +262,9 @@ static enum MHD_Result answer_text(struct exchange *exchange, enum dpe_serve_kin
     if (request->stream) {
         return stream(exchange);
     }
-    set_silence(exchange, 0);
+    count_silence(exchange, false);
     wait_for_all(exchange, false);
-    set_silence(exchange, SILENCE);
+    count_silence(exchange, true);
     if (request->error.status != DPE_OK) {
         dpe_serve_refuse_error(&exchange->refusal, "", &request->error);
         return reply_refusal(exchange);
@@ -485,6 +487,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         *n = 0;
         return add_body(exchange, bytes, taken);
     }
+    dpe_serve_clients_since(connection, HUGE_VAL);
     const struct route *route = find_route(exchange, method, path);
     return route != NULL ? route->answer(exchange) : reply_refusal(exchange);
 }
@@ -493,7 +496,8 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **o
                          enum MHD_RequestTerminationCode why)
 {
     struct exchange *exchange = *own;
-    (void)user, (void)connection, (void)why;
+    (void)user, (void)why;
+    dpe_serve_clients_since(connection, dpe_clock());
     if (exchange == NULL) {
         return;
     }
@@ -539,16 +543,19 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
     }
     http->world = world;
     http->engine = engine;
+    pthread_mutex_init(&http->clients.lock, NULL);
     http->body_limit = BODY_BYTES + 64 * (size_t)world->length;
     unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
                      MHD_USE_ITC | (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0U);
     http->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, http, MHD_OPTION_SOCK_ADDR, address->ai_addr,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SILENCE, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)CONNECTIONS, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)world->args->client_timeout, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)CONNECTIONS, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+        MHD_OPTION_NOTIFY_CONNECTION, dpe_serve_clients_notify, &http->clients, MHD_OPTION_END);
     int reason = errno;
     freeaddrinfo(address);
     if (http->daemon == NULL) {
+        pthread_mutex_destroy(&http->clients.lock);
         free(http);
         return dpe_fail(err, DPE_CANNOT_CREATE, "cannot listen on %s port %lld: %s",
                         world->args->host, (long long)world->args->port, strerror(reason));
@@ -566,7 +573,7 @@ int64_t dpe_serve_http_port(const struct dpe_serve_http *http)
 
 void dpe_serve_http_watch(struct dpe_serve_http *http)
 {
-    (void)http;
+    dpe_serve_clients_end_slow(&http->clients, (double)http->world->args->client_timeout);
 }
 
 void dpe_serve_http_stop(struct dpe_serve_http *http)
@@ -581,5 +588,6 @@ void dpe_serve_http_stop(struct dpe_serve_http *http)
     if (listening >= 0) {
         close(listening);
     }
+    pthread_mutex_destroy(&http->clients.lock);
     free(http);
 }

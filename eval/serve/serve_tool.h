@@ -37,6 +37,7 @@ struct dpe_serve_arguments {
     struct dpe_tool_options tool;
     const char *model, *name, *method, *table, *host, *key_file, *chat_template;
     int64_t trained_length, length, chunk, slots, queue, port;
+    int64_t client_timeout; /**< seconds */
     bool other_model;
 };
 
@@ -262,6 +263,19 @@ struct dpe_serve_bytes {
 extern const struct dpe_serve_bytes dpe_serve_page;
 
 /* -------------------------------------------------------------------------------------- HTTP */
+
+/** The open connections, in a list. */
+struct dpe_serve_clients {
+    pthread_mutex_t lock;
+    struct dpe_serve_client *first;
+};
+/** libmicrohttpd's MHD_NotifyConnectionCallback, with the struct above. */
+void dpe_serve_clients_notify(void *clients, struct MHD_Connection *connection, void **own,
+                              enum MHD_ConnectionNotificationCode what);
+/** When the client began to send a request, or might have; INFINITY: one is being answered. */
+void dpe_serve_clients_since(struct MHD_Connection *connection, double since);
+/** End those that have been sending a request for so many seconds. */
+void dpe_serve_clients_end_slow(struct dpe_serve_clients *clients, double seconds);
 
 struct dpe_serve_http;
 dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,

@@ -119,6 +119,21 @@ def test_slow(server):
         client.close()
 
 
+def test_byte_by_byte(_):
+    """A request that never ends is ended, also when its client is never silent."""
+    with Server(f"{bin_folder}/dpe-serve", "-m", model, "--client-timeout", 1, "--slots", 1) as server:
+        for head in (b"", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.sendall(head)
+                try:
+                    while True:
+                        client.sendall(b"a")
+                        time.sleep(0.1)
+                except OSError:
+                    pass
+        assert server.ask("/v1/completions", {"prompt": "Once", "max_tokens": 200})["choices"]
+
+
 def test_many(server):
     """Many clients with random requests, some of which leave: all others are answered or told to come back."""
     wrong = []
