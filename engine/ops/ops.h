@@ -163,6 +163,10 @@ struct dpe_ops {
     /** Keys and values of the batch into the cache of a layer. */
     void (*store_kv)(struct dpe_backend *backend, const struct dpe_batch *batch,
                      const struct dpe_store *args);
+    /** Rows from … from+rows−1 of a layer's cache also become rows to … of it (cache_k, cache_v and
+     *  capacity of `args`); they do not overlap, and a token keeps its position. */
+    void (*copy_kv)(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,
+                    int64_t to, int64_t rows);
     /** Workspace bytes that attention needs for at most `rows` rows that see at most `keys` keys
      *  each (for rows of several branches as for rows of one). */
     uint64_t (*attention_workspace)(const struct dpe_config *config, const struct dpe_plan *plan,

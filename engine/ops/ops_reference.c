@@ -209,6 +209,19 @@ static void reference_store_kv(struct dpe_backend *backend, const struct dpe_bat
     }
 }
 
+static void reference_copy_kv(struct dpe_backend *backend, const struct dpe_store *args,
+                              int64_t from, int64_t to, int64_t rows)
+{
+    int64_t head_dim = backend->config->head_dim;
+    size_t bytes = (size_t)(rows * head_dim) * sizeof(float);
+    for (int64_t h = 0; h < backend->config->n_kv_heads; h++) {
+        float *k = (float *)args->cache_k + h * args->capacity * head_dim;
+        float *v = (float *)args->cache_v + h * args->capacity * head_dim;
+        memcpy(k + to * head_dim, k + from * head_dim, bytes);
+        memcpy(v + to * head_dim, v + from * head_dim, bytes);
+    }
+}
+
 /* ---------------------------------------------------------------------------------- attention */
 
 /* What one thread needs: a logit per key, the query rotated for every band, the output row. */
@@ -452,6 +465,7 @@ const struct dpe_ops *dpe_ops_reference(void)
         .rmsnorm = reference_rmsnorm,
         .linear = reference_linear,
         .store_kv = reference_store_kv,
+        .copy_kv = reference_copy_kv,
         .attention_workspace = reference_attention_workspace,
         .attention = reference_attention,
         .activate = dpe_reference_activate,

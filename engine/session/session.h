@@ -122,6 +122,22 @@ dpe_status dpe_session_branch(struct dpe_session *session, int64_t n, int64_t ro
 dpe_status dpe_session_branch_feed(struct dpe_session *session, int64_t branch,
                                    const int32_t *tokens, int64_t n, float *logits,
                                    struct dpe_error *err);
+/** Called with the logits [n][vocab] after tokens[first … first+n−1] of a call; borrowed. */
+typedef void (*dpe_rows)(void *user, int64_t first, int64_t n, const float *logits);
+/** dpe_session_branch_feed that gives the logits after every token, in order and a block at a time.
+ */
+dpe_status dpe_session_branch_rows(struct dpe_session *session, int64_t branch,
+                                   const int32_t *tokens, int64_t n, dpe_rows rows, void *user,
+                                   struct dpe_error *err);
+/** Cut one branch back to its first `keep` tokens (prefix ≤ keep ≤ its length); the others stay as
+ *  they are. DPE_USAGE when there is no such branch or it has fewer tokens. */
+dpe_status dpe_session_branch_cut(struct dpe_session *session, int64_t branch, int64_t keep,
+                                  struct dpe_error *err);
+/** Make the first n tokens of branch `to` those of branch `from`, without running them; what `to`
+ *  held after the prefix goes. prefix ≤ n ≤ the length of `from`, different branches, else
+ *  DPE_USAGE. */
+dpe_status dpe_session_branch_copy(struct dpe_session *session, int64_t from, int64_t to, int64_t n,
+                                   struct dpe_error *err);
 /** What a session can hold: its options, resolved. */
 struct dpe_session_limits {
     int64_t capacity, positions, branches;

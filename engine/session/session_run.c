@@ -14,6 +14,8 @@ struct run {
     int64_t n;
     float *logits; /* feed: of the last token, or NULL */
     double *nll;   /* nll: [n − 1], or NULL */
+    dpe_rows rows; /* rows: logits of every token, or NULL */
+    void *user;
 };
 
 dpe_status dpe_session_cut(struct dpe_session *s, int64_t keep, struct dpe_error *err)
@@ -208,6 +210,27 @@ static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_
     return DPE_OK;
 }
 
+/* Logits of all rows of a piece, a block of LM-head rows at a time. */
+static dpe_status piece_rows(struct dpe_session *s, const struct run *run, int64_t done,
+                             int64_t rows, struct dpe_error *err)
+{
+    int64_t vocab = s->config->vocab;
+    for (int64_t r = 0; r < rows; r += s->bytes.logit_rows) {
+        int64_t n = rows - r < s->bytes.logit_rows ? rows - r : s->bytes.logit_rows;
+        dpe_status status = lm_head(s, r, n, s->logits, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+        for (int64_t i = 0; i < n * vocab; i++) {
+            if (!isfinite(s->logits[i])) {
+                return logits_nonfinite(s, s->length[run->branch] + r + i / vocab, err);
+            }
+        }
+        run->rows(run->user, done + r, n, s->logits);
+    }
+    return DPE_OK;
+}
+
 /* Logits of the rows in `normed`; positions NULL: one row at `position`. */
 static dpe_status row_logits(struct dpe_session *s, int64_t rows, const int64_t *positions,
                              int64_t position, float *logits, struct dpe_error *err)
@@ -248,11 +271,15 @@ static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struc
         batch.rows = run->n - done < to_line ? run->n - done : to_line;
         bool last = done + batch.rows == run->n;
         batch.tokens = run->tokens + done;
-        batch.wanted = run->nll != NULL ? batch.rows : (run->logits != NULL && last ? 1 : 0);
+        batch.wanted = run->nll != NULL || run->rows != NULL
+                           ? batch.rows
+                           : (run->logits != NULL && last ? 1 : 0);
         batch.start = *length;
         status = dpe_forward(s, &batch, err);
         if (status == DPE_OK && run->nll != NULL) {
             status = piece_nll(s, run, done, batch.rows, err);
+        } else if (status == DPE_OK && run->rows != NULL) {
+            status = piece_rows(s, run, done, batch.rows, err);
         } else if (status == DPE_OK && batch.wanted == 1) {
             status = row_logits(s, 1, NULL, *length + batch.rows - 1, run->logits, err);
         }
@@ -274,6 +301,50 @@ dpe_status dpe_session_branch_feed(struct dpe_session *session, int64_t branch,
     }
     const struct run run = {.branch = branch, .tokens = tokens, .n = n, .logits = logits};
     return run_tokens(session, &run, err);
+}
+
+dpe_status dpe_session_branch_rows(struct dpe_session *session, int64_t branch,
+                                   const int32_t *tokens, int64_t n, dpe_rows rows, void *user,
+                                   struct dpe_error *err)
+{
+    const struct run run = {
+        .branch = branch, .tokens = tokens, .n = n, .rows = rows, .user = user};
+    return run_tokens(session, &run, err);
+}
+
+dpe_status dpe_session_branch_cut(struct dpe_session *s, int64_t branch, int64_t keep,
+                                  struct dpe_error *err)
+{
+    if (branch < 0 || branch >= s->n_branches || keep < s->prefix || keep > s->length[branch]) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: cannot keep %" PRId64 " tokens of branch %" PRId64, keep, branch);
+    }
+    s->length[branch] = keep;
+    return DPE_OK;
+}
+
+dpe_status dpe_session_branch_copy(struct dpe_session *s, int64_t from, int64_t to, int64_t n,
+                                   struct dpe_error *err)
+{
+    if (from < 0 || from >= s->n_branches || to < 0 || to >= s->n_branches || from == to ||
+        n < s->prefix || n > s->length[from]) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: cannot copy %" PRId64 " tokens of branch %" PRId64
+                        " to branch %" PRId64,
+                        n, from, to);
+    }
+    int64_t rows = n - s->prefix;
+    int64_t row_from = s->prefix + from * s->room;
+    int64_t row_to = s->prefix + to * s->room;
+    for (int64_t layer = 0; layer < s->config->n_layers && rows > 0; layer++) {
+        const struct dpe_store store = {.cache_k = s->cache_k[layer],
+                                        .cache_v = s->cache_v[layer],
+                                        .capacity = s->options.capacity};
+        s->ops->copy_kv(s->backend, &store, row_from, row_to, rows);
+    }
+    memcpy(s->tokens + row_to, s->tokens + row_from, (size_t)rows * sizeof *s->tokens);
+    s->length[to] = n;
+    return DPE_OK;
 }
 
 dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, int64_t n,

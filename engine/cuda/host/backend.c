@@ -432,6 +432,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .rmsnorm = dpe_cuda_rmsnorm,
         .linear = dpe_cuda_linear,
         .store_kv = dpe_cuda_store_kv,
+        .copy_kv = dpe_cuda_copy_kv,
         .attention_workspace = dpe_cuda_attention_workspace,
         .attention = dpe_cuda_attention,
         .activate = dpe_cuda_activate,

@@ -178,6 +178,8 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
 void dpe_cuda_attention(struct dpe_backend *backend, const struct dpe_attention *args);
 void dpe_cuda_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
                        const struct dpe_store *args);
+void dpe_cuda_copy_kv(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,
+                      int64_t to, int64_t rows);
 /** The slot, and the device memory that it takes when it is first used. */
 void dpe_cuda_sum_norms(struct dpe_backend *backend, dpe_mem q, dpe_mem k, int64_t rows,
                         bool products, double *sum_q, double *sum_k);

@@ -48,6 +48,21 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
     DPE_CUDA_TRY(b, dpe_kernel_rotate(&rows, NULL, 0));
 }
 
+void dpe_cuda_copy_kv(struct dpe_backend *b, const struct dpe_store *args, int64_t from, int64_t to,
+                      int64_t rows)
+{
+    uint64_t row = (uint64_t)b->config->head_dim * b->element;
+    for (int64_t h = 0; h < b->config->n_kv_heads; h++) {
+        uint64_t head = (uint64_t)(h * args->capacity) * row;
+        dpe_mem caches[] = {args->cache_k, args->cache_v};
+        for (int i = 0; i < 2; i++) {
+            char *cache = (char *)caches[i] + head;
+            DPE_CUDA_TRY(b, dpe_rt_copy(cache + (uint64_t)to * row, cache + (uint64_t)from * row,
+                                        (uint64_t)rows * row));
+        }
+    }
+}
+
 /* ------------------------------------------------------------------------------------ workspace */
 
 /* Room in the workspace is taken piece after piece; `used` alone when there is no memory yet. */

@@ -5,6 +5,9 @@ set(pages dpe-run dpe-bench dpe-detect dpe-norms dpe-export dpe-calibrate dpe-re
     "dpe-eval niah" "dpe-eval ppl" "dpe-eval ruler" "dpe-eval infinitebench" "dpe-eval compare" "dpe-eval ablate"
     "dpe-eval score" "dpe-eval data")
 file(MAKE_DIRECTORY ${OUT})
+if(EXISTS ${BIN}/dpe-serve)
+    list(APPEND pages dpe-serve)
+endif()
 foreach(page IN LISTS pages)
     string(REPLACE " " "-" name ${page})
     separate_arguments(words UNIX_COMMAND "${BIN}/${page}")

@@ -255,9 +255,76 @@ static void what_does_not_fit_is_refused(void **state)
     tiny_close(&tiny);
 }
 
+struct seen {
+    int64_t next;
+    float logits[ROOM * VOCAB];
+};
+
+static void see(void *user, int64_t first, int64_t n, const float *logits)
+{
+    struct seen *seen = user;
+    assert_int_equal(first, seen->next);
+    memcpy(seen->logits + first * VOCAB, logits, (size_t)(n * VOCAB) * sizeof *logits);
+    seen->next = first + n;
+}
+
+/* A branch that continues from rows of another one, or from its own after a cut, and the logits of
+ * every token. */
+static void copies_on(const struct tiny *tiny, const char *device, const char *spec, int64_t prefix)
+{
+    struct dpe_error err = {0};
+    const struct dpe_session_options many = {
+        .capacity = prefix + 3 * ROOM, .positions = prefix + ROOM, .branches = 3, .prefill_chunk = 4};
+    const struct dpe_session_options one = {.capacity = prefix + ROOM, .prefill_chunk = 4};
+    struct dpe_session *s = open_sized(tiny, device, spec, false, &many);
+    struct dpe_session *single = open_sized(tiny, device, spec, false, &one);
+    int32_t own[ROOM];
+    float got[VOCAB];
+    float want[VOCAB];
+    struct seen seen = {0};
+    for (int64_t i = 0; i < ROOM; i++) {
+        own[i] = token_of(tiny, 1, i);
+    }
+    TINY_OK(dpe_session_feed(s, tiny->tokens, prefix, NULL, &err), err);
+    TINY_OK(dpe_session_branch(s, 3, ROOM, &err), err);
+    TINY_OK(dpe_session_branch_rows(s, 1, own, ROOM - 1, see, &seen, &err), err);
+    assert_int_equal(seen.next, ROOM - 1);
+    for (int64_t i = 1; i < ROOM; i++) {
+        alone(single, tiny, prefix, 1, i, want);
+        same_to_rounding("every row", seen.logits + (i - 1) * VOCAB, want);
+    }
+    TINY_OK(dpe_session_branch_copy(s, 1, 2, prefix + 6, &err), err);
+    TINY_OK(dpe_session_branch_cut(s, 1, prefix + 2, &err), err);
+    alone(single, tiny, prefix, 1, ROOM, want);
+    TINY_OK(dpe_session_branch_feed(s, 2, own + 6, ROOM - 6, got, &err), err);
+    same_to_rounding("copied", got, want);
+    TINY_OK(dpe_session_branch_feed(s, 1, own + 2, ROOM - 2, got, &err), err);
+    same_to_rounding("cut", got, want);
+    assert_int_equal(dpe_session_branch_copy(s, 1, 1, prefix + 1, &err), DPE_USAGE);
+    assert_int_equal(dpe_session_branch_copy(s, 0, 1, prefix + 1, &err), DPE_USAGE);
+    assert_int_equal(dpe_session_branch_cut(s, 1, prefix - 1, &err), DPE_USAGE);
+    assert_int_equal(dpe_session_branch_cut(s, 3, prefix, &err), DPE_USAGE);
+    dpe_session_destroy(s);
+    dpe_session_destroy(single);
+}
+
+static void copied_rows_are_as_if_fed(void **state)
+{
+    (void)state;
+    struct tiny tiny = tiny_open("llama");
+    for (int d = 0; d < N_DEVICES; d++) {
+        for (int i = 0; i < N_SPECS; i++) {
+            copies_on(&tiny, devices[d], specs[i], 5);
+        }
+        copies_on(&tiny, devices[d], specs[0], 0);
+    }
+    tiny_close(&tiny);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copied_rows_are_as_if_fed),
         cmocka_unit_test(batched_is_one_by_one),
         cmocka_unit_test(generated_tokens_are_the_same),
         cmocka_unit_test(what_does_not_fit_is_refused),

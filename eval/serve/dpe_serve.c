@@ -1,0 +1,217 @@
+/* dpe-serve: a model under a position plan, behind the HTTP interface of OpenAI's API. */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "eval/serve/serve_tool.h"
+
+enum option_key {
+    KEY_NAME = DPE_KEY_PROGRAM,
+    KEY_METHOD,
+    KEY_TABLE,
+    KEY_OTHER_MODEL,
+    KEY_TRAINED_LENGTH,
+    KEY_CHUNK,
+    KEY_HOST,
+    KEY_PORT,
+    KEY_API_KEY_FILE,
+    KEY_SLOTS,
+    KEY_QUEUE,
+    KEY_CHAT_TEMPLATE,
+    KEY_CLIENT_TIMEOUT,
+};
+
+static const struct argp_option options_table[] = {
+    {NULL, 0, NULL, 0, "What to serve:", 1},
+    {"model", 'm', "DIR", DPE_BASIC, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
+    {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
+     "Position method, for all requests, made for --length (default: rope)", 1},
+    {"table", KEY_TABLE, "FILE", DPE_BASIC,
+     "DPE table (of dpe-detect or dpe-export) instead of --method: each request runs with the entry "
+     "for its prompt and max_tokens together; up to the trained length the model runs unchanged",
+     1},
+    {"other-model", KEY_OTHER_MODEL, NULL, 0,
+     "Apply a table that was measured on other weights of the same shape", 1},
+    {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
+     "Trained length (default: max_position_embeddings)", 1},
+    {"length", 'l', "L", DPE_BASIC,
+     "Most tokens of a prompt and its answer (default: the longest entry of the table, else the "
+     "trained length)",
+     1},
+    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0,
+     "Jinja template for chats (default: that of the model's folder)", 1},
+    {"name", KEY_NAME, "TEXT", 0, "Name of the model for clients (default: that of the folder)", 1},
+    {NULL, 0, NULL, 0, "How to serve it:", 2},
+    {"host", KEY_HOST, "ADDRESS", DPE_BASIC,
+     "Address to listen on (default 127.0.0.1: this machine alone)", 2},
+    {"port", KEY_PORT, "N", DPE_BASIC, "Port to listen on (default 8080; 0: a free one)", 2},
+    {"api-key-file", KEY_API_KEY_FILE, "FILE", DPE_BASIC,
+     "File with the key that clients have to send", 2},
+    {"slots", KEY_SLOTS, "N", DPE_BASIC,
+     "Sequences that run at once, each with a cache of --length tokens (default: as many as fit "
+     "into half of the free memory, at most 8)",
+     2},
+    {"queue", KEY_QUEUE, "N", 0,
+     "Sequences that may wait; beyond them requests are refused with 503 (default 64)", 2},
+    {"client-timeout", KEY_CLIENT_TIMEOUT, "SECONDS", 0,
+     "Time that a client has to send its request, and between two parts of an answer that it takes "
+     "(default 60)",
+     2},
+    {"chunk", KEY_CHUNK, "N", 0,
+     "Prompt tokens that are read between two steps of the running sequences (default 512)", 2},
+    {0},
+};
+
+static error_t parse_numbers(int key, char *arg, struct argp_state *state,
+                             struct dpe_serve_arguments *args)
+{
+    enum { MOST_PORT = 65535, MOST_QUEUE = 1 << 20, MOST_SECONDS = 86400 };
+    switch (key) {
+    case KEY_TRAINED_LENGTH:
+        args->trained_length = dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
+        return 0;
+    case 'l':
+        args->length = dpe_parse_tokens(state, "--length", arg, 2, DPE_MOST_COUNT);
+        return 0;
+    case KEY_CHUNK:
+        args->chunk = dpe_parse_tokens(state, "--chunk", arg, 1, DPE_MOST_COUNT);
+        return 0;
+    case KEY_PORT:
+        args->port = dpe_parse_count(state, "--port", arg, 0, MOST_PORT);
+        return 0;
+    case KEY_SLOTS:
+        args->slots = dpe_parse_count(state, "--slots", arg, 1, SERVE_MOST_SLOTS);
+        return 0;
+    case KEY_QUEUE:
+        args->queue = dpe_parse_count(state, "--queue", arg, 1, MOST_QUEUE);
+        return 0;
+    case KEY_CLIENT_TIMEOUT:
+        args->client_timeout = dpe_parse_count(state, "--client-timeout", arg, 1, MOST_SECONDS);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct dpe_serve_arguments *args = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->tool;
+        return 0;
+    case 'm':
+        args->model = arg;
+        return 0;
+    case KEY_METHOD:
+        args->method = arg;
+        return 0;
+    case KEY_TABLE:
+        args->table = arg;
+        return 0;
+    case KEY_OTHER_MODEL:
+        args->other_model = true;
+        return 0;
+    case KEY_NAME:
+        args->name = arg;
+        return 0;
+    case KEY_HOST:
+        args->host = arg;
+        return 0;
+    case KEY_API_KEY_FILE:
+        args->key_file = arg;
+        return 0;
+    case KEY_CHAT_TEMPLATE:
+        args->chat_template = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+        return 0;
+    default:
+        return parse_numbers(key, arg, state, args);
+    }
+}
+
+static void check_usage(const struct dpe_serve_arguments *args, const struct argp *argp)
+{
+    const char *wrong = NULL;
+    if (args->model == NULL) {
+        wrong = "--model DIR is missing";
+    } else if (args->table != NULL && args->method != NULL) {
+        wrong = "--table and --method exclude each other";
+    } else if (args->table != NULL && args->trained_length > 0) {
+        wrong =
+            "--table and --trained-length exclude each other: the table holds the trained length";
+    } else if (args->table == NULL && args->other_model) {
+        wrong = "--other-model goes with --table";
+    }
+    if (wrong != NULL) {
+        dpe_tool_refuse(argp, wrong);
+    }
+}
+
+/* Until a signal or the end of the time budget; what is being answered then is finished. */
+static dpe_status serve(const struct dpe_serve_arguments *args, struct dpe_serve_http *http,
+                        struct dpe_error *err)
+{
+    const struct timespec moment = {.tv_nsec = 200000000};
+    double budget = args->tool.time_budget;
+    double deadline = budget > 0.0 ? dpe_clock() + budget : HUGE_VAL;
+    while (dpe_signals_asked() == DPE_STOP_NONE && dpe_clock() < deadline) {
+        nanosleep(&moment, NULL);
+        dpe_serve_http_watch(http);
+    }
+    dpe_log_info("stopping: requests that are being answered are finished");
+    dpe_serve_http_stop(http);
+    return dpe_signals_asked() != DPE_STOP_NONE
+               ? DPE_OK
+               : dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up");
+}
+
+static dpe_status run(const struct dpe_serve_arguments *args, struct dpe_error *err)
+{
+    struct dpe_serve_world world = {0};
+    struct dpe_serve_engine engine = {0};
+    struct dpe_serve_http *http = NULL;
+    dpe_status status = dpe_serve_world_open(args, &world, err);
+    if (status == DPE_OK) {
+        status = dpe_serve_engine_start(&world, &engine, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_serve_http_start(&world, &engine, &http, err);
+    }
+    if (status == DPE_OK) {
+        dpe_log_info("%s: %lld sequences of up to %lld tokens at http://%s:%lld", world.name,
+                     (long long)engine.n_slots, (long long)world.length, args->host,
+                     (long long)dpe_serve_http_port(http));
+        status = serve(args, http, err);
+    }
+    dpe_serve_engine_stop(&engine);
+    dpe_serve_world_close(&world);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp_child children[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
+    static const struct argp argp = {
+        .options = options_table,
+        .parser = parse_option,
+        .doc = "Serve a RoPE language model with a position method over HTTP, in the form of OpenAI's API.\v"
+               "Examples:\n"
+               "  dpe-serve -m data/reference --method yarn -l 4k\n"
+               "  dpe-serve -m MODEL --table table.h5 --port 8000 --api-key-file key.txt\n"
+               "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once\", \"max_tokens\": 8}'",
+        .children = children,
+    };
+    dpe_tool_start(argv);
+    struct dpe_serve_arguments args = {.host = "127.0.0.1", .port = 8080, .queue = 64, .chunk = 512,
+                                       .client_timeout = 60};
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
+    dpe_tool_configure(&args.tool);
+    check_usage(&args, &argp);
+    args.method = args.method != NULL ? args.method : "rope";
+    dpe_signals_install();
+    struct dpe_error err = {0};
+    return dpe_tool_end(run(&args, &err), &err);
+}

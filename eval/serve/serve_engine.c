@@ -1,0 +1,486 @@
+/* The engine thread: reads prompts a chunk at a time and decodes all running sequences as one batch,
+ * one chunk and one step in turn, so that a long prompt does not keep others waiting. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/serve/serve_tool.h"
+
+/* --------------------------------------------------------------------------- finishing, failing */
+
+static void finish(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence,
+                   const char *how, const struct dpe_error *err)
+{
+    struct dpe_serve_request *request = sequence->request;
+    pthread_mutex_lock(&engine->lock);
+    sequence->finish = how;
+    sequence->ended = dpe_clock();
+    if (err != NULL && request->error.status == DPE_OK) {
+        request->error = *err;
+    }
+    engine->counts.failed += err != NULL;
+    if (err == NULL && !request->cancelled) {
+        engine->counts.finished++;
+        engine->counts.first_seconds += sequence->first - sequence->begun;
+        engine->counts.seconds += sequence->ended - sequence->begun;
+    }
+    request->unfinished--;
+    pthread_cond_broadcast(&request->changed);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* The slot is free again and keeps its cache. */
+static void finish_slot(struct dpe_serve_engine *engine, struct dpe_serve_slot *slot,
+                        const char *how, const struct dpe_error *err)
+{
+    finish(engine, slot->sequence, how, err);
+    slot->sequence = NULL;
+}
+
+/* ----------------------------------------------------------------------------------- new tokens */
+
+static bool ends(const struct dpe_serve_engine *engine, const struct dpe_serve_request *request,
+                 int32_t id)
+{
+    const struct dpe_config *config = dpe_model_config(engine->world->model);
+    for (int i = 0; i < config->n_eos && !request->ignore_eos; i++) {
+        if (config->eos_ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Draw a token from the logits and show it to the client. */
+static void take_token(struct dpe_serve_engine *engine, struct dpe_serve_slot *slot,
+                       const float *logits)
+{
+    struct dpe_serve_sequence *sequence = slot->sequence;
+    const struct dpe_serve_request *request = sequence->request;
+    int64_t vocab = dpe_model_config(engine->world->model)->vocab;
+    struct dpe_error err = {0};
+    const char *how = NULL;
+    int32_t id = -1;
+    if (sequence->n_out < sequence->max_new) {
+        id = dpe_serve_sample(logits, vocab, request->temperature, request->top_p, &sequence->rng);
+        if (id < 0) {
+            dpe_fail(&err, DPE_NO_MEMORY, "out of memory");
+        }
+    }
+    pthread_mutex_lock(&engine->lock);
+    sequence->first = sequence->first > 0.0 ? sequence->first : dpe_clock();
+    if (id >= 0 && ends(engine, request, id)) {
+        how = "stop";
+    } else if (id >= 0) {
+        sequence->out[sequence->n_out++] = id;
+        engine->counts.new_tokens++;
+        if (request->scored) {
+            dpe_serve_score_add(sequence, logits, vocab, id);
+        }
+    }
+    bool full = sequence->n_out == sequence->max_new;
+    bool stopped = false;
+    if (err.status == DPE_OK) {
+        dpe_serve_text_grow(engine->world, sequence, full || how != NULL, &stopped, &err);
+    }
+    pthread_cond_broadcast(&sequence->request->changed);
+    pthread_mutex_unlock(&engine->lock);
+    how = how != NULL || stopped ? "stop" : full ? "length" : NULL;
+    if (err.status != DPE_OK) {
+        finish_slot(engine, slot, "error", &err);
+    } else if (how != NULL) {
+        finish_slot(engine, slot, how, NULL);
+    }
+}
+
+/* -------------------------------------------------------------------------------------- reading */
+
+struct scoring {
+    struct dpe_serve_engine *engine;
+    struct dpe_serve_sequence *sequence;
+    int64_t begin; /* of the call, in the prompt */
+    float *last;
+};
+
+/* Scores of the prompt tokens that follow those of a block; the last row's logits are kept. */
+static void score_rows(void *user, int64_t first, int64_t n, const float *logits)
+{
+    struct scoring *scoring = user;
+    int64_t vocab = dpe_model_config(scoring->engine->world->model)->vocab;
+    const struct dpe_tokens *prompt = scoring->sequence->prompt;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t next = scoring->begin + first + i + 1;
+        if (next < (int64_t)prompt->n) {
+            dpe_serve_score_add(scoring->sequence, logits + i * vocab, vocab, prompt->ids[next]);
+        }
+    }
+    memcpy(scoring->last, logits + (n - 1) * vocab, (size_t)vocab * sizeof *logits);
+}
+
+/* The next chunk of a prompt; after its last one the first token. */
+static void read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot *slot)
+{
+    struct dpe_serve_sequence *sequence = slot->sequence;
+    const struct dpe_tokens *prompt = sequence->prompt;
+    int64_t branch = slot - engine->slots;
+    int64_t chunk = dpe_session_chunk(engine->session);
+    int64_t left = (int64_t)prompt->n - slot->n;
+    int64_t n = chunk - slot->n % chunk;
+    n = left < n ? left : n;
+    const int32_t *tokens = prompt->ids + slot->n;
+    struct dpe_error err = {0};
+    dpe_status status;
+    if (sequence->request->echo && sequence->request->scored) {
+        if (slot->n == 0) {
+            dpe_serve_score_add(sequence, NULL, 0, prompt->ids[0]);
+        }
+        struct scoring scoring = {engine, sequence, slot->n, engine->logits};
+        status = dpe_session_branch_rows(engine->session, branch, tokens, n, score_rows, &scoring,
+                                         &err);
+    } else {
+        status = dpe_session_branch_feed(engine->session, branch, tokens, n,
+                                         n == left ? engine->logits : NULL, &err);
+    }
+    if (status != DPE_OK) {
+        finish_slot(engine, slot, "error", &err);
+        return;
+    }
+    memcpy(slot->tokens + slot->n, tokens, (size_t)n * sizeof *tokens);
+    slot->n += n;
+    pthread_mutex_lock(&engine->lock);
+    engine->counts.prompt_tokens += n;
+    pthread_mutex_unlock(&engine->lock);
+    if (n == left) {
+        take_token(engine, slot, engine->logits);
+    }
+}
+
+/* The next of the slots, in turn, that has prompt tokens left. */
+static void read_one(struct dpe_serve_engine *engine)
+{
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        engine->turn = (engine->turn + 1) % engine->n_slots;
+        struct dpe_serve_slot *slot = &engine->slots[engine->turn];
+        if (slot->sequence != NULL && slot->n < (int64_t)slot->sequence->prompt->n) {
+            read_chunk(engine, slot);
+            return;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------- decoding */
+
+/* One step of these slots; false: it failed and nothing has changed. */
+static bool step(struct dpe_serve_engine *engine, const int64_t *branches, int64_t n,
+                 struct dpe_error *err)
+{
+    int32_t tokens[SERVE_MOST_SLOTS];
+    int64_t vocab = dpe_model_config(engine->world->model)->vocab;
+    for (int64_t i = 0; i < n; i++) {
+        const struct dpe_serve_sequence *sequence = engine->slots[branches[i]].sequence;
+        tokens[i] = sequence->out[sequence->n_out - 1];
+    }
+    if (dpe_session_step(engine->session, n, branches, tokens, engine->logits, err) != DPE_OK) {
+        return false;
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->counts.steps++;
+    pthread_mutex_unlock(&engine->lock);
+    for (int64_t i = 0; i < n; i++) {
+        struct dpe_serve_slot *slot = &engine->slots[branches[i]];
+        slot->tokens[slot->n++] = tokens[i];
+        take_token(engine, slot, engine->logits + i * vocab);
+    }
+    return true;
+}
+
+/* A token of every sequence whose prompt is read. When the batch fails, each is tried alone: one
+ * whose logits are not finite must not end the others. */
+static void step_all(struct dpe_serve_engine *engine)
+{
+    int64_t branches[SERVE_MOST_SLOTS];
+    int64_t n = 0;
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        const struct dpe_serve_slot *slot = &engine->slots[i];
+        if (slot->sequence != NULL && slot->n >= (int64_t)slot->sequence->prompt->n) {
+            branches[n++] = i;
+        }
+    }
+    struct dpe_error err = {0};
+    if (n == 0 || step(engine, branches, n, &err)) {
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (!step(engine, &branches[i], 1, &err)) {
+            finish_slot(engine, &engine->slots[branches[i]], "error", &err);
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------- waiting */
+
+static int64_t running(const struct dpe_serve_engine *engine)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        n += engine->slots[i].sequence != NULL;
+    }
+    return n;
+}
+
+/* Free the slots of clients that are gone. */
+static void drop_cancelled(struct dpe_serve_engine *engine)
+{
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        struct dpe_serve_slot *slot = &engine->slots[i];
+        if (slot->sequence != NULL) {
+            pthread_mutex_lock(&engine->lock);
+            bool gone = slot->sequence->request->cancelled;
+            pthread_mutex_unlock(&engine->lock);
+            if (gone) {
+                finish_slot(engine, slot, "error", NULL);
+            }
+        }
+    }
+}
+
+/* Take the first of the queue; with the lock held. */
+static struct dpe_serve_sequence *pop(struct dpe_serve_engine *engine)
+{
+    struct dpe_serve_sequence *sequence = engine->head;
+    engine->head = sequence->next;
+    engine->tail = engine->head != NULL ? engine->tail : NULL;
+    engine->counts.waiting--;
+    return sequence;
+}
+
+/* A session has one plan. The cache does not outlive it. */
+static dpe_status set_plan(struct dpe_serve_engine *engine, int64_t plan, struct dpe_error *err)
+{
+    if (plan == engine->plan) {
+        return DPE_OK;
+    }
+    engine->plan = -1;
+    dpe_status status =
+        dpe_session_set_plan(engine->session, &engine->world->plans[plan].plan, err);
+    if (status == DPE_OK) {
+        status = dpe_session_branch(engine->session, engine->n_slots, engine->world->length, err);
+    }
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        engine->slots[i].n = 0;
+    }
+    engine->plan = status == DPE_OK ? plan : -1;
+    return status;
+}
+
+/* Begin a sequence that was taken from the queue; there is a free slot. */
+static void begin(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence)
+{
+    struct dpe_error err = {0};
+    if (set_plan(engine, sequence->plan, &err) != DPE_OK) {
+        finish(engine, sequence, "error", &err);
+        return;
+    }
+    if (dpe_serve_slot_take(engine, sequence, &err) == NULL) {
+        finish(engine, sequence, "error", &err);
+        return;
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->counts.cached_tokens += sequence->cached;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* Begin waiting sequences, in their order: while there is a free slot, and the plan is the one that
+ * runs or nothing runs. Sequences do not overtake one with another plan. */
+static void admit(struct dpe_serve_engine *engine)
+{
+    for (;;) {
+        int64_t n = running(engine);
+        pthread_mutex_lock(&engine->lock);
+        struct dpe_serve_sequence *next = engine->head;
+        bool gone = next != NULL && next->request->cancelled;
+        bool now = next != NULL && n < engine->n_slots &&
+                   (n == 0 ||
+                    (next->plan == engine->plan && !dpe_serve_slot_waits(engine, next)));
+        next = gone || now ? pop(engine) : NULL;
+        engine->counts.running = n;
+        pthread_mutex_unlock(&engine->lock);
+        if (next == NULL) {
+            return;
+        }
+        if (gone) {
+            finish(engine, next, "error", NULL);
+        } else {
+            begin(engine, next);
+        }
+    }
+}
+
+/* Sleep until there is something to do; false: the end. */
+static bool wait_for_work(struct dpe_serve_engine *engine)
+{
+    int64_t n = running(engine);
+    bool busy = n > 0;
+    pthread_mutex_lock(&engine->lock);
+    engine->counts.running = n;
+    while (!busy && engine->head == NULL && !engine->stop) {
+        pthread_cond_wait(&engine->work, &engine->lock);
+    }
+    bool go = busy || engine->head != NULL;
+    pthread_mutex_unlock(&engine->lock);
+    return go;
+}
+
+static void *run(void *user)
+{
+    struct dpe_serve_engine *engine = user;
+    while (wait_for_work(engine)) {
+        drop_cancelled(engine);
+        admit(engine);
+        read_one(engine);
+        step_all(engine);
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------ interface */
+
+bool dpe_serve_engine_submit(struct dpe_serve_engine *engine, struct dpe_serve_request *request)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool room = !engine->stop && engine->counts.waiting < engine->world->args->queue;
+    engine->counts.requests++;
+    engine->counts.refused += !room;
+    for (int64_t i = 0; room && i < request->n_sequences; i++) {
+        struct dpe_serve_sequence *sequence = &request->sequences[i];
+        sequence->begun = dpe_clock();
+        if (engine->tail != NULL) {
+            engine->tail->next = sequence;
+        } else {
+            engine->head = sequence;
+        }
+        engine->tail = sequence;
+        engine->counts.waiting++;
+    }
+    request->unfinished = room ? request->n_sequences : 0;
+    pthread_cond_signal(&engine->work);
+    pthread_mutex_unlock(&engine->lock);
+    return room;
+}
+
+struct dpe_serve_counts dpe_serve_engine_counts(struct dpe_serve_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    struct dpe_serve_counts counts = engine->counts;
+    pthread_mutex_unlock(&engine->lock);
+    return counts;
+}
+
+/* As many slots as fit into the memory that may be used: --slots, or up to 8 in half of what is
+ * free. A plan that comes later must fit as well. */
+static dpe_status fit_slots(const struct dpe_serve_world *world,
+                            struct dpe_session_options *options, struct dpe_error *err)
+{
+    enum { SLOTS = 8 };
+    const struct dpe_serve_arguments *args = world->args;
+    uint64_t most = args->tool.max_memory > 0 ? args->tool.max_memory
+                                              : dpe_memory_available() / 2;
+    int64_t n = args->slots > 0 ? args->slots : SLOTS;
+    for (;; n--) {
+        uint64_t needed = 0;
+        options->branches = n;
+        options->capacity = n * world->length;
+        for (int64_t i = 0; i < world->n_plans; i++) {
+            uint64_t bytes = 0;
+            uint64_t weights = 0;
+            dpe_status status =
+                dpe_session_estimate(dpe_model_config(world->model), &world->plans[i].plan, options,
+                                     &bytes, &weights, err);
+            if (status != DPE_OK) {
+                return status;
+            }
+            needed = bytes > needed ? bytes : needed;
+        }
+        if (args->slots > 0 || n == 1 || needed <= most) {
+            char text[2][32];
+            return args->tool.max_memory == 0 || needed <= most
+                       ? DPE_OK
+                       : dpe_fail(err, DPE_NO_MEMORY,
+                                  "%lld sequences of %lld tokens need %s, --max-memory allows %s; a "
+                                  "smaller --length or --slots needs less",
+                                  (long long)n, (long long)world->length,
+                                  dpe_format_bytes(needed, text[0]),
+                                  dpe_format_bytes(most, text[1]));
+        }
+    }
+}
+
+static dpe_status make_slots(struct dpe_serve_engine *engine, struct dpe_error *err)
+{
+    const struct dpe_serve_world *world = engine->world;
+    int64_t vocab = dpe_model_config(world->model)->vocab;
+    engine->slots = dpe_alloc_zero((size_t)engine->n_slots, sizeof *engine->slots);
+    engine->logits =
+        dpe_alloc((size_t)engine->n_slots * (size_t)vocab, sizeof *engine->logits);
+    bool good = engine->slots != NULL && engine->logits != NULL;
+    for (int64_t i = 0; good && i < engine->n_slots; i++) {
+        engine->slots[i].tokens =
+            dpe_alloc((size_t)world->length, sizeof *engine->slots[i].tokens);
+        good = engine->slots[i].tokens != NULL;
+    }
+    return good ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+}
+
+dpe_status dpe_serve_engine_start(const struct dpe_serve_world *world,
+                                  struct dpe_serve_engine *engine, struct dpe_error *err)
+{
+    const struct dpe_serve_arguments *args = world->args;
+    struct dpe_session_options options = {
+        .device = args->tool.device,
+        .n_threads = args->tool.threads,
+        .positions = world->length,
+        .prefill_chunk = args->chunk < world->length ? args->chunk : world->length,
+        .max_memory = args->tool.max_memory,
+        .knobs = {.length = "--length", .chunk = "--chunk", .branches = "--slots",
+                  .max_memory = "--max-memory"},
+    };
+    engine->world = world;
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_cond_init(&engine->work, NULL);
+    dpe_status status = fit_slots(world, &options, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    engine->n_slots = options.branches;
+    status = dpe_session_create(world->model, &world->plans[0].plan, &options, &engine->session,
+                                err);
+    if (status != DPE_OK ||
+        (status = dpe_session_branch(engine->session, engine->n_slots, world->length, err)) !=
+            DPE_OK ||
+        (status = make_slots(engine, err)) != DPE_OK) {
+        return status;
+    }
+    engine->started = pthread_create(&engine->thread, NULL, run, engine) == 0;
+    return engine->started ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "cannot start a thread");
+}
+
+void dpe_serve_engine_stop(struct dpe_serve_engine *engine)
+{
+    if (engine->world == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->stop = true;
+    pthread_cond_signal(&engine->work);
+    pthread_mutex_unlock(&engine->lock);
+    if (engine->started) {
+        pthread_join(engine->thread, NULL);
+    }
+    dpe_session_destroy(engine->session);
+    for (int64_t i = 0; i < engine->n_slots && engine->slots != NULL; i++) {
+        free(engine->slots[i].tokens);
+    }
+    free(engine->slots);
+    free(engine->logits);
+    pthread_cond_destroy(&engine->work);
+    pthread_mutex_destroy(&engine->lock);
+}

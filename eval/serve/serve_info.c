@@ -1,0 +1,160 @@
+/* What the server says about itself: models, tokenizer, load. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/serve/serve_tool.h"
+
+json_t *dpe_serve_models(const struct dpe_serve_world *world)
+{
+    return json_pack("{s:s,s:[{s:s,s:s,s:I,s:s,s:I}]}", "object", "list", "data", "id", world->name,
+                     "object", "model", "created", (json_int_t)world->started, "owned_by", "dpe",
+                     "max_model_len", (json_int_t)world->length);
+}
+
+static json_t *text_of_id(const struct dpe_serve_world *world, int64_t id)
+{
+    struct dpe_text text = {0};
+    int32_t one = (int32_t)id;
+    dpe_status status = id >= 0 ? dpe_tokenizer_decode(world->tokenizer, &one, 1, false, &text, NULL)
+                                : DPE_BAD_DATA;
+    json_t *made = status == DPE_OK && text.n > 0 ? json_stringn(text.bytes, text.n) : json_null();
+    dpe_text_free(&text);
+    return made;
+}
+
+json_t *dpe_serve_tokenizer_info(const struct dpe_serve_world *world)
+{
+    const struct dpe_config *config = dpe_model_config(world->model);
+    json_t *info = json_copy(world->tokenizer_config);
+    int64_t eos = config->n_eos > 0 ? config->eos_ids[0] : -1;
+    const struct {
+        const char *key;
+        int64_t id;
+    } tokens[] = {{"bos_token", config->bos_id}, {"eos_token", eos}};
+    for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+        json_t *given = json_object_get(info, tokens[i].key);
+        json_t *content = json_object_get(given, "content");
+        if (json_is_string(content)) {
+            json_object_set(info, tokens[i].key, content);
+        } else if (!json_is_string(given)) {
+            json_object_set_new(info, tokens[i].key, text_of_id(world, tokens[i].id));
+        }
+    }
+    json_object_set_new(info, "vocab_size", json_integer(config->vocab));
+    json_object_set_new(info, "fingerprint",
+                        json_string(dpe_tokenizer_fingerprint(world->tokenizer)));
+    return info;
+}
+
+json_t *dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
+                           struct dpe_serve_refusal *refusal)
+{
+    struct dpe_tokens ids = {0};
+    const json_t *prompt = json_object_get(body, "prompt");
+    bool special = dpe_serve_flag(body, "add_special_tokens", true, refusal);
+    bool good = refusal->status == 0;
+    if (json_object_get(body, "messages") != NULL) {
+        good = good && dpe_serve_chat_prompt(world, body, &ids, refusal);
+    } else if (!json_is_string(prompt)) {
+        good = dpe_serve_refuse(refusal, 400, "prompt", "prompt: expected a text");
+    } else {
+        good = good && dpe_serve_encode(world, prompt, "prompt", special, &ids, refusal);
+    }
+    json_t *answer = NULL;
+    if (good) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < ids.n; i++) {
+            json_array_append_new(list, json_integer(ids.ids[i]));
+        }
+        answer = json_pack("{s:o,s:I,s:I}", "tokens", list, "count", (json_int_t)ids.n,
+                           "max_model_len", (json_int_t)world->length);
+    }
+    dpe_tokens_free(&ids);
+    return answer;
+}
+
+json_t *dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *body,
+                             struct dpe_serve_refusal *refusal)
+{
+    struct dpe_tokens ids = {0};
+    struct dpe_text text = {0};
+    struct dpe_error err = {0};
+    const json_t *list = json_object_get(body, "tokens");
+    json_t *answer = NULL;
+    if (!json_is_array(list)) {
+        dpe_serve_refuse(refusal, 400, "tokens", "tokens: expected a list of token ids");
+    } else if (dpe_serve_ids(world, list, "tokens", &ids, refusal)) {
+        if (dpe_tokenizer_decode(world->tokenizer, ids.ids, ids.n, false, &text, &err) != DPE_OK) {
+            dpe_serve_refuse_error(refusal, "tokens", &err);
+        } else {
+            answer = json_pack("{s:o}", "prompt", json_stringn(text.n > 0 ? text.bytes : "", text.n));
+        }
+    }
+    dpe_tokens_free(&ids);
+    dpe_text_free(&text);
+    return answer;
+}
+
+static const struct {
+    const char *name, *type, *help;
+    size_t whole; /* offset of an int64_t, or */
+    size_t real;  /* of a double */
+} metrics[] = {
+#define COUNT(field) offsetof(struct dpe_serve_counts, field)
+    {"dpe_requests_total", "counter", "Requests for text", COUNT(requests), 0},
+    {"dpe_requests_refused_total", "counter", "Requests refused because the queue was full",
+     COUNT(refused), 0},
+    {"dpe_requests_cancelled_total", "counter", "Requests whose client hung up", COUNT(cancelled),
+     0},
+    {"dpe_sequences_failed_total", "counter", "Sequences that ended with an error", COUNT(failed),
+     0},
+    {"dpe_sequences_finished_total", "counter", "Sequences that were answered", COUNT(finished), 0},
+    {"dpe_prompt_tokens_total", "counter", "Prompt tokens that were read", COUNT(prompt_tokens), 0},
+    {"dpe_cached_tokens_total", "counter", "Prompt tokens that were in the cache already",
+     COUNT(cached_tokens), 0},
+    {"dpe_new_tokens_total", "counter", "Tokens that were generated", COUNT(new_tokens), 0},
+    {"dpe_steps_total", "counter", "Decoding steps, each of all running sequences", COUNT(steps),
+     0},
+    {"dpe_running", "gauge", "Sequences that run", COUNT(running), 0},
+    {"dpe_waiting", "gauge", "Sequences in the queue", COUNT(waiting), 0},
+    {"dpe_first_token_seconds_total", "counter",
+     "Seconds from request to first token, summed over finished sequences", 0,
+     COUNT(first_seconds)},
+    {"dpe_answer_seconds_total", "counter",
+     "Seconds from request to end, summed over finished sequences", 0, COUNT(seconds)},
+#undef COUNT
+};
+
+char *dpe_serve_metrics(const struct dpe_serve_world *world, const struct dpe_serve_counts *counts)
+{
+    struct dpe_text text = {0};
+    (void)world;
+    for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
+        char line[512];
+        const char *at = (const char *)counts;
+        int n = snprintf(line, sizeof line, "# HELP %s %s\n# TYPE %s %s\n", metrics[i].name,
+                         metrics[i].help, metrics[i].name, metrics[i].type);
+        if (metrics[i].real > 0) {
+            n += snprintf(line + n, sizeof line - (size_t)n, "%s %.6f\n", metrics[i].name,
+                          *(const double *)(const void *)(at + metrics[i].real));
+        } else {
+            n += snprintf(line + n, sizeof line - (size_t)n, "%s %lld\n", metrics[i].name,
+                          (long long)*(const int64_t *)(const void *)(at + metrics[i].whole));
+        }
+        dpe_text_append(&text, line, (size_t)n, NULL);
+    }
+    return text.bytes;
+}
+
+json_t *dpe_serve_state(const struct dpe_serve_world *world, const struct dpe_serve_counts *counts)
+{
+    json_t *plans = json_array();
+    for (int64_t i = 0; i < world->n_plans; i++) {
+        json_array_append_new(plans, json_pack("{s:s,s:I}", "plan", world->plans[i].plan.name,
+                                               "length", (json_int_t)world->plans[i].length));
+    }
+    return json_pack("{s:s,s:s,s:I,s:o,s:b,s:I,s:I}", "status", "ok", "model", world->name, "length",
+                     (json_int_t)world->length, "plans", plans, "chat", world->chat != NULL,
+                     "running", (json_int_t)counts->running, "waiting",
+                     (json_int_t)counts->waiting);
+}

@@ -1,0 +1,106 @@
+/* Typed members of a request, and its refusals. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "eval/serve/serve_tool.h"
+
+bool dpe_serve_refuse(struct dpe_serve_refusal *refusal, unsigned status, const char *param,
+                      const char *format, ...)
+{
+    if (refusal->status == 0) {
+        va_list values;
+        va_start(values, format);
+        refusal->status = status;
+        snprintf(refusal->param, sizeof refusal->param, "%s", param);
+        vsnprintf(refusal->text, sizeof refusal->text, format, values);
+        va_end(values);
+    }
+    return false;
+}
+
+bool dpe_serve_refuse_error(struct dpe_serve_refusal *refusal, const char *param,
+                            const struct dpe_error *err)
+{
+    bool theirs = err->status == DPE_BAD_DATA || err->status == DPE_USAGE;
+    return dpe_serve_refuse(refusal, theirs ? 400 : 500, param, "%s", err->text);
+}
+
+static json_t *member(const json_t *body, const char *key,
+                      const struct dpe_serve_refusal *refusal)
+{
+    json_t *value = refusal->status == 0 ? json_object_get(body, key) : NULL;
+    return json_is_null(value) ? NULL : value;
+}
+
+int64_t dpe_serve_whole(const json_t *body, const char *key, int64_t low, int64_t high,
+                        int64_t fallback, struct dpe_serve_refusal *refusal)
+{
+    const json_t *value = member(body, key, refusal);
+    if (value == NULL) {
+        return fallback;
+    }
+    if (!json_is_integer(value) || json_integer_value(value) < low ||
+        json_integer_value(value) > high) {
+        dpe_serve_refuse(refusal, 400, key, "%s: expected a whole number from %lld to %lld", key,
+                         (long long)low, (long long)high);
+        return fallback;
+    }
+    return json_integer_value(value);
+}
+
+double dpe_serve_real(const json_t *body, const char *key, double low, double high, double fallback,
+                      struct dpe_serve_refusal *refusal)
+{
+    const json_t *value = member(body, key, refusal);
+    if (value == NULL) {
+        return fallback;
+    }
+    double number = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    if (!(number >= low && number <= high)) {
+        dpe_serve_refuse(refusal, 400, key, "%s: expected a number from %g to %g", key, low, high);
+        return fallback;
+    }
+    return number;
+}
+
+bool dpe_serve_flag(const json_t *body, const char *key, bool fallback,
+                    struct dpe_serve_refusal *refusal)
+{
+    const json_t *value = member(body, key, refusal);
+    if (value != NULL && !json_is_boolean(value)) {
+        dpe_serve_refuse(refusal, 400, key, "%s: expected true or false", key);
+        return fallback;
+    }
+    return value != NULL ? json_is_true(value) : fallback;
+}
+
+bool dpe_serve_ids(const struct dpe_serve_world *world, const json_t *list, const char *key,
+                   struct dpe_tokens *ids, struct dpe_serve_refusal *refusal)
+{
+    int64_t vocab = dpe_model_config(world->model)->vocab;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+            json_integer_value(value) >= vocab) {
+            return dpe_serve_refuse(refusal, 400, key, "%s: expected token ids from 0 to %lld", key,
+                                    (long long)vocab - 1);
+        }
+        int32_t id = (int32_t)json_integer_value(value);
+        if (dpe_tokens_append(ids, &id, 1, NULL) != DPE_OK) {
+            return dpe_serve_refuse(refusal, 500, "", "out of memory");
+        }
+    }
+    return true;
+}
+
+bool dpe_serve_encode(const struct dpe_serve_world *world, const json_t *text, const char *key,
+                      bool special, struct dpe_tokens *ids, struct dpe_serve_refusal *refusal)
+{
+    const struct dpe_encode_options options = {.add_special = special,
+                                               .special = DPE_SPECIAL_PARSE};
+    struct dpe_error err = {0};
+    dpe_status status = dpe_tokenizer_encode(world->tokenizer, json_string_value(text),
+                                             json_string_length(text), &options, ids, &err);
+    return status == DPE_OK || dpe_serve_refuse_error(refusal, key, &err);
+}

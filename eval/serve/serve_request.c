@@ -1,0 +1,259 @@
+/* A request from its JSON. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "eval/serve/serve_tool.h"
+
+typedef struct dpe_serve_refusal refusal_t;
+
+/* ------------------------------------------------------------------------------------ prompts */
+
+static bool add_text(const struct dpe_serve_world *world, struct dpe_serve_request *request,
+                     int64_t i, const json_t *text, const char *key, refusal_t *refusal)
+{
+    request->texts[i] = strdup(json_string_value(text));
+    return request->texts[i] != NULL
+               ? dpe_serve_encode(world, text, key, true, &request->prompts[i], refusal)
+               : dpe_serve_refuse(refusal, 500, "", "out of memory");
+}
+
+static bool make_prompts(struct dpe_serve_request *request, size_t n, refusal_t *refusal)
+{
+    if (n < 1 || n > SERVE_MOST_SEQUENCES) {
+        return dpe_serve_refuse(refusal, 400, "prompt", "prompt: expected 1 to %d prompts, found %zu",
+                                SERVE_MOST_SEQUENCES, n);
+    }
+    request->n_prompts = (int64_t)n;
+    request->prompts = dpe_alloc_zero(n, sizeof *request->prompts);
+    request->texts = dpe_alloc_zero(n, sizeof *request->texts);
+    return (request->prompts != NULL && request->texts != NULL) ||
+           dpe_serve_refuse(refusal, 500, "", "out of memory");
+}
+
+/* A text, ids, or a list of either. */
+static bool parse_prompts(const struct dpe_serve_world *world, const json_t *prompt,
+                          const char *key, struct dpe_serve_request *request, refusal_t *refusal)
+{
+    const json_t *first = json_array_get(prompt, 0);
+    if (json_is_string(prompt)) {
+        return make_prompts(request, 1, refusal) &&
+               add_text(world, request, 0, prompt, key, refusal);
+    }
+    if (json_is_integer(first)) {
+        return make_prompts(request, 1, refusal) &&
+               dpe_serve_ids(world, prompt, key, &request->prompts[0], refusal);
+    }
+    if (!json_is_string(first) && !json_is_array(first)) {
+        return dpe_serve_refuse(refusal, 400, key,
+                                "%s: expected a text, a list of token ids, or a list of either",
+                                key);
+    }
+    bool good = make_prompts(request, json_array_size(prompt), refusal);
+    for (size_t i = 0; good && i < json_array_size(prompt); i++) {
+        const json_t *item = json_array_get(prompt, i);
+        good = json_is_string(item) ? add_text(world, request, (int64_t)i, item, key, refusal)
+               : json_is_array(item)
+                   ? dpe_serve_ids(world, item, key, &request->prompts[i], refusal)
+                   : dpe_serve_refuse(refusal, 400, key, "%s: expected texts or lists of token ids",
+                                      key);
+    }
+    return good;
+}
+
+static bool parse_stops(const json_t *body, const char *key, struct dpe_serve_request *request,
+                        refusal_t *refusal)
+{
+    const json_t *stop = json_object_get(body, key);
+    if (stop == NULL || json_is_null(stop)) {
+        return true;
+    }
+    size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
+    if (n > SERVE_MOST_STOPS) {
+        return dpe_serve_refuse(refusal, 400, key, "%s: expected at most %d texts, found %zu", key,
+                                SERVE_MOST_STOPS, n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const json_t *text = json_is_array(stop) ? json_array_get(stop, i) : stop;
+        size_t length = json_string_length(text);
+        if (!json_is_string(text) || length < 1 || length > SERVE_STOP_BYTES ||
+            strlen(json_string_value(text)) != length) {
+            return dpe_serve_refuse(refusal, 400, key,
+                                    "%s: expected a text of 1 to %d bytes without NUL, or a list "
+                                    "of such texts",
+                                    key, SERVE_STOP_BYTES);
+        }
+        request->stops[request->n_stops] = strdup(json_string_value(text));
+        if (request->stops[request->n_stops++] == NULL) {
+            return dpe_serve_refuse(refusal, 500, "", "out of memory");
+        }
+    }
+    return true;
+}
+
+/* --------------------------------------------------------------------------------- parameters */
+
+static void parse_logprobs(const json_t *body, struct dpe_serve_request *request,
+                           refusal_t *refusal)
+{
+    if (request->kind == SERVE_CHAT) {
+        request->scored = dpe_serve_flag(body, "logprobs", false, refusal);
+        request->top = dpe_serve_whole(body, "top_logprobs", 0, SERVE_MOST_TOP, 0, refusal);
+    } else {
+        int64_t top = dpe_serve_whole(body, "logprobs", 0, SERVE_MOST_TOP, -1, refusal);
+        request->scored = top >= 0;
+        request->top = top > 0 ? top : 0;
+    }
+}
+
+static void parse_values(const json_t *body, struct dpe_serve_request *request, refusal_t *refusal)
+{
+    bool ruler = request->kind == SERVE_RULER;
+    int64_t random = 0;
+    const int64_t most = INT64_C(1) << 40;
+    if (getrandom(&random, sizeof random, 0) < 0) {
+        random = (int64_t)time(NULL);
+    }
+    request->max_new = dpe_serve_whole(body, "max_tokens", 0, most,
+                                       request->kind == SERVE_CHAT ? -1 : 16, refusal);
+    if (request->kind == SERVE_CHAT) {
+        request->max_new =
+            dpe_serve_whole(body, "max_completion_tokens", 0, most, request->max_new, refusal);
+    } else if (ruler) {
+        request->max_new = dpe_serve_whole(body, "tokens_to_generate", 0, most, 16, refusal);
+    }
+    request->temperature = dpe_serve_real(body, "temperature", 0.0, 1e6, 1.0, refusal);
+    request->top_p = dpe_serve_real(body, "top_p", 0.0, 1.0, 1.0, refusal);
+    request->n = ruler ? 1 : dpe_serve_whole(body, "n", 1, SERVE_MOST_SEQUENCES, 1, refusal);
+    request->seed = (uint64_t)dpe_serve_whole(body, ruler ? "random_seed" : "seed", INT64_MIN,
+                                              INT64_MAX, random, refusal);
+    request->echo =
+        request->kind == SERVE_COMPLETION && dpe_serve_flag(body, "echo", false, refusal);
+    request->stream = !ruler && dpe_serve_flag(body, "stream", false, refusal);
+    request->ignore_eos = dpe_serve_flag(body, "ignore_eos", false, refusal);
+    request->usage = dpe_serve_flag(json_object_get(body, "stream_options"), "include_usage", false,
+                                    refusal);
+    if (!ruler) {
+        parse_logprobs(body, request, refusal);
+    } else if (dpe_serve_whole(body, "top_k", 0, most, 0, refusal) == 1) {
+        request->temperature = 0.0; /* RULER's client asks for greedy answers in this way */
+    }
+    if (dpe_serve_whole(body, "best_of", 1, SERVE_MOST_SEQUENCES, request->n, refusal) !=
+        request->n) {
+        dpe_serve_refuse(refusal, 400, "best_of", "best_of: only the value of n is supported");
+    }
+}
+
+/* ---------------------------------------------------------------------------------- sequences */
+
+static bool make_sequence(const struct dpe_serve_world *world, struct dpe_serve_request *request,
+                          int64_t index, refusal_t *refusal)
+{
+    struct dpe_serve_sequence *sequence = &request->sequences[index];
+    const struct dpe_tokens *prompt = &request->prompts[index / request->n];
+    int64_t left = world->length - (int64_t)prompt->n;
+    if (prompt->n == 0) {
+        return dpe_serve_refuse(refusal, 400, "prompt", "the prompt is empty");
+    }
+    if (left < 0 || request->max_new > left) {
+        return dpe_serve_refuse(refusal, 400, "prompt",
+                                "the prompt has %zu tokens and up to %lld new ones are asked for; "
+                                "this server runs texts of at most %lld tokens (--length)",
+                                prompt->n, (long long)(request->max_new > 0 ? request->max_new : 0),
+                                (long long)world->length);
+    }
+    sequence->request = request;
+    sequence->prompt = prompt;
+    sequence->max_new = request->max_new >= 0 ? request->max_new : left;
+    sequence->plan =
+        dpe_serve_world_choose(world, (int64_t)prompt->n + sequence->max_new);
+    dpe_rng_seed(&sequence->rng, request->seed, (uint64_t)(index % request->n));
+    sequence->out = dpe_alloc((size_t)sequence->max_new, sizeof *sequence->out);
+    bool good = sequence->out != NULL;
+    if (request->scored) {
+        size_t n = (request->echo ? prompt->n : 0) + (size_t)sequence->max_new;
+        sequence->scores = dpe_alloc(n, sizeof *sequence->scores);
+        sequence->tops = dpe_alloc(n * (size_t)request->top, sizeof *sequence->tops);
+        good = good && sequence->scores != NULL && sequence->tops != NULL;
+    }
+    return good || dpe_serve_refuse(refusal, 503, "", "out of memory for this request");
+}
+
+static bool make_sequences(const struct dpe_serve_world *world, struct dpe_serve_request *request,
+                           refusal_t *refusal)
+{
+    request->n_sequences = request->n_prompts * request->n;
+    if (request->n_sequences > SERVE_MOST_SEQUENCES) {
+        return dpe_serve_refuse(refusal, 400, "n", "expected at most %d answers, found %lld",
+                                SERVE_MOST_SEQUENCES, (long long)request->n_sequences);
+    }
+    request->sequences =
+        dpe_alloc_zero((size_t)request->n_sequences, sizeof *request->sequences);
+    bool good = request->sequences != NULL || dpe_serve_refuse(refusal, 500, "", "out of memory");
+    for (int64_t i = 0; good && i < request->n_sequences; i++) {
+        good = make_sequence(world, request, i, refusal);
+    }
+    return good;
+}
+
+bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve_kind kind,
+                             const json_t *body, struct dpe_serve_request *request,
+                             struct dpe_serve_refusal *refusal)
+{
+    static const char *const prefixes[] = {"cmpl", "chatcmpl", "ruler"};
+    uint64_t random = 0;
+    *request = (struct dpe_serve_request){.kind = kind, .created = (int64_t)time(NULL)};
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&request->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    if (getrandom(&random, sizeof random, 0) < 0) {
+        random = (uint64_t)(uintptr_t)request;
+    }
+    snprintf(request->id, sizeof request->id, "%s-%016llx", prefixes[kind],
+             (unsigned long long)random);
+    parse_values(body, request, refusal);
+    if (refusal->status != 0 ||
+        !parse_stops(body, kind == SERVE_RULER ? "stop_words" : "stop", request, refusal)) {
+        return false;
+    }
+    bool good = false;
+    if (kind == SERVE_CHAT) {
+        good = make_prompts(request, 1, refusal) &&
+               dpe_serve_chat_prompt(world, body, &request->prompts[0], refusal);
+    } else {
+        const char *key = kind == SERVE_RULER ? "prompts" : "prompt";
+        good = parse_prompts(world, json_object_get(body, key), key, request, refusal);
+    }
+    return good && make_sequences(world, request, refusal);
+}
+
+void dpe_serve_request_free(struct dpe_serve_request *request)
+{
+    for (int64_t i = 0; i < request->n_sequences && request->sequences != NULL; i++) {
+        struct dpe_serve_sequence *sequence = &request->sequences[i];
+        free(sequence->out);
+        free(sequence->scores);
+        free(sequence->tops);
+        dpe_text_free(&sequence->text);
+    }
+    for (int64_t i = 0; i < request->n_prompts; i++) {
+        if (request->prompts != NULL) {
+            dpe_tokens_free(&request->prompts[i]);
+        }
+        if (request->texts != NULL) {
+            free(request->texts[i]);
+        }
+    }
+    for (int64_t i = 0; i < request->n_stops; i++) {
+        free(request->stops[i]);
+    }
+    free(request->sequences);
+    free(request->prompts);
+    free(request->texts);
+    pthread_cond_destroy(&request->changed);
+}

@@ -1,0 +1,111 @@
+/* Which branch of the session a sequence gets, and what of its cache is used again. */
+#include <string.h>
+
+#include "eval/serve/serve_tool.h"
+
+static int64_t common(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b)
+{
+    int64_t most = n_a < n_b ? n_a : n_b;
+    int64_t n = 0;
+    while (n < most && a[n] == b[n]) {
+        n++;
+    }
+    return n;
+}
+
+/* The prompt tokens that a slot's cache can save. The last one is always run: its logits are the
+ * first answer. A prompt whose own log-probabilities are asked for is run as a whole. */
+static int64_t saved(const struct dpe_serve_slot *slot, const struct dpe_serve_sequence *sequence)
+{
+    const struct dpe_tokens *prompt = sequence->prompt;
+    if (sequence->request->echo && sequence->request->scored) {
+        return 0;
+    }
+    return common(slot->tokens, slot->n, prompt->ids, (int64_t)prompt->n - 1);
+}
+
+/* The free slot that saves most; among equals the one that was used least recently. */
+static struct dpe_serve_slot *best(struct dpe_serve_engine *engine,
+                                   const struct dpe_serve_sequence *sequence, int64_t *most)
+{
+    struct dpe_serve_slot *found = NULL;
+    *most = 0;
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        struct dpe_serve_slot *slot = &engine->slots[i];
+        if (slot->sequence != NULL) {
+            continue;
+        }
+        int64_t n = saved(slot, sequence);
+        if (found == NULL || n > *most || (n == *most && slot->used < found->used)) {
+            found = slot;
+            *most = n;
+        }
+    }
+    return found;
+}
+
+/* The running sequence whose cache saves most; NULL: none saves more than `most`. */
+static const struct dpe_serve_slot *source(const struct dpe_serve_engine *engine,
+                                           const struct dpe_serve_sequence *sequence, int64_t *most)
+{
+    const struct dpe_serve_slot *found = NULL;
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        const struct dpe_serve_slot *slot = &engine->slots[i];
+        int64_t n = slot->sequence != NULL ? saved(slot, sequence) : 0;
+        if (n > *most) {
+            found = slot;
+            *most = n;
+        }
+    }
+    return found;
+}
+
+bool dpe_serve_slot_waits(const struct dpe_serve_engine *engine,
+                          const struct dpe_serve_sequence *sequence)
+{
+    int64_t now = 0;
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        int64_t n = saved(&engine->slots[i], sequence);
+        now = n > now ? n : now;
+    }
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        const struct dpe_serve_slot *slot = &engine->slots[i];
+        if (slot->sequence == NULL) {
+            continue;
+        }
+        const struct dpe_tokens *prompt = slot->sequence->prompt;
+        const struct dpe_serve_slot soon = {.tokens = prompt->ids, .n = (int64_t)prompt->n};
+        if (saved(&soon, sequence) >= now + SERVE_WORTH_WAITING) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct dpe_serve_slot *dpe_serve_slot_take(struct dpe_serve_engine *engine,
+                                           struct dpe_serve_sequence *sequence,
+                                           struct dpe_error *err)
+{
+    int64_t keep = 0;
+    struct dpe_serve_slot *slot = best(engine, sequence, &keep);
+    if (slot == NULL) {
+        return NULL;
+    }
+    int64_t branch = slot - engine->slots;
+    const struct dpe_serve_slot *from = source(engine, sequence, &keep);
+    dpe_status status =
+        from == NULL ? dpe_session_branch_cut(engine->session, branch, keep, err)
+                     : dpe_session_branch_copy(engine->session, from - engine->slots, branch, keep,
+                                               err);
+    if (status != DPE_OK) {
+        return NULL;
+    }
+    if (from != NULL) {
+        memcpy(slot->tokens, from->tokens, (size_t)keep * sizeof *slot->tokens);
+    }
+    slot->n = keep;
+    slot->sequence = sequence;
+    slot->used = ++engine->clock;
+    sequence->cached = keep;
+    return slot;
+}

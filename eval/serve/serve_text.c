@@ -1,0 +1,73 @@
+/* New tokens to text, up to a stop string. */
+#include <string.h>
+
+#include "eval/serve/serve_tool.h"
+
+/* Whether the text ends in U+FFFD, which the first bytes of a character decode to. */
+static bool unfinished(const struct dpe_text *text)
+{
+    return text->n >= 3 && memcmp(text->bytes + text->n - 3, "\xef\xbf\xbd", 3) == 0;
+}
+
+/* Append the text of the tokens that were not decoded yet. A token's text may depend on those
+ * before it (a leading space), so the last ones are decoded again with the new ones. */
+static dpe_status decode(const struct dpe_serve_world *world, struct dpe_serve_sequence *sequence,
+                         bool last, struct dpe_error *err)
+{
+    const int32_t *ids = sequence->out + sequence->base;
+    struct dpe_text before = {0};
+    struct dpe_text now = {0};
+    dpe_status status =
+        dpe_tokenizer_decode(world->tokenizer, ids, (size_t)(sequence->decoded - sequence->base),
+                             true, &before, err);
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_decode(world->tokenizer, ids,
+                                      (size_t)(sequence->n_out - sequence->base), true, &now, err);
+    }
+    if (status == DPE_OK && now.n > before.n && (last || !unfinished(&now))) {
+        status = dpe_text_append(&sequence->text, now.bytes + before.n, now.n - before.n, err);
+        sequence->base = sequence->decoded;
+        sequence->decoded = sequence->n_out;
+    }
+    dpe_text_free(&before);
+    dpe_text_free(&now);
+    return status;
+}
+
+/* Bytes at the end of the text that may be the beginning of a stop string. */
+static size_t held_back(const struct dpe_text *text, const char *stop)
+{
+    size_t most = strlen(stop) - 1;
+    for (size_t n = most < text->n ? most : text->n; n > 0; n--) {
+        if (memcmp(text->bytes + text->n - n, stop, n) == 0) {
+            return n;
+        }
+    }
+    return 0;
+}
+
+dpe_status dpe_serve_text_grow(const struct dpe_serve_world *world,
+                               struct dpe_serve_sequence *sequence, bool last, bool *stopped,
+                               struct dpe_error *err)
+{
+    dpe_status status = decode(world, sequence, last, err);
+    struct dpe_text *text = &sequence->text;
+    const struct dpe_serve_request *request = sequence->request;
+    *stopped = false;
+    size_t held = 0;
+    for (int64_t i = 0; i < request->n_stops && text->n > 0; i++) {
+        /* What is safe holds no part of a stop string. */
+        const char *found = strstr(text->bytes + sequence->safe, request->stops[i]);
+        if (found != NULL) {
+            text->n = (size_t)(found - text->bytes);
+            text->bytes[text->n] = '\0';
+            *stopped = true;
+        }
+    }
+    for (int64_t i = 0; i < request->n_stops && !*stopped && !last; i++) {
+        size_t n = held_back(text, request->stops[i]);
+        held = n > held ? n : held;
+    }
+    sequence->safe = text->n - held;
+    return status;
+}

@@ -1,0 +1,205 @@
+/* What is served: model, tokenizer, plans, chat template, key. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "eval/serve/serve_tool.h"
+#include "engine/base/json_strict.h"
+#include "outputs/read/read.h"
+#include "outputs/table/dpe_table.h"
+
+/* The plan of a length; those of a table's entries by the same way as dpe-run. */
+static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64_t length,
+                           struct dpe_error *err)
+{
+    const struct dpe_serve_arguments *args = world->args;
+    const struct dpe_plan_context context = {
+        .config = dpe_model_config(world->model),
+        .trained_length = trained,
+        .length = length,
+        .official = true,
+        .angle = DPE_ANGLE_F32,
+    };
+    struct dpe_serve_plan *added = &world->plans[world->n_plans];
+    added->length = length;
+    dpe_status status =
+        args->table != NULL
+            ? dpe_plan_of_table_file(args->table, &context,
+                                     args->other_model ? NULL : dpe_model_fingerprint(world->model),
+                                     &added->plan, NULL, err)
+            : dpe_plan_make(args->method, &context, &added->plan, err);
+    world->n_plans += status == DPE_OK;
+    return status;
+}
+
+/* Of a table: the unchanged model up to its trained length, then each entry. */
+static dpe_status add_table(struct dpe_serve_world *world, struct dpe_error *err)
+{
+    struct dpe_table *table = NULL;
+    dpe_status status = dpe_table_load(world->args->table, &table, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    int64_t n = dpe_table_count(table);
+    int64_t trained = dpe_table_values(table)->trained_length;
+    world->plans = dpe_alloc_zero((size_t)n + 1, sizeof *world->plans);
+    status = world->plans != NULL ? add_plan(world, trained, trained, err)
+                                  : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        int64_t length = dpe_table_values(dpe_table_entry(table, i))->length;
+        if (length > trained) {
+            status = add_plan(world, trained, length, err);
+        }
+    }
+    int64_t longest = dpe_table_values(table)->length;
+    world->length = world->args->length > 0 ? world->args->length : longest;
+    dpe_table_close(table);
+    if (status == DPE_OK && world->length > longest) {
+        dpe_log_warning("%s was made for %lld tokens, --length allows %lld: larger distances were "
+                        "not measured",
+                        world->args->table, (long long)longest, (long long)world->length);
+    }
+    return status;
+}
+
+static dpe_status add_method(struct dpe_serve_world *world, struct dpe_error *err)
+{
+    const struct dpe_serve_arguments *args = world->args;
+    int64_t most = dpe_model_config(world->model)->max_position;
+    int64_t trained = args->trained_length > 0 ? args->trained_length : most;
+    world->length = args->length > 0 ? args->length : trained;
+    world->plans = dpe_alloc_zero(1, sizeof *world->plans);
+    return world->plans != NULL ? add_plan(world, trained, world->length, err)
+                                : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+}
+
+int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t tokens)
+{
+    int64_t i = 0;
+    while (i + 1 < world->n_plans && world->plans[i].length < tokens) {
+        i++;
+    }
+    return i;
+}
+
+/* The first line of the key file, without white space around it. */
+static dpe_status read_key(struct dpe_serve_world *world, struct dpe_error *err)
+{
+    const char *path = world->args->key_file;
+    if (path == NULL) {
+        return DPE_OK;
+    }
+    size_t n = 0;
+    dpe_status status = dpe_read_file(path, 4096, &world->key, &n, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    size_t begin = strspn(world->key, " \t\r\n");
+    n = strcspn(world->key + begin, " \t\r\n");
+    memmove(world->key, world->key + begin, n);
+    world->key[n] = '\0';
+    return n > 0 ? DPE_OK
+                 : dpe_fail(err, DPE_BAD_DATA, "%s: expected a key in its first line, found none",
+                            path);
+}
+
+static char *join(const char *folder, const char *file)
+{
+    size_t n = strlen(folder) + strlen(file) + 2;
+    char *path = malloc(n);
+    if (path != NULL) {
+        snprintf(path, n, "%s/%s", folder, file);
+    }
+    return path;
+}
+
+/* tokenizer_config.json, where the folder has one. */
+static dpe_status read_tokenizer_config(struct dpe_serve_world *world, struct dpe_error *err)
+{
+    char *path = join(world->args->model, "tokenizer_config.json");
+    char *bytes = NULL;
+    size_t n = 0;
+    dpe_status status = path != NULL ? dpe_read_file(path, UINT64_C(1) << 28, &bytes, &n, err)
+                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    if (status == DPE_OK) {
+        status = dpe_json_parse(path, bytes, n, &world->tokenizer_config, err);
+    } else if (status == DPE_NO_INPUT) {
+        world->tokenizer_config = json_object();
+        status = DPE_OK;
+    }
+    free(bytes);
+    free(path);
+    return status;
+}
+
+static dpe_status read_template_file(struct dpe_serve_world *world, const char *path,
+                                     struct dpe_error *err)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    dpe_status status = dpe_read_file(path, 1 << 20, &bytes, &n, err);
+    if (status == DPE_OK) {
+        status = dpe_template_parse(path, bytes, n, &world->chat, err);
+    }
+    free(bytes);
+    return status;
+}
+
+/* --chat-template, chat_template.jinja, or the string in tokenizer_config.json. */
+static dpe_status read_template(struct dpe_serve_world *world, struct dpe_error *err)
+{
+    if (world->args->chat_template != NULL) {
+        return read_template_file(world, world->args->chat_template, err);
+    }
+    char *path = join(world->args->model, "chat_template.jinja");
+    dpe_status status = path != NULL ? read_template_file(world, path, err)
+                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    free(path);
+    const json_t *found = json_object_get(world->tokenizer_config, "chat_template");
+    if (status == DPE_NO_INPUT) {
+        status = DPE_OK;
+        if (json_is_string(found)) {
+            status = dpe_template_parse("tokenizer_config.json: chat_template",
+                                        json_string_value(found), json_string_length(found),
+                                        &world->chat, err);
+        }
+    }
+    if (status == DPE_BAD_DATA) {
+        /* Completions work without it. */
+        dpe_log_warning("%s; chat is refused", err->text);
+        status = DPE_OK;
+    }
+    return status;
+}
+
+dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
+                                struct dpe_serve_world *world, struct dpe_error *err)
+{
+    const char *slash = strrchr(args->model, '/');
+    *world = (struct dpe_serve_world){.args = args, .started = (int64_t)time(NULL)};
+    world->name = args->name != NULL                     ? args->name
+                  : slash != NULL && slash[1] != '\0' ? slash + 1
+                                                       : args->model;
+    dpe_status status = read_key(world, err);
+    if (status != DPE_OK ||
+        (status = dpe_model_open(args->model, NULL, &world->model, err)) != DPE_OK ||
+        (status = dpe_tokenizer_open(args->model, &world->tokenizer, err)) != DPE_OK ||
+        (status = read_tokenizer_config(world, err)) != DPE_OK ||
+        (status = read_template(world, err)) != DPE_OK) {
+        return status;
+    }
+    return args->table != NULL ? add_table(world, err) : add_method(world, err);
+}
+
+void dpe_serve_world_close(struct dpe_serve_world *world)
+{
+    for (int64_t i = 0; i < world->n_plans; i++) {
+        dpe_plan_free(&world->plans[i].plan);
+    }
+    free(world->plans);
+    free(world->key);
+    json_decref(world->tokenizer_config);
+    dpe_template_free(world->chat);
+    dpe_tokenizer_close(world->tokenizer);
+    dpe_model_close(world->model);
+}

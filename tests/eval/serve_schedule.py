@@ -1,0 +1,179 @@
+"""serve_schedule.py BIN ROOT: what dpe-serve does with many clients, with clients that leave, at its end, with keys,
+with tables of several lengths and with chats."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+from serve_case import Server  # noqa: E402
+
+bin_folder, root = sys.argv[1:3]
+model = os.path.join(root, "data/reference")
+text = open(os.path.join(root, "README.md"), encoding="utf-8").read()
+work = tempfile.mkdtemp()
+
+
+def serve(*arguments):
+    return Server(f"{bin_folder}/dpe-serve", "-m", model, "--threads", 2, *arguments)
+
+
+def together(count, call):
+    """call(0), call(1), … at the same time."""
+    results = [None] * count
+
+    def one(i):
+        results[i] = call(i)
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def begin(server, body):
+    """A stream of which the first event has arrived: its connection and the response."""
+    connection = server.connect()
+    connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}))
+    response = connection.getresponse()
+    assert response.status == 200 and response.readline().startswith(b"data: ")
+    return connection, response
+
+
+LONG = {"prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "temperature": 0}
+
+
+def test_questions_at_once():
+    """Questions on one document that come together: it is read once."""
+    with serve("--method", "self-extend", "-l", "2k", "--slots", 4, "--chunk", 256) as server:
+        document = text[:3500]
+        answers = together(6, lambda i: server.ask("/v1/completions", {
+            "prompt": f"{document} Question {i}:", "max_tokens": 8, "temperature": 0}))
+        tokens = answers[0]["usage"]["prompt_tokens"]
+        assert tokens > 1000, tokens
+        assert server.metric("dpe_prompt_tokens_total") < tokens + 6 * 100, "the document was read once"
+        choices = server.ask("/v1/completions", {"prompt": document[1500::-1], "max_tokens": 8, "n": 4, "seed": 1})
+        assert choices["usage"]["prompt_tokens_details"]["cached_tokens"] > 3 * (choices["usage"]["prompt_tokens"] - 9)
+        alone = server.ask("/v1/completions", {"prompt": f"{document} Question 3:", "max_tokens": 8,
+                                               "temperature": 0})
+        assert alone["choices"][0]["text"] == answers[3]["choices"][0]["text"]
+
+
+def test_queue_and_leaving():
+    """A full queue refuses; a client that hangs up frees its slot, streaming or not."""
+    with serve("--method", "self-extend", "-l", "8k", "--slots", 1, "--queue", 1) as server:
+        connection, response = begin(server, LONG)
+        waiting = server.connect()
+        waiting.request("POST", "/v1/completions", json.dumps(LONG))
+        while server.metric("dpe_waiting") < 1:
+            time.sleep(0.05)
+        server.refused(503, "/v1/completions", LONG)
+        waiting.close()  # it leaves the queue,
+        while server.metric("dpe_requests_cancelled_total") < 1:
+            time.sleep(0.05)
+        response.close()
+        connection.close()  # and this one its slot
+        while server.metric("dpe_running") > 0:
+            time.sleep(0.05)
+        assert server.metric("dpe_requests_cancelled_total") == 2
+        assert server.metric("dpe_new_tokens_total") < 7000
+        assert server.ask("/v1/completions", {"prompt": "Once", "max_tokens": 2})["usage"]["completion_tokens"] == 2
+
+
+def test_end():
+    """SIGTERM: what is being answered is finished, what is new is not accepted."""
+    with serve("--method", "self-extend", "-l", "2k") as server:
+        _, response = begin(server, {**LONG, "max_tokens": 300})
+        server.process.send_signal(signal.SIGTERM)
+        data = response.read().decode()
+        assert data.endswith("data: [DONE]\n\n"), data[-200:]
+        assert '"finish_reason":"length"' in data
+        assert server.process.wait() == 0
+        try:
+            server.ask("/health")
+            raise AssertionError("it still listens")
+        except (ConnectionError, http.client.HTTPException):
+            pass
+
+
+def test_key():
+    """Without the key nothing but the page, health and metrics."""
+    path = os.path.join(work, "key")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("sk-right\n")
+    with serve("--api-key-file", path) as server:
+        body = {"prompt": "Once", "max_tokens": 1}
+        for wrong in ({}, {"Authorization": "Bearer sk-wrong"}, {"Authorization": "Bearer sk-righ"},
+                      {"Authorization": "sk-right"}, {"Authorization": "Bearer "}):
+            assert server.refused(401, "/v1/completions", body, headers=wrong)["code"] == "invalid_api_key"
+        server.ask("/v1/completions", body, headers={"Authorization": "Bearer sk-right"})
+        server.ask("/health")
+        assert server.raw("GET", "/")[0] == 200
+
+
+def test_table():
+    """The entry of a table by prompt and new tokens together."""
+    table = os.path.join(work, "table.h5")
+    one = {length: os.path.join(work, f"{length}.h5") for length in (512, 1024)}
+    for length, path in one.items():
+        for command in (["dpe-detect", "-m", model, "--corpus", os.path.join(root, "data/sample"), "-l", str(length),
+                         "--samples", "1", "--groups", "2", "--lengths", f"128,{length}", "-o", path + ".sweep"],
+                        ["dpe-export", path + ".sweep", "-o", path]):
+            subprocess.run([f"{bin_folder}/{command[0]}", *command[1:]], check=True, capture_output=True)
+    subprocess.run([f"{bin_folder}/dpe-export", "--join", *one.values(), "-o", table], check=True, capture_output=True)
+    with serve("--table", table) as server:
+        for new, plan, length in ((8, "rope", 256), (400, "dpe", 512), (600, "dpe", 1024), (8, "rope", 256)):
+            answer = server.ask("/v1/completions", {"prompt": "Once upon a time", "max_tokens": new, "temperature": 0,
+                                                    "stop": ["."]})
+            assert answer["dpe"]["plan"].startswith(plan) and answer["dpe"]["length"] == length, answer["dpe"]
+        both = together(4, lambda i: server.ask("/v1/completions", {
+            "prompt": "Once upon a time", "max_tokens": (8, 500)[i % 2], "temperature": 0, "stop": ["."]}))
+        assert [answer["dpe"]["length"] for answer in both] == [256, 512, 256, 512]
+        server.refused(400, "/v1/completions", {"prompt": "Once", "max_tokens": 1024})
+
+
+CHAT = ("{{ bos_token }}{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}"
+        "{{ raise_exception('unknown role ' ~ m.role) }}{% endif %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant:{% endif %}")
+
+
+def test_chat():
+    """A chat is the completion of what its template renders."""
+    path = os.path.join(work, "chat.jinja")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(CHAT)
+    with serve("--chat-template", path) as server:
+        messages = [{"role": "system", "content": "Be brief."},
+                    {"role": "user", "content": [{"type": "text", "text": "Who "}, {"type": "text", "text": "is it?"}]}]
+        body = {"temperature": 0, "max_tokens": 12}
+        rendered = "system: Be brief.\nuser: Who is it?\nassistant:"
+        wanted = server.ask("/v1/completions", {**body, "prompt": server.ask(
+            "/tokenize", {"prompt": rendered, "add_special_tokens": False})["tokens"]})
+        answer = server.ask("/v1/chat/completions", {**body, "messages": messages, "logprobs": True, "top_logprobs": 2})
+        message = answer["choices"][0]["message"]
+        assert message == {"role": "assistant", "content": wanted["choices"][0]["text"]}, (message, wanted)
+        content = answer["choices"][0]["logprobs"]["content"]
+        assert len(content) == 12 and len(content[0]["top_logprobs"]) == 2
+        assert answer["object"] == "chat.completion"
+        assert server.ask("/tokenize", {"messages": messages})["count"] == wanted["usage"]["prompt_tokens"]
+        pieces = server.stream("/v1/chat/completions", {**body, "messages": messages})
+        assert pieces[0]["choices"][0]["delta"]["role"] == "assistant"
+        assert "".join(p["choices"][0]["delta"]["content"] for p in pieces) == message["content"]
+        error = server.refused(400, "/v1/chat/completions", {"messages": [{"role": "robot", "content": "x"}]})
+        assert "unknown role robot" in error["message"]
+        for wrong in ([], "x", [1], [{"content": "x"}], [{"role": "user", "content": [{"type": "image_url"}]}]):
+            server.refused(400, "/v1/chat/completions", {"messages": wrong})
+
+
+for name, test in list(globals().items()):
+    if name.startswith("test_"):
+        test()
+        print("passed", name, flush=True)
