@@ -110,6 +110,10 @@ static void tell_rows(const struct dpe_loop *loop)
                                         (double)job->planned, (double)NAN, (double)NAN};
         if (there == 0) {
             dpe_log_event(&event, "%lld samples to run", (long long)job->planned);
+        } else if (loop->n_missing == 0 && there < job->planned) {
+            /* A race or a search may have ended with fewer than it is planned with. */
+            dpe_log_event(&event, "%lld samples are there, at most %lld are needed",
+                          (long long)there, (long long)job->planned);
         } else {
             dpe_log_event(&event, "%s: %lld of %lld samples",
                           there == job->planned ? "complete" : "resuming", (long long)there,

@@ -39,7 +39,8 @@ refused "expected shorter or scratch" -l 128,192 --start none
 # Lengths in any order; the number of pairs of every entry is measured.
 calibrate whole -l 192,96,128 || fail "three lengths: $(cat "$work/err")"
 (cd "$work/whole" && find . -type f | sort) >"$work/files"
-for file in norms.h5 table.h5 table.json table.safetensors config.json scores.pt check.h5 report.html forms.sha256; do
+for file in norms.h5 table.h5 table.json table.safetensors config.json scores.pt check.h5 report.html forms.sha256 \
+    complete.sha256; do
     grep -qx "./$file" "$work/files" || fail "$file is missing: $(cat "$work/files")"
 done
 for length in 96 128 192; do
@@ -47,7 +48,7 @@ for length in 96 128 192; do
         grep -qx "./$length/$file" "$work/files" || fail "$length/$file is missing"
     done
 done
-[ "$(wc -l <"$work/files")" = 24 ] || fail "files: $(cat "$work/files")"
+[ "$(wc -l <"$work/files")" = 25 ] || fail "files: $(cat "$work/files")"
 grep -q "^entries  *3, for 96, 128, 192 tokens\$" "$work/out" && [ "$(grep -c "^Key pairs of each head (" "$work/out")" = 3 ] ||
     fail "the summary: $(cat "$work/out")"
 grep -q "</svg>" "$work/whole/report.html" || fail "a report without figures"

@@ -56,12 +56,12 @@ def test_detect(work):
     assert len(begin) == 1 and begin[0]["done"] == 0 and begin[0]["total"] == progress[-1]["total"], begin
     assert [line["event"] for line in lines][-1] == "next", lines
     found = document("dpe-detect", *words)
-    assert len(found["cells"]) == 4 and len(found["groups"]) == 2 and len(found["validation"]) == 3, found
+    assert len(found["cells"]) == 4 and len(found["groups"]) == 2 and len(found["validation"]) >= 3, found
     assert found["verdict"] in ("better", "worse", "indistinct") and found["length"] == 512, found
     rows = table("dpe-detect", *words)
     assert [float(row["mean"]) for row in rows] == [cell["mean"] for cell in found["cells"]], rows
     again = run("dpe-detect", *words).stderr.decode()
-    assert "complete: " in again and "Next: dpe-run -m " in again, again
+    assert ("complete: " in again or " samples are there, at most " in again) and "Next: dpe-run -m " in again, again
 
 
 def test_norms(work):
