@@ -69,7 +69,10 @@ bool dpe_calibrate_sweep_argv(const struct batch *batch, const char *output, str
     const struct calibrate_arguments *args = batch->args;
     add_tool(batch, output, argv, "dpe-detect");
     dpe_calibrate_argv_add_pair(argv, "--model", args->job.model);
-    dpe_calibrate_argv_add_number(argv, "--length", args->job.length, 1);
+    dpe_calibrate_argv_add_number(argv, "--length", batch->entry->length, 1);
+    if (batch->entry->lengths[0] != '\0') {
+        dpe_calibrate_argv_add_pair(argv, "--lengths", batch->entry->lengths);
+    }
     dpe_calibrate_argv_add_pair(argv, "--corpus", args->job.corpus);
     dpe_calibrate_argv_add_pair(argv, "--split", args->job.split);
     dpe_calibrate_argv_add_pair(argv, "--chat-template", args->job.chat_template);
@@ -203,6 +206,20 @@ static void add_special(const struct calibrate_arguments *args, struct argv *arg
     free(value);
 }
 
+/* The check is at every length, the choice of pairs at that of its entry. */
+static void add_lengths(const struct batch *batch, enum calibrate_part part, struct argv *argv)
+{
+    char text[DPE_JOB_LENGTHS * 24] = "";
+    for (int i = 0; i < batch->n_entries; i++) {
+        if (part == CALIBRATE_CHECK || &batch->entries[i] == batch->entry) {
+            size_t used = strlen(text);
+            snprintf(text + used, sizeof text - used, "%s%lld", used > 0 ? "," : "",
+                     (long long)batch->entries[i].length);
+        }
+    }
+    dpe_calibrate_argv_add_pair(argv, "--length", text);
+}
+
 /* The samples of dpe-eval, which no other part uses. */
 static void add_questions(const struct batch *batch, enum calibrate_part part, struct argv *argv)
 {
@@ -211,7 +228,7 @@ static void add_questions(const struct batch *batch, enum calibrate_part part, s
     char *niah = NULL;
     struct dpe_error err = {0};
     dpe_calibrate_argv_add_pair(argv, "--model", args->job.model);
-    dpe_calibrate_argv_add_number(argv, "--length", args->job.length, 1);
+    add_lengths(batch, part, argv);
     dpe_calibrate_argv_add_pair(argv, "--corpus", args->job.corpus);
     dpe_calibrate_argv_add_pair(argv, "--split", args->job.split);
     dpe_calibrate_argv_add_number(argv, "--trained-length", args->job.trained_length, 1);
@@ -243,7 +260,7 @@ bool dpe_calibrate_pairs_argv(const struct batch *batch, const char *output, str
     dpe_calibrate_argv_add_pair(argv, "--values", list);
     dpe_calibrate_argv_add(argv, "--alone");
     dpe_calibrate_argv_add_pair(argv, "--suite", dpe_calibrate_needles(args) ? "niah" : "ppl");
-    dpe_calibrate_argv_add_path(argv, "--table", args->job.output, "detect.h5");
+    dpe_calibrate_argv_add_entry(argv, "--table", batch, batch->entry, "detect.h5");
     dpe_calibrate_argv_add_path(argv, "--norms", args->job.output, "norms.h5");
     dpe_calibrate_argv_add_pair(argv, "--output", output);
     add_questions(batch, CALIBRATE_PAIRS, argv);
@@ -256,7 +273,10 @@ bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, str
     add_tool(batch, output, argv, "dpe-eval");
     dpe_calibrate_argv_add(argv, dpe_calibrate_needles(args) ? "niah" : "ppl");
     dpe_calibrate_argv_add_pair(argv, "--method", "rope");
-    dpe_calibrate_argv_add_path(argv, "--table", args->job.output, "detect.h5");
+    const struct entry *longest = &batch->entries[batch->n_entries - 1];
+    bool several = batch->n_entries > 1;
+    dpe_calibrate_argv_add_entry(argv, "--table", batch, longest,
+                                 several ? "table.h5" : "detect.h5");
     dpe_calibrate_argv_add_path(argv, "--table", args->job.output, "table.h5");
     dpe_calibrate_argv_add_pair(argv, "--output", output);
     add_questions(batch, CALIBRATE_CHECK, argv);

@@ -25,11 +25,11 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     const struct detect_arguments *args = inputs->args;
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
     inputs->context = dpe_job_context(&inputs->job, args->job.length);
-    if (args->groups > config->head_dim / 2) {
+    if (args->groups > dpe_config_pairs(config)) {
         return dpe_fail(err, DPE_USAGE,
                         "--groups: expected 1 to %lld (the model's pairs), found "
                         "%lld",
-                        (long long)config->head_dim / 2, (long long)args->groups);
+                        (long long)dpe_config_pairs(config), (long long)args->groups);
     }
     struct dpe_detect_params params = {
         .length = args->job.length,
