@@ -369,9 +369,11 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
     }
     search->n_steps++;
     step->tried[0].point = search->point;
+    /* The whole grid of temperatures is for the first step alone. */
+    int nth = move == DPE_DETECT_MOVE_TEMPERATURE && search->n_steps > 1 ? round + 1 : round;
     step->n =
         dpe_detect_candidates(&walk->grid->params, walk->context->config->head_dim, walk->ranking,
-                              move, round, search->options.temperature, step->tried);
+                              move, nth, search->options.temperature, step->tried);
     dpe_status status = fill_keys(walk, step);
     if (status != DPE_OK) {
         return status;
@@ -399,17 +401,16 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
 /* The window first: it costs least, and after a gain less is left to show for the others. */
 static dpe_status joint_rounds(struct walk *walk)
 {
-    static const enum dpe_detect_move moves[] = {DPE_DETECT_MOVE_TEMPERATURE,
-                                                 DPE_DETECT_MOVE_WINDOW, DPE_DETECT_MOVE_LENGTHS,
-                                                 DPE_DETECT_MOVE_GROUP};
+    static const enum dpe_detect_move moves[] = {DPE_DETECT_MOVE_WINDOW, DPE_DETECT_MOVE_LENGTHS,
+                                                 DPE_DETECT_MOVE_GROUP,
+                                                 DPE_DETECT_MOVE_TEMPERATURE};
     struct dpe_detect_search *search = walk->search;
     dpe_status status = DPE_OK;
     bool changed = true;
     for (int round = 0; round < search->options.rounds && changed; round++) {
         changed = false;
         for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
-            bool temperature = moves[i] == DPE_DETECT_MOVE_TEMPERATURE;
-            if (temperature && (round == 0 || !search->options.temperature)) {
+            if (moves[i] == DPE_DETECT_MOVE_TEMPERATURE && !search->options.temperature) {
                 continue;
             }
             status = take_step(walk, moves[i], round);

@@ -71,7 +71,7 @@ struct dpe_detect_report {
     const struct dpe_tokenizer *tokenizer;
     const struct dpe_corpus *corpus;
     const char *niah_spec, *niah_template; /**< spec, hash of the templates; NULL = none */
-    const char *pilot; /**< what chose the spec, NULL = it was given */
+    const char *pilot;                     /**< what chose the spec, NULL = it was given */
 };
 /** The result that decides: NIAH when it is used. */
 const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report);

@@ -14,7 +14,7 @@
 enum {
     DPE_DETECT_MOST_GROUPS = 256,    /**< of a search */
     DPE_DETECT_MOST_CANDIDATES = 64, /**< of a step, the plan it starts from included */
-    DPE_DETECT_SEARCH_ROUNDS = 2,    /**< by default */
+    DPE_DETECT_SEARCH_ROUNDS = 1,    /**< by default */
 };
 
 /** Level of the test that a change has to pass, one-sided. */
@@ -110,8 +110,8 @@ struct dpe_detect_search {
 /** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
  *
  *  Steps: temperature (if searched) of every group at L0/2; then, once `ranking` (of the sweep
- * under that temperature; NULL: not yet) is there, in each round window, lengths, group and, from
- * the second round on, temperature; a round that changes nothing is the last.
+ * under that temperature; NULL: not yet) is there, in each round window, lengths,
+ * group and temperature (around the one it has); a round that changes nothing is the last.
  *
  *  A step runs its first plan on all samples. Where a test could show an improvement, the changes
  * are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the

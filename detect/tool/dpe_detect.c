@@ -63,9 +63,7 @@ static const struct argp_option options_table[] = {
      "sequential: group after group, the others at their chosen lengths",
      4},
     {"rounds", KEY_ROUNDS, "R", 0,
-     "sequential, joint: go over everything R times, or until nothing changes (default 1; joint: "
-     "2)",
-     4},
+     "sequential, joint: go over everything R times, or until nothing changes (default 1)", 4},
     {"against", KEY_AGAINST, "METHOD", 0,
      "Hold the result against this method too, on the validation's samples; may be repeated "
      "(joint: default yarn, self-extend and leaky-rerope; none: no method)",

@@ -129,9 +129,13 @@ static void add_result(struct report *report, const struct detection *d, const s
         &report->document, BLOCK_TEXT,
         dpe_draw_format_text(
             "The search ended with the attention temperature %s, a near window of %.0f tokens and "
-            "groups at %s. Each step runs the plan so far on all samples and its changes by "
+            "groups at %s.%s Each step runs the plan so far on all samples and its changes by "
             "sequential halving, and takes one only when a test shows that it is better.",
-            s->temperature.names[(size_t)at], s->window.values[(size_t)at], lengths));
+            s->temperature.names[(size_t)at], s->window.values[(size_t)at], lengths,
+            strchr(lengths, ',') != NULL
+                ? ""
+                : " Detection by groups adds nothing here: no group was shown to do better at a "
+                  "length of its own."));
 }
 
 dpe_status dpe_detection_search(struct report *report, const struct detection *d,
