@@ -106,7 +106,7 @@ static dpe_status print_part(struct batch *batch, struct dpe_job *job, enum cali
     struct dpe_suite_options options = {
         .tokenizer = job->tokenizer,
         .corpus = job->corpus,
-        .chat_template = args->job.chat_template,
+        .chat_template = args->job.chat_template != NULL ? args->job.chat_template : "auto",
         .lengths = &batch->entry->length,
         .n_lengths = 1,
         .n_samples = samples != NULL ? strtoll(samples, NULL, 10) : 100,

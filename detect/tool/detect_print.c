@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "detect/tool/detect_tool.h"
+#include "eval/chat/chat.h"
 #include "outputs/job/estimate.h"
 
 static const char *base_name(const char *path)
@@ -54,6 +55,11 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     }
     dpe_log_info("%d configurations for %d groups x %d lengths", inputs->grid.n_configs,
                  params->n_groups, params->n_lengths);
+    char told[1200];
+    if (inputs->args->use_niah && dpe_chat_told(inputs->args->job.chat_template,
+                                                inputs->args->job.model, told, sizeof told)) {
+        dpe_log_info("niah: %s", told);
+    }
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
         dpe_log_info("%s: %lld %s per configuration", inputs->tasks[i].name,

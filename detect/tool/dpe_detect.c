@@ -231,7 +231,8 @@ static void check_together(struct argp_state *state, const struct detect_argumen
     if ((args->shared > 1 || args->keys_per_context > 1) && !args->use_niah) {
         argp_error(state, "--haystack shared and --keys-per-context need --task niah or both");
     }
-    if (args->job.chat_template != NULL && !args->use_niah) {
+    if (args->job.chat_template != NULL && strcmp(args->job.chat_template, "none") != 0 &&
+        !args->use_niah) {
         argp_error(state, "--chat-template needs --task niah or both");
     }
     if (args->race && args->rule == DPE_DETECT_SEQUENTIAL) {
@@ -322,6 +323,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         check_together(state, args);
         default_against(args);
+        if (args->job.chat_template == NULL) {
+            args->job.chat_template = "auto";
+        }
         return 0;
     default:
         return parse_saving(key, arg, state);

@@ -139,10 +139,27 @@ static void read_longrope(struct dpe_json_reader *rope, int64_t n_pairs,
     }
 }
 
+/* In a config.json of `dpe-export --format hf` the model's own rotation is "native" within a block
+ * of type "dpe". The engine takes positions from plans, so that it reads the native one. */
+static bool take_native(struct dpe_json_reader *rope)
+{
+    const char *type = json_string_value(json_object_get(rope->from, "rope_type"));
+    json_t *native = json_object_get(rope->from, "native");
+    if (type == NULL || strcmp(type, "dpe") != 0 || native == NULL ||
+        !(json_is_null(native) || json_is_object(native))) {
+        return false;
+    }
+    rope->from = json_is_object(native) ? native : NULL;
+    rope->object = "native.";
+    return true;
+}
+
 /* The object that describes the rotation of the full-attention layers. Both schemas in one file are
  * common (a converter kept the old key): rope_scaling wins, as in the reference, and must not
- * contradict. `typed`: a rotation may be given for each type of layer. */
-static struct dpe_json_reader choose_object(struct dpe_json_reader *top, bool typed)
+ * contradict. `typed`: a rotation may be given for each type of layer. `*exported`: it is
+ * the native one of an exported file. */
+static struct dpe_json_reader choose_object(struct dpe_json_reader *top, bool typed,
+                                            bool *exported)
 {
     struct dpe_json_reader rope = *top;
     json_t *old = dpe_json_object(top, "rope_scaling");
@@ -154,6 +171,7 @@ static struct dpe_json_reader choose_object(struct dpe_json_reader *top, bool ty
         dpe_json_expected(top, "rope_scaling", "the same as rope_parameters when both are there");
         rope.status = top->status;
     }
+    *exported = take_native(&rope);
     if (typed && json_is_object(json_object_get(rope.from, "full_attention"))) {
         rope.from = json_object_get(rope.from, "full_attention");
         rope.object = "rope_parameters.full_attention.";
@@ -284,7 +302,7 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
     if (top->status != DPE_OK) {
         return;
     }
-    struct dpe_json_reader rope = choose_object(top, local);
+    struct dpe_json_reader rope = choose_object(top, local, &out->exported);
     const struct dpe_json_bound above_one = {1.0, false, false, MOST_THETA};
     double base = family->defaults.theta > 0.0 ? family->defaults.theta : 10000.0;
     out->theta = dpe_json_number(top, "rope_theta", above_one, base);

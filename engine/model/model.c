@@ -1,6 +1,7 @@
 /* Opening a Hugging Face folder as it is. */
-#include "engine/base/base.h"
 #include "engine/model/model.h"
+#include "engine/base/base.h"
+#include "engine/base/folder.h"
 #include "engine/model/model_internal.h"
 
 #include <errno.h>
@@ -121,13 +122,16 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
         /* Its files would be looked for in the root. */
         return dpe_fail(err, DPE_NO_INPUT, "\"\": expected the folder of a model");
     }
+    dpe_status status = dpe_folder_explain(folder, err);
+    if (status != DPE_OK) {
+        return status;
+    }
     struct dpe_model *opened = dpe_alloc_zero(1, sizeof *opened);
     if (opened == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
     }
     struct dpe_sha256 *hash = dpe_sha256_new();
     opened->folder = strdup(folder);
-    dpe_status status = DPE_OK;
     if (hash == NULL || opened->folder == NULL) {
         dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
         status = DPE_NO_MEMORY;

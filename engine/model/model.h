@@ -34,6 +34,7 @@ struct dpe_rope_config {
     double *short_factor,
         *long_factor;             /**< longrope, [n_pairs] each, owned by the model, or NULL */
     double partial_rotary_factor; /**< share of the head that rotates */
+    bool exported; /**< config.json is one of dpe-export --format hf; the rest is its native one */
 };
 
 /** Which queries and keys of a head are normalised before rotation. */

@@ -286,7 +286,8 @@ static dpe_status check_mask(const struct dpe_plan *plan, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* Those of the pairs that rotate are positive, the others 0. */
+/* Those of the pairs that do not rotate are 0; of the others too, where a method takes the position
+ * from a pair (CoPE). */
 static dpe_status check_frequencies(const struct dpe_plan *plan, struct dpe_error *err)
 {
     if (plan->n_still < 0 || plan->n_still > plan->n_pairs) {
@@ -296,12 +297,12 @@ static dpe_status check_frequencies(const struct dpe_plan *plan, struct dpe_erro
     }
     for (int64_t j = 0; j < plan->n_pairs; j++) {
         bool rotates = j < plan->n_pairs - plan->n_still;
-        bool good = rotates ? plan->inv_freq[j] > 0.0 && isfinite(plan->inv_freq[j])
+        bool good = rotates ? plan->inv_freq[j] >= 0.0 && isfinite(plan->inv_freq[j])
                             : plan->inv_freq[j] == 0.0;
         if (!good) {
             return dpe_fail(err, DPE_USAGE,
-                            "plan: pair %" PRId64 ": expected %s frequency, found %g", j,
-                            rotates ? "a positive" : "no", plan->inv_freq[j]);
+                            "plan: pair %" PRId64 ": expected %s, found %g", j,
+                            rotates ? "a frequency of at least 0" : "no frequency", plan->inv_freq[j]);
         }
     }
     return DPE_OK;

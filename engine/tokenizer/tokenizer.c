@@ -1,5 +1,6 @@
 /* Opening and closing a tokenizer; what it can return without encoding. */
 #include "engine/tokenizer/tokenizer.h"
+#include "engine/base/folder.h"
 #include "engine/tokenizer/tokenizer_load.h"
 
 #include <stdio.h>
@@ -123,9 +124,14 @@ dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer
     dpe_status status = dpe_text_append(&file, path, strlen(path), err);
     if (status == DPE_OK && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
         status = dpe_text_append(&file, "/tokenizer.json", 15, err);
+    } else if (status == DPE_OK) {
+        status = dpe_folder_explain(path, err);
     }
     if (status == DPE_OK) {
         status = dpe_read_file(file.bytes, MAX_FILE, &bytes, &n, err);
+        if (status == DPE_NO_INPUT) {
+            dpe_folder_explain(path, err);
+        }
     }
     if (status != DPE_OK) {
         goto done;

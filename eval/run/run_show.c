@@ -133,7 +133,10 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
                (long long)config->experts_per_token);
     }
     printf("vocabulary      %lld\n", (long long)config->vocab);
-    printf("rope            %s, base %.10g\n", rope_name(config->rope.type), config->rope.theta);
+    printf("rope            %s, base %.10g%s\n", rope_name(config->rope.type), config->rope.theta,
+           config->rope.exported
+               ? " (native; config.json holds a DPE table too: --table FOLDER/config.json)"
+               : "");
     printf("trained length  %lld (%s)\n", (long long)run->trained_length,
            run->args->trained_length > 0 ? "--trained-length" : "max_position_embeddings");
     printf("KV cache        %s per token (f32)\n",

@@ -132,7 +132,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->output = dpe_tool_path(state, "--output", arg);
         return 0;
     case 'm':
-        args->model = arg;
+        args->model = dpe_tool_model(arg);
         return 0;
     case KEY_NAME:
         args->name = arg;

@@ -35,7 +35,7 @@ struct dpe_job_options {
     struct dpe_tool_options tool;
     const char *model, *corpus;
     const char *split;         /**< NULL: the corpus's default */
-    const char *chat_template; /**< NULL: none */
+    const char *chat_template; /**< "auto", "none" or a file; NULL: not given */
     const char *output;
     int64_t length;                   /**< tokens, 0 = not given; of several the largest */
     int64_t lengths[DPE_JOB_LENGTHS]; /**< [n_lengths] increasing */

@@ -49,7 +49,7 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
         options->knobs.max_memory = "--max-memory";
         return 0;
     case 'm':
-        options->model = arg;
+        options->model = dpe_tool_model(arg);
         return 0;
     case KEY_CORPUS:
         options->corpus = arg;
@@ -156,7 +156,8 @@ const struct argp dpe_job_rows_argp = {.options = rows_table,
 static const struct argp_option prompt_table[] = {
     {"length", 'l', "L", DPE_BASIC,
      "Length in tokens, prompt and answer together: 16384, 16k, 1M", 1},
-    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Chat template to wrap prompts in", 2},
+    {"chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,
+     "Chat template to wrap prompts in (auto, the default: the model's own, if it has one)", 2},
     {0},
 };
 

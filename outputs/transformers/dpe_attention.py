@@ -288,6 +288,12 @@ def _read_json(path):
     """The values of each entry."""
     with open(path, encoding="utf-8") as file:
         root = json.load(file, object_pairs_hook=_distinct, parse_constant=_no_constant)
+    # A config.json of `dpe-export --format hf` holds the table in the place of its rope scaling.
+    for name in ("rope_parameters", "rope_scaling"):
+        block = root.get(name) if isinstance(root, dict) else None
+        if isinstance(block, dict) and block.get("rope_type") == "dpe":
+            root = block
+            break
     text = ((str,), "a string")
     name, version = (_member(root, key, *text) for key in ("schema_name", "schema_version"))
     _check_header(name, version)
@@ -466,18 +472,63 @@ def _rotate(x, cos_sin, first, compute):
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(compute)
 
 
+class _RotatedKeys:
+    """The keys of one layer rotated as near and as far keys, kept between decoded tokens. They are
+    made again when the tokens before the last call's end are not the same."""
+
+    def __init__(self):
+        self.keys = self.near = self.far = None
+        self.tokens = 0
+
+    def update(self, k, rotations, selector, compute):
+        """Rotate what is new of k [batch, kv heads, tokens, dim]; returns near and far keys [.., tokens, ..]."""
+        tokens = k.shape[2]
+        known = self.tokens
+        same = known <= tokens and self.keys is not None and self.keys.device == k.device and \
+            self.keys.dtype == k.dtype and self.keys.shape[:2] == k.shape[:2] and \
+            torch.equal(self.keys, k[:, :, :known])
+        if not same:
+            self.tokens = known = 0
+        if known == 0 or tokens > self.near.shape[2]:
+            self._grow(k, known, max(256, tokens + tokens // 4), selector, compute)
+        new = k[:, :, known:]
+        if tokens > known:
+            near = _rotate(new, rotations.near, known, compute)
+            far = _rotate(new, rotations.far_key, known, compute)
+            self.near[:, :, known:tokens] = near
+            self.far[:, :, known:tokens] = far if selector is None else torch.cat((far, near), dim=-1)
+        self.keys, self.tokens = k, tokens
+        return self.near[:, :, :tokens], self.far[:, :, :tokens]
+
+    def _grow(self, k, known, capacity, selector, compute):
+        near, far, dim = self.near, self.far, k.shape[3]
+        self.near = k.new_empty(*k.shape[:2], capacity, dim, dtype=compute)
+        self.far = k.new_empty(*k.shape[:2], capacity, dim if selector is None else 2 * dim,
+                               dtype=compute)
+        if known:
+            self.near[:, :, :known] = near[:, :, :known]
+            self.far[:, :, :known] = far[:, :, :known]
+
+
 class Attention:
     """Causal attention under a table.
 
     query_block, key_block: tokens that are looked at together; the largest temporary is batch x
     heads x query_block x key_block float32, whatever the length. compute: dtype of the two matrix
-    products (rotation and softmax are float32 always).
+    products (rotation and softmax are float32 always). keep_keys: while single tokens are decoded,
+    rotated keys of the last text are kept for each layer (two to three times the KV cache's keys in
+    `compute`), so that only new ones are rotated; forget() frees them.
     """
 
-    def __init__(self, table, query_block=256, key_block=None, compute=torch.float32):
+    def __init__(self, table, query_block=256, key_block=None, compute=torch.float32,
+                 keep_keys=True):
         self.table, self.compute = table, compute
-        self.query_block, self.key_block = query_block, key_block
-        self._rotations, self._selectors = {}, {}
+        self.query_block, self.key_block, self.keep_keys = query_block, key_block, keep_keys
+        self._rotations, self._selectors, self._kept = {}, {}, {}
+
+    def forget(self):
+        """Free the rotated keys of the last text."""
+        self._kept = {}
 
     def __call__(self, q, k, v, layer):
         """q [batch, n_heads, rows, head_dim]: the last `rows` tokens; k, v [batch, n_kv_heads,
@@ -498,6 +549,10 @@ class Attention:
         selector = self._selector(layer, q.device)
         # The query heads of a key/value head become its rows: keys are never repeated.
         grouped = q.reshape(batch, kv_heads, heads // kv_heads, rows, dim)
+        if rows == 1 and tokens > 1 and self.keep_keys:
+            kept = self._kept.setdefault(layer, _RotatedKeys())
+            return self._decode(grouped, kept.update(k, rotations, selector, self.compute), v,
+                                rotations, selector).reshape(batch, heads, rows, dim)
         out = torch.empty_like(grouped)
         for begin in range(0, rows, self.query_block):
             end = min(rows, begin + self.query_block)
@@ -542,6 +597,20 @@ class Attention:
                 summed = _add(summed, values, fade)
                 best = peak
         return (summed / total).to(q.dtype)
+
+    def _decode(self, q, keys, v, rotations, selector):
+        """One query [batch, kv, group, 1, dim], the last token, over keys that are rotated already."""
+        near_k, far_k = keys
+        last = v.shape[2] - 1
+        first_near = max(0, last - self.table.local_window + 1)
+        near_q = _rotate(q, rotations.near, last, self.compute)
+        logits = self._product(near_q, near_k[:, :, first_near:].transpose(-1, -2))
+        if first_near > 0:
+            far_q = self._far_query(q, near_q, last, rotations, selector)
+            far = self._product(far_q, far_k[:, :, :first_near].transpose(-1, -2))
+            logits = torch.cat((far, logits), dim=-1)
+        weights = torch.softmax(logits * rotations.query_scale[last], dim=-1)
+        return self._product(weights, v).to(q.dtype)
 
     def _far_query(self, q, near_q, first, rotations, selector):
         far_q = _rotate(q, rotations.far_query, first, self.compute)

@@ -18,9 +18,12 @@ Three documented seams, no source copies:
 * A hook before the model's forward pass sees whether a text begins, and switches between the entries
   and the model's own attention. generate() is wrapped, to know how long a text can become.
 """
+import json
+import os
 import warnings
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function
 
@@ -247,6 +250,24 @@ def expect(model, tokens):
     if _switch(model) is None:
         raise RuntimeError("this model has no DPE table: call dpe_transformers.apply(model, TABLE)")
     _switch(model).announced = tokens
+
+
+def from_pretrained(folder, **kwargs):
+    """The model of a folder whose config.json was written by `dpe-export --format hf`, under its
+    table. transformers alone does not know the rope type "dpe" (KeyError). `kwargs` go to
+    AutoModelForCausalLM.from_pretrained."""
+    path = os.path.join(folder, "config.json")
+    table = load_table(path)
+    with open(path, encoding="utf-8") as file:
+        values = json.load(file)
+    for name in ("rope_parameters", "rope_scaling"):
+        block = values.get(name)
+        if isinstance(block, dict) and block.get("rope_type") == "dpe":
+            values[name] = block.get("native")
+            if values[name] is None:
+                del values[name]
+    config = type(AutoConfig.for_model(values["model_type"])).from_dict(values)
+    return apply(AutoModelForCausalLM.from_pretrained(folder, config=config, **kwargs), table)
 
 
 def remove(model):
