@@ -28,6 +28,7 @@ enum {
     SERVE_MOST_TOP = 20,     /* alternatives of a token in logprobs */
     SERVE_MOST_SLOTS = 256,
     SERVE_WORTH_WAITING = 64, /* tokens */
+    SERVE_STACK = 8 << 20,    /* of a thread, whatever `ulimit -s` is: JSON and templates nest */
 };
 
 /* ---------------------------------------------------------------------------- what is served */
