@@ -17,7 +17,7 @@ dpe_build "$dpe_root/build" -DCMAKE_BUILD_TYPE=Release -DDPE_TESTS=OFF
 
 out=$outdir/calibrated
 cat <<END
-Calibrating data/reference (trained length 256) for 2048 tokens: a sweep with 16 samples, the profile
+Calibrating data/reference (trained length 256) for 2048 tokens: the search for the best plan with 16 samples, the profile
 of its heads, how many key pairs to move, the table, a check of it and a report. You can stop it at any
 time and run the same command to continue. The results go to $out; outputs/SCHEMA.md describes the .h5 files.
 When it has finished, look at:

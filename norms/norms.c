@@ -12,6 +12,7 @@ struct dpe_norms {
     enum dpe_contribution kind;
     int n_threads;
     int64_t n_layers, n_heads, n_kv_heads, n_pairs;
+    int64_t rotating; /* the first so many pairs; the others have no part in positions: 0 */
     /* Sums over tokens: of ‖q‖ [layer][head][pair] and ‖k‖ [layer][kv_head][pair], or, for means of
      * products, of ‖q‖·‖k‖ in sum_q alone. */
     double *sum_q, *sum_k;
@@ -47,6 +48,7 @@ dpe_status dpe_norms_create(const struct dpe_config *config, enum dpe_contributi
     made->n_heads = config->n_heads;
     made->n_kv_heads = config->n_kv_heads;
     made->n_pairs = config->head_dim / 2;
+    made->rotating = dpe_config_pairs(config);
     size_t per_layer = (size_t)(made->n_heads * made->n_pairs);
     size_t per_layer_k = (size_t)(made->n_kv_heads * made->n_pairs);
     made->sum_q = dpe_alloc_zero((size_t)made->n_layers, per_layer * sizeof *made->sum_q);
@@ -189,7 +191,7 @@ dpe_status dpe_norms_finish(const struct dpe_norms *norms, double *scores, struc
                     }
                     return DPE_NONFINITE;
                 }
-                scores[at + j] = score;
+                scores[at + j] = j < norms->rotating ? score : 0.0;
             }
         }
     }

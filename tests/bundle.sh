@@ -20,6 +20,14 @@ fail() {
 }
 size=$(cat "$work"/dpe-*.tar.gz | wc -c)
 [ "$size" -le 60000000 ] || fail "the archive has $size bytes"
+if command -v dpkg-shlibdeps >/dev/null && command -v file >/dev/null; then
+    dpkg-deb -f "$work"/dpe_*.deb Depends | grep -q "libhdf5" || fail "the Debian package does not name its libraries"
+    dpkg-deb -c "$work"/dpe_*.deb >"$work/list"
+    for file in bin/dpe-run share/dpe/SCHEMA.md share/dpe/transformers/pyproject.toml share/doc/dpe/LICENSE; do
+        grep -q " ./usr/$file\$" "$work/list" || fail "the Debian package has no /usr/$file"
+    done
+    grep -q "libhdf5" "$work/list" && fail "the Debian package holds libraries of other packages"
+fi
 mkdir "$work/another place"
 tar -C "$work/another place" -xzf "$work"/dpe-*.tar.gz || exit 1
 rm -rf "$work/_CPack_Packages"

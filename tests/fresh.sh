@@ -4,17 +4,18 @@
 #   demo        detect/demo.sh as root: SIGTERM ends it with 75, and the same command continues
 #   install     cmake --install of what demo built, and the C example against it
 #   bundle      the archive of cpack, in a root without the packages that it was built with
+#   package     the Debian package of cpack, installed with apt in a minimal root
 #   user        a user without sudo gets the one line for an administrator, who runs it
 #   tests       tests/run.sh as root with some tests
 #   whole-demo  detect/demo.sh to its end
-# Default: all but whole-demo. install, bundle, user and whole-demo take the tree that demo built.
+# Default: all but whole-demo. install, bundle, package, user and whole-demo take the tree that demo built.
 # Everything is in build/fresh/. The minimal root, the root of demo and the downloaded packages stay
 # there for the next run; the other roots are removed when their case has passed. Exit status: 0; 1 when a case
 # failed; 125 where such a root cannot be made (this needs the root user, mmdebstrap and unshare).
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 fresh=$root/build/fresh
-[ $# -gt 0 ] || set -- demo install bundle user tests
+[ $# -gt 0 ] || set -- demo install bundle package user tests
 
 unable() {
     echo "A bare machine cannot be made here: $*" >&2
@@ -90,6 +91,14 @@ case_bundle() {
     cp "$fresh/demo/root/pack/"dpe-*.tar.gz "$fresh/bundle/root/"
     cp -r "$root/data/reference" "$root/data/sample" "$fresh/bundle/root/data/"
     inside bundle bundle
+}
+case_package() {
+    inside demo pack
+    new_root package
+    mkdir -p "$fresh/package/root/data"
+    cp "$fresh/demo/root/pack/"dpe_*.deb "$fresh/package/root/"
+    cp -r "$root/data/reference" "$root/data/sample" "$fresh/package/root/data/"
+    inside package package
 }
 case_user() {
     new_root user

@@ -37,6 +37,17 @@ stopped() {
     grep -q "of [0-9]* samples.* same command" log || fail "the demo does not report that it can continue"
 }
 
+# try_tools FOLDER: the tools of an installation, one after another.
+try_tools() {
+    bin=$1
+    $bin/dpe-detect --model data/reference --corpus data/sample --length 512 --groups 2 --samples 2 \
+        --lengths 64,256 -o detect.h5
+    $bin/dpe-norms --model data/reference --corpus data/sample --samples 2 --lengths 64 -o norms.h5
+    $bin/dpe-export detect.h5 norms.h5 --top-k 0.75 -o table.json
+    $bin/dpe-run -m data/reference --table table.json -p "Once" -n 8
+    $bin/dpe-report detect.h5 norms.h5 -o report.html --no-figures
+}
+
 case $part in
 demo)
     stopped
@@ -67,19 +78,25 @@ install)
     example/build/positions_example table.h5
     ;;
 pack)
+    apt-get install -y -q --no-install-recommends dpkg-dev file
+    cmake -S $tree -B $tree/build
     mkdir -p pack
     cpack --config $tree/build/CPackConfig.cmake -B pack
     ;;
 bundle)
     ! dpkg-query -W -f '${Package}\n' | grep -e '-dev$' || fail "the root has packages for building"
     tar -xzf dpe-*.tar.gz
-    bin=$(echo dpe-*/bin)
-    $bin/dpe-detect --model data/reference --corpus data/sample --length 512 --groups 2 --samples 2 \
-        --lengths 64,256 -o detect.h5
-    $bin/dpe-norms --model data/reference --corpus data/sample --samples 2 --lengths 64 -o norms.h5
-    $bin/dpe-export detect.h5 norms.h5 --top-k 0.75 -o table.json
-    $bin/dpe-run -m data/reference --table table.json -p "Once" -n 8
-    $bin/dpe-report detect.h5 norms.h5 -o report.html --no-figures
+    try_tools "$(echo dpe-*/bin)"
+    ;;
+package)
+    apt-get update -q
+    apt-get install -y -q --no-install-recommends ./dpe_*.deb
+    ! dpkg-query -W -f '${Package}\n' | grep -e '-dev$' || fail "the package brought packages for building"
+    for file in doc/dpe/README.md doc/dpe/LICENSE dpe/SCHEMA.md dpe/gguf_to_hf.py dpe/transformers/pyproject.toml \
+        dpe/example/positions_example.c dpe/templates/niah.json; do
+        [ -s /usr/share/$file ] || fail "/usr/share/$file is missing"
+    done
+    try_tools /usr/bin
     ;;
 refused)
     for script in detect/demo.sh "tests/run.sh -R test_plan"; do

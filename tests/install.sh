@@ -19,7 +19,10 @@ grep -rIl -e "$root" -e "$work/prefix" "$work/dpe" && fail "these files contain 
 for tool in run detect norms export calibrate eval report; do
     "$work/dpe/bin/dpe-$tool" --version >/dev/null || fail "dpe-$tool does not run"
 done
-[ -s "$work/dpe/share/dpe/templates/ruler.json" ] || fail "share/dpe/templates/ruler.json is missing"
+for file in dpe/templates/ruler.json dpe/SCHEMA.md dpe/gguf_to_hf.py dpe/transformers/dpe_attention.py \
+    dpe/transformers/pyproject.toml dpe/example/CMakeLists.txt doc/dpe/README.md doc/dpe/LICENSE; do
+    [ -s "$work/dpe/share/$file" ] || fail "share/$file is missing"
+done
 
 # Two heads of four pairs in two groups, scales 4 and 1; the second head moves no pair.
 fingerprint=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef

@@ -2,9 +2,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
 #include "eval/niah/niah.h"
+#include "outputs/h5/h5.h"
 
 /* Options that every long-running tool takes. False when the time budget is used up. */
 static bool add_common(const struct batch *batch, struct argv *argv)
@@ -67,7 +69,10 @@ bool dpe_calibrate_sweep_argv(const struct batch *batch, const char *output, str
     const struct calibrate_arguments *args = batch->args;
     add_tool(batch, output, argv, "dpe-detect");
     dpe_calibrate_argv_add_pair(argv, "--model", args->job.model);
-    dpe_calibrate_argv_add_number(argv, "--length", args->job.length, 1);
+    dpe_calibrate_argv_add_number(argv, "--length", batch->entry->length, 1);
+    if (batch->entry->lengths[0] != '\0') {
+        dpe_calibrate_argv_add_pair(argv, "--lengths", batch->entry->lengths);
+    }
     dpe_calibrate_argv_add_pair(argv, "--corpus", args->job.corpus);
     dpe_calibrate_argv_add_pair(argv, "--split", args->job.split);
     dpe_calibrate_argv_add_pair(argv, "--chat-template", args->job.chat_template);
@@ -115,23 +120,53 @@ int64_t dpe_calibrate_seed(const struct calibrate_arguments *args, enum calibrat
            (seed != NULL ? strtoll(seed, NULL, 10) : 0);
 }
 
+/* "keys=K,values=V" that the sweep's pilot chose, "" with another task or before the sweep. */
+static void chosen_task(const struct calibrate_arguments *args, char *text, size_t size)
+{
+    const char *task = dpe_calibrate_value(args, "--task");
+    struct dpe_h5 *table = NULL;
+    char *spec = NULL;
+    text[0] = '\0';
+    if (task == NULL || strcmp(task, "auto") != 0) {
+        return;
+    }
+    char *path =
+        dpe_calibrate_tools_path(args->job.output != NULL ? args->job.output : ".", "detect.h5");
+    if (path != NULL && access(path, R_OK) == 0 && dpe_h5_open(path, &table, NULL) == DPE_OK &&
+        dpe_h5_get_attr_text(table, "/detect", "niah_parameters", &spec, NULL) == DPE_OK) {
+        size_t keys = 0;
+        size_t values = 0;
+        const char *k = dpe_niah_find(spec, "keys", &keys);
+        const char *v = dpe_niah_find(spec, "values", &values);
+        if (k != NULL && v != NULL) {
+            snprintf(text, size, "keys=%.*s,values=%.*s", (int)keys, k, (int)values, v);
+        }
+    }
+    dpe_h5_close(table);
+    free(spec);
+    free(path);
+}
+
 dpe_status dpe_calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
                               char **spec, struct dpe_error *err)
 {
     const char *given = dpe_calibrate_value(args, "--niah");
     const char *several = dpe_calibrate_value(args, "--keys-per-context");
     bool more = part == CALIBRATE_PAIRS && several != NULL;
+    char chosen[64];
     *spec = NULL;
-    if (given == NULL && !more) {
+    chosen_task(args, chosen, sizeof chosen);
+    if (given == NULL && !more && chosen[0] == '\0') {
         return DPE_OK;
     }
     given = given != NULL ? given : "";
-    size_t size = strlen(given) + 2 * (several != NULL ? strlen(several) : 0) + 32;
+    size_t size = strlen(given) + 2 * (several != NULL ? strlen(several) : 0) + 96;
     *spec = malloc(size);
     if (*spec == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the settings of needles");
     }
-    snprintf(*spec, size, "%s", given);
+    snprintf(*spec, size, "%s%s%s", given, given[0] != '\0' && chosen[0] != '\0' ? "," : "",
+             chosen);
     if (more) {
         /* What the sweep does with it; a number of keys that is given it has checked. */
         size_t n = 0;
@@ -171,6 +206,20 @@ static void add_special(const struct calibrate_arguments *args, struct argv *arg
     free(value);
 }
 
+/* The check is at every length, the choice of pairs at that of its entry. */
+static void add_lengths(const struct batch *batch, enum calibrate_part part, struct argv *argv)
+{
+    char text[DPE_JOB_LENGTHS * 24] = "";
+    for (int i = 0; i < batch->n_entries; i++) {
+        if (part == CALIBRATE_CHECK || &batch->entries[i] == batch->entry) {
+            size_t used = strlen(text);
+            snprintf(text + used, sizeof text - used, "%s%lld", used > 0 ? "," : "",
+                     (long long)batch->entries[i].length);
+        }
+    }
+    dpe_calibrate_argv_add_pair(argv, "--length", text);
+}
+
 /* The samples of dpe-eval, which no other part uses. */
 static void add_questions(const struct batch *batch, enum calibrate_part part, struct argv *argv)
 {
@@ -179,7 +228,7 @@ static void add_questions(const struct batch *batch, enum calibrate_part part, s
     char *niah = NULL;
     struct dpe_error err = {0};
     dpe_calibrate_argv_add_pair(argv, "--model", args->job.model);
-    dpe_calibrate_argv_add_number(argv, "--length", args->job.length, 1);
+    add_lengths(batch, part, argv);
     dpe_calibrate_argv_add_pair(argv, "--corpus", args->job.corpus);
     dpe_calibrate_argv_add_pair(argv, "--split", args->job.split);
     dpe_calibrate_argv_add_number(argv, "--trained-length", args->job.trained_length, 1);
@@ -211,7 +260,7 @@ bool dpe_calibrate_pairs_argv(const struct batch *batch, const char *output, str
     dpe_calibrate_argv_add_pair(argv, "--values", list);
     dpe_calibrate_argv_add(argv, "--alone");
     dpe_calibrate_argv_add_pair(argv, "--suite", dpe_calibrate_needles(args) ? "niah" : "ppl");
-    dpe_calibrate_argv_add_path(argv, "--table", args->job.output, "detect.h5");
+    dpe_calibrate_argv_add_entry(argv, "--table", batch, batch->entry, "detect.h5");
     dpe_calibrate_argv_add_path(argv, "--norms", args->job.output, "norms.h5");
     dpe_calibrate_argv_add_pair(argv, "--output", output);
     add_questions(batch, CALIBRATE_PAIRS, argv);
@@ -224,7 +273,10 @@ bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, str
     add_tool(batch, output, argv, "dpe-eval");
     dpe_calibrate_argv_add(argv, dpe_calibrate_needles(args) ? "niah" : "ppl");
     dpe_calibrate_argv_add_pair(argv, "--method", "rope");
-    dpe_calibrate_argv_add_path(argv, "--table", args->job.output, "detect.h5");
+    const struct entry *longest = &batch->entries[batch->n_entries - 1];
+    bool several = batch->n_entries > 1;
+    dpe_calibrate_argv_add_entry(argv, "--table", batch, longest,
+                                 several ? "table.h5" : "detect.h5");
     dpe_calibrate_argv_add_path(argv, "--table", args->job.output, "table.h5");
     dpe_calibrate_argv_add_pair(argv, "--output", output);
     add_questions(batch, CALIBRATE_CHECK, argv);

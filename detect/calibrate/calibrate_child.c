@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/base/child.h"
+#include "outputs/storage/storage.h"
 
 /* ----------------------------------------------------------------------------------- command lines
  */
@@ -102,5 +103,54 @@ dpe_status dpe_calibrate_tools_run(const char *folder, const struct argv *argv, 
     }
 done:
     free(path);
+    return status;
+}
+
+dpe_status dpe_calibrate_run(struct batch *batch, struct argv *argv, bool silent,
+                             struct dpe_error *err)
+{
+    dpe_status status = dpe_calibrate_tools_run(batch->tools, argv, silent, &batch->code, err);
+    dpe_calibrate_argv_free(argv);
+    return status;
+}
+
+/* Print what a dry run wrote, and add up its sums. */
+static void hand_on(struct batch *batch, FILE *from)
+{
+    char line[512];
+    double value = 0.0;
+    rewind(from);
+    while (fgets(line, sizeof line, from) != NULL) {
+        fputs(line, stdout);
+        if (sscanf(line, "tokens %lf", &value) == 1) {
+            batch->tokens += value;
+        } else if (sscanf(line, "operations %lf", &value) == 1) {
+            batch->operations += value;
+        }
+    }
+}
+
+dpe_status dpe_calibrate_try(struct batch *batch, struct argv *argv, struct dpe_error *err)
+{
+    FILE *text = tmpfile();
+    int own = text != NULL && fflush(stdout) == 0 ? dup(STDOUT_FILENO) : -1;
+    if (own < 0 || dup2(fileno(text), STDOUT_FILENO) < 0) {
+        dpe_status failed = dpe_fail_errno(err, errno, "a temporary file", "cannot be created");
+        dpe_calibrate_argv_free(argv);
+        if (text != NULL) {
+            fclose(text);
+        }
+        if (own >= 0) {
+            close(own);
+        }
+        return failed;
+    }
+    dpe_status status = dpe_calibrate_run(batch, argv, false, err);
+    if (dup2(own, STDOUT_FILENO) < 0 && status == DPE_OK) {
+        status = dpe_fail_errno(err, errno, "standard output", "cannot be restored");
+    }
+    close(own);
+    hand_on(batch, text);
+    fclose(text);
     return status;
 }

@@ -81,7 +81,7 @@ static dpe_status cost_of_needles(struct dpe_job *job, const struct dpe_suite_ta
     return status;
 }
 
-static void print_cost(const char *what, double rows, const struct cost *cost)
+static void print_cost(struct batch *batch, const char *what, double rows, const struct cost *cost)
 {
     printf("\n%-16s at most %.0f samples of %.0f tokens", what, rows, cost->prompt);
     if (cost->room > 0.0) {
@@ -91,11 +91,12 @@ static void print_cost(const char *what, double rows, const struct cost *cost)
     printf("operations       %.3g (matrix products %.3g, attention %.3g)\n",
            rows * (cost->products + cost->attention), rows * cost->products,
            rows * cost->attention);
+    batch->tokens += rows * (cost->read + cost->room);
+    batch->operations += rows * (cost->products + cost->attention);
 }
 
-static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
-                             enum calibrate_part part, const char *what, int methods,
-                             struct dpe_error *err)
+static dpe_status print_part(struct batch *batch, struct dpe_job *job, enum calibrate_part part,
+                             const char *what, int methods, struct dpe_error *err)
 {
     const struct calibrate_arguments *args = batch->args;
     const char *samples = dpe_calibrate_value(args, "--samples");
@@ -105,8 +106,8 @@ static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
     struct dpe_suite_options options = {
         .tokenizer = job->tokenizer,
         .corpus = job->corpus,
-        .chat_template = args->job.chat_template,
-        .lengths = &args->job.length,
+        .chat_template = args->job.chat_template != NULL ? args->job.chat_template : "auto",
+        .lengths = &batch->entry->length,
         .n_lengths = 1,
         .n_samples = samples != NULL ? strtoll(samples, NULL, 10) : 100,
         .seed = (uint64_t)dpe_calibrate_seed(args, part),
@@ -131,7 +132,7 @@ static dpe_status print_part(const struct batch *batch, struct dpe_job *job,
         cost_of_books(job, suite.tasks[0].length, &cost);
     }
     if (status == DPE_OK) {
-        print_cost(what, (double)methods * (double)suite.tasks[0].n_samples, &cost);
+        print_cost(batch, what, (double)methods * (double)suite.tasks[0].n_samples, &cost);
     }
 done:
     dpe_suite_close(&suite);
@@ -139,19 +140,22 @@ done:
     return status;
 }
 
-dpe_status dpe_calibrate_print_cost(const struct batch *batch, struct dpe_error *err)
+dpe_status dpe_calibrate_print_cost(struct batch *batch, struct dpe_error *err)
 {
     struct dpe_job_options options = batch->args->job;
     struct dpe_job job = {0};
     int64_t k[DPE_DETECT_CANDIDATES];
     options.output = NULL; /* a folder, which is not touched */
     dpe_status status = dpe_job_open(&job, &options, true, err);
-    if (status == DPE_OK && batch->chooses) {
-        status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
-                            dpe_detect_top_k_candidates(batch->n_pairs, k), err);
-    }
-    if (status == DPE_OK) {
-        status = print_part(batch, &job, CALIBRATE_CHECK, "check", 3, err);
+    for (int i = 0; i < batch->n_entries && status == DPE_OK; i++) {
+        batch->entry = &batch->entries[i];
+        if (batch->chooses) {
+            status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
+                                dpe_detect_top_k_candidates(batch->n_pairs, k), err);
+        }
+        if (status == DPE_OK) {
+            status = print_part(batch, &job, CALIBRATE_CHECK, "check", 3, err);
+        }
     }
     return dpe_job_close(&job, status, err);
 }

@@ -10,7 +10,7 @@
 #include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
-enum { MOST_FORMS = 32 };
+enum { MOST_FORMS = 96 };
 
 struct record {
     char *path;

@@ -9,6 +9,7 @@ enum option_key {
     KEY_TOP_K = DPE_KEY_PROGRAM,
     KEY_DRY_RUN,
     KEY_LAUNCH,
+    KEY_START,
     KEY_HANDED, /* and the following: handed_on[key - KEY_HANDED] */
     KEY_TASK = KEY_HANDED,
     KEY_NIAH,
@@ -19,6 +20,7 @@ enum option_key {
     KEY_TEMPERATURE,
     KEY_SELECT,
     KEY_ROUNDS,
+    KEY_AGAINST,
     KEY_BATCH,
     KEY_HAYSTACK,
     KEY_KEYS,
@@ -53,6 +55,7 @@ static const struct handed {
     {"--temperature", NULL, CALIBRATE_SWEEP, TEXT},
     {"--select", NULL, CALIBRATE_SWEEP, TEXT},
     {"--rounds", NULL, CALIBRATE_SWEEP, 1},
+    {"--against", NULL, CALIBRATE_SWEEP, TEXT},
     {"--batch", NULL, CALIBRATE_SWEEP, 1},
     {"--haystack", NULL, CALIBRATE_SWEEP, TEXT},
     {"--keys-per-context", NULL, CALIBRATE_SWEEP, 1},
@@ -73,23 +76,31 @@ static const struct argp_option options_table[] = {
      "recall), a count, or a share (the paper's is 0.75)",
      1},
     {"output", 'o', "DIR", DPE_BASIC, "Folder for all results; run the same command to continue", 1},
+    {"start", KEY_START, "shorter|scratch", 0,
+     "Detecting lengths that a longer entry tries: those near the ones that the shorter entry "
+     "chose (default), or all",
+     1},
     {"launch", KEY_LAUNCH, "COMMAND", 0,
      "Start the measuring tools as several ranks, e.g. --launch 'mpirun -n 8'", 1},
     {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC, "Print what the measuring tools would cost, and run nothing",
      1},
     {NULL, 0, NULL, 0, "Sweep (dpe-detect):", 2},
-    {"task", KEY_TASK, "TASK", 0, "niah (default), ppl, or both", 2},
+    {"task", KEY_TASK, "TASK", 0, "niah (default), ppl, both, or auto", 2},
     {"niah", KEY_NIAH, "K=V,...", 0, "Settings of the needles (see dpe-detect --help)", 2},
     {"samples", KEY_SAMPLES, "N", DPE_BASIC, "Samples per configuration (default 100)", 2},
     {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8)", 2},
     {"lengths", KEY_LENGTHS, "LIST", 0, "Detecting lengths a,b,... or auto (default)", 2},
     {"window", KEY_WINDOW, "W", 0,
      "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 2},
-    {"temperature", KEY_TEMPERATURE, "off|K=V,...", 0,
-     "Attention temperature of every plan but rope (see dpe-detect --help; default off)", 2},
+    {"temperature", KEY_TEMPERATURE, "auto|off|K=V,...", 0,
+     "Attention temperature of every plan but rope: auto (default) searches it (see dpe-detect "
+     "--help)",
+     2},
     {"select", KEY_SELECT, "RULE", 0,
-     "How lengths are chosen: paper (default), guarded, sequential", 2},
-    {"rounds", KEY_ROUNDS, "R", 0, "sequential: passes over all groups (default 1)", 2},
+     "How the plan is chosen: joint (default), paper, guarded, sequential", 2},
+    {"rounds", KEY_ROUNDS, "R", 0, "sequential, joint: passes over everything", 2},
+    {"against", KEY_AGAINST, "METHOD", 0,
+     "Hold the sweep's result against this method (once; see dpe-detect --help)", 2},
     {"batch", KEY_BATCH, "N", 0, "Samples decoded together (default 4)", 2},
     {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
      "shared: N samples share the first half of their context", 2},
@@ -160,6 +171,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_LAUNCH:
         args->launch = arg;
         return 0;
+    case KEY_START:
+        args->scratch = dpe_parse_choice(state, "--start", arg,
+                                         (const char *[]){"shorter", "scratch", NULL}) == 1;
+        return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
@@ -203,13 +218,16 @@ static const struct argp_child children[] = {{&dpe_job_argp, 0, NULL, 0},
 const struct argp dpe_calibrate_argp = {
     .options = options_table,
     .parser = parse_option,
-    .doc = "Calibrate a RoPE language model for a length: effective lengths, key pairs, and the "
-           "DPE table that a runtime loads.\v"
+    .doc = "Calibrate a RoPE language model for one or several lengths (-l 2k,4k,8k): effective "
+           "lengths, key pairs, and the DPE table that a runtime loads.\v"
            "Into DIR: detect.h5 (dpe-detect), norms.h5 (dpe-norms), with --top-k auto ablate.h5 "
            "(dpe-eval), table.h5 and its forms "
            "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
            "(dpe-export), check.h5 with what the table finds (dpe-eval), report.html "
-           "(dpe-report). Finished parts are kept: after a kill, a signal or a full disk, run the "
+           "(dpe-report). With several lengths the table has an entry for each, and a runtime "
+           "chooses by the length of the text: then DIR/LENGTH has detect.h5, ablate.h5, table.h5, "
+           "table.yaml and table.csv of its entry, and everything else is in DIR once. Finished "
+           "parts are kept: after a kill, a signal or a full disk, run the "
            "same command to continue. Signals are passed on to the running tool; "
            "--time-budget covers all parts together.\n\n"
            "Exit status: 0 complete, 75 stopped and resumable, else that of the tool that failed, "

@@ -100,7 +100,7 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
         status = dpe_detect_choose_top_k(
             k, values, n, n_samples, dpe_calibrate_together(batch->args),
             dpe_calibrate_needles(batch->args) ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
-            &batch->pairs, err);
+            &batch->entry->pairs, err);
     }
     free(values);
     return status;
@@ -125,8 +125,9 @@ dpe_status dpe_calibrate_choose_pairs(struct batch *batch, const char *path, str
     if (status != DPE_OK) {
         return dpe_fail_prefix(err, "%s", path);
     }
-    snprintf(batch->k, sizeof batch->k, "%lld",
-             (long long)batch->pairs.candidates[batch->pairs.chosen].k);
+    const struct dpe_detect_top_k *pairs = &batch->entry->pairs;
+    snprintf(batch->entry->k, sizeof batch->entry->k, "%lld",
+             (long long)pairs->candidates[pairs->chosen].k);
     return DPE_OK;
 }
 
@@ -168,7 +169,7 @@ static bool finds_nothing(const struct dpe_detect_top_k *pairs)
 /* Why the chosen number and no smaller one. */
 static void print_reason(const struct batch *batch)
 {
-    const struct dpe_detect_top_k *pairs = &batch->pairs;
+    const struct dpe_detect_top_k *pairs = &batch->entry->pairs;
     long long chosen = (long long)pairs->candidates[pairs->chosen].k;
     long long against = (long long)pairs->candidates[pairs->against].k;
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
@@ -195,10 +196,10 @@ static void print_reason(const struct batch *batch)
 
 void dpe_calibrate_print_pairs(const struct batch *batch)
 {
-    const struct dpe_detect_top_k *pairs = &batch->pairs;
+    const struct dpe_detect_top_k *pairs = &batch->entry->pairs;
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
     int64_t together = dpe_calibrate_together(batch->args);
-    printf("\nKey pairs of each head (ablate.h5), %s\n",
+    printf("\nKey pairs of each head (%sablate.h5), %s\n", batch->entry->folder,
            recall ? "measured on needles that neither the sweep nor the check uses"
                   : "measured on the corpus's books, some of which the sweep used");
     char of[64] = "";

@@ -8,7 +8,7 @@
 #include "detect/sweep/detect.h"
 #include "outputs/job/job.h"
 
-enum { CALIBRATE_MAX_ARGS = 128, CALIBRATE_HANDED = 20 };
+enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 21 };
 
 /** The parts that measure, as a set. */
 enum calibrate_part {
@@ -26,8 +26,9 @@ enum { CALIBRATE_CHECK_SEED = 1000, CALIBRATE_PAIRS_SEED = 2000, CALIBRATE_SEEDS
 
 /** The command line. */
 struct calibrate_arguments {
-    struct dpe_job_options job;
+    struct dpe_job_options job; /**< several lengths: a table with an entry for each */
     const char *top_k, *launch;
+    bool scratch; /**< the sweep of a longer entry does not begin at the shorter one's result */
     /** Values of the options that the tools read for themselves; NULL: not given, "" also one
      * that takes none. */
     const char *handed[CALIBRATE_HANDED];
@@ -58,18 +59,46 @@ void dpe_calibrate_argv_free(struct argv *argv);
 void dpe_calibrate_argv_add_path(struct argv *argv, const char *option, const char *folder,
                                  const char *name);
 
+/** What belongs to one length. The only one has its files in DIR, one of several in DIR/LENGTH. */
+struct entry {
+    int64_t length;
+    char folder[24]; /**< "", or "1024/": stands before the names of its files */
+    struct dpe_detect_top_k pairs;
+    char k[32];        /**< --top-k of its table: what was given, or chosen */
+    char lengths[512]; /**< --lengths of its sweep, where the shorter entry limits them; "": not */
+};
+
 /** A batch: the arguments and what is derived from them. */
 struct batch {
     const struct calibrate_arguments *args;
     char *tools; /**< folder of the tools */
     double begin;
-    int64_t n_pairs; /**< of a head */
-    int code;        /**< of the tool that ended last */
-    int step;        /**< that was announced last */
-    bool chooses;    /**< --top-k auto */
-    struct dpe_detect_top_k pairs;
-    char k[32]; /**< --top-k of the table: what was given, or chosen */
+    int64_t n_pairs;                       /**< of a head, those that rotate */
+    int code;                              /**< of the tool that ended last */
+    int step;                              /**< that was announced last */
+    bool chooses;                          /**< --top-k auto */
+    struct entry entries[DPE_JOB_LENGTHS]; /**< [n_entries] by increasing length */
+    int n_entries;
+    struct entry *entry;       /**< that is being worked on */
+    double tokens, operations; /**< of a dry run, all parts so far */
 };
+
+/** Set up the entries. DPE_USAGE: one of several lengths is within the trained length, where the
+ *  model is run unchanged. */
+dpe_status dpe_calibrate_entries(struct batch *batch, int64_t trained_length,
+                                 struct dpe_error *err);
+/** Set entry->lengths from the detection of the next shorter entry (DIR/LENGTH/detect.h5): of the
+ *  lengths that `auto` tries, those within a factor of two of a length chosen there for a group
+ *  whose lengths differ beyond noise; for a group that was not scaled there, the largest. Leaves it
+ *  "" for the first entry, with --lengths or --start scratch, and where no group informs. Errors of
+ *  the table. */
+dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err);
+/** Path of a file of the entry in DIR; as dpe_calibrate_tools_path. */
+char *dpe_calibrate_entry_path(const struct batch *batch, const struct entry *entry,
+                               const char *name);
+/** OPTION and that path. */
+void dpe_calibrate_argv_add_entry(struct argv *argv, const char *option, const struct batch *batch,
+                                  const struct entry *entry, const char *name);
 
 /** The command line of a part, its table going to `output` (NULL: none, a dry run). False when the
  *  time budget is used up. */
@@ -80,8 +109,9 @@ bool dpe_calibrate_profile_argv(const struct batch *batch, const char *output, s
  *  task and samples of another seed than those of sweep and check. Perplexity: of the corpus's
  *  books, the sweep's among them. */
 bool dpe_calibrate_pairs_argv(const struct batch *batch, const char *output, struct argv *argv);
-/** The finished table, beside the same lengths with all pairs moved and the model as it is: needles
- *  that no earlier part has used, perplexity of the corpus's books. */
+/** The finished table, beside the model as it is, and the same lengths with all pairs moved or, of
+ *  several entries, the table of the largest alone: needles that no earlier part has used,
+ *  perplexity of the corpus's books. At every length. */
 bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, struct argv *argv);
 
 /** Whether needles decide; else perplexity. */
@@ -95,15 +125,31 @@ dpe_status dpe_calibrate_niah(const struct calibrate_arguments *args, enum calib
 /** Samples in a row of CALIBRATE_PAIRS that share a context, or half of one. */
 int64_t dpe_calibrate_together(const struct calibrate_arguments *args);
 
-/** Choose the number of key pairs from the table of dpe_calibrate_pairs_argv, into batch->pairs
- * and batch->k. DPE_BAD_DATA when the file is not such a table, or not finished; as
+/** Choose the number of key pairs from the table of dpe_calibrate_pairs_argv, into entry->pairs
+ * and entry->k. DPE_BAD_DATA when the file is not such a table, or not finished; as
  * dpe_detect_choose_top_k. */
 dpe_status dpe_calibrate_choose_pairs(struct batch *batch, const char *path, struct dpe_error *err);
 /** The choice in words, on standard output. */
 void dpe_calibrate_print_pairs(const struct batch *batch);
-/** What choice and check would read and generate, on standard output. Errors of model, tokenizer,
- *  corpus and task. */
-dpe_status dpe_calibrate_print_cost(const struct batch *batch, struct dpe_error *err);
+/** What choice and check would read and generate, on standard output, added to the batch's sums.
+ * Errors of model, tokenizer, corpus and task. */
+dpe_status dpe_calibrate_print_cost(struct batch *batch, struct dpe_error *err);
+
+/** Run, and free the argv. A tool that failed has reported why: only its code is kept. */
+dpe_status dpe_calibrate_run(struct batch *batch, struct argv *argv, bool silent,
+                             struct dpe_error *err);
+/** The same for a dry run: its tokens and operations are added to the batch's. */
+dpe_status dpe_calibrate_try(struct batch *batch, struct argv *argv, struct dpe_error *err);
+
+/** The forms of the table, each written by dpe-export. write: all of them. each: calls `visit` with
+ * the name of every form in DIR until one fails. */
+dpe_status dpe_calibrate_export(struct batch *batch, struct dpe_error *err);
+dpe_status dpe_calibrate_export_each(const struct batch *batch,
+                                     dpe_status (*visit)(const struct batch *batch,
+                                                         const char *name, struct dpe_error *err),
+                                     struct dpe_error *err);
+/** The command line of form i (from 0) of the batch; false when there are fewer. */
+bool dpe_calibrate_export_argv(const struct batch *batch, int i, struct argv *argv);
 
 /** Forms that a user edited are not replaced: FOLDER/forms.sha256 holds the hash of every form that
  *  was written. check: DPE_MISMATCH when the form exists and differs from its entry. drop and add:

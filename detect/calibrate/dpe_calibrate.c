@@ -12,32 +12,38 @@
 #include "engine/base/child.h"
 #include "outputs/storage/storage.h"
 
-/* Run, and free the argv. A tool that failed has reported why: only its code is kept. */
-static dpe_status run(struct batch *batch, struct argv *argv, bool silent, struct dpe_error *err)
-{
-    dpe_status status = dpe_calibrate_tools_run(batch->tools, argv, silent, &batch->code, err);
-    dpe_calibrate_argv_free(argv);
-    return status;
-}
-
 /* ------------------------------------------------------------------------------------------- steps
  */
 
 static void announce(struct batch *batch, const char *what)
 {
-    dpe_log_info("%d of %d: %s", ++batch->step, batch->chooses ? 6 : 5, what);
+    int parts = (batch->chooses ? 2 : 1) * batch->n_entries + 4;
+    dpe_log_info("%d of %d: %s", ++batch->step, parts, what);
+}
+
+/* The same of a part that each entry has. */
+static void announce_entry(struct batch *batch, const char *what, const char *tool)
+{
+    char text[96];
+    if (batch->n_entries > 1) {
+        snprintf(text, sizeof text, "%s for %lld tokens (%s)", what,
+                 (long long)batch->entry->length, tool);
+    } else {
+        snprintf(text, sizeof text, "%s (%s)", what, tool);
+    }
+    announce(batch, text);
 }
 
 /* The tool that refused its output suggests --force, which here would measure everything again. A
  * file with a journal belongs to a run that works or was interrupted: it must not be moved away. */
 static void suggest_moving(const struct batch *batch, const char *name, const char *output)
 {
-    char journal_name[64];
+    char journal_name[96];
     snprintf(journal_name, sizeof journal_name, "%s.journal", name);
     char *journal = dpe_calibrate_tools_path(batch->args->job.output, journal_name);
     bool refused = batch->code == DPE_CANNOT_CREATE || batch->code == DPE_MISMATCH;
-    if (refused && strcmp(name, "detect.h5") != 0 && access(output, F_OK) == 0 && journal != NULL &&
-        access(journal, F_OK) != 0) {
+    if (refused && strstr(name, "detect.h5") == NULL && access(output, F_OK) == 0 &&
+        journal != NULL && access(journal, F_OK) != 0) {
         dpe_log_warning("move %s away and run the same command: it measures this part again and "
                         "keeps the others (--force would repeat the sweep too)",
                         output);
@@ -60,7 +66,7 @@ static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *
                           "the time budget is used up before %s; run the same command to continue",
                           name);
     } else {
-        status = run(batch, &argv, false, err);
+        status = dpe_calibrate_run(batch, &argv, false, err);
     }
     if (status == DPE_OK) {
         suggest_moving(batch, name, output);
@@ -69,60 +75,13 @@ static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *
     return status;
 }
 
-/* Every form: written from the one before it in `from`, up to two files of DIR. */
-static const struct form {
-    const char *name, *from[2];
-    bool top_k, model, scores;
-    bool drop; /* it cannot carry an attention temperature */
-} forms[] = {
-    {"table.h5", {"detect.h5", "norms.h5"}, true, false, false, false},
-    {"table.json", {"table.h5"}, false, false, false, false},
-    {"scores.pt", {"detect.h5", "norms.h5"}, false, false, false, false},
-    {"table.yaml", {"table.h5"}, false, true, true, true},
-    {"table.safetensors", {"table.h5"}, false, false, false, false},
-    {"config.json", {"table.h5"}, false, true, false, false},
-    {"table.csv", {"table.h5"}, false, false, false, true},
-};
-enum { FORMS = sizeof forms / sizeof forms[0] };
-
-/* Options come first in every command: with POSIXLY_CORRECT what stands after the first input is an
- * input. */
-static void form_argv(const struct batch *batch, const struct form *form, struct argv *argv)
+/* A part that measures, into the entry's file. */
+static dpe_status measure_entry(struct batch *batch, calibrate_fill fill, const char *name,
+                                struct dpe_error *err)
 {
-    const struct calibrate_arguments *args = batch->args;
-    dpe_calibrate_argv_add(argv, "dpe-export");
-    dpe_calibrate_argv_add_pair(argv, "--top-k", form->top_k ? batch->k : NULL);
-    dpe_calibrate_argv_add_pair(argv, "--model", form->model ? args->job.model : NULL);
-    if (form->scores) {
-        dpe_calibrate_argv_add_path(argv, "--scores", args->job.output, "scores.pt");
-    }
-    if (form->drop) {
-        dpe_calibrate_argv_add(argv, "--drop-temperature");
-    }
-    dpe_calibrate_argv_add(argv, "--force");
-    dpe_calibrate_argv_add_path(argv, "--output", args->job.output, form->name);
-    for (int i = 0; i < 2 && form->from[i] != NULL; i++) {
-        dpe_calibrate_argv_add_path(argv, NULL, args->job.output, form->from[i]);
-    }
-}
-
-static dpe_status write_form(struct batch *batch, const struct form *form, struct dpe_error *err)
-{
-    const struct dpe_job_options *job = &batch->args->job;
-    struct argv argv = {0};
-    dpe_status status =
-        job->tool.force ? DPE_OK : dpe_calibrate_forms_check(job->output, form->name, err);
-    if (status == DPE_OK) {
-        status = dpe_calibrate_forms_drop(job->output, form->name, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
-    form_argv(batch, form, &argv);
-    status = run(batch, &argv, false, err);
-    return status == DPE_OK && batch->code == 0
-               ? dpe_calibrate_forms_add(job->output, form->name, err)
-               : status;
+    char full[96];
+    snprintf(full, sizeof full, "%s%s", batch->entry->folder, name);
+    return measure(batch, fill, full, err);
 }
 
 static void show_argv(const struct batch *batch, struct argv *argv)
@@ -132,21 +91,35 @@ static void show_argv(const struct batch *batch, struct argv *argv)
     dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, "table.h5");
 }
 
+static dpe_status print_name(const struct batch *batch, const char *name, struct dpe_error *err)
+{
+    (void)batch;
+    (void)err;
+    printf(" %s", name);
+    return DPE_OK;
+}
+
 static dpe_status show(struct batch *batch, struct dpe_error *err)
 {
     struct argv argv = {0};
     show_argv(batch, &argv);
-    if (batch->chooses) {
+    for (int i = 0; i < batch->n_entries && batch->chooses; i++) {
+        batch->entry = &batch->entries[i];
         dpe_calibrate_print_pairs(batch);
     }
     printf("\n");
-    dpe_status status = run(batch, &argv, false, err);
+    dpe_status status = dpe_calibrate_run(batch, &argv, false, err);
     if (status == DPE_OK && batch->code == 0) {
-        printf("%s: detect.h5 norms.h5%s check.h5", batch->args->job.output,
-               batch->chooses ? " ablate.h5" : "");
-        for (int i = 0; i < FORMS; i++) {
-            printf(" %s", forms[i].name);
+        printf("%s:", batch->args->job.output);
+        for (int i = 0; i < batch->n_entries; i++) {
+            printf(" %sdetect.h5", batch->entries[i].folder);
         }
+        printf(" norms.h5");
+        for (int i = 0; i < batch->n_entries && batch->chooses; i++) {
+            printf(" %sablate.h5", batch->entries[i].folder);
+        }
+        printf(" check.h5");
+        status = dpe_calibrate_export_each(batch, print_name, err);
         printf(" report.html\n");
     }
     return status;
@@ -154,16 +127,19 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
 
 static void report_argv(const struct batch *batch, struct argv *argv)
 {
-    /* The last is left out where the number of pairs was given: it would be of an older choice. */
-    static const char *const inputs[] = {"detect.h5", "norms.h5", "table.h5", "check.h5",
-                                         "ablate.h5"};
-    int n = batch->chooses ? 5 : 4;
     dpe_calibrate_argv_add(argv, "dpe-report");
     dpe_calibrate_argv_add(argv, "--force");
     dpe_calibrate_argv_add(argv, "--quiet");
     dpe_calibrate_argv_add_path(argv, "--output", batch->args->job.output, "report.html");
-    for (int i = 0; i < n; i++) {
-        dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, inputs[i]);
+    for (int i = 0; i < batch->n_entries; i++) {
+        dpe_calibrate_argv_add_entry(argv, NULL, batch, &batch->entries[i], "detect.h5");
+    }
+    dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, "norms.h5");
+    dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, "table.h5");
+    dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, "check.h5");
+    /* Left out where the number of pairs was given: they would be of an older choice. */
+    for (int i = 0; i < batch->n_entries && batch->chooses; i++) {
+        dpe_calibrate_argv_add_entry(argv, NULL, batch, &batch->entries[i], "ablate.h5");
     }
 }
 
@@ -172,23 +148,23 @@ static dpe_status write_report(struct batch *batch, struct dpe_error *err)
     struct argv argv = {0};
     announce(batch, "the report (dpe-report)");
     report_argv(batch, &argv);
-    return run(batch, &argv, false, err);
+    return dpe_calibrate_run(batch, &argv, false, err);
 }
 
-/* How many key pairs: given, or measured. */
+/* How many key pairs of an entry: given, or measured. */
 static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
 {
     if (!batch->chooses) {
-        snprintf(batch->k, sizeof batch->k, "%s", batch->args->top_k);
+        snprintf(batch->entry->k, sizeof batch->entry->k, "%s", batch->args->top_k);
         return DPE_OK;
     }
-    announce(batch, "number of key pairs (dpe-eval)");
+    announce_entry(batch, "number of key pairs", "dpe-eval");
     printf("\nDetected lengths, by number of key pairs of each head\n");
-    dpe_status status = measure(batch, dpe_calibrate_pairs_argv, "ablate.h5", err);
+    dpe_status status = measure_entry(batch, dpe_calibrate_pairs_argv, "ablate.h5", err);
     if (status != DPE_OK || batch->code != 0) {
         return status;
     }
-    char *path = dpe_calibrate_tools_path(batch->args->job.output, "ablate.h5");
+    char *path = dpe_calibrate_entry_path(batch, batch->entry, "ablate.h5");
     status = path != NULL ? dpe_calibrate_choose_pairs(batch, path, err)
                           : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     free(path);
@@ -198,28 +174,48 @@ static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
 static dpe_status check(struct batch *batch, struct dpe_error *err)
 {
     announce(batch, "what the table finds (dpe-eval)");
-    printf("\n%s: detect.h5 moves every pair, table.h5 the key pairs of each head (--top-k %s)\n",
-           dpe_calibrate_needles(batch->args)
-               ? "On needles that no earlier part has used"
-               : "On the corpus's books, some of which the sweep used",
-           batch->k);
+    printf("\n%s: ", dpe_calibrate_needles(batch->args)
+                         ? "On needles that no earlier part has used"
+                         : "On the corpus's books, some of which the sweep used");
+    if (batch->n_entries > 1) {
+        printf("table.h5 has an entry for each length, %stable.h5 is the longest one alone\n",
+               batch->entries[batch->n_entries - 1].folder);
+    } else {
+        printf("detect.h5 moves every pair, table.h5 the key pairs of each head (--top-k %s)\n",
+               batch->entry->k);
+    }
     return measure(batch, dpe_calibrate_check_argv, "check.h5", err);
 }
 
 static dpe_status export_forms(struct batch *batch, struct dpe_error *err)
 {
     announce(batch, "the table and its forms (dpe-export)");
+    return dpe_calibrate_export(batch, err);
+}
+
+static dpe_status make_entry_folder(const struct batch *batch, struct dpe_error *err)
+{
+    char *path = dpe_calibrate_entry_path(batch, batch->entry, "");
     dpe_status status = DPE_OK;
-    for (int i = 0; i < FORMS && status == DPE_OK && batch->code == 0; i++) {
-        status = write_form(batch, &forms[i], err);
+    if (path == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+    } else if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+        status = dpe_fail_errno(err, errno, path, "cannot be created");
     }
+    free(path);
     return status;
 }
 
+/* A longer entry begins where the shorter one ended. */
 static dpe_status sweep(struct batch *batch, struct dpe_error *err)
 {
-    announce(batch, "sweep (dpe-detect)");
-    return measure(batch, dpe_calibrate_sweep_argv, "detect.h5", err);
+    announce_entry(batch, "sweep", "dpe-detect");
+    dpe_status status = make_entry_folder(batch, err);
+    if (status == DPE_OK) {
+        status = dpe_calibrate_start(batch, err);
+    }
+    return status == DPE_OK ? measure_entry(batch, dpe_calibrate_sweep_argv, "detect.h5", err)
+                            : status;
 }
 
 static dpe_status profile(struct batch *batch, struct dpe_error *err)
@@ -231,12 +227,18 @@ static dpe_status profile(struct batch *batch, struct dpe_error *err)
 
 static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
 {
-    dpe_status (*const steps[])(struct batch *, struct dpe_error *) = {
-        sweep, profile, choose_pairs, export_forms, check, write_report, show};
+    static const struct {
+        dpe_status (*step)(struct batch *, struct dpe_error *);
+        bool each; /* for each entry, the shortest first */
+    } steps[] = {{sweep, true},  {profile, false},      {choose_pairs, true}, {export_forms, false},
+                 {check, false}, {write_report, false}, {show, false}};
     dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == DPE_OK && batch->code == 0;
-         i++) {
-        status = steps[i](batch, err);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        int n = steps[i].each ? batch->n_entries : 1;
+        for (int e = 0; e < n && status == DPE_OK && batch->code == 0; e++) {
+            batch->entry = &batch->entries[e];
+            status = steps[i].step(batch, err);
+        }
     }
     return status;
 }
@@ -251,7 +253,12 @@ static dpe_status check_model(struct batch *batch, struct dpe_error *err)
     const struct dpe_model_options options = {.config_only = true};
     dpe_status status = dpe_model_open(args->job.model, &options, &model, err);
     if (status == DPE_OK) {
-        batch->n_pairs = dpe_model_config(model)->head_dim / 2;
+        int64_t given = args->job.trained_length;
+        const struct dpe_config *config = dpe_model_config(model);
+        status = dpe_calibrate_entries(batch, given > 0 ? given : config->max_position, err);
+    }
+    if (status == DPE_OK) {
+        batch->n_pairs = dpe_config_pairs(dpe_model_config(model));
         batch->chooses = strcmp(args->top_k, CALIBRATE_AUTO) == 0;
         if (!batch->chooses && strtod(args->top_k, NULL) > (double)batch->n_pairs) {
             status = dpe_fail(err, DPE_USAGE, "--top-k: a head has %lld pairs, found '%s'",
@@ -277,7 +284,7 @@ static dpe_status check_argv(struct batch *batch, struct argv *argv, struct dpe_
     checked.program = argv->program;
     checked.failed = checked.failed || argv->failed;
     dpe_calibrate_argv_free(argv);
-    return run(batch, &checked, true, err);
+    return dpe_calibrate_run(batch, &checked, true, err);
 }
 
 /* Hours of work do not end at a command line that a later part refuses: all of them are read before
@@ -292,7 +299,11 @@ static dpe_status check_all_argv(struct batch *batch, struct dpe_error *err)
     dpe_status status = DPE_OK;
     alone.launch = NULL; /* the tools themselves, once */
     trial.args = &alone;
-    snprintf(trial.k, sizeof trial.k, "%.31s", batch->chooses ? "1" : batch->args->top_k);
+    for (int e = 0; e < trial.n_entries; e++) {
+        snprintf(trial.entries[e].k, sizeof trial.entries[e].k, "%.31s",
+                 batch->chooses ? "1" : batch->args->top_k);
+    }
+    trial.entry = &trial.entries[0];
     for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK && trial.code == 0;
          i++) {
         if (parts[i] != dpe_calibrate_pairs_argv || batch->chooses) {
@@ -300,8 +311,8 @@ static dpe_status check_all_argv(struct batch *batch, struct dpe_error *err)
             status = check_argv(&trial, &argv, err);
         }
     }
-    for (int i = 0; i < FORMS && status == DPE_OK && trial.code == 0; i++) {
-        form_argv(&trial, &forms[i], &argv);
+    for (int i = 0;
+         status == DPE_OK && trial.code == 0 && dpe_calibrate_export_argv(&trial, i, &argv); i++) {
         status = check_argv(&trial, &argv, err);
     }
     if (status == DPE_OK && trial.code == 0) {
@@ -317,31 +328,51 @@ static dpe_status check_all_argv(struct batch *batch, struct dpe_error *err)
 }
 
 /* What the profile would refuse is found before the sweep, not after it. */
-static dpe_status try_tools(struct batch *batch, bool silent, struct dpe_error *err)
+static dpe_status try_profile(struct batch *batch, struct dpe_error *err)
+{
+    struct argv argv = {0};
+    dpe_calibrate_profile_argv(batch, NULL, &argv);
+    dpe_calibrate_argv_add(&argv, "--dry-run");
+    return dpe_calibrate_run(batch, &argv, true, err);
+}
+
+/* The cost of every part. The sweep of a longer entry may try fewer lengths than it is priced with.
+ */
+static dpe_status dry_run(struct batch *batch, struct dpe_error *err)
 {
     struct argv argv = {0};
     dpe_status status = DPE_OK;
-    if (!silent) {
+    for (int e = 0; e < batch->n_entries && status == DPE_OK && batch->code == 0; e++) {
+        batch->entry = &batch->entries[e];
         dpe_calibrate_sweep_argv(batch, NULL, &argv);
         dpe_calibrate_argv_add(&argv, "--dry-run");
-        status = run(batch, &argv, false, err);
+        status = dpe_calibrate_try(batch, &argv, err);
+        fputs("\n", stdout);
     }
     if (status == DPE_OK && batch->code == 0) {
-        fputs(silent ? "" : "\n", stdout);
         dpe_calibrate_profile_argv(batch, NULL, &argv);
         dpe_calibrate_argv_add(&argv, "--dry-run");
-        status = run(batch, &argv, silent, err);
+        status = dpe_calibrate_try(batch, &argv, err);
     }
-    return status == DPE_OK && batch->code == 0 && !silent ? dpe_calibrate_print_cost(batch, err)
-                                                           : status;
+    if (status == DPE_OK && batch->code == 0) {
+        status = dpe_calibrate_print_cost(batch, err);
+    }
+    if (status == DPE_OK && batch->code == 0) {
+        printf("\nall parts        at most %.4g tokens, %.3g operations\n", batch->tokens,
+               batch->operations);
+    }
+    return status;
 }
 
 /* Whether a table or its journal is there. */
-static bool has_begun(const struct calibrate_arguments *args, const char *name,
-                      const char *journal_name)
+static bool has_begun(const struct batch *batch, const char *folder, const char *name)
 {
-    char *table = dpe_calibrate_tools_path(args->job.output, name);
-    char *journal = dpe_calibrate_tools_path(args->job.output, journal_name);
+    char full[96];
+    char journal_name[112];
+    snprintf(full, sizeof full, "%s%s", folder, name);
+    snprintf(journal_name, sizeof journal_name, "%s.journal", full);
+    char *table = dpe_calibrate_tools_path(batch->args->job.output, full);
+    char *journal = dpe_calibrate_tools_path(batch->args->job.output, journal_name);
     bool has = table != NULL && journal != NULL &&
                (access(table, F_OK) == 0 || access(journal, F_OK) == 0);
     free(table);
@@ -349,10 +380,9 @@ static bool has_begun(const struct calibrate_arguments *args, const char *name,
     return has;
 }
 
-static dpe_status refuse_foreign(const struct calibrate_arguments *args, const char *name,
-                                 struct dpe_error *err)
+static dpe_status refuse_foreign(const struct batch *batch, const char *name, struct dpe_error *err)
 {
-    char *path = dpe_calibrate_tools_path(args->job.output, name);
+    char *path = dpe_calibrate_tools_path(batch->args->job.output, name);
     dpe_status status = DPE_OK;
     if (path == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
@@ -370,14 +400,18 @@ static dpe_status refuse_foreign(const struct calibrate_arguments *args, const c
  * refuse after the sweep is found before it. */
 static dpe_status refuse_foreign_files(const struct batch *batch, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < FORMS && status == DPE_OK; i++) {
-        status = refuse_foreign(batch->args, forms[i].name, err);
+    dpe_status status = dpe_calibrate_export_each(batch, refuse_foreign, err);
+    for (int e = 0; e < batch->n_entries && status == DPE_OK && batch->chooses; e++) {
+        char name[96];
+        snprintf(name, sizeof name, "%sablate.h5", batch->entries[e].folder);
+        status = refuse_foreign(batch, name, err);
     }
-    if (status == DPE_OK && batch->chooses) {
-        status = refuse_foreign(batch->args, "ablate.h5", err);
-    }
-    return status == DPE_OK ? refuse_foreign(batch->args, "check.h5", err) : status;
+    return status == DPE_OK ? refuse_foreign(batch, "check.h5", err) : status;
+}
+
+static dpe_status check_form(const struct batch *batch, const char *name, struct dpe_error *err)
+{
+    return dpe_calibrate_forms_check(batch->args->job.output, name, err);
 }
 
 /* Make DIR. It must not be the model's own folder: config.json would be lost there. */
@@ -403,14 +437,11 @@ static dpe_status make_folder(const struct batch *batch, bool *made, struct dpe_
             "%s is the model's folder, where config.json would be replaced; choose another folder",
             args->job.output);
     }
-    if (!*made && !args->job.tool.force && !has_begun(args, "detect.h5", "detect.h5.journal")) {
+    if (!*made && !args->job.tool.force &&
+        !has_begun(batch, batch->entries[0].folder, "detect.h5")) {
         return refuse_foreign_files(batch, err);
     }
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < FORMS && status == DPE_OK && !args->job.tool.force; i++) {
-        status = dpe_calibrate_forms_check(args->job.output, forms[i].name, err);
-    }
-    return status;
+    return args->job.tool.force ? DPE_OK : dpe_calibrate_export_each(batch, check_form, err);
 }
 
 /* Tables have locks of their own, but two batches in a folder would mix theirs. */
@@ -453,11 +484,11 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
         status = dpe_calibrate_tools_folder(&batch->tools, err);
     }
     if (status != DPE_OK || args->job.dry_run) {
-        return status == DPE_OK ? try_tools(batch, false, err) : status;
+        return status == DPE_OK ? dry_run(batch, err) : status;
     }
     status = check_all_argv(batch, err);
-    if (status == DPE_OK && batch->code == 0 && !has_begun(args, "norms.h5", "norms.h5.journal")) {
-        status = try_tools(batch, true, err);
+    if (status == DPE_OK && batch->code == 0 && !has_begun(batch, "", "norms.h5")) {
+        status = try_profile(batch, err);
     }
     bool made = false;
     if (status == DPE_OK && batch->code == 0) {
@@ -476,7 +507,8 @@ int main(int argc, char **argv)
 {
     dpe_tool_start(argv);
     struct batch batch = {.begin = dpe_clock()};
-    struct calibrate_arguments args = {.top_k = CALIBRATE_AUTO};
+    struct calibrate_arguments args = {.job.most_lengths = DPE_JOB_LENGTHS,
+                                       .top_k = CALIBRATE_AUTO};
     dpe_tool_parse(&dpe_calibrate_argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_child_forward_signals();

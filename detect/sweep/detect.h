@@ -18,6 +18,7 @@
 #include "detect/sweep/race.h"
 #include "detect/sweep/ranking.h"
 #include "detect/sweep/report.h"
+#include "detect/sweep/search.h"
 #include "detect/sweep/select.h"
 
 #endif

@@ -268,10 +268,11 @@ dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
     if (status != DPE_OK) {
         return status;
     }
-    if (params->n_groups < 1 || params->n_groups > grid->n_pairs) {
+    int64_t rotating = dpe_config_pairs(context->config);
+    if (params->n_groups < 1 || params->n_groups > rotating) {
         return dpe_fail(err, DPE_USAGE,
                         "--groups: expected 1 to %lld (the model's pairs), found %d",
-                        (long long)grid->n_pairs, params->n_groups);
+                        (long long)rotating, params->n_groups);
     }
     size_t n_groups = (size_t)params->n_groups;
     size_t n_cells = n_groups * (size_t)params->n_lengths;
@@ -282,7 +283,7 @@ dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a grid of %zu cells", n_cells);
         goto done;
     }
-    status = dpe_plan_group_edges(grid->n_pairs, params->n_groups, grid->edges, err);
+    status = dpe_plan_model_edges(context->config, params->n_groups, grid->edges, err);
     for (int g = 0; g < params->n_groups && status == DPE_OK; g++) {
         for (int t = 0; t < params->n_lengths && status == DPE_OK; t++) {
             status = add_cell(grid, context, g, t, err);

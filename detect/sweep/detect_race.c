@@ -1,11 +1,12 @@
 /* Racing: lengths that can no longer be rank 1 are not run any further. */
 #include "detect/sweep/detect.h"
+#include "eval/task/race.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLIPS = 999, SPREADS = 1999, STATISTICS_SEED = 1 };
+enum { SPREADS = 1999, STATISTICS_SEED = 1 };
 static const double informative_p = 0.05;
 
 void dpe_detect_race_free(struct dpe_detect_race *race)
@@ -16,112 +17,50 @@ void dpe_detect_race_free(struct dpe_detect_race *race)
     race->drops = NULL;
 }
 
-/* Larger = better. */
-static double goodness(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
-                       int cell, int64_t sample)
+/* The rows of a sweep as those of a race: a group's lengths are its arms. */
+static void list_rows(const struct dpe_detect_scores *scores, int n_lengths, int keep,
+                      enum dpe_detect_criterion criterion, int *group, unsigned char *kept,
+                      unsigned char *there, double *goodness)
 {
-    double value = dpe_detect_value(scores, criterion, (size_t)(cell * scores->n_samples + sample));
-    return criterion == DPE_DETECT_RECALL ? value : -value;
-}
-
-static double mean_of(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
-                      int cell, int64_t n)
-{
-    double sum = 0.0;
-    int64_t valid = 0;
-    for (int64_t s = 0; s < n; s++) {
-        double value = goodness(scores, criterion, cell, s);
-        sum += isfinite(value) ? value : 0.0;
-        valid += isfinite(value);
-    }
-    return valid > 0 ? sum / (double)valid : (double)-INFINITY;
-}
-
-/* One look at the rows of a race. */
-struct look {
-    const struct dpe_detect_scores *scores;
-    enum dpe_detect_criterion criterion;
-    struct dpe_detect_race *race;
-    int keep;
-    double *a, *b; /* [n_samples] */
-};
-
-static bool round_is_there(const struct look *look, int64_t first, int64_t last)
-{
-    const struct dpe_detect_scores *scores = look->scores;
+    size_t n = (size_t)scores->n_samples;
     for (int c = 0; c < scores->n_cells; c++) {
-        for (int64_t s = first; s < last && look->race->dropped[c] < 0; s++) {
-            if (scores->status[c * scores->n_samples + s] < 0) {
-                return false;
-            }
+        group[c] = c / n_lengths;
+        kept[c] = c % n_lengths == keep;
+        for (size_t at = (size_t)c * n; at < (size_t)(c + 1) * n; at++) {
+            double value = dpe_detect_value(scores, criterion, at);
+            there[at] = scores->status[at] >= 0;
+            goodness[at] = criterion == DPE_DETECT_RECALL ? value : -value;
         }
     }
-    return true;
 }
 
-static int find_leader(const struct look *look, int group, int64_t n)
+/* What a race of arms decided, in groups and lengths. */
+static dpe_status take_decisions(const struct dpe_race *arms, struct dpe_detect_race *race,
+                                 struct dpe_error *err)
 {
-    const struct dpe_detect_race *race = look->race;
-    int leader = -1;
-    double best = -INFINITY;
-    for (int t = 0; t < race->n_lengths; t++) {
-        int cell = group * race->n_lengths + t;
-        double mean = mean_of(look->scores, look->criterion, cell, n);
-        if (race->dropped[cell] < 0 && mean >= best - 1e-9) {
-            leader = t;
-            best = fmax(best, mean);
-        }
+    size_t n_cells = (size_t)race->n_groups * (size_t)race->n_lengths;
+    race->dropped = dpe_alloc(n_cells, sizeof *race->dropped);
+    race->drops = dpe_alloc(n_cells, sizeof *race->drops);
+    if (race->dropped == NULL || race->drops == NULL) {
+        dpe_detect_race_free(race);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a race of %zu cells", n_cells);
     }
-    return leader;
-}
-
-static void test_length(const struct look *look, int group, int length, int leader, int64_t n)
-{
-    struct dpe_detect_race *race = look->race;
-    int cell = group * race->n_lengths + length;
-    int best = group * race->n_lengths + leader;
-    double sum = 0.0;
-    int64_t pairs = 0;
-    for (int64_t s = 0; s < n; s++) {
-        look->a[s] = goodness(look->scores, look->criterion, best, s) + race->options.indifference;
-        look->b[s] = goodness(look->scores, look->criterion, cell, s);
-        if (isfinite(look->a[s]) && isfinite(look->b[s])) {
-            sum += look->a[s] - look->b[s];
-            pairs++;
-        }
-    }
-    if (!(sum > 0.0)) {
-        return;
-    }
-    const struct dpe_resampling how = {.together = look->scores->together,
-                                       .rounds = FLIPS,
-                                       .seed = STATISTICS_SEED + (uint64_t)cell};
-    double p = 0.5 * dpe_sign_flip(look->a, look->b, (size_t)n, &how);
-    if (p < race->options.level) {
-        race->dropped[cell] = n;
-        race->drops[race->n_drops++] = (struct dpe_detect_drop){
-            .group = group,
-            .length = length,
-            .leader = leader,
-            .samples = n,
-            .difference = sum / (double)pairs - race->options.indifference,
-            .p = p,
+    memcpy(race->dropped, arms->dropped, n_cells * sizeof *race->dropped);
+    race->samples = arms->samples;
+    race->complete = arms->complete;
+    race->n_drops = arms->n_drops;
+    for (int i = 0; i < arms->n_drops; i++) {
+        const struct dpe_race_drop *drop = &arms->drops[i];
+        race->drops[i] = (struct dpe_detect_drop){
+            .group = drop->arm / race->n_lengths,
+            .length = drop->arm % race->n_lengths,
+            .leader = drop->leader % race->n_lengths,
+            .samples = drop->samples,
+            .difference = drop->difference,
+            .p = drop->p,
         };
     }
-}
-
-static void decide(const struct look *look, int64_t n)
-{
-    const struct dpe_detect_race *race = look->race;
-    for (int g = 0; g < race->n_groups; g++) {
-        int leader = find_leader(look, g, n);
-        for (int t = 0; t < race->n_lengths; t++) {
-            bool live = race->dropped[g * race->n_lengths + t] < 0;
-            if (live && t != leader && t != look->keep) {
-                test_length(look, g, t, leader, n);
-            }
-        }
-    }
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_race_replay(const struct dpe_detect_race_options *options,
@@ -131,43 +70,44 @@ dpe_status dpe_detect_race_replay(const struct dpe_detect_race_options *options,
 {
     *race =
         (struct dpe_detect_race){.options = *options, .n_groups = n_groups, .n_lengths = n_lengths};
-    if (options->per_round < 1 || !(options->level > 0.0 && options->level < 0.5) ||
-        !(options->indifference >= 0.0) || scores->n_cells != n_groups * n_lengths) {
-        return dpe_fail(err, DPE_USAGE,
-                        "race: expected a level between 0 and 0.5 and an indifference from 0 on, "
-                        "found %g and %g",
-                        options->level, options->indifference);
+    if (scores->n_cells != n_groups * n_lengths) {
+        return dpe_fail(err, DPE_USAGE, "race: expected %d cells, found %d", n_groups * n_lengths,
+                        scores->n_cells);
     }
-    size_t n = (size_t)scores->n_samples;
     size_t n_cells = (size_t)scores->n_cells;
-    struct look look = {scores, criterion, race, keep, NULL, NULL};
+    size_t n_rows = n_cells * (size_t)scores->n_samples;
+    const struct dpe_race_options how = {options->per_round, options->level, options->indifference};
+    struct dpe_race arms = {0};
     dpe_status status = DPE_OK;
-    race->dropped = dpe_alloc(n_cells, sizeof *race->dropped);
-    race->drops = dpe_alloc(n_cells, sizeof *race->drops);
-    look.a = dpe_alloc(2 * n, sizeof *look.a);
-    if (race->dropped == NULL || race->drops == NULL || look.a == NULL) {
+    int *group = dpe_alloc(n_cells, sizeof *group);
+    unsigned char *kept = dpe_alloc(n_cells, 1);
+    unsigned char *there = dpe_alloc(n_rows, 1);
+    double *goodness = dpe_alloc(n_rows, sizeof *goodness);
+    if (group == NULL || kept == NULL || there == NULL || goodness == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a race of %zu cells", n_cells);
-        dpe_detect_race_free(race);
         goto done;
     }
-    look.b = look.a + n;
-    for (size_t c = 0; c < n_cells; c++) {
-        race->dropped[c] = -1;
-    }
-    race->complete = true;
-    while (race->samples < scores->n_samples && race->complete) {
-        int64_t last = race->samples + options->per_round;
-        last = last < scores->n_samples ? last : scores->n_samples;
-        race->complete = round_is_there(&look, race->samples, last);
-        if (race->complete) {
-            race->samples = last;
-        }
-        if (race->complete && last < scores->n_samples) {
-            decide(&look, last);
-        }
+    list_rows(scores, n_lengths, keep, criterion, group, kept, there, goodness);
+    const struct dpe_race_rows rows = {
+        .n_arms = scores->n_cells,
+        .n_groups = n_groups,
+        .group = group,
+        .keep = kept,
+        .n_samples = scores->n_samples,
+        .together = scores->together,
+        .there = there,
+        .goodness = goodness,
+    };
+    status = dpe_race_replay(&how, &rows, &arms, err);
+    if (status == DPE_OK) {
+        status = take_decisions(&arms, race, err);
     }
 done:
-    free(look.a);
+    dpe_race_free(&arms);
+    free(group);
+    free(kept);
+    free(there);
+    free(goodness);
     return status;
 }
 

@@ -6,12 +6,9 @@
 #include <string.h>
 
 /* Results must be the same whenever they are computed, so resampling has fixed sizes and seeds. */
-static const double verdict_p = 0.05;
 enum { BOOTSTRAP_ROUNDS = 2000, PERMUTATIONS = 1999, STATISTICS_SEED = 1 };
 static const double level = 0.95;
 static const double informative_p = 0.05;
-
-const char *const dpe_detect_validated_names[DPE_DETECT_N_VALIDATED] = {"rope", "base", "joint"};
 
 /* ---------------------------------------------------------------------------------------- scores
  */
@@ -282,8 +279,8 @@ static void rank_group(const struct comparison *with, const int64_t *lengths,
     ranking->informative[group] = ranking->p_value[group] < informative_p;
 }
 
-static struct dpe_interval interval_of(const struct dpe_detect_scores *scores, int cell,
-                                       enum dpe_detect_criterion criterion)
+struct dpe_interval dpe_detect_interval(const struct dpe_detect_scores *scores, int cell,
+                                        enum dpe_detect_criterion criterion)
 {
     size_t at = (size_t)cell * (size_t)scores->n_samples;
     size_t n = (size_t)scores->n_samples;
@@ -342,7 +339,7 @@ dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
         return status;
     }
     for (int c = 0; c < scores->n_cells; c++) {
-        struct dpe_interval interval = interval_of(scores, c, criterion);
+        struct dpe_interval interval = dpe_detect_interval(scores, c, criterion);
         ranking->mean[c] = interval.mean;
         ranking->low[c] = interval.low;
         ranking->high[c] = interval.high;
@@ -374,108 +371,4 @@ void dpe_detect_ranking_free(struct dpe_detect_ranking *ranking)
     free(ranking->p_value);
     free(ranking->informative);
     *ranking = (struct dpe_detect_ranking){0};
-}
-
-/* -------------------------------------------------------------------------------------- validation
- */
-
-/* Both the interval and the test: resampled means of a few contexts are too sure of themselves. */
-static void judge(struct dpe_detect_validation *validation)
-{
-    const struct dpe_interval *gain = &validation->minus_base;
-    bool higher_is_better = validation->criterion == DPE_DETECT_RECALL;
-    bool shown = validation->p_base < verdict_p;
-    if (gain->n == 0) {
-        validation->verdict = DPE_DETECT_UNKNOWN;
-    } else if (shown && gain->low > 0.0) {
-        validation->verdict = higher_is_better ? DPE_DETECT_BETTER : DPE_DETECT_WORSE;
-    } else if (shown && gain->high < 0.0) {
-        validation->verdict = higher_is_better ? DPE_DETECT_WORSE : DPE_DETECT_BETTER;
-    } else {
-        validation->verdict = DPE_DETECT_INDISTINCT;
-    }
-}
-
-/* Mean and variance of the contexts' mean differences; returns how many contexts have one. */
-static int64_t spread_of_contexts(const double *a, const double *b, int64_t n, int64_t together,
-                                  double *mean, double *variance)
-{
-    int64_t contexts = 0;
-    double squares = 0.0;
-    *mean = 0.0;
-    for (int64_t first = 0; first < n; first += together) {
-        double sum = 0.0;
-        int64_t pairs = 0;
-        for (int64_t i = first; i < n && i < first + together; i++) {
-            if (isfinite(a[i]) && isfinite(b[i])) {
-                sum += a[i] - b[i];
-                pairs++;
-            }
-        }
-        if (pairs > 0) {
-            double off = sum / (double)pairs - *mean;
-            contexts++;
-            *mean += off / (double)contexts;
-            squares += off * (sum / (double)pairs - *mean);
-        }
-    }
-    *variance = contexts > 1 ? squares / (double)(contexts - 1) : 0.0;
-    return contexts;
-}
-
-/* The usual size of a paired comparison at 5 %, two-sided, with a power of 80 %: (1.96 + 0.84)²
- * times variance over squared mean. Fewer than six contexts can never pass a sign-flip test. */
-static int64_t needed_samples(const double *a, const double *b, int64_t n, int64_t together)
-{
-    enum { LEAST = 6 };
-    double mean = 0.0;
-    double variance = 0.0;
-    together = together > 1 ? together : 1;
-    int64_t contexts = spread_of_contexts(a, b, n, together, &mean, &variance);
-    if (contexts < 2 || fabs(mean) < 1e-9) {
-        return 0;
-    }
-    double needed = ceil(2.8 * 2.8 * variance / (mean * mean));
-    needed = fmax(needed, (double)(contexts < LEAST ? LEAST : contexts + 1));
-    return needed * (double)together < 1e9 ? (int64_t)needed * together : 0;
-}
-
-dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
-                               enum dpe_detect_criterion criterion,
-                               struct dpe_detect_validation *validation, struct dpe_error *err)
-{
-    if (scores->n_cells != DPE_DETECT_N_VALIDATED) {
-        return dpe_fail(err, DPE_INTERNAL, "validation of %d plans instead of %d", scores->n_cells,
-                        DPE_DETECT_N_VALIDATED);
-    }
-    size_t n = (size_t)scores->n_samples;
-    double *values = dpe_alloc(DPE_DETECT_N_VALIDATED * n, sizeof *values);
-    if (values == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu validation samples", n);
-    }
-    for (int c = 0; c < DPE_DETECT_N_VALIDATED; c++) {
-        validation->value[c] = interval_of(scores, c, criterion);
-        for (size_t s = 0; s < n; s++) {
-            values[(size_t)c * n + s] = dpe_detect_value(scores, criterion, (size_t)c * n + s);
-        }
-    }
-    const double *rope = values + DPE_DETECT_ROPE * n;
-    const double *base = values + DPE_DETECT_BASE * n;
-    const double *joint = values + DPE_DETECT_JOINT * n;
-    validation->criterion = criterion;
-    struct dpe_resampling how = {scores->together, level, BOOTSTRAP_ROUNDS, STATISTICS_SEED};
-    validation->minus_base = dpe_bootstrap_paired(joint, base, n, &how);
-    validation->minus_rope = dpe_bootstrap_paired(joint, rope, n, &how);
-    how.rounds = PERMUTATIONS;
-    validation->p_base = dpe_sign_flip(joint, base, n, &how);
-    validation->p_rope = dpe_sign_flip(joint, rope, n, &how);
-    judge(validation);
-    validation->needed = validation->verdict == DPE_DETECT_INDISTINCT
-                             ? needed_samples(joint, base, scores->n_samples, scores->together)
-                             : 0;
-    validation->too_easy = criterion == DPE_DETECT_RECALL &&
-                           validation->value[DPE_DETECT_BASE].mean >= 1.0 &&
-                           validation->value[DPE_DETECT_JOINT].mean >= 1.0;
-    free(values);
-    return DPE_OK;
 }

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void scores_set(struct dpe_detect_scores *scores, size_t at, const struct dpe_row *row)
 {
@@ -163,10 +164,37 @@ static dpe_status select_lengths(struct dpe_detect_report *report, const struct 
     case DPE_DETECT_SEQUENTIAL:
         return dpe_detect_select_sequential(params, &deciding->ranking, report->rounds, &steps,
                                             &report->selection, err);
+    case DPE_DETECT_JOINTLY:
+        return dpe_detect_select_point(params, report->search.point.at, &report->selection, err);
     case DPE_DETECT_PAPER:
         break;
     }
     return dpe_detect_select_paper(params, &deciding->ranking, &report->selection, err);
+}
+
+static dpe_status searched_scores(void *user, const char *const *keys, int n,
+                                  struct dpe_detect_scores *scores, struct dpe_error *err)
+{
+    const struct step_rows *rows = user;
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(rows->report);
+    return dpe_detect_collect(rows->run, deciding->task, keys, n, 0,
+                              rows->report->searching.n_samples, deciding->together, scores, err);
+}
+
+dpe_status dpe_detect_report_search(struct dpe_detect_report *report, const struct dpe_run *run,
+                                    struct dpe_error *err)
+{
+    struct step_rows rows = {report, run};
+    const struct dpe_detect_source source = {&rows, searched_scores};
+    dpe_detect_search_free(&report->search);
+    if (report->searching.n_samples == 0) {
+        report->search.complete = true;
+        return DPE_OK;
+    }
+    const struct dpe_detect_ranking *ranking =
+        report->swept ? &dpe_detect_deciding(report)->ranking : NULL;
+    return dpe_detect_search_replay(&report->searching, report->grid, report->context, ranking,
+                                    &source, &report->search, err);
 }
 
 dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
@@ -188,6 +216,9 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
         }
     }
     if (status == DPE_OK) {
+        status = dpe_detect_report_search(report, run, err);
+    }
+    if (status == DPE_OK) {
         status = select_lengths(report, run, err);
     }
     if (status == DPE_OK) {
@@ -200,33 +231,89 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
     return status;
 }
 
+bool dpe_detect_report_chooses(const struct dpe_detect_report *report)
+{
+    return report->rule == DPE_DETECT_JOINTLY;
+}
+
+struct dpe_detect_point dpe_detect_report_point(const struct dpe_detect_report *report, int plan)
+{
+    return plan == DPE_DETECT_BASE     ? report->search.start
+           : plan == DPE_DETECT_SINGLE ? report->search.single
+                                       : report->search.point;
+}
+
+/* What the table gets. */
+static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    struct dpe_detect_kept *kept = &report->kept;
+    size_t n = (size_t)params->n_groups;
+    kept->scale = kept->scale != NULL ? kept->scale : dpe_alloc(n, sizeof *kept->scale);
+    kept->length = kept->length != NULL ? kept->length : dpe_alloc(n, sizeof *kept->length);
+    if (kept->scale == NULL || kept->length == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu groups", n);
+    }
+    kept->plan = plan;
+    kept->temperature = params->temperature;
+    kept->window = params->window;
+    for (size_t g = 0; g < n; g++) {
+        kept->scale[g] = plan == DPE_DETECT_ROPE ? 1.0 : report->scale[g];
+        kept->length[g] = plan == DPE_DETECT_ROPE ? params->length : report->selected[g];
+    }
+    if (plan == DPE_DETECT_ROPE) {
+        kept->temperature = dpe_temperature_none;
+    } else if (dpe_detect_report_chooses(report)) {
+        const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
+        kept->temperature = point.temperature;
+        kept->window = point.window;
+        dpe_detect_point_scales(params, &point, kept->scale);
+        dpe_detect_point_lengths(params, &point, kept->length);
+    }
+    return DPE_OK;
+}
+
+/* Plans that a table can hold: all but those of --against. */
+static int tables_of(const struct dpe_detect_report *report)
+{
+    int n = DPE_DETECT_N_VALIDATED;
+    if (!dpe_detect_report_chooses(report)) {
+        return 0;
+    }
+    return report->n_validated > n && strcmp(report->names[n], "single") == 0 ? n + 1 : n;
+}
+
+static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
+                                const struct dpe_run *run, struct dpe_error *err)
+{
+    const char *keys[DPE_DETECT_MOST_VALIDATED];
+    for (int v = 0; v < report->n_validated; v++) {
+        keys[v] = report->keys[v];
+    }
+    dpe_detect_scores_free(&result->validate_scores);
+    result->validated = false;
+    dpe_status status = dpe_detect_collect(run, result->validate_task, keys, report->n_validated,
+                                           result->first_validated, result->n_validated,
+                                           result->together, &result->validate_scores, err);
+    if (status == DPE_OK) {
+        status = dpe_detect_validate(&result->validate_scores, result->criterion, tables_of(report),
+                                     &result->validation, err);
+    }
+    result->validated = status == DPE_OK;
+    return status;
+}
+
 dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
                                         struct dpe_error *err)
 {
-    const char *keys[DPE_DETECT_N_VALIDATED];
-    for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
-        keys[v] = report->keys[v];
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        if (report->results[i].used) {
+            status = validate_task(report, &report->results[i], run, err);
+        }
     }
-    for (int i = 0; i < 2; i++) {
-        struct dpe_detect_result *result = &report->results[i];
-        if (!result->used) {
-            continue;
-        }
-        dpe_detect_scores_free(&result->validate_scores);
-        result->validated = false;
-        dpe_status status = dpe_detect_collect(
-            run, result->validate_task, keys, DPE_DETECT_N_VALIDATED, result->first_validated,
-            result->n_validated, result->together, &result->validate_scores, err);
-        if (status == DPE_OK) {
-            status = dpe_detect_validate(&result->validate_scores, result->criterion,
-                                         &result->validation, err);
-        }
-        if (status != DPE_OK) {
-            return status;
-        }
-        result->validated = true;
-    }
-    return DPE_OK;
+    return status == DPE_OK ? keep(report, dpe_detect_deciding(report)->validation.kept, err)
+                            : status;
 }
 
 void dpe_detect_report_free(struct dpe_detect_report *report)
@@ -238,6 +325,11 @@ void dpe_detect_report_free(struct dpe_detect_report *report)
     }
     dpe_detect_selection_free(&report->selection);
     dpe_detect_race_free(&report->race);
+    dpe_detect_search_free(&report->search);
+    free(report->kept.scale);
+    free(report->kept.length);
+    report->kept.scale = NULL;
+    report->kept.length = NULL;
     free(report->scale);
     free(report->selected);
     report->scale = NULL;

@@ -8,7 +8,7 @@
 enum { FLIPS = 4999, STATISTICS_SEED = 1 };
 static const double tie = 1e-9;
 
-const char *const dpe_detect_rule_names[4] = {"paper", "guarded", "sequential", NULL};
+const char *const dpe_detect_rule_names[5] = {"paper", "guarded", "sequential", "joint", NULL};
 
 int dpe_detect_base_length(const struct dpe_detect_params *params)
 {
@@ -122,7 +122,8 @@ static dpe_status selection_init(const struct dpe_detect_params *params, enum dp
                                                .n_groups = params->n_groups,
                                                .base = dpe_detect_base_length(params),
                                                .complete = true};
-    if (rule != DPE_DETECT_PAPER && selection->base < 0) {
+    bool compares = rule == DPE_DETECT_GUARDED || rule == DPE_DETECT_SEQUENTIAL;
+    if (compares && selection->base < 0) {
         return dpe_fail(err, DPE_USAGE,
                         "--select %s: expected half the trained length (%g) among --lengths: the "
                         "others are compared with it",
@@ -162,6 +163,16 @@ dpe_status dpe_detect_select_paper(const struct dpe_detect_params *params,
                 selection->at[g] = t;
             }
         }
+    }
+    return status;
+}
+
+dpe_status dpe_detect_select_point(const struct dpe_detect_params *params, const int16_t *at,
+                                   struct dpe_detect_selection *selection, struct dpe_error *err)
+{
+    dpe_status status = selection_init(params, DPE_DETECT_JOINTLY, 0, selection, err);
+    for (int g = 0; status == DPE_OK && g < params->n_groups; g++) {
+        selection->at[g] = at[g];
     }
     return status;
 }

@@ -1,6 +1,7 @@
 /* What people see: the heat map, the tables and the live line, rendered into memory. ASCII only, so
  * that every terminal shows them alike. */
 #include "detect/sweep/detect.h"
+#include "detect/sweep/page.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -29,33 +30,6 @@ void dpe_detect_short_length(int64_t length, char text[24])
     bool thousands = length >= 1024 && length % 1024 == 0;
     snprintf(text, 24, thousands ? "%lldk" : "%lld",
              (long long)(thousands ? length / 1024 : length));
-}
-
-/* What is rendered so far. After the first failure nothing more is appended. */
-struct page {
-    struct dpe_text *out;
-    dpe_status status;
-    struct dpe_error *err;
-};
-
-static void put(struct page *page, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void put(struct page *page, const char *format, ...)
-{
-    if (page->status != DPE_OK) {
-        return;
-    }
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (n < 0) {
-        page->status = dpe_fail(page->err, DPE_INTERNAL, "a line could not be rendered");
-        return;
-    }
-    size_t most = sizeof text - 1;
-    page->status = dpe_text_append(page->out, text, (size_t)n < most ? (size_t)n : most, page->err);
 }
 
 /* ---------------------------------------------------------------------------------------- colours
@@ -106,20 +80,21 @@ static int cube_level(double part, double *shown)
     return best;
 }
 
-static void put_colour(struct page *page, enum dpe_detect_colour colour, double share, bool best)
+static void put_colour(struct dpe_detect_page *page, enum dpe_detect_colour colour, double share,
+                       bool best)
 {
     struct rgb back = ramp(share);
     const char *bold = best ? "1;" : "";
     if (colour == DPE_DETECT_TRUECOLOUR) {
         int grey = wants_white(back) ? 255 : 0;
-        put(page, "\033[%s38;2;%d;%d;%d;48;2;%d;%d;%dm", bold, grey, grey, grey, (int)back.r,
-            (int)back.g, (int)back.b);
+        dpe_detect_put(page, "\033[%s38;2;%d;%d;%d;48;2;%d;%d;%dm", bold, grey, grey, grey,
+                       (int)back.r, (int)back.g, (int)back.b);
         return;
     }
     struct rgb shown;
     int cube = 16 + 36 * cube_level(back.r, &shown.r) + 6 * cube_level(back.g, &shown.g) +
                cube_level(back.b, &shown.b);
-    put(page, "\033[%s38;5;%d;48;5;%dm", bold, wants_white(shown) ? 231 : 16, cube);
+    dpe_detect_put(page, "\033[%s38;5;%d;48;5;%dm", bold, wants_white(shown) ? 231 : 16, cube);
 }
 
 /* --------------------------------------------------------------------------------------- heat map
@@ -223,10 +198,10 @@ static struct layout lay_out(const struct dpe_detect_grid *grid, int width)
     return layout;
 }
 
-static void put_header(struct page *page, const struct dpe_detect_grid *grid,
+static void put_header(struct dpe_detect_page *page, const struct dpe_detect_grid *grid,
                        const struct layout *layout)
 {
-    put(page, "%-*s", layout->label, layout->label >= 8 ? "group" : "");
+    dpe_detect_put(page, "%-*s", layout->label, layout->label >= 8 ? "group" : "");
     for (int t = 0; t < layout->columns; t++) {
         char text[24];
         dpe_detect_short_length(grid->params.lengths[t], text);
@@ -235,15 +210,15 @@ static void put_header(struct page *page, const struct dpe_detect_grid *grid,
             snprintf(text, sizeof text, "%d", t % 10);
         }
         if (layout->cell <= 2) {
-            put(page, "%s ", text);
+            dpe_detect_put(page, "%s ", text);
         } else {
-            put(page, "%*s ", layout->cell - 1, text);
+            dpe_detect_put(page, "%*s ", layout->cell - 1, text);
         }
     }
     if (layout->columns < grid->params.n_lengths) {
-        put(page, "+%d", grid->params.n_lengths - layout->columns);
+        dpe_detect_put(page, "+%d", grid->params.n_lengths - layout->columns);
     }
-    put(page, "\n");
+    dpe_detect_put(page, "\n");
 }
 
 dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
@@ -251,15 +226,15 @@ dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
                               enum dpe_detect_colour colour, struct dpe_text *out,
                               struct dpe_error *err)
 {
-    struct page written = {out, DPE_OK, err};
-    struct page *page = &written;
+    struct dpe_detect_page written = {out, DPE_OK, err};
+    struct dpe_detect_page *page = &written;
     struct layout layout = lay_out(grid, width);
     double low = 0.0;
     double high = 1.0;
     value_range(ranking, &low, &high);
     put_header(page, grid, &layout);
     for (int g = 0; g < ranking->n_groups; g++) {
-        put(page, "%-*d", layout.label, g);
+        dpe_detect_put(page, "%-*d", layout.label, g);
         for (int t = 0; t < layout.columns; t++) {
             int c = g * ranking->n_lengths + t;
             char text[32];
@@ -269,9 +244,9 @@ dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
             if (coloured) {
                 put_colour(page, colour, share, ranking->rank[c] == 1);
             }
-            put(page, coloured ? "%s\033[0m" : "%s", text);
+            dpe_detect_put(page, coloured ? "%s\033[0m" : "%s", text);
         }
-        put(page, "\n");
+        dpe_detect_put(page, "\n");
     }
     return page->status;
 }
@@ -290,36 +265,21 @@ static int cell_of_rank(const struct dpe_detect_ranking *ranking, int group, int
     return -1;
 }
 
-static void interval_text(enum dpe_detect_criterion criterion, double mean, double low, double high,
-                          bool with_bounds, char *text, size_t size)
-{
-    if (!isfinite(mean)) {
-        snprintf(text, size, "-");
-        return;
-    }
-    int after = criterion == DPE_DETECT_RECALL ? 3 : mean < 99.95 ? 2 : 1;
-    if (with_bounds && isfinite(low) && isfinite(high)) {
-        snprintf(text, size, "%.*f [%.*f, %.*f]", after, mean, after, low, after, high);
-    } else {
-        snprintf(text, size, "%.*f", after, mean);
-    }
-}
-
 /* A rank's column: two spaces, the length, a space, the longest interval. */
 static int rank_column(const struct dpe_detect_ranking *ranking)
 {
     int most = 0;
     for (int c = 0; c < ranking->n_groups * ranking->n_lengths; c++) {
         char value[64];
-        interval_text(ranking->criterion, ranking->mean[c], ranking->low[c], ranking->high[c], true,
-                      value, sizeof value);
+        dpe_detect_interval_text(ranking->criterion, ranking->mean[c], ranking->low[c],
+                                 ranking->high[c], true, value, sizeof value);
         int n = (int)strlen(value);
         most = n > most ? n : most;
     }
     return most + 8;
 }
 
-static void put_ranks(struct page *page, const struct dpe_detect_grid *grid,
+static void put_ranks(struct dpe_detect_page *page, const struct dpe_detect_grid *grid,
                       const struct dpe_detect_ranking *ranking, int g, int columns, int column)
 {
     for (int r = 1; r <= columns; r++) {
@@ -328,15 +288,15 @@ static void put_ranks(struct page *page, const struct dpe_detect_grid *grid,
         char value[64] = "";
         if (c >= 0) {
             dpe_detect_short_length(grid->params.lengths[c % ranking->n_lengths], length);
-            interval_text(ranking->criterion, ranking->mean[c], ranking->low[c], ranking->high[c],
-                          true, value, sizeof value);
+            dpe_detect_interval_text(ranking->criterion, ranking->mean[c], ranking->low[c],
+                                     ranking->high[c], true, value, sizeof value);
         }
-        put(page, "  %5s %-*s", length, r == columns ? 0 : column - 8, value);
+        dpe_detect_put(page, "  %5s %-*s", length, r == columns ? 0 : column - 8, value);
     }
 }
 
 /* Group, pairs and p-value, then the ranks; without room for these, the best length alone. */
-static void put_group(struct page *page, const struct dpe_detect_grid *grid,
+static void put_group(struct dpe_detect_page *page, const struct dpe_detect_grid *grid,
                       const struct dpe_detect_ranking *ranking, int g, int columns, int column)
 {
     char p[16] = "-";
@@ -347,129 +307,37 @@ static void put_group(struct page *page, const struct dpe_detect_grid *grid,
     if (columns > 0) {
         char pairs[32];
         snprintf(pairs, sizeof pairs, "%d-%d", grid->edges[g], grid->edges[g + 1] - 1);
-        put(page, "%-5d %-7s %5s%s", g, pairs, p, mark);
+        dpe_detect_put(page, "%-5d %-7s %5s%s", g, pairs, p, mark);
         put_ranks(page, grid, ranking, g, columns, column);
-        put(page, "\n");
+        dpe_detect_put(page, "\n");
         return;
     }
     char length[24] = "-";
     if (ranking->effective[g] > 0) {
         dpe_detect_short_length(ranking->effective[g], length);
     }
-    put(page, "%-5d %-6s %5s%s\n", g, length, p, mark);
+    dpe_detect_put(page, "%-5d %-6s %5s%s\n", g, length, p, mark);
 }
 
 dpe_status dpe_detect_rank_table(const struct dpe_detect_grid *grid,
                                  const struct dpe_detect_ranking *ranking, int width,
                                  struct dpe_text *out, struct dpe_error *err)
 {
-    struct page written = {out, DPE_OK, err};
-    struct page *page = &written;
+    struct dpe_detect_page written = {out, DPE_OK, err};
+    struct dpe_detect_page *page = &written;
     enum { FIXED = 20, MOST = 4 };
     int column = rank_column(ranking);
     int columns = width < FIXED ? 0 : (width - FIXED) / column;
     columns = columns > MOST ? MOST : columns;
     columns = columns < ranking->n_lengths ? columns : ranking->n_lengths;
-    put(page, columns > 0 ? "group pairs       p " : "group best       p");
+    dpe_detect_put(page, columns > 0 ? "group pairs       p " : "group best       p");
     for (int r = 1; r <= columns; r++) {
-        put(page, "  rank %-*d", r == columns ? 0 : column - 7, r);
+        dpe_detect_put(page, "  rank %-*d", r == columns ? 0 : column - 7, r);
     }
-    put(page, "\n");
+    dpe_detect_put(page, "\n");
     for (int g = 0; g < ranking->n_groups; g++) {
         put_group(page, grid, ranking, g, columns, column);
     }
-    return page->status;
-}
-
-static void put_difference(struct page *page, const char *name, const struct dpe_interval *d,
-                           double p, int width)
-{
-    if (d->n == 0) {
-        put(page, "%s: no valid pair\n", name);
-        return;
-    }
-    char value[24], bounds[48] = "";
-    bool wide = width >= 60;
-    snprintf(value, sizeof value, p < 0.001 ? "p < 0.001" : "p = %.3f", p);
-    if (isfinite(d->low) && isfinite(d->high)) {
-        snprintf(bounds, sizeof bounds, wide ? " [%+.3f, %+.3f]" : "\n [%+.3f,%+.3f]", d->low,
-                 d->high);
-    }
-    put(page, wide ? "%-13s %+.3f%s  %s, %lld pairs\n" : "%s\n %+.3f%s\n %s, %lld\n", name, d->mean,
-        bounds, value, (long long)d->n);
-}
-
-/* A number of samples in two digits: more would be more than is known. */
-static int64_t two_digits(int64_t n)
-{
-    int64_t unit = 1;
-    while (n / unit >= 100) {
-        unit *= 10;
-    }
-    return (n + unit - 1) / unit * unit;
-}
-
-static void put_indistinct(struct page *page, const struct dpe_detect_validation *validation)
-{
-    const char *what = validation->criterion == DPE_DETECT_RECALL ? "samples" : "books";
-    put(page, "The joint plan is not distinguishable from the base with %lld %s.\n",
-        (long long)validation->minus_base.n, what);
-    if (validation->needed == 0) {
-        return;
-    }
-    put(page, "About %lld %s would show a difference of this size.\n",
-        (long long)two_digits(validation->needed), what);
-}
-
-static void put_verdict(struct page *page, const struct dpe_detect_validation *validation)
-{
-    if (validation->too_easy) {
-        put(page, "Base and joint plan both find 100 %%: the task is too easy at this length to "
-                  "compare lengths.\nMake it harder with --niah keys=4,values=4, "
-                  "--keys-per-context 4 or a larger --length.\n");
-        return;
-    }
-    switch (validation->verdict) {
-    case DPE_DETECT_BETTER:
-        put(page, "The joint plan is better than the base.\n");
-        return;
-    case DPE_DETECT_WORSE:
-        put(page, "The joint plan is WORSE than the base: use the base, or repeat the sweep with "
-                  "more --samples.\n");
-        return;
-    case DPE_DETECT_INDISTINCT:
-        put_indistinct(page, validation);
-        return;
-    case DPE_DETECT_UNKNOWN:
-        break;
-    }
-    put(page, "The joint plan could not be compared with the base: no sample is valid "
-              "under both.\n");
-}
-
-dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation, int width,
-                                       struct dpe_text *out, struct dpe_error *err)
-{
-    struct page written = {out, DPE_OK, err};
-    struct page *page = &written;
-    static const char *const meaning[DPE_DETECT_N_VALIDATED] = {
-        "the model as it is", "every group at half the trained length",
-        "every group at the length chosen for it"};
-    bool recall = validation->criterion == DPE_DETECT_RECALL;
-    for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
-        char value[64];
-        const struct dpe_interval *one = &validation->value[v];
-        interval_text(validation->criterion, one->mean, one->low, one->high, width >= 34, value,
-                      sizeof value);
-        put(page, width >= 80 ? "%-6s %-24s %s\n" : "%-6s %s\n", dpe_detect_validated_names[v],
-            value, meaning[v]);
-    }
-    put_difference(page, "joint - base", &validation->minus_base, validation->p_base, width);
-    put_difference(page, "joint - rope", &validation->minus_rope, validation->p_rope, width);
-    if (!recall) {
-        put(page, "(differences in nats per token: lower is better)\n");
-    }
-    put_verdict(page, validation);
     return page->status;
 }
 

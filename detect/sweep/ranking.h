@@ -89,37 +89,58 @@ void dpe_detect_common_free(struct dpe_detect_common *common);
  *  picked them after looking is accounted for. 1 when all values of every sample are equal. */
 double dpe_detect_spread(const struct dpe_detect_common *common, int rounds, uint64_t seed);
 
+/** Mean recall with its bootstrap interval, or perplexity with its jackknife, 95 %, of a cell. */
+struct dpe_interval dpe_detect_interval(const struct dpe_detect_scores *scores, int cell,
+                                        enum dpe_detect_criterion criterion);
+
 /* ---------------------------------------------------------------------------------- validation */
 
-enum { DPE_DETECT_ROPE, DPE_DETECT_BASE, DPE_DETECT_JOINT, DPE_DETECT_N_VALIDATED };
+enum {
+    DPE_DETECT_ROPE,
+    DPE_DETECT_BASE,
+    DPE_DETECT_JOINT,
+    DPE_DETECT_N_VALIDATED,                     /**< that every validation has */
+    DPE_DETECT_SINGLE = DPE_DETECT_N_VALIDATED, /**< of a search: one length for all groups */
+    DPE_DETECT_MOST_VALIDATED = 16,             /**< with those of --against */
+};
 
-/** Names of the three validated plans: "rope", "base", "joint". */
+/** Names of the first three: "rope", "base", "joint". */
 extern const char *const dpe_detect_validated_names[DPE_DETECT_N_VALIDATED];
 
-/** Of joint against base. Better and worse are shown by both the paired 95 % interval, which does
- *  not hold 0, and a sign-flip test with p < 0.05. */
+/** Of one plan against another. Better and worse are shown by both the paired 95 % interval, which
+ *  does not hold 0, and a sign-flip test with p < 0.05. */
 enum dpe_detect_verdict {
     DPE_DETECT_BETTER,
     DPE_DETECT_INDISTINCT, /**< these samples do not show a difference */
     DPE_DETECT_WORSE,
     DPE_DETECT_UNKNOWN, /**< no pair of valid rows */
 };
+/** Of the plan that `gain` is the gain of: of recall, or of nats per token (then negative is
+ *  better). */
+enum dpe_detect_verdict dpe_detect_judge(const struct dpe_interval *gain, double p,
+                                         enum dpe_detect_criterion criterion);
 
-/** What validation on other samples shows of the joint plan. Differences are joint − base and
- *  joint − rope: of recall, or of nats per token (then negative is better). */
+/** What validation on other samples shows. Differences are of recall, or of nats per token (then
+ *  negative is better); paired bootstrap, 95 %; p of a sign-flip test. */
 struct dpe_detect_validation {
     enum dpe_detect_criterion criterion;
-    struct dpe_interval value[DPE_DETECT_N_VALIDATED]; /**< recall or perplexity, 95 % */
-    struct dpe_interval minus_base, minus_rope;        /**< paired bootstrap, 95 % */
-    double p_base, p_rope;                             /**< sign-flip test */
-    enum dpe_detect_verdict verdict;                   /**< against the base */
+    int n_plans;
+    struct dpe_interval value[DPE_DETECT_MOST_VALIDATED]; /**< recall or perplexity, 95 % */
+    struct dpe_interval minus[DPE_DETECT_MOST_VALIDATED]; /**< joint − plan */
+    double p[DPE_DETECT_MOST_VALIDATED];
+    enum dpe_detect_verdict verdict; /**< joint against the base */
     int64_t needed; /**< indistinct: samples of which four in five sets would show a difference as
                          large as the measured one; 0 = unknown, or no difference was measured */
     bool too_easy;  /**< base and joint find every needle: lengths cannot be compared */
+    int kept; /**< the joint plan, or one that a table can hold and that is shown to be better */
+    struct dpe_interval kept_minus[DPE_DETECT_MOST_VALIDATED]; /**< kept − plan */
+    double kept_p[DPE_DETECT_MOST_VALIDATED];
 };
-/** scores: DPE_DETECT_N_VALIDATED cells in the order above. */
+/** scores: the first three plans in the order above, then others, at most
+ *  DPE_DETECT_MOST_VALIDATED. The first `n_tables` may be kept; 0: the joint plan is, whatever is
+ *  shown. */
 dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
-                               enum dpe_detect_criterion criterion,
+                               enum dpe_detect_criterion criterion, int n_tables,
                                struct dpe_detect_validation *validation, struct dpe_error *err);
 
 #endif

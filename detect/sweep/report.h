@@ -9,6 +9,7 @@
 #include "detect/sweep/grid.h"
 #include "detect/sweep/race.h"
 #include "detect/sweep/ranking.h"
+#include "detect/sweep/search.h"
 #include "detect/sweep/select.h"
 #include "engine/base/base.h"
 #include "engine/model/model.h"
@@ -33,6 +34,15 @@ struct dpe_detect_result {
     struct dpe_detect_validation validation;
 };
 
+/** The plan that the table holds: the joint one, or one that validation shows to be better. */
+struct dpe_detect_kept {
+    int plan; /**< index of a validated plan */
+    struct dpe_temperature temperature;
+    int64_t window;
+    double *scale;   /**< [n_groups] */
+    int64_t *length; /**< [n_groups] −1 = none (the scale of the detection) */
+};
+
 /** Everything that the table and the terminal show. `grid`, `context` and names are borrowed; the
  *  rest is computed from rows by the functions below. */
 struct dpe_detect_report {
@@ -46,7 +56,14 @@ struct dpe_detect_report {
     struct dpe_detect_result results[2]; /**< NIAH, perplexity; the first used one decides */
     double *scale;                       /**< [n_groups] of the joint plan */
     int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
-    char keys[DPE_DETECT_N_VALIDATED][33]; /**< row keys of the validated plans, "" = not known */
+    /** With --temperature auto or --select joint (filled by the caller; n_samples 0: no search). */
+    struct dpe_detect_search_options searching;
+    bool swept; /**< the sweep under the searched temperature has its rows */
+    struct dpe_detect_search search;
+    int n_validated;                           /**< plans */
+    char names[DPE_DETECT_MOST_VALIDATED][64]; /**< of the validated plans */
+    char keys[DPE_DETECT_MOST_VALIDATED][33];  /**< their row keys, "" = not known */
+    struct dpe_detect_kept kept;               /**< what the table holds */
     uint64_t seed, validation_seed;
     struct dpe_session_work work; /**< of this session's processes, for /run */
     /* what the run was about, for /model, /tokenizer, /corpus and /detect */
@@ -54,6 +71,7 @@ struct dpe_detect_report {
     const struct dpe_tokenizer *tokenizer;
     const struct dpe_corpus *corpus;
     const char *niah_spec, *niah_template; /**< spec, hash of the templates; NULL = none */
+    const char *pilot; /**< what chose the spec, NULL = it was given */
 };
 /** The result that decides: NIAH when it is used. */
 const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report);
@@ -61,6 +79,13 @@ const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_repo
  *  again; with rows missing the selection follows from those that are there. */
 dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
                                    struct dpe_error *err);
+/** Only the search of a report, as far as its rows go. May be called again. */
+dpe_status dpe_detect_report_search(struct dpe_detect_report *report, const struct dpe_run *run,
+                                    struct dpe_error *err);
+/** Whether a table may hold another plan than the joint one: with the search. */
+bool dpe_detect_report_chooses(const struct dpe_detect_report *report);
+/** The point of a validated plan other than rope: base, joint or single. */
+struct dpe_detect_point dpe_detect_report_point(const struct dpe_detect_report *report, int plan);
 /** Only the race of a report: collect its rows and replay it. May be called again. */
 dpe_status dpe_detect_report_race(struct dpe_detect_report *report, const struct dpe_run *run,
                                   struct dpe_error *err);
@@ -94,9 +119,19 @@ dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
 dpe_status dpe_detect_rank_table(const struct dpe_detect_grid *grid,
                                  const struct dpe_detect_ranking *ranking, int width,
                                  struct dpe_text *out, struct dpe_error *err);
-/** The three validated plans and the verdict in words. */
-dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation, int width,
-                                       struct dpe_text *out, struct dpe_error *err);
+/** The validated plans and the verdict in words; names [n_plans], NULL: there are but three. */
+dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation,
+                                       const char (*names)[64], int width, struct dpe_text *out,
+                                       struct dpe_error *err);
+/** The steps of a search: its plans with recall (or nats per token), which was taken, and why. */
+dpe_status dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_text *out,
+                                   struct dpe_error *err);
+/** First lines of a search's result: what the table holds, how well it does, and against what. */
+dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
+                           struct dpe_error *err);
+/** The lengths of a point as text: "256", or "256 128 …"; L0/2 where it is none of the lengths. */
+void dpe_detect_lengths_text(const struct dpe_detect_params *params,
+                             const struct dpe_detect_point *point, char *text, size_t size);
 
 /** What the live line shows. */
 struct dpe_detect_progress {

@@ -16,9 +16,10 @@ enum dpe_detect_rule {
     DPE_DETECT_PAPER,   /**< rank 1 of each group */
     DPE_DETECT_GUARDED, /**< L0/2, except where a paired test shows that another length is better */
     DPE_DETECT_SEQUENTIAL, /**< group after group, those before it at their chosen lengths */
+    DPE_DETECT_JOINTLY,    /**< the search of search.h */
 };
-/** "paper", "guarded", "sequential". */
-extern const char *const dpe_detect_rule_names[4]; /**< NULL ends them */
+/** "paper", "guarded", "sequential", "joint". */
+extern const char *const dpe_detect_rule_names[5]; /**< NULL ends them */
 
 /** Level of the tests of the guarded rule. */
 #define DPE_DETECT_GUARD_LEVEL 0.05
@@ -59,6 +60,10 @@ struct dpe_detect_selection {
     bool complete;                     /**< sequential: every row it needs was there */
 };
 void dpe_detect_selection_free(struct dpe_detect_selection *selection);
+
+/** The lengths of a point that a search has, as a selection. */
+dpe_status dpe_detect_select_point(const struct dpe_detect_params *params, const int16_t *at,
+                                   struct dpe_detect_selection *selection, struct dpe_error *err);
 
 /** Index of L0/2 among the lengths, −1 when it is not among them. */
 int dpe_detect_base_length(const struct dpe_detect_params *params);

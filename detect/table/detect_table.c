@@ -1,7 +1,7 @@
 /* The report as HDF5: /group … /book, /detect, /validate, /table, /model, /tokenizer, /corpus.
  * outputs/SCHEMA.md is the contract. */
-#include "data/data.h"
 #include "detect/table/detect_table.h"
+#include "data/data.h"
 #include "detect/table/detect_table_internal.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/h5/h5_put.h"
@@ -16,6 +16,20 @@ static const char row_status_meanings[] = "ok nonfinite failed";
 /* ---------------------------------------------------------------------------------------- scales
  */
 
+/* Before the validation those that every one has. */
+static void put_validated_names(struct table_writer *w, const struct dpe_detect_report *report)
+{
+    const char *names[DPE_DETECT_MOST_VALIDATED];
+    int n = report->n_validated > 0 ? report->n_validated : DPE_DETECT_N_VALIDATED;
+    for (int v = 0; v < n; v++) {
+        names[v] = report->n_validated > 0 ? report->names[v] : dpe_detect_validated_names[v];
+    }
+    dpe_detect_put_scale(w, "/validated_plan", DPE_COL_STRING, names, n,
+                         "rope: the model as it is; base: every group at half the trained "
+                         "length; joint: every group at its effective length",
+                         "1");
+}
+
 static void put_scales(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_grid *grid = report->grid;
@@ -25,11 +39,7 @@ static void put_scales(struct table_writer *w, const struct dpe_detect_report *r
                          "detecting length", "tokens");
     dpe_detect_put_count(w, "/pair", grid->n_pairs, "pair of components j, j + head_dim/2");
     dpe_detect_put_count(w, "/edge", params->n_groups + 1, "edge between groups");
-    dpe_detect_put_scale(w, "/validated_plan", DPE_COL_STRING, dpe_detect_validated_names,
-                         DPE_DETECT_N_VALIDATED,
-                         "rope: the model as it is; base: every group at half the trained "
-                         "length; joint: every group at its effective length",
-                         "1");
+    put_validated_names(w, report);
     const struct dpe_detect_result *niah = &report->results[0];
     const struct dpe_detect_result *ppl = &report->results[1];
     if (niah->used) {
@@ -177,6 +187,7 @@ static void put_detect(struct table_writer *w, const struct dpe_detect_report *r
          "of one context together) are permuted among the lengths, 1999 times"},
         {"niah_parameters", report->niah_spec},
         {"niah_templates_sha256", report->niah_template},
+        {"pilot", report->pilot},
     };
     put_texts(w, "/detect", texts, COUNT(texts));
     dpe_detect_put_i64(w, "/detect", "configurations", grid->n_configs);
@@ -195,21 +206,32 @@ static const char *verdict_text(enum dpe_detect_verdict verdict)
     return texts[verdict];
 }
 
-static void put_differences(struct table_writer *w, const char *folder,
-                            const struct dpe_detect_validation *v)
+static void put_differences(struct table_writer *w, const struct dpe_detect_report *report,
+                            const char *folder, const struct dpe_detect_validation *v)
 {
-    const double difference[] = {v->minus_rope.mean, v->minus_base.mean};
-    const double low[] = {v->minus_rope.low, v->minus_base.low};
-    const double high[] = {v->minus_rope.high, v->minus_base.high};
-    const double p[] = {v->p_rope, v->p_base};
-    const int64_t n[] = {v->minus_rope.n, v->minus_base.n};
-    static const char *const others[] = {"rope", "base"};
+    double difference[DPE_DETECT_MOST_VALIDATED];
+    double low[DPE_DETECT_MOST_VALIDATED];
+    double high[DPE_DETECT_MOST_VALIDATED];
+    double p[DPE_DETECT_MOST_VALIDATED];
+    int64_t pairs[DPE_DETECT_MOST_VALIDATED];
+    const char *others[DPE_DETECT_MOST_VALIDATED];
+    int n = 0;
+    for (int i = 0; i < v->n_plans; i++) {
+        if (i != DPE_DETECT_JOINT) {
+            difference[n] = v->minus[i].mean;
+            low[n] = v->minus[i].low;
+            high[n] = v->minus[i].high;
+            p[n] = v->p[i];
+            pairs[n] = v->minus[i].n;
+            others[n++] = report->names[i];
+        }
+    }
     bool recall = v->criterion == DPE_DETECT_RECALL;
     char scale[64];
     snprintf(scale, sizeof scale, "%s/compared_with", folder);
-    dpe_detect_put_scale(w, scale, DPE_COL_STRING, others, 2,
+    dpe_detect_put_scale(w, scale, DPE_COL_STRING, others, n,
                          "plan that the joint one is compared with", "1");
-    const struct table_axis axis = {scale, 2};
+    const struct table_axis axis = {scale, n};
     const struct table_entry entries[] = {
         {"/difference", DPE_COL_F64, difference,
          recall ? "mean paired difference of recall, joint - other"
@@ -221,21 +243,22 @@ static void put_differences(struct table_writer *w, const char *folder,
          recall ? "1" : "nats/token", NULL},
         {"/p_value", DPE_COL_F64, p,
          "two-sided sign-flip test of: no difference (samples of one context are one)", "1", NULL},
-        {"/n_pairs", DPE_COL_I64, n, "samples valid under both", "1", NULL},
+        {"/n_pairs", DPE_COL_I64, pairs, "samples valid under both", "1", NULL},
     };
     dpe_detect_put_entries(w, folder, entries, COUNT(entries), &axis, 1);
 }
 
-static void put_validation(struct table_writer *w, const struct dpe_detect_result *result)
+static void put_validation(struct table_writer *w, const struct dpe_detect_report *report,
+                           const struct dpe_detect_result *result)
 {
     bool recall = result->criterion == DPE_DETECT_RECALL;
     const char *folder = recall ? "/validate/niah" : "/validate/ppl";
     const struct dpe_detect_validation *v = &result->validation;
-    double mean[DPE_DETECT_N_VALIDATED];
-    double low[DPE_DETECT_N_VALIDATED];
-    double high[DPE_DETECT_N_VALIDATED];
-    int64_t n[DPE_DETECT_N_VALIDATED];
-    for (int i = 0; i < DPE_DETECT_N_VALIDATED; i++) {
+    double mean[DPE_DETECT_MOST_VALIDATED];
+    double low[DPE_DETECT_MOST_VALIDATED];
+    double high[DPE_DETECT_MOST_VALIDATED];
+    int64_t n[DPE_DETECT_MOST_VALIDATED];
+    for (int i = 0; i < v->n_plans; i++) {
         mean[i] = v->value[i].mean;
         low[i] = v->value[i].low;
         high[i] = v->value[i].high;
@@ -244,7 +267,7 @@ static void put_validation(struct table_writer *w, const struct dpe_detect_resul
     char scale[64];
     snprintf(scale, sizeof scale, "%s/sample", folder);
     dpe_detect_put_count(w, scale, result->n_validated, "sample of the validation");
-    const struct table_axis axes[] = {{"/validated_plan", DPE_DETECT_N_VALIDATED},
+    const struct table_axis axes[] = {{"/validated_plan", v->n_plans},
                                       {scale, result->n_validated}};
     const struct table_entry plans[] = {
         {recall ? "/recall_mean" : "/perplexity", DPE_COL_F64, mean,
@@ -256,7 +279,7 @@ static void put_validation(struct table_writer *w, const struct dpe_detect_resul
     };
     put_scores(w, folder, result, &result->validate_scores, axes, 2);
     dpe_detect_put_entries(w, folder, plans, COUNT(plans), axes, 1);
-    put_differences(w, folder, v);
+    put_differences(w, report, folder, v);
     dpe_detect_put_text(w, folder, "joint_against_base", verdict_text(v->verdict));
     dpe_detect_put_i64(w, folder, "samples_needed", v->needed);
     dpe_detect_put_text(w, folder, "samples",
@@ -267,14 +290,17 @@ static void put_validation(struct table_writer *w, const struct dpe_detect_resul
 
 static void put_validated_plans(struct table_writer *w, const struct dpe_detect_report *report)
 {
-    const char *keys[DPE_DETECT_N_VALIDATED];
-    for (int i = 0; i < DPE_DETECT_N_VALIDATED; i++) {
+    const char *keys[DPE_DETECT_MOST_VALIDATED];
+    for (int i = 0; i < report->n_validated; i++) {
         keys[i] = report->keys[i];
     }
-    const struct table_axis axis = {"/validated_plan", DPE_DETECT_N_VALIDATED};
+    const struct table_axis axis = {"/validated_plan", report->n_validated};
     const struct table_entry plan = {"/plan", DPE_COL_STRING, keys, "its key in /rows", "1", NULL};
     dpe_detect_put_entry(w, "/validate", &plan, &axis, 1);
     dpe_detect_put_i64(w, "/validate", "seed", (int64_t)report->validation_seed);
+    if (dpe_detect_report_chooses(report)) {
+        dpe_detect_put_text(w, "/validate", "kept", report->names[report->kept.plan]);
+    }
 }
 
 /* ------------------------------------------------------------------------- table, model and texts
@@ -310,14 +336,15 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
     const struct dpe_plan *plan = &grid->configs[0].plan;
-    double attention = sqrt(plan->logit_factor / params->temperature.logit_scale);
+    double scaled = params->temperature.logit_scale > 0.0 ? params->temperature.logit_scale : 1.0;
+    double attention = sqrt(plan->logit_factor / scaled);
     const struct table_axis group = {"/group", params->n_groups};
     const struct table_axis edge = {"/edge", params->n_groups + 1};
     const struct table_axis pair = {"/pair", grid->n_pairs};
     const struct table_entry groups[] = {
-        {"/scale_factor", DPE_COL_F64, report->scale, "scale of the group's far positions", "1",
-         NULL},
-        {"/effective_length", DPE_COL_I64, report->selected,
+        {"/scale_factor", DPE_COL_F64, report->kept.scale, "scale of the group's far positions",
+         "1", NULL},
+        {"/effective_length", DPE_COL_I64, report->kept.length,
          "length selected for the group, -1 = none found, scale as during detection", "tokens",
          NULL},
     };
@@ -327,8 +354,8 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     const struct table_entry pairs = {"/inv_freq",          DPE_COL_F64,     plan->inv_freq,
                                       "rotation frequency", "radians/token", NULL};
     const struct table_entry scalars[] = {
-        {"/local_window", DPE_COL_I64, &params->window, "keys nearer than this keep their distance",
-         "tokens", NULL},
+        {"/local_window", DPE_COL_I64, &report->kept.window,
+         "keys nearer than this keep their distance", "tokens", NULL},
         {"/trained_length", DPE_COL_I64, &params->trained_length, "trained length", "tokens", NULL},
         {"/evaluated_length", DPE_COL_I64, &params->length, "length that the table is for",
          "tokens", NULL},
@@ -349,7 +376,7 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     dpe_detect_put_entry(w, "/table", &edges, &edge, 1);
     dpe_detect_put_entry(w, "/table", &pairs, &pair, 1);
     dpe_detect_put_entries(w, "/table", scalars, COUNT(scalars), NULL, 0);
-    dpe_detect_put_temperature(w, &params->temperature);
+    dpe_detect_put_temperature(w, &report->kept.temperature);
     put_key_pairs(w, report);
     put_texts(w, "/table", texts, COUNT(texts));
 }
@@ -411,6 +438,7 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
     put_scales(w, report);
     put_detect(w, report);
     dpe_detect_put_selection(w, report);
+    dpe_detect_put_search(w, report);
     dpe_detect_put_race(w, report);
     bool validated = false;
     for (int i = 0; i < 2; i++) {
@@ -420,7 +448,7 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
         }
         if (result->used && result->validated) {
             validated = true;
-            put_validation(w, result);
+            put_validation(w, report, result);
         }
     }
     if (validated) {

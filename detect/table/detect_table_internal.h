@@ -40,6 +40,8 @@ void dpe_detect_put_temperature(struct table_writer *w, const struct dpe_tempera
 
 /** The rule that selected the lengths, what it selected, and every comparison it made: /select. */
 void dpe_detect_put_selection(struct table_writer *w, const struct dpe_detect_report *report);
+/** What a search tried and took: /search; nothing without one. */
+void dpe_detect_put_search(struct table_writer *w, const struct dpe_detect_report *report);
 /** What a race dropped, when and on what grounds: /race. */
 void dpe_detect_put_race(struct table_writer *w, const struct dpe_detect_report *report);
 

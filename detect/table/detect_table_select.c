@@ -17,7 +17,12 @@ static const char *rule_text(enum dpe_detect_rule rule)
         [DPE_DETECT_SEQUENTIAL] =
             "all groups begin at half the trained length; in the order of /select/order each gets "
             "the length with the largest gain given the lengths of all others, ties to the larger; "
-            "no gain, no change; again until nothing changes or the rounds are used up"};
+            "no gain, no change; again until nothing changes or the rounds are used up",
+        [DPE_DETECT_JOINTLY] = "the search of /search: temperature, lengths, near window and "
+                               "groups one after another, "
+                               "each change only where a paired test shows that it is better; the "
+                               "table then holds this "
+                               "plan, or another validated one that is shown to be better"};
     return texts[rule];
 }
 
@@ -130,7 +135,7 @@ void dpe_detect_put_selection(struct table_writer *w, const struct dpe_detect_re
     };
     bool sequential = selection->rule == DPE_DETECT_SEQUENTIAL;
     dpe_detect_put_entries(w, "/select", entries, sequential ? 2 : 1, &group, 1);
-    if (selection->rule != DPE_DETECT_PAPER) {
+    if (selection->rule == DPE_DETECT_GUARDED || sequential) {
         put_choices(w, report);
     }
     dpe_detect_put_text(w, "/select", "rule", dpe_detect_rule_names[selection->rule]);

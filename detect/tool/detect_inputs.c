@@ -6,6 +6,11 @@
 
 enum { MOST_BATCH = 64, LEAST_ROUND = 4 };
 
+static int64_t round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
 /* The validation draws from another stream of the same seed. */
 static uint64_t seed_of_validation(uint64_t seed)
 {
@@ -20,11 +25,11 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     const struct detect_arguments *args = inputs->args;
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
     inputs->context = dpe_job_context(&inputs->job, args->job.length);
-    if (args->groups > config->head_dim / 2) {
+    if (args->groups > dpe_config_pairs(config)) {
         return dpe_fail(err, DPE_USAGE,
                         "--groups: expected 1 to %lld (the model's pairs), found "
                         "%lld",
-                        (long long)config->head_dim / 2, (long long)args->groups);
+                        (long long)dpe_config_pairs(config), (long long)args->groups);
     }
     struct dpe_detect_params params = {
         .length = args->job.length,
@@ -34,8 +39,11 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
         .n_groups = (int)args->groups,
         .mask = inputs->mask,
     };
-    dpe_status status =
-        dpe_temperature_parse(args->temperature, config->head_dim, &params.temperature, err);
+    dpe_status status = DPE_OK;
+    if (strcmp(args->temperature, "auto") != 0) {
+        status =
+            dpe_temperature_parse(args->temperature, config->head_dim, &params.temperature, err);
+    }
     if (status != DPE_OK) {
         dpe_fail_prefix(err, "--temperature");
         return status;
@@ -44,7 +52,8 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     if (status != DPE_OK) {
         return status;
     }
-    if (args->rule != DPE_DETECT_PAPER && dpe_detect_base_length(&params) < 0) {
+    bool compares = args->rule == DPE_DETECT_GUARDED || args->rule == DPE_DETECT_SEQUENTIAL;
+    if (compares && dpe_detect_base_length(&params) < 0) {
         return dpe_fail(err, DPE_USAGE,
                         "--select %s: expected half the trained length (%g) among the lengths, "
                         "with which the other lengths are compared; add it to --lengths",
@@ -53,21 +62,40 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     return dpe_detect_grid_make(&params, &inputs->context, &inputs->grid, err);
 }
 
-/* One NIAH task; `validate` draws from the other stream. */
-static dpe_status open_niah(struct detect_inputs *inputs, bool validate, struct dpe_task *task,
-                            struct dpe_error *err)
+/* Methods that the result is held against must be plans of this model. */
+static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < inputs->args->n_against && status == DPE_OK; i++) {
+        struct dpe_plan plan = {0};
+        status = dpe_plan_make(inputs->args->against[i], &inputs->context, &plan, err);
+        dpe_plan_free(&plan);
+    }
+    return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "--against");
+}
+
+dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name, uint64_t seed,
+                                  struct dpe_task *task, struct dpe_error *err)
 {
     struct dpe_niah *niah = NULL;
     dpe_status status =
         dpe_niah_open(&inputs->niah, inputs->args->job.length, inputs->job.corpus,
-                      inputs->job.tokenizer, inputs->args->job.chat_template,
-                      validate ? inputs->validation_seed : inputs->args->job.seed, &niah, err);
+                      inputs->job.tokenizer, inputs->args->job.chat_template, seed, &niah, err);
     if (status != DPE_OK) {
         return status;
     }
     memcpy(inputs->niah_template, dpe_niah_template_hash(niah), sizeof inputs->niah_template);
-    return dpe_task_niah(validate ? "validate-niah" : "niah", niah, inputs->job.tokenizer, task,
-                         err);
+    return dpe_task_niah(name, niah, inputs->job.tokenizer, task, err);
+}
+
+/* The joint search takes only proposals from the sweep, which it then tests, so an eighth of the
+ * samples do. */
+static int64_t sweep_samples(const struct detect_inputs *inputs, int64_t samples)
+{
+    enum { LEAST = 8 };
+    int64_t some = round_up((samples + 7) / 8, dpe_detect_inputs_per_round(inputs));
+    some = some > LEAST ? some : LEAST;
+    return inputs->args->rule == DPE_DETECT_JOINTLY && some < samples ? some : samples;
 }
 
 static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
@@ -89,15 +117,20 @@ static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
         return status;
     }
     dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
+    if (inputs->args->auto_task) {
+        dpe_detect_pilot_begin(inputs);
+    }
     int at = inputs->n_tasks;
-    status = open_niah(inputs, false, &inputs->tasks[at], err);
+    status =
+        dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed, &inputs->tasks[at], err);
     if (status != DPE_OK) {
         return status;
     }
     inputs->n_tasks++;
-    inputs->n_samples[at] = inputs->args->job.samples;
+    inputs->n_samples[at] = sweep_samples(inputs, inputs->args->job.samples);
     inputs->n_validated[at] = inputs->args->job.samples;
-    status = open_niah(inputs, true, &inputs->validate_tasks[at], err);
+    status = dpe_detect_inputs_niah(inputs, "validate-niah", inputs->validation_seed,
+                                    &inputs->validate_tasks[at], err);
     inputs->own_validate_task[at] = status == DPE_OK;
     return status;
 }
@@ -124,10 +157,11 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     if (inputs->books == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld books", (long long)used);
     }
+    inputs->n_books = used;
     for (int64_t i = 0; i < used; i++) {
         inputs->books[i] = dpe_corpus_book(inputs->job.corpus, dpe_task_ppl_book(task, i))->id;
     }
-    inputs->n_samples[at] = used;
+    inputs->n_samples[at] = sweep_samples(inputs, used);
     inputs->validate_tasks[at] = *task;
     inputs->n_validated[at] = used;
     if (left > 0) {
@@ -145,7 +179,7 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct det
     *inputs =
         (struct detect_inputs){.args = args, .validation_seed = seed_of_validation(args->job.seed)};
     dpe_status (*const steps[])(struct detect_inputs *, struct dpe_error *) = {
-        dpe_detect_inputs_key_pairs, make_grid, add_niah, add_ppl};
+        dpe_detect_inputs_key_pairs, make_grid, check_against, add_niah, add_ppl};
     dpe_status status = dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err);
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == DPE_OK; i++) {
         status = steps[i](inputs, err);
@@ -172,11 +206,17 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
 {
     const struct detect_arguments *args = inputs->args;
     static const char *const specials[] = {"error", "literal", "parse"};
+    /* What the pilot chooses follows from its rows and from these. */
+    char pilot[512];
+    snprintf(pilot, sizeof pilot, "%d samples, trained length %lld, window %lld, from %s",
+             DETECT_PILOT_SAMPLES, (long long)inputs->grid.params.trained_length,
+             (long long)inputs->grid.params.window, inputs->niah_spec);
     const char *const fields[][2] = {
-        {"task", args->use_niah && args->use_ppl ? "both"
-                 : args->use_niah                ? "niah"
-                                                 : "ppl"},
-        {"niah", inputs->niah_spec},
+        {"task", args->auto_task                   ? "auto"
+                 : args->use_niah && args->use_ppl ? "both"
+                 : args->use_niah                  ? "niah"
+                                                   : "ppl"},
+        {"niah", args->auto_task ? pilot : inputs->niah_spec},
         {"niah_template", inputs->niah_template},
         {"special_in_text", specials[inputs->niah.special]},
         {"key_pairs", inputs->key_pairs},
@@ -190,11 +230,6 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
     dpe_status status = dpe_detect_inputs_fit_batch(inputs, err);
     return status == DPE_OK ? dpe_job_start(&inputs->job, &own, plan, args->job.length, err)
                             : status;
-}
-
-static int64_t round_up(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
 }
 
 int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs)
@@ -280,6 +315,34 @@ int64_t dpe_detect_inputs_steps(const struct detect_inputs *inputs)
                : 0;
 }
 
+int64_t dpe_detect_inputs_validated(const struct detect_inputs *inputs)
+{
+    return DPE_DETECT_N_VALIDATED + (inputs->args->rule == DPE_DETECT_JOINTLY) +
+           inputs->args->n_against;
+}
+
+struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs)
+{
+    const struct detect_arguments *args = inputs->args;
+    const struct dpe_detect_search_options options = {
+        .temperature = strcmp(args->temperature, "auto") == 0,
+        .joint = args->rule == DPE_DETECT_JOINTLY,
+        .rounds = args->rounds > 0 ? (int)args->rounds : DPE_DETECT_SEARCH_ROUNDS,
+        /* Books of the validation are others, where there are some. */
+        .n_samples = args->use_niah ? args->job.samples : inputs->n_books,
+        .per_round = dpe_detect_inputs_per_round(inputs),
+        .together = dpe_detect_inputs_together(inputs),
+        .criterion = args->use_niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
+    };
+    return options.temperature || options.joint ? options : (struct dpe_detect_search_options){0};
+}
+
+int64_t dpe_detect_inputs_searched(const struct detect_inputs *inputs)
+{
+    const struct dpe_detect_search_options options = dpe_detect_inputs_searching(inputs);
+    return options.n_samples > 0 ? dpe_detect_search_most_rows(&options, &inputs->grid.params) : 0;
+}
+
 void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
 {
     *report = (struct dpe_detect_report){
@@ -287,6 +350,7 @@ void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_det
         .context = &inputs->context,
         .rule = inputs->args->rule,
         .rounds = inputs->args->rounds > 0 ? (int)inputs->args->rounds : 1,
+        .searching = dpe_detect_inputs_searching(inputs),
         .racing = inputs->args->race,
         .race.options = {.per_round = dpe_detect_inputs_per_round(inputs),
                          .level = inputs->args->race_level,
@@ -298,6 +362,7 @@ void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_det
         .corpus = inputs->job.corpus,
         .niah_spec = inputs->args->use_niah ? inputs->niah_spec : NULL,
         .niah_template = inputs->args->use_niah ? inputs->niah_template : NULL,
+        .pilot = inputs->args->auto_task ? inputs->pilot : NULL,
     };
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool niah = strcmp(inputs->tasks[i].name, "niah") == 0;

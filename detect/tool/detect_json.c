@@ -37,13 +37,14 @@ static void add_groups(struct dpe_result *out, const struct dpe_detect_report *r
     }
 }
 
-static void add_validation(struct dpe_result *out, const struct dpe_detect_result *result)
+static void add_validation(struct dpe_result *out, const struct dpe_detect_report *report,
+                           const struct dpe_detect_result *result)
 {
     const struct dpe_detect_validation *validation = &result->validation;
-    for (int i = 0; i < DPE_DETECT_N_VALIDATED; i++) {
+    for (int i = 0; i < validation->n_plans; i++) {
         dpe_result_row(out, "validation");
         dpe_result_text(out, "task", result->task);
-        dpe_result_text(out, "plan", dpe_detect_validated_names[i]);
+        dpe_result_text(out, "plan", report->names[i]);
         dpe_result_number(out, "mean", validation->value[i].mean);
         dpe_result_number(out, "low", validation->value[i].low);
         dpe_result_number(out, "high", validation->value[i].high);
@@ -71,10 +72,17 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
     dpe_result_text(out, "table", inputs->args->job.output);
     dpe_result_whole(out, "trained_length", params->trained_length);
     dpe_result_whole(out, "length", params->length);
-    dpe_result_whole(out, "window", params->window);
+    dpe_result_whole(out, "window",
+                     dpe_detect_deciding(report)->validated ? report->kept.window : params->window);
     dpe_result_text(out, "rule", dpe_detect_rule_names[report->rule]);
     dpe_result_wholes(out, "lengths", params->lengths, (size_t)params->n_lengths);
     dpe_result_text(out, "verdict", verdict(report));
+    if (dpe_detect_deciding(report)->validated) {
+        char temperature[160];
+        dpe_temperature_text(&report->kept.temperature, temperature);
+        dpe_result_text(out, "kept", report->names[report->kept.plan]);
+        dpe_result_text(out, "temperature", temperature);
+    }
     for (int i = 0; i < 2; i++) {
         if (report->results[i].used) {
             add_cells(out, inputs, &report->results[i]);
@@ -83,7 +91,7 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
     add_groups(out, report);
     for (int i = 0; i < 2; i++) {
         if (report->results[i].used && report->results[i].validated) {
-            add_validation(out, &report->results[i]);
+            add_validation(out, report, &report->results[i]);
         }
     }
     return dpe_result_print(out, inputs->args->job.result, err);

@@ -13,11 +13,12 @@ dpe_status dpe_detect_inputs_key_pairs(struct detect_inputs *inputs, struct dpe_
     if (args->scale_pairs == NULL) {
         return DPE_OK;
     }
-    double asked = args->top_k < 1.0 ? floor(args->top_k * (double)n_pairs + 0.5) : args->top_k;
-    if (asked < 1.0 || asked > (double)n_pairs) {
+    int64_t rotating = dpe_config_pairs(dpe_model_config(inputs->job.model));
+    double asked = args->top_k < 1.0 ? floor(args->top_k * (double)rotating + 0.5) : args->top_k;
+    if (asked < 1.0 || asked > (double)rotating) {
         return dpe_fail(err, DPE_USAGE,
                         "--top-k: expected 1 to %lld of the model's pairs, found %g",
-                        (long long)n_pairs, args->top_k);
+                        (long long)rotating, args->top_k);
     }
     int64_t k = (int64_t)asked;
     const struct dpe_config *config = dpe_model_config(inputs->job.model);

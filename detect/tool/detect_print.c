@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "detect/tool/detect_tool.h"
+#include "eval/chat/chat.h"
 #include "outputs/job/estimate.h"
 
 static const char *base_name(const char *path)
@@ -54,6 +55,11 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     }
     dpe_log_info("%d configurations for %d groups x %d lengths", inputs->grid.n_configs,
                  params->n_groups, params->n_lengths);
+    char told[1200];
+    if (inputs->args->use_niah && dpe_chat_told(inputs->args->job.chat_template,
+                                                inputs->args->job.model, told, sizeof told)) {
+        dpe_log_info("niah: %s", told);
+    }
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
         dpe_log_info("%s: %lld %s per configuration", inputs->tasks[i].name,
@@ -85,11 +91,14 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
         .name = inputs->tasks[task].name,
         .prompt = inputs->args->job.length,
         .rows = inputs->n_samples[task] * inputs->grid.n_configs +
-                inputs->n_validated[task] * DPE_DETECT_N_VALIDATED,
+                inputs->n_validated[task] * dpe_detect_inputs_validated(inputs),
         .read = 1.0,
         .pairs = 1.0,
     };
-    cost->rows += task == 0 ? dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] : 0;
+    cost->rows += task == 0
+                      ? dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
+                            dpe_detect_inputs_searched(inputs) + dpe_detect_pilot_most_rows(inputs)
+                      : 0;
     bool generates = strcmp(cost->name, "niah") == 0;
     double generated[2] = {0.0, 0.0};
     if (generates) {
@@ -237,6 +246,10 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
             printf("and at most %lld configurations of --select ",
                    (long long)dpe_detect_inputs_steps(inputs));
         }
+        if (i == 0 && dpe_detect_inputs_searched(inputs) > 0) {
+            printf("and at most %lld samples of the search ",
+                   (long long)dpe_detect_inputs_searched(inputs));
+        }
         printf("included\n");
     }
     double tokens = 0.0;
@@ -276,7 +289,8 @@ dpe_status dpe_detect_dry_run(struct detect_inputs *inputs, struct dpe_error *er
 /* ----------------------------------------------------------------------------------------- result
  */
 
-static void warn_uninformative(const struct dpe_detect_ranking *ranking)
+/* A search takes no length for being first, so it needs no warning of chance. */
+static void warn_uninformative(const struct dpe_detect_ranking *ranking, bool searched)
 {
     char groups[256] = "";
     int n = 0;
@@ -292,7 +306,7 @@ static void warn_uninformative(const struct dpe_detect_ranking *ranking)
                             g);
         }
     }
-    if (n > 0) {
+    if (n > 0 && !searched) {
         dpe_log_warning("%s %s: the lengths do not differ beyond noise, so rank 1 is a matter of "
                         "chance there; more --samples may help",
                         n > 1 ? "groups" : "group", groups);
@@ -336,7 +350,8 @@ static dpe_status render_result(const struct detect_inputs *inputs,
     return dpe_detect_rank_table(&inputs->grid, &result->ranking, width, text, err);
 }
 
-static dpe_status render_validation(const struct dpe_detect_result *result, int width,
+static dpe_status render_validation(const struct dpe_detect_report *report,
+                                    const struct dpe_detect_result *result, int width,
                                     struct dpe_text *text, struct dpe_error *err)
 {
     char title[256], samples[96];
@@ -346,8 +361,9 @@ static dpe_status render_validation(const struct dpe_detect_result *result, int 
              result->fresh ? "other" : "of the same",
              name_samples(result, samples, sizeof samples));
     dpe_status status = append_text(text, title, err);
-    return status == DPE_OK ? dpe_detect_validation_table(&result->validation, width, text, err)
-                            : status;
+    return status == DPE_OK
+               ? dpe_detect_validation_table(&result->validation, report->names, width, text, err)
+               : status;
 }
 
 static dpe_status append_lengths(const char *title, const int64_t *lengths, int n,
@@ -436,7 +452,11 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
     const char *legend = width < 60 ? "\n* best of its group\n? no difference\n"
                                     : "\n* best of its group   ? lengths do not differ beyond "
                                       "noise\n";
-    dpe_status status = append_text(&text, title, err);
+    dpe_status status =
+        report->rule == DPE_DETECT_JOINTLY ? dpe_detect_lead(report, &text, err) : DPE_OK;
+    if (status == DPE_OK) {
+        status = append_text(&text, title, err);
+    }
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
         if (report->results[i].used) {
             status = render_result(inputs, &report->results[i], &report->results[i] == deciding,
@@ -450,15 +470,21 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
     }
     for (int i = 0; i < 2; i++) {
         if (report->results[i].used && report->results[i].validated) {
-            status = render_validation(&report->results[i], width, &text, err);
+            status = render_validation(report, &report->results[i], width, &text, err);
             if (status != DPE_OK) {
                 goto done;
             }
         }
     }
+    if (report->search.n_steps > 0) {
+        status = append_text(&text, "\n", err);
+        if (status != DPE_OK || (status = dpe_detect_search_table(report, &text, err)) != DPE_OK) {
+            goto done;
+        }
+    }
     fwrite(text.bytes, 1, text.n, stdout);
     printf("\ntable: %s\n", inputs->args->job.output);
-    warn_uninformative(&deciding->ranking);
+    warn_uninformative(&deciding->ranking, report->rule == DPE_DETECT_JOINTLY);
 done:
     dpe_text_free(&text);
     return status;

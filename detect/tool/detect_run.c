@@ -4,36 +4,9 @@
 #include <string.h>
 
 #include "detect/table/detect_table.h"
-#include "detect/tool/detect_tool.h"
+#include "detect/tool/detect_stages.h"
 
 static const double nonfinite_limit = 0.05;
-
-struct sweep {
-    struct detect_inputs *inputs;
-    struct dpe_detect_report *report;
-    struct dpe_plan validated[DPE_DETECT_N_VALIDATED];
-    const int64_t *first;         /* samples of the list at work, per task */
-    int64_t planned[2];           /* rows of the whole sweep, per task */
-    double cost[2];               /* operations of a row */
-    const struct dpe_task *tasks; /* of the list at work */
-    double *sum, *weight;         /* [configs] of the deciding task: what the live line ranks */
-    int64_t *best;                /* [groups] */
-    bool sweeping, complete;
-    const struct dpe_work *work; /* at work */
-};
-
-/* A list of rows: every plan on these samples. */
-struct stage {
-    const char *name;
-    int n_tasks;
-    const struct dpe_task *tasks;
-    const int64_t *first, *n_samples; /* per task */
-    int n_plans;
-    const struct dpe_plan *const *plans;
-    const char *const *keys;
-    const unsigned char *live; /* [n_plans] 0 = left out; NULL: none is */
-    const int64_t *later;      /* rows after it, per task */
-};
 
 /* ---------------------------------------------------------------------------------------- progress
  */
@@ -149,7 +122,8 @@ static size_t fill_items(const struct stage *stage, int64_t per_round, struct dp
     return n;
 }
 
-static dpe_status run_stage(struct sweep *sweep, const struct stage *stage, struct dpe_error *err)
+dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
+                                struct dpe_error *err)
 {
     const char *names[2] = {NULL, NULL};
     int64_t rows = 0;
@@ -222,7 +196,7 @@ static dpe_status race_rounds(struct sweep *sweep, struct stage *stage, unsigned
         stage->n_samples = &n;
         stage->later = &later;
         stage->live = live;
-        status = run_stage(sweep, stage, err);
+        status = dpe_detect_stage_run(sweep, stage, err);
         if (status == DPE_OK) {
             status = dpe_detect_report_race(sweep->report, run, err);
         }
@@ -249,9 +223,7 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
         keys[c] = grid->configs[c].key;
     }
     int64_t later[2] = {0, 0};
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        later[i] = DPE_DETECT_N_VALIDATED * inputs->n_validated[i];
-    }
+    dpe_detect_stage_validated(sweep, later);
     later[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0];
     struct stage stage = {.name = inputs->args->race ? "race" : "sweep",
                           .n_tasks = inputs->n_tasks,
@@ -263,8 +235,8 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
                           .keys = keys,
                           .later = later};
     sweep->sweeping = true;
-    status =
-        inputs->args->race ? race_rounds(sweep, &stage, live, err) : run_stage(sweep, &stage, err);
+    status = inputs->args->race ? race_rounds(sweep, &stage, live, err)
+                                : dpe_detect_stage_run(sweep, &stage, err);
     sweep->sweeping = false;
 done:
     free(plans);
@@ -296,9 +268,7 @@ static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
         return status;
     }
     int64_t later[2] = {0, 0};
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        later[i] = DPE_DETECT_N_VALIDATED * inputs->n_validated[i];
-    }
+    dpe_detect_stage_validated(sweep, later);
     later[0] +=
         (dpe_detect_inputs_steps(inputs) - selection->n_choices * (n - 1)) * inputs->n_samples[0];
     for (int t = 0; t < n; t++) {
@@ -314,55 +284,12 @@ static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
                                 .plans = borrowed,
                                 .keys = keys,
                                 .later = later};
-    status = run_stage(sweep, &stage, err);
+    status = dpe_detect_stage_run(sweep, &stage, err);
     for (int t = 0; t < n; t++) {
         dpe_plan_free(&plans[t]);
     }
     free(plans);
     return status;
-}
-
-/* Rope, base and joint plan; the joint one needs the ranks. */
-static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
-{
-    const struct detect_inputs *inputs = sweep->inputs;
-    struct dpe_plan *plans = sweep->validated;
-    dpe_status status = dpe_plan_make("rope", &inputs->context, &plans[DPE_DETECT_ROPE], err);
-    if (status != DPE_OK ||
-        (status = dpe_detect_base_plan(&inputs->grid, &inputs->context, &plans[DPE_DETECT_BASE],
-                                       err)) != DPE_OK ||
-        (status = dpe_detect_joint_plan(&inputs->grid, &inputs->context, sweep->report->scale,
-                                        &plans[DPE_DETECT_JOINT], err)) != DPE_OK) {
-        return status;
-    }
-    for (int v = 0; v < DPE_DETECT_N_VALIDATED && status == DPE_OK; v++) {
-        status = dpe_plan_key(&plans[v], sweep->report->keys[v], err);
-    }
-    return status;
-}
-
-static dpe_status validate_stage(struct sweep *sweep, struct dpe_error *err)
-{
-    struct detect_inputs *inputs = sweep->inputs;
-    dpe_status status = make_validated(sweep, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    const struct dpe_plan *plans[DPE_DETECT_N_VALIDATED];
-    const char *keys[DPE_DETECT_N_VALIDATED];
-    for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
-        plans[v] = &sweep->validated[v];
-        keys[v] = sweep->report->keys[v];
-    }
-    const struct stage stage = {.name = "validate",
-                                .n_tasks = inputs->n_tasks,
-                                .tasks = inputs->validate_tasks,
-                                .first = inputs->first_validated,
-                                .n_samples = inputs->n_validated,
-                                .n_plans = DPE_DETECT_N_VALIDATED,
-                                .plans = plans,
-                                .keys = keys};
-    return run_stage(sweep, &stage, err);
 }
 
 /* --------------------------------------------------------------------------------------- the whole
@@ -387,7 +314,7 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
                          niah ? 1 : inputs->args->job.length, &products, &attention);
         sweep->cost[i] = products + attention;
         sweep->planned[i] = inputs->n_samples[i] * grid->n_configs +
-                            inputs->n_validated[i] * DPE_DETECT_N_VALIDATED;
+                            inputs->n_validated[i] * dpe_detect_inputs_validated(inputs);
     }
     sweep->planned[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0];
     return DPE_OK;
@@ -395,19 +322,28 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
 
 static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
 {
-    dpe_status status = sweep_stage(sweep, err);
-    if (status != DPE_OK ||
-        (status = dpe_detect_report_sweep(sweep->report, sweep->inputs->job.run, err)) != DPE_OK) {
+    struct dpe_detect_report *report = sweep->report;
+    const struct dpe_run *run = sweep->inputs->job.run;
+    dpe_status status = dpe_detect_stage_pilot(sweep, err);
+    if (status != DPE_OK || (status = dpe_detect_stage_search(sweep, err)) != DPE_OK ||
+        (status = dpe_detect_stage_warm(sweep, err)) != DPE_OK ||
+        (status = sweep_stage(sweep, err)) != DPE_OK) {
         return status;
     }
-    while (!sweep->report->selection.complete) {
+    report->swept = true;
+    status = dpe_detect_report_sweep(report, run, err);
+    while (status == DPE_OK && !report->selection.complete) {
         status = step_stage(sweep, err);
-        if (status != DPE_OK || (status = dpe_detect_report_sweep(
-                                     sweep->report, sweep->inputs->job.run, err)) != DPE_OK) {
-            return status;
+        if (status == DPE_OK) {
+            status = dpe_detect_report_sweep(report, run, err);
         }
     }
-    status = validate_stage(sweep, err);
+    if (status != DPE_OK || (status = dpe_detect_stage_search(sweep, err)) != DPE_OK ||
+        (status = dpe_detect_report_sweep(report, run, err)) != DPE_OK ||
+        (status = dpe_detect_stage_validate(sweep, err)) != DPE_OK) {
+        return status;
+    }
+    status = dpe_detect_report_validation(report, run, err);
     sweep->complete = status == DPE_OK;
     return status;
 }
@@ -428,7 +364,7 @@ dpe_status dpe_detect_run(struct detect_inputs *inputs, struct dpe_detect_report
                      (long long)report->work.fed, (long long)report->work.decoded,
                      (long long)report->work.steps);
     }
-    for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
+    for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
         dpe_plan_free(&sweep.validated[v]);
     }
     free(sweep.sum);

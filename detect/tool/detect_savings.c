@@ -78,6 +78,16 @@ void dpe_detect_print_savings(const struct detect_inputs *inputs,
     double share = (double)answering->read / (double)answering->prompts;
     double naive = (double)(params->n_groups * params->n_lengths) * prompts;
     double steps = (double)dpe_detect_inputs_steps(inputs) * prompts;
+    double searched = (double)dpe_detect_inputs_searched(inputs);
+    if (searched > 0.0) {
+        double all = (double)inputs->args->job.samples / samples;
+        double fresh = (double)(dpe_detect_inputs_validated(inputs) * inputs->n_validated[0]);
+        printf("prompts to read in all\n");
+        line("the paper's: every cell on all samples", naive * all, 0.0);
+        line("sweep and validation", (configs * samples + fresh) / samples * prompts * share,
+             naive * all);
+        line("the search, at most", searched / samples * prompts * share, 0.0);
+    }
     printf("prompts to read in the sweep\n");
     line("every cell, sample by sample", naive, 0.0);
     line("distinct configurations (always)", configs * prompts, naive);

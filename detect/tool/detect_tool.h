@@ -10,17 +10,23 @@
 #include "eval/task/task.h"
 #include "outputs/job/job.h"
 
+enum { DETECT_MOST_AGAINST = 8, DETECT_PILOT_SAMPLES = 16 };
+
 /** The command line. Zero means "not given" where a default is computed. */
 struct detect_arguments {
     struct dpe_job_options job;
     const char *niah, *lengths;
-    const char *temperature; /**< "off" or as dpe_temperature_parse */
+    const char *temperature; /**< "auto", "off" or as dpe_temperature_parse */
     const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
     double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl;
+    bool auto_task; /**< --task auto: keys and values are found by a pilot */
     int64_t window, groups;
     enum dpe_detect_rule rule;
-    int64_t rounds;                   /**< of the sequential rule, 0 = not given */
+    int64_t rounds; /**< of the sequential rule or the joint search, 0 = not given */
+    int n_against;  /**< methods that the result is held against */
+    const char *against[DETECT_MOST_AGAINST];
+    bool no_against;                  /**< --against none */
     int64_t batch;                    /**< samples decoded together, 0 = not given */
     int64_t shared, keys_per_context; /**< 0 = not given */
     bool race, race_settings;         /**< given; given level or indifference */
@@ -38,7 +44,9 @@ struct detect_inputs {
     char key_pairs[160]; /**< what decides the mask, for the identity */
     struct dpe_niah_params niah;
     char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
+    char pilot[512];                        /**< of --task auto: what it tried and found, as text */
     const char **books;                     /**< [ppl samples] ids, borrowed from the corpus */
+    int64_t n_books;                        /**< that the sweep or the search uses */
     int64_t short_books;                    /**< books with fewer than L tokens */
     /** Tasks of the sweep and of the validation, in the same order; n_tasks is 1 or 2. */
     int n_tasks;
@@ -71,6 +79,20 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
 int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs);
 /** Samples that a race must have seen before it can drop anything. */
 int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs);
+/** Open the needles of inputs->niah as a stream of this name and seed. */
+dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name, uint64_t seed,
+                                  struct dpe_task *task, struct dpe_error *err);
+/** With --task auto: set the task that its pilot begins with, or the one of a rung. */
+void dpe_detect_pilot_begin(struct detect_inputs *inputs);
+void dpe_detect_pilot_set(struct detect_inputs *inputs, int rung);
+/** Rows of the pilot at most. */
+int64_t dpe_detect_pilot_most_rows(const struct detect_inputs *inputs);
+/** Plans of the validation. */
+int64_t dpe_detect_inputs_validated(const struct detect_inputs *inputs);
+/** How the search is made; n_samples 0: there is none. */
+struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs);
+/** Samples that the search reads at most, beside the sweep's. */
+int64_t dpe_detect_inputs_searched(const struct detect_inputs *inputs);
 /** Configurations that the sequential rule's steps add at most; 0 for other rules. */
 int64_t dpe_detect_inputs_steps(const struct detect_inputs *inputs);
 /** Empty report of these inputs. */

@@ -17,6 +17,7 @@ enum option_key {
     KEY_DRY_RUN,
     KEY_SELECT,
     KEY_ROUNDS,
+    KEY_AGAINST,
     KEY_BATCH,
     KEY_HAYSTACK,
     KEY_KEYS,
@@ -31,7 +32,9 @@ static const struct argp_option options_table[] = {
      "Print configurations, tokens, operations, memory and time, and run nothing", 1},
     {NULL, 0, NULL, 0, "Task:", 2},
     {"task", KEY_TASK, "TASK", DPE_BASIC,
-     "niah (default): needles in a haystack; ppl: perplexity of books; both: niah decides", 2},
+     "niah (default): needles in a haystack; ppl: perplexity of books; both: niah decides; auto: "
+     "needles, as many keys and values as leave the base between 20 and 80 %",
+     2},
     {"niah", KEY_NIAH, "K=V,...", 0,
      "keys=1, values=4, queries=1, digits=7, depth=, template=FILE, repeat=0, special=error|literal"
      "|parse",
@@ -44,21 +47,29 @@ static const struct argp_option options_table[] = {
      3},
     {"window", KEY_WINDOW, "W", 0,
      "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 3},
-    {"temperature", KEY_TEMPERATURE, "off|K=V,...", 0,
-     "Attention temperature of every plan but rope, in the table too: log-n=N, log-n-power=G, "
-     "log-n-decay=B, infoscale=N, logit-scale=A (dpe-run --method help; default off)",
+    {"temperature", KEY_TEMPERATURE, "auto|off|K=V,...", 0,
+     "Attention temperature of every plan but rope, in the table too. auto (default): searched; "
+     "off: none, as the paper; log-n=N, log-n-power=G, log-n-decay=B, infoscale=N, logit-scale=A "
+     "(dpe-run --method help)",
      3},
     {"scale-pairs", KEY_SCALE_PAIRS, "NORMS.h5", 0,
      "Move only the key pairs of a profile by dpe-norms (default: all pairs, as the paper)", 3},
     {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share such as 0.75", 3},
-    {NULL, 0, NULL, 0, "Choice of the joint plan's lengths:", 4},
+    {NULL, 0, NULL, 0, "Choice of the joint plan:", 4},
     {"select", KEY_SELECT, "RULE", 0,
-     "paper (default): the best length of each group; guarded: L0/2 unless a paired test shows "
-     "that "
-     "another is better; sequential: group after group, the others at their chosen lengths",
+     "joint (default): search temperature, lengths, window and groups, each change only where a "
+     "paired test shows that it helps; the sweep then has an eighth of the samples. paper: the "
+     "best length of each group. guarded: L0/2 unless a paired test shows that another is better. "
+     "sequential: group after group, the others at their chosen lengths",
      4},
     {"rounds", KEY_ROUNDS, "R", 0,
-     "sequential: go over all groups R times, or until nothing changes (default 1)", 4},
+     "sequential, joint: go over everything R times, or until nothing changes (default 1; joint: "
+     "2)",
+     4},
+    {"against", KEY_AGAINST, "METHOD", 0,
+     "Hold the result against this method too, on the validation's samples; may be repeated "
+     "(joint: default yarn, self-extend and leaky-rerope; none: no method)",
+     4},
     {NULL, 0, NULL, 0, "Savings:", 5},
     {"batch", KEY_BATCH, "N", 0,
      "Samples decoded together; what their prompts share is read once. The answers stay the same. "
@@ -85,10 +96,11 @@ static const struct argp_option options_table[] = {
 static void parse_task(struct argp_state *state, const char *text, struct detect_arguments *args)
 {
     bool both = strcmp(text, "both") == 0;
-    args->use_niah = both || strcmp(text, "niah") == 0;
+    args->auto_task = strcmp(text, "auto") == 0;
+    args->use_niah = both || args->auto_task || strcmp(text, "niah") == 0;
     args->use_ppl = both || strcmp(text, "ppl") == 0;
     if (!args->use_niah && !args->use_ppl) {
-        argp_error(state, "--task: expected niah, ppl or both, found '%s'", text);
+        argp_error(state, "--task: expected niah, ppl, both or auto, found '%s'", text);
     }
 }
 
@@ -186,9 +198,25 @@ static void check_niah(struct argp_state *state, const struct detect_arguments *
     }
 }
 
+/* What the pilot chooses must not be given. */
+static void check_auto(struct argp_state *state, const struct detect_arguments *args)
+{
+    static const char *const keys[] = {"keys", "values", "queries", "asked"};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && args->auto_task; i++) {
+        if (args->niah != NULL && dpe_niah_find(args->niah, keys[i], &n) != NULL) {
+            argp_error(state, "--task auto chooses keys and values; leave out --niah %s=", keys[i]);
+        }
+    }
+    if (args->auto_task && args->keys_per_context > 0) {
+        argp_error(state, "--task auto and --keys-per-context cannot be combined; leave one out");
+    }
+}
+
 static void check_together(struct argp_state *state, const struct detect_arguments *args)
 {
     check_niah(state, args);
+    check_auto(state, args);
     dpe_job_require(state, &args->job, true, "--output OUT.h5");
     if ((args->scale_pairs != NULL) != (args->top_k > 0.0)) {
         argp_error(state,
@@ -203,15 +231,43 @@ static void check_together(struct argp_state *state, const struct detect_argumen
     if ((args->shared > 1 || args->keys_per_context > 1) && !args->use_niah) {
         argp_error(state, "--haystack shared and --keys-per-context need --task niah or both");
     }
-    if (args->job.chat_template != NULL && !args->use_niah) {
+    if (args->job.chat_template != NULL && strcmp(args->job.chat_template, "none") != 0 &&
+        !args->use_niah) {
         argp_error(state, "--chat-template needs --task niah or both");
     }
     if (args->race && args->rule == DPE_DETECT_SEQUENTIAL) {
         argp_error(state, "--select sequential compares all lengths on all samples; leave out "
                           "--race");
     }
-    if (args->rounds > 0 && args->rule != DPE_DETECT_SEQUENTIAL) {
-        argp_error(state, "--rounds needs --select sequential");
+    if (args->rounds > 0 && args->rule != DPE_DETECT_SEQUENTIAL &&
+        args->rule != DPE_DETECT_JOINTLY) {
+        argp_error(state, "--rounds needs --select sequential or joint");
+    }
+    if (args->n_against > 0 && args->no_against) {
+        argp_error(state, "--against none cannot be combined with a method; leave one out");
+    }
+}
+
+static void add_against(struct argp_state *state, const char *method, struct detect_arguments *args)
+{
+    if (strcmp(method, "none") == 0) {
+        args->no_against = true;
+    } else if (args->n_against == DETECT_MOST_AGAINST) {
+        argp_error(state, "--against: expected at most %d methods", DETECT_MOST_AGAINST);
+    } else {
+        args->against[args->n_against++] = method;
+    }
+}
+
+/* What the joint search is held against unless something else is asked for. */
+static void default_against(struct detect_arguments *args)
+{
+    static const char *const usual[] = {"yarn", "self-extend", "leaky-rerope"};
+    if (args->rule != DPE_DETECT_JOINTLY || args->n_against > 0 || args->no_against) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
+        args->against[args->n_against++] = usual[i];
     }
 }
 
@@ -255,6 +311,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->rule =
             (enum dpe_detect_rule)dpe_parse_choice(state, "--select", arg, dpe_detect_rule_names);
         return 0;
+    case KEY_AGAINST:
+        add_against(state, arg, args);
+        return 0;
     case KEY_ROUNDS:
         args->rounds = dpe_parse_count(state, "--rounds", arg, 1, 100);
         return 0;
@@ -263,6 +322,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         check_together(state, args);
+        default_against(args);
+        if (args->job.chat_template == NULL) {
+            args->job.chat_template = "auto";
+        }
         return 0;
     default:
         return parse_saving(key, arg, state);
@@ -278,27 +341,29 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .options = options_table,
         .parser = parse_option,
-        .doc =
-            "Find the effective length of every frequency group of a RoPE language model.\v"
-            "Each group of frequency pairs in turn is given each detecting length, while all "
-            "others stay at half the trained length. The lengths are ranked by what the model "
-            "then finds in L tokens. The result goes to standard output and, with a record of "
-            "how it was made, into OUT.h5.\n\n"
-            "Every finished sample is saved at once: after a kill, a signal or a full disk, run the "
-            "same command to continue. SIGUSR1 finishes the current sample first; SIGTERM "
-            "and SIGINT do not.\n\n"
-            "Exit status: 0 complete, 64 usage, 65 bad data, 66 missing input, 69 no such "
-            "device, 70 non-finite logits or an internal error, 71 memory, 73 cannot create, 74 "
-            "input or output, 75 stopped and resumable, 77 permission, 78 another run's table."
-            "\n\nExample:\n"
-            "  dpe-detect -m data/reference -l 1k --corpus data/sample --keys-per-context 4 --race -o detect.h5",
+        .doc = "Find the effective length of every frequency group of a RoPE language model.\v"
+               "Each group of frequency pairs in turn is given each detecting length, while all "
+               "others stay at half the trained length. The lengths are ranked by what the model "
+               "then finds in L tokens. The result goes to standard output and, with a record of "
+               "how it was made, into OUT.h5.\n\n"
+               "Every finished sample is saved at once: after a kill, a signal or a full disk, run "
+               "the "
+               "same command to continue. SIGUSR1 finishes the current sample first; SIGTERM "
+               "and SIGINT do not.\n\n"
+               "Exit status: 0 complete, 64 usage, 65 bad data, 66 missing input, 69 no such "
+               "device, 70 non-finite logits or an internal error, 71 memory, 73 cannot create, 74 "
+               "input or output, 75 stopped and resumable, 77 permission, 78 another run's table."
+               "\n\nExample:\n"
+               "  dpe-detect -m data/reference -l 1k --corpus data/sample --keys-per-context 4 "
+               "--race -o detect.h5",
         .children = children,
     };
     dpe_tool_start(argv);
     struct detect_arguments args = {
         .job = {.samples = 100, .knobs = {.branches = "--batch"}, .argc = argc, .argv = argv},
         .lengths = "auto",
-        .temperature = "off",
+        .temperature = "auto",
+        .rule = DPE_DETECT_JOINTLY,
         .groups = 8,
         .race_level = 0.05,
         .use_niah = true};

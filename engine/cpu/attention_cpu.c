@@ -397,6 +397,12 @@ static void attend(const struct item *item, const struct tile_row *tile, int64_t
     float alpha[DPE_CPU_MAX_MR];
     struct dpe_cpu_softmax state = {call->factor + item->row + r, item->reference + r,
                                     item->sum + r, alpha};
+    if (call->args->plan->attention_cap > 0.0) {
+        for (int64_t i = 0; i < kernels->mr; i++) {
+            dpe_cap_logits(kernels, call->args->plan, state.factor[i], step.columns,
+                           item->s + i * DPE_CPU_BLOCK);
+        }
+    }
     kernels->softmax(&state, kernels->mr, step.columns, item->s);
     int64_t kv_head = item->head / layout->group;
     const float *v = layout->pack_v

@@ -197,6 +197,10 @@ static void attend(const struct item *item, int64_t n0, int64_t end, int64_t row
         }
         struct dpe_cpu_softmax state = {factor, item->reference + g, item->sum + g, alpha};
         float *s = item->s + g * DPE_CPU_BLOCK;
+        for (int64_t i = 0; i < heads && call->args->plan->attention_cap > 0.0; i++) {
+            dpe_cap_logits(call->kernels, call->args->plan, item->factor, columns,
+                           s + i * DPE_CPU_BLOCK);
+        }
         call->kernels->softmax(&state, heads, columns, s);
         struct dpe_cpu_few few = {heads, end - n0, d, s, v, alpha};
         call->kernels->accumulate_few(&few, item->o + g * d);

@@ -32,6 +32,14 @@ struct dpe_cpu_rotation dpe_copy_rotation(const struct dpe_attention *args,
     return rotation;
 }
 
+void dpe_cap_logits(const struct dpe_cpu_kernels *kernels, const struct dpe_plan *plan,
+                    float factor, int64_t n, float *logits)
+{
+    /* factor · s is in base 2: the cap there is cap · log2 e. */
+    float base2 = (float)(plan->attention_cap * 1.4426950408889634);
+    kernels->cap(logits, n, factor / base2, base2 / factor);
+}
+
 uint64_t dpe_bytes_times(uint64_t a, uint64_t b)
 {
     uint64_t product = 0;

@@ -16,6 +16,11 @@ struct dpe_cpu_rotation dpe_copy_rotation(const struct dpe_attention *args,
                                           const struct dpe_rotated *copy, int base_table,
                                           int64_t first, const uint32_t *select);
 
+/** Raw logits of one row, of which `factor` makes base-2 logits, under the plan's cap; n a multiple
+ *  of lanes. */
+void dpe_cap_logits(const struct dpe_cpu_kernels *kernels, const struct dpe_plan *plan,
+                    float factor, int64_t n, float *logits);
+
 /** a · b and a + b that stay at UINT64_MAX when they overflow. */
 uint64_t dpe_bytes_times(uint64_t a, uint64_t b);
 uint64_t dpe_bytes_plus(uint64_t a, uint64_t b);

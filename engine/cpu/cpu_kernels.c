@@ -367,8 +367,8 @@ static void kernel_rmsnorm(const float *x, const float *weight, int64_t n, float
     }
 }
 
-/* g / (1 + e^−g) · u. */
-static inline vec silu_times(vec g, vec u)
+/* a / (1 + e^−g) · u. */
+static inline vec sigmoid_times(vec a, vec g, vec u)
 {
     /* −g·log2 e as a rounded product and what it lost, so that e^−g keeps its last bits. Beyond
      * 2^126 the quotient is below the smallest normal number either way. */
@@ -382,7 +382,71 @@ static inline vec silu_times(vec g, vec u)
     vec power = v_exp2(limit);
     /* e^−g = 2^product · 2^lost ≈ 2^product · (1 + lost · ln 2). */
     power = v_fma(v_mul(power, lost), v_set1(0x1.62e43p-1F), power);
-    return v_mul(v_div(g, v_add(v_set1(1.0F), power)), u);
+    return v_mul(v_div(a, v_add(v_set1(1.0F), power)), u);
+}
+
+/* g / (1 + e^−g) · u. */
+static inline vec silu_times(vec g, vec u)
+{
+    return sigmoid_times(g, g, u);
+}
+
+static inline vec v_least(vec a, vec b)
+{
+    vec zero = v_set1(0.0F);
+    return v_sub(zero, v_max(v_sub(zero, a), v_sub(zero, b)));
+}
+
+static inline vec gelu_times(vec g, vec u)
+{
+    /* ½ (1 + tanh y) = 1 / (1 + e^−2y), y = √(2/π) (g + 0.044715 g³). */
+    vec cube = v_mul(v_mul(g, g), g);
+    vec y = v_mul(v_fma(cube, v_set1(0.044715F), g), v_set1(1.5957691216057308F));
+    return sigmoid_times(g, y, u);
+}
+
+static inline vec clamped_times(vec g, vec u)
+{
+    g = v_least(g, v_set1(7.0F));
+    u = v_max(v_set1(-7.0F), v_least(u, v_set1(7.0F)));
+    return sigmoid_times(g, v_mul(g, v_set1(1.702F)), v_add(u, v_set1(1.0F)));
+}
+
+static inline vec activated(enum dpe_activation activation, vec g, vec u)
+{
+    return activation == DPE_GEGLU_TANH ? gelu_times(g, u)
+           : activation == DPE_SWIGLU   ? silu_times(g, u)
+                                        : clamped_times(g, u);
+}
+
+static void kernel_activate(enum dpe_activation activation, float *gate, const float *up,
+                            int64_t n)
+{
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) {
+        v_store(gate + i, activated(activation, v_load(gate + i), v_load(up + i)));
+    }
+    if (i < n) {
+        float lanes[VL];
+        vec g = load_few((const char *)(gate + i), DPE_F32, n - i);
+        vec u = load_few((const char *)(up + i), DPE_F32, n - i);
+        v_store(lanes, activated(activation, g, u));
+        memcpy(gate + i, lanes, (size_t)(n - i) * sizeof *gate);
+    }
+}
+
+static void kernel_cap(float *x, int64_t n, float inner, float outer)
+{
+    vec two = v_set1(2.0F * outer);
+    vec zero = v_set1(0.0F);
+    for (int64_t i = 0; i < n; i += VL) {
+        vec a = v_load(x + i);
+        /* 0 where a is finite, else −∞. */
+        vec hidden = v_least(v_add(a, v_set1(3e38F)), zero);
+        vec y = v_max(v_set1(-80.0F), v_mul(a, v_set1(2.0F * inner)));
+        vec t = v_sub(sigmoid_times(two, y, v_set1(1.0F)), v_set1(outer));
+        v_store(x + i, v_add(t, hidden));
+    }
 }
 
 static void kernel_swiglu(float *gate, const float *up, int64_t n)
@@ -446,6 +510,8 @@ const struct dpe_cpu_kernels *DPE_KERNELS_NAME(void)
         .widen = kernel_widen,
         .rmsnorm = kernel_rmsnorm,
         .swiglu = kernel_swiglu,
+        .activate = kernel_activate,
+        .cap = kernel_cap,
         .peak = kernel_peak,
         .exp2 = kernel_exp2,
     };

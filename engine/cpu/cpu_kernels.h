@@ -117,6 +117,10 @@ struct dpe_cpu_kernels {
     void (*rmsnorm)(const float *x, const float *weight, int64_t n, float eps, float *out);
     /** gate = gate / (1 + e^−gate) · up, n elements. */
     void (*swiglu)(float *gate, const float *up, int64_t n);
+    /** The same for any activation. */
+    void (*activate)(enum dpe_activation activation, float *gate, const float *up, int64_t n);
+    /** x[i] = outer · tanh(inner · x[i]), −∞ stays; n a multiple of lanes. */
+    void (*cap)(float *x, int64_t n, float inner, float outer);
     /** `rounds` rounds of independent fused multiply-adds in registers (multiply and add where the
      *  set has no fused one), as fast as the machine can; the floating-point operations done (a
      *  benchmark's peak). */
@@ -149,6 +153,7 @@ struct dpe_cpu_products {
     const struct dpe_cpu_kernels *kernels;
     int n_threads;
     bool blas; /**< OpenBLAS instead of our tiles (portable kernels) */
+    void (*sgemm)(void); /**< OpenBLAS' function, a dpe_sgemm (blas.h) */
     int64_t most_rows, most_columns;
     float *bias, *packed_x, *threads;
 };

@@ -13,8 +13,15 @@ enum { SMALL_WORK = 1 << 14 /* elements for which no second thread is woken */ }
 struct dpe_cpu_state {
     const struct dpe_cpu_kernels *kernels;
     struct dpe_cpu_products products;
-    float *norm; /* [hidden] a norm's weight as float */
+    float *norm; /* [norm_width] a norm's weight as float */
 };
+
+/* The longest norm: of the stream or of all heads. */
+static int64_t norm_width(const struct dpe_config *config)
+{
+    int64_t heads = config->n_heads * config->head_dim;
+    return config->hidden > heads ? config->hidden : heads;
+}
 
 const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void)
 {
@@ -60,7 +67,7 @@ static dpe_status cpu_open(const struct dpe_model *model, const struct dpe_sessi
     made->cpu = dpe_alloc_zero(1, sizeof *made->cpu);
     if (made->cpu != NULL) {
         made->cpu->kernels = dpe_cpu_kernels_choose();
-        made->cpu->norm = dpe_alloc((size_t)made->config->hidden, sizeof(float));
+        made->cpu->norm = dpe_alloc((size_t)norm_width(made->config), sizeof(float));
     }
     if (made->cpu == NULL || made->cpu->norm == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "cpu backend: out of memory");
@@ -95,7 +102,7 @@ static uint64_t cpu_state_bytes(const struct dpe_config *config, const struct dp
 {
     (void)plan;
     uint64_t own = sizeof(struct dpe_backend) + sizeof(struct dpe_cpu_state);
-    own += (uint64_t)config->hidden * sizeof(float);
+    own += (uint64_t)norm_width(config) * sizeof(float);
     uint64_t products =
         dpe_cpu_products_bytes(dpe_cpu_kernels_choose(), config, options->n_threads);
     return products > UINT64_MAX - own ? UINT64_MAX : products + own;
@@ -143,14 +150,89 @@ static void cpu_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, flo
     dpe_cpu_product(&backend->cpu->products, &product);
 }
 
-static void cpu_swiglu(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows)
+static void activate_rows(const struct dpe_backend *backend, float *gate, const float *up,
+                          int64_t rows)
 {
     int64_t width = backend->config->intermediate;
+    enum dpe_activation activation = backend->config->activation;
+    const struct dpe_cpu_kernels *kernels = backend->cpu->kernels;
 #pragma omp parallel for num_threads(backend->n_threads)                                           \
     schedule(static) if (rows * width > SMALL_WORK)
     for (int64_t r = 0; r < rows; r++) {
-        backend->cpu->kernels->swiglu((float *)gate + r * width, (const float *)up + r * width,
-                                      width);
+        if (activation == DPE_SWIGLU) {
+            kernels->swiglu(gate + r * width, up + r * width, width);
+        } else {
+            kernels->activate(activation, gate + r * width, up + r * width, width);
+        }
+    }
+}
+
+static void cpu_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows)
+{
+    activate_rows(backend, gate, up, rows);
+}
+
+/* The rows that chose expert e, one after another in `gathered`; their number. */
+static int64_t gather_rows(const struct dpe_config *c, const struct dpe_experts *args, int64_t e)
+{
+    const float *scores = args->scores;
+    int64_t n = 0;
+    for (int64_t r = 0; r < args->rows; r++) {
+        if (scores[r * c->n_experts + e] != 0.0F) {
+            memcpy((float *)args->gathered + n * c->hidden, (const float *)args->x + r * c->hidden,
+                   (size_t)c->hidden * sizeof(float));
+            n++;
+        }
+    }
+    return n;
+}
+
+static void scatter_rows(const struct dpe_config *c, const struct dpe_experts *args, int64_t e)
+{
+    const float *scores = args->scores;
+    const float *made = args->made;
+    for (int64_t r = 0; r < args->rows; r++) {
+        float weight = scores[r * c->n_experts + e];
+        if (weight != 0.0F) {
+            float *out = (float *)args->out + r * c->hidden;
+            for (int64_t i = 0; i < c->hidden; i++) {
+                out[i] += weight * made[i];
+            }
+            made += c->hidden;
+        }
+    }
+}
+
+static void cpu_experts(struct dpe_backend *backend, int64_t layer, const struct dpe_experts *args)
+{
+    const struct dpe_config *c = backend->config;
+    const struct dpe_layer_weights *w = &backend->weights->layers[layer];
+    const struct dpe_cpu_products *products = &backend->cpu->products;
+    float *scores = args->scores;
+    struct dpe_cpu_product router = {
+        &w->weight[DPE_WEIGHT_ROUTER], &w->bias[DPE_WEIGHT_ROUTER], args->x, args->rows, scores,
+        false};
+    dpe_cpu_product(products, &router);
+    for (int64_t r = 0; r < args->rows; r++) {
+        dpe_experts_choose(c, scores + r * c->n_experts);
+    }
+    for (int64_t e = 0; e < c->n_experts; e++) {
+        const struct dpe_expert *expert = &w->experts[e];
+        int64_t n = gather_rows(c, args, e);
+        if (n == 0) {
+            continue;
+        }
+        struct dpe_cpu_product gate = {&expert->gate, &expert->gate_bias, args->gathered,
+                                       n,             args->gate,         false};
+        struct dpe_cpu_product up = {&expert->up, &expert->up_bias, args->gathered,
+                                     n,           args->up,         false};
+        struct dpe_cpu_product down = {&expert->down, &expert->down_bias, args->gate,
+                                       n,             args->made,         false};
+        dpe_cpu_product(products, &gate);
+        dpe_cpu_product(products, &up);
+        activate_rows(backend, args->gate, args->up, n);
+        dpe_cpu_product(products, &down);
+        scatter_rows(c, args, e);
     }
 }
 
@@ -202,7 +284,8 @@ static void fill_ops(void)
     cpu_ops.linear = cpu_linear;
     cpu_ops.attention_workspace = cpu_attention_workspace;
     cpu_ops.attention = cpu_attention;
-    cpu_ops.swiglu = cpu_swiglu;
+    cpu_ops.activate = cpu_activate;
+    cpu_ops.experts = cpu_experts;
     cpu_ops.logits = cpu_logits;
     cpu_ops.first_nonfinite = cpu_first_nonfinite;
 }

@@ -3,9 +3,9 @@
  * copy of a layer is ever needed. Few rows: weights are read once in their own type. */
 #include <stdlib.h>
 
-#include <cblas.h>
 #include <omp.h>
 
+#include "engine/cpu/blas.h"
 #include "engine/cpu/cpu_kernels.h"
 
 enum {
@@ -54,7 +54,7 @@ static void sizes(const struct dpe_cpu_kernels *kernels, const struct dpe_config
     products->kernels = kernels;
     products->n_threads = n_threads;
     products->most_columns = most(most(config->hidden, heads), config->intermediate);
-    products->most_rows = most(products->most_columns, config->vocab);
+    products->most_rows = most(most(products->most_columns, config->vocab), config->n_experts);
     products->blas = kernels == dpe_cpu_kernels_portable();
 }
 
@@ -95,11 +95,11 @@ dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
         dpe_cpu_products_free(products);
         return dpe_fail(err, DPE_NO_MEMORY, "cpu backend: out of memory for matrix products");
     }
-    if (products->blas) {
-        /* We call it from our own threads; its own would change sums with their number. */
-        openblas_set_num_threads(1);
+    dpe_status status = products->blas ? dpe_cpu_blas(n_threads, &products->sgemm, err) : DPE_OK;
+    if (status != DPE_OK) {
+        dpe_cpu_products_free(products);
     }
-    return DPE_OK;
+    return status;
 }
 
 void dpe_cpu_products_free(struct dpe_cpu_products *products)
@@ -252,6 +252,7 @@ static void many_rows_blas(const struct job *job)
 {
     const struct dpe_cpu_products *all = job->all;
     const struct dpe_cpu_product *p = job->product;
+    dpe_sgemm *sgemm = (dpe_sgemm *)all->sgemm;
     int64_t blocks = (job->n + COLUMNS - 1) / COLUMNS;
 #pragma omp parallel for num_threads(all->n_threads) schedule(dynamic, 1)
     for (int64_t i = 0; i < blocks; i++) {
@@ -266,8 +267,8 @@ static void many_rows_blas(const struct job *job)
         }
         for (int64_t r = 0; r < p->rows; r += BLAS_ROWS) {
             int64_t rows = least(BLAS_ROWS, p->rows - r);
-            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)n, (int)job->k,
-                        1.0F, p->x + r * job->k, (int)job->k, w, (int)job->k, 0.0F, c, COLUMNS);
+            sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)n, (int)job->k, 1.0F,
+                  p->x + r * job->k, (int)job->k, w, (int)job->k, 0.0F, c, COLUMNS);
             for (int64_t j = 0; j < n; j += all->kernels->panel) {
                 struct dpe_cpu_tile tile = {
                     .rows = 1,

@@ -9,81 +9,104 @@
 #include <string.h>
 #include <strings.h>
 
+#include "engine/model/family.h"
 #include "engine/model/layer_weights.h"
 
 /* Bounds keep every product of sizes, and the number of weights, within 63 bits. */
 enum {
-    MAX_LAYERS = 1 << 14,
+    MAX_LAYERS = DPE_CONFIG_MAX_LAYERS,
     MAX_HIDDEN = 1 << 20,
     MAX_INTERMEDIATE = 1 << 22,
     MAX_HEADS = 1 << 13,
     MAX_HEAD_DIM = 1 << 11,
     MAX_VOCAB = 1 << 26,
+    MAX_EXPERTS = 1 << 12,
 };
 static const int64_t max_positions = (int64_t)1 << 31;
 
-static const struct {
-    const char *model_type, *architecture;
-} families[] = {
-    {"llama", "LlamaForCausalLM"},
-    {"mistral", "MistralForCausalLM"},
-    {"qwen2", "Qwen2ForCausalLM"},
-};
-enum { N_FAMILIES = sizeof families / sizeof families[0] };
-
-/* model_type decides, as in the reference; architectures, when there, has to name the language
- * model of that type (letter case apart: old LLaMA conversions differ in it). */
-static void read_family(struct dpe_json_reader *top, struct dpe_config *config)
+/* "llama", "mistral", ... and "gpt_oss". */
+static void name_families(char *text, size_t room)
 {
-    const char *type = dpe_json_string(top, "model_type", NULL);
-    size_t family = 0;
-    while (type != NULL && family < N_FAMILIES && strcmp(families[family].model_type, type) != 0) {
-        family++;
+    size_t used = 0;
+    for (size_t i = 0; dpe_family_at(i) != NULL && used < room; i++) {
+        const char *between = i == 0 ? "" : dpe_family_at(i + 1) != NULL ? ", " : " or ";
+        used += (size_t)snprintf(text + used, room - used, "%s\"%s\"", between,
+                                 dpe_family_at(i)->model_type);
     }
-    if (type == NULL || family == N_FAMILIES) {
-        dpe_json_expected(top, "model_type", "\"llama\", \"mistral\" or \"qwen2\"");
-        return;
-    }
-    snprintf(config->model_type, sizeof config->model_type, "%s", type);
+}
+
+/* What the file is for: the language model of its type (letter case apart: old LLaMA conversions
+ * differ in it). */
+static void check_architecture(struct dpe_json_reader *top, const struct dpe_family *family)
+{
     const json_t *list = dpe_json_member(top, "architectures");
     size_t n = json_array_size(list);
     bool found = list == NULL || (json_is_array(list) && n == 0);
     for (size_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(list, i));
-        found = found || (name != NULL && strcasecmp(name, families[family].architecture) == 0);
+        found = found || (name != NULL && strcasecmp(name, family->architecture) == 0);
     }
     if (!found) {
         char what[96];
-        snprintf(what, sizeof what, "[\"%s\"] for model_type %s", families[family].architecture,
-                 type);
+        snprintf(what, sizeof what, "[\"%s\"] for model_type %s", family->architecture,
+                 family->model_type);
         dpe_json_expected(top, "architectures", what);
     }
 }
 
-static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)
+/* model_type decides, as in the reference. NULL after a failure. */
+static const struct dpe_family *read_type(struct dpe_json_reader *object, const char *fallback)
 {
-    bool llama = strcmp(config->model_type, "llama") == 0;
-    config->n_layers = dpe_json_integer(top, "num_hidden_layers", 1, MAX_LAYERS, 0);
-    config->hidden = dpe_json_integer(top, "hidden_size", 1, MAX_HIDDEN, 0);
-    config->intermediate = dpe_json_integer(top, "intermediate_size", 1, MAX_INTERMEDIATE, 0);
-    config->n_heads = dpe_json_integer(top, "num_attention_heads", 1, MAX_HEADS, 0);
-    config->vocab = dpe_json_integer(top, "vocab_size", 1, MAX_VOCAB, 0);
-    config->max_position = dpe_json_integer(top, "max_position_embeddings", 2, max_positions, 0);
-    /* null means "as many as query heads" everywhere; an absent key means that in Llama only (the
-     * others default to a number of their own). */
-    bool as_heads = llama || json_is_null(json_object_get(top->from, "num_key_value_heads"));
-    config->n_kv_heads =
-        dpe_json_integer(top, "num_key_value_heads", 1, MAX_HEADS, as_heads ? config->n_heads : 0);
-    if (top->status != DPE_OK) {
+    const char *type = dpe_json_string(object, "model_type", fallback);
+    const struct dpe_family *family = type == NULL ? NULL : dpe_family_find(type);
+    const char *reason = type == NULL ? NULL : dpe_family_refusal(type);
+    if (object->status == DPE_OK && reason != NULL) {
+        object->status = dpe_fail(object->err, DPE_BAD_DATA, "%s: model_type %s cannot be used: %s",
+                                  object->file, type, reason);
+    }
+    if (family == NULL) {
+        char what[512];
+        name_families(what, sizeof what);
+        dpe_json_expected(object, "model_type", what);
+    }
+    return object->status == DPE_OK ? family : NULL;
+}
+
+/* The family; where the file describes more than a language model, `top` reads that one's part
+ * from here on. */
+static void read_family(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    const struct dpe_family *family = read_type(top, NULL);
+    if (family == NULL) {
         return;
     }
-    if (config->n_heads % config->n_kv_heads != 0) {
-        dpe_json_expected(top, "num_key_value_heads", "a divisor of num_attention_heads");
-        return;
+    check_architecture(top, family);
+    if (family->text != NULL) {
+        json_t *text = dpe_json_object(top, "text_config");
+        if (text == NULL) {
+            dpe_json_expected(top, "text_config", "the configuration of the language model");
+            return;
+        }
+        const char *inside = family->text;
+        top->from = text;
+        top->object = "text_config.";
+        family = read_type(top, inside);
+        if (family != NULL && family->text != NULL) {
+            dpe_json_expected(top, "model_type", "the type of a language model");
+        }
     }
+    if (family != NULL && top->status == DPE_OK) {
+        config->family = family;
+        snprintf(config->model_type, sizeof config->model_type, "%s", family->model_type);
+    }
+}
+
+static void read_head_dim(struct dpe_json_reader *top, struct dpe_config *config)
+{
     bool whole = config->hidden % config->n_heads == 0;
-    config->head_dim = dpe_json_integer(top, "head_dim", 1, MAX_HEAD_DIM,
-                                        whole ? config->hidden / config->n_heads : 0);
+    int64_t quotient = whole ? config->hidden / config->n_heads : 0;
+    int64_t own = dpe_family_of(config)->defaults.head_dim;
+    config->head_dim = dpe_json_integer(top, "head_dim", 1, MAX_HEAD_DIM, own > 0 ? own : quotient);
     if (top->status == DPE_OK && (config->head_dim % 2 != 0 || config->head_dim > MAX_HEAD_DIM)) {
         char what[96];
         snprintf(what, sizeof what, "an even number up to %d (hidden_size/heads gives %lld)",
@@ -92,59 +115,131 @@ static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)
     }
 }
 
-/* Tokens of the sliding window that some layer has, 0 when no layer has one. */
-static int64_t sliding_window(struct dpe_json_reader *top, const struct dpe_config *config)
+static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)
 {
-    bool mistral = strcmp(config->model_type, "mistral") == 0;
-    bool qwen2 = strcmp(config->model_type, "qwen2") == 0;
-    if (qwen2) {
-        bool used = dpe_json_bool(top, "use_sliding_window", false);
-        int64_t first = dpe_json_integer(top, "max_window_layers", 0, INT64_MAX, 28);
-        qwen2 = used && first < config->n_layers;
+    const struct dpe_family_defaults *defaults = &dpe_family_of(config)->defaults;
+    bool llama = strcmp(config->model_type, "llama") == 0;
+    bool moe = dpe_family_of(config)->experts == DPE_EXPERTS_APART;
+    const char *width = moe ? "moe_intermediate_size" : "intermediate_size";
+    config->n_layers = dpe_json_integer(top, "num_hidden_layers", 1, MAX_LAYERS, 0);
+    config->hidden = dpe_json_integer(top, "hidden_size", 1, MAX_HIDDEN, 0);
+    config->intermediate = dpe_json_integer(top, width, 1, MAX_INTERMEDIATE, 0);
+    config->n_heads =
+        dpe_json_integer(top, "num_attention_heads", 1, MAX_HEADS, defaults->n_heads);
+    config->vocab = dpe_json_integer(top, "vocab_size", 1, MAX_VOCAB, defaults->vocab);
+    config->max_position = dpe_json_integer(top, "max_position_embeddings", 2, max_positions,
+                                            defaults->max_position);
+    /* null means "as many as query heads" everywhere; an absent key means that in Llama only (the
+     * others default to a number of their own). */
+    json_t *kv_heads = json_object_get(top->from, "num_key_value_heads");
+    bool as_heads = llama || json_is_null(kv_heads);
+    config->n_kv_heads = dpe_json_integer(top, "num_key_value_heads", 1, MAX_HEADS,
+                                          as_heads ? config->n_heads : defaults->n_kv_heads);
+    if (top->status != DPE_OK) {
+        return;
     }
-    if ((!mistral && !qwen2) || json_is_null(json_object_get(top->from, "sliding_window"))) {
-        return 0;
+    if (config->n_heads % config->n_kv_heads != 0) {
+        dpe_json_expected(top, "num_key_value_heads", "a divisor of num_attention_heads");
+        return;
     }
-    /* An absent key has this value in both families. */
-    return dpe_json_integer(top, "sliding_window", 1, INT64_MAX, 4096);
+    read_head_dim(top, config);
 }
 
-/* A window as long as the trained length never bit in training, so full attention is what the
- * weights know; a shorter one is refused, since no position plan here means it. */
-static void read_sliding(struct dpe_json_reader *top, const struct dpe_config *config)
+/* ------------------------------------------------------------------------------------ switches */
+
+static bool has_bias(struct dpe_json_reader *top, enum dpe_bias_rule rule, const char *key,
+                     bool fallback)
 {
-    int64_t window = sliding_window(top, config);
-    if (top->status == DPE_OK && window > 0 && window < config->max_position) {
-        top->status = dpe_fail(
-            top->err, DPE_BAD_DATA,
-            "%s: sliding_window: expected null or at least max_position_embeddings (%lld), found "
-            "%lld: sliding-window attention is not supported; use a checkpoint without it",
-            top->file, (long long)config->max_position, (long long)window);
+    return rule == DPE_BIAS_ALWAYS || (rule == DPE_BIAS_BY_KEY && dpe_json_bool(top, key, fallback));
+}
+
+static void read_activation(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    config->activation = dpe_family_of(config)->activation;
+    bool gelu = config->activation == DPE_GEGLU_TANH;
+    const char *key = gelu ? "hidden_activation" : "hidden_act";
+    const char *name = gelu ? "gelu_pytorch_tanh" : "silu";
+    const char *act = dpe_json_string(top, key, name);
+    if (top->status == DPE_OK && strcmp(act, name) != 0) {
+        char what[40];
+        snprintf(what, sizeof what, "\"%s\"", name);
+        dpe_json_expected(top, key, what);
     }
-    json_t *layers = dpe_json_member(top, "layer_types");
-    for (size_t i = 0; i < json_array_size(layers); i++) {
-        const char *kind = json_string_value(json_array_get(layers, i));
-        if (kind == NULL || strcmp(kind, "full_attention") != 0) {
-            dpe_json_expected(top, "layer_types", "full_attention in every layer");
-        }
+}
+
+static void read_factors(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    const struct dpe_json_bound positive = {0.0, false, false, 1e6};
+    const struct dpe_family *family = dpe_family_of(config);
+    if (family->multipliers) {
+        /* The stream x + r·f(norm(x)) is r times the stream y + f(norm(y)) whose embeddings and
+         * whose epsilon's root are divided by r: the forward pass has no such multiplier. */
+        double r = dpe_json_number(top, "residual_multiplier", positive, 1.0);
+        config->embedding_multiplier =
+            dpe_json_number(top, "embedding_multiplier", positive, 1.0) / r;
+        config->rms_eps /= r * r;
+        double scaling = dpe_json_number(top, "logits_scaling", positive, 1.0);
+        config->logits_multiplier = scaling == 1.0 ? 0.0 : 1.0 / scaling;
+        config->attention_multiplier =
+            dpe_json_number(top, "attention_multiplier", positive, 1.0);
+    }
+    if (family->embedding_scaled) {
+        config->embedding_multiplier = sqrt((double)config->hidden);
+    }
+    if (family->caps) {
+        bool two = config->qk_norm == DPE_QK_NORM_NONE; /* Gemma 2 has caps where it has no norms */
+        bool attention = json_object_get(top->from, "attn_logit_softcapping") == NULL && two;
+        bool final = json_object_get(top->from, "final_logit_softcapping") == NULL && two;
+        double scalar = dpe_json_number(top, "query_pre_attn_scalar", positive, 256.0);
+        config->attention_multiplier = 1.0 / sqrt(scalar);
+        config->attention_cap =
+            dpe_json_number(top, "attn_logit_softcapping", positive, attention ? 50.0 : 0.0);
+        config->logit_cap =
+            dpe_json_number(top, "final_logit_softcapping", positive, final ? 30.0 : 0.0);
+    }
+}
+
+static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    const struct dpe_family *family = dpe_family_of(config);
+    if (family->experts == DPE_EXPERTS_NONE) {
+        return;
+    }
+    bool apart = family->experts == DPE_EXPERTS_APART;
+    const char *key = apart && dpe_json_member(top, "num_experts") != NULL ? "num_experts"
+                                                                           : "num_local_experts";
+    config->n_experts = dpe_json_integer(top, key, 1, MAX_EXPERTS, 0);
+    config->experts_per_token = dpe_json_integer(top, "num_experts_per_tok", 1, MAX_EXPERTS, 0);
+    /* gpt-oss takes the softmax over the chosen experts alone: the same as normalising. */
+    config->experts_normalised = !apart || dpe_json_bool(top, "norm_topk_prob", false);
+    if (top->status == DPE_OK && config->experts_per_token > config->n_experts) {
+        dpe_json_expected(top, "num_experts_per_tok", "at most the number of experts");
+    }
+    bool dense = apart && (json_array_size(dpe_json_member(top, "mlp_only_layers")) > 0);
+    if (dense) {
+        dpe_json_expected(top, "mlp_only_layers", "none (layers without experts beside layers "
+                                                  "with them are not supported)");
+    }
+    if (apart && dpe_json_integer(top, "decoder_sparse_step", 1, MAX_LAYERS, 1) != 1) {
+        dpe_json_expected(top, "decoder_sparse_step", "1 (experts in every layer)");
     }
 }
 
 static void read_switches(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_json_bound not_negative = {0.0, true, false, 1.0};
-    bool llama = strcmp(config->model_type, "llama") == 0;
+    const struct dpe_family *family = dpe_family_of(config);
+    bool biased = family->defaults.attention_bias;
     config->rms_eps = dpe_json_number(top, "rms_norm_eps", not_negative, 1e-6);
-    config->tied_embeddings = dpe_json_bool(top, "tie_word_embeddings", false);
-    /* In Llama one switch is for all four attention matrices; Qwen2 always has q, k, v. */
-    bool attention = llama && dpe_json_bool(top, "attention_bias", false);
-    config->qkv_bias = attention || strcmp(config->model_type, "qwen2") == 0;
-    config->o_bias = attention;
-    config->mlp_bias = llama && dpe_json_bool(top, "mlp_bias", false);
-    const char *act = dpe_json_string(top, "hidden_act", "silu");
-    if (top->status == DPE_OK && strcmp(act, "silu") != 0) {
-        dpe_json_expected(top, "hidden_act", "\"silu\"");
-    }
+    config->tied_embeddings = dpe_json_bool(top, "tie_word_embeddings", family->defaults.tied);
+    config->qkv_bias = has_bias(top, family->qkv_bias, "attention_bias", biased);
+    config->o_bias = has_bias(top, family->o_bias, "attention_bias", biased);
+    config->mlp_bias = has_bias(top, family->mlp_bias, "mlp_bias", false);
+    config->qk_norm = family->qk_norm;
+    config->sinks = family->sinks;
+    read_activation(top, config);
+    read_factors(top, config);
+    read_experts(top, config);
     if (dpe_json_member(top, "quantization_config") != NULL) {
         dpe_json_expected(top, "quantization_config",
                           "none (quantised checkpoints are not supported)");
@@ -195,6 +290,17 @@ static void read_ids(struct dpe_json_reader *reader, struct dpe_config *config)
     }
 }
 
+/* What a file with a text_config says about the language model outside of it. */
+static void read_outside(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    config->tied_embeddings = dpe_json_bool(top, "tie_word_embeddings", config->tied_embeddings);
+    if (dpe_json_member(top, "quantization_config") != NULL) {
+        dpe_json_expected(top, "quantization_config",
+                          "none (quantised checkpoints are not supported)");
+    }
+    read_ids(top, config);
+}
+
 dpe_status dpe_config_parse(const char *folder, const char *json, size_t n, const char *generation,
                             size_t n_generation, struct dpe_config *config, struct dpe_error *err)
 {
@@ -211,9 +317,15 @@ dpe_status dpe_config_parse(const char *folder, const char *json, size_t n, cons
     read_family(&top, config);
     read_sizes(&top, config);
     read_switches(&top, config);
-    read_sliding(&top, config);
+    dpe_config_parse_layers(&top, config);
     read_ids(&top, config);
     dpe_config_parse_rope(&top, config);
+    if (top.from != root) {
+        /* A head that is tied, and what ends a text, may stand outside the language model's part. */
+        top.from = root;
+        top.object = "";
+        read_outside(&top, config);
+    }
     status = top.status;
     if (status == DPE_OK && generation != NULL) {
         snprintf(file, sizeof file, "%s/generation_config.json", folder);
@@ -232,12 +344,25 @@ dpe_status dpe_config_parse(const char *folder, const char *json, size_t n, cons
     return status;
 }
 
+static void release_rope(struct dpe_rope_config *rope)
+{
+    free(rope->short_factor);
+    free(rope->long_factor);
+    rope->short_factor = NULL;
+    rope->long_factor = NULL;
+}
+
 void dpe_config_release(struct dpe_config *config)
 {
-    free(config->rope.short_factor);
-    free(config->rope.long_factor);
-    config->rope.short_factor = NULL;
-    config->rope.long_factor = NULL;
+    release_rope(&config->rope);
+    release_rope(&config->local_rope);
+    free(config->layer_kinds);
+    config->layer_kinds = NULL;
+}
+
+int64_t dpe_config_pairs(const struct dpe_config *config)
+{
+    return (config->rotary_dim > 0 ? config->rotary_dim : config->head_dim) / 2;
 }
 
 int64_t dpe_config_parameters(const struct dpe_config *config)
@@ -247,6 +372,10 @@ int64_t dpe_config_parameters(const struct dpe_config *config)
         struct dpe_layer_shape shape = dpe_layer_shape(config, (enum dpe_weight)which);
         layer += shape.rows * shape.cols + shape.bias;
     }
+    bool biased = dpe_family_of(config)->experts == DPE_EXPERTS_STACKED;
+    int64_t expert = 3 * config->hidden * config->intermediate;
+    expert += biased ? config->hidden + 2 * config->intermediate : 0;
+    layer += config->n_experts * expert;
     int64_t embeddings = config->vocab * config->hidden * (config->tied_embeddings ? 1 : 2);
     return config->n_layers * layer + embeddings + config->hidden;
 }

@@ -18,6 +18,11 @@ dpe_status dpe_config_parse(const char *folder, const char *json, size_t n, cons
 /** Free what dpe_config_parse allocated. */
 void dpe_config_release(struct dpe_config *config);
 
+enum { DPE_CONFIG_MAX_LAYERS = 1 << 14 };
+
+/** The kinds of layers. Needs config->n_layers, max_position and family. */
+void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *config);
+
 /** The rotation part: legacy rope_scaling with top-level rope_theta, or rope_parameters. Needs
  *  config->head_dim and config->max_position. */
 void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *config);

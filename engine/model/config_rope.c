@@ -1,6 +1,7 @@
 /* The rotation in config.json, in either of its two schemas. */
 #include "engine/base/base.h"
 #include "engine/model/config.h"
+#include "engine/model/family.h"
 #include "engine/model/model.h"
 
 #include <math.h>
@@ -23,7 +24,7 @@ static const struct {
 };
 
 /* "rope_type", or "type" as it was called before; both may be there and then have to agree. */
-static enum dpe_rope_type read_type(struct dpe_json_reader *rope)
+static enum dpe_rope_type read_type(struct dpe_json_reader *rope, bool phi3)
 {
     const char *old = dpe_json_string(rope, "type", NULL);
     const char *name = dpe_json_string(rope, "rope_type", old == NULL ? "default" : old);
@@ -33,6 +34,10 @@ static enum dpe_rope_type read_type(struct dpe_json_reader *rope)
     if (old != NULL && strcmp(old, name) != 0) {
         dpe_json_expected(rope, "type", "the same as rope_type");
         return DPE_ROPE_DEFAULT;
+    }
+    /* The first files of Phi-3 call its longrope "su" or "yarn". */
+    if (phi3 && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0)) {
+        return DPE_ROPE_LONGROPE;
     }
     for (size_t i = 0; i < sizeof rope_types / sizeof rope_types[0]; i++) {
         if (strcmp(rope_types[i].name, name) == 0) {
@@ -134,9 +139,27 @@ static void read_longrope(struct dpe_json_reader *rope, int64_t n_pairs,
     }
 }
 
-/* The object that describes the rotation. Both schemas in one file are common (a converter kept the
- * old key): rope_scaling wins, as in the reference, and must not contradict. */
-static struct dpe_json_reader choose_object(struct dpe_json_reader *top)
+/* In a config.json of `dpe-export --format hf` the model's own rotation is "native" within a block
+ * of type "dpe". The engine takes positions from plans, so that it reads the native one. */
+static bool take_native(struct dpe_json_reader *rope)
+{
+    const char *type = json_string_value(json_object_get(rope->from, "rope_type"));
+    json_t *native = json_object_get(rope->from, "native");
+    if (type == NULL || strcmp(type, "dpe") != 0 || native == NULL ||
+        !(json_is_null(native) || json_is_object(native))) {
+        return false;
+    }
+    rope->from = json_is_object(native) ? native : NULL;
+    rope->object = "native.";
+    return true;
+}
+
+/* The object that describes the rotation of the full-attention layers. Both schemas in one file are
+ * common (a converter kept the old key): rope_scaling wins, as in the reference, and must not
+ * contradict. `typed`: a rotation may be given for each type of layer. `*exported`: it is
+ * the native one of an exported file. */
+static struct dpe_json_reader choose_object(struct dpe_json_reader *top, bool typed,
+                                            bool *exported)
 {
     struct dpe_json_reader rope = *top;
     json_t *old = dpe_json_object(top, "rope_scaling");
@@ -147,6 +170,11 @@ static struct dpe_json_reader choose_object(struct dpe_json_reader *top)
     if (rope.status == DPE_OK && old != NULL && new != NULL && !json_equal(old, new)) {
         dpe_json_expected(top, "rope_scaling", "the same as rope_parameters when both are there");
         rope.status = top->status;
+    }
+    *exported = take_native(&rope);
+    if (typed && json_is_object(json_object_get(rope.from, "full_attention"))) {
+        rope.from = json_object_get(rope.from, "full_attention");
+        rope.object = "rope_parameters.full_attention.";
     }
     const char *key = NULL;
     json_t *value = NULL;
@@ -159,51 +187,135 @@ static struct dpe_json_reader choose_object(struct dpe_json_reader *top)
     return rope;
 }
 
-void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *config)
+static const struct dpe_rope_config no_rope = {.theta = 10000.0,
+                                               .factor = NAN,
+                                               .original_max_position = NAN,
+                                               .attention_factor = NAN,
+                                               .beta_fast = NAN,
+                                               .beta_slow = NAN,
+                                               .mscale = NAN,
+                                               .mscale_all_dim = NAN,
+                                               .truncate = true,
+                                               .low_freq_factor = NAN,
+                                               .high_freq_factor = NAN,
+                                               .partial_rotary_factor = 1.0};
+
+/* The part of the head that rotates, where the family may rotate a part. */
+static void read_rotary_dim(struct dpe_json_reader *top, struct dpe_json_reader *rope,
+                            struct dpe_config *config)
+{
+    const struct dpe_family *family = dpe_family_of(config);
+    struct dpe_rope_config *out = &config->rope;
+    const struct dpe_json_bound positive = {0.0, false, false, 0.0};
+    const char *key = "partial_rotary_factor";
+    double own = family->defaults.partial_rotary > 0.0 ? family->defaults.partial_rotary : 1.0;
+    out->partial_rotary_factor = dpe_json_number(top, key, positive, own);
+    out->partial_rotary_factor =
+        dpe_json_number(rope, key, positive, out->partial_rotary_factor);
+    double dim = floor((double)config->head_dim * out->partial_rotary_factor);
+    bool good = family->partial ? dim >= 2.0 && dim <= (double)config->head_dim &&
+                                      fmod(dim, 2.0) == 0.0
+                                : out->partial_rotary_factor == 1.0;
+    if (rope->status == DPE_OK && !good) {
+        bool inner = dpe_json_member(rope, key) != NULL;
+        dpe_json_expected(inner ? rope : top, key,
+                          family->partial
+                              ? "a share of head_dim that is an even number of components"
+                              : "1 (this family does not rotate a part of the head)");
+        return;
+    }
+    config->rotary_dim = good ? (int64_t)dim : config->head_dim;
+}
+
+static void read_scaling(struct dpe_json_reader *top, struct dpe_json_reader *rope,
+                         struct dpe_config *config)
 {
     struct dpe_rope_config *out = &config->rope;
-    const double nan = (double)NAN;
-    *out = (struct dpe_rope_config){.factor = nan,
-                                    .original_max_position = nan,
-                                    .attention_factor = nan,
-                                    .beta_fast = nan,
-                                    .beta_slow = nan,
-                                    .mscale = nan,
-                                    .mscale_all_dim = nan,
-                                    .truncate = true,
-                                    .low_freq_factor = nan,
-                                    .high_freq_factor = nan};
-    struct dpe_json_reader rope = choose_object(top);
-    const struct dpe_json_bound above_one = {1.0, false, false, MOST_THETA};
-    const struct dpe_json_bound positive = {0.0, false, false, 0.0};
-    out->theta = dpe_json_number(top, "rope_theta", above_one, 10000.0);
-    out->theta = dpe_json_number(&rope, "rope_theta", above_one, out->theta);
-    out->partial_rotary_factor = dpe_json_number(top, "partial_rotary_factor", positive, 1.0);
-    out->partial_rotary_factor =
-        dpe_json_number(&rope, "partial_rotary_factor", positive, out->partial_rotary_factor);
-    if (rope.status == DPE_OK && out->partial_rotary_factor != 1.0) {
-        bool inner = dpe_json_member(&rope, "partial_rotary_factor") != NULL;
-        dpe_json_expected(inner ? &rope : top, "partial_rotary_factor",
-                          "1 (rotation of a part of the head is not supported)");
-    }
-    out->type = read_type(&rope);
+    bool phi3 = strcmp(config->model_type, "phi3") == 0;
+    out->type = read_type(rope, phi3);
     /* The ratio of the two lengths stands in for a missing factor where both are known. */
     bool needs_original = out->type == DPE_ROPE_YARN || out->type == DPE_ROPE_LONGROPE ||
                           out->type == DPE_ROPE_LLAMA3;
     if (needs_original) {
-        out->original_max_position = read_original(top, &rope, out->type == DPE_ROPE_LLAMA3);
+        out->original_max_position = read_original(top, rope, out->type == DPE_ROPE_LLAMA3);
+    }
+    if (out->type == DPE_ROPE_LONGROPE && phi3 && isnan(out->original_max_position)) {
+        out->original_max_position = 4096.0; /* Phi3Config's */
     }
     if (out->type != DPE_ROPE_DEFAULT) {
         const struct dpe_json_bound factor = {1.0, true, out->type != DPE_ROPE_LONGROPE,
                                               MOST_FACTOR};
-        out->factor = dpe_json_number(&rope, "factor", factor, nan);
+        out->factor = dpe_json_number(rope, "factor", factor, (double)NAN);
     }
     if (out->type == DPE_ROPE_YARN) {
-        read_yarn(&rope, out);
+        read_yarn(rope, out);
     } else if (out->type == DPE_ROPE_LLAMA3) {
-        read_llama3(&rope, out);
+        read_llama3(rope, out);
     } else if (out->type == DPE_ROPE_LONGROPE) {
-        read_longrope(&rope, config->head_dim / 2, out);
+        read_longrope(rope, dpe_config_pairs(config), out);
+    }
+}
+
+/* The scaling of Ministral's queries, which stands beside the rotation's keys. */
+static void read_growth(struct dpe_json_reader *rope, struct dpe_config *config)
+{
+    const struct dpe_json_bound not_negative = {0.0, true, false, 1e6};
+    config->query_growth = dpe_json_number(rope, "llama_4_scaling_beta", not_negative, 0.0);
+    if (config->query_growth > 0.0) {
+        const struct dpe_json_bound required = {0.0, false, true, MOST_POSITION};
+        config->query_length =
+            dpe_json_number(rope, "original_max_position_embeddings", required, 0.0);
+    }
+}
+
+/* The rotation of windowed layers that is not that of the others: never scaled. */
+static void read_local(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    const struct dpe_family *family = dpe_family_of(config);
+    const struct dpe_json_bound above_one = {1.0, false, false, MOST_THETA};
+    json_t *typed = json_object_get(dpe_json_member(top, "rope_parameters"), "sliding_attention");
+    bool own = family->local_rope == DPE_LOCAL_ROPE_OWN;
+    config->local_rope = no_rope;
+    config->local_rope.partial_rotary_factor = config->rope.partial_rotary_factor;
+    config->local_rope.theta = own ? family->defaults.local_theta : config->rope.theta;
+    if (own) {
+        config->local_rope.theta =
+            dpe_json_number(top, "rope_local_base_freq", above_one, config->local_rope.theta);
+    }
+    struct dpe_json_reader rope = *top;
+    rope.from = json_is_object(typed) ? typed : NULL;
+    rope.object = "rope_parameters.sliding_attention.";
+    config->local_rope.theta =
+        dpe_json_number(&rope, "rope_theta", above_one, config->local_rope.theta);
+    if (read_type(&rope, false) != DPE_ROPE_DEFAULT) {
+        dpe_json_expected(&rope, "rope_type", "default for the windowed layers");
+    }
+    top->status = rope.status;
+}
+
+void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    const struct dpe_family *family = dpe_family_of(config);
+    struct dpe_rope_config *out = &config->rope;
+    bool local = family->local_rope != DPE_LOCAL_ROPE_SAME;
+    *out = no_rope;
+    if (top->status != DPE_OK) {
+        return;
+    }
+    struct dpe_json_reader rope = choose_object(top, local, &out->exported);
+    const struct dpe_json_bound above_one = {1.0, false, false, MOST_THETA};
+    double base = family->defaults.theta > 0.0 ? family->defaults.theta : 10000.0;
+    out->theta = dpe_json_number(top, "rope_theta", above_one, base);
+    out->theta = dpe_json_number(&rope, "rope_theta", above_one, out->theta);
+    read_rotary_dim(top, &rope, config);
+    if (rope.status == DPE_OK) {
+        read_scaling(top, &rope, config);
+    }
+    if (family->grows) {
+        read_growth(&rope, config);
     }
     top->status = top->status == DPE_OK ? rope.status : top->status;
+    if (local && top->status == DPE_OK) {
+        read_local(top, config);
+    }
 }

@@ -1,21 +1,29 @@
 /* The one table of a layer's tensors. */
 #include "engine/model/layer_weights.h"
 
+#include "engine/model/family.h"
+
 /* clang-format off */
 const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
 #define LINE(id, name, rows, cols, present, bias, sliced)                                          \
     [DPE_WEIGHT_##id] = {name,           DPE_WIDTH_##rows, DPE_WIDTH_##cols,                       \
                          DPE_IF_##present, DPE_IF_##bias,  DPE_SLICED_##sliced}
-    /*   id              name in the checkpoint      rows          cols          present bias      sliced */
-    LINE(ATTENTION_NORM, "input_layernorm",          ONE,          HIDDEN,       ALWAYS, NEVER,    WHOLE),
-    LINE(Q,              "self_attn.q_proj",         QUERY,        HIDDEN,       ALWAYS, QKV_BIAS, ROWS),
-    LINE(K,              "self_attn.k_proj",         KEY_VALUE,    HIDDEN,       ALWAYS, QKV_BIAS, ROWS),
-    LINE(V,              "self_attn.v_proj",         KEY_VALUE,    HIDDEN,       ALWAYS, QKV_BIAS, ROWS),
-    LINE(O,              "self_attn.o_proj",         HIDDEN,       QUERY,        ALWAYS, O_BIAS,   COLUMNS),
-    LINE(MLP_NORM,       "post_attention_layernorm", ONE,          HIDDEN,       ALWAYS, NEVER,    WHOLE),
-    LINE(GATE,           "mlp.gate_proj",            INTERMEDIATE, HIDDEN,       ALWAYS, MLP_BIAS, ROWS),
-    LINE(UP,             "mlp.up_proj",              INTERMEDIATE, HIDDEN,       ALWAYS, MLP_BIAS, ROWS),
-    LINE(DOWN,           "mlp.down_proj",            HIDDEN,       INTERMEDIATE, ALWAYS, MLP_BIAS, COLUMNS),
+    /*   id                name in the checkpoint rows          cols          present  bias         sliced */
+    LINE(ATTENTION_NORM,  NULL,                  ONE,          HIDDEN,       NAMED,   NEVER,       WHOLE),
+    LINE(Q,               "self_attn.q_proj",    QUERY,        HIDDEN,       ALWAYS,  QKV_BIAS,    ROWS),
+    LINE(K,               "self_attn.k_proj",    KEY_VALUE,    HIDDEN,       ALWAYS,  QKV_BIAS,    ROWS),
+    LINE(V,               "self_attn.v_proj",    KEY_VALUE,    HIDDEN,       ALWAYS,  QKV_BIAS,    ROWS),
+    LINE(O,               "self_attn.o_proj",    HIDDEN,       QUERY,        ALWAYS,  O_BIAS,      COLUMNS),
+    LINE(MLP_NORM,        NULL,                  ONE,          HIDDEN,       NAMED,   NEVER,       WHOLE),
+    LINE(GATE,            "mlp.gate_proj",       INTERMEDIATE, HIDDEN,       DENSE,   MLP_BIAS,    ROWS),
+    LINE(UP,              "mlp.up_proj",         INTERMEDIATE, HIDDEN,       DENSE,   MLP_BIAS,    ROWS),
+    LINE(DOWN,            "mlp.down_proj",       HIDDEN,       INTERMEDIATE, DENSE,   MLP_BIAS,    COLUMNS),
+    LINE(Q_NORM,          "self_attn.q_norm",    ONE,          QUERY_NORM,   QK_NORM, NEVER,       WHOLE),
+    LINE(K_NORM,          "self_attn.k_norm",    ONE,          KEY_NORM,     QK_NORM, NEVER,       WHOLE),
+    LINE(ATTENTION_AFTER, NULL,                  ONE,          HIDDEN,       NAMED,   NEVER,       WHOLE),
+    LINE(MLP_AFTER,       NULL,                  ONE,          HIDDEN,       NAMED,   NEVER,       WHOLE),
+    LINE(SINKS,           "self_attn.sinks",     ONE,          HEADS,        SINKS,   NEVER,       WHOLE),
+    LINE(ROUTER,          NULL,                  EXPERTS,      HIDDEN,       ROUTED,  ROUTER_BIAS, WHOLE),
 #undef LINE
 };
 /* clang-format on */
@@ -33,11 +41,39 @@ static int64_t width(const struct dpe_config *config, enum dpe_width which)
         return config->n_kv_heads * config->head_dim;
     case DPE_WIDTH_INTERMEDIATE:
         return config->intermediate;
+    case DPE_WIDTH_QUERY_NORM:
+        return config->head_dim * (config->qk_norm == DPE_QK_NORM_HEAD ? 1 : config->n_heads);
+    case DPE_WIDTH_KEY_NORM:
+        return config->head_dim * (config->qk_norm == DPE_QK_NORM_HEAD ? 1 : config->n_kv_heads);
+    case DPE_WIDTH_HEADS:
+        return config->n_heads;
+    case DPE_WIDTH_EXPERTS:
+        return config->n_experts;
     }
     return 0;
 }
 
-static bool holds(const struct dpe_config *config, enum dpe_condition condition)
+const char *dpe_layer_name(const struct dpe_config *config, enum dpe_weight which)
+{
+    const struct dpe_family *family = dpe_family_of(config);
+    switch (which) {
+    case DPE_WEIGHT_ATTENTION_NORM:
+        return family->norms->before_attention;
+    case DPE_WEIGHT_ATTENTION_AFTER:
+        return family->norms->after_attention;
+    case DPE_WEIGHT_MLP_NORM:
+        return family->norms->before_mlp;
+    case DPE_WEIGHT_MLP_AFTER:
+        return family->norms->after_mlp;
+    case DPE_WEIGHT_ROUTER:
+        return family->experts == DPE_EXPERTS_STACKED ? "mlp.router" : "mlp.gate";
+    default:
+        return dpe_layer_tensors[which].name;
+    }
+}
+
+static bool holds(const struct dpe_config *config, enum dpe_weight which,
+                  enum dpe_condition condition)
 {
     switch (condition) {
     case DPE_IF_NEVER:
@@ -50,6 +86,18 @@ static bool holds(const struct dpe_config *config, enum dpe_condition condition)
         return config->o_bias;
     case DPE_IF_MLP_BIAS:
         return config->mlp_bias;
+    case DPE_IF_NAMED:
+        return dpe_layer_name(config, which) != NULL;
+    case DPE_IF_QK_NORM:
+        return config->qk_norm != DPE_QK_NORM_NONE;
+    case DPE_IF_SINKS:
+        return config->sinks;
+    case DPE_IF_DENSE:
+        return config->n_experts == 0;
+    case DPE_IF_ROUTED:
+        return config->n_experts > 0;
+    case DPE_IF_ROUTER_BIAS:
+        return dpe_family_of(config)->experts == DPE_EXPERTS_STACKED;
     }
     return false;
 }
@@ -58,10 +106,10 @@ struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, enum dpe
 {
     const struct dpe_layer_tensor *line = &dpe_layer_tensors[which];
     struct dpe_layer_shape shape = {.vector = line->rows == DPE_WIDTH_ONE};
-    if (holds(config, line->present)) {
+    if (holds(config, which, line->present)) {
         shape.rows = width(config, line->rows);
         shape.cols = width(config, line->cols);
-        shape.bias = holds(config, line->bias) ? shape.rows : 0;
+        shape.bias = holds(config, which, line->bias) ? shape.rows : 0;
     }
     return shape;
 }
@@ -83,6 +131,8 @@ void dpe_config_flops(const struct dpe_config *config, int64_t start, int64_t le
         struct dpe_layer_shape shape = dpe_layer_shape(config, (enum dpe_weight)which);
         layer += shape.vector ? 0.0 : (double)shape.rows * (double)shape.cols;
     }
+    /* gate, up and down of the experts that a token goes through */
+    layer += 3.0 * (double)config->experts_per_token * h * (double)config->intermediate;
     double n = (double)length;
     double layers = (double)config->n_layers;
     *products = 2.0 * (n * layers * layer + (double)logit_rows * h * (double)config->vocab);

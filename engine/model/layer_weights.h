@@ -26,14 +26,29 @@ enum dpe_weight {
     DPE_WEIGHT_GATE,
     DPE_WEIGHT_UP,
     DPE_WEIGHT_DOWN,
+    DPE_WEIGHT_Q_NORM,
+    DPE_WEIGHT_K_NORM,
+    DPE_WEIGHT_ATTENTION_AFTER, /**< norm of what attention adds to the stream */
+    DPE_WEIGHT_MLP_AFTER,       /**< norm of what the MLP adds to it */
+    DPE_WEIGHT_SINKS,           /**< a logit per query head */
+    DPE_WEIGHT_ROUTER,          /**< scores of the experts */
     DPE_WEIGHTS_PER_LAYER,
     DPE_WEIGHT_FINAL_NORM = DPE_WEIGHTS_PER_LAYER, /**< struct dpe_weights.final_norm */
+};
+
+/** One expert of a layer: an MLP of its own. */
+struct dpe_expert {
+    struct dpe_tensor gate, up;           /**< [intermediate, hidden] */
+    struct dpe_tensor down;               /**< [hidden, intermediate] */
+    struct dpe_tensor gate_bias, up_bias; /**< [1, intermediate], or data NULL */
+    struct dpe_tensor down_bias;          /**< [1, hidden], or data NULL */
 };
 
 /** The weights of one layer; what the model does not have is all zeros. */
 struct dpe_layer_weights {
     struct dpe_tensor weight[DPE_WEIGHTS_PER_LAYER]; /**< of the shape that the table gives */
     struct dpe_tensor bias[DPE_WEIGHTS_PER_LAYER];   /**< [1, rows of the weight] */
+    struct dpe_expert *experts; /**< [n_experts], owned by the model; NULL: a dense MLP */
 };
 
 /** A number of rows or columns, as the configuration determines it. */
@@ -43,10 +58,26 @@ enum dpe_width {
     DPE_WIDTH_QUERY,     /**< n_heads * head_dim */
     DPE_WIDTH_KEY_VALUE, /**< n_kv_heads * head_dim */
     DPE_WIDTH_INTERMEDIATE,
+    DPE_WIDTH_QUERY_NORM, /**< of a head or of all, by dpe_config.qk_norm */
+    DPE_WIDTH_KEY_NORM,
+    DPE_WIDTH_HEADS, /**< n_heads */
+    DPE_WIDTH_EXPERTS,
 };
 
 /** When a model has a tensor. */
-enum dpe_condition { DPE_IF_NEVER, DPE_IF_ALWAYS, DPE_IF_QKV_BIAS, DPE_IF_O_BIAS, DPE_IF_MLP_BIAS };
+enum dpe_condition {
+    DPE_IF_NEVER,
+    DPE_IF_ALWAYS,
+    DPE_IF_QKV_BIAS,
+    DPE_IF_O_BIAS,
+    DPE_IF_MLP_BIAS,
+    DPE_IF_NAMED, /**< a norm: the family has a name for it */
+    DPE_IF_QK_NORM,
+    DPE_IF_SINKS,
+    DPE_IF_DENSE,  /**< an MLP without experts */
+    DPE_IF_ROUTED, /**< with experts */
+    DPE_IF_ROUTER_BIAS,
+};
 
 /** What a process of a tensor-parallel session has of a tensor (slice.h). */
 enum dpe_sliced {
@@ -57,7 +88,8 @@ enum dpe_sliced {
 
 /** One line of the table. */
 struct dpe_layer_tensor {
-    const char *name; /**< in the checkpoint, between "model.layers.N." and ".weight" or ".bias" */
+    const char *name; /**< in the checkpoint, between "model.layers.N." and ".weight" or ".bias";
+                           NULL: by the family, dpe_layer_name */
     enum dpe_width rows, cols;
     enum dpe_condition present, bias; /**< when a model has the weight, and its bias */
     enum dpe_sliced sliced;
@@ -71,6 +103,9 @@ struct dpe_layer_shape {
     bool vector;        /**< a checkpoint holds it with one dimension: a norm */
 };
 struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, enum dpe_weight which);
+
+/** The name of a weight in a layer of a checkpoint of this family, NULL when it has none. */
+const char *dpe_layer_name(const struct dpe_config *config, enum dpe_weight which);
 
 /** The tensor of a norm; `layer` does not matter for the final norm. Borrowed from `weights`. */
 const struct dpe_tensor *dpe_norm_weight(const struct dpe_weights *weights, enum dpe_weight which,

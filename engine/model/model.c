@@ -1,6 +1,7 @@
 /* Opening a Hugging Face folder as it is. */
-#include "engine/base/base.h"
 #include "engine/model/model.h"
+#include "engine/base/base.h"
+#include "engine/base/folder.h"
 #include "engine/model/model_internal.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "engine/model/config.h"
+#include "engine/model/layer_weights.h"
 
 /* Large enough for any real one, small enough that a tree of it is no danger. */
 static const uint64_t max_config = 4 << 20;
@@ -120,13 +122,16 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
         /* Its files would be looked for in the root. */
         return dpe_fail(err, DPE_NO_INPUT, "\"\": expected the folder of a model");
     }
+    dpe_status status = dpe_folder_explain(folder, err);
+    if (status != DPE_OK) {
+        return status;
+    }
     struct dpe_model *opened = dpe_alloc_zero(1, sizeof *opened);
     if (opened == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
     }
     struct dpe_sha256 *hash = dpe_sha256_new();
     opened->folder = strdup(folder);
-    dpe_status status = DPE_OK;
     if (hash == NULL || opened->folder == NULL) {
         dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
         status = DPE_NO_MEMORY;
@@ -165,6 +170,9 @@ void dpe_model_close(struct dpe_model *model)
     }
     free(model->copies);
     free(model->shards);
+    for (int64_t i = 0; model->weights.layers != NULL && i < model->config.n_layers; i++) {
+        free(model->weights.layers[i].experts);
+    }
     free(model->weights.layers);
     dpe_config_release(&model->config);
     free(model->folder);

@@ -16,6 +16,16 @@ dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,
         return dpe_fail(err, DPE_USAGE, "session: expected a process index from 0 to %d, found %d",
                         size - 1, index);
     }
+    const char *beyond = config->n_experts > 0                       ? "experts"
+                         : config->sinks                             ? "attention sinks"
+                         : config->qk_norm == DPE_QK_NORM_WHOLE ? "norms over all heads"
+                                                                     : NULL;
+    if (size > 1 && beyond != NULL) {
+        return dpe_fail(err, DPE_USAGE,
+                        "tensor parallel: models with %s (%s) cannot be shared by processes; run "
+                        "them with one process for each model",
+                        beyond, config->model_type);
+    }
     if (config->n_kv_heads % size == 0 && config->intermediate % size == 0) {
         return DPE_OK;
     }

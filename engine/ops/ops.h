@@ -95,6 +95,16 @@ struct dpe_store {
     int64_t capacity;
 };
 
+/** The experts of a layer's MLP for some rows, and room to work in. */
+struct dpe_experts {
+    dpe_mem x;              /**< [rows][hidden], normalised */
+    dpe_mem out;            /**< [rows][hidden] of the residual stream; added to */
+    dpe_mem gate, up;       /**< [rows][intermediate] */
+    dpe_mem gathered, made; /**< [rows][hidden], float: rows of an expert, its results */
+    dpe_mem scores;         /**< [rows][n_experts], float */
+    int64_t rows;
+};
+
 struct dpe_ops {
     const char *name;
     int64_t default_chunk; /**< rows of a prefill chunk */
@@ -162,8 +172,20 @@ struct dpe_ops {
     uint64_t (*attention_workspace)(const struct dpe_config *config, const struct dpe_plan *plan,
                                     int64_t keys, int64_t rows, int n_threads);
     void (*attention)(struct dpe_backend *backend, const struct dpe_attention *args);
-    /** gate [rows][intermediate] = silu(gate) * up. */
-    void (*swiglu)(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+    /** gate [rows][intermediate] = what the configuration's activation makes of gate and up. */
+    void (*activate)(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+    /** out += Σ weight · expert(x) over the experts_per_token experts of each row that the router
+     *  scores highest (ties: the lower index); weights are the softmax of the scores, of all or
+     *  (experts_normalised) of the chosen ones. In a fixed order. */
+    void (*experts)(struct dpe_backend *backend, int64_t layer, const struct dpe_experts *args);
+    /** x [n] of the residual stream *= factor. */
+    void (*scale)(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
+    /** x [n] of the residual stream += y [n], as rmsnorm makes it. */
+    void (*add)(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
+    /** Attention's output [rows][n_heads][head_dim] with each head's sink in the softmax, given the
+     *  log-sum-exp [rows][n_heads] without it: times 1 / (1 + e^(sink − lse)). */
+    void (*sinks)(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
+                  dpe_mem out);
     /** Add to sum_q [n_heads][n_pairs] (host) the sum over rows of the 2-norm of every pair of q
      *  [rows][n_heads][head_dim], and to sum_k [n_kv_heads][n_pairs] that of k; `products`: to
      *  sum_q alone, of ‖q^(j)‖·‖k^(j)‖. In a fixed order. NULL: sessions have no such sums. Told by

@@ -31,6 +31,9 @@ static inline int dpe_threads_for(int n_threads, int64_t work)
     return work < (1 << 17) ? 1 : n_threads;
 }
 
+/** The scores of one row [n_experts] become the weights of the experts, 0 for those not chosen. */
+void dpe_experts_choose(const struct dpe_config *config, float *scores);
+
 /** Elements first … first+n−1 of a tensor (row-major order) as float, exact. */
 void dpe_tensor_read(const struct dpe_tensor *tensor, int64_t first, int64_t n, float *out);
 

@@ -7,6 +7,7 @@
 #include <omp.h>
 
 #include "engine/ops/ops_host.h"
+#include "engine/ops/ops_reference.h"
 
 enum { BLOCK = 128 };
 
@@ -323,6 +324,7 @@ static void query_logits(const struct query *query, double *rotated, double *log
     int64_t m = query->m;
     int64_t d = args->head_dim;
     double scale = dpe_plan_query_scale(plan, m);
+    double cap = plan->attention_cap;
     for (int b = 0; b < plan->n_bands && !plan->exact; b++) {
         rotate_query(args, head, m, b, q, rotated + b * d);
     }
@@ -335,6 +337,9 @@ static void query_logits(const struct query *query, double *rotated, double *log
         } else {
             logits[n] = scale * separable_dot(args, head, n, b, rotated + b * d,
                                               cache_row(query, args->k, n));
+        }
+        if (b >= 0 && cap > 0.0) {
+            logits[n] = cap * tanh(logits[n] / cap);
         }
     }
 }
@@ -397,17 +402,6 @@ static void reference_attention(struct dpe_backend *backend, const struct dpe_at
 }
 
 /* --------------------------------------------------------------------------- after attention */
-
-static void reference_swiglu(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows)
-{
-    int64_t n = rows * backend->config->intermediate;
-    float *g = gate;
-    const float *u = up;
-    for (int64_t i = 0; i < n; i++) {
-        double x = (double)g[i];
-        g[i] = (float)(x / (1.0 + exp(-x)) * (double)u[i]);
-    }
-}
 
 static dpe_status reference_all_reduce(struct dpe_backend *backend, dpe_mem x, int64_t n,
                                        struct dpe_error *err)
@@ -474,7 +468,11 @@ const struct dpe_ops *dpe_ops_reference(void)
         .copy_kv = reference_copy_kv,
         .attention_workspace = reference_attention_workspace,
         .attention = reference_attention,
-        .swiglu = reference_swiglu,
+        .activate = dpe_reference_activate,
+        .experts = dpe_reference_experts,
+        .scale = dpe_reference_scale,
+        .add = dpe_reference_add,
+        .sinks = dpe_reference_sinks,
         .all_reduce = reference_all_reduce,
         .logits = reference_logits,
         .first_nonfinite = reference_first_nonfinite,

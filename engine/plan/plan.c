@@ -54,6 +54,21 @@ dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layer
     return DPE_OK;
 }
 
+dpe_status dpe_plan_init_for(struct dpe_plan *plan, const struct dpe_config *config,
+                             struct dpe_error *err)
+{
+    dpe_status status =
+        dpe_plan_init(plan, config->head_dim / 2, config->n_layers, config->n_heads, err);
+    if (status == DPE_OK) {
+        plan->n_still = plan->n_pairs - dpe_config_pairs(config);
+        plan->attention_multiplier = config->attention_multiplier;
+        plan->attention_cap = config->attention_cap;
+        plan->query_growth = config->query_growth;
+        plan->query_length = config->query_length;
+    }
+    return status;
+}
+
 static void copy_map(struct dpe_position_map *to, const struct dpe_position_map *from, size_t n)
 {
     memcpy(to->scale, from->scale, n * sizeof *to->scale);
@@ -77,6 +92,12 @@ dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struc
     copy.log_n_length = from->log_n_length;
     copy.log_n_power = from->log_n_power;
     copy.log_n_decay = from->log_n_decay;
+    copy.n_still = from->n_still;
+    copy.still_factor = from->still_factor;
+    copy.attention_multiplier = from->attention_multiplier;
+    copy.attention_cap = from->attention_cap;
+    copy.query_growth = from->query_growth;
+    copy.query_length = from->query_length;
     copy.chunk = from->chunk;
     copy.n_bands = from->n_bands;
     copy.exact = from->exact;
@@ -265,6 +286,28 @@ static dpe_status check_mask(const struct dpe_plan *plan, struct dpe_error *err)
     return DPE_OK;
 }
 
+/* Those of the pairs that do not rotate are 0; of the others too, where a method takes the position
+ * from a pair (CoPE). */
+static dpe_status check_frequencies(const struct dpe_plan *plan, struct dpe_error *err)
+{
+    if (plan->n_still < 0 || plan->n_still > plan->n_pairs) {
+        return dpe_fail(err, DPE_USAGE,
+                        "plan: expected 0 to %" PRId64 " pairs that do not rotate, found %" PRId64,
+                        plan->n_pairs, plan->n_still);
+    }
+    for (int64_t j = 0; j < plan->n_pairs; j++) {
+        bool rotates = j < plan->n_pairs - plan->n_still;
+        bool good = rotates ? plan->inv_freq[j] >= 0.0 && isfinite(plan->inv_freq[j])
+                            : plan->inv_freq[j] == 0.0;
+        if (!good) {
+            return dpe_fail(err, DPE_USAGE,
+                            "plan: pair %" PRId64 ": expected %s, found %g", j,
+                            rotates ? "a frequency of at least 0" : "no frequency", plan->inv_freq[j]);
+        }
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
 {
     if (plan->inv_freq == NULL || plan->n_pairs < 1 || plan->n_pairs > MAX_PLAN_SIDE ||
@@ -277,12 +320,9 @@ dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
             MAX_PLAN_SIDE, DPE_MAX_BANDS, plan->n_pairs, plan->n_layers, plan->n_heads,
             plan->n_bands);
     }
-    for (int64_t j = 0; j < plan->n_pairs; j++) {
-        if (!(plan->inv_freq[j] > 0.0) || isinf(plan->inv_freq[j])) {
-            return dpe_fail(err, DPE_USAGE,
-                            "plan: pair %" PRId64 ": expected a positive frequency, found %g", j,
-                            plan->inv_freq[j]);
-        }
+    dpe_status status = check_frequencies(plan, err);
+    if (status != DPE_OK) {
+        return status;
     }
     if (!(plan->logit_factor > 0.0) || isinf(plan->logit_factor)) {
         return dpe_fail(err, DPE_USAGE, "plan: expected a positive logit factor, found %g",
@@ -290,7 +330,7 @@ dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
     }
     const struct dpe_temperature temperature = {plan->log_n_length, plan->log_n_power,
                                                 plan->log_n_decay, 1.0};
-    dpe_status status = dpe_temperature_check(&temperature, err);
+    status = dpe_temperature_check(&temperature, err);
     if (status != DPE_OK) {
         dpe_fail_prefix(err, "plan");
         return status;
@@ -347,6 +387,20 @@ static bool mask_matters(const struct dpe_plan *plan)
     return memchr(plan->mask, 0, n) != NULL;
 }
 
+/* What the model adds; plans of models that add nothing have the digest that they always had. */
+static void hash_model(struct dpe_sha256 *hash, const struct dpe_plan *plan)
+{
+    const double fields[] = {(double)plan->n_still,      plan->still_factor,
+                             plan->attention_multiplier, plan->attention_cap,
+                             plan->query_growth,         plan->query_length};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (fields[i] != 0.0) {
+            hash_u64(hash, i);
+            hash_f64(hash, fields[i]);
+        }
+    }
+}
+
 dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], struct dpe_error *err)
 {
     static const char version[] = "dpe plan 1";
@@ -371,6 +425,7 @@ dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], stru
         hash_f64(hash, plan->log_n_power);
         hash_f64(hash, plan->log_n_decay);
     }
+    hash_model(hash, plan);
     hash_u64(hash, plan->exact);
     hash_u64(hash, (uint64_t)plan->angle);
     hash_u64(hash, (uint64_t)plan->n_bands);

@@ -81,7 +81,10 @@ double dpe_temperature_factor(const struct dpe_temperature *temperature, int64_t
 /** A position method as data (methods.md, "The struct that holds all of it"). The logit of query m
  *  and key n is  logit_factor * f(m) / sqrt(head_dim) * Σ_j ⟨R(θ_j pq_j(m)) q_j,
  *  R(θ_j pk_j(n)) k_j⟩ with pair j = components (j, j + n_pairs) (half-split), f as in struct
- *  dpe_temperature. Kernels and the forward pass do not depend on the name of a method. */
+ *  dpe_temperature. Kernels and the forward pass do not depend on the name of a method. The fields
+ *  of the model (dpe_plan_init_for) change this where they are not 0. A plan holds for the
+ *  full-attention layers with rotation (dpe_config_moves); the others have plans of their own
+ *  (dpe_plan_make_layer). */
 struct dpe_plan {
     char name[256];  /**< the canonical spec it was made from, cut if longer; for people, never
                           decides */
@@ -93,6 +96,13 @@ struct dpe_plan {
     double log_n_length; /**< N of struct dpe_temperature; 0: f is 1 */
     double log_n_power;  /**< G; decides nothing when log_n_length is 0 */
     double log_n_decay;  /**< B; decides nothing when log_n_length is 0 */
+    /* Of the model: 0 in most. */
+    int64_t n_still;             /**< the last so many pairs do not rotate: their θ_j is 0 */
+    double still_factor;         /**< of each side of these, which logit_factor is not for */
+    double attention_multiplier; /**< in place of 1/sqrt(head_dim) */
+    double attention_cap;        /**< c: a logit x becomes c tanh(x/c) */
+    double query_growth;         /**< b: logits of query m times 1 + b ln(1 + floor(m/L)) */
+    double query_length;         /**< L of query_growth */
     int64_t chunk;       /**< P of DPE_BAND_CHUNK, 0 when no band needs it */
     int n_bands;
     struct dpe_band bands[DPE_MAX_BANDS];
@@ -143,6 +153,12 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
 dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
                                 struct dpe_error *err);
 
+/** Equal ranges of the pairs of a model that rotate; those that do not belong to the last group,
+ *  whose scale does not move them: edges [n_groups + 1] from 0 to head_dim/2. DPE_USAGE when
+ *  n_groups is not in 1..dpe_config_pairs. */
+dpe_status dpe_plan_model_edges(const struct dpe_config *config, int n_groups, int32_t *edges,
+                                struct dpe_error *err);
+
 /** The mask [n_rows][n_pairs] that marks the first k pairs of every row of a ranking [n_rows]
  *  [n_pairs], or the last k. 0 ≤ k ≤ n_pairs. DPE_BAD_DATA where one of them is not a pair. */
 dpe_status dpe_plan_mask_ranked(const uint16_t *ranking, int64_t n_rows, int64_t n_pairs, int64_t k,
@@ -152,6 +168,15 @@ dpe_status dpe_plan_mask_ranked(const uint16_t *ranking, int64_t n_rows, int64_t
  *  period and cap infinite), for filling by hand. */
 dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layers, int64_t n_heads,
                          struct dpe_error *err);
+/** dpe_plan_init for a model, with what it adds to every plan: the pairs that do not rotate, the
+ *  scale, cap and growth of its logits. */
+dpe_status dpe_plan_init_for(struct dpe_plan *plan, const struct dpe_config *config,
+                             struct dpe_error *err);
+/** The plan of the layers of a kind that position plans do not move: one band of the kind's window,
+ *  with the kind's rotation for sequences of `length` tokens, or none. */
+dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe_layer_kind *kind,
+                               int64_t length, enum dpe_angle_precision angle,
+                               struct dpe_plan *plan, struct dpe_error *err);
 /** Give the plan this log-n and multiply its logit_factor by this logit_scale. */
 dpe_status dpe_plan_set_temperature(struct dpe_plan *plan,
                                     const struct dpe_temperature *temperature,
@@ -180,7 +205,8 @@ struct dpe_rel {
 };
 struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int64_t head,
                                  int64_t pair, int64_t m, int64_t n);
-/** The factor on all logits of query m: logit_factor * f(m) / sqrt(head_dim). */
+/** The factor on all logits of query m: logit_factor * f(m) / sqrt(head_dim), and what the model's
+ *  fields make of it; a cap comes after it. */
 double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t m);
 
 /** Native frequencies and attention factor of a checkpoint (rope, linear, dynamic, yarn, longrope,

@@ -15,12 +15,17 @@ double dpe_map_position(const struct dpe_position_map *map, int64_t pair, int64_
 /** Give the plan its own copy of `mask` [n_layers][n_heads][n_pairs]. */
 dpe_status dpe_plan_set_mask(struct dpe_plan *plan, const uint8_t *mask, struct dpe_error *err);
 
-/** Frequencies [head_dim/2] and attention factor of a rope configuration. `max_position` is what
+/** Frequencies [head_dim/2] and attention factor of a rope configuration; `head_dim` counts the
+ *  components that rotate. `max_position` is what
  *  `dynamic` grows from, and what takes the place of an absent original_max_position.
  *  DPE_BAD_DATA names a parameter that is missing or makes no sense. */
 dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim,
                             int64_t max_position, int64_t length, double *inv_freq,
                             double *attention_factor, struct dpe_error *err);
+
+/** Multiply the plan's logits by a², those of pairs that do not rotate apart (HF multiplies the
+ *  cosines and sines by a). Once for each plan. */
+void dpe_plan_set_rope_factor(struct dpe_plan *plan, double a);
 
 /** The numbers of a context make sense: DPE_USAGE else. */
 dpe_status dpe_plan_context_check(const struct dpe_plan_context *context, struct dpe_error *err);
@@ -57,6 +62,38 @@ bool dpe_spec_flag(struct dpe_spec *spec, const char *key, bool fallback);
  * one number `fallback`, or none when that is NaN. */
 int dpe_spec_list(struct dpe_spec *spec, const char *key, double fallback, double lo, double hi,
                   double *values, int most);
+
+/** More than any text has, and more than any scale needs. */
+static const int64_t DPE_MOST_TOKENS = INT64_C(1) << 31;
+static const double DPE_MOST_SCALE = 0x1p31;
+
+/* What builders share. */
+
+/** L/L0, at least 1: the scale that brings the evaluated length back into the trained one. */
+double dpe_length_ratio(const struct dpe_plan_context *context);
+/** 2 L/L0, at least 1: the DPE paper's base setting, every pair has an effective length of L0/2. */
+double dpe_half_trained_ratio(const struct dpe_plan_context *context);
+int64_t dpe_at_least_one(int64_t x);
+/** min(1024, L0/8) tokens. */
+int64_t dpe_default_window(const struct dpe_plan_context *context);
+/** A number of tokens, from 1 on. */
+int64_t dpe_spec_tokens(struct dpe_spec *spec, const char *key, int64_t fallback);
+/** Give the plan the model's own frequencies and factor. */
+void dpe_spec_native(struct dpe_spec *spec, struct dpe_plan *plan);
+/** The same scale and offset for all pairs of a map. */
+void dpe_map_fill(struct dpe_position_map *map, int64_t n_pairs, double scale, double offset);
+/** The next band, with identity maps. */
+struct dpe_band *dpe_plan_add_band(struct dpe_plan *plan, enum dpe_band_kind kind, int64_t lo,
+                                   int64_t hi);
+/** The two bands of DPE in a plan whose frequencies are there. */
+void dpe_plan_add_dpe_bands(const struct dpe_dpe_params *params, struct dpe_plan *plan);
+
+/* Builders of plan_adaptive.c. */
+void dpe_build_lampe(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_cope(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_hirope(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_adagrope(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_dope(struct dpe_spec *spec, struct dpe_plan *plan);
 
 /** The methods in one table: documentation, keys and builder. */
 struct dpe_method {

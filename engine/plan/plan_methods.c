@@ -11,8 +11,6 @@
 #include <string.h>
 
 static const double PI = 3.14159265358979323846;
-static const int64_t MAX_TOKENS = INT64_C(1) << 31;
-static const double MAX_SCALE = 0x1p31;
 enum { MAX_GROUPS = 256, MAX_FACTORS = 512 };
 
 dpe_status dpe_plan_context_check(const struct dpe_plan_context *context, struct dpe_error *err)
@@ -22,42 +20,40 @@ dpe_status dpe_plan_context_check(const struct dpe_plan_context *context, struct
         return dpe_fail(err, DPE_USAGE, "plan: expected an even head_dim, found %" PRId64,
                         config->head_dim);
     }
-    if (context->trained_length < 2 || context->trained_length > MAX_TOKENS ||
-        context->length < 1 || context->length > MAX_TOKENS) {
+    if (context->trained_length < 2 || context->trained_length > DPE_MOST_TOKENS ||
+        context->length < 1 || context->length > DPE_MOST_TOKENS) {
         return dpe_fail(err, DPE_USAGE,
                         "plan: expected a trained length from 2 and an evaluated length from 1, "
                         "both up to %" PRId64 ", found %" PRId64 " and %" PRId64,
-                        MAX_TOKENS, context->trained_length, context->length);
+                        DPE_MOST_TOKENS, context->trained_length, context->length);
     }
     return DPE_OK;
 }
 
-/* L/L0, the scale that brings the evaluated length back into the trained one. */
-static double length_ratio(const struct dpe_plan_context *context)
+double dpe_length_ratio(const struct dpe_plan_context *context)
 {
     return fmax(1.0, (double)context->length / (double)context->trained_length);
 }
 
-/* The DPE paper's base setting: every pair sees an effective length of L0/2. */
-static double half_trained_ratio(const struct dpe_plan_context *context)
+double dpe_half_trained_ratio(const struct dpe_plan_context *context)
 {
     return fmax(1.0, 2.0 * (double)context->length / (double)context->trained_length);
 }
 
-static int64_t at_least_one(int64_t x)
+int64_t dpe_at_least_one(int64_t x)
 {
     return x < 1 ? 1 : x;
 }
 
-static int64_t default_window(const struct dpe_plan_context *context)
+int64_t dpe_default_window(const struct dpe_plan_context *context)
 {
-    int64_t eighth = at_least_one(context->trained_length / 8);
+    int64_t eighth = dpe_at_least_one(context->trained_length / 8);
     return eighth < 1024 ? eighth : 1024;
 }
 
 /* ------------------------------------------------------------------------- pieces of a plan */
 
-static void set_map(struct dpe_position_map *map, int64_t n_pairs, double scale, double offset)
+void dpe_map_fill(struct dpe_position_map *map, int64_t n_pairs, double scale, double offset)
 {
     for (int64_t j = 0; j < n_pairs; j++) {
         map->scale[j] = scale;
@@ -65,8 +61,7 @@ static void set_map(struct dpe_position_map *map, int64_t n_pairs, double scale,
     }
 }
 
-/* The next band, with identity maps. */
-static struct dpe_band *add_band(struct dpe_plan *plan, enum dpe_band_kind kind, int64_t lo,
+struct dpe_band *dpe_plan_add_band(struct dpe_plan *plan, enum dpe_band_kind kind, int64_t lo,
                                  int64_t hi)
 {
     struct dpe_band *band = &plan->bands[plan->n_bands++];
@@ -81,11 +76,11 @@ static dpe_status keep_native(const struct dpe_plan_context *context, struct dpe
 {
     double a = 1.0;
     dpe_status status = dpe_rope_native(context->config, context->length, plan->inv_freq, &a, err);
-    plan->logit_factor *= a * a;
+    dpe_plan_set_rope_factor(plan, a);
     return status;
 }
 
-static void native(struct dpe_spec *spec, struct dpe_plan *plan)
+void dpe_spec_native(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     if (spec->status == DPE_OK) {
         spec->status = keep_native(spec->context, plan, spec->err);
@@ -117,17 +112,19 @@ static void frequencies(struct dpe_spec *spec, struct dpe_plan *plan,
 {
     const struct dpe_plan_context *context = spec->context;
     double a = 1.0;
-    add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
     if (spec->status == DPE_OK) {
-        spec->status = dpe_rope_compute(rope, context->config->head_dim, context->trained_length,
-                                        context->length, plan->inv_freq, &a, spec->err);
+        spec->status =
+            dpe_rope_compute(rope, 2 * dpe_config_pairs(context->config), context->trained_length,
+                             context->length, plan->inv_freq, &a, spec->err);
     }
-    plan->logit_factor = a * a;
+    plan->logit_factor = 1.0;
+    dpe_plan_set_rope_factor(plan, a);
 }
 
 static double scale_key(struct dpe_spec *spec)
 {
-    return dpe_spec_number(spec, "scale", length_ratio(spec->context), 1.0, MAX_SCALE);
+    return dpe_spec_number(spec, "scale", dpe_length_ratio(spec->context), 1.0, DPE_MOST_SCALE);
 }
 
 static void check_order(struct dpe_spec *spec, const char *low_key, double low,
@@ -140,9 +137,9 @@ static void check_order(struct dpe_spec *spec, const char *low_key, double low,
     }
 }
 
-static int64_t tokens_key(struct dpe_spec *spec, const char *key, int64_t fallback)
+int64_t dpe_spec_tokens(struct dpe_spec *spec, const char *key, int64_t fallback)
 {
-    return dpe_spec_whole(spec, key, fallback, 1, MAX_TOKENS);
+    return dpe_spec_whole(spec, key, fallback, 1, DPE_MOST_TOKENS);
 }
 
 /* -------------------------------------------------------------------------- frequency methods */
@@ -151,8 +148,8 @@ static void build_rope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_rope_config rope = plain_rope(spec);
     if (dpe_spec_flag(spec, "native", true)) {
-        add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
-        native(spec, plan);
+        dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
+        dpe_spec_native(spec, plan);
     } else {
         frequencies(spec, plan, &rope);
     }
@@ -169,7 +166,7 @@ static void build_pi(struct dpe_spec *spec, struct dpe_plan *plan)
 static void build_ntk(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_rope_config rope = plain_rope(spec);
-    double d = (double)spec->context->config->head_dim;
+    double d = 2.0 * (double)dpe_config_pairs(spec->context->config);
     rope.theta *= pow(scale_key(spec), d / (d - 2.0));
     frequencies(spec, plan, &rope);
 }
@@ -186,8 +183,8 @@ static void build_ntk_by_parts(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_rope_config rope = plain_rope(spec);
     double scale = scale_key(spec);
-    double alpha = dpe_spec_number(spec, "alpha", 1.0, 0.0, MAX_SCALE);
-    double beta = dpe_spec_number(spec, "beta", 32.0, 0.0, MAX_SCALE);
+    double alpha = dpe_spec_number(spec, "alpha", 1.0, 0.0, DPE_MOST_SCALE);
+    double beta = dpe_spec_number(spec, "beta", 32.0, 0.0, DPE_MOST_SCALE);
     check_order(spec, "alpha", alpha, "beta", beta);
     frequencies(spec, plan, &rope);
     for (int64_t j = 0; j < plan->n_pairs; j++) {
@@ -204,8 +201,8 @@ static void build_yarn(struct dpe_spec *spec, struct dpe_plan *plan)
     rope.factor = scale_key(spec);
     rope.attention_factor =
         dpe_spec_number(spec, "a", 0.1 * log(rope.factor) + 1.0, 0x1p-10, 0x1p10);
-    rope.beta_fast = dpe_spec_number(spec, "beta_fast", 32.0, 0x1p-10, MAX_SCALE);
-    rope.beta_slow = dpe_spec_number(spec, "beta_slow", 1.0, 0x1p-10, MAX_SCALE);
+    rope.beta_fast = dpe_spec_number(spec, "beta_fast", 32.0, 0x1p-10, DPE_MOST_SCALE);
+    rope.beta_slow = dpe_spec_number(spec, "beta_slow", 1.0, 0x1p-10, DPE_MOST_SCALE);
     rope.truncate = dpe_spec_flag(spec, "truncate", true);
     frequencies(spec, plan, &rope);
 }
@@ -215,8 +212,8 @@ static void build_llama3(struct dpe_spec *spec, struct dpe_plan *plan)
     struct dpe_rope_config rope = plain_rope(spec);
     rope.type = DPE_ROPE_LLAMA3;
     rope.factor = scale_key(spec);
-    rope.low_freq_factor = dpe_spec_number(spec, "low", 1.0, 0x1p-10, MAX_SCALE);
-    rope.high_freq_factor = dpe_spec_number(spec, "high", 4.0, 0x1p-10, MAX_SCALE);
+    rope.low_freq_factor = dpe_spec_number(spec, "low", 1.0, 0x1p-10, DPE_MOST_SCALE);
+    rope.high_freq_factor = dpe_spec_number(spec, "high", 4.0, 0x1p-10, DPE_MOST_SCALE);
     check_order(spec, "low", rope.low_freq_factor, "high", rope.high_freq_factor);
     frequencies(spec, plan, &rope);
 }
@@ -226,8 +223,8 @@ static void build_llama3(struct dpe_spec *spec, struct dpe_plan *plan)
 static bool longrope_factors(struct dpe_spec *spec, const char *key, const double *own,
                              double *values)
 {
-    int64_t n_pairs = spec->context->config->head_dim / 2;
-    int n = dpe_spec_list(spec, key, (double)NAN, 0x1p-10, MAX_SCALE, values, MAX_FACTORS);
+    int64_t n_pairs = dpe_config_pairs(spec->context->config);
+    int n = dpe_spec_list(spec, key, (double)NAN, 0x1p-10, DPE_MOST_SCALE, values, MAX_FACTORS);
     if (n > 1 && n != n_pairs && spec->status == DPE_OK) {
         spec->status = dpe_fail(spec->err, DPE_USAGE,
                                 "method longrope: %s: expected one number or %" PRId64
@@ -250,7 +247,7 @@ static void build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
     rope.type = DPE_ROPE_LONGROPE;
     rope.long_factor = long_factor;
     rope.short_factor = short_factor;
-    double ratio = length_ratio(context);
+    double ratio = dpe_length_ratio(context);
     double a = (double)NAN;
     if (own->type == DPE_ROPE_LONGROPE) {
         if (!isnan(own->original_max_position)) {
@@ -261,10 +258,10 @@ static void build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
                     : own->factor;
         a = own->attention_factor;
     }
-    rope.factor = dpe_spec_number(spec, "scale", fmax(1.0, ratio), 1.0, MAX_SCALE);
+    rope.factor = dpe_spec_number(spec, "scale", fmax(1.0, ratio), 1.0, DPE_MOST_SCALE);
     double usual = sqrt(1.0 + log(rope.factor) / log(rope.original_max_position));
     rope.attention_factor = dpe_spec_number(spec, "a", isnan(a) ? usual : a, 0x1p-10, 0x1p10);
-    if (context->config->head_dim / 2 > MAX_FACTORS) {
+    if (dpe_config_pairs(context->config) > MAX_FACTORS) {
         spec->status =
             dpe_fail(spec->err, DPE_USAGE, "method longrope: more than %d pairs", (int)MAX_FACTORS);
         return;
@@ -275,7 +272,7 @@ static void build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
         spec->status = dpe_fail(spec->err, DPE_USAGE,
                                 "method longrope: the model's config.json has no long_factor; give "
                                 "long=x/x/..., a divisor for each of the %" PRId64 " pairs",
-                                context->config->head_dim / 2);
+                                dpe_config_pairs(context->config));
     }
     frequencies(spec, plan, &rope);
 }
@@ -292,35 +289,34 @@ static void official_log_n(struct dpe_spec *spec, struct dpe_plan *plan)
 
 static void build_rerope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
-    int64_t quarter = at_least_one(spec->context->trained_length / 4);
-    int64_t window = tokens_key(spec, "window", quarter < 2048 ? quarter : 2048);
+    int64_t quarter = dpe_at_least_one(spec->context->trained_length / 4);
+    int64_t window = dpe_spec_tokens(spec, "window", quarter < 2048 ? quarter : 2048);
     official_log_n(spec, plan);
-    native(spec, plan);
-    add_band(plan, DPE_BAND_DISTANCE, 0, window);
-    struct dpe_band *far = add_band(plan, DPE_BAND_DISTANCE, window, INT64_MAX);
-    set_map(&far->q, plan->n_pairs, INFINITY, (double)window);
-    set_map(&far->k, plan->n_pairs, INFINITY, 0.0);
+    dpe_spec_native(spec, plan);
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
+    struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window, INT64_MAX);
+    dpe_map_fill(&far->q, plan->n_pairs, INFINITY, (double)window);
+    dpe_map_fill(&far->k, plan->n_pairs, INFINITY, 0.0);
 }
 
 static void build_leaky_rerope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
-    int64_t sixteenth = at_least_one(spec->context->trained_length / 16);
-    int64_t window = tokens_key(spec, "window", sixteenth < 512 ? sixteenth : 512);
+    int64_t sixteenth = dpe_at_least_one(spec->context->trained_length / 16);
+    int64_t window = dpe_spec_tokens(spec, "window", sixteenth < 512 ? sixteenth : 512);
     double scale = scale_key(spec);
     official_log_n(spec, plan);
-    native(spec, plan);
-    add_band(plan, DPE_BAND_DISTANCE, 0, window);
-    struct dpe_band *far = add_band(plan, DPE_BAND_DISTANCE, window, INT64_MAX);
-    set_map(&far->q, plan->n_pairs, scale, (double)window - (double)window / scale);
-    set_map(&far->k, plan->n_pairs, scale, 0.0);
+    dpe_spec_native(spec, plan);
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
+    struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window, INT64_MAX);
+    dpe_map_fill(&far->q, plan->n_pairs, scale, (double)window - (double)window / scale);
+    dpe_map_fill(&far->k, plan->n_pairs, scale, 0.0);
 }
 
-/* The two bands of DPE in a plan whose frequencies are there. */
-static void dpe_bands(const struct dpe_dpe_params *params, struct dpe_plan *plan)
+void dpe_plan_add_dpe_bands(const struct dpe_dpe_params *params, struct dpe_plan *plan)
 {
     int64_t window = params->window;
-    add_band(plan, DPE_BAND_DISTANCE, 0, window);
-    struct dpe_band *far = add_band(plan, DPE_BAND_DISTANCE, window, INT64_MAX);
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
+    struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window, INT64_MAX);
     far->per_head = params->mask != NULL;
     far->q.floored = true;
     far->k.floored = true;
@@ -335,12 +331,13 @@ static void dpe_bands(const struct dpe_dpe_params *params, struct dpe_plan *plan
     plan->exact = params->exact;
 }
 
-static dpe_status check_dpe(const struct dpe_dpe_params *params, int64_t n_pairs,
+static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dpe_config *config,
                             struct dpe_error *err)
 {
-    if (params->window < 1 || params->window > MAX_TOKENS) {
+    int64_t n_pairs = config->head_dim / 2;
+    if (params->window < 1 || params->window > DPE_MOST_TOKENS) {
         return dpe_fail(err, DPE_USAGE,
-                        "dpe: expected a window from 1 to %" PRId64 ", found %" PRId64, MAX_TOKENS,
+                        "dpe: expected a window from 1 to %" PRId64 ", found %" PRId64, DPE_MOST_TOKENS,
                         params->window);
     }
     if (params->n_groups < 1 || params->n_groups > n_pairs) {
@@ -350,9 +347,9 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, int64_t n_pairs
     bool edges = params->edges[0] == 0 && params->edges[params->n_groups] == n_pairs;
     for (int g = 0; g < params->n_groups; g++) {
         edges = edges && params->edges[g] < params->edges[g + 1];
-        if (!(params->scale[g] >= 1.0 && params->scale[g] <= MAX_SCALE)) {
+        if (!(params->scale[g] >= 1.0 && params->scale[g] <= DPE_MOST_SCALE)) {
             return dpe_fail(err, DPE_USAGE,
-                            "dpe: group %d: expected a scale from 1 to %g, found %g", g, MAX_SCALE,
+                            "dpe: group %d: expected a scale from 1 to %g, found %g", g, DPE_MOST_SCALE,
                             params->scale[g]);
         }
     }
@@ -389,12 +386,12 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
         return status;
     }
     const struct dpe_config *config = context->config;
-    status = check_dpe(params, config->head_dim / 2, err);
+    status = check_dpe(params, config, err);
     if (status != DPE_OK) {
         return status;
     }
     struct dpe_plan made;
-    status = dpe_plan_init(&made, config->head_dim / 2, config->n_layers, config->n_heads, err);
+    status = dpe_plan_init_for(&made, config, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -403,7 +400,7 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
     if (status != DPE_OK) {
         goto done;
     }
-    dpe_bands(params, &made);
+    dpe_plan_add_dpe_bands(params, &made);
     if (params->mask != NULL) {
         status = dpe_plan_set_mask(&made, params->mask, err);
     }
@@ -438,16 +435,26 @@ dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
     return DPE_OK;
 }
 
+dpe_status dpe_plan_model_edges(const struct dpe_config *config, int n_groups, int32_t *edges,
+                                struct dpe_error *err)
+{
+    dpe_status status = dpe_plan_group_edges(dpe_config_pairs(config), n_groups, edges, err);
+    if (status == DPE_OK) {
+        edges[n_groups] = (int32_t)(config->head_dim / 2);
+    }
+    return status;
+}
+
 static void build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const int32_t edges[2] = {0, (int32_t)plan->n_pairs};
     double scale = 1.0;
     struct dpe_dpe_params params = {.n_groups = 1, .edges = edges, .scale = &scale};
-    params.window = tokens_key(spec, "window", default_window(spec->context));
-    scale = (double)tokens_key(spec, "group", (int64_t)ceil(half_trained_ratio(spec->context)));
+    params.window = dpe_spec_tokens(spec, "window", dpe_default_window(spec->context));
+    scale = (double)dpe_spec_tokens(spec, "group", (int64_t)ceil(dpe_half_trained_ratio(spec->context)));
     params.exact = dpe_spec_flag(spec, "exact", false);
-    native(spec, plan);
-    dpe_bands(&params, plan);
+    dpe_spec_native(spec, plan);
+    dpe_plan_add_dpe_bands(&params, plan);
 }
 
 static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
@@ -456,13 +463,14 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
     double scale[MAX_GROUPS] = {1.0};
     int32_t edges[MAX_GROUPS + 1] = {0};
     struct dpe_dpe_params params = {.edges = edges, .scale = scale};
-    int64_t most = plan->n_pairs < MAX_GROUPS ? plan->n_pairs : MAX_GROUPS;
-    params.window = tokens_key(spec, "window", default_window(context));
+    int64_t n_pairs = dpe_config_pairs(context->config);
+    int64_t most = n_pairs < MAX_GROUPS ? n_pairs : MAX_GROUPS;
+    params.window = dpe_spec_tokens(spec, "window", dpe_default_window(context));
     double lengths[MAX_GROUPS];
     int n_lengths =
-        dpe_spec_list(spec, "lengths", (double)NAN, 1.0, (double)MAX_TOKENS, lengths, MAX_GROUPS);
-    double base = n_lengths > 0 ? (double)NAN : half_trained_ratio(context);
-    int n = dpe_spec_list(spec, "scales", base, 1.0, MAX_SCALE, scale, MAX_GROUPS);
+        dpe_spec_list(spec, "lengths", (double)NAN, 1.0, (double)DPE_MOST_TOKENS, lengths, MAX_GROUPS);
+    double base = n_lengths > 0 ? (double)NAN : dpe_half_trained_ratio(context);
+    int n = dpe_spec_list(spec, "scales", base, 1.0, DPE_MOST_SCALE, scale, MAX_GROUPS);
     if (n > 0 && n_lengths > 0 && spec->status == DPE_OK) {
         spec->status =
             dpe_fail(spec->err, DPE_USAGE, "method dpe: give scales or lengths, not both");
@@ -474,7 +482,7 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
     int64_t usual = most < 8 ? most : 8;
     int64_t groups = dpe_spec_whole(spec, "groups", n > 1 ? n : usual, 1, most);
     params.exact = dpe_spec_flag(spec, "exact", false);
-    native(spec, plan);
+    dpe_spec_native(spec, plan);
     if (n > 1 && n != groups && spec->status == DPE_OK) {
         spec->status = dpe_fail(spec->err, DPE_USAGE,
                                 "method dpe: expected one value or one for each of the %" PRId64
@@ -483,7 +491,7 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
     }
     if (spec->status == DPE_OK) {
         params.n_groups = (int)groups;
-        spec->status = dpe_plan_group_edges(plan->n_pairs, params.n_groups, edges, spec->err);
+        spec->status = dpe_plan_model_edges(context->config, params.n_groups, edges, spec->err);
     }
     if (spec->status != DPE_OK) {
         return;
@@ -491,27 +499,27 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
     for (int g = n > 1 ? n : 1; g < params.n_groups; g++) {
         scale[g] = scale[0];
     }
-    dpe_bands(&params, plan);
+    dpe_plan_add_dpe_bands(&params, plan);
 }
 
 static void build_dca(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     int64_t trained = spec->context->trained_length;
-    int64_t chunk = tokens_key(spec, "chunk", at_least_one(trained * 3 / 4));
+    int64_t chunk = dpe_spec_tokens(spec, "chunk", dpe_at_least_one(trained * 3 / 4));
     int64_t local = dpe_spec_whole(spec, "local", trained / 8, 0, chunk - 1);
     if (dpe_spec_flag(spec, "official", spec->context->official)) {
-        double a = 0.05 * log(length_ratio(spec->context)) + 1.0;
+        double a = 0.05 * log(dpe_length_ratio(spec->context)) + 1.0;
         plan->logit_factor = a * a;
     }
-    native(spec, plan);
+    dpe_spec_native(spec, plan);
     int64_t block = chunk - local;
     plan->chunk = block;
-    add_band(plan, DPE_BAND_CHUNK, 0, 1);
-    struct dpe_band *next = add_band(plan, DPE_BAND_CHUNK, 1, 2);
-    struct dpe_band *older = add_band(plan, DPE_BAND_CHUNK, 2, INT64_MAX);
-    set_map(&next->q, plan->n_pairs, 1.0, (double)block);
+    dpe_plan_add_band(plan, DPE_BAND_CHUNK, 0, 1);
+    struct dpe_band *next = dpe_plan_add_band(plan, DPE_BAND_CHUNK, 1, 2);
+    struct dpe_band *older = dpe_plan_add_band(plan, DPE_BAND_CHUNK, 2, INT64_MAX);
+    dpe_map_fill(&next->q, plan->n_pairs, 1.0, (double)block);
     next->q.cap = (double)chunk;
-    set_map(&older->q, plan->n_pairs, INFINITY,
+    dpe_map_fill(&older->q, plan->n_pairs, INFINITY,
             (double)(2 * block - 1 < chunk ? 2 * block - 1 : chunk));
     for (int b = 0; b < plan->n_bands; b++) {
         plan->bands[b].k.period = (double)block;
@@ -522,39 +530,39 @@ static void build_dca(struct dpe_spec *spec, struct dpe_plan *plan)
 
 static void build_string(struct dpe_spec *spec, struct dpe_plan *plan)
 {
-    int64_t third = at_least_one((int64_t)floor(0.33 * (double)spec->context->length));
-    int64_t shift = tokens_key(spec, "shift", third);
-    int64_t window = tokens_key(spec, "window", 128);
+    int64_t third = dpe_at_least_one((int64_t)floor(0.33 * (double)spec->context->length));
+    int64_t shift = dpe_spec_tokens(spec, "shift", third);
+    int64_t window = dpe_spec_tokens(spec, "window", 128);
     if (dpe_spec_flag(spec, "official", spec->context->official)) {
         double a = 0.1 * log(2.0) + 1.0;
         plan->logit_factor = a * a;
     }
-    native(spec, plan);
-    add_band(plan, DPE_BAND_DISTANCE, 0, shift);
-    struct dpe_band *far = add_band(plan, DPE_BAND_DISTANCE, shift, INT64_MAX);
-    set_map(&far->q, plan->n_pairs, 1.0, (double)(window - shift));
+    dpe_spec_native(spec, plan);
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, shift);
+    struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, shift, INT64_MAX);
+    dpe_map_fill(&far->q, plan->n_pairs, 1.0, (double)(window - shift));
 }
 
 static void build_streaming_llm(struct dpe_spec *spec, struct dpe_plan *plan)
 {
-    int64_t sinks = tokens_key(spec, "sinks", 4);
+    int64_t sinks = dpe_spec_tokens(spec, "sinks", 4);
     int64_t window =
-        tokens_key(spec, "window", at_least_one(spec->context->trained_length - sinks));
-    native(spec, plan);
-    add_band(plan, DPE_BAND_DISTANCE, 0, window);
+        dpe_spec_tokens(spec, "window", dpe_at_least_one(spec->context->trained_length - sinks));
+    dpe_spec_native(spec, plan);
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
     /* A query's index inside the cache stops growing once the cache is full. */
-    add_band(plan, DPE_BAND_KEY, 0, sinks)->q.cap = (double)(sinks + window - 1);
+    dpe_plan_add_band(plan, DPE_BAND_KEY, 0, sinks)->q.cap = (double)(sinks + window - 1);
 }
 
 static void build_lm_infinite(struct dpe_spec *spec, struct dpe_plan *plan)
 {
-    int64_t sinks = tokens_key(spec, "sinks", 10);
-    int64_t window = tokens_key(spec, "window", spec->context->trained_length);
-    native(spec, plan);
-    add_band(plan, DPE_BAND_DISTANCE, 0, window);
-    struct dpe_band *sink = add_band(plan, DPE_BAND_KEY, 0, sinks);
-    set_map(&sink->q, plan->n_pairs, INFINITY, (double)window);
-    set_map(&sink->k, plan->n_pairs, INFINITY, 0.0);
+    int64_t sinks = dpe_spec_tokens(spec, "sinks", 10);
+    int64_t window = dpe_spec_tokens(spec, "window", spec->context->trained_length);
+    dpe_spec_native(spec, plan);
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
+    struct dpe_band *sink = dpe_plan_add_band(plan, DPE_BAND_KEY, 0, sinks);
+    dpe_map_fill(&sink->q, plan->n_pairs, INFINITY, (double)window);
+    dpe_map_fill(&sink->k, plan->n_pairs, INFINITY, 0.0);
 }
 
 /* clang-format off */
@@ -611,6 +619,29 @@ const struct dpe_method dpe_methods[] = {
     {"lm-infinite\tsinks=10 window=L0\t"
      "first tokens at the window's distance and a sliding window (Han et al. 2023)",
      build_lm_infinite},
+    {"lampe\twindow=min(512;L0/16) tail=25*window/64 map=sigmoid(L/L0) official=1\t"
+     "three bands of distance: near and last ones as they are, those between divided so that L becomes map (LaMPE, "
+     "Zhang et al. 2026); map follows the curve fitted for Llama 3, in units of L0; official scales the logits "
+     "by 1.1434; released code takes the prompt's length for L, counts the edges of the bands twice in a prefill, "
+     "and places tokens in float32",
+     dpe_build_lampe},
+    {"cope\tclip=5*pairs/16 hard=0\t"
+     "the lowest frequencies fade to 0 along half a cosine, or with hard=1 are 0 (CoPE, Li et al. 2026: the part "
+     "without training; released code clips 20 of 64 pairs)",
+     dpe_build_cope},
+    {"hirope\twindow=min(1024;L0/8) segment=2L/L0 split=pairs/2\t"
+     "pairs from split on count segments beyond the window, the others tokens (HiRoPE, Zhang et al. 2024); a "
+     "segment is so many tokens, where the paper takes a function of the program",
+     dpe_build_hirope},
+    {"adagrope\tfirst=L0/4 reuse=(so-that-L-becomes-L0)\t"
+     "farther positions are used more often: four bands of `first` positions, used 1, r, r^2 and r^3 times (after "
+     "AdaGroPE, Xu et al. 2025); an approximation made from the paper's description: its count grows by smaller "
+     "steps, and its code was not found",
+     dpe_build_adagrope},
+    {"dope\theads=all from=(first-pair-slower-than-L0)\t"
+     "pairs of heads lose their position (after DoPE, Xiong et al. 2025); heads=i/i/..., i = layer * heads + head; "
+     "the paper finds heads and pairs by matrix entropy, and its other forms zero them or add noise, which no plan does",
+     dpe_build_dope},
 };
 /* clang-format on */
 const size_t dpe_n_methods = sizeof dpe_methods / sizeof dpe_methods[0];

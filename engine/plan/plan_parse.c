@@ -347,8 +347,7 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
 {
     const struct dpe_config *config = spec->context->config;
     struct dpe_plan made;
-    dpe_status status =
-        dpe_plan_init(&made, config->head_dim / 2, config->n_layers, config->n_heads, spec->err);
+    dpe_status status = dpe_plan_init_for(&made, config, spec->err);
     if (status != DPE_OK) {
         return status;
     }

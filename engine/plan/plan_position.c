@@ -63,7 +63,12 @@ double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t m)
 {
     const struct dpe_temperature log_n = {plan->log_n_length, plan->log_n_power, plan->log_n_decay,
                                           1.0};
-    double factor = plan->logit_factor / sqrt(2.0 * (double)plan->n_pairs);
+    double factor = plan->attention_multiplier > 0.0 ? plan->logit_factor * plan->attention_multiplier
+                                                     : plan->logit_factor /
+                                                           sqrt(2.0 * (double)plan->n_pairs);
+    if (plan->query_growth > 0.0) {
+        factor *= 1.0 + plan->query_growth * log1p(floor((double)m / plan->query_length));
+    }
     return factor * dpe_temperature_factor(&log_n, m);
 }
 
@@ -108,9 +113,17 @@ static void fill_table(const struct dpe_plan *plan, const struct dpe_position_ma
                        int64_t capacity, int n_threads, float *cosine, float *sine)
 {
     int64_t n_pairs = plan->n_pairs;
+    int64_t turning = n_pairs - plan->n_still;
+    double side = plan->still_factor > 0.0 ? plan->still_factor : 1.0;
+    /* The exact form rotates one side alone. */
+    float still = (float)(plan->exact ? side * side : side);
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (capacity * n_pairs > (1 << 14))
     for (int64_t x = 0; x < capacity; x++) {
-        for (int64_t j = 0; j < n_pairs; j++) {
+        for (int64_t j = turning; j < n_pairs; j++) {
+            cosine[x * n_pairs + j] = still;
+            sine[x * n_pairs + j] = 0.0F;
+        }
+        for (int64_t j = 0; j < turning; j++) {
             double position = plan->exact ? (double)x : dpe_map_position(map, j, x);
             double angle = position * plan->inv_freq[j];
             if (plan->angle == DPE_ANGLE_F32) {

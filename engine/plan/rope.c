@@ -193,9 +193,56 @@ dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim
     return dpe_fail(err, DPE_BAD_DATA, "rope scaling: unknown type %d", (int)rope->type);
 }
 
+static dpe_status compute_for(const struct dpe_config *config, const struct dpe_rope_config *rope,
+                              int64_t length, double *inv_freq, double *attention_factor,
+                              struct dpe_error *err)
+{
+    int64_t pairs = dpe_config_pairs(config);
+    for (int64_t j = pairs; j < config->head_dim / 2; j++) {
+        inv_freq[j] = 0.0;
+    }
+    return dpe_rope_compute(rope, 2 * pairs, config->max_position, length, inv_freq,
+                            attention_factor, err);
+}
+
 dpe_status dpe_rope_native(const struct dpe_config *config, int64_t length, double *inv_freq,
                            double *attention_factor, struct dpe_error *err)
 {
-    return dpe_rope_compute(&config->rope, config->head_dim, config->max_position, length, inv_freq,
-                            attention_factor, err);
+    return compute_for(config, &config->rope, length, inv_freq, attention_factor, err);
+}
+
+void dpe_plan_set_rope_factor(struct dpe_plan *plan, double a)
+{
+    plan->logit_factor *= a * a;
+    /* The factor is on the cosines and sines of the pairs that rotate. */
+    plan->still_factor = plan->n_still > 0 && a != 1.0 ? 1.0 / a : 0.0;
+}
+
+dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe_layer_kind *kind,
+                               int64_t length, enum dpe_angle_precision angle,
+                               struct dpe_plan *plan, struct dpe_error *err)
+{
+    struct dpe_plan made;
+    dpe_status status = dpe_plan_init_for(&made, config, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    made.angle = angle;
+    made.n_bands = 1;
+    made.bands[0].hi = kind->window > 0 ? kind->window : INT64_MAX;
+    double a = 1.0;
+    if (kind->rope < 0) {
+        made.n_still = made.n_pairs;
+    } else {
+        const struct dpe_rope_config *rope = kind->rope == 0 ? &config->rope : &config->local_rope;
+        status = compute_for(config, rope, length, made.inv_freq, &a, err);
+        dpe_plan_set_rope_factor(&made, a);
+    }
+    status = status == DPE_OK ? dpe_plan_check(&made, err) : status;
+    if (status != DPE_OK) {
+        dpe_plan_free(&made);
+        return status;
+    }
+    *plan = made;
+    return DPE_OK;
 }

@@ -123,9 +123,10 @@ static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch 
 {
     const struct dpe_config *c = s->config;
     int64_t width = c->n_heads * c->head_dim;
+    int kind = c->layer_kinds != NULL ? c->layer_kinds[layer] : 0;
     const struct dpe_attention args = {
-        .plan = &s->plan,
-        .rotation = &s->rotation,
+        .plan = kind == 0 ? &s->plan : &s->kind_plans[kind],
+        .rotation = kind == 0 ? &s->rotation : &s->kind_rotations[kind],
         .layer = layer,
         .start = batch->start + first,
         .rows = batch->rows - first,
@@ -141,10 +142,14 @@ static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch 
         .k = s->cache_k[layer],
         .v = s->cache_v[layer],
         .out = row_of(s, s->attended, first, width),
+        .lse = s->lse,
         .workspace = s->workspace,
         .n_threads = s->options.n_threads,
     };
     s->ops->attention(s->backend, &args);
+    if (c->sinks) {
+        s->ops->sinks(s->backend, layer, s->lse, args.rows, args.out);
+    }
 }
 
 static dpe_status check_finite(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
@@ -181,24 +186,86 @@ static bool adds(const struct dpe_session *s)
     return s->options.peers->index == 0;
 }
 
+static bool has(const struct dpe_session *s, enum dpe_weight which)
+{
+    return dpe_layer_name(s->config, which) != NULL;
+}
+
+/* What the products of attention or of the MLP read: x normalised, or x itself where the family
+ * has no norm there. */
+static dpe_mem read_stream(struct dpe_session *s, enum dpe_weight norm, int64_t layer, dpe_mem x,
+                           int64_t rows)
+{
+    if (!has(s, norm)) {
+        return x;
+    }
+    s->ops->rmsnorm(s->backend, norm, layer, s->config->hidden, x, rows, s->normed);
+    return s->normed;
+}
+
+/* x += Which · from, or the norm `after` of it where the family has one. */
+static dpe_status add_to_stream(struct dpe_session *s, int64_t layer, enum dpe_weight which,
+                                enum dpe_weight after, dpe_mem from, int64_t rows, dpe_mem x,
+                                struct dpe_error *err)
+{
+    const struct dpe_ops *ops = s->ops;
+    if (!has(s, after)) {
+        ops->linear(s->backend, layer, which, from, rows, x, adds(s));
+        return gather(s, x, rows, err);
+    }
+    int64_t hidden = s->config->hidden;
+    ops->linear(s->backend, layer, which, from, rows, s->part, false);
+    dpe_status status = gather(s, s->part, rows, err);
+    if (status == DPE_OK) {
+        ops->rmsnorm(s->backend, after, layer, hidden, s->part, rows, s->normed);
+        ops->add(s->backend, x, s->normed, rows * hidden);
+    }
+    return status;
+}
+
+/* The norm of queries or keys, of each head or of all together, where they are. */
+static void normalise_heads(struct dpe_session *s, enum dpe_weight norm, int64_t layer,
+                            dpe_mem heads, int64_t rows, int64_t n_heads)
+{
+    int64_t d = s->config->head_dim;
+    switch (s->config->qk_norm) {
+    case DPE_QK_NORM_NONE:
+        return;
+    case DPE_QK_NORM_HEAD:
+        s->ops->rmsnorm(s->backend, norm, layer, d, heads, rows * n_heads, heads);
+        return;
+    case DPE_QK_NORM_WHOLE:
+        s->ops->rmsnorm(s->backend, norm, layer, n_heads * d, heads, rows, heads);
+    }
+}
+
+/* q from row `first` on, k and v of all rows. */
+static void project(struct dpe_session *s, int64_t layer, int64_t rows, int64_t first)
+{
+    const struct dpe_ops *ops = s->ops;
+    const struct dpe_config *c = s->config;
+    struct dpe_backend *b = s->backend;
+    dpe_mem in = read_stream(s, DPE_WEIGHT_ATTENTION_NORM, layer, s->x, rows);
+    ops->linear(b, layer, DPE_WEIGHT_K, in, rows, s->k, false);
+    ops->linear(b, layer, DPE_WEIGHT_V, in, rows, s->v, false);
+    normalise_heads(s, DPE_WEIGHT_K_NORM, layer, s->k, rows, c->n_kv_heads);
+    if (first < rows) {
+        dpe_mem q = row_of(s, s->q, first, c->n_heads * c->head_dim);
+        ops->linear(b, layer, DPE_WEIGHT_Q, row_of(s, in, first, c->hidden), rows - first, q,
+                    false);
+        normalise_heads(s, DPE_WEIGHT_Q_NORM, layer, q, rows - first, c->n_heads);
+    }
+}
+
 /* x += O · attention(Q x', K x', V x'),  x' = rmsnorm(x), for the rows from `first` on; keys and
  * values are stored for all. */
 static dpe_status add_attention(struct dpe_session *s, const struct dpe_batch *batch, int64_t layer,
                                 int64_t first, struct dpe_error *err)
 {
     int64_t rows = batch->rows;
-    const struct dpe_ops *ops = s->ops;
     const struct dpe_config *c = s->config;
-    struct dpe_backend *b = s->backend;
-    int64_t width = c->n_heads * c->head_dim;
     int64_t first_q = s->tap != NULL || s->sums.q != NULL ? 0 : first;
-    ops->rmsnorm(b, DPE_WEIGHT_ATTENTION_NORM, layer, c->hidden, s->x, rows, s->normed);
-    ops->linear(b, layer, DPE_WEIGHT_K, s->normed, rows, s->k, false);
-    ops->linear(b, layer, DPE_WEIGHT_V, s->normed, rows, s->v, false);
-    if (first_q < rows) {
-        ops->linear(b, layer, DPE_WEIGHT_Q, row_of(s, s->normed, first_q, c->hidden),
-                    rows - first_q, row_of(s, s->q, first_q, width), false);
-    }
+    project(s, layer, rows, first_q);
     if (s->sums.q != NULL) {
         add_norms(s, layer, rows);
     }
@@ -211,18 +278,17 @@ static dpe_status add_attention(struct dpe_session *s, const struct dpe_batch *b
                                     .cache_k = s->cache_k[layer],
                                     .cache_v = s->cache_v[layer],
                                     .capacity = s->options.capacity};
-    ops->store_kv(b, batch, &store);
+    s->ops->store_kv(s->backend, batch, &store);
     if (first == rows) {
         return DPE_OK;
     }
     attend(s, layer, batch, first);
-    dpe_mem x = row_of_x(s, first);
-    ops->linear(b, layer, DPE_WEIGHT_O, row_of(s, s->attended, first, width), rows - first, x,
-                adds(s));
-    return gather(s, x, rows - first, err);
+    return add_to_stream(s, layer, DPE_WEIGHT_O, DPE_WEIGHT_ATTENTION_AFTER,
+                         row_of(s, s->attended, first, c->n_heads * c->head_dim), rows - first,
+                         row_of_x(s, first), err);
 }
 
-/* x += Down · (silu(Gate x') ⊙ Up x'),  x' = rmsnorm(x). */
+/* x += Down · (act(Gate x') ⊙ Up x'),  x' = rmsnorm(x), or the sum over experts of such. */
 static dpe_status add_mlp(struct dpe_session *s, const struct dpe_batch *batch, int64_t layer,
                           int64_t first, struct dpe_error *err)
 {
@@ -230,12 +296,23 @@ static dpe_status add_mlp(struct dpe_session *s, const struct dpe_batch *batch, 
     const struct dpe_ops *ops = s->ops;
     struct dpe_backend *b = s->backend;
     dpe_mem x = row_of_x(s, first);
-    ops->rmsnorm(b, DPE_WEIGHT_MLP_NORM, layer, s->config->hidden, x, rows, s->normed);
-    ops->linear(b, layer, DPE_WEIGHT_GATE, s->normed, rows, s->gate, false);
-    ops->linear(b, layer, DPE_WEIGHT_UP, s->normed, rows, s->up, false);
-    ops->swiglu(b, s->gate, s->up, rows);
-    ops->linear(b, layer, DPE_WEIGHT_DOWN, s->gate, rows, x, adds(s));
-    return gather(s, x, rows, err);
+    dpe_mem in = read_stream(s, DPE_WEIGHT_MLP_NORM, layer, x, rows);
+    if (s->config->n_experts > 0) {
+        const struct dpe_experts args = {.x = in,
+                                         .out = x,
+                                         .gate = s->gate,
+                                         .up = s->up,
+                                         .gathered = s->gathered,
+                                         .made = s->made,
+                                         .scores = s->scores,
+                                         .rows = rows};
+        ops->experts(b, layer, &args);
+        return DPE_OK;
+    }
+    ops->linear(b, layer, DPE_WEIGHT_GATE, in, rows, s->gate, false);
+    ops->linear(b, layer, DPE_WEIGHT_UP, in, rows, s->up, false);
+    ops->activate(b, s->gate, s->up, rows);
+    return add_to_stream(s, layer, DPE_WEIGHT_DOWN, DPE_WEIGHT_MLP_AFTER, s->gate, rows, x, err);
 }
 
 dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, struct dpe_error *err)
@@ -246,6 +323,9 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
     int64_t n_layers = s->config->n_layers;
     ops->begin_batch(s->backend, batch);
     ops->embed(s->backend, batch, s->x);
+    if (s->config->embedding_multiplier > 0.0) {
+        ops->scale(s->backend, s->x, rows * s->config->hidden, s->config->embedding_multiplier);
+    }
     for (int64_t layer = 0; layer < n_layers; layer++) {
         /* After the last layer's keys and values only the wanted rows matter. */
         int64_t first = layer == n_layers - 1 ? rows - wanted : 0;

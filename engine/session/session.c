@@ -121,9 +121,14 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
         {&s->x, b->residual},     {&s->normed, b->hidden}, {&s->q, b->heads},
         {&s->attended, b->heads}, {&s->k, b->kv_heads},    {&s->v, b->kv_heads},
         {&s->gate, b->mlp},       {&s->up, b->mlp},        {&s->workspace, b->workspace},
+        {&s->part, b->part},      {&s->lse, b->sinks},     {&s->gathered, b->experts},
+        {&s->made, b->experts},   {&s->scores, b->scores},
     };
     bool good = true;
     for (size_t i = 0; good && i < sizeof buffers / sizeof buffers[0]; i++) {
+        if (buffers[i].bytes == 0 && buffers[i].memory != &s->workspace) {
+            continue; /* this model does without */
+        }
         *buffers[i].memory = s->ops->allocate(s->backend, buffers[i].bytes);
         good = *buffers[i].memory != NULL;
     }
@@ -137,8 +142,9 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 
 static void release(struct dpe_session *s)
 {
-    dpe_mem *buffers[] = {&s->x,        &s->normed, &s->q,  &s->k,        &s->v,
-                          &s->attended, &s->gate,   &s->up, &s->workspace};
+    dpe_mem *buffers[] = {&s->x,        &s->normed, &s->q,    &s->k,    &s->v,
+                          &s->attended, &s->gate,   &s->up,   &s->part, &s->workspace,
+                          &s->gathered, &s->made,   &s->scores, &s->lse};
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
         s->ops->release(s->backend, *buffers[i]);
         *buffers[i] = NULL;
@@ -170,6 +176,23 @@ static dpe_status allocate_device(struct dpe_session *s, struct dpe_error *err)
     return status;
 }
 
+/* The plans of the layers that the session's plan does not move. */
+static dpe_status make_kinds(struct dpe_session *s, struct dpe_error *err)
+{
+    const struct dpe_config *c = s->config;
+    int64_t length = s->options.positions;
+    dpe_status status = DPE_OK;
+    for (int kind = 1; kind < c->n_kinds && status == DPE_OK; kind++) {
+        struct dpe_plan *plan = &s->kind_plans[kind];
+        status = dpe_plan_make_layer(c, &c->kinds[kind], length, s->plan.angle, plan, err);
+        if (status == DPE_OK) {
+            status = dpe_rotation_make(plan, length, s->options.n_threads,
+                                       &s->kind_rotations[kind], err);
+        }
+    }
+    return status;
+}
+
 /* A session whose options are resolved, but for what is checked here. */
 static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struct dpe_error *err)
 {
@@ -191,7 +214,8 @@ static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struc
         (status = allocate_host(s, err)) != DPE_OK ||
         (status = dpe_plan_slice(plan, peers->index, peers->size, &s->plan, err)) != DPE_OK ||
         (status = dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads,
-                                    &s->rotation, err)) != DPE_OK) {
+                                    &s->rotation, err)) != DPE_OK ||
+        (status = make_kinds(s, err)) != DPE_OK) {
         return status;
     }
     return allocate_device(s, err);
@@ -255,6 +279,10 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s->tokens);
     dpe_rotation_free(&s->rotation);
     dpe_plan_free(&s->plan);
+    for (int kind = 1; kind < DPE_MAX_LAYER_KINDS; kind++) {
+        dpe_rotation_free(&s->kind_rotations[kind]);
+        dpe_plan_free(&s->kind_plans[kind]);
+    }
     dpe_slice_free(&s->slice);
     free(s);
 }

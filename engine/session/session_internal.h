@@ -22,6 +22,10 @@ struct dpe_session_bytes {
     uint64_t heads;     /**< q and attended, each: [rows][n_heads][head_dim] */
     uint64_t kv_heads;  /**< k and v, each: [rows][n_kv_heads][head_dim] */
     uint64_t mlp;       /**< gate and up, each: [rows][intermediate] */
+    uint64_t part;      /**< what attention or MLP adds, before its norm: [rows][hidden], float */
+    uint64_t sinks;     /**< log-sum-exps: [rows][n_heads], float */
+    uint64_t experts;   /**< gathered and made, each: [rows][hidden], float */
+    uint64_t scores;    /**< of experts: [rows][n_experts], float */
     uint64_t cache;     /**< keys, and values, of one layer: [n_kv_heads][capacity][head_dim] */
     uint64_t logits;    /**< [logit_rows][vocab], host */
     uint64_t workspace; /**< of attention under the plan */
@@ -50,6 +54,9 @@ struct dpe_session {
     bool has_plan;        /**< false only after a set_plan that failed half-way */
     struct dpe_plan plan; /**< of the slice */
     struct dpe_rotation rotation;
+    /** Of the kinds of layers that a plan does not move, from 1 on. */
+    struct dpe_plan kind_plans[DPE_MAX_LAYER_KINDS];
+    struct dpe_rotation kind_rotations[DPE_MAX_LAYER_KINDS];
     int64_t prefix;     /**< common tokens; 0 while there is one branch */
     int64_t room;       /**< cache rows of each branch */
     int64_t n_branches; /**< ≥ 1 */
@@ -58,6 +65,7 @@ struct dpe_session {
     int32_t *tokens;              /**< [capacity] what each cache row was fed with */
     struct dpe_session_work work;
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
+    dpe_mem part, lse, gathered, made, scores; /**< NULL where the model does not need them */
     dpe_mem *cache_k, *cache_v; /**< [n_layers] */
     float *logits;              /**< host */
     float *tap_q, *tap_k;       /**< host copies for the tap */

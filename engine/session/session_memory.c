@@ -32,6 +32,19 @@ static uint64_t twice(uint64_t a)
     return sum(a, a);
 }
 
+/* The tables of the kinds of layers that the plan does not move: one each. */
+static uint64_t kind_bytes(const struct dpe_config *c, int64_t positions)
+{
+    int64_t kinds = c->n_kinds > 1 ? c->n_kinds - 1 : 0;
+    return product(kinds, positions, c->head_dim, sizeof(float));
+}
+
+static bool has_norm_after(const struct dpe_config *c)
+{
+    return dpe_layer_name(c, DPE_WEIGHT_ATTENTION_AFTER) != NULL ||
+           dpe_layer_name(c, DPE_WEIGHT_MLP_AFTER) != NULL;
+}
+
 /* Of a slice's configuration. */
 struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
                                                  const struct dpe_plan *plan,
@@ -53,7 +66,12 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
         .mlp = product(rows, c->intermediate, 1, e),
         .cache = product(options->capacity, c->n_kv_heads, c->head_dim, e),
         .logit_rows = logit_rows < branches ? branches : logit_rows,
-        .rotation = dpe_rotation_bytes(plan, options->positions),
+        .part = has_norm_after(c) ? product(rows, c->hidden, 1, f) : 0,
+        .sinks = c->sinks ? product(rows, c->n_heads, 1, f) : 0,
+        .experts = c->n_experts > 0 ? product(rows, c->hidden, 1, f) : 0,
+        .scores = product(rows, c->n_experts, 1, f),
+        .rotation = sum(dpe_rotation_bytes(plan, options->positions),
+                        kind_bytes(c, options->positions)),
         .workspace =
             ops->attention_workspace(c, plan, options->positions, rows, options->n_threads),
         .taps = product(rows, options->peers->size * (c->n_heads + c->n_kv_heads), c->head_dim, f),
@@ -65,6 +83,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
     b.total = sum(sum(b.residual, b.hidden), sum(b.rotation, b.state));
     /* Each of these is there twice: q and attended, k and v, gate and up. */
     b.total = sum(b.total, twice(sum(b.heads, sum(b.kv_heads, b.mlp))));
+    b.total = sum(b.total, sum(b.part, sum(b.sinks, sum(twice(b.experts), b.scores))));
     b.total = sum(b.total, b.taps);
     b.total = sum(b.total, product(2, c->n_layers, 1, b.cache));
     b.total = sum(b.total, sum(sum(b.branches, b.tokens), sum(b.logits, b.workspace)));

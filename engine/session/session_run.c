@@ -155,7 +155,12 @@ static dpe_status lm_head(struct dpe_session *s, int64_t first, int64_t rows, fl
     int64_t row = -1;
     int64_t at = first * s->config->hidden * (int64_t)s->element;
     s->ops->logits(s->backend, (char *)s->normed + at, rows, logits);
-    return s->ops->finish(s->backend, &layer, &row, err);
+    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
+    double cap = s->config->logit_cap;
+    for (int64_t i = 0; cap > 0.0 && status == DPE_OK && i < rows * s->config->vocab; i++) {
+        logits[i] = (float)(cap * tanh((double)logits[i] / cap));
+    }
+    return status;
 }
 
 /* piece_nll where the backend computes likelihoods itself. */
@@ -181,7 +186,7 @@ static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_
     int64_t vocab = s->config->vocab;
     /* The call's last token has no successor. */
     int64_t with_next = done + rows == run->n ? rows - 1 : rows;
-    if (s->ops->likelihood != NULL) {
+    if (s->ops->likelihood != NULL && s->config->logit_cap == 0.0) {
         return with_next == 0 ? DPE_OK : device_nll(s, run, done, with_next, err);
     }
     for (int64_t r = 0; r < with_next; r += s->bytes.logit_rows) {

@@ -1,5 +1,6 @@
 /* Opening and closing a tokenizer; what it can return without encoding. */
 #include "engine/tokenizer/tokenizer.h"
+#include "engine/base/folder.h"
 #include "engine/tokenizer/tokenizer_load.h"
 
 #include <stdio.h>
@@ -37,8 +38,9 @@ static dpe_status check_growth(const struct dpe_tokenizer *t, struct dpe_error *
     for (size_t i = 0; i < t->n_normalizers && status == DPE_OK; i++) {
         const struct dpe_normalizer *rule = t->normalizers + i;
         switch (rule->kind) {
-        case DPE_NORMALIZE_NFC:
-            status = grow(&growth, 3.0, "normalizer", i, "NFC", err);
+        case DPE_NORMALIZE_FORM: /* U+0390: 2 bytes to 6; U+FDFA: 3 bytes to 33 */
+            status = rule->form == DPE_NFC ? grow(&growth, 3.0, "normalizer", i, "NFC", err)
+                                           : grow(&growth, 11.0, "normalizer", i, "NFKC", err);
             break;
         case DPE_NORMALIZE_PREPEND: /* before each piece between added tokens, of a byte perhaps */
             status = grow(&growth, 1.0 + (double)rule->content.n, "normalizer", i, "Prepend", err);
@@ -122,9 +124,14 @@ dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer
     dpe_status status = dpe_text_append(&file, path, strlen(path), err);
     if (status == DPE_OK && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
         status = dpe_text_append(&file, "/tokenizer.json", 15, err);
+    } else if (status == DPE_OK) {
+        status = dpe_folder_explain(path, err);
     }
     if (status == DPE_OK) {
         status = dpe_read_file(file.bytes, MAX_FILE, &bytes, &n, err);
+        if (status == DPE_NO_INPUT) {
+            dpe_folder_explain(path, err);
+        }
     }
     if (status != DPE_OK) {
         goto done;

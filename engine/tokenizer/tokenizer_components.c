@@ -105,8 +105,9 @@ dpe_status dpe_load_normalizer(struct dpe_tokenizer *t, json_t *component, int d
         return r.status != DPE_OK ? r.status : too_many(&r);
     }
     struct dpe_normalizer *normalizer = t->normalizers + t->n_normalizers++;
-    if (strcmp(type, "NFC") == 0) {
-        normalizer->kind = DPE_NORMALIZE_NFC;
+    if (strcmp(type, "NFC") == 0 || strcmp(type, "NFKC") == 0) {
+        normalizer->kind = DPE_NORMALIZE_FORM;
+        normalizer->form = strcmp(type, "NFC") == 0 ? DPE_NFC : DPE_NFKC;
         return DPE_OK;
     }
     if (strcmp(type, "Prepend") == 0) {
@@ -168,6 +169,17 @@ static dpe_status load_split(struct dpe_tokenizer *t, struct dpe_json_reader *r)
         dpe_fail_prefix(r->err, "%s: Split", r->file);
     }
     return r->status;
+}
+
+/* Words between white space, which is dropped. */
+static dpe_status load_whitespace(struct dpe_tokenizer *t, struct dpe_json_reader *r)
+{
+    struct dpe_step *step = next_step(t, r, DPE_STEP_PATTERN);
+    if (step == NULL) {
+        return r->status;
+    }
+    step->behavior = DPE_SPLIT_REMOVED;
+    return dpe_pattern_compile(&step->pattern, "\\s+", 3, r->err);
 }
 
 static dpe_status load_digits(struct dpe_tokenizer *t, struct dpe_json_reader *r)
@@ -260,6 +272,9 @@ dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, in
     }
     if (strcmp(type, "Split") == 0) {
         return load_split(t, &r);
+    }
+    if (strcmp(type, "WhitespaceSplit") == 0) {
+        return load_whitespace(t, &r);
     }
     if (strcmp(type, "Digits") == 0) {
         return load_digits(t, &r);

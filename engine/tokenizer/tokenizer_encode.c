@@ -135,14 +135,15 @@ dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text
     *inserted = 0;
     for (size_t i = 0; i < tokenizer->n_normalizers && status == DPE_OK; i++) {
         const struct dpe_normalizer *normalizer = tokenizer->normalizers + i;
-        if (n == 0 || (normalizer->kind == DPE_NORMALIZE_NFC && dpe_nfc_is_plain(text, n))) {
+        if (n == 0 || (normalizer->kind == DPE_NORMALIZE_FORM &&
+                       dpe_form_is_plain(normalizer->form, text, n))) {
             continue;
         }
         struct dpe_text *out = text == buffers[0].bytes ? buffers + 1 : buffers;
         out->n = 0;
         switch (normalizer->kind) {
-        case DPE_NORMALIZE_NFC:
-            status = dpe_nfc(text, n, out, work, err);
+        case DPE_NORMALIZE_FORM:
+            status = dpe_form(normalizer->form, text, n, out, work, err);
             break;
         case DPE_NORMALIZE_PREPEND:
             *inserted += normalizer->content.n;

@@ -1,4 +1,4 @@
-/* NFC as the reference has it. utf8proc has a newer Unicode, so it is only shown characters
+/* NFC and NFKC as the reference has them. utf8proc has a newer Unicode, so it is only shown characters
  * that the reference's tables touch; everything else is a wall through which nothing composes or
  * moves. */
 #include "engine/tokenizer/tokenizer_parts.h"
@@ -8,18 +8,28 @@
 
 #include <utf8proc.h>
 
-/* The first character that NFC may touch is U+0300, CC 80 in UTF-8. */
-enum { FIRST_ACTIVE_BYTE = 0xcc };
+/* What a form may touch: the first character of NFC's is U+0300, CC 80 in UTF-8, of NFKC's U+00A0,
+ * C2 A0. */
+static const struct form {
+    const struct dpe_unicode_class *active;
+    uint32_t first;
+    unsigned char first_byte;
+    int decompose;
+} forms[] = {
+    [DPE_NFC] = {&dpe_unicode_nfc_active, 0x300, 0xcc, 0},
+    [DPE_NFKC] = {&dpe_unicode_nfkc_active, 0xa0, 0xc2, UTF8PROC_COMPAT},
+};
 
-bool dpe_nfc_is_plain(const char *text, size_t n)
+bool dpe_form_is_plain(enum dpe_form which, const char *text, size_t n)
 {
+    const struct form *form = &forms[which];
     for (size_t at = 0; at < n;) {
-        if ((unsigned char)text[at] < FIRST_ACTIVE_BYTE) {
+        if ((unsigned char)text[at] < form->first_byte) {
             at++;
             continue;
         }
         size_t length = 0;
-        if (dpe_unicode_has(&dpe_unicode_nfc_active, dpe_utf8_next(text + at, &length))) {
+        if (dpe_unicode_has(form->active, dpe_utf8_next(text + at, &length))) {
             return false;
         }
         at += length;
@@ -32,9 +42,10 @@ struct points {
     size_t n, capacity;
 };
 
-static dpe_status add_decomposed(struct points *points, uint32_t point, struct dpe_error *err)
+static dpe_status add_decomposed(const struct form *form, struct points *points, uint32_t point,
+                                 struct dpe_error *err)
 {
-    enum { LONGEST = 18 }; /* no canonical decomposition is longer than 4 */
+    enum { LONGEST = 18 }; /* that of U+FDFA; no canonical decomposition is longer than 4 */
     if (points->capacity - points->n < LONGEST) {
         size_t capacity = points->capacity == 0 ? 64 : 2 * points->capacity;
         int32_t *grown = realloc(points->at, capacity * sizeof *grown);
@@ -47,7 +58,8 @@ static dpe_status add_decomposed(struct points *points, uint32_t point, struct d
     int last_class = 0;
     utf8proc_ssize_t n =
         utf8proc_decompose_char((utf8proc_int32_t)point, points->at + points->n, LONGEST,
-                                UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &last_class);
+                                UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | form->decompose,
+                                &last_class);
     if (n < 0) {
         return dpe_fail(err, DPE_INTERNAL, "normalising failed: %s", utf8proc_errmsg(n));
     }
@@ -105,13 +117,13 @@ static dpe_status sort_marks(struct points *points, struct dpe_error *err)
 }
 
 /* One character that may begin a composition and the active ones after it. */
-static dpe_status compose(const char *text, size_t n, struct points *points, struct dpe_text *out,
-                          struct dpe_error *err)
+static dpe_status compose(const struct form *form, const char *text, size_t n,
+                          struct points *points, struct dpe_text *out, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     points->n = 0;
     for (size_t at = 0, length = 0; at < n && status == DPE_OK; at += length) {
-        status = add_decomposed(points, dpe_utf8_next(text + at, &length), err);
+        status = add_decomposed(form, points, dpe_utf8_next(text + at, &length), err);
     }
     if (status != DPE_OK || (status = sort_marks(points, err)) != DPE_OK) {
         return status;
@@ -126,9 +138,10 @@ static dpe_status compose(const char *text, size_t n, struct points *points, str
     return status;
 }
 
-dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_work *work,
-                   struct dpe_error *err)
+dpe_status dpe_form(enum dpe_form which, const char *text, size_t n, struct dpe_text *out,
+                    struct dpe_work *work, struct dpe_error *err)
 {
+    const struct form *form = &forms[which];
     struct points points = {0};
     dpe_status status = DPE_OK;
     size_t done = 0, before = 0;
@@ -136,7 +149,7 @@ dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_
     for (size_t at = 0, length = 0; at < n && status == DPE_OK; at += length) {
         uint32_t point = dpe_utf8_next(text + at, &length);
         status = dpe_work_did(work, length, err);
-        if (point < 0x300 || !dpe_unicode_has(&dpe_unicode_nfc_active, point)) {
+        if (point < form->first || !dpe_unicode_has(form->active, point)) {
             before = at;
             any_before = true;
             continue;
@@ -144,7 +157,7 @@ dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_
         size_t end = at + length;
         while (end < n) {
             size_t next = 0;
-            if (!dpe_unicode_has(&dpe_unicode_nfc_active, dpe_utf8_next(text + end, &next))) {
+            if (!dpe_unicode_has(form->active, dpe_utf8_next(text + end, &next))) {
                 break;
             }
             end += next;
@@ -158,7 +171,7 @@ dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_
             (status = dpe_text_append(out, text + done, start - done, err)) != DPE_OK) {
             break;
         }
-        status = compose(text + start, end - start, &points, out, err);
+        status = compose(form, text + start, end - start, &points, out, err);
         done = end;
         length = end - at;
         any_before = false;

@@ -188,21 +188,23 @@ dpe_status dpe_pattern_find(const struct dpe_pattern *pattern, struct dpe_matche
 
 /* ------------------------------------------------------------------------------- normalisation */
 
-/** Append NFC of valid UTF-8 to `out`, as the reference has it: characters younger than its
- *  Unicode version neither decompose nor compose nor move. */
-dpe_status dpe_nfc(const char *text, size_t n, struct dpe_text *out, struct dpe_work *work,
-                   struct dpe_error *err);
-/** Whether NFC leaves every text of these characters as it is. */
-bool dpe_nfc_is_plain(const char *text, size_t n);
+enum dpe_form { DPE_NFC, DPE_NFKC };
+/** Append a normal form of valid UTF-8 to `out`, as the reference has it: characters younger than
+ *  its Unicode version neither decompose nor compose nor move. */
+dpe_status dpe_form(enum dpe_form form, const char *text, size_t n, struct dpe_text *out,
+                    struct dpe_work *work, struct dpe_error *err);
+/** Whether the form leaves every text of these characters as it is. */
+bool dpe_form_is_plain(enum dpe_form form, const char *text, size_t n);
 
 /* ---------------------------------------------------------------------------------- components */
 
 enum { DPE_MAX_STEPS = 32 };
 
-enum dpe_normalizer_kind { DPE_NORMALIZE_NFC, DPE_NORMALIZE_PREPEND, DPE_NORMALIZE_REPLACE };
+enum dpe_normalizer_kind { DPE_NORMALIZE_FORM, DPE_NORMALIZE_PREPEND, DPE_NORMALIZE_REPLACE };
 
 struct dpe_normalizer {
     enum dpe_normalizer_kind kind;
+    enum dpe_form form;
     struct dpe_text pattern; /**< replace: what */
     struct dpe_text content; /**< replace: by what; prepend: what */
 };

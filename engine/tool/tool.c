@@ -182,6 +182,11 @@ void dpe_tool_start(char **argv)
     /* Numbers in files and messages are the same everywhere; text may be any language's. */
     setlocale(LC_CTYPE, "");
     setlocale(LC_NUMERIC, "C");
+    const char *format = getenv("ARGP_HELP_FMT");
+    char clean[256];
+    if (format != NULL && strcmp(format, dpe_printable(format, clean, sizeof clean)) != 0) {
+        unsetenv("ARGP_HELP_FMT"); /* argp would print it */
+    }
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     atexit(end_of_argp);
@@ -202,6 +207,7 @@ const char *dpe_tool_path(const struct argp_state *state, const char *option, co
 void dpe_tool_refuse_as(const struct argp *argp, const char *name, const char *why)
 {
     char own[64];
+    release_usage();
     if (messages.json) {
         dpe_log_error("%s", why);
         exit(DPE_USAGE);

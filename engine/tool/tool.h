@@ -69,6 +69,8 @@ void dpe_tool_configure(const struct dpe_tool_options *options);
 void dpe_tool_set_rank(int rank);
 /** The path `arg` that an option was given; argp_error (64) when it is empty. */
 const char *dpe_tool_path(const struct argp_state *state, const char *option, const char *arg);
+/** The folder that --model means (dpe_folder_find), kept until the process ends. */
+const char *dpe_tool_model(const char *arg);
 /** Before any work, for a file to be written: DPE_CANNOT_CREATE when `path` exists and is not a
  *  regular file (a folder, a FIFO, a device, a circle of links), which is never opened;
  *  DPE_MISMATCH when the file exists, unless `force`. */

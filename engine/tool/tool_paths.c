@@ -4,7 +4,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/base/folder.h"
 #include "engine/tool/tool.h"
+
+const char *dpe_tool_model(const char *arg)
+{
+    static char *found;
+    char *folder = dpe_folder_find(arg);
+    if (folder == NULL) {
+        return arg;
+    }
+    free(found);
+    found = folder;
+    return found;
+}
 
 /* Whether `path` is `input` or lies below it; both resolved. */
 static bool lies_in(const char *path, const char *input)

@@ -26,7 +26,9 @@ extern const struct dpe_unicode_class dpe_unicode_numeric;
 extern const struct dpe_unicode_class dpe_unicode_word;
 /** Characters that NFC may change, reorder, or join to the one before; all above U+02FF. */
 extern const struct dpe_unicode_class dpe_unicode_nfc_active;
-/** Characters that NFC may join with a following one. */
+/** The same for NFKC; all above U+009F. */
+extern const struct dpe_unicode_class dpe_unicode_nfkc_active;
+/** Characters that either form may join with a following one. */
 extern const struct dpe_unicode_class dpe_unicode_nfc_first;
 
 /** Whether `point` is in the class; O(log n). */

@@ -19,6 +19,7 @@ EXPECTED = {"L": 141028, "N": 1911, "s": 25}
 
 nfc = normalizers.NFC().normalize_str
 nfd = normalizers.NFD().normalize_str
+nfkc = normalizers.NFKC().normalize_str
 
 
 def regex_class(pattern):
@@ -90,7 +91,7 @@ def emit(name, points):
 
 def main():
     print(f"/* Made by unicode_tables.py from tokenizers {tokenizers.__version__}. Do not edit. */")
-    print('/* clang-format off */\n#include "unicode.h"')
+    print('/* clang-format off */\n#include "engine/unicode/unicode.h"')
     tables = {c: regex_class(rf"\p{{{c}}}") for c in CATEGORIES}
     tables["s"] = regex_class(r"\s")
     for key, count in EXPECTED.items():
@@ -103,6 +104,8 @@ def main():
     active, first = normal_forms()
     emit("nfc_active", active)
     emit("nfc_first", first)
+    # What a compatibility form begins with joins as its canonical twin does: the firsts are NFC's.
+    emit("nfkc_active", sorted(set(active) | {c for c in ALL if nfkc(chr(c)) != chr(c)}))
     print("\n/* clang-format on */")
 
 

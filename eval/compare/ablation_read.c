@@ -60,11 +60,16 @@ static dpe_status read_ranks(struct dpe_h5 *table, struct dpe_ablation_source *s
     void *ranks = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
-    if (!dpe_h5_has(table, "/detect/rank")) {
+    bool detection = dpe_h5_has(table, "/detect/rank");
+    dpe_status status = dpe_h5_answered(table, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (!detection) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "expected a detection of dpe-detect, found a table without /detect/rank");
     }
-    dpe_status status = dpe_h5_get(table, "/length", DPE_COL_I64, &lengths, &rank, dims, err);
+    status = dpe_h5_get(table, "/length", DPE_COL_I64, &lengths, &rank, dims, err);
     source->lengths = lengths;
     if (status != DPE_OK) {
         return status;
@@ -118,6 +123,7 @@ dpe_status dpe_ablation_read(const char *path, const char *norms,
     }
     status = read_ranks(table, source, err);
     bool own_profile = dpe_h5_has(table, "/norms/top_k_index");
+    status = status == DPE_OK ? dpe_h5_answered(table, err) : status;
     dpe_h5_close(table);
     if (status != DPE_OK) {
         return dpe_fail_prefix(err, "%s", path);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/chat/chat.h"
 #include "eval/prompt/haystack.h"
 
 /* Prompt + room lies in [L − SLACK, L]. */
@@ -31,12 +32,15 @@ dpe_status dpe_niah_template_open(const char *file, struct dpe_phrases *phrases,
 
 static dpe_status read_chat(struct dpe_niah *niah, const char *file, struct dpe_error *err)
 {
-    if (file != NULL && niah->params.special == DPE_SPECIAL_LITERAL) {
+    dpe_status status = dpe_chat_wrap(file, dpe_tokenizer_path(niah->tokenizer),
+                                      &niah->chat_before, &niah->chat_after, err);
+    bool chat = status == DPE_OK && (niah->chat_before[0] != '\0' || niah->chat_after[0] != '\0');
+    if (chat && niah->params.special == DPE_SPECIAL_LITERAL) {
         return dpe_fail(err, DPE_USAGE,
                         "niah: special=literal would spell out the special tokens of the chat "
-                        "template; give only one of the two");
+                        "template; give only one of the two (--chat-template none leaves it out)");
     }
-    return dpe_chat_read(file, &niah->chat_before, &niah->chat_after, err);
+    return status;
 }
 
 /* Every book is tokenized once: special-token text is met before any work, and the ratio of bytes

@@ -44,9 +44,9 @@ int64_t dpe_niah_together(const struct dpe_niah_params *params);
 
 struct dpe_niah;
 /** Samples of length L: the finished prompt (specials included) plus room lies in [L−16, L]. The
- *  corpus and tokenizer are borrowed for the task's life. chat_template: NULL, or a text file that
- *  holds {prompt} once and the model's turn markers around it (special tokens there are parsed; the
- *  answer's beginning follows it; a BOS in it is not doubled).
+ *  corpus and tokenizer are borrowed for the task's life. chat_template: as
+ *  dpe_chat_open names one, NULL for none (special tokens there are parsed; the answer's beginning
+ *  follows it; a BOS in it is not doubled).
  *  The corpus is tokenized once and sample 0 is made, so that these fail here: template
  *  without a placeholder (DPE_BAD_DATA, file named), special-token text in a book (DPE_BAD_DATA,
  *  book and offset), corpus too short (DPE_BAD_DATA, tokens missing), a vocabulary that loses

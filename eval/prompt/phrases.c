@@ -230,35 +230,6 @@ dpe_status dpe_phrases_fill(const struct dpe_phrases *phrases, size_t field,
     return status;
 }
 
-dpe_status dpe_chat_read(const char *file, char **before, char **after, struct dpe_error *err)
-{
-    static const char mark[] = "{prompt}";
-    char *bytes = NULL;
-    size_t n = 0;
-    dpe_status status =
-        file == NULL ? DPE_OK : dpe_read_file(file, max_file_bytes, &bytes, &n, err);
-    const char *middle = bytes == NULL ? NULL : strstr(bytes, mark);
-    if (status == DPE_OK && bytes != NULL &&
-        (strlen(bytes) != n || dpe_utf8_check(bytes, n) != n)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8 text", file);
-    } else if (status == DPE_OK && bytes != NULL &&
-               (middle == NULL || strstr(middle + 1, mark) != NULL)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected {prompt} once in a chat template", file);
-    }
-    if (status == DPE_OK) {
-        *before = middle == NULL ? strdup("") : strndup(bytes, (size_t)(middle - bytes));
-        *after = strdup(middle == NULL ? "" : middle + sizeof mark - 1);
-        if (*before == NULL || *after == NULL) {
-            free(*before);
-            free(*after);
-            *before = *after = NULL;
-            status = dpe_fail(err, DPE_NO_MEMORY, "no memory for a chat template");
-        }
-    }
-    free(bytes);
-    return status;
-}
-
 /* A vocabulary that loses a digit would make every answer wrong without a word. */
 dpe_status dpe_phrases_check_digits(const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
 {

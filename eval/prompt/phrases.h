@@ -1,7 +1,7 @@
 /**
  * @file phrases.h
  * The words of a task's prompts, as data: a JSON object of strings with {placeholders} and of lists
- * of words, and chat templates. Used inside eval/ only.
+ * of words. Used inside eval/ only.
  */
 #ifndef DPE_PHRASES_H
 #define DPE_PHRASES_H
@@ -53,10 +53,6 @@ struct dpe_phrase_value {
 dpe_status dpe_phrases_fill(const struct dpe_phrases *phrases, size_t field,
                             const struct dpe_phrase_value *values, struct dpe_text *out,
                             struct dpe_error *err);
-
-/** Read a chat template, a text file that holds {prompt} once, into the text before and after it
- *  (owned by the caller; "" and "" when `file` is NULL). DPE_BAD_DATA names the file. */
-dpe_status dpe_chat_read(const char *file, char **before, char **after, struct dpe_error *err);
 
 /** Whether the vocabulary can write digits, which the answers consist of. DPE_BAD_DATA. */
 dpe_status dpe_phrases_check_digits(const struct dpe_tokenizer *tokenizer, struct dpe_error *err);

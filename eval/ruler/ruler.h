@@ -173,7 +173,8 @@ dpe_status dpe_ruler_room(const struct dpe_tokenizer *tokenizer, const struct dp
 struct dpe_ruler_options {
     const struct dpe_tokenizer *tokenizer;
     const struct dpe_corpus *corpus;
-    const char *chat_template, *template_file, *squad, *hotpotqa; /**< files or NULL */
+    const char *chat_template;                    /**< as dpe_chat_open names one, or NULL */
+    const char *template_file, *squad, *hotpotqa; /**< files or NULL */
     enum dpe_special_policy special;
     uint64_t seed;
     int64_t max_length;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/chat/chat.h"
 #include "eval/prompt/haystack.h"
 
 enum { MAX_LENGTH = 1 << 24 };
@@ -250,6 +251,22 @@ static dpe_status hash_words(struct dpe_ruler *ruler, struct dpe_error *err)
     return DPE_OK;
 }
 
+static dpe_status open_chat(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,
+                            struct dpe_error *err)
+{
+    dpe_status status =
+        dpe_chat_wrap(options->chat_template, dpe_tokenizer_path(options->tokenizer),
+                      &ruler->before, &ruler->after, err);
+    bool chat = status == DPE_OK && (ruler->before[0] != '\0' || ruler->after[0] != '\0');
+    if (chat && options->special == DPE_SPECIAL_LITERAL) {
+        return dpe_fail(
+            err, DPE_USAGE,
+            "ruler: --special-in-text literal would spell out the special tokens of the "
+            "chat template; give only one of the two (--chat-template none leaves it out)");
+    }
+    return status;
+}
+
 static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,
                           struct dpe_error *err)
 {
@@ -257,17 +274,9 @@ static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_option
         return dpe_fail(err, DPE_USAGE, "ruler: expected a length in 1 … %d, found %lld",
                         MAX_LENGTH, (long long)options->max_length);
     }
-    if (options->chat_template != NULL && options->special == DPE_SPECIAL_LITERAL) {
-        return dpe_fail(
-            err, DPE_USAGE,
-            "ruler: --special-in-text literal would spell out the special tokens of the "
-            "chat template; give only one of the two");
-    }
     dpe_status status = dpe_phrases_open(options->template_file, &dpe_builtin_ruler, fields,
                                          RULER_PHRASES, &ruler->words, err);
-    if (status != DPE_OK ||
-        (status = dpe_chat_read(options->chat_template, &ruler->before, &ruler->after, err)) !=
-            DPE_OK ||
+    if (status != DPE_OK || (status = open_chat(ruler, options, err)) != DPE_OK ||
         (status = hash_words(ruler, err)) != DPE_OK ||
         (status = dpe_phrases_check_digits(ruler->tokenizer, err)) != DPE_OK ||
         (status = dpe_lexicon_make(options->corpus, dpe_ruler_words(options->max_length),

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/run/run_tool.h"
@@ -27,11 +26,15 @@ enum option_key {
     KEY_CHUNK,
     KEY_SPECIAL,
     KEY_RAW,
+    KEY_CHAT,
+    KEY_SYSTEM,
+    KEY_CHAT_TEMPLATE,
 };
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to run:", 1},
-    {"model", 'm', "DIR", DPE_BASIC, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
+    {"model", 'm', "DIR", DPE_BASIC,
+     "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
     {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
      "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1},
     {"table", KEY_TABLE, "FILE", DPE_BASIC,
@@ -48,8 +51,15 @@ static const struct argp_option options_table[] = {
     {"chunk", KEY_CHUNK, "N", 0, "Tokens of a prefill chunk", 1},
     {NULL, 0, NULL, 0, "What to do (default: generate from a prompt):", 2},
     {"prompt", 'p', "TEXT", DPE_BASIC, "Prompt to continue", 2},
-    {"prompt-file", KEY_PROMPT_FILE, "FILE", DPE_BASIC, "Prompt to continue, from a file", 2},
-    {"max-new", 'n', "N", DPE_BASIC, "Generate at most N tokens (default 64)", 2},
+    {"prompt-file", KEY_PROMPT_FILE, "FILE", DPE_BASIC,
+     "Prompt to continue, from a file (-: standard input)", 2},
+    {"chat", KEY_CHAT, NULL, DPE_BASIC,
+     "Answer as an instruct model: the prompt, or each line of standard input, is a message", 2},
+    {"system", KEY_SYSTEM, "TEXT", 0, "With --chat: the system message", 2},
+    {"chat-template", KEY_CHAT_TEMPLATE, "auto|FILE", 0,
+     "With --chat: the template of the turns (auto, the default: the model's own)", 2},
+    {"max-new", 'n', "N", DPE_BASIC,
+     "Generate at most N tokens (default 64; with --chat 512 an answer)", 2},
     {"tokenize", KEY_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
     {"nll", KEY_NLL, "FILE", DPE_BASIC, "Perplexity of FILE in windows of --context tokens", 2},
     {"context", 'c', "C", DPE_BASIC, "Tokens of a window (default: the trained length)", 2},
@@ -73,7 +83,8 @@ static error_t parse_values(int key, char *arg, struct argp_state *state, struct
         args->context = dpe_parse_tokens(state, "--context", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_TRAINED_LENGTH:
-        args->trained_length = dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
+        args->trained_length =
+            dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
         return 0;
     case KEY_LENGTH:
         args->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
@@ -115,7 +126,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         state->child_inputs[1] = &args->result;
         return 0;
     case 'm':
-        args->model = arg;
+        args->model = dpe_tool_model(arg);
         return 0;
     case 'p':
         args->prompt = arg;
@@ -144,6 +155,15 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_RAW:
         args->raw = true;
+        return 0;
+    case KEY_CHAT:
+        args->chat = true;
+        return 0;
+    case KEY_SYSTEM:
+        args->system = arg;
+        return 0;
+    case KEY_CHAT_TEMPLATE:
+        args->chat_template = arg;
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
@@ -208,8 +228,8 @@ static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_pl
     return dpe_plan_make(run->args->method, &context, plan, err);
 }
 
-static dpe_status make_session(const struct run *run, int64_t capacity,
-                               struct dpe_session **session, struct dpe_error *err)
+dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity,
+                                struct dpe_session **session, struct dpe_error *err)
 {
     struct dpe_plan plan;
     char note[DPE_TABLE_NOTE];
@@ -246,14 +266,8 @@ static dpe_status encode(const struct run *run, const char *text, const char *fi
 {
     char *bytes = NULL;
     size_t n = text != NULL ? strlen(text) : 0;
-    struct stat info;
-    uint64_t most = run->args->tool.max_memory;
-    if (text == NULL && most > 0 && stat(file, &info) == 0 && (uint64_t)info.st_size > most) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: the file has %lld bytes, --max-memory allows %llu",
-                        file, (long long)info.st_size, (unsigned long long)most);
-    }
     if (text == NULL) {
-        dpe_status status = dpe_read_file(file, UINT64_C(1) << 34, &bytes, &n, err);
+        dpe_status status = dpe_run_tool_read(run, file, &bytes, &n, err);
         if (status != DPE_OK) {
             return status;
         }
@@ -287,38 +301,6 @@ static dpe_status tokenize(const struct run *run, struct dpe_error *err)
     return status;
 }
 
-/* Streams the text as it comes; bytes of an unfinished UTF-8 sequence wait for the next token. */
-struct stream {
-    const struct dpe_tokenizer *tokenizer;
-    size_t printed; /* bytes of the decoded text so far */
-    double deadline;
-    bool late;
-};
-
-static void stream_print(struct stream *stream, const int32_t *ids, size_t n, bool last)
-{
-    struct dpe_text text = {0};
-    if (dpe_tokenizer_decode(stream->tokenizer, ids, n, true, &text, NULL) == DPE_OK) {
-        size_t end = text.n;
-        bool unfinished = end >= 3 && memcmp(text.bytes + end - 3, "\xef\xbf\xbd", 3) == 0;
-        end -= unfinished && !last ? 3 : 0;
-        if (end > stream->printed) {
-            fwrite(text.bytes + stream->printed, 1, end - stream->printed, stdout);
-            fflush(stdout);
-            stream->printed = end;
-        }
-    }
-    dpe_text_free(&text);
-}
-
-static bool on_token(void *user, const int32_t *generated, size_t n)
-{
-    struct stream *stream = user;
-    stream_print(stream, generated, n, false);
-    stream->late = dpe_clock() > stream->deadline;
-    return stream->late || dpe_signals_asked() != DPE_STOP_NONE || ferror(stdout);
-}
-
 static dpe_status generate(const struct run *run, struct dpe_error *err)
 {
     const struct arguments *args = run->args;
@@ -333,19 +315,22 @@ static dpe_status generate(const struct run *run, struct dpe_error *err)
         status = dpe_fail(err, DPE_USAGE, "the prompt is empty");
         goto done;
     }
-    status = make_session(run, (int64_t)prompt.n + args->max_new, &session, err);
+    status = dpe_run_tool_session(run, (int64_t)prompt.n + args->max_new, &session, err);
     if (status != DPE_OK) {
         goto done;
     }
-    struct stream stream = {.tokenizer = run->tokenizer, .deadline = run->deadline};
+    struct stream stream = {.tokenizer = run->tokenizer, .deadline = run->deadline, .end = -1};
     const struct dpe_generate_options options = {
-        .max_new = args->max_new, .stop = on_token, .user = &stream};
+        .max_new = args->max_new, .stop = dpe_run_tool_token, .user = &stream};
     double begin = dpe_clock();
     status = dpe_session_generate(session, prompt.ids, (int64_t)prompt.n, &options, &out, err);
     if (status == DPE_OK) {
-        stream_print(&stream, out.ids, out.n, true);
+        dpe_run_tool_print(&stream, out.ids, out.n, true);
         printf("\n");
         fflush(stdout);
+        if (dpe_signals_asked() == DPE_STOP_NONE) {
+            dpe_run_tool_hint(run, out.ids, out.n);
+        }
         dpe_log_info("%zu tokens read, %zu written, %.2f s", prompt.n, out.n, dpe_clock() - begin);
         if (dpe_signals_asked() != DPE_STOP_NONE) {
             status =
@@ -378,9 +363,8 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
         .tokens = tokens->n, .context = context, .scored = context - first, .n = n_windows};
     result.sum = dpe_alloc_zero((size_t)n_windows, sizeof *result.sum);
     double *nll = dpe_alloc((size_t)context, sizeof *nll);
-    dpe_status status = nll != NULL && result.sum != NULL
-                            ? DPE_OK
-                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    dpe_status status =
+        nll != NULL && result.sum != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     double begin = dpe_clock();
     for (int64_t window = 0; window < n_windows && status == DPE_OK; window++) {
         if (dpe_clock() > run->deadline) {
@@ -433,7 +417,8 @@ static dpe_status nll(const struct run *run, struct dpe_error *err)
                      "%lld; give --raw to run without it",
                      run->args->model, (long long)config->vocab, (long long)config->bos_id);
     }
-    if (status != DPE_OK || (status = make_session(run, context, &session, err)) != DPE_OK) {
+    if (status != DPE_OK ||
+        (status = dpe_run_tool_session(run, context, &session, err)) != DPE_OK) {
         goto done;
     }
     status = nll_windows(run, session, &tokens, context, err);
@@ -489,16 +474,36 @@ static const char *check_modes(const struct arguments *args)
     return NULL;
 }
 
+/* The message about what a conversation lacks or cannot have; NULL: nothing is wrong. */
+static const char *check_chat(const struct arguments *args)
+{
+    if (args->chat && args->mode != MODE_GENERATE) {
+        return "--chat goes with generating, not with --tokenize, --nll, --info or --show-plan";
+    }
+    if (!args->chat && (args->system != NULL || args->chat_template != NULL)) {
+        return "--system and --chat-template go with --chat";
+    }
+    if (args->chat && args->raw) {
+        return "--chat and --raw exclude each other: the template decides about special tokens";
+    }
+    if (args->chat && args->special_given && args->special == DPE_SPECIAL_LITERAL) {
+        return "--special-in-text literal would spell out the special tokens of the chat template";
+    }
+    return NULL;
+}
+
 static void check_usage(const struct arguments *args, const struct argp *argp)
 {
     const char *missing = check_modes(args);
+    missing = missing != NULL ? missing : check_chat(args);
     bool needs_prompt = args->mode == MODE_GENERATE || args->mode == MODE_TOKENIZE;
     if (missing != NULL) {
         /* printed below */
     } else if (args->model == NULL) {
         missing = "--model DIR is missing";
-    } else if (needs_prompt && args->prompt == NULL && args->prompt_file == NULL) {
-        missing = "nothing to do: give --prompt, --prompt-file, --nll, --info or --show-plan";
+    } else if (needs_prompt && !args->chat && args->prompt == NULL && args->prompt_file == NULL) {
+        missing =
+            "nothing to do: give --prompt, --prompt-file, --chat, --nll, --info or --show-plan";
     } else if (args->prompt != NULL && args->prompt_file != NULL) {
         missing = "--prompt and --prompt-file exclude each other";
     } else if (!needs_prompt && (args->prompt != NULL || args->prompt_file != NULL)) {
@@ -529,6 +534,7 @@ int main(int argc, char **argv)
         .doc = "Run a RoPE language model with a position method.\v"
                "Examples:\n"
                "  dpe-run -m data/reference -p \"Once upon a time\" -n 32\n"
+               "  dpe-run -m DIR --chat --system \"Answer in one sentence.\"\n"
                "  dpe-run -m data/reference --nll README.md --context 1k --method self-extend\n"
                "  dpe-run -m data/reference --show-plan --method dpe:window=32 --length 4k\n"
                "  dpe-run --method help",
@@ -545,14 +551,14 @@ int main(int argc, char **argv)
     }
     check_usage(&args, &argp);
     args.method = args.method != NULL ? args.method : "rope";
-    args.max_new = args.max_new > 0 ? args.max_new : 64;
+    args.max_new = args.max_new > 0 ? args.max_new : args.chat ? 512 : 64;
     dpe_signals_install();
     struct run run = {0};
     dpe_status status = run_open(&run, &args, &err);
     if (status == DPE_OK) {
         switch (args.mode) {
         case MODE_GENERATE:
-            status = generate(&run, &err);
+            status = args.chat ? dpe_run_tool_chat(&run, &err) : generate(&run, &err);
             break;
         case MODE_TOKENIZE:
             status = tokenize(&run, &err);

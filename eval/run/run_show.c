@@ -12,12 +12,65 @@ static const char *rope_name(enum dpe_rope_type type)
     return names[type];
 }
 
+/* The layers of a kind as ranges: "0-2, 4". */
+static void show_layers_of(const struct dpe_config *config, int kind)
+{
+    const char *between = "";
+    for (int64_t first = 0; first < config->n_layers; first++) {
+        int64_t last = first;
+        while (last < config->n_layers && config->layer_kinds[last] == kind) {
+            last++;
+        }
+        if (last > first) {
+            printf(last - first > 1 ? "%s%lld-%lld" : "%s%lld", between, (long long)first,
+                   (long long)last - 1);
+            between = ", ";
+            first = last;
+        }
+    }
+}
+
+/* Which layers a position plan moves, and what the others are. */
+static void show_layers(const struct dpe_config *config)
+{
+    if (config->layer_kinds == NULL || config->n_kinds == 1) {
+        printf("a plan moves    all layers\n");
+        return;
+    }
+    printf("a plan moves    layers ");
+    show_layers_of(config, 0);
+    for (int i = 1; i < config->n_kinds; i++) {
+        const struct dpe_layer_kind *kind = &config->kinds[i];
+        printf("\nit leaves       layers ");
+        show_layers_of(config, i);
+        printf(kind->rope < 0 ? " (without positions" : " (");
+        if (kind->window > 0) {
+            printf("%sa window of %lld tokens", kind->rope < 0 ? ", " : "",
+                   (long long)kind->window);
+        }
+        if (kind->rope == 1) {
+            printf(", base %.10g", config->local_rope.theta);
+        }
+        printf(")");
+    }
+    printf("\n");
+}
+
 static const char *const dtypes[] = {"F32", "F16", "BF16"};
 
 /* Of a token's keys and values, as numbers of 32 bits. */
 static int64_t cache_bytes(const struct dpe_config *config)
 {
     return config->n_layers * config->n_kv_heads * config->head_dim * 2 * (int64_t)sizeof(float);
+}
+
+static int64_t layers_moved(const struct dpe_config *config)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < config->n_layers; i++) {
+        n += dpe_config_moves(config, i);
+    }
+    return n;
 }
 
 static dpe_status info_json(const struct run *run, struct dpe_error *err)
@@ -42,7 +95,8 @@ static dpe_status info_json(const struct run *run, struct dpe_error *err)
                   {"heads", config->n_heads},
                   {"kv_heads", config->n_kv_heads},
                   {"head_dim", config->head_dim},
-                  {"pairs", config->head_dim / 2},
+                  {"pairs", dpe_config_pairs(config)},
+                  {"layers_moved", layers_moved(config)},
                   {"vocabulary", config->vocab},
                   {"trained_length", run->trained_length},
                   {"kv_bytes_per_token", cache_bytes(config)}};
@@ -68,11 +122,21 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
     printf("layers          %lld\n", (long long)config->n_layers);
     printf("width           %lld, MLP %lld\n", (long long)config->hidden,
            (long long)config->intermediate);
-    printf("heads           %lld query, %lld key/value, dimension %lld (%lld pairs)\n",
+    int64_t pairs = dpe_config_pairs(config);
+    printf("heads           %lld query, %lld key/value, dimension %lld (%lld pairs",
            (long long)config->n_heads, (long long)config->n_kv_heads, (long long)config->head_dim,
-           (long long)config->head_dim / 2);
+           (long long)pairs);
+    printf(2 * pairs < config->head_dim ? " that rotate)\n" : ")\n");
+    show_layers(config);
+    if (config->n_experts > 0) {
+        printf("experts         %lld, of which a token takes %lld\n", (long long)config->n_experts,
+               (long long)config->experts_per_token);
+    }
     printf("vocabulary      %lld\n", (long long)config->vocab);
-    printf("rope            %s, base %.10g\n", rope_name(config->rope.type), config->rope.theta);
+    printf("rope            %s, base %.10g%s\n", rope_name(config->rope.type), config->rope.theta,
+           config->rope.exported
+               ? " (native; config.json holds a DPE table too: --table FOLDER/config.json)"
+               : "");
     printf("trained length  %lld (%s)\n", (long long)run->trained_length,
            run->args->trained_length > 0 ? "--trained-length" : "max_position_embeddings");
     printf("KV cache        %s per token (f32)\n",
@@ -177,7 +241,8 @@ static void show_bands(const struct dpe_plan *plan)
 /* Effective distances of the first, middle and last pair from the last query of the length. */
 static void show_distances(const struct dpe_plan *plan, int64_t length)
 {
-    int64_t pairs[3] = {0, plan->n_pairs / 2, plan->n_pairs - 1};
+    int64_t rotating = plan->n_pairs - plan->n_still;
+    int64_t pairs[3] = {0, rotating / 2, rotating - 1};
     printf("effective distance seen by the query at %lld (layer 0, head 0):\n",
            (long long)length - 1);
     printf("%12s %6s %12s %12s %12s\n", "distance", "band", "first pair", "middle pair",
@@ -210,8 +275,10 @@ void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, 
     printf("method          %s\n", plan->name);
     printf("trained length  %lld\n", (long long)run->trained_length);
     printf("length          %lld\n", (long long)length);
-    printf("pairs           %lld, wavelengths %.4g ... %.4g tokens\n", (long long)plan->n_pairs,
-           2.0 * M_PI / plan->inv_freq[0], 2.0 * M_PI / plan->inv_freq[plan->n_pairs - 1]);
+    printf("pairs           %lld, wavelengths %.4g ... %.4g tokens\n",
+           (long long)(plan->n_pairs - plan->n_still),
+           2.0 * M_PI / plan->inv_freq[0],
+           2.0 * M_PI / plan->inv_freq[plan->n_pairs - plan->n_still - 1]);
     printf("logit factor    %.6g\n", plan->logit_factor);
     if (plan->log_n_length > 0) {
         const struct dpe_temperature log_n = {plan->log_n_length, plan->log_n_power,

@@ -19,6 +19,8 @@ struct arguments {
     bool special_given;
     int64_t context, max_new, trained_length, length, chunk;
     bool raw, other_model;
+    bool chat;                          /**< generate: answer the messages of a conversation */
+    const char *system, *chat_template; /**< of a conversation */
     enum dpe_result_format result;
 };
 
@@ -30,6 +32,34 @@ struct run {
     int64_t trained_length;
     double deadline;
 };
+
+/** A session for prompts and answers of up to `capacity` tokens, under the plan of --method or
+ *  --table for that length. */
+dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity,
+                                struct dpe_session **session, struct dpe_error *err);
+/** The bytes of a file, or of standard input when it is "-"; NUL-terminated, owned by the caller.
+ */
+dpe_status dpe_run_tool_read(const struct run *run, const char *file, char **bytes, size_t *n,
+                             struct dpe_error *err);
+
+/** Streams the text as it comes; bytes of an unfinished UTF-8 sequence wait for the next token. */
+struct stream {
+    const struct dpe_tokenizer *tokenizer;
+    size_t printed; /**< bytes of the decoded text so far */
+    double deadline;
+    bool late;
+    int32_t end; /**< an id that ends the text, −1: none */
+};
+/** Print what is new of the text of these ids; `last`: unfinished bytes too. */
+void dpe_run_tool_print(struct stream *stream, const int32_t *ids, size_t n, bool last);
+/** A dpe_stop over a struct stream. */
+bool dpe_run_tool_token(void *user, const int32_t *generated, size_t n);
+
+/** Answer the messages of a conversation: one of --prompt or --prompt-file, or the lines of
+ *  standard input, one after another. */
+dpe_status dpe_run_tool_chat(const struct run *run, struct dpe_error *err);
+/** After an answer without words: a warning, if the model has a chat template. */
+void dpe_run_tool_hint(const struct run *run, const int32_t *ids, size_t n);
 
 /** The position methods and their keys, as a table for people. */
 void dpe_run_tool_methods(void);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "eval/chat/chat.h"
 #include "eval/score/jsonl.h"
 
 struct official {
@@ -445,17 +446,18 @@ dpe_status dpe_official_identify(const struct dpe_official_shared *shared,
                : DPE_OK;
 }
 
-dpe_status dpe_official_share(const char *chat_template, const char *template_file,
-                              const struct dpe_phrase_field *fields, size_t n_fields,
-                              struct dpe_official_shared **shared, struct dpe_error *err)
+dpe_status dpe_official_share(const char *chat_template, const char *model,
+                              const char *template_file, const struct dpe_phrase_field *fields,
+                              size_t n_fields, struct dpe_official_shared **shared,
+                              struct dpe_error *err)
 {
     struct dpe_official_shared *made = dpe_alloc_zero(1, sizeof *made);
     if (made == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "no memory for a suite");
     }
     made->users = 1;
-    dpe_status status = dpe_chat_read(chat_template, &made->before, &made->after, err);
-    if (status == DPE_OK && chat_template != NULL) {
+    dpe_status status = dpe_chat_wrap(chat_template, model, &made->before, &made->after, err);
+    if (status == DPE_OK && (made->before[0] != '\0' || made->after[0] != '\0')) {
         status = hash_chat(made, err);
     }
     if (status == DPE_OK && fields != NULL) {

@@ -19,10 +19,11 @@ struct dpe_official_shared {
     struct dpe_phrases phrases; /**< infinitebench */
     int users;
 };
-/** `fields` NULL: no phrases. The caller releases it. */
-dpe_status dpe_official_share(const char *chat_template, const char *template_file,
-                              const struct dpe_phrase_field *fields, size_t n_fields,
-                              struct dpe_official_shared **shared, struct dpe_error *err);
+/** `fields` NULL: no phrases. chat_template and model: as dpe_chat_wrap. The caller releases it. */
+dpe_status dpe_official_share(const char *chat_template, const char *model,
+                              const char *template_file, const struct dpe_phrase_field *fields,
+                              size_t n_fields, struct dpe_official_shared **shared,
+                              struct dpe_error *err);
 /** Append the chat template, which decides rows, by its hash; nothing without one. */
 dpe_status dpe_official_identify(const struct dpe_official_shared *shared,
                                  struct dpe_identity *parameters, struct dpe_error *err);

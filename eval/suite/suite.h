@@ -55,7 +55,7 @@ const struct dpe_suite_kind *dpe_suite_find(const char *name);
 struct dpe_suite_options {
     const struct dpe_tokenizer *tokenizer;
     const struct dpe_corpus *corpus; /**< NULL: none was given */
-    const char *chat_template;       /**< file, or NULL (dpe_niah_open) */
+    const char *chat_template;       /**< as dpe_chat_open names one, or NULL */
     const int64_t *lengths;          /**< [n_lengths], tokens, ascending, distinct, ≥ 16 */
     size_t n_lengths;
     int64_t n_samples; /**< of each task, ≥ 1; a task may have fewer */

@@ -86,8 +86,9 @@ dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
              options->scorer == NULL ? "official" : options->scorer);
     dpe_status status = check(options, err);
     if (status != DPE_OK ||
-        (status = dpe_official_share(options->chat_template, options->template_file, fields,
-                                     2 * N_TASKS, &shared, err)) != DPE_OK) {
+        (status = dpe_official_share(options->chat_template, dpe_tokenizer_path(options->tokenizer),
+                                     options->template_file, fields, 2 * N_TASKS, &shared, err)) !=
+            DPE_OK) {
         goto done;
     }
     for (size_t l = 0; l < options->n_lengths && status == DPE_OK; l++) {

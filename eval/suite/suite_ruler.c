@@ -193,7 +193,8 @@ dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct 
     if (status == DPE_OK && options->data == NULL) {
         status = open_generator(&opening, err);
     } else if (status == DPE_OK) {
-        status = dpe_official_share(options->chat_template, NULL, NULL, 0, &opening.shared, err);
+        status = dpe_official_share(options->chat_template, dpe_tokenizer_path(options->tokenizer),
+                                    NULL, NULL, 0, &opening.shared, err);
         if (status == DPE_OK) {
             status = dpe_official_identify(opening.shared, &suite->parameters, err);
         }

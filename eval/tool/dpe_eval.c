@@ -105,6 +105,18 @@ static const struct command commands[] = {
       {&dpe_eval_benchmark_argp, 0, NULL, 0},
       {&dpe_eval_ruler_argp, 0, NULL, 0},
       {&dpe_eval_infinitebench_argp, 0, NULL, 0}}},
+    {"tune",
+     "Find a setting for each method on needles in a haystack, with the same number of rows for "
+     "each, and compare what was chosen on fresh samples.\v"
+     "The settings of a method race: after each round of samples those that can no longer be the "
+     "best are dropped, until one is left or the budget is spent. The one with the best mean is "
+     "chosen. Then the method at its defaults and the chosen setting run on --samples fresh "
+     "samples.\n\n"
+     "Example:\n"
+     "  dpe-eval tune -m DIR --corpus pg19 -l 32768 --method yarn --method self-extend --method "
+     "lampe:window=256/512,map=4096/6144 --temperature grid -o tune.h5 --dry-run",
+     "niah",
+     {{&dpe_eval_tune_argp, 0, NULL, 0}, {&dpe_eval_needle_argp, 0, NULL, 0}}},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -121,9 +133,10 @@ static void require(struct argp_state *state, const struct eval_arguments *args)
                           : corpus && args->job.corpus == NULL ? "--corpus PATH"
                           : !ablate && args->n_lengths == 0    ? "--length L"
                           : ablate && args->n_methods == 0     ? "--table FILE"
-                          : args->n_methods == 0               ? "--method NAME (or --table FILE)"
-                          : args->job.output == NULL           ? "-o OUT.h5"
-                                                               : NULL;
+                          : args->n_methods == 0
+                              ? (args->tune ? "--method NAME" : "--method NAME (or --table FILE)")
+                          : args->job.output == NULL && !args->job.dry_run ? "-o OUT.h5"
+                                                                           : NULL;
     if (missing != NULL) {
         argp_error(state, "%s is missing", missing);
     }
@@ -134,6 +147,7 @@ static void complete(struct argp_state *state, struct eval_arguments *args,
                      const struct command *command)
 {
     bool ablate = strcmp(command->name, "ablate") == 0;
+    args->tune = strcmp(command->name, "tune") == 0;
     if (ablate && args->what == NULL) {
         argp_error(state, "--what rank, top-k, last-k, window or scaled-length is missing");
     }
@@ -207,7 +221,7 @@ struct top {
 };
 
 static const char command_names[] =
-    "niah, ppl, ruler, infinitebench, compare, ablate, score, data";
+    "niah, ppl, ruler, infinitebench, compare, ablate, tune, score, data";
 
 static error_t parse_top(int key, char *arg, struct argp_state *state)
 {
@@ -226,8 +240,10 @@ static error_t parse_top(int key, char *arg, struct argp_state *state)
                    dpe_suggest(arg, command_names, meant));
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "a command is missing: niah, ppl, ruler, infinitebench, compare, ablate, "
-                          "score or data");
+        argp_error(
+            state,
+            "a command is missing: niah, ppl, ruler, infinitebench, compare, ablate, tune, score "
+            "or data");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -263,6 +279,7 @@ static void parse_commands(int argc, char **argv, struct eval_arguments *args)
                "  infinitebench  8 tasks over 100K tokens\n"
                "  compare        one or more suites in one table\n"
                "  ablate         the settings of a detection, varied one at a time\n"
+               "  tune           settings of each method, found with as many rows for each\n"
                "  score          score predictions of other programs by the benchmark's rules\n"
                "  data           write the samples of ruler as JSON lines\n\n"
                "dpe-eval COMMAND --help lists the options of a command. If a run is stopped, run "
@@ -296,12 +313,17 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "data") == 0) {
         return dpe_eval_data_main(argc - 1, argv + 1);
     }
-    struct eval_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
-                                  .official = true};
+    struct eval_arguments args = {
+        .job = {.samples = 100, .argc = argc, .argv = argv}, .official = true, .budget = 400};
     parse_commands(argc, argv, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_signals_install();
     struct dpe_error err = {0};
+    if (args.tune) {
+        dpe_status tuned = dpe_eval_tune(&args, &err);
+        dpe_eval_suites_free(&args);
+        return dpe_tool_end(tuned, &err);
+    }
     struct comparison comparison = {0};
     dpe_status status = dpe_eval_comparison_open(&comparison, &args, &err);
     if (status == DPE_OK) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/chat/chat.h"
 #include "eval/tool/eval_tool.h"
 #include "outputs/h5/h5.h"
 
@@ -18,6 +19,19 @@ static void choose_lengths(struct comparison *comparison)
     }
 }
 
+/* Official files of RULER hold whole prompts, perhaps with the turn markers of a model: they are
+ * wrapped only if the command line says so. */
+static const char *chat_template_of(const struct eval_arguments *args, int i)
+{
+    const struct eval_overrides overrides = dpe_eval_overrides_of(args, i);
+    const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
+    bool takes = kind != NULL && (kind->takes & DPE_SUITE_CHAT_TEMPLATE) != 0;
+    bool whole = kind != NULL && kind->generates && overrides.data != NULL;
+    return overrides.chat_template != NULL ? overrides.chat_template
+           : takes && !whole               ? "auto"
+                                           : NULL;
+}
+
 static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_error *err)
 {
     const struct eval_arguments *args = comparison->args;
@@ -25,7 +39,7 @@ static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_er
     struct dpe_suite_options options = {
         .tokenizer = comparison->job.tokenizer,
         .corpus = comparison->job.corpus,
-        .chat_template = overrides.chat_template,
+        .chat_template = chat_template_of(args, i),
         .lengths = comparison->lengths,
         .n_lengths = (size_t)comparison->n_lengths,
         .n_samples = overrides.samples > 0 ? overrides.samples : args->job.samples,
@@ -57,13 +71,18 @@ static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_er
                : status;
 }
 
-static dpe_status open_suites(struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (int i = 0; i < comparison->args->n_suites && status == DPE_OK; i++) {
         const struct dpe_suite *suite = &comparison->suites[i];
+        char told[1200];
         status = open_suite(comparison, i, err);
         comparison->n_suites += status == DPE_OK;
+        if (status == DPE_OK && dpe_chat_told(chat_template_of(comparison->args, i),
+                                              comparison->args->job.model, told, sizeof told)) {
+            dpe_log_info("%s: %s", suite->name, told);
+        }
         if (status == DPE_OK && suite->skipped > 0 && !suite->perplexity) {
             dpe_log_warning("%s: left out %lld line%s of data that %s; first: %s", suite->name,
                             (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
@@ -126,7 +145,7 @@ dpe_status dpe_eval_comparison_open(struct comparison *comparison,
     if (status != DPE_OK) {
         return status;
     }
-    status = open_suites(comparison, err);
+    status = dpe_eval_open_suites(comparison, err);
     if (status == DPE_OK && args->predictions != NULL) {
         status = dpe_eval_check_predictions(comparison, err);
     }

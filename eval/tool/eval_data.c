@@ -34,7 +34,8 @@ static const struct argp_option options_table[] = {
     {"output", 'o', "DIR", DPE_BASIC, "Folder to write TASK/validation.jsonl into", 1},
     {"corpus", KEY_CORPUS, "PATH", DPE_BASIC, "PG-19 folder, folder of .txt files, or one text file", 1},
     {"split", KEY_SPLIT, "NAME", 0, "PG-19: train, validation or test (default)", 1},
-    {"chat-template", KEY_CHAT, "FILE", 0, "Wrap prompts in a chat template", 1},
+    {"chat-template", KEY_CHAT, "auto|none|FILE", 0,
+     "Chat template to wrap prompts in (default none; auto: the model's own)", 1},
     {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 1},
     {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC, "Only these tasks, or categories (default: all)", 1},
     {"special-in-text", KEY_SPECIAL, "WHAT", 0,
@@ -117,7 +118,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (texts[i].key == key) {
-            *texts[i].to = key == 'o' ? dpe_tool_path(state, "--output", arg) : arg;
+            *texts[i].to = key == 'o'   ? dpe_tool_path(state, "--output", arg)
+                           : key == 'm' ? dpe_tool_model(arg)
+                                        : arg;
             return 0;
         }
     }

@@ -12,7 +12,25 @@ static const char *last_part(const char *path)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
-/* A table is called by its file's name, unless another has the same. */
+/* How many characters of the tables' paths are a folder that all of them are in. */
+static size_t common_folder(const struct eval_arguments *args, const char *path)
+{
+    size_t n = strlen(path);
+    for (int i = 0; i < args->n_methods; i++) {
+        size_t same = 0;
+        while (args->is_table[i] && same < n && args->methods[i][same] == path[same]) {
+            same++;
+        }
+        n = args->is_table[i] ? same : n;
+    }
+    while (n > 0 && path[n - 1] != '/') {
+        n--;
+    }
+    return n;
+}
+
+/* A table is called by its file's name; if another has the same, by its path below the folder that
+ * all tables are in. */
 static void name_table(struct comparison *comparison, struct eval_method *method)
 {
     const struct eval_arguments *args = comparison->args;
@@ -22,7 +40,8 @@ static void name_table(struct comparison *comparison, struct eval_method *method
             args->is_table[i] && strcmp(last_part(args->methods[i]), last_part(method->table)) == 0;
     }
     snprintf(method->label, sizeof method->label, "table:%s",
-             same > 1 ? method->table : last_part(method->table));
+             same > 1 ? method->table + common_folder(args, method->table)
+                      : last_part(method->table));
 }
 
 static dpe_status add(struct comparison *comparison, const struct eval_method *method,

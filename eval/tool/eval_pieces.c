@@ -32,6 +32,9 @@ enum option_key {
     KEY_SCORER,
     KEY_SKIP_BAD,
     KEY_PREDICTIONS,
+    KEY_BUDGET,
+    KEY_TUNE_TEMPERATURE,
+    KEY_DRY_RUN,
 };
 
 /* --------------------------------------------------------------------------------------- values */
@@ -53,7 +56,8 @@ static int parse_list(struct argp_state *state, const char *option, const char *
         const char *end = at;
         double value = 0.0;
         int64_t count = 0;
-        bool read = whole ? dpe_scan_length(&end, 0, INT64_MAX, &count) : dpe_scan_real(&end, &value);
+        bool read =
+            whole ? dpe_scan_length(&end, 0, INT64_MAX, &count) : dpe_scan_real(&end, &value);
         value = whole ? (double)count : value;
         if (!read || (*end != ',' && *end != '\0') || !(value >= low && value <= high)) {
             argp_error(state,
@@ -139,6 +143,7 @@ static const struct place switches[] = {
     {KEY_GRID, offsetof(struct eval_arguments, grid)},
     {KEY_ALONE, offsetof(struct eval_arguments, alone)},
     {KEY_SKIP_BAD, offsetof(struct eval_arguments, skip_bad)},
+    {KEY_DRY_RUN, offsetof(struct eval_arguments, job.dry_run)},
 };
 
 static bool keep(int key, const char *arg, struct eval_arguments *args)
@@ -203,6 +208,13 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
         args->n_values =
             parse_list(state, "--values", arg, 0.0, 1e9, false, args->values, EVAL_MAX_METHODS);
         return 0;
+    case KEY_BUDGET:
+        args->budget = dpe_parse_count(state, "--budget", arg, 1, EVAL_MAX_SAMPLES);
+        return 0;
+    case KEY_TUNE_TEMPERATURE:
+        args->tune_temperature = dpe_parse_choice(state, "--temperature", arg,
+                                                  (const char *[]){"off", "grid", NULL}) == 1;
+        return 0;
     default:
         return keep(key, arg, args) ? 0 : ARGP_ERR_UNKNOWN;
     }
@@ -219,7 +231,10 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
     }
 #define CHAT_TEMPLATE                                                                              \
     {                                                                                              \
-        "chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Wrap prompts in a chat template", 2        \
+        "chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,                                   \
+            "Chat template to wrap prompts in (auto, the default: the model's own, if it has "     \
+            "one)",                                                                                \
+            2                                                                                      \
     }
 #define DETAILS                                                                                    \
     {                                                                                              \
@@ -299,6 +314,29 @@ static const struct argp_option ablate_table[] = {
     {0},
 };
 
+static const struct argp_option tune_table[] = {
+    {NULL, 0, NULL, 0, "What to tune:", 1},
+    {"method", KEY_METHOD, "NAME[:K=V/V,...]", DPE_BASIC,
+     "Position method and the values of its keys to try, in all combinations; NAME alone: its "
+     "default grid. Repeat it for more; the first is what the others are compared with",
+     1},
+    {"temperature", KEY_TUNE_TEMPERATURE, "off|grid", DPE_BASIC,
+     "grid: try every setting also with log-n=L0, logit-scale=1.25 and logit-scale=1.6, unless "
+     "--method has temperature keys (default: off)",
+     1},
+    LENGTHS,
+    {"official", KEY_OFFICIAL, "0|1", 0,
+     "1 (default): with what the released code of a method adds to its paper; 0: without", 1},
+    {"budget", KEY_BUDGET, "ROWS", DPE_BASIC,
+     "Rows (a sample under a setting) that the race of each method may run at each length "
+     "(default 400)",
+     1},
+    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC, "Print settings, rows and tokens, and run nothing",
+     1},
+    {0},
+};
+const struct argp dpe_eval_tune_argp = {.options = tune_table, .parser = parse_piece};
+
 const struct argp dpe_eval_method_argp = {.options = method_table, .parser = parse_piece};
 const struct argp dpe_eval_suite_argp = {.options = suite_table, .parser = parse_piece};
 const struct argp dpe_eval_needle_argp = {.options = needle_table, .parser = parse_piece};
@@ -316,7 +354,8 @@ static const struct argp_option chat_table[] = {
     {0},
 };
 static const struct argp_option benchmark_table[] = {
-    {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC, "Only these tasks, or categories (default: all)", 2},
+    {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC,
+     "Only these tasks, or categories (default: all)", 2},
     {"data", KEY_DATA, "DIR", DPE_BASIC,
      "Official samples, TASK.jsonl or TASK/validation.jsonl (ruler: instead of generated ones)", 2},
     {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 2},

@@ -9,6 +9,7 @@
 #include "eval/score/score.h"
 #include "eval/tool/eval_tool.h"
 #include "outputs/storage/durable.h"
+#include "outputs/storage/storage.h"
 
 enum { LABEL = sizeof(((struct eval_method *)NULL)->label) };
 
@@ -103,23 +104,39 @@ static void plain_name(const char *label, char name[LABEL])
     name[n] = '\0';
 }
 
+/* Where the answers of a method to a task go: a file and its folder. */
+struct place {
+    char folder[4096], path[4200];
+};
+
+static dpe_status find_place(const struct comparison *comparison, const char *label,
+                             const struct dpe_suite_task *task, struct place *place,
+                             struct dpe_error *err)
+{
+    char name[LABEL];
+    plain_name(label, name);
+    int n = snprintf(place->folder, sizeof place->folder, "%s/%s-%lld",
+                     comparison->args->predictions, name, (long long)task->length);
+    if (n < 0 || (size_t)n >= sizeof place->folder) {
+        return dpe_fail(err, DPE_USAGE, "%s: the path is too long", comparison->args->predictions);
+    }
+    snprintf(place->path, sizeof place->path, "%s/%s.jsonl", place->folder, task->label);
+    return DPE_OK;
+}
+
 static dpe_status write_task(const struct comparison *comparison, const struct file *file,
                              const char *label, const char *key, struct dpe_error *err)
 {
-    char name[LABEL], folder[4096], path[4200];
-    plain_name(label, name);
-    int n = snprintf(folder, sizeof folder, "%s/%s-%lld", comparison->args->predictions, name,
-                     (long long)file->task->length);
-    if (n < 0 || (size_t)n >= sizeof folder) {
-        return dpe_fail(err, DPE_USAGE, "%s: the path is too long", comparison->args->predictions);
+    struct place place;
+    dpe_status status = find_place(comparison, label, file->task, &place, err);
+    if (status == DPE_OK) {
+        status = make_folder(place.folder, err);
     }
-    snprintf(path, sizeof path, "%s/%s.jsonl", folder, file->task->label);
-    dpe_status status = make_folder(folder, err);
     if (status != DPE_OK) {
         return status;
     }
     struct dpe_new_file out;
-    status = dpe_new_file_open(&out, path, NULL, err);
+    status = dpe_new_file_open(&out, place.path, NULL, err);
     for (int64_t s = 0; s < file->task->n_samples && status == DPE_OK; s++) {
         const struct dpe_row *row =
             dpe_run_find(comparison->job.run, file->task->task.name, key, s);
@@ -189,6 +206,34 @@ static dpe_status check_folder(const char *path, struct dpe_error *err)
     return DPE_OK;
 }
 
+/* A run that begins has no answers yet, so a file that is there holds those of another one: refused
+ * before the work that would be done for it. A run that goes on compares when it writes. */
+static dpe_status check_files(const struct comparison *comparison, struct dpe_error *err)
+{
+    const char *output = comparison->args->job.output;
+    char *journal = dpe_join(output, ".journal", "");
+    if (journal == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    bool begins = access(output, F_OK) != 0 && access(journal, F_OK) != 0;
+    free(journal);
+    for (int i = 0; i < comparison->n_suites && begins && !comparison->args->job.tool.force; i++) {
+        const struct dpe_suite *suite = &comparison->suites[i];
+        for (size_t t = 0; t < (size_t)comparison->n_methods * suite->n_tasks; t++) {
+            struct place place;
+            dpe_status status = find_place(comparison, comparison->labels[t / suite->n_tasks],
+                                           &suite->tasks[t % suite->n_tasks], &place, err);
+            if (status == DPE_OK && suite->kind->predictions) {
+                status = dpe_tool_check_new(place.path, false, err);
+            }
+            if (status != DPE_OK) {
+                return status;
+            }
+        }
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_eval_check_predictions(const struct comparison *comparison, struct dpe_error *err)
 {
     const char *path = comparison->args->predictions;
@@ -210,7 +255,11 @@ dpe_status dpe_eval_check_predictions(const struct comparison *comparison, struc
             }
         }
     }
-    return dpe_job_leads(&comparison->job) ? check_folder(path, err) : DPE_OK;
+    if (!dpe_job_leads(&comparison->job)) {
+        return DPE_OK;
+    }
+    dpe_status status = check_folder(path, err);
+    return status == DPE_OK ? check_files(comparison, err) : status;
 }
 
 dpe_status dpe_eval_write_predictions(const struct comparison *comparison, struct dpe_error *err)

@@ -1,6 +1,4 @@
 /* dpe-eval score: predictions of other programs, by the benchmarks' own rules. */
-#include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +6,7 @@
 
 #include "eval/score/score.h"
 #include "eval/tool/eval_tool.h"
+#include "eval/tool/score_files.h"
 
 enum {
     KEY_SUITE = DPE_KEY_PROGRAM,
@@ -22,7 +21,7 @@ enum { MAX_TASKS = 16 };
 static const struct argp_option options_table[] = {
     {"suite", KEY_SUITE, "NAME", DPE_BASIC, "niah, ruler or infinitebench", 1},
     {"predictions", KEY_PREDICTIONS, "FILE|DIR", DPE_BASIC,
-     "JSON lines, or a folder of .jsonl files, one or several for each task", 1},
+     "JSON lines, or a folder of .jsonl files, also in folders of models and tasks", 1},
     {"task", KEY_TASK, "NAME", DPE_BASIC, "Task of the file (default: the one in its name)", 1},
     {"scorer", KEY_SCORER, "NAME", 0,
      "ruler: all or part; infinitebench: official (script of June 2024), official-2024-08 (En.Dia "
@@ -102,7 +101,6 @@ struct scoring {
     const struct dpe_score_task *only; /* --task, or NULL */
     struct dpe_score_sums sums[MAX_TASKS];
     char file[MAX_TASKS][256]; /* the file that a task's lines came from, for a second one */
-    int64_t unknown;           /* files whose name holds no task */
 };
 
 /* ------------------------------------------------------------------------------------- reading */
@@ -154,31 +152,12 @@ static dpe_status find_task(const char *suite, const char *name, const struct dp
     return DPE_USAGE;
 }
 
-/* "…-3.jsonl": one part of several that make a file. */
-static bool is_part(const char *file)
+static dpe_status score_file(struct scoring *scoring, const char *path,
+                             const struct dpe_score_task *task, struct dpe_error *err)
 {
-    const char *dash = strrchr(file, '-');
-    size_t digits = dash == NULL ? 0 : strspn(dash + 1, "0123456789");
-    return digits > 0 && strcmp(dash + 1 + digits, ".jsonl") == 0;
-}
-
-static dpe_status score_file(struct scoring *scoring, const char *path, struct dpe_error *err)
-{
-    const struct dpe_score_task *task =
-        scoring->only != NULL ? scoring->only : dpe_score_task_of_file(scoring->args->suite, path);
-    if (task == NULL) {
-        scoring->unknown++;
-        dpe_fail(err, DPE_BAD_DATA, "%s: the file name holds no task of %s; give --task NAME", path,
-                 scoring->args->suite);
-        if (scoring->args->skip_bad) {
-            dpe_log_warning("%s", err->text);
-            return DPE_OK;
-        }
-        return DPE_BAD_DATA;
-    }
     size_t place = place_of(task);
     struct dpe_score_sums *sums = scoring->sums + place;
-    if (sums->scored > 0 && !(is_part(path) && is_part(scoring->file[place]))) {
+    if (sums->scored > 0 && !(dpe_eval_is_part(path) && dpe_eval_is_part(scoring->file[place]))) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: a second file for the task %s, the first is %s; only parts named "
                         "…-0.jsonl, …-1.jsonl are joined",
@@ -190,53 +169,6 @@ static dpe_status score_file(struct scoring *scoring, const char *path, struct d
     const char *name = NULL;
     dpe_status status = pick_rule(task, scoring->args->scorer, &options.rule, &name, err);
     return status == DPE_OK ? dpe_score_file(path, &options, sums, err) : status;
-}
-
-static int is_jsonl(const struct dirent *entry)
-{
-    size_t n = strlen(entry->d_name);
-    return n > 6 && strcmp(entry->d_name + n - 6, ".jsonl") == 0;
-}
-
-static int by_bytes(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static dpe_status score_entry(struct scoring *scoring, const char *folder, const char *name,
-                              struct dpe_error *err)
-{
-    struct dpe_text path = {0};
-    dpe_status status = dpe_text_append(&path, folder, strlen(folder), err);
-    if (status != DPE_OK || (status = dpe_text_append(&path, "/", 1, err)) != DPE_OK ||
-        (status = dpe_text_append(&path, name, strlen(name), err)) != DPE_OK) {
-        goto done;
-    }
-    status = score_file(scoring, path.bytes, err);
-done:
-    dpe_text_free(&path);
-    return status;
-}
-
-static dpe_status score_folder(struct scoring *scoring, const char *folder, struct dpe_error *err)
-{
-    struct dirent **entries = NULL;
-    int n = scandir(folder, &entries, is_jsonl, by_bytes);
-    if (n < 0) {
-        return dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_IO, "%s: %s", folder,
-                        strerror(errno));
-    }
-    dpe_status status =
-        n > 0 ? DPE_OK
-              : dpe_fail(err, DPE_NO_INPUT, "%s: expected .jsonl files, found none", folder);
-    for (int i = 0; i < n; i++) {
-        if (status == DPE_OK) {
-            status = score_entry(scoring, folder, entries[i]->d_name, err);
-        }
-        free(entries[i]);
-    }
-    free(entries);
-    return status;
 }
 
 /* ------------------------------------------------------------------------------------ printing */
@@ -346,6 +278,48 @@ static void print_scores(const struct scoring *scoring)
     }
 }
 
+/* One file, whose name has the task unless --task does. */
+static dpe_status score_alone(struct scoring *scoring, struct dpe_error *err)
+{
+    const char *path = scoring->args->predictions;
+    const struct dpe_score_task *task =
+        scoring->only != NULL ? scoring->only : dpe_score_task_of_file(scoring->args->suite, path);
+    if (task == NULL) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: the file name holds no task of %s; give --task NAME", path,
+                        scoring->args->suite);
+    }
+    dpe_status status = score_file(scoring, path, task, err);
+    if (status == DPE_OK) {
+        print_scores(scoring);
+    }
+    return status;
+}
+
+/* The files of a folder, a table for each model. */
+static dpe_status score_folder(struct scoring *scoring, struct dpe_error *err)
+{
+    const struct score_arguments *args = scoring->args;
+    struct score_files files = {0};
+    dpe_status status = dpe_eval_find_predictions(args->suite, scoring->only, args->predictions,
+                                                  args->skip_bad, &files, err);
+    for (size_t i = 0; i < files.n && status == DPE_OK; i++) {
+        const struct score_found *file = &files.at[i];
+        status = score_file(scoring, file->path, file->task, err);
+        bool last = i + 1 == files.n || strcmp(file[1].label, file->label) != 0;
+        if (status == DPE_OK && last) {
+            bool first = strcmp(file->label, files.at[0].label) == 0;
+            if (file->label[0] != '\0') {
+                printf("%s%s\n", first ? "" : "\n", file->label);
+            }
+            print_scores(scoring);
+            memset(scoring->sums, 0, sizeof scoring->sums);
+        }
+    }
+    dpe_eval_free_predictions(&files);
+    return status;
+}
+
 static dpe_status score(const struct score_arguments *args, struct dpe_error *err)
 {
     struct scoring *scoring = calloc(1, sizeof *scoring);
@@ -370,11 +344,7 @@ static dpe_status score(const struct score_arguments *args, struct dpe_error *er
     struct stat info;
     if (status == DPE_OK) {
         bool folder = stat(args->predictions, &info) == 0 && S_ISDIR(info.st_mode);
-        status = folder ? score_folder(scoring, args->predictions, err)
-                        : score_file(scoring, args->predictions, err);
-    }
-    if (status == DPE_OK) {
-        print_scores(scoring);
+        status = folder ? score_folder(scoring, err) : score_alone(scoring, err);
     }
     free(scoring);
     return status;

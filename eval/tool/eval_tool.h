@@ -55,13 +55,16 @@ struct eval_arguments {
     const char *temperature;  /**< ablate: NULL: the detection's */
     double values[EVAL_MAX_METHODS];
     int n_values;
+    bool tune;             /**< the command is tune: */
+    int64_t budget;        /**< rows of a method's race at a length */
+    bool tune_temperature; /**< its settings also with temperatures */
 };
 
 /** Pieces of the command line; input struct eval_arguments. */
 extern const struct argp dpe_eval_method_argp, dpe_eval_suite_argp, dpe_eval_needle_argp,
     dpe_eval_grid_argp, dpe_eval_depth_argp, dpe_eval_book_argp, dpe_eval_special_argp,
     dpe_eval_ablate_argp, dpe_eval_chat_argp, dpe_eval_benchmark_argp, dpe_eval_ruler_argp,
-    dpe_eval_infinitebench_argp;
+    dpe_eval_infinitebench_argp, dpe_eval_tune_argp;
 
 /** Read `--suite NAME,…` or `--suite NAME:KEY=VALUE,…`; ends the process when it makes no sense.
  *  dpe_eval_suites_free frees what was added. */
@@ -106,6 +109,11 @@ dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_err
 /** Also after a failed open; returns what dpe_job_close does. */
 dpe_status dpe_eval_comparison_close(struct comparison *comparison, dpe_status status,
                                      struct dpe_error *err);
+
+/** Open the suites of the command line at comparison->lengths; job and args are set. */
+dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error *err);
+/** The sub-command `tune`, from its inputs to the printed table. */
+dpe_status dpe_eval_tune(const struct eval_arguments *args, struct dpe_error *err);
 
 /** Labels of --method and --table, or the steps of an ablation. */
 dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe_error *err);

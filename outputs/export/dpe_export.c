@@ -99,7 +99,7 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
         args->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_ENTRY:
-        args->entry = dpe_parse_count(state, "--entry", arg, 1, DPE_MOST_COUNT);
+        args->entry = dpe_parse_tokens(state, "--entry", arg, 1, DPE_MOST_COUNT);
         return 0;
     case KEY_TOP_K:
         take_k(state, "--top-k", arg, false, args);
@@ -132,7 +132,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->output = dpe_tool_path(state, "--output", arg);
         return 0;
     case 'm':
-        args->model = arg;
+        args->model = dpe_tool_model(arg);
         return 0;
     case KEY_NAME:
         args->name = arg;

@@ -209,10 +209,21 @@ static dpe_status from_detection(const struct export_arguments *args,
 
 /* ---------------------------------------------------------------- a profile */
 
-static dpe_status pairs_asked(const struct export_arguments *args, int64_t n_pairs, int64_t *k,
-                              struct dpe_error *err)
+/* Some models rotate a part of the head: the others are ranked last and have no frequency. */
+static int64_t rotating_pairs(const struct dpe_table_values *values)
 {
-    *k = !args->has_k     ? n_pairs
+    int64_t n = 0;
+    while (n < values->n_pairs && values->inv_freq[n] > 0.0) {
+        n++;
+    }
+    return n;
+}
+
+/* `n_pairs` rotate of `all`. */
+static dpe_status pairs_asked(const struct export_arguments *args, int64_t n_pairs, int64_t all,
+                              int64_t *k, struct dpe_error *err)
+{
+    *k = !args->has_k     ? all
          : args->k >= 0.0 ? (int64_t)args->k
                           : (int64_t)floor(-args->k * (double)n_pairs + 0.5);
     if (*k < 1) {
@@ -221,7 +232,7 @@ static dpe_status pairs_asked(const struct export_arguments *args, int64_t n_pai
                         "move; give a larger share",
                         args->last ? "--last-k" : "--top-k", -args->k, (long long)n_pairs);
     }
-    return *k <= n_pairs ? DPE_OK
+    return *k <= n_pairs || !args->has_k ? DPE_OK
                          : dpe_fail(err, DPE_USAGE, "%lld key pairs asked for, a head has %lld",
                                     (long long)*k, (long long)n_pairs);
 }
@@ -256,7 +267,7 @@ static dpe_status add_profile(const struct export_arguments *args, struct gather
     if (status != DPE_OK) {
         goto done;
     }
-    status = pairs_asked(args, values->n_pairs, &k, err);
+    status = pairs_asked(args, rotating_pairs(values), values->n_pairs, &k, err);
     if (status != DPE_OK) {
         goto done;
     }
@@ -430,7 +441,16 @@ static dpe_status read_one(const struct export_arguments *args, struct export_ta
     if (status != DPE_OK) {
         return status;
     }
-    if (dpe_h5_open(path, &file, NULL) == DPE_OK && dpe_h5_has(file, "/detect/rank")) {
+    dpe_status opened = dpe_h5_open(path, &file, err); /* the JSON form is bad data here */
+    bool detection = opened == DPE_OK && dpe_h5_has(file, "/detect/rank");
+    if (opened == DPE_OK) {
+        status = dpe_h5_answered(file, err);
+    } else if (opened != DPE_BAD_DATA) {
+        status = opened;
+    }
+    if (status != DPE_OK) {
+        /* not known to be one */
+    } else if (detection) {
         status = read_detection(args, file, table, err);
     } else if (args->inputs[1] != NULL || args->rank != 0 || args->length != 0) {
         status = dpe_fail(err, DPE_USAGE,

@@ -124,25 +124,29 @@ hid_t dpe_hdf5_timeless(hid_t class_id)
     return plist;
 }
 
-bool dpe_hdf5_has(hid_t file, const char *path)
+htri_t dpe_hdf5_has(hid_t file, const char *path)
 {
+    char prefix[1024];
+    size_t n = strlen(path);
     if (strcmp(path, "/") == 0) {
-        return true;
+        return 1;
     }
-    char *prefix = dpe_join(path, "", "");
-    bool there = prefix != NULL && prefix[0] == '/';
-    for (char *at = prefix; there && at != NULL;) {
+    if (path[0] != '/' || n >= sizeof prefix) {
+        return path[0] != '/' ? 0 : -1;
+    }
+    memcpy(prefix, path, n + 1);
+    htri_t there = 1;
+    for (char *at = prefix; there > 0 && at != NULL;) {
         at = strchr(at + 1, '/');
         if (at != NULL) {
             *at = '\0';
         }
-        there = H5Lexists(file, prefix, H5P_DEFAULT) > 0 &&
-                H5Oexists_by_name(file, prefix, H5P_DEFAULT) > 0;
+        there = H5Lexists(file, prefix, H5P_DEFAULT);
+        there = there > 0 ? H5Oexists_by_name(file, prefix, H5P_DEFAULT) : there;
         if (at != NULL) {
             *at = '/';
         }
     }
-    free(prefix);
     return there;
 }
 

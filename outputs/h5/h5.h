@@ -63,8 +63,11 @@ dpe_status dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char 
  *  version. DPE_NO_INPUT, DPE_PERMISSION, DPE_BAD_DATA (not HDF5, not a DPE table, newer, damaged,
  *  without a checksum). Close with dpe_h5_close. */
 dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err);
-/** Whether a dataset or group is there. */
+/** Whether a dataset or group is there. No, too, when HDF5 cannot tell: see dpe_h5_answered. */
 bool dpe_h5_has(struct dpe_h5 *table, const char *path);
+/** Whether dpe_h5_has knew all its answers about this table; ask before a result that depends on a
+ *  "no" is used. DPE_NO_MEMORY, DPE_BAD_DATA. */
+dpe_status dpe_h5_answered(const struct dpe_h5 *table, struct dpe_error *err);
 /** Names of what lies in a group (datasets and groups), sorted by bytes; free with
  *  dpe_strings_free. None when the group does not exist. DPE_BAD_DATA, DPE_NO_MEMORY. */
 dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, size_t *n,

@@ -74,7 +74,13 @@ static dpe_status put_root(struct dpe_h5 *table, const struct dpe_h5_common *com
         (status = dpe_h5_attr_i64(table, "/", "complete", common->complete, err)) != DPE_OK) {
         return status;
     }
-    return dpe_h5_attr_i64(table, "/", "n_rows", (int64_t)common->n_rows, err);
+    status = dpe_h5_attr_i64(table, "/", "n_rows", (int64_t)common->n_rows, err);
+    if (status != DPE_OK || common->complete || common->planned == 0) {
+        return status;
+    }
+    status = dpe_h5_attr_i64(table, "/", "n_planned", common->planned, err);
+    return status == DPE_OK ? dpe_h5_attr_i64(table, "/", "n_missing", common->missing, err)
+                            : status;
 }
 
 static dpe_status put_identity(struct dpe_h5 *table, const struct dpe_identity *identity,
@@ -349,7 +355,7 @@ static dpe_status get_sessions(struct dpe_h5 *table, struct dpe_h5_content *cont
     }
     content->n_sessions = n;
     struct session_walk walk = {table, content, DPE_OK, err};
-    if (n > 0 && dpe_hdf5_has(table->file, "/run/sessions") &&
+    if (n > 0 && dpe_hdf5_has(table->file, "/run/sessions") != 0 &&
         H5Literate_by_name(table->file, "/run/sessions", H5_INDEX_NAME, H5_ITER_INC, NULL,
                            visit_session_name, &walk, H5P_DEFAULT) < 0 &&
         walk.status == DPE_OK) {

@@ -70,6 +70,7 @@ struct dpe_h5_common {
     const struct dpe_identity *sessions;
     size_t n_sessions;
     bool complete;
+    int64_t planned, missing; /**< of a run that is not complete: samples; planned 0: not known */
 };
 /** /tasks, /plans and /rows. */
 dpe_status dpe_h5_write_rows(struct dpe_h5 *table, const struct dpe_h5_common *common,

@@ -30,6 +30,7 @@ struct dpe_h5 {
     struct dpe_h5_image *image; /**< writing: owned */
     char *path;                 /**< of the file read; "(new table)" while writing */
     bool writing, sealed;
+    dpe_status unanswered; /**< of the first question that dpe_h5_has could not answer */
     struct dpe_h5_put *puts;
     size_t n_puts, puts_capacity;
 };
@@ -50,8 +51,8 @@ void dpe_hdf5_close_type(enum dpe_column_type type, hid_t id);
 hid_t dpe_hdf5_timeless(hid_t class_id);
 /** Open a file for reading, whatever it holds; −1 on failure. Check its trailer first. */
 hid_t dpe_hdf5_open(const char *path);
-/** Whether a path is there, through all its links. */
-bool dpe_hdf5_has(hid_t file, const char *path);
+/** Whether a path is there, through all its links; negative when HDF5 cannot tell. */
+htri_t dpe_hdf5_has(hid_t file, const char *path);
 /** CRC of the elements of a column, strings by their bytes. */
 uint32_t dpe_hdf5_crc(enum dpe_column_type type, const void *data, size_t n);
 void dpe_hdf5_free(struct dpe_h5 *table);

@@ -59,8 +59,8 @@ static dpe_status refuse_unchecked(int fd, const char *path, struct dpe_error *e
     }
     return dpe_fail(err, DPE_BAD_DATA,
                     "%s: has no checksum at its end: it is cut off, or another program wrote or "
-                    "changed it; outputs/SCHEMA.md shows how to add a checksum, dpe-export and "
-                    "dpe-report read the file with --unchecked",
+                    "changed it; outputs/SCHEMA.md shows how to add a checksum; dpe-report and "
+                    "dpe-export, which can write it anew, read the file with --unchecked",
                     path);
 }
 
@@ -97,6 +97,14 @@ static dpe_status check_file(const char *path, struct dpe_error *err)
     }
     status = dpe_h5_check_trailer(fd, path, !dpe_h5_is_unchecked(), err);
     close(fd);
+    /* HDF5 1.10 crashes when it lacks memory while it starts and opens a file. */
+    enum { STARTS = 8 << 20 };
+    void *room = status == DPE_OK ? malloc(STARTS) : NULL;
+    if (status == DPE_OK && room == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: HDF5 needs %d MiB of memory to open it", path,
+                          STARTS >> 20);
+    }
+    free(room);
     return status;
 }
 
@@ -118,11 +126,11 @@ hid_t dpe_hdf5_open(const char *path)
 
 dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err)
 {
-    dpe_hdf5_enter();
     dpe_status status = check_file(path, err);
     if (status != DPE_OK) {
         return status;
     }
+    dpe_hdf5_enter();
     struct dpe_h5 *made = calloc(1, sizeof *made);
     if (made == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
@@ -150,7 +158,20 @@ dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error
 bool dpe_h5_has(struct dpe_h5 *table, const char *path)
 {
     dpe_hdf5_enter();
-    return dpe_hdf5_has(table->file, path);
+    htri_t there = dpe_hdf5_has(table->file, path);
+    if (there < 0 && table->unanswered == DPE_OK) {
+        table->unanswered = dpe_hdf5_fail(NULL, DPE_BAD_DATA, table, path, "");
+    }
+    return there > 0;
+}
+
+dpe_status dpe_h5_answered(const struct dpe_h5 *table, struct dpe_error *err)
+{
+    return table->unanswered == DPE_OK
+               ? DPE_OK
+               : dpe_fail(err, table->unanswered, "%s: HDF5 cannot tell what is in it%s",
+                          table->path,
+                          table->unanswered == DPE_NO_MEMORY ? ": not enough memory" : "");
 }
 
 /* ------------------------------------------------------------------------------------- datasets */
@@ -258,7 +279,7 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
 {
     dpe_hdf5_enter();
     hid_t dataset =
-        dpe_hdf5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
+        dpe_hdf5_has(table->file, path) > 0 ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
     if (dataset < 0) {
         return no_such(table, path, err);
     }
@@ -295,10 +316,15 @@ dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, si
     dpe_hdf5_enter();
     *names = NULL;
     *n = 0;
-    hid_t group =
-        dpe_hdf5_has(table->file, path) ? H5Gopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
-    if (group < 0) {
+    htri_t there = dpe_hdf5_has(table->file, path);
+    if (there == 0) {
         return DPE_OK;
+    }
+    hid_t group = there > 0 ? H5Gopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
+    if (group < 0) {
+        dpe_status failed = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
+        bool dataset = there > 0 && failed == DPE_BAD_DATA; /* which has no members */
+        return dataset ? DPE_OK : failed;
     }
     H5G_info_t info = {0};
     dpe_status status = DPE_OK;
@@ -385,7 +411,7 @@ dpe_status dpe_h5_get_strings(struct dpe_h5 *table, const char *path, char ***st
 {
     dpe_hdf5_enter();
     hid_t dataset =
-        dpe_hdf5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
+        dpe_hdf5_has(table->file, path) > 0 ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
     if (dataset < 0) {
         return no_such(table, path, err);
     }
@@ -416,7 +442,7 @@ void dpe_strings_free(char **strings, size_t n)
 /* The attribute, −1 when it is not there or no scalar. */
 static hid_t open_attribute(struct dpe_h5 *table, const char *object, const char *name)
 {
-    if (!dpe_hdf5_has(table->file, object)) {
+    if (dpe_hdf5_has(table->file, object) <= 0) {
         return -1;
     }
     hid_t id = H5Oopen(table->file, object, H5P_DEFAULT);

@@ -432,7 +432,7 @@ static dpe_status get_buckets(struct dpe_h5 *table, struct dpe_row *rows, size_t
     int rank = 0;
     int64_t dims[5] = {0};
     if (!dpe_h5_has(table, "/rows/bucket_count")) {
-        return DPE_OK;
+        return dpe_h5_answered(table, err);
     }
     dpe_status status = get_axis(table, "/rows/bucket_count", DPE_COL_I32, n, &counts_data, err);
     if (status == DPE_OK) {

@@ -34,7 +34,7 @@ static bool path_ok(const char *path)
 
 static dpe_status make_group(struct dpe_h5 *table, const char *path, struct dpe_error *err)
 {
-    if (dpe_hdf5_has(table->file, path)) {
+    if (dpe_hdf5_has(table->file, path) > 0) {
         return DPE_OK;
     }
     hid_t create = dpe_hdf5_timeless(H5P_GROUP_CREATE);
@@ -115,7 +115,7 @@ static dpe_status attribute_of(struct dpe_h5 *table, const char *object, const c
                         name);
     }
     dpe_status status =
-        dpe_hdf5_has(table->file, object) ? DPE_OK : make_groups(table, object, true, err);
+        dpe_hdf5_has(table->file, object) > 0 ? DPE_OK : make_groups(table, object, true, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -348,7 +348,7 @@ static dpe_status attach_scale(struct dpe_h5 *table, hid_t dataset, const struct
         return dpe_fail(err, DPE_INTERNAL, "%s: %s: its scale %s is not in /run", table->path,
                         column->path, path);
     }
-    hid_t scale = dpe_hdf5_has(table->file, path) ? H5Dopen2(table->file, path, H5P_DEFAULT) : -1;
+    hid_t scale = dpe_hdf5_has(table->file, path) > 0 ? H5Dopen2(table->file, path, H5P_DEFAULT) : -1;
     hid_t space = scale < 0 ? -1 : H5Dget_space(scale);
     hssize_t length = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
     dpe_status status = DPE_OK;

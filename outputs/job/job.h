@@ -27,15 +27,20 @@
 
 /* -------------------------------------------------------------------------------------- options */
 
+/** The most lengths that a tool can take. */
+enum { DPE_JOB_LENGTHS = 16 };
+
 /** The common part of a command line; set the defaults, then let argp fill it. */
 struct dpe_job_options {
     struct dpe_tool_options tool;
     const char *model, *corpus;
     const char *split;         /**< NULL: the corpus's default */
-    const char *chat_template; /**< NULL: none */
+    const char *chat_template; /**< "auto", "none" or a file; NULL: not given */
     const char *output;
-    int64_t length;         /**< tokens, 0 = not given */
-    int64_t trained_length; /**< tokens, 0 = of the model */
+    int64_t length;                   /**< tokens, 0 = not given; of several the largest */
+    int64_t lengths[DPE_JOB_LENGTHS]; /**< [n_lengths] increasing */
+    int n_lengths, most_lengths;      /**< most: how many a tool takes, set by it; 0 means 1 */
+    int64_t trained_length;           /**< tokens, 0 = of the model */
     int64_t samples;
     uint64_t seed;
     double rank_timeout; /**< longest silence of a rank, set by dpe_job_argp */

@@ -49,7 +49,7 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
         options->knobs.max_memory = "--max-memory";
         return 0;
     case 'm':
-        options->model = arg;
+        options->model = dpe_tool_model(arg);
         return 0;
     case KEY_CORPUS:
         options->corpus = arg;
@@ -156,16 +156,52 @@ const struct argp dpe_job_rows_argp = {.options = rows_table,
 static const struct argp_option prompt_table[] = {
     {"length", 'l', "L", DPE_BASIC,
      "Length in tokens, prompt and answer together: 16384, 16k, 1M", 1},
-    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0, "Chat template to wrap prompts in", 2},
+    {"chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,
+     "Chat template to wrap prompts in (auto, the default: the model's own, if it has one)", 2},
     {0},
 };
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t left = *(const int64_t *)a;
+    int64_t right = *(const int64_t *)b;
+    return (left > right) - (left < right);
+}
+
+/* One length, or several of them separated by commas for a tool that takes them. */
+static void parse_lengths(struct argp_state *state, const char *arg,
+                          struct dpe_job_options *options)
+{
+    int most = options->most_lengths > 0 ? options->most_lengths : 1;
+    int64_t *lengths = options->lengths;
+    int n = 0;
+    for (const char *at = arg; at != NULL; n++) {
+        size_t length = most > 1 ? strcspn(at, ",") : strlen(at);
+        char word[32];
+        if (n == most) {
+            argp_error(state, "--length: expected at most %d lengths, found '%s'", most, arg);
+        }
+        snprintf(word, sizeof word, "%.*s", (int)(length < 31 ? length : 31), at);
+        lengths[n] =
+            dpe_parse_tokens(state, "--length", at[length] == '\0' ? at : word, 1, DPE_MOST_COUNT);
+        at = at[length] == ',' ? at + length + 1 : NULL;
+    }
+    qsort(lengths, (size_t)n, sizeof *lengths, by_value);
+    for (int i = 1; i < n; i++) {
+        if (lengths[i] == lengths[i - 1]) {
+            argp_error(state, "--length: %lld is given twice", (long long)lengths[i]);
+        }
+    }
+    options->n_lengths = n;
+    options->length = lengths[n - 1];
+}
 
 static error_t parse_prompt(int key, char *arg, struct argp_state *state)
 {
     struct dpe_job_options *options = state->input;
     switch (key) {
     case 'l':
-        options->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
+        parse_lengths(state, arg, options);
         return 0;
     case KEY_CHAT_TEMPLATE:
         options->chat_template = arg;

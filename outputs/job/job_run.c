@@ -222,6 +222,7 @@ dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fil
                             struct dpe_error *err)
 {
     double begin = dpe_clock();
+    dpe_run_progress(job->run, job->planned, job->missing);
     dpe_status status = dpe_run_snapshot(job->run, complete, fill, user, err);
     job->last_snapshot = dpe_clock();
     job->snapshot_cost = job->last_snapshot - begin;

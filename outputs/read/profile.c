@@ -13,10 +13,15 @@ static dpe_status check_origin(struct dpe_h5 *table, const char *path,
 {
     char *fingerprint = NULL;
     int64_t complete = 0;
-    if (!dpe_h5_has(table, ranking_path)) {
+    bool profile = dpe_h5_has(table, ranking_path);
+    dpe_status status = dpe_h5_answered(table, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (!profile) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected a profile of dpe-norms, found none", path);
     }
-    dpe_status status = dpe_h5_get_attr_text(table, "/model", "fingerprint", &fingerprint, err);
+    status = dpe_h5_get_attr_text(table, "/model", "fingerprint", &fingerprint, err);
     if (status != DPE_OK) {
         return status;
     }

@@ -376,6 +376,10 @@ static dpe_status work(const struct arguments *args, struct report *report, stru
     if (status == DPE_OK) {
         status = compose(args, report, err);
     }
+    /* A section is missing when its dataset is not there, not when HDF5 could not tell. */
+    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+        status = dpe_h5_answered(report->inputs[i].table, err);
+    }
     if (args->no_figures) {
         drop_figures(&report->document);
     }

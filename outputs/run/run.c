@@ -285,12 +285,20 @@ static dpe_status fill_table(struct dpe_run *run, struct dpe_h5 *table,
         .sessions = run->sessions,
         .n_sessions = run->n_sessions,
         .complete = complete,
+        .planned = run->planned,
+        .missing = run->missing,
     };
     dpe_status status = dpe_h5_write_common(table, &common, err);
     if (status == DPE_OK && fill != NULL) {
         status = fill(user, table, err);
     }
     return status != DPE_OK ? status : dpe_h5_write_run(table, &common, err);
+}
+
+void dpe_run_progress(struct dpe_run *run, int64_t planned, int64_t missing)
+{
+    run->planned = planned;
+    run->missing = missing;
 }
 
 dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fill, void *user,

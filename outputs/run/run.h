@@ -73,6 +73,9 @@ bool dpe_run_plan_known(const struct dpe_run *run, const char *plan);
  *  the root attributes, /identity, /tasks, /plans and /rows. Whatever differs between two equal
  *  runs goes under /run, and is put last. */
 typedef dpe_status (*dpe_run_fill)(void *user, struct dpe_h5 *table, struct dpe_error *err);
+/** For tables that are written before the run is complete: samples that were planned, and those of
+ *  them that are missing. */
+void dpe_run_progress(struct dpe_run *run, int64_t planned, int64_t missing);
 /** Rebuild the table at `path` through a temporary file: root attributes (schema, identity,
  *  complete, n_rows), /identity, /tasks, /plans, /rows (sorted by task, plan, sample) and /run,
  * then `fill` (NULL allowed); written, synced, reopened and compared, renamed, folder synced. On

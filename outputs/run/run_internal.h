@@ -29,6 +29,7 @@ struct dpe_run {
     struct dpe_identity plans; /**< key → name */
     struct dpe_identity *sessions;
     size_t n_sessions, sessions_capacity;
+    int64_t planned, missing; /**< samples, for tables that are not complete */
     bool made_folder;   /**< by this process */
     bool table_current; /**< the table on disk is complete and holds every row */
     bool replace;       /**< whatever lies at the table's path may be replaced */

@@ -2,6 +2,7 @@
 #include "outputs/table/dpe_table_internal.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,7 +203,10 @@ int dpe_table_check(const struct dpe_table_values *values, char *message)
         return error;
     }
     for (int64_t j = 0; j < values->n_pairs; j++) {
-        if (!(values->inv_freq[j] > 0.0) || !isfinite(values->inv_freq[j])) {
+        /* Pairs that do not rotate have 0, behind all that do. */
+        bool still = j > 0 && values->inv_freq[j] == 0.0;
+        bool order = j == 0 || values->inv_freq[j - 1] > 0.0 || still;
+        if ((!still && !(values->inv_freq[j] > 0.0)) || !order || !isfinite(values->inv_freq[j])) {
             return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
                                   "inv_freq[%lld] is %g, expected a positive number", (long long)j,
                                   values->inv_freq[j]);

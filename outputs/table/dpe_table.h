@@ -73,7 +73,8 @@ struct dpe_table_values {
     int32_t *group_edge;      /**< [n_groups + 1], 0 … n_pairs, increasing */
     double *effective_length; /**< [n_groups], tokens; −1: none was found */
     double *scale_factor;     /**< [n_groups], ≥ 1 */
-    double *inv_freq;         /**< [n_pairs], radians per position, native scaling applied */
+    double *inv_freq;         /**< [n_pairs], radians per position, native scaling applied; 0: the
+                                   pair does not rotate (such pairs come last) */
     double attention_scaling; /**< a of the model; logits are multiplied by a² */
     double logit_scale;       /**< factor on all logits besides, > 0; 1: none */
     double log_n_length;      /**< N > 1, tokens; 0: f is 1 */

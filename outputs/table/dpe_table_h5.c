@@ -201,6 +201,49 @@ static void expect_text(struct reader *reader, const char *name, const char *exp
     free(text);
 }
 
+/* An integer on "/"; false when there is none. */
+static bool read_count(const struct reader *reader, const char *name, long long *value)
+{
+    if (H5Aexists(reader->file, name) <= 0) {
+        return false;
+    }
+    hid_t attribute = H5Aopen(reader->file, name, H5P_DEFAULT);
+    hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+    hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
+    bool read = space >= 0 && type >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
+                H5Tget_class(type) == H5T_INTEGER &&
+                H5Aread(attribute, H5T_NATIVE_LLONG, value) >= 0;
+    if (type >= 0) {
+        H5Tclose(type);
+    }
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    if (attribute >= 0) {
+        H5Aclose(attribute);
+    }
+    return read;
+}
+
+/* A run that was stopped has rows and no /table yet. */
+static void refuse_unfinished(struct reader *reader)
+{
+    long long complete = 1, planned = 0, missing = 0;
+    if (reader->error != DPE_TABLE_OK || H5Lexists(reader->file, "/table", H5P_DEFAULT) > 0 ||
+        !read_count(reader, "complete", &complete) || complete != 0) {
+        return;
+    }
+    char samples[96] = "";
+    if (read_count(reader, "n_planned", &planned) && read_count(reader, "n_missing", &missing) &&
+        missing >= 0 && planned >= missing) {
+        snprintf(samples, sizeof samples, "%lld of %lld samples; ", planned - missing, planned);
+    }
+    reader->error = dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
+                                   "%s: this run is not finished: %srun the same command to finish "
+                                   "it",
+                                   reader->path, samples);
+}
+
 static void read_version(struct reader *reader, struct dpe_table_values *values)
 {
     char *schema = read_text(reader, "/", "schema_name");
@@ -217,6 +260,7 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
                            "%s: expected schema version " DPE_TABLE_VERSIONS ", found %s",
                            reader->path, values->schema_version);
     }
+    refuse_unfinished(reader);
     if (reader->error == DPE_TABLE_OK && H5Lexists(reader->file, "/table", H5P_DEFAULT) <= 0) {
         bad(reader, "/table", "a DPE table (a finished one of dpe-detect, or one of dpe-export)");
     }
@@ -395,8 +439,8 @@ static int check_damage(const char *path, bool unchecked, char *message)
     if (state == DPE_TRAILER_NONE && !unchecked) {
         return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
                               "%s: has no checksum at its end: it is cut off, or another program "
-                              "wrote or changed it; outputs/SCHEMA.md shows how to add a checksum, "
-                              "dpe-export reads the file with --unchecked",
+                              "wrote or changed it; outputs/SCHEMA.md shows how to add a checksum; "
+                              "dpe-export --unchecked FILE -o NEW.h5 writes it anew",
                               path);
     }
     return DPE_TABLE_OK;

@@ -222,6 +222,20 @@ static void read_values(struct reader *reader, const json_t *root, struct dpe_ta
     get_mask(reader, root, values);
 }
 
+/* The table itself: of a config.json made by `dpe-export --format hf` the block of type "dpe". */
+static json_t *table_of(json_t *root)
+{
+    static const char *const names[] = {"rope_parameters", "rope_scaling"};
+    for (int i = 0; i < 2; i++) {
+        json_t *block = json_object_get(root, names[i]);
+        const char *type = json_string_value(json_object_get(block, "rope_type"));
+        if (type != NULL && strcmp(type, "dpe") == 0) {
+            return block;
+        }
+    }
+    return root;
+}
+
 static void read_entries(struct reader *reader, const json_t *root, const char *version,
                          struct dpe_table_list *list)
 {
@@ -276,7 +290,7 @@ int dpe_table_read_json(const char *path, struct dpe_table_list *list, char *mes
                                       root == NULL ? why.line : 1,
                                       root == NULL ? why.text : "expected an object at the top");
     } else {
-        read_table(&reader, root, list);
+        read_table(&reader, table_of(root), list);
     }
     json_decref(root);
     return reader.error;

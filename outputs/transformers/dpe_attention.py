@@ -15,6 +15,7 @@ max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a
 """
 import json
 import math
+import struct
 
 import numpy as np
 import torch
@@ -188,12 +189,17 @@ def _expect_all(name, values, good, expected):
 
 # ------------------------------------------------------------------------------------------ reading
 
-def load_table(path):
-    """Read TABLE.h5 or its JSON form, told apart by content. TableError says what is wrong."""
+def load_table(path, unchecked=False):
+    """Read TABLE.h5 or its JSON form, told apart by content. TableError says what is wrong. An HDF5
+    file ends with a checksum; one that has none is read only when `unchecked`: HDF5 itself does not
+    see every damage, and can crash on it."""
     try:
         with open(path, "rb") as file:
-            magic = file.read(8)
-        entries = _read_h5(path) if magic == b"\x89HDF\r\n\x1a\n" else _read_json(path)
+            data = file.read()
+        hdf5 = data[:8] == b"\x89HDF\r\n\x1a\n"
+        if hdf5:
+            _check_bytes(data, unchecked)
+        entries = _read_h5(path) if hdf5 else _read_json(path)
         if not 1 <= len(entries) <= MOST_ENTRIES:
             raise TableError(f"expected 1 to {MOST_ENTRIES} entries, found {len(entries)}")
         return Table.of_entries([_table_of(values, len(entries)) for values in entries])
@@ -202,6 +208,34 @@ def load_table(path):
     except (OSError, RuntimeError, KeyError, MemoryError, RecursionError, TypeError, ValueError,
             OverflowError, AttributeError) as error:
         raise TableError(f"{path}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _crc32c(data):
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = (byte >> 1) ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = (crc >> 8) ^ table[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def _check_bytes(data, unchecked):
+    """The 24 bytes after the end of the HDF5 file: a magic, its length, its CRC-32C (SCHEMA.md)."""
+    end = len(data) - 24
+    if data[end:end + 8] != b"DPE-CRC\n":
+        if not unchecked:
+            raise TableError("has no checksum at its end: it is cut off, or another program wrote or changed "
+                             "it; outputs/SCHEMA.md shows how to add one, load_table(path, unchecked=True) "
+                             "reads it without")
+        return
+    length, expected = struct.unpack("<QQ", data[end + 8:])
+    found = _crc32c(data[:end])
+    if length != end or found != expected:
+        raise TableError(f"is damaged: expected {length} bytes with CRC-32C {expected:08x}, found {end} with "
+                         f"{found:08x}; copy it again")
 
 
 def _table_of(values, n_entries):
@@ -254,6 +288,12 @@ def _read_json(path):
     """The values of each entry."""
     with open(path, encoding="utf-8") as file:
         root = json.load(file, object_pairs_hook=_distinct, parse_constant=_no_constant)
+    # A config.json of `dpe-export --format hf` holds the table in the place of its rope scaling.
+    for name in ("rope_parameters", "rope_scaling"):
+        block = root.get(name) if isinstance(root, dict) else None
+        if isinstance(block, dict) and block.get("rope_type") == "dpe":
+            root = block
+            break
     text = ((str,), "a string")
     name, version = (_member(root, key, *text) for key in ("schema_name", "schema_version"))
     _check_header(name, version)
@@ -432,18 +472,63 @@ def _rotate(x, cos_sin, first, compute):
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(compute)
 
 
+class _RotatedKeys:
+    """The keys of one layer rotated as near and as far keys, kept between decoded tokens. They are
+    made again when the tokens before the last call's end are not the same."""
+
+    def __init__(self):
+        self.keys = self.near = self.far = None
+        self.tokens = 0
+
+    def update(self, k, rotations, selector, compute):
+        """Rotate what is new of k [batch, kv heads, tokens, dim]; returns near and far keys [.., tokens, ..]."""
+        tokens = k.shape[2]
+        known = self.tokens
+        same = known <= tokens and self.keys is not None and self.keys.device == k.device and \
+            self.keys.dtype == k.dtype and self.keys.shape[:2] == k.shape[:2] and \
+            torch.equal(self.keys, k[:, :, :known])
+        if not same:
+            self.tokens = known = 0
+        if known == 0 or tokens > self.near.shape[2]:
+            self._grow(k, known, max(256, tokens + tokens // 4), selector, compute)
+        new = k[:, :, known:]
+        if tokens > known:
+            near = _rotate(new, rotations.near, known, compute)
+            far = _rotate(new, rotations.far_key, known, compute)
+            self.near[:, :, known:tokens] = near
+            self.far[:, :, known:tokens] = far if selector is None else torch.cat((far, near), dim=-1)
+        self.keys, self.tokens = k, tokens
+        return self.near[:, :, :tokens], self.far[:, :, :tokens]
+
+    def _grow(self, k, known, capacity, selector, compute):
+        near, far, dim = self.near, self.far, k.shape[3]
+        self.near = k.new_empty(*k.shape[:2], capacity, dim, dtype=compute)
+        self.far = k.new_empty(*k.shape[:2], capacity, dim if selector is None else 2 * dim,
+                               dtype=compute)
+        if known:
+            self.near[:, :, :known] = near[:, :, :known]
+            self.far[:, :, :known] = far[:, :, :known]
+
+
 class Attention:
     """Causal attention under a table.
 
     query_block, key_block: tokens that are looked at together; the largest temporary is batch x
     heads x query_block x key_block float32, whatever the length. compute: dtype of the two matrix
-    products (rotation and softmax are float32 always).
+    products (rotation and softmax are float32 always). keep_keys: while single tokens are decoded,
+    rotated keys of the last text are kept for each layer (two to three times the KV cache's keys in
+    `compute`), so that only new ones are rotated; forget() frees them.
     """
 
-    def __init__(self, table, query_block=256, key_block=None, compute=torch.float32):
+    def __init__(self, table, query_block=256, key_block=None, compute=torch.float32,
+                 keep_keys=True):
         self.table, self.compute = table, compute
-        self.query_block, self.key_block = query_block, key_block
-        self._rotations, self._selectors = {}, {}
+        self.query_block, self.key_block, self.keep_keys = query_block, key_block, keep_keys
+        self._rotations, self._selectors, self._kept = {}, {}, {}
+
+    def forget(self):
+        """Free the rotated keys of the last text."""
+        self._kept = {}
 
     def __call__(self, q, k, v, layer):
         """q [batch, n_heads, rows, head_dim]: the last `rows` tokens; k, v [batch, n_kv_heads,
@@ -464,6 +549,10 @@ class Attention:
         selector = self._selector(layer, q.device)
         # The query heads of a key/value head become its rows: keys are never repeated.
         grouped = q.reshape(batch, kv_heads, heads // kv_heads, rows, dim)
+        if rows == 1 and tokens > 1 and self.keep_keys:
+            kept = self._kept.setdefault(layer, _RotatedKeys())
+            return self._decode(grouped, kept.update(k, rotations, selector, self.compute), v,
+                                rotations, selector).reshape(batch, heads, rows, dim)
         out = torch.empty_like(grouped)
         for begin in range(0, rows, self.query_block):
             end = min(rows, begin + self.query_block)
@@ -508,6 +597,20 @@ class Attention:
                 summed = _add(summed, values, fade)
                 best = peak
         return (summed / total).to(q.dtype)
+
+    def _decode(self, q, keys, v, rotations, selector):
+        """One query [batch, kv, group, 1, dim], the last token, over keys that are rotated already."""
+        near_k, far_k = keys
+        last = v.shape[2] - 1
+        first_near = max(0, last - self.table.local_window + 1)
+        near_q = _rotate(q, rotations.near, last, self.compute)
+        logits = self._product(near_q, near_k[:, :, first_near:].transpose(-1, -2))
+        if first_near > 0:
+            far_q = self._far_query(q, near_q, last, rotations, selector)
+            far = self._product(far_q, far_k[:, :, :first_near].transpose(-1, -2))
+            logits = torch.cat((far, logits), dim=-1)
+        weights = torch.softmax(logits * rotations.query_scale[last], dim=-1)
+        return self._product(weights, v).to(q.dtype)
 
     def _far_query(self, q, near_q, first, rotations, selector):
         far_q = _rotate(q, rotations.far_query, first, self.compute)

@@ -4,15 +4,26 @@
     dpe_transformers.apply(model, "TABLE.h5")           # or its JSON form
     model.generate(...)                                 # remove(model) undoes it
 
-Two documented seams, no source copies:
+Which entry of the table runs a text is decided once, when its first tokens are read: by the tokens of
+the prompt and of what generate() may add, or by what expect(model, tokens) announced. A text of at
+most the trained length is run by the model's own attention and rotation, unchanged.
+
+Three documented seams, no source copies:
 * The attention interface: "dpe" is registered for attention and for its mask, and the model is
   switched to it. What it needs lies on the attention modules, so that several models with several
   tables live side by side.
 * DPE decides by distance how a key is rotated, so queries and keys must arrive unrotated, and be
   cached so. The model's rotary module is exchanged for one that answers cos = 1, sin = 0: the
   model's own rotation then changes nothing.
+* A hook before the model's forward pass sees whether a text begins, and switches between the entries
+  and the model's own attention. generate() is wrapped, to know how long a text can become.
 """
+import json
+import os
+import warnings
+
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function
 
@@ -25,7 +36,7 @@ LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 
 class Unrotated(torch.nn.Module):
-    """Stands in for a model's rotary module; keeps it for remove()."""
+    """Stands in for a model's rotary module."""
 
     def __init__(self, native):
         super().__init__()
@@ -123,33 +134,149 @@ def _check_model(model, table):
         table.check_frequencies(rotary.inv_freq.double().cpu().numpy(), rotary.attention_scaling)
 
 
+class Switch:
+    """Chooses the entry for each text, and puts the model under it. Lies on the base model."""
+
+    def __init__(self, model, table, options):
+        self.model, self.base, self.table = model, model.base_model, table
+        self.cores = {entry.evaluated_length: Attention(entry, **options) for entry in table.entries}
+        self.native, self.previous = self.base.rotary_emb, model.config._attn_implementation
+        self.announced = 0      # by expect(): texts that begin from now on
+        self.generating = 0     # by generate(): the text that begins next
+        self.entry = None       # evaluated_length of the active one; None: the model's own attention
+        self.warned = False
+        self.hooks = [self.base.register_forward_pre_hook(self._before, with_kwargs=True),
+                      self.base.register_forward_hook(self._after)]
+        self.generate = model.generate
+        model.generate = self._generate
+
+    def remove(self):
+        self._activate(None)
+        for hook in self.hooks:
+            hook.remove()
+        del self.model.generate  # the class has its own
+
+    def _activate(self, entry):
+        if entry == self.entry:
+            return
+        if entry is None:
+            self.base.rotary_emb = self.native
+            self.model.set_attn_implementation(self.previous)
+        else:
+            if self.entry is None:
+                self.base.rotary_emb = Unrotated(self.native)
+                self.model.set_attn_implementation(NAME)
+            for layer in self.base.layers:
+                layer.self_attn.dpe_attention = self.cores[entry]
+        self.entry = entry
+
+    def _choose(self, tokens):
+        if tokens > self.table.evaluated_length:
+            warnings.warn(f"this text may reach {tokens} tokens, the table was made for "
+                          f"{self.table.evaluated_length}: larger distances were not measured")
+        entry = self.table.choose(tokens)
+        return None if entry is None else entry.evaluated_length
+
+    def _before(self, module, args, kwargs):
+        cache = kwargs.get("past_key_values")
+        cached = cache.get_seq_length() if cache is not None else 0
+        ids = args[0] if args else kwargs.get("input_ids")
+        ids = kwargs.get("inputs_embeds") if ids is None else ids
+        rows = ids.shape[1]
+        if cached == 0:
+            self._activate(self._choose(max(rows, self.generating or self.announced)))
+            self.warned = False
+        elif not hasattr(cache, "dpe_entry"):
+            raise NotImplementedError("DPE attention: this cache was filled without the table, or "
+                                      "before it: begin the text again")
+        else:
+            self._activate(cache.dpe_entry)
+        if self.entry is None and cached + rows > self.table.trained_length and not self.warned:
+            self.warned = True
+            warnings.warn(f"a text that began within the trained length, {self.table.trained_length} "
+                          "tokens, grew beyond it: call expect(model, tokens) before it begins")
+        if cache is not None:
+            cache.dpe_entry = self.entry
+
+    def _after(self, module, args, output):
+        cache = getattr(output, "past_key_values", None)
+        if cache is not None:
+            cache.dpe_entry = self.entry
+
+    def _generate(self, inputs=None, **kwargs):
+        config = kwargs.get("generation_config") or self.model.generation_config
+
+        def setting(name):
+            return kwargs[name] if kwargs.get(name) is not None else getattr(config, name, None)
+
+        prompt = inputs if inputs is not None else kwargs.get("input_ids")
+        prompt = kwargs.get("inputs_embeds") if prompt is None else prompt
+        tokens = 0 if prompt is None else prompt.shape[1]
+        if setting("max_new_tokens") is not None:
+            tokens += setting("max_new_tokens")
+        elif setting("max_length") is not None:
+            tokens = max(tokens + 1, setting("max_length"))
+        else:
+            tokens += 20  # the default of transformers
+        self.generating = max(tokens, self.announced)
+        try:
+            return self.generate(inputs, **kwargs)
+        finally:
+            self.generating = 0
+
+
+def _switch(model):
+    return getattr(model.base_model, "dpe_switch", None)
+
+
 def apply(model, table, **options):
-    """Switch `model` to DPE attention under `table` (a path, or a Table). TableError when the table
-    is not valid or was made for another kind of model; then the model is unchanged. `options` go to
-    Attention (query_block, key_block, compute). Returns the model. A cache filled before does not
-    fit any more: its keys are rotated."""
+    """Run `model` under `table` (a path, or a Table). TableError when the table is not valid or was
+    made for another kind of model; then the model is unchanged. `options` go to Attention
+    (query_block, key_block, compute). Returns the model. A cache filled before does not fit any more.
+    """
     table = table if isinstance(table, Table) else load_table(table)
     _check_model(model, table)
-    core = Attention(table, **options)
-    base = model.base_model
+    remove(model)
     AttentionInterface.register(NAME, dpe_attention_forward)
     AttentionMaskInterface.register(NAME, keep_mask)
-    previous = model.config._attn_implementation
-    model.set_attn_implementation(NAME)
-    if not isinstance(base.rotary_emb, Unrotated):
-        base.rotary_emb = Unrotated(base.rotary_emb)
-        base.rotary_emb.previous_attention = previous
-    for layer in base.layers:
-        layer.self_attn.dpe_attention = core
+    model.base_model.dpe_switch = Switch(model, table, options)
     return model
 
 
+def expect(model, tokens):
+    """Texts that begin from now on may reach `tokens`, prompt and new tokens together, where generate()
+    does not say how long they can become: decoding in a loop of one's own, prompts read in parts. 0:
+    as many as the first call reads."""
+    if _switch(model) is None:
+        raise RuntimeError("this model has no DPE table: call dpe_transformers.apply(model, TABLE)")
+    _switch(model).announced = tokens
+
+
+def from_pretrained(folder, **kwargs):
+    """The model of a folder whose config.json was written by `dpe-export --format hf`, under its
+    table. transformers alone does not know the rope type "dpe" (KeyError). `kwargs` go to
+    AutoModelForCausalLM.from_pretrained."""
+    path = os.path.join(folder, "config.json")
+    table = load_table(path)
+    with open(path, encoding="utf-8") as file:
+        values = json.load(file)
+    for name in ("rope_parameters", "rope_scaling"):
+        block = values.get(name)
+        if isinstance(block, dict) and block.get("rope_type") == "dpe":
+            values[name] = block.get("native")
+            if values[name] is None:
+                del values[name]
+    config = type(AutoConfig.for_model(values["model_type"])).from_dict(values)
+    return apply(AutoModelForCausalLM.from_pretrained(folder, config=config, **kwargs), table)
+
+
 def remove(model):
-    """Undo apply(): native rotation and the attention the model had before."""
-    base = model.base_model
-    if isinstance(base.rotary_emb, Unrotated):
-        model.set_attn_implementation(base.rotary_emb.previous_attention)
-        base.rotary_emb = base.rotary_emb.native
-        for layer in base.layers:
-            del layer.self_attn.dpe_attention
+    """Undo apply()."""
+    switch = _switch(model)
+    if switch is not None:
+        switch.remove()
+        del model.base_model.dpe_switch
+        for layer in model.base_model.layers:
+            if hasattr(layer.self_attn, "dpe_attention"):
+                del layer.self_attn.dpe_attention
     return model

@@ -28,7 +28,7 @@ sweep() {
     shift 2
     [ ! -s "$out/$name.out" ] || return 0
     # shellcheck disable=SC2086 # a list of words
-    "$bin/dpe-detect" $inputs -l "$length" --samples 100 -o "$out/$name.h5" "$@" >"$out/$name.out"
+    "$bin/dpe-detect" $inputs -l "$length" --samples 100 --select paper --temperature off -o "$out/$name.h5" "$@" >"$out/$name.out"
 }
 
 # ablate NAME LENGTH SEED OPTIONS

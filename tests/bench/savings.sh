@@ -16,7 +16,7 @@ run() {
     rm -rf "$table" "$table.journal"
     bash -c 'out=$1; shift; TIMEFORMAT="%U %R"; time "$@" >"$out.out" 2>/dev/null' - "$out/$name" \
         "$bin/dpe-detect" -m "$root/data/reference" --corpus "$root/data/sample" -l "$length" \
-        --samples "$samples" --seed 7 --threads 1 --quiet -o "$table" "$@" 2>"$out/$name.time"
+        --samples "$samples" --seed 7 --select paper --temperature off --threads 1 --quiet -o "$table" "$@" 2>"$out/$name.time"
     python=${PYTHON:-/usr/bin/python3}
     "$python" - "$table" "$out/one.h5" "$(tail -1 "$out/$name.time")" "$*" <<'END'
 import sys

@@ -14,7 +14,7 @@ for rule in paper guarded sequential; do
         cp "$before" "$table"
     fi
     "$bin/dpe-detect" -m "$root/data/reference" --corpus "$root/data/sample" -l "$length" \
-        --samples "$samples" --seed "$seed" --select "$rule" --threads "${THREADS:-1}" --quiet \
+        --samples "$samples" --seed "$seed" --select "$rule" --temperature off --threads "${THREADS:-1}" --quiet \
         -o "$table" >"${table%.h5}.out"
     before=$table
 done

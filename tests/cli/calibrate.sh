@@ -10,7 +10,7 @@ root=$(cd "$here/../.." && pwd)
 make_model model
 common="--model $work/model --corpus $work/corpus --seed 5 --threads 1 --quiet"
 sweep="--length 192 --task niah --niah digits=4 --groups 2 --samples 12 --lengths 8,32,64 --window 8
-    --batch 2 --haystack shared=2 --keys-per-context 2"
+    --batch 2 --haystack shared=2 --keys-per-context 2 --select paper --temperature off"
 profile="--contribution mean-of-products --special-in-text literal"
 profiled="$profile --norm-lengths 32,64 --norm-samples 3"
 

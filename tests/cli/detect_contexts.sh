@@ -10,7 +10,7 @@ root=$(cd "$here/../.." && pwd)
 race() {
     name=$1
     shift
-    "$bin/dpe-detect" --model "$root/data/reference" --corpus "$root/data/sample" -l 512 --groups 1 \
+    "$bin/dpe-detect" --model "$root/data/reference" --corpus "$root/data/sample" -l 512 --groups 1 --select paper --temperature off \
         --lengths 128,512 --race "$@" -o "$work/$name.h5" >"$work/$name.out" 2>"$work/err" ||
         fail "$name: $(cat "$work/err")"
     h5ls "$work/$name.h5/race/drop" >"$work/$name.drops"

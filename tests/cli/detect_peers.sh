@@ -31,7 +31,7 @@ fi
 
 make_model model shared
 sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 100
-    --lengths 8,32,64 --seed 5 --threads 1 --tensor-parallel 2"
+    --lengths 8,32,64 --seed 5 --threads 1 --tensor-parallel 2 --select paper --temperature off"
 
 if [ "$part" = tools ]; then
     # The number of replicas changes nothing: every group sums in the order of its ranks.
@@ -42,7 +42,7 @@ if [ "$part" = tools ]; then
     # Sums over two processes round otherwise than those of one: recall counts answers of a trained
     # model, which are the same; contributions are near.
     trained="--model $root/data/reference --corpus $root/data/sample --length 512 --groups 2 --samples 4
-        --lengths 64,256 --seed 5 --threads 1"
+        --lengths 64,256 --seed 5 --threads 1 --select paper --temperature off"
     "$bin/dpe-detect" $trained -o "$work/whole.h5" >"$work/expected" 2>"$work/err" ||
         fail "one process: $(cat "$work/err")"
     mpi 2 "$bin/dpe-detect" $trained --tensor-parallel 2 -o "$work/shared.h5" >"$work/out" \
@@ -74,6 +74,16 @@ if [ "$part" = tools ]; then
         2>"$work/err" || fail "dpe-eval, two ranks: $(cat "$work/err")"
     sed -i "s,$work/[a-z0-9]*.h5,TABLE," "$work/expected" "$work/out"
     diff "$work/expected" "$work/out" || fail "dpe-eval: two processes score otherwise than one"
+
+    # A race takes the same decisions whoever made its rows.
+    races="tune --model $root/data/reference --corpus $root/data/sample -l 256 --method self-extend:group=2/3
+        --method pi:scale=1/16 --niah values=1 --budget 20 --samples 3 --threads 1"
+    "$bin/dpe-eval" $races -o "$work/tune1.h5" >"$work/expected" 2>"$work/err" || fail "tune: $(cat "$work/err")"
+    mpi 3 "$bin/dpe-eval" $races -o "$work/tune3.h5" >"$work/out" 2>"$work/err" ||
+        fail "tune, three ranks: $(cat "$work/err")"
+    diff "$work/expected" "$work/out" || fail "tune: three ranks print otherwise than one"
+    h5diff --exclude-path=/run "$work/tune1.h5" "$work/tune3.h5" >"$work/diff" 2>&1 ||
+        fail "tune, three ranks: $(head -5 "$work/diff")"
 
     timeout -k 5 "$limit" "$bin/dpe-calibrate" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 \
         --samples 3 --lengths 8,64 --norm-lengths 32 --norm-samples 2 --threads 1 --tensor-parallel 2 \

@@ -9,7 +9,7 @@ short=${3:-}
 . "$(dirname "$0")/ranks.sh"
 make_model model
 sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 150
-    --lengths 8,32,64 --seed 5 --threads 1"
+    --lengths 8,32,64 --seed 5 --threads 1 --select paper --temperature off"
 # Milliseconds below $1, drawn.
 pause() {
     sleep "$(awk -v seed="$1$2" -v most="$2" 'BEGIN { srand(seed); printf "%.3f", rand() * most / 1000 }')"

@@ -10,7 +10,7 @@ root=$(cd "$here/../.." && pwd)
 make_model model
 detect() {
     "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --task both \
-        --groups 2 --samples 30 --lengths 8,32,64 --seed 5 --threads 1 "$@" >"$work/out" 2>"$work/err"
+        --groups 2 --samples 30 --lengths 8,32,64 --select paper --temperature off --seed 5 --threads 1 "$@" >"$work/out" 2>"$work/err"
 }
 complete() {
     h5dump -a /complete "$1" 2>/dev/null | grep -q "(0): $2" || fail "$1: complete is not $2"
@@ -44,7 +44,7 @@ done
 kills=0
 while [ $kills -lt 20 ]; do
     "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --task both \
-        --groups 2 --samples 30 --lengths 8,32,64 --seed 5 --threads 1 -o "$work/killed.h5" >"$work/out" 2>"$work/err" &
+        --groups 2 --samples 30 --lengths 8,32,64 --select paper --temperature off --seed 5 --threads 1 -o "$work/killed.h5" >"$work/out" 2>"$work/err" &
     pid=$!
     begun "$work/killed.h5"
     sleep "$(awk -v t="$took" -v k=$kills 'BEGIN { printf "%.3f", t / 1000 * 0.01 * (k % 8) }')"
@@ -63,7 +63,7 @@ for signal in TERM INT USR1; do
     python3 -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])' "$bin/dpe-detect" --model "$work/model" \
-        --corpus "$work/corpus" --length 192 --task both --groups 2 --samples 30 --lengths 8,32,64 --seed 5 --threads 1 \
+        --corpus "$work/corpus" --length 192 --task both --groups 2 --samples 30 --lengths 8,32,64 --select paper --temperature off --seed 5 --threads 1 \
         -o "$out" >"$work/out" 2>"$work/err" &
     pid=$!
     begun "$out" 2000
@@ -129,7 +129,7 @@ done
 
 # A dry run prints what the savings save.
 "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 30 \
-    --lengths 8,32,64 --haystack shared=3 --race --dry-run >"$work/out" 2>"$work/err" ||
+    --lengths 8,32,64 --select paper --temperature off --haystack shared=3 --race --dry-run >"$work/out" 2>"$work/err" ||
     fail "--dry-run: $(cat "$work/err")"
 for words in "every cell, sample by sample" "distinct configurations" "shared contexts read once" \
     "race, at best" "decoded together"; do
@@ -140,7 +140,7 @@ done
 for options in "--haystack shared=3" "--niah values=1 --keys-per-context 2 --haystack shared=2" \
     "--batch 3 --haystack shared=2"; do
     rm -f "$work/cost.h5"
-    set -- --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 24 --lengths 8,32,64 \
+    set -- --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 24 --lengths 8,32,64 --select paper --temperature off \
         --threads 1 $options
     "$bin/dpe-detect" "$@" --dry-run >"$work/out" 2>"$work/err" || fail "--dry-run $options: $(cat "$work/err")"
     "$bin/dpe-detect" "$@" -o "$work/cost.h5" >"$work/cost" 2>"$work/err" || fail "$options: $(cat "$work/err")"
@@ -150,7 +150,7 @@ for options in "--haystack shared=3" "--niah values=1 --keys-per-context 2 --hay
         fail "--dry-run $options: $predicted tokens for the sweep, $did were read for sweep and validation"
 done
 "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 30 \
-    --lengths 8,32,64 --haystack shared=3 --batch 1 --select sequential --dry-run >"$work/out" 2>"$work/err"
+    --lengths 8,32,64 --select paper --temperature off --haystack shared=3 --batch 1 --select sequential --dry-run >"$work/out" 2>"$work/err"
 for words in "read again for each sample: --batch 1" "--select sequential adds at most" "2 configurations of --select"; do
     grep -q -- "$words" "$work/out" || fail "--dry-run lacks '$words'"
 done
@@ -165,7 +165,7 @@ race() {
     out=$1
     shift
     "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --task ppl --groups 2 \
-        --samples 5 --lengths 8,32,64 --seed 5 --threads 1 -o "$work/$out" "$@" >"$work/out" 2>"$work/err"
+        --samples 5 --lengths 8,32,64 --select paper --temperature off --seed 5 --threads 1 -o "$work/$out" "$@" >"$work/out" 2>"$work/err"
 }
 race full.h5 || fail "sweep: $(cat "$work/err")"
 race race.h5 --race --race-level 0.2 --batch 1 || fail "--race: $(cat "$work/err")"
@@ -183,7 +183,7 @@ for batch in 1 8; do
 done
 same "$work/racing1.h5" "$work/racing8.h5"
 for options in "" --dry-run; do
-    "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --lengths 8,32,64 --samples 12 \
+    "$bin/dpe-detect" --model "$work/model" --corpus "$work/corpus" --length 192 --lengths 8,32,64 --select paper --temperature off --samples 12 \
         --race --batch 8 -o "$work/racing.h5" --time-budget 0.001 $options >"$work/out" 2>"$work/err"
     grep -q "^--batch 8: a race looks at its rows after every 4 samples" "$work/err" ||
         fail "--race --batch 8 $options does not print that it decodes 4 samples together: $(cat "$work/err")"

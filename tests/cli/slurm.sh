@@ -89,7 +89,7 @@ fi
 
 make_model model
 sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 500
-    --lengths 8,32,64 --seed 5 --threads 1"
+    --lengths 8,32,64 --seed 5 --threads 1 --select paper --temperature off"
 limit "$bin/dpe-detect" $sweep -o "$work/calm.h5" >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
 
 export PATH="$bin:$PATH" DPE_SLURM_LEAST=0

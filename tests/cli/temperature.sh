@@ -16,7 +16,7 @@ fail() {
     failed=1
 }
 detect() {
-    "$bin/dpe-detect" -m "$model" -l 512 --corpus "$corpus" --samples 1 --groups 2 --lengths 128,512 \
+    "$bin/dpe-detect" -m "$model" -l 512 --corpus "$corpus" --samples 1 --groups 2 --lengths 128,512 --select paper --temperature off \
         --device cpu --quiet "$@" >"$work/out" 2>"$work/err"
 }
 export_() {
@@ -102,7 +102,7 @@ ablate --temperature log-n=1 -o "$work/bad.h5"
 [ $? = 64 ] && grep -q -- "--temperature: " "$work/err" || fail "ablate --temperature log-n=1: $(cat "$work/err")"
 
 # Bad input: 64 on an option, 65 in a table.
-for bad in log-n=1 log-n=-3 log-n=nan logit-scale=0 logit-scale=inf log-n=256,log-n-power=0 log-n-power=2 on auto; do
+for bad in log-n=1 log-n=-3 log-n=nan logit-scale=0 logit-scale=inf log-n=256,log-n-power=0 log-n-power=2 on automatic; do
     "$bin/dpe-detect" -m "$model" -l 512 --corpus "$corpus" --dry-run -o "$work/no.h5" --temperature "$bad" >"$work/out" 2>"$work/err"
     [ $? = 64 ] && grep -q -- "--temperature: " "$work/err" || fail "--temperature $bad: $(cat "$work/err")"
 done

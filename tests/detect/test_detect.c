@@ -374,7 +374,7 @@ static void verdicts_follow_the_paired_interval(void **state)
     struct dpe_detect_validation validation;
     struct dpe_error err = {0};
     scores_of(&scores, DPE_DETECT_N_VALIDATED, N);
-    assert_int_equal(dpe_detect_validate(&scores, DPE_DETECT_RECALL, &validation, &err), DPE_OK);
+    assert_int_equal(dpe_detect_validate(&scores, DPE_DETECT_RECALL, 0, &validation, &err), DPE_OK);
     assert_int_equal(validation.verdict, DPE_DETECT_UNKNOWN);
     static const struct {
         double gain[2]; /* of joint over base, alternating */
@@ -395,13 +395,13 @@ static void verdicts_follow_the_paired_interval(void **state)
                 scores.nll_sum[v * N + s] = 100.0 * value[v];
             }
         }
-        assert_int_equal(dpe_detect_validate(&scores, DPE_DETECT_RECALL, &validation, &err),
+        assert_int_equal(dpe_detect_validate(&scores, DPE_DETECT_RECALL, 0, &validation, &err),
                          DPE_OK);
         assert_int_equal(validation.verdict, cases[i].recall);
         double mean = (cases[i].gain[0] + cases[i].gain[1]) / 2;
-        assert_true(fabs(validation.minus_base.mean - mean) < 1e-12);
-        assert_int_equal(validation.minus_base.n, N);
-        assert_int_equal(dpe_detect_validate(&scores, DPE_DETECT_PERPLEXITY, &validation, &err),
+        assert_true(fabs(validation.minus[DPE_DETECT_BASE].mean - mean) < 1e-12);
+        assert_int_equal(validation.minus[DPE_DETECT_BASE].n, N);
+        assert_int_equal(dpe_detect_validate(&scores, DPE_DETECT_PERPLEXITY, 0, &validation, &err),
                          DPE_OK);
         assert_int_equal(validation.verdict, cases[i].nats);
         assert_true(fabs(validation.value[DPE_DETECT_BASE].mean - exp(0.5)) < 1e-12);
@@ -422,7 +422,7 @@ static void validate_recalls(const double *base, const double *joint, int n, int
         set_recall(&scores, DPE_DETECT_BASE, s, base[s]);
         set_recall(&scores, DPE_DETECT_JOINT, s, joint[s]);
     }
-    assert_int_equal(dpe_detect_validate(&scores, DPE_DETECT_RECALL, validation, &err), DPE_OK);
+    assert_int_equal(dpe_detect_validate(&scores, DPE_DETECT_RECALL, 0, validation, &err), DPE_OK);
     dpe_detect_scores_free(&scores);
 }
 
@@ -440,8 +440,9 @@ static void worse_needs_interval_and_test(void **state)
         joint[s] = s == 0 ? 0.25 : 1.0;
     }
     validate_recalls(base, joint, N, 1, &validation);
-    assert_true(validation.minus_base.mean < 0.0 && validation.minus_base.high == 0.0);
-    assert_true(validation.p_base == 1.0);
+    assert_true(validation.minus[DPE_DETECT_BASE].mean < 0.0 &&
+                validation.minus[DPE_DETECT_BASE].high == 0.0);
+    assert_true(validation.p[DPE_DETECT_BASE] == 1.0);
     assert_int_equal(validation.verdict, DPE_DETECT_INDISTINCT);
     assert_false(validation.too_easy);
     /* Mean -1/16, variance 12/256 of -3/4 once and 0 else (by hand): 2.8² · 12 = 94.1. */
@@ -454,7 +455,8 @@ static void worse_needs_interval_and_test(void **state)
         joint[s] = 0.25;
     }
     validate_recalls(base, joint, 4, 1, &validation);
-    assert_true(validation.minus_base.high < 0.0 && validation.p_base > 0.05);
+    assert_true(validation.minus[DPE_DETECT_BASE].high < 0.0 &&
+                validation.p[DPE_DETECT_BASE] > 0.05);
     assert_int_equal(validation.verdict, DPE_DETECT_INDISTINCT);
     assert_int_equal(validation.needed, 6);
     for (int s = 4; s < N; s++) {

@@ -208,9 +208,88 @@ def test_sliding():
         assert (file["/eval/ppl/n_tokens"][()] == 299).all()
 
 
+def check_tune(name, fresh, budget):
+    """Every number of /tune from the rows."""
+    with h5py.File(out(name)) as file:
+        group, rows, at = file["/tune"], file["/rows"], rows_of(file)
+        setting = group["setting"]
+        first = int(group.attrs["first_fresh_sample"])
+        assert group.attrs["fresh_samples"] == fresh and group.attrs["budget"] == budget
+        of, spec, plan = setting["of"][()], text(setting["spec"][()]), text(setting["plan"][()])
+        lengths = group["length"][()]
+        chosen_of = {}
+        for g, chosen in enumerate(text(group["chosen"][()])):
+            task = "niah-%d" % lengths[g]
+            arms = np.flatnonzero(of == g)
+            ran = setting["samples"][()][arms]
+            for arm, n in zip(arms, ran):
+                scores = [rows["score"][at[(task, plan[arm], s)]] for s in range(n)]
+                assert n == 0 or abs(np.mean(scores) - setting["mean"][arm]) < 1e-12
+            # As many rows for each, none of them fresh; dropped settings stop.
+            assert ran.sum() == group["rows"][g] <= budget
+            live = arms[setting["dropped"][()][arms] < 0]
+            assert (setting["samples"][()][live] == group["samples"][g]).all()
+            best = live[np.argmax(setting["mean"][()][live])] if len(arms) > 1 else arms[0]
+            assert spec[best] == chosen
+            fresh_scores = [np.array([rows["score"][at[(task, plan[arm], first + s)]] for s in range(fresh)])
+                            for arm in (arms[0], best)]
+            chosen_of[g] = fresh_scores[1]
+            against = chosen_of[np.flatnonzero(lengths == lengths[g])[0]]
+            for name, values in (("default_mean", fresh_scores[0]), ("mean", fresh_scores[1]),
+                                 ("gain", fresh_scores[1] - fresh_scores[0]), ("ahead", fresh_scores[1] - against)):
+                assert abs(group[name][g] - values.mean()) < 1e-12, name
+            differences = fresh_scores[1] - against
+            turned = [abs(np.dot(signs, differences)) for signs in itertools.product((-1, 1), repeat=fresh)]
+            p = np.mean(np.array(turned) >= abs(differences.sum()) - 1e-9) if differences.any() else 1.0
+            assert not differences.sum() or abs(group["ahead_p"][g] - p) < 1e-12
+        assert all(s < 1000 or s >= first for _, _, s in at)
+        return {g: n for g, n in enumerate(group["rows"][()])}
+
+
+def test_tune():
+    races = ["-l", "256,384", "--method", "self-extend:group=2/3,window=16/32", "--method", "rope",
+             "--method", "pi:scale=1/16", "--niah", "values=1"]
+    priced = run("dpe-eval", "tune", *INPUTS, *races, "--budget", "40", "--samples", "6", "--dry-run")
+    assert "at most %d rows" % (2 * (40 + 12 + 6 + 40 + 12)) in priced.stdout, priced.stdout
+    ran = evaluate("tune", "tune.h5", *races, "--budget", "40", "--samples", "6")
+    assert "tuned - defaults" in ran.stdout and "self-extend" in ran.stdout
+    check_tune("tune.h5", 6, 40)
+    with h5py.File(out("tune.h5")) as file:
+        # Position interpolation by 16 is hopeless: the race says so before its budget is spent.
+        spec, dropped = text(file["/tune/setting/spec"][()]), file["/tune/setting/dropped"][()]
+        assert dropped[spec.index("pi:scale=16")] > 0, list(zip(spec, dropped))
+    document = json.loads(evaluate("tune", "tune.h5", *races, "--budget", "40", "--samples", "6", "--json").stdout)
+    with h5py.File(out("tune.h5")) as file:
+        assert [row["chosen"] for row in document["results"]] == text(file["/tune/chosen"][()])
+        assert np.allclose([row["gain"] for row in document["results"]], file["/tune/gain"][()])
+    priced = json.loads(run("dpe-eval", "tune", *INPUTS, *races, "--budget", "40", "--dry-run", "--json").stdout)
+    assert [row["settings"] for row in priced["methods"]] == [4, 1, 2, 4, 1, 3], priced
+    # Stopped and continued, or grown: the same table as at once.
+    done = 75
+    for tries in range(200):
+        done = subprocess.run([os.path.join(BIN, "dpe-eval"), "tune", *INPUTS, *races, "--budget", "40", "--samples", "6",
+                               "--time-budget", str(0.2 + tries), "-o", out("tune_stopped.h5")],
+                              capture_output=True).returncode
+        if done != 75:
+            break
+    assert done == 0
+    same("tune.h5", "tune_stopped.h5")
+    shutil.copy(out("tune.h5"), out("tune_grown.h5"))
+    evaluate("tune", "tune_grown.h5", *races, "--budget", "60", "--samples", "8")
+    check_tune("tune_grown.h5", 8, 60)
+    evaluate("tune", "tune_at_once.h5", *races, "--budget", "60", "--samples", "8")
+    with h5py.File(out("tune_grown.h5")) as grown, h5py.File(out("tune_at_once.h5")) as once:
+        for name in ("mean", "gain", "ahead_p", "rows", "default_ci_low"):
+            assert np.array_equal(grown["/tune"][name][()], once["/tune"][name][()]), name
+    refused = evaluate("tune", "tune.h5", *races, "--seed", "5", expect=78)
+    assert "seed" in refused.stderr
+    refused = evaluate("niah", "tune.h5", "-l", "256", "--method", "rope", expect=78)
+    assert "kind" in refused.stderr, refused.stderr
+
+
 def test_ablate():
     run("dpe-detect", *INPUTS, "-l", "256", "--samples", "2", "--trained-length", "64", "--niah",
-        "values=1", "-o", out("detect.h5"))
+        "values=1", "--select", "paper", "--temperature", "off", "-o", out("detect.h5"))
     run("dpe-norms", *INPUTS, "--lengths", "64", "--samples", "1", "-o", out("norms.h5"))
     short = ["--table", out("detect.h5"), "--samples", "1", "--niah", "values=1", "--trained-length",
              "64"]
@@ -302,6 +381,7 @@ def test_a_model_of_nan():
     for _ in range(2):
         for tool, arguments, name in (("dpe-eval", ["compare", "--suite", "niah,ppl", "-l", "128", "--method", "rope"],
                                        "nan.h5"),
+                                      ("dpe-eval", ["tune", "-l", "128", "--method", "pi:scale=1/2"], "nantune.h5"),
                                       ("dpe-norms", ["--lengths", "64"], "nannorms.h5")):
             ran = run(tool, *arguments, *inputs, "-o", out(name), expect=70)
             assert "samples had NaN or Inf in their logits" in ran.stderr, ran.stderr
@@ -309,7 +389,7 @@ def test_a_model_of_nan():
 
 def main():
     tests = [test_compare, test_what_is_added_runs_alone, test_contexts_that_are_shared,
-             test_stop_and_go_on, test_grid, test_sliding, test_ablate,
+             test_stop_and_go_on, test_grid, test_sliding, test_tune, test_ablate,
              test_tables_of_other_models, test_a_model_of_nan]
     try:
         for test in tests:

@@ -99,7 +99,7 @@ static struct dpe_official_shared *share(const char *chat, const struct dpe_phra
 {
     struct dpe_official_shared *shared = NULL;
     struct dpe_error err = {0};
-    if (dpe_official_share(chat, fields == NULL ? NULL : path_of("t.json"), fields, n, &shared,
+    if (dpe_official_share(chat, "", fields == NULL ? NULL : path_of("t.json"), fields, n, &shared,
                            &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }

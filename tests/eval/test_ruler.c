@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include "eval/chat/chat.h"
 #include "tests/eval/ruler_case.h"
 
 /* --------------------------------------------------------------------------------------- sizes */
@@ -331,7 +332,7 @@ static void chat_templates_wrap_the_question(void **state)
     for (int i = 0; i < 3; i++) {
         char path[256], *prefix = NULL, *suffix = NULL;
         snprintf(path, sizeof path, DPE_SOURCE_DIR "/eval/templates/chat_%s.txt", shipped[i]);
-        assert_int_equal(dpe_chat_read(path, &prefix, &suffix, NULL), DPE_OK);
+        assert_int_equal(dpe_chat_wrap(path, "", &prefix, &suffix, NULL), DPE_OK);
         assert_true(strlen(prefix) > 5 && strlen(suffix) > 5);
         free(prefix);
         free(suffix);

@@ -19,7 +19,8 @@ METHODS = ["rope", "pi", "ntk", "yarn", "self-extend", "rerope", "leaky-rerope",
 
 def sweep(world, output, *more):
     return ["dpe-detect", "-m", world + "/model", "--corpus", world + "/corpus", "-l", "128", "--groups", "2",
-            "--lengths", "8,64", "--seed", "5", "--threads", "1", "--samples", "1", "-o", output, *more]
+            "--lengths", "8,64", "--seed", "5", "--threads", "1", "--samples", "1", "--select", "paper",
+            "--temperature", "off", "-o", output, *more]
 
 
 def profile(world, output, *more):
@@ -55,10 +56,36 @@ def make_world(bin_folder, world):
         ran = subprocess.run([os.path.join(bin_folder, words[0]), *words[1:]], capture_output=True, check=False)
         if ran.returncode != 0:
             sys.exit(f"the good world: {' '.join(words)}: exit {ran.returncode}: {ran.stderr.decode(errors='replace')}")
+    make_benchmarks(bin_folder, world)
     # A run that is not complete: the journal of the kept one with its last records cut off.
     os.remove(world + "/kept.h5")
     journal = world + "/kept.h5.journal/rank-0000.journal"
     os.truncate(journal, os.path.getsize(journal) * 2 // 3)
+
+
+def answer(world, suite, *more):
+    return ["dpe-eval", suite, "-m", world + "/model", "--corpus", world + "/corpus", "-l", "512", "--method", "rope",
+            "--samples", "1", "--threads", "1", *more]
+
+
+def make_benchmarks(bin_folder, world):
+    """Samples, questions and answers in the formats of RULER, SQuAD, HotpotQA and InfiniteBench."""
+    for words in (["dpe-eval", "data", "-m", world + "/model", "--corpus", world + "/corpus", "-l", "512", "--samples", "1",
+                   "--tasks", "vt", "-o", world + "/data"],
+                  answer(world, "ruler", "--tasks", "vt", "--predictions", world + "/answers", "-o", world + "/ruler.h5")):
+        subprocess.run([os.path.join(bin_folder, words[0]), *words[1:]], capture_output=True, check=True)
+    text = "The fox jumped over the dog. It went home. " + " ".join(f"Then came dog {i}." for i in range(100))
+    questions = [{"id": "q", "question": "Who jumped?", "is_impossible": False, "answers": [{"text": "The fox", "answer_start": 0}]}]
+    squad = {"version": "v2.0", "data": [{"title": "Fox", "paragraphs": [{"context": text, "qas": questions}]}]}
+    hotpot = [{"_id": "h", "question": "Who jumped?", "answer": "The fox", "type": "bridge", "level": "easy",
+               "context": [["Fox", [text]], ["Dog", ["A dog slept."]]], "supporting_facts": [["Fox", 0]]}]
+    for name, value in (("squad.json", squad), ("hotpot.json", hotpot)):
+        with open(f"{world}/{name}", "w", encoding="utf-8") as file:
+            json.dump(value, file)
+    os.makedirs(world + "/infinite")
+    with open(world + "/infinite/passkey.jsonl", "w", encoding="utf-8") as file:
+        file.write(json.dumps({"id": 0, "context": "The pass key is 71432. " * 20, "input": "What is the pass key?",
+                               "answer": ["71432"], "options": []}) + "\n")
 
 
 # ----------------------------------------------------------------------------------------- hostility
@@ -323,6 +350,43 @@ def class_journal(draw, world):
                                                            ["--samples", "2"], ["--seed", "6"]]))
 
 
+def change_lines(draw, path):
+    """As change, but mostly one JSON object of a file of lines."""
+    with open(path, "rb") as file:
+        lines = file.read().splitlines()
+    if draw.random() < 0.3 or not lines:
+        change(draw, path)
+        return
+    at = draw.randrange(len(lines))
+    lines[at] = changed_json(draw, lines[at])
+    with open(path, "wb") as file:
+        file.write(b"\n".join(lines) + draw.choice([b"\n", b"", b"\r\n", b"\0"]))
+
+
+def class_benchmark(draw, world):
+    """Samples, questions, answers and templates of benchmarks."""
+    out = world + "/out/o.h5"
+    answers = world + "/answers/rope-512/vt.jsonl"
+    what = draw.randrange(5)
+    skip = draw.choice([[], ["--skip-bad"]])
+    if what == 0:
+        change_lines(draw, answers)
+        return ["dpe-eval", "score", "--suite", draw.choice(["ruler", "ruler", "niah", "infinitebench"]), "--predictions",
+                draw.choice([answers, world + "/answers/rope-512"]), *draw.choice([[], ["--task", "vt"]]), *skip]
+    if what == 1:
+        change_lines(draw, world + "/data/vt/validation.jsonl")
+        return answer(world, "ruler", "--tasks", "vt", "--data", world + "/data", "-o", out, *skip)
+    if what == 2:
+        name, task, option = draw.choice([("squad.json", "qa_1", "--squad"), ("hotpot.json", "qa_2", "--hotpotqa")])
+        change(draw, f"{world}/{name}")
+        return answer(world, "ruler", "--tasks", task, option, f"{world}/{name}", "-o", out)
+    if what == 3:
+        change_lines(draw, world + "/infinite/passkey.jsonl")
+        return answer(world, "infinitebench", "--tasks", "passkey", "--data", world + "/infinite", "-o", out, *skip)
+    change(draw, world + "/template.txt")
+    return answer(world, *draw.choice([["niah"], ["ruler", "--tasks", "vt"]]), "--chat-template", world + "/template.txt", "-o", out)
+
+
 OPTIONS = {}  # by command: (name, takes a value)
 TOOLS = [["dpe-run"], ["dpe-detect"], ["dpe-norms"], ["dpe-export"], ["dpe-report"], ["dpe-bench"], ["dpe-calibrate"],
          *[["dpe-eval", name] for name in
@@ -332,7 +396,7 @@ TOOLS = [["dpe-run"], ["dpe-detect"], ["dpe-norms"], ["dpe-export"], ["dpe-repor
 def read_options(bin_folder):
     """The options that --help of every tool shows, with whether they take a value."""
     for words in TOOLS:
-        text = subprocess.run([os.path.join(bin_folder, words[0]), *words[1:], "--help"], capture_output=True,
+        text = subprocess.run([os.path.join(bin_folder, words[0]), *words[1:], "--help=all"], capture_output=True,
                               check=True, env=dict(os.environ, ARGP_HELP_FMT="", COLUMNS="200")).stdout.decode()
         found = re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)(\[?=)?", text, re.M)
         OPTIONS[" ".join(words)] = sorted({(name, bool(value)) for name, value in found

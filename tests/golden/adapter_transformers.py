@@ -15,6 +15,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import warnings
 
 import numpy as np
 import tokenizers
@@ -30,8 +31,9 @@ from dpe_attention import TableError  # noqa: E402
 LIMIT = 1e-4
 
 
-def make_table(path, model, length, window, scales, share):
-    """A table for the model in the JSON form, its key pairs drawn for each head."""
+def make_table(path, model, length, window, scales, share, trained=None):
+    """A table for the model in the JSON form, its key pairs drawn for each head. Texts of these tests are
+    longer than `trained`, so that it is applied."""
     config = model.config
     dim = model.base_model.layers[0].self_attn.head_dim
     pairs, groups = dim // 2, len(scales)
@@ -42,7 +44,7 @@ def make_table(path, model, length, window, scales, share):
              "model": {"model_type": config.model_type, "fingerprint": "0",
                        "n_layers": config.num_hidden_layers, "n_heads": config.num_attention_heads,
                        "n_kv_heads": config.num_key_value_heads, "head_dim": dim},
-             "trained_length": config.max_position_embeddings, "evaluated_length": length,
+             "trained_length": trained or config.max_position_embeddings, "evaluated_length": length,
              "local_window": window, "top_k": top_k, "near_rule": "distance < local_window",
              "rounding": "separable", "angle_precision": "f32", "pair_layout": "half-split",
              "group_edge": [g * pairs // groups for g in range(groups + 1)],
@@ -96,6 +98,7 @@ def compare_logits(args, scratch, folder, ids, table_options):
     subprocess.run([args.probe, "logits", folder, table, raw, out], check=True)
     engine = np.fromfile(out, np.float32).reshape(len(ids) + 1, -1)
     dpe_transformers.apply(model, table, query_block=64)
+    dpe_transformers.expect(model, len(ids))
     whole = model(torch.tensor([ids])).logits[0]
     left, right = padded(model, ids)
     result = {"tokens": len(ids), "dpe_to_native": error(native, engine[:-1]),
@@ -107,6 +110,97 @@ def compare_logits(args, scratch, folder, ids, table_options):
     for name in ("prefill", "engine_prefill", "decode", "padded"):
         assert result[name] <= LIMIT, (folder, result)
     assert result["dpe_to_native"] > 100 * LIMIT, "the table changes nothing: this compares nothing"
+    return result
+
+
+def engine_logits(args, scratch, folder, table, ids):
+    """Of every token, read one by one, under the entry for as many tokens as the text has."""
+    raw, out = os.path.join(scratch, "in"), os.path.join(scratch, "out")
+    np.array(ids, np.int32).tofile(raw)
+    subprocess.run([args.probe, "logits", folder, table, raw, out], check=True)
+    return np.fromfile(out, np.float32).reshape(len(ids) + 1, -1)[:-1]
+
+
+def join(paths, out):
+    """The tables as one of several entries, in the JSON form."""
+    tables = [json.load(open(path, encoding="utf-8")) for path in paths]
+    shared = ("schema_name", "adapter_required", "model", "near_rule", "rounding", "angle_precision",
+              "pair_layout")
+    none = {"logit_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
+    root = {name: tables[0][name] for name in shared}
+    root["schema_version"] = "3.0.0"
+    root["entries"] = [dict(none, **{name: value for name, value in table.items()
+                                     if name not in shared and name != "schema_version"})
+                       for table in tables]
+    with open(out, "w", encoding="utf-8") as file:
+        json.dump(root, file)
+    return out
+
+
+def compare_entries(args, scratch, folder):
+    """A table of three entries for a model trained for 256 tokens: the same entry as in the engine at
+    every length, chosen once for each text; up to 256 tokens the model's own bits."""
+    model = load(folder)
+    draw = random.Random(4)
+    ids = [2558] + [draw.randrange(2558) for _ in range(599)]
+    table = join([make_table(os.path.join(scratch, f"{length}.json"), model, length, 20 + i,
+                             [float(i + 1), float(i + 2)], share=1.0 - 0.2 * i)
+                  for i, length in enumerate((300, 400, 512))], os.path.join(scratch, "several.json"))
+    native = {n: model(torch.tensor([ids[:n]])).logits[0] for n in (40, 256, 290)}
+    greedy = model.generate(torch.tensor([ids[:200]]), do_sample=False, max_new_tokens=56)
+    dpe_transformers.apply(model, table, query_block=64)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in (40, 256):
+            assert torch.equal(model(torch.tensor([ids[:n]])).logits[0], native[n]), n
+        assert torch.equal(greedy, model.generate(torch.tensor([ids[:200]]), do_sample=False,
+                                                  max_new_tokens=56))
+        assert not caught, [str(one.message) for one in caught]
+        result = {"native_bits_up_to": 256}
+        engine = {}
+        for n in (257, 300, 301, 400, 401, 512, 600):
+            engine[n] = engine_logits(args, scratch, folder, table, ids[:n])
+            result[str(n)] = error(model(torch.tensor([ids[:n]])).logits[0], engine[n])
+            assert result[str(n)] <= LIMIT, (n, result)
+        assert [str(one.message)[:27] for one in caught] == ["this text may reach 600 tok"], caught
+        # Entries differ, so each comparison was with the right one.
+        for longer, shorter in ((301, 300), (401, 400)):
+            assert error(engine[longer][:shorter], engine[shorter]) > 100 * LIMIT
+        assert error(native[290], engine[300][:290]) > 100 * LIMIT
+        # Announced, a text is under its entry from the first token on, and stays when it crosses 300.
+        dpe_transformers.expect(model, 400)
+        result["decode_across"] = error(decode(model, ids[:400], 200), engine[400])
+        assert result["decode_across"] <= LIMIT, result
+        # Two texts in turns: each cache keeps its entry.
+        first = model(torch.tensor([ids[:200]]), use_cache=True)
+        dpe_transformers.expect(model, 0)
+        second = model(torch.tensor([ids[:300]]), use_cache=True)
+        again = model(torch.tensor([ids[200:201]]), past_key_values=first.past_key_values)
+        assert error(again.logits[0], engine[400][200:201]) <= LIMIT
+        del second
+        # generate() counts what it may add: prompt 200 and 150 new ones need the entry for 400.
+        found = model.generate(torch.tensor([ids[:200]]), do_sample=False, max_new_tokens=150,
+                               eos_token_id=None, pad_token_id=0)[0].tolist()
+        under = engine_logits(args, scratch, folder, os.path.join(scratch, "400.json"), found)
+        tops = under[199:-1].argmax(axis=1).tolist()
+        result["generated_as_engine"] = sum(a == b for a, b in zip(tops, found[200:])) / len(tops)
+        assert result["generated_as_engine"] > 0.98, result
+        # A text that was not announced and outgrows the trained length is reported.
+        before = len(caught)
+        decode(model, ids[:258], 250)
+        assert len(caught) == before + 1 and "grew beyond" in str(caught[-1].message)
+    other = transformers.DynamicCache(config=model.config)
+    dpe_transformers.remove(model)
+    model(torch.tensor([ids[:10]]), past_key_values=other)
+    dpe_transformers.apply(model, table)
+    try:
+        model(torch.tensor([ids[10:11]]), past_key_values=other)
+    except NotImplementedError:
+        pass
+    else:
+        raise AssertionError("a cache that was filled without the table was accepted")
+    dpe_transformers.remove(model)
+    assert torch.equal(model(torch.tensor([ids[:290]])).logits[0], native[290])
     return result
 
 
@@ -146,7 +240,7 @@ def refusals(scratch):
     """A model that must not run under a table is refused with a reason."""
     model = load(os.path.join(HERE, "llama"))
     other = load(os.path.join(HERE, "qwen2"))
-    table = make_table(os.path.join(scratch, "table.json"), model, 64, 5, [2.0], 1.0)
+    table = make_table(os.path.join(scratch, "table.json"), model, 64, 5, [2.0], 1.0, trained=8)
     ids = torch.arange(3, 15)[None]
     native = other(ids).logits
     count = 0
@@ -181,7 +275,7 @@ def main():
     results = {"torch": torch.__version__, "transformers": transformers.__version__, "logits": {}}
     with tempfile.TemporaryDirectory() as scratch:
         results["refusals"] = refusals(scratch)
-        small = {"length": 64, "window": 7, "scales": [2.0, 3.5], "share": 0.6}
+        small = {"length": 64, "window": 7, "scales": [2.0, 3.5], "share": 0.6, "trained": 16}
         for name in ("llama", "mistral", "qwen2"):
             folder = os.path.join(HERE, name)
             with open(os.path.join(folder, "tokens.json"), encoding="utf-8") as file:
@@ -192,6 +286,7 @@ def main():
         results["logits"]["reference"] = compare_logits(
             args, scratch, reference, ids,
             {"length": 1024, "window": 30, "scales": [2.0, 4.0, 7.0, 8.0], "share": 0.75})
+        results["entries"] = compare_entries(args, scratch, reference)
         if args.samples > 0:
             results["needles"] = compare_needles(args, scratch, reference)
     text = json.dumps(results, indent=1)

@@ -157,6 +157,53 @@ def lm_infinite(sinks, window):
     return np.where(near, D, window), near | first
 
 
+def lampe(window, tail, length):
+    """LaMPE's prefill as its released code has it (llama_cache1.py of scar-on/LaMPE, 34331cf): three passes
+    with the queries and keys that it slices, places rounded down in float32. Keys at the edges of the bands
+    are in two passes there; here the farther one has them, as decoding has."""
+    places = np.floor(np.float32(length / (T - 1)) * np.arange(T).astype(np.float32)).astype(int)
+    while tail + 1 < T and places[tail] == places[tail + 1]:
+        tail += 1
+    bias_1 = window - (places[window] + 1)
+    bias_2 = (T - 1 - tail) - places[T - 1 - tail] - bias_1
+    rel = np.array(D)
+    for i in range(T - window):  # the middle: query window + i, keys up to i and not before i - (T - window - tail)
+        for j in range(max(0, i - (T - window - tail)), i + 1):
+            rel[window + i, j] = places[window + i] + bias_1 - places[j]
+    for i in range(tail):  # the last queries and the first keys
+        for j in range(i + 1):
+            rel[T - tail + i, j] = T - tail + i - bias_2 - j
+    return rel
+
+
+def cope(clip, hard=False):
+    """modeling_cope.py of hrlics/CoPE (ed52ba5)."""
+    theta = frequencies()
+    fade = 0.5 * (1.0 + np.cos(np.linspace(0.0, np.pi, clip)))
+    theta[PAIRS - clip:] *= 0.0 if hard else fade
+    return theta
+
+
+def adagrope(first, reuse):
+    """Positions in the order of distance: `first` of them once each, then as many `reuse` times, and so on; a
+    query and a key count whole groups from the beginning of the text, as in Self-Extend."""
+    rel, lo = np.zeros((T, T)), 0
+    for band in range(4):
+        scale = reuse ** band
+        far = np.floor(M / scale) - np.floor(N / scale) + band * first - math.floor(lo / scale)
+        rel = np.where(D >= lo, far, rel)
+        lo += math.floor(first * scale)
+    return rel
+
+
+def dope(heads, begin):
+    """No position in these pairs of these heads."""
+    rel = np.broadcast_to(D, (HEADS, PAIRS, T, T)).copy()
+    for head in heads:
+        rel[head, begin:] = 0
+    return rel
+
+
 MASK = [[(7 * head + 3 * pair) % 5 != 0 for pair in range(PAIRS)] for head in range(HEADS)]
 
 
@@ -200,7 +247,38 @@ def methods():
     for sinks, window in ((10, 24), (3, 17)):
         rel, seen = lm_infinite(sinks, window)
         yield Method("lm-infinite:sinks=%d,window=%d" % (sinks, window), rel=rel, seen=seen)
+    yield Method("lampe:window=8,tail=3,map=10,official=0", rel=lampe(8, 3, 10))
+    yield Method("lampe:window=5,tail=12,map=33,official=1", rel=lampe(5, 12, 33), a=0.1 * math.log(2.0) + 1.0)
+    yield Method("cope:clip=3", freq=cope(3))
+    yield Method("cope:clip=1", freq=cope(1))
+    yield Method("cope:clip=4,hard=1", freq=cope(4, True))
+    yield Method("hirope:window=7,segment=6,split=4", rel=dpe(7, [1, 6]))
+    yield Method("adagrope:first=6,reuse=1.75", rel=adagrope(6, 1.75))
+    yield Method("adagrope:first=9,reuse=2", rel=adagrope(9, 2.0))
+    yield Method("dope:heads=1,from=3", rel=dope([1], 3))
+    yield Method("dope:from=5", rel=dope([0, 1], 5))
     # The attention temperature, on plans of every kind.
+    b = 2.0 / DIM
+    yield Method("pi:scale=3.5,log-n=9", freq=frequencies() / 3.5, query=log_n(9.0))
+    yield Method("ntk:scale=3,infoscale=9", freq=by_ntk, query=infoscale(9.0))
+    yield Method("ntk-dynamic:logit-scale=1.21", freq=by_dynamic, a=1.1)
+    yield Method("ntk-by-parts:scale=4,alpha=0.5,beta=3,log-n=12,log-n-power=2", freq=ntk_by_parts(4.0, 0.5, 3.0),
+                 query=log_n(12.0)**2.0)
+    yield Method("llama3:scale=8,low=0.5,high=3,log-n=9,log-n-power=0.5,log-n-decay=%.17g" % b,
+                 freq=llama3(8.0, 0.5, 3.0), query=infoscale(9.0))
+    yield Method("longrope:long=2,short=1,logit-scale=1.69,log-n=20", freq=frequencies() / 2.0, a=1.3 * rope_a,
+                 query=log_n(20.0))
+    rel, seen = streaming(4, 20)
+    yield Method("streaming-llm:sinks=4,window=20,log-n=9,logit-scale=0.81", rel=rel, seen=seen, a=0.9,
+                 query=log_n(9.0))
+    rel, seen = lm_infinite(3, 17)
+    yield Method("lm-infinite:sinks=3,window=17,infoscale=7", rel=rel, seen=seen, query=infoscale(7.0))
+    yield Method("lampe:window=8,tail=3,map=10,official=1,log-n=9,logit-scale=1.21", rel=lampe(8, 3, 10),
+                 a=1.1 * (0.1 * math.log(2.0) + 1.0), query=log_n(9.0))
+    yield Method("cope:clip=3,log-n=9", freq=cope(3), query=log_n(9.0))
+    yield Method("hirope:window=7,segment=6,split=4,infoscale=9", rel=dpe(7, [1, 6]), query=infoscale(9.0))
+    yield Method("adagrope:first=6,reuse=1.75,log-n=9,log-n-power=1.5", rel=adagrope(6, 1.75), query=log_n(9.0)**1.5)
+    yield Method("dope:heads=1,from=3,logit-scale=1.44", rel=dope([1], 3), a=1.2)
     yield Method("rope:log-n=9", query=log_n(9.0))
     yield Method("rope:logit-scale=1.44", a=1.2)
     yield Method("yarn:scale=4,log-n=11,logit-scale=2.25", freq=yarn(4.0),

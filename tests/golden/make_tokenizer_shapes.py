@@ -14,6 +14,10 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MARK = "\u2581"
+# gpt-oss', Phi-4-mini's.
+O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve"
+         r"|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:"
+         r"'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{%s}| ?[^\s\p{L}\p{N}]+[\r\n]*"
          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 # Mistral Nemo's: classes of upper, lower, title, modifier and other letters and marks.
@@ -48,6 +52,7 @@ TEXTS = [
     "<unk> a", "[MASK] a [MASK]b a  [MASK]  b\n[MASK]", "solo xsolo solox solo.solo 'solo' soloß",
     "ab abc abcd abcde xabcdx", "cafe\u0301! caf\u00e9!", "two words two  words", "tab\tstop",
     "<0x0A> <0x41> x", "\u00e4\u00f6\u00fc \u00df \u0142\u017c", "ŋ ŋŋ aŋb ŋ ŋ", "the\u2028 cat",
+    "\ufb01n \ufdfa \u304b\uff9e \uff76\uff9e \u3349 \u2460 \uff21\uff22 \u1e9b\u0323 \u00aa\u2122 \u2025\u033d\u0323 \uffa1\uffc2",
 ]
 BROKEN = [
     b"\xff", b"abc\xff", b"\xc0\xaf", b"\xe0\x80\x80x", b"\xed\xa0\x80", b"\xf4\x90\x80\x80",
@@ -203,6 +208,23 @@ def shapes():
     glued["merges"].insert(3, ["e", MARK + "t"])
     yield "spm_glued", whole(glued, added_tokens=specials, pre_tokenizer=metaspace("first", False),
                              decoder=SPM_DECODER)
+    # Gemma's: spaces become marks before words are cut behind them, which so never happens.
+    yield "gemma", whole(dict(spm, fuse_unk=True), added_tokens=specials, post_processor=spm_post,
+                         normalizer={"type": "Replace", "pattern": {"String": " "}, "content": MARK},
+                         pre_tokenizer=split({"String": " "}, "MergedWithPrevious"),
+                         decoder=sequence("decoders", {"type": "Replace", "pattern":
+                                          {"String": MARK}, "content": " "},
+                                          {"type": "ByteFallback"}, {"type": "Fuse"}))
+    yield "o200k", whole(small, decoder=byte_level(), pre_tokenizer=sequence(
+        "pretokenizers", split({"Regex": O200K}), byte_level(regex=False)))
+    yield "nfkc", whole(small, normalizer={"type": "NFKC"}, pre_tokenizer=byte_level(),
+                        decoder=byte_level())
+    yield "whitespace_split", whole(
+        dict(spm, fuse_unk=True), added_tokens=specials,
+        normalizer=sequence("normalizers", {"type": "NFKC"}, {"type": "Replace", "pattern":
+                            {"String": "th"}, "content": "t h"}),
+        pre_tokenizer=sequence("pretokenizers", {"type": "WhitespaceSplit"},
+                               metaspace("always", True)), decoder=metaspace("always", True))
     bare = train_marks(160, fallback=False)
     for name, model in (("unk", bare), ("unk_fused", dict(bare, fuse_unk=True)),
                         ("unk_dropped", dict(bare, unk_token=None))):

@@ -108,12 +108,12 @@ if [ -n "$quick" ]; then
     shape=$here/tests/golden/llama_bf16
     short="--length 20 --new 1 --repeats 1" long="--length 24 --new 1 --repeats 1" lengths="64"
     tests="$tests DPE_TEST_CUDA_SMALL=1" sanitizer_seconds=8 tokens=40 slack=20
-    sweep="--length 96 --trained-length 64 --lengths 8,32 --window 8 --groups 2 --samples 1 --task ppl"
+    sweep="--length 96 --trained-length 64 --lengths 8,32 --window 8 --groups 2 --samples 1 --task ppl --select paper --temperature off"
 else
     shape=llama3-8b
     short="--length 8K --length 32K" long="--length 128K --repeats 1" lengths="8192 16384 32768 131072"
     sanitizer_seconds=90 tokens=1200 slack=1
-    sweep="--length 1024 --groups 8 --samples 8"
+    sweep="--length 1024 --groups 8 --samples 8 --select paper --temperature off"
 fi
 
 # hung CODE: whether the part ran out of time. without KERNEL: the following parts use that kernel instead.

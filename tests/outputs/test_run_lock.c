@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -23,6 +24,8 @@ static pid_t hold_run(struct scratch *scratch)
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
+        /* A test that fails does not leave it behind, with CTest's pipe open. */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         struct dpe_identity identity = fixture_identity(1);
         struct dpe_run *run = NULL;
         struct dpe_error err = {0};

@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include <hdf5.h>
+
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/rows/rows.h"
@@ -30,6 +32,15 @@ static struct dpe_h5 *write_and_open(struct scratch *scratch, dpe_run_fill fill,
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
     assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_OK);
     return table;
+}
+
+/* HDF5 cannot tell whether a link is there, as when it lacks memory. */
+static bool links_fail;
+htri_t __real_H5Lexists(hid_t location, const char *name, hid_t access);
+htri_t __wrap_H5Lexists(hid_t location, const char *name, hid_t access);
+htri_t __wrap_H5Lexists(hid_t location, const char *name, hid_t access)
+{
+    return __real_H5Lexists(links_fail ? H5I_INVALID_HID : location, name, access);
 }
 
 static const int64_t numbers[4] = {0, -1, INT64_MAX, 70000};
@@ -141,6 +152,16 @@ static void every_type_comes_back(void **state)
     assert_true(dpe_h5_has(table, "/"));
     assert_false(dpe_h5_has(table, "/a/c"));
     assert_false(dpe_h5_has(table, "/b/c/d"));
+    assert_int_equal(dpe_h5_answered(table, &err), DPE_OK);
+    struct dpe_h5 *silent = NULL;
+    assert_int_equal(dpe_h5_open(scratch->table, &silent, &err), DPE_OK);
+    links_fail = true;
+    assert_false(dpe_h5_has(silent, "/a/b"));
+    assert_int_equal(dpe_h5_list(silent, "/a/b", &strings, &n, &err), DPE_BAD_DATA);
+    links_fail = false;
+    assert_int_equal(dpe_h5_answered(silent, &err), DPE_BAD_DATA);
+    assert_non_null(strstr(err.text, "cannot tell"));
+    dpe_h5_close(silent);
     assert_int_equal(dpe_h5_list(table, "/a/b", &strings, &n, &err), DPE_OK);
     assert_int_equal(n, 3);
     assert_string_equal(strings[0], "bytes");

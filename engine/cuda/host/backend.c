@@ -188,9 +188,40 @@ static dpe_status cuda_open(const struct dpe_model *model,
     return DPE_OK;
 }
 
+/* What a model has that the kernels do not carry, NULL when there is nothing. */
+static const char *not_carried(const struct dpe_config *config, const struct dpe_plan *plan)
+{
+    const struct {
+        bool there;
+        const char *what;
+    } features[] = {
+        {dpe_layer_name(config, DPE_WEIGHT_ATTENTION_NORM) == NULL,
+         "layers without a norm before attention"},
+        {config->activation != DPE_SWIGLU, "an activation other than SwiGLU"},
+        {config->n_kinds > 1, "layers that a plan does not move"},
+        {config->n_experts > 0, "experts"},
+        {config->sinks, "attention sinks"},
+        {plan->query_growth > 0.0, "queries that grow with the position"},
+        {plan->attention_cap > 0.0, "a cap of attention's logits"},
+        {plan->still_factor != 0.0, "a factor of the pairs that rotate"},
+    };
+    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
+        if (features[i].there) {
+            return features[i].what;
+        }
+    }
+    return NULL;
+}
+
 static dpe_status cuda_supports(const struct dpe_config *config, const struct dpe_plan *plan,
                                 struct dpe_error *err)
 {
+    const char *missing = not_carried(config, plan);
+    if (missing != NULL) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda does not support %s (model_type %s) yet; use --device cpu",
+                        missing, config->model_type);
+    }
     if (plan->exact) {
         return dpe_fail(
             err, DPE_NO_DEVICE,
@@ -404,7 +435,9 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .copy_kv = dpe_cuda_copy_kv,
         .attention_workspace = dpe_cuda_attention_workspace,
         .attention = dpe_cuda_attention,
-        .swiglu = dpe_cuda_swiglu,
+        .activate = dpe_cuda_activate,
+        .scale = dpe_cuda_scale,
+        .add = dpe_cuda_add,
         .sum_norms = dpe_cuda_sum_norms,
         .all_reduce = dpe_cuda_all_reduce,
         .logits = dpe_cuda_logits,

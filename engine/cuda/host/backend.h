@@ -159,7 +159,9 @@ void dpe_cuda_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_
                       int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
 void dpe_cuda_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                      int64_t rows, dpe_mem out, bool accumulate);
-void dpe_cuda_swiglu(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+void dpe_cuda_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
+void dpe_cuda_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
+void dpe_cuda_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
 void dpe_cuda_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
 void dpe_cuda_best(struct dpe_backend *backend, dpe_mem x, int64_t rows, int32_t *tokens);
 void dpe_cuda_likelihood(struct dpe_backend *backend, dpe_mem x, int64_t rows,

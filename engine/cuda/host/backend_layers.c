@@ -12,7 +12,10 @@ void dpe_cuda_rmsnorm(struct dpe_backend *b, enum dpe_weight which, int64_t laye
 {
     const float *weight =
         which == DPE_WEIGHT_FINAL_NORM ? b->final_norm : b->layers[layer].weight[which];
-    if (rows > 0) {
+    if (rows > 0 && (which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM)) {
+        DPE_CUDA_TRY(b, dpe_kernel_head_norm(b->dtype, out, weight, rows, width,
+                                             (float)b->config->rms_eps));
+    } else if (rows > 0) {
         DPE_CUDA_TRY(b, dpe_kernel_rmsnorm(b->dtype, x, weight, rows, width,
                                            (float)b->config->rms_eps, out));
     }
@@ -62,7 +65,17 @@ void dpe_cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which
     }
 }
 
-void dpe_cuda_swiglu(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t rows)
+void dpe_cuda_scale(struct dpe_backend *b, dpe_mem x, int64_t n, double factor)
+{
+    DPE_CUDA_TRY(b, dpe_kernel_scale(x, n, (float)factor));
+}
+
+void dpe_cuda_add(struct dpe_backend *b, dpe_mem x, dpe_mem y, int64_t n)
+{
+    DPE_CUDA_TRY(b, dpe_kernel_add(b->dtype, x, y, n));
+}
+
+void dpe_cuda_activate(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t rows)
 {
     DPE_CUDA_TRY(b, dpe_kernel_swiglu(b->dtype, gate, up, rows * b->config->intermediate));
 }

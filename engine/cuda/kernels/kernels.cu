@@ -43,17 +43,17 @@ __global__ void embed(const T *table, const int32_t *tokens, int64_t rows, int64
     }
 }
 
-/* A block a row. */
-template <class T, int N>
-__global__ void rmsnorm(const float *x, const float *weight, int64_t rows, int64_t width, float eps,
+/* A block a row. x may be out: a thread reads what it writes. */
+template <class F, class T, int N>
+__global__ void rmsnorm(const F *x, const float *weight, int64_t rows, int64_t width, float eps,
                         T *out)
 {
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
-        const float *row = x + r * width;
+        const F *row = x + r * width;
         float squares = 0.0f;
         for (int64_t i = threadIdx.x * N; i < width; i += blockDim.x * N) {
             float some[N];
-            dpe_some<float, N>::load(row + i, some);
+            dpe_some<F, N>::load(row + i, some);
 #pragma unroll
             for (int k = 0; k < N; k++) {
                 squares += some[k] * some[k];
@@ -63,7 +63,7 @@ __global__ void rmsnorm(const float *x, const float *weight, int64_t rows, int64
         for (int64_t i = threadIdx.x * N; i < width; i += blockDim.x * N) {
             float some[N];
             float by[N];
-            dpe_some<float, N>::load(row + i, some);
+            dpe_some<F, N>::load(row + i, some);
             dpe_some<float, N>::load(weight + i, by);
 #pragma unroll
             for (int k = 0; k < N; k++) {
@@ -90,6 +90,29 @@ __global__ void add_bias(T *out, const float *bias, int64_t rows, int64_t width)
             }
             dpe_some<T, N>::store(out + r * width + i, some);
         }
+    }
+}
+
+/* x += y, the stream and what a norm made. */
+template <class T, int N> __global__ void add(float *x, const T *y, int64_t n)
+{
+    for (int64_t i = this_thread() * N; i < n; i += all_threads() * N) {
+        float some[N];
+        float by[N];
+        dpe_some<float, N>::load(x + i, some);
+        dpe_some<T, N>::load(y + i, by);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            some[k] += by[k];
+        }
+        dpe_some<float, N>::store(x + i, some);
+    }
+}
+
+__global__ void scale(float *x, int64_t n, float factor)
+{
+    for (int64_t i = this_thread(); i < n; i += all_threads()) {
+        x[i] *= factor;
     }
 }
 
@@ -383,17 +406,23 @@ int embed_of(const void *table, const int32_t *tokens, int64_t rows, int64_t wid
                       tokens, rows, width, x);
 }
 
-template <class T>
-int rmsnorm_of(const float *x, const float *weight, int64_t rows, int64_t width, float eps,
-               void *out)
+template <class F, class T>
+int rmsnorm_of(const F *x, const float *weight, int64_t rows, int64_t width, float eps, void *out)
 {
     T *to = static_cast<T *>(out);
-    if (by_eight<T>(width, x, out) && reinterpret_cast<uintptr_t>(weight) % 16 == 0) {
-        return dpe_launch(rmsnorm<T, 8>, blocks_for(rows), THREADS, 0, NULL, x, weight, rows, width,
-                          eps, to);
+    auto kernel = by_eight<T>(width, x, out) && reinterpret_cast<uintptr_t>(weight) % 16 == 0
+                      ? rmsnorm<F, T, 8>
+                      : rmsnorm<F, T, 1>;
+    return dpe_launch(kernel, blocks_for(rows), THREADS, 0, NULL, x, weight, rows, width, eps, to);
+}
+
+template <class T> int add_of(float *x, const void *y, int64_t n)
+{
+    const T *from = static_cast<const T *>(y);
+    if (by_eight<T>(n, x, y)) {
+        return dpe_launch(add<T, 8>, blocks_for(n / 8 / THREADS + 1), THREADS, 0, NULL, x, from, n);
     }
-    return dpe_launch(rmsnorm<T, 1>, blocks_for(rows), THREADS, 0, NULL, x, weight, rows, width,
-                      eps, to);
+    return dpe_launch(add<T, 1>, blocks_for(n / THREADS + 1), THREADS, 0, NULL, x, from, n);
 }
 
 template <class T> int bias_of(void *out, const float *bias, int64_t rows, int64_t width)
@@ -442,12 +471,28 @@ int dpe_kernel_embed(enum dpe_dtype dtype, const void *table, const int32_t *tok
 int dpe_kernel_rmsnorm(enum dpe_dtype dtype, const float *x, const float *weight, int64_t rows,
                        int64_t width, float eps, void *out)
 {
-    FOR_DTYPE(dtype, rmsnorm_of<T>(x, weight, rows, width, eps, out));
+    FOR_DTYPE(dtype, (rmsnorm_of<float, T>(x, weight, rows, width, eps, out)));
 }
 
 int dpe_kernel_bias(enum dpe_dtype dtype, void *out, const float *bias, int64_t rows, int64_t width)
 {
     FOR_DTYPE(dtype, bias_of<T>(out, bias, rows, width));
+}
+
+int dpe_kernel_head_norm(enum dpe_dtype dtype, void *x, const float *weight, int64_t rows,
+                         int64_t width, float eps)
+{
+    FOR_DTYPE(dtype, (rmsnorm_of<T, T>(static_cast<const T *>(x), weight, rows, width, eps, x)));
+}
+
+int dpe_kernel_add(enum dpe_dtype dtype, float *x, const void *y, int64_t n)
+{
+    FOR_DTYPE(dtype, add_of<T>(x, y, n));
+}
+
+int dpe_kernel_scale(float *x, int64_t n, float factor)
+{
+    return dpe_launch(scale, blocks_for(n / THREADS + 1), THREADS, 0, NULL, x, n, factor);
 }
 
 int dpe_kernel_swiglu(enum dpe_dtype dtype, void *gate, const void *up, int64_t n)

@@ -23,6 +23,13 @@ int dpe_kernel_embed(enum dpe_dtype dtype, const void *table, const int32_t *tok
 /** out [rows][width] = x / sqrt(mean(x²) + eps) * weight [width]. */
 int dpe_kernel_rmsnorm(enum dpe_dtype dtype, const float *x, const float *weight, int64_t rows,
                        int64_t width, float eps, void *out);
+/** The same for x [rows][width] of the model's dtype, in place. */
+int dpe_kernel_head_norm(enum dpe_dtype dtype, void *x, const float *weight, int64_t rows,
+                         int64_t width, float eps);
+/** x [n] += y [n]; `dtype` is that of y. */
+int dpe_kernel_add(enum dpe_dtype dtype, float *x, const void *y, int64_t n);
+/** x [n] *= factor. */
+int dpe_kernel_scale(float *x, int64_t n, float factor);
 /** out [rows][width] += bias [width]. `dtype` is that of out. */
 int dpe_kernel_bias(enum dpe_dtype dtype, void *out, const float *bias, int64_t rows,
                     int64_t width);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROPE, BASE, JOINT, VALIDATED };
+enum { ROPE, BASE, JOINT, VALIDATED, MOST_VALIDATED = 16 };
 
 static const char *const meaning[VALIDATED] = {"unchanged (rope)", "all groups at half (base)",
                                                "chosen lengths (dpe)"};
@@ -23,6 +23,8 @@ struct validation {
     int64_t together; /* samples in a row that count as one */
     int64_t needed;   /* samples that would show the difference; 0 = unknown */
     char *samples;
+    struct names names; /* of the plans */
+    int n, kept;        /* plans; the one that the table holds */
 };
 
 static void validation_free(struct validation *v)
@@ -36,29 +38,59 @@ static void validation_free(struct validation *v)
         dpe_input_numbers_free(all[i]);
     }
     free(v->samples);
+    dpe_input_names_free(&v->names);
     *v = (struct validation){0};
+}
+
+/* How many plans there are, and which of them the table holds: the joint one unless it says so. */
+static dpe_status read_plans(const struct input *input, struct validation *v, struct dpe_error *err)
+{
+    dpe_status status = dpe_input_read_names(input, "/validated_plan", -1, &v->names, err);
+    bool fits = v->names.n >= VALIDATED && v->names.n <= MOST_VALIDATED;
+    if (status == DPE_OK && v->names.n > 0 && !fits) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: /validated_plan: expected %d to %d plans, found %zu", input->path,
+                        VALIDATED, MOST_VALIDATED, v->names.n);
+    }
+    v->n = v->names.n > 0 ? (int)v->names.n : VALIDATED;
+    v->kept = JOINT;
+    char *kept = dpe_input_read_words(input, "/validate", "kept");
+    for (size_t i = 0; kept != NULL && i < v->names.n; i++) {
+        v->kept = strcmp(v->names.names[i], kept) == 0 ? (int)i : v->kept;
+    }
+    free(kept);
+    return status;
+}
+
+static const char *plan_name(const struct validation *v, int plan)
+{
+    if (plan < VALIDATED) {
+        return meaning[plan];
+    }
+    return strcmp(v->names.names[plan], "single") == 0 ? "one length for all groups"
+                                                       : v->names.names[plan];
 }
 
 static dpe_status read_validation(const struct input *input, const char *folder, bool recall,
                                   struct validation *v, struct dpe_error *err)
 {
     *v = (struct validation){.folder = folder, .recall = recall};
+    dpe_status status = read_plans(input, v, err);
     const struct {
         const char *name;
         int64_t n;
         struct numbers *into;
     } list[] = {
-        {recall ? "recall_mean" : "perplexity", VALIDATED, &v->mean},
-        {"ci_low", VALIDATED, &v->low},
-        {"ci_high", VALIDATED, &v->high},
-        {"n_valid", VALIDATED, &v->n_valid},
-        {"difference", 2, &v->difference},
-        {"difference_low", 2, &v->difference_low},
-        {"difference_high", 2, &v->difference_high},
-        {"p_value", 2, &v->p_value},
-        {"n_pairs", 2, &v->n_pairs},
+        {recall ? "recall_mean" : "perplexity", v->n, &v->mean},
+        {"ci_low", v->n, &v->low},
+        {"ci_high", v->n, &v->high},
+        {"n_valid", v->n, &v->n_valid},
+        {"difference", v->n - 1, &v->difference},
+        {"difference_low", v->n - 1, &v->difference_low},
+        {"difference_high", v->n - 1, &v->difference_high},
+        {"p_value", v->n - 1, &v->p_value},
+        {"n_pairs", v->n - 1, &v->n_pairs},
     };
-    dpe_status status = DPE_OK;
     for (size_t i = 0; i < sizeof list / sizeof list[0] && status == DPE_OK; i++) {
         char path[96];
         snprintf(path, sizeof path, "%s/%s", folder, list[i].name);
@@ -92,6 +124,21 @@ static void value_text(const struct validation *v, int plan, char *text, size_t 
     }
 }
 
+/* What the table holds. */
+static const char *kept_words(const struct detection *d, const struct validation *v)
+{
+    return v->kept == BASE
+               ? "every group at half the trained length, which the table holds because "
+                 "it is shown to be better than what the search found"
+           : v->kept == ROPE  ? "no change, which the table holds because it is shown to be better "
+                                "than what the search found"
+           : v->kept != JOINT ? "one length for all groups, which the table holds because it is "
+                                "shown to be better than what the search found"
+           : d->rule != NULL && strcmp(d->rule, "joint") == 0
+               ? "the plan that the search below found"
+               : "the effective lengths chosen below";
+}
+
 static void add_lead(struct report *report, const struct detection *d, const struct validation *v)
 {
     char values[VALIDATED][96];
@@ -100,7 +147,7 @@ static void add_lead(struct report *report, const struct detection *d, const str
     double trained = dpe_detection_trained(d);
     double target = dpe_detection_length(d);
     for (int i = 0; i < VALIDATED; i++) {
-        value_text(v, i, values[i], sizeof values[i]);
+        value_text(v, i == JOINT ? v->kept : i, values[i], sizeof values[i]);
     }
     if (trained > 0.0) {
         snprintf(times, sizeof times, ", %.3g times its trained length,", target / trained);
@@ -108,15 +155,14 @@ static void add_lead(struct report *report, const struct detection *d, const str
     dpe_draw_length_text(target, length);
     dpe_draw_add_text(
         &report->document, BLOCK_LEAD,
-        dpe_draw_format_text(
-            v->recall
-                ? "At %s tokens%s the model finds %s of the needles with the effective lengths "
-                  "chosen below. Unchanged, it finds %s; with every group at half the "
-                  "trained length, %s."
-                : "At %s tokens%s the model has a perplexity of %s with the effective "
-                  "lengths chosen below. Unchanged, it has %s; with every group at half the "
-                  "trained length, %s.",
-            length, times, values[JOINT], values[ROPE], values[BASE]));
+        dpe_draw_format_text(v->recall ? "At %s tokens%s the model finds %s of the needles with "
+                                         "%s. Unchanged, it finds %s; with every group at half the "
+                                         "trained length, %s."
+                                       : "At %s tokens%s the model has a perplexity of %s with %s. "
+                                         "Unchanged, it has %s; with every group at half the "
+                                         "trained length, %s.",
+                             length, times, values[JOINT], kept_words(d, v), values[ROPE],
+                             values[BASE]));
 }
 
 /* Better or worse when the interval of the difference excludes 0 and the sign-flip test agrees:
@@ -140,8 +186,10 @@ static char *verdict_text(const struct validation *v)
     if (v->recall ? below : above) {
         return dpe_draw_format_text(
             "The chosen lengths are worse than half the trained length for every group: groups are "
-            "chosen one at a time, and good choices can be bad together. Use half the trained "
-            "length for every group, or choose again with more samples.");
+            "chosen one at a time, and good choices can be bad together.%s",
+            v->kept != JOINT ? " So the table holds the better plan."
+                             : " Use half the trained length for every group, or choose again with "
+                               "dpe-detect's --select joint, which ends with the better plan.");
     }
     return dpe_draw_format_text(
         "The chosen lengths are not distinguishable from half the trained length for every group "
@@ -223,23 +271,26 @@ static void add_dots(struct report *report, const struct detection *d, const str
     dpe_draw_sheet_column(sheet, "plan", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, v->recall ? "recall" : "perplexity", COLUMN_INTERVAL, 3);
     dpe_draw_sheet_column(sheet, "valid samples", COLUMN_NUMBER, 0);
-    for (int i = 0; i < VALIDATED; i++) {
-        dpe_draw_sheet_text(sheet, meaning[i]);
+    const char *names[MOST_VALIDATED];
+    unsigned char strong[MOST_VALIDATED] = {0};
+    strong[v->kept] = 1;
+    for (int i = 0; i < v->n; i++) {
+        names[i] = plan_name(v, i);
+        dpe_draw_sheet_text(sheet, names[i]);
         dpe_draw_sheet_interval(sheet, v->mean.values[i], v->low.values[i], v->high.values[i]);
         dpe_draw_sheet_number(sheet, v->n_valid.values[i]);
     }
     struct figure *figure = dpe_draw_figure_new(
         id, title,
         dpe_draw_format_text(
-            "The three plans on the same samples of %s tokens, with 95\u00a0%% intervals%s. "
+            "The plans on the same samples of %s tokens, with 95\u00a0%% intervals%s. "
             "Whether two plans differ is not visible from these intervals; the paired test above "
             "compares them sample by sample.",
             length, v->recall ? "" : " (lower is better)"),
         sheet);
-    static const unsigned char strong[VALIDATED] = {0, 0, 1};
     if (figure != NULL) {
-        const struct dots dots = {.n = VALIDATED,
-                                  .names = meaning,
+        const struct dots dots = {.n = (size_t)v->n,
+                                  .names = names,
                                   .value = v->mean.values,
                                   .low = v->low.values,
                                   .high = v->high.values,
@@ -420,7 +471,10 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
                                      d->rule_words != NULL ? d->rule_words : ""));
         }
         add_lengths(report, d);
-        add_noise(report, d);
+        if (d->rule == NULL || strcmp(d->rule, "joint") != 0) {
+            add_noise(report, d);
+        }
+        status = dpe_detection_search(report, d, err);
     }
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
         if (all[i].mean.n > 0) {

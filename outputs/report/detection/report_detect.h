@@ -40,6 +40,9 @@ bool dpe_detection_is_selected(const struct detection *detection);
 /** The section "Result": how the chosen lengths score, and which they are. */
 dpe_status dpe_detection_answer(struct report *report, const struct detection *detection,
                                 struct dpe_error *err);
+/** The steps of the search for temperature and joint plan: what each tried and took. */
+dpe_status dpe_detection_search(struct report *report, const struct detection *detection,
+                                struct dpe_error *err);
 /** Perplexity by position in the text, where the rows have it: groups at their best length, and the
  *  plans that were validated. */
 dpe_status dpe_detection_positions(struct report *report, const struct detection *detection,

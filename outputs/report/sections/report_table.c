@@ -12,6 +12,8 @@
 
 struct dpe {
     const struct input *input;
+    const char *folder; /**< "/table", or of one of several entries "/table/1024" */
+    const char *suffix; /**< of the names of its sheets and figures: "", or "-1024" */
     int64_t layers, heads, pairs, groups;
     struct numbers mask;                   /**< [layer][head][pair], 1 = moves */
     struct numbers edge, scale, effective; /**< [groups + 1], [group], [group] */
@@ -29,12 +31,20 @@ static void dpe_free(struct dpe *d)
     free(d->share);
 }
 
-static dpe_status read_dpe(const struct input *input, struct dpe *d, struct dpe_error *err)
+static dpe_status read_dpe(const struct input *input, const char *folder, const char *suffix,
+                           struct dpe *d, struct dpe_error *err)
 {
-    *d = (struct dpe){.input = input};
+    static const char *const names[] = {
+        "mask",         "scale_factor",     "group_edge",     "effective_length",
+        "local_window", "evaluated_length", "trained_length", "top_k"};
+    char paths[sizeof names / sizeof names[0]][64];
+    *d = (struct dpe){.input = input, .folder = folder, .suffix = suffix};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(paths[i], sizeof paths[i], "%s/%s", folder, names[i]);
+    }
     const struct wanted axes[] = {
-        {"/table/mask", 3, {-1, -1, -1}, true, &d->mask},
-        {"/table/scale_factor", 1, {-1}, true, &d->scale},
+        {paths[0], 3, {-1, -1, -1}, true, &d->mask},
+        {paths[1], 1, {-1}, true, &d->scale},
     };
     dpe_status status = dpe_input_read_wanted(input, axes, 2, err);
     if (status != DPE_OK) {
@@ -45,12 +55,12 @@ static dpe_status read_dpe(const struct input *input, struct dpe *d, struct dpe_
     d->pairs = d->mask.dims[2];
     d->groups = d->scale.dims[0];
     const struct wanted rest[] = {
-        {"/table/group_edge", 1, {d->groups + 1}, true, &d->edge},
-        {"/table/effective_length", 1, {d->groups}, true, &d->effective},
-        {"/table/local_window", 0, {0}, true, &d->window},
-        {"/table/evaluated_length", 0, {0}, true, &d->length},
-        {"/table/trained_length", 0, {0}, true, &d->trained},
-        {"/table/top_k", 0, {0}, true, &d->top_k},
+        {paths[2], 1, {d->groups + 1}, true, &d->edge},
+        {paths[3], 1, {d->groups}, true, &d->effective},
+        {paths[4], 0, {0}, true, &d->window},
+        {paths[5], 0, {0}, true, &d->length},
+        {paths[6], 0, {0}, true, &d->trained},
+        {paths[7], 0, {0}, true, &d->top_k},
     };
     status = dpe_input_read_wanted(input, rest, sizeof rest / sizeof rest[0], err);
     bool ordered = status == DPE_OK && d->edge.values[0] == 0.0 &&
@@ -60,9 +70,8 @@ static dpe_status read_dpe(const struct input *input, struct dpe *d, struct dpe_
     }
     return status != DPE_OK || ordered
                ? status
-               : dpe_fail(err, DPE_BAD_DATA,
-                          "%s: /table/group_edge: expected edges that increase from 0 to %lld",
-                          input->path, (long long)d->pairs);
+               : dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected edges that increase from 0 to %lld",
+                          input->path, paths[2], (long long)d->pairs);
 }
 
 /* Share of the key pairs among a group's pairs, of one layer or (−1) of all. */
@@ -82,9 +91,21 @@ static double key_share(const struct dpe *d, int64_t layer, int64_t group)
     return sum / n;
 }
 
+static const char one_entry[] = "/table/mask";
+static const char several_entries[] = "/table/length";
+
+/* The name of a sheet or figure: BASE, with the entry's length where there are several. */
+static char *entry_id(const struct report *report, const struct dpe *d, const char *base)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", base, d->suffix);
+    return dpe_input_report_id(report, d->input, d->suffix[0] != '\0' ? several_entries : one_entry,
+                               name);
+}
+
 static void add_groups(struct report *report, const struct dpe *d)
 {
-    char *id = dpe_input_report_id(report, d->input, "/table/mask", "table-groups");
+    char *id = entry_id(report, d, "table-groups");
     struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "Groups");
     dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "effective length", COLUMN_NUMBER, 0);
@@ -121,7 +142,7 @@ static const char **counted(int64_t n)
 
 static void add_map(struct report *report, const struct dpe *d)
 {
-    char *id = dpe_input_report_id(report, d->input, "/table/mask", "table-pairs");
+    char *id = entry_id(report, d, "table-pairs");
     const char **names = counted(d->layers > d->groups ? d->layers : d->groups);
     struct sheet *sheet =
         id == NULL ? NULL : dpe_draw_sheet_new(id, "Key pairs by layer and group");
@@ -159,42 +180,112 @@ static void add_map(struct report *report, const struct dpe *d)
     free(id);
 }
 
+/* One entry, under its heading. */
+static dpe_status add_entry(struct report *report, const struct input *input, const char *folder,
+                            const char *suffix, const char *opening, struct dpe_error *err)
+{
+    struct dpe d;
+    dpe_status status = read_dpe(input, folder, suffix, &d, err);
+    if (status == DPE_OK) {
+        d.share = dpe_alloc((size_t)(d.layers * d.groups), sizeof *d.share);
+        report->document.failed = report->document.failed || d.share == NULL;
+    }
+    for (int64_t c = 0; d.share != NULL && c < d.layers * d.groups; c++) {
+        d.share[c] = key_share(&d, c / d.groups, c % d.groups);
+    }
+    if (status == DPE_OK && d.share != NULL) {
+        dpe_draw_add_text(
+            &report->document, BLOCK_TEXT,
+            dpe_draw_format_text("%s Keys nearer than %.0f tokens keep "
+                                 "their true distance. For farther keys, the %.0f key pairs of "
+                                 "each head (of %lld) use the distance divided by the scale of "
+                                 "their group. The model was trained at %.0f tokens.",
+                                 opening, d.window.values[0], d.top_k.values[0], (long long)d.pairs,
+                                 d.trained.values[0]));
+        add_groups(report, &d);
+        add_map(report, &d);
+    }
+    dpe_free(&d);
+    return status;
+}
+
+static dpe_status add_single(struct report *report, const struct input *input,
+                             struct dpe_error *err)
+{
+    struct numbers length = {0};
+    const struct wanted wanted = {"/table/evaluated_length", 0, {0}, true, &length};
+    dpe_status status = dpe_input_read_wanted(input, &wanted, 1, err);
+    if (status == DPE_OK) {
+        char text[32];
+        dpe_draw_length_text(length.values[0], text);
+        dpe_draw_add_text(
+            &report->document, BLOCK_SECTION,
+            dpe_input_section_title(report, input, one_entry, "The table for %s tokens", text));
+        status = add_entry(report, input, "/table", "", "A runtime loads this table.", err);
+    }
+    dpe_input_numbers_free(&length);
+    return status;
+}
+
+/* A table of several entries: which runs which text, and then each of them. */
+static dpe_status add_several(struct report *report, const struct input *input,
+                              struct dpe_error *err)
+{
+    struct numbers lengths = {0};
+    struct numbers trained = {0};
+    char path[64];
+    const struct wanted wanted = {several_entries, 1, {-1}, true, &lengths};
+    dpe_status status = dpe_input_read_wanted(input, &wanted, 1, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    int64_t n = lengths.dims[0];
+    snprintf(path, sizeof path, "/table/%.0f/trained_length", n > 0 ? lengths.values[0] : 0.0);
+    const struct wanted first = {path, 0, {0}, true, &trained};
+    status = dpe_input_read_wanted(input, &first, 1, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    dpe_draw_add_text(&report->document, BLOCK_SECTION,
+                      dpe_input_section_title(report, input, several_entries,
+                                              "The table for %lld lengths", (long long)n));
+    dpe_draw_add_text(
+        &report->document, BLOCK_TEXT,
+        dpe_draw_format_text(
+            "A runtime loads this table and chooses an entry once for each text, by the tokens of "
+            "its prompt and of what may be generated. Up to %.0f tokens, the trained length, the "
+            "model is run unchanged. Beyond the largest length the largest entry is used; such "
+            "distances were not measured.",
+            trained.values[0]));
+    double before = trained.values[0];
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        char folder[48];
+        char suffix[32];
+        char opening[80];
+        snprintf(folder, sizeof folder, "/table/%.0f", lengths.values[i]);
+        snprintf(suffix, sizeof suffix, "-%.0f", lengths.values[i]);
+        snprintf(opening, sizeof opening, "Texts of %.0f to %.0f tokens:", before + 1.0,
+                 lengths.values[i]);
+        status = add_entry(report, input, folder, suffix, opening, err);
+        before = lengths.values[i];
+    }
+done:
+    dpe_input_numbers_free(&lengths);
+    dpe_input_numbers_free(&trained);
+    return status;
+}
+
 dpe_status dpe_sections_tables(struct report *report, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
-        struct input *input = &report->inputs[i];
+        const struct input *input = &report->inputs[i];
         /* A detection of key pairs has a mask as well, and sections of its own. */
-        if (!dpe_h5_has(input->table, "/table/mask") || dpe_h5_has(input->table, "/detect")) {
-            continue;
+        if (dpe_h5_has(input->table, several_entries)) {
+            status = add_several(report, input, err);
+        } else if (dpe_h5_has(input->table, one_entry) && !dpe_h5_has(input->table, "/detect")) {
+            status = add_single(report, input, err);
         }
-        struct dpe d;
-        status = read_dpe(input, &d, err);
-        if (status == DPE_OK) {
-            d.share = dpe_alloc((size_t)(d.layers * d.groups), sizeof *d.share);
-            report->document.failed = report->document.failed || d.share == NULL;
-        }
-        for (int64_t c = 0; d.share != NULL && c < d.layers * d.groups; c++) {
-            d.share[c] = key_share(&d, c / d.groups, c % d.groups);
-        }
-        if (status == DPE_OK && d.share != NULL) {
-            char length[32];
-            dpe_draw_length_text(d.length.values[0], length);
-            dpe_draw_add_text(&report->document, BLOCK_SECTION,
-                              dpe_input_section_title(report, input, "/table/mask",
-                                                      "The table for %s tokens", length));
-            dpe_draw_add_text(&report->document, BLOCK_TEXT,
-                              dpe_draw_format_text(
-                                  "A runtime loads this table. Keys nearer than %.0f tokens keep "
-                                  "their true distance. For farther keys, the %.0f key pairs of "
-                                  "each head (of %lld) use the distance divided by the scale of "
-                                  "their group. The model was trained at %.0f tokens.",
-                                  d.window.values[0], d.top_k.values[0], (long long)d.pairs,
-                                  d.trained.values[0]));
-            add_groups(report, &d);
-            add_map(report, &d);
-        }
-        dpe_free(&d);
     }
     return status;
 }

@@ -52,6 +52,11 @@ static const char *const specs[] = {
     "string:window=3",
     "streaming-llm:window=20",
     "lm-infinite:window=17",
+    "lampe:window=7,tail=9,map=20",
+    "cope:clip=3",
+    "hirope:window=7,segment=3",
+    "adagrope:first=6,reuse=1.75",
+    "dope:from=2",
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
 

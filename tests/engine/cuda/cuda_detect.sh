@@ -17,7 +17,7 @@ detect() {
     export DPE_FAKE_CUDA
     shift
     $launch "$build/bin/dpe-detect" --model "$model" --corpus "$work/corpus" --length 96 \
-        --task ppl --groups 2 --samples 2 --lengths 8,32 --seed 5 --threads 1 "$@" \
+        --task ppl --groups 2 --samples 2 --lengths 8,32 --seed 5 --threads 1 --select paper --temperature off "$@" \
         >"$work/out" 2>"$work/err"
     got=$?
 }

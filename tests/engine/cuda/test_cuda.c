@@ -56,6 +56,45 @@ static void golden_logits(void **state)
     golden("sharded");
     golden("qwen2");
     golden("mistral");
+    golden("families/qwen3");
+    golden("families/phi3_short");
+    golden("families/granite");
+    golden("families/glm4");
+}
+
+/* What the kernels do not carry is refused by name, before anything is uploaded. */
+static void other_families_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *folder, *words;
+    } rows[] = {
+        {"qwen3_windows", "layers that a plan does not move"},
+        {"smollm3", "layers that a plan does not move"},
+        {"olmo2", "layers without a norm before attention"},
+        {"phi3", "a factor of the pairs that rotate"},
+        {"gemma2", "an activation other than SwiGLU"},
+        {"qwen3_moe", "experts"},
+        {"mistral3", "queries that grow with the position"},
+    };
+    device("");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char folder[64];
+        snprintf(folder, sizeof folder, "families/%s", rows[i].folder);
+        struct tiny tiny = tiny_open(folder);
+        struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
+        const struct dpe_session_options options = {.device = "cuda", .capacity = tiny.n};
+        struct dpe_session *session = NULL;
+        struct dpe_error err = {0};
+        assert_int_equal(dpe_session_create(tiny.model, &plan, &options, &session, &err),
+                         DPE_NO_DEVICE);
+        if (strstr(err.text, rows[i].words) == NULL || strstr(err.text, "--device cpu") == NULL) {
+            fail_msg("%s: %s", folder, err.text);
+        }
+        dpe_plan_free(&plan);
+        tiny_close(&tiny);
+    }
+    expect_clean();
 }
 
 static void one_case(const struct tiny *tiny, int i, int64_t window, double most)
@@ -443,6 +482,7 @@ int main(void)
     };
     const struct CMUnitTest on_device[] = {
         cmocka_unit_test(golden_logits),
+        cmocka_unit_test(other_families_are_refused),
         cmocka_unit_test(every_method),
         cmocka_unit_test(fast_kernels),
         cmocka_unit_test(branches),

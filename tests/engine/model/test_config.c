@@ -44,8 +44,8 @@ static const struct {
     {{"rope_theta", "-10000.0"}, "rope_theta"},
     {{"rope_theta", "1e999"}, "expected JSON"},
     {{"rope_theta", "Infinity"}, "expected JSON"},
-    {{"model_type", "\"gpt2\""}, "model_type: expected \"llama\", \"mistral\" or \"qwen2\""},
-    {{"model_type", NULL}, "model_type: expected \"llama\", \"mistral\" or \"qwen2\""},
+    {{"model_type", "\"gpt2\""}, "model_type: expected \"llama\", \"mistral\", \"qwen2\", "},
+    {{"model_type", NULL}, "model_type: expected \"llama\", \"mistral\", \"qwen2\", "},
     {{"model_type", "\"llama\\u0000x\""}, "model_type: expected"},
     {{"architectures", "[\"MistralForCausalLM\"]"}, "architectures: expected [\"LlamaForCausal"},
     {{"architectures", "[\"LlamaForSequenceClassification\"]"}, "architectures: expected"},
@@ -257,7 +257,7 @@ static void sliding_windows(void **state)
         write_config(&folder, members, sizeof members / sizeof members[0]);
         if (rows[i].refused) {
             expect_open(&folder, rows[i].type, DPE_BAD_DATA, "config.json: sliding_window",
-                        "not supported");
+                        "nothing that a position method could move");
         } else {
             read_config(&folder);
         }
@@ -271,6 +271,58 @@ static void sliding_windows(void **state)
     };
     write_config(&folder, v01, 3);
     expect_open(&folder, "v0.1", DPE_BAD_DATA, "sliding_window", "found 4096");
+    folder_remove(&folder);
+}
+
+/* Families with more than Llama's keys: what config.json may get wrong, and types that a position
+ * method has nothing to do with. */
+static void families_and_their_keys(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *key, *value, *want;
+    } rows[] = {
+        {"\"llama4\"", NULL, NULL, "no rotary positions"},
+        {"\"cohere2\"", NULL, NULL, "no rotary positions"},
+        {"\"deepseek_v3\"", NULL, NULL, "multi-head latent attention"},
+        {"\"mistral3\"", NULL, NULL, "text_config: expected the configuration"},
+        {"\"gemma3\"", "text_config", "{\"model_type\":\"mistral3\"}", "text_config.model_type"},
+        {"\"mistral3\"", "text_config", "{\"model_type\":\"bert\"}", "text_config.model_type"},
+        {"\"mistral3\"", "text_config", "[]", "text_config: expected an object"},
+        {"\"gemma2\"", "hidden_activation", "\"gelu\"", "hidden_activation: expected \"gelu_py"},
+        {"\"gemma2\"", "attn_logit_softcapping", "-1", "attn_logit_softcapping: expected"},
+        {"\"gemma2\"", "layer_types", "[\"chunked_attention\"]", "layer_types: expected full_att"},
+        {"\"gemma3_text\"", "layer_types", "[\"sliding_attention\"]", "sliding_window: found 16"},
+        {"\"smollm3\"", "no_rope_layers", "[0]", "no full-attention layer has rotary"},
+        {"\"smollm3\"", "no_rope_layers", "[]", "no_rope_layers: expected a list"},
+        {"\"smollm3\"", "no_rope_layers", "[\"1\"]", "no_rope_layers: expected a list"},
+        {"\"granite\"", "residual_multiplier", "0", "residual_multiplier: expected a number > 0"},
+        {"\"glm4\"", "partial_rotary_factor", "2", "partial_rotary_factor: expected a share"},
+        {"\"phi3\"", "partial_rotary_factor", "0.5", "partial_rotary_factor: expected a share"},
+        {"\"phi3\"", "sliding_window", "8", "sliding_window: found 8 in every layer"},
+        {"\"qwen3_moe\"", NULL, NULL, "num_local_experts: expected an integer"},
+        {"\"qwen3_moe\"", "num_experts", "3", "num_experts_per_tok: expected at most"},
+        {"\"qwen3_moe\"", "num_experts", "100000", "num_experts: expected an integer from 1"},
+        {"\"gpt_oss\"", "quantization_config", "{\"quant_method\":\"mxfp4\"}", "quantised"},
+        {"\"ministral3\"", "rope_parameters", "{\"llama_4_scaling_beta\":0.1}",
+         "original_max_position_embeddings: expected a number > 0, found nothing"},
+    };
+    struct model_folder folder = folder_make();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        bool experts = strstr(rows[i].type, "moe") != NULL || strstr(rows[i].type, "oss") != NULL;
+        const struct config_member members[] = {
+            {"model_type", rows[i].type},
+            {"architectures", NULL},
+            {"head_dim", "2"},
+            {"sliding_window", strstr(rows[i].type, "gemma") != NULL ? "16" : NULL},
+            {"moe_intermediate_size", "4"},
+            {"num_experts_per_tok", experts ? "4" : NULL},
+            {"num_local_experts", strstr(rows[i].type, "oss") != NULL ? "8" : NULL},
+            {rows[i].key != NULL ? rows[i].key : "unused", rows[i].value},
+        };
+        write_config(&folder, members, sizeof members / sizeof members[0]);
+        expect_open(&folder, rows[i].type, DPE_BAD_DATA, "config.json", rows[i].want);
+    }
     folder_remove(&folder);
 }
 
@@ -334,6 +386,7 @@ int main(void)
         cmocka_unit_test(files_that_are_not_a_configuration),
         cmocka_unit_test(what_is_absent_has_the_family_s_meaning),
         cmocka_unit_test(sliding_windows),
+        cmocka_unit_test(families_and_their_keys),
         cmocka_unit_test(both_schemas_give_one_rotation),
         cmocka_unit_test(end_ids),
     };

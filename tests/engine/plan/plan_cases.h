@@ -36,6 +36,9 @@ static const char *const plan_cases[] = {
     "*dpe:window=%d,scales=1/2/3.5/8,log-n=30,log-n-power=0.6,logit-scale=1.3",
     "string:shift=%d,window=3,infoscale=24",
     "*chunks-around", /* chunks with a window cut out of them and a key range before it */
+    "lampe:window=%d,tail=200,map=100,logit-scale=1.2",
+    "adagrope:first=%d,reuse=1.75,log-n=30",
+    "dope:heads=0,from=2",
 };
 enum { PLAN_CASES = sizeof plan_cases / sizeof plan_cases[0] };
 

@@ -62,10 +62,62 @@ static void names_with_their_defaults(void **state)
         {"string:official=0", "string:shift=43253,window=128,official=0"},
         {"streaming-llm", "streaming-llm:sinks=4,window=8188"},
         {"lm-infinite", "lm-infinite:sinks=10,window=8192"},
+        {"lampe", "lampe:window=512,tail=200,map=6204,official=1"},
+        {"cope", "cope:clip=20,hard=0"},
+        {"hirope", "hirope:window=1024,segment=32,split=32"},
+        {"dope:heads=0/7,from=60", "dope:heads=0/7,from=60"},
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct dpe_plan plan = make(names[i][0]);
         assert_string_equal(plan.name, names[i][1]);
+        dpe_plan_free(&plan);
+    }
+}
+
+/* Numbers of remap_uselen(L, "llama3") of LaMPE's released code, whose L0 is 8192; the same in
+ * units of another L0. */
+static void lampe_follows_its_curve(void **state)
+{
+    (void)state;
+    static const int64_t released[][2] = {{2048, 1536},  {4096, 1536},  {8191, 1536},
+                                          {8192, 1036},  {10000, 1210}, {16384, 1993},
+                                          {32768, 4501}, {65536, 6129}, {131072, 6204}};
+    for (size_t i = 0; i < sizeof released / sizeof released[0]; i++) {
+        for (int64_t part = 1; part <= 8; part *= 8) {
+            struct dpe_plan_context at = context;
+            struct dpe_plan plan;
+            struct dpe_error err = {0};
+            char expected[64];
+            if (released[i][0] % part != 0) {
+                continue;
+            }
+            at.trained_length /= part;
+            at.length = released[i][0] / part;
+            assert_int_equal(dpe_plan_make("lampe", &at, &plan, &err), DPE_OK);
+            snprintf(expected, sizeof expected, "map=%lld,", (long long)(released[i][1] / part));
+            if (strstr(plan.name, expected) == NULL) {
+                fail_msg("L %lld of L0 %lld: expected %s in %s", (long long)at.length,
+                         (long long)at.trained_length, expected, plan.name);
+            }
+            dpe_plan_free(&plan);
+        }
+    }
+}
+
+/* A frequency of 0 is a pair without position; AdaGroPE's last position is not beyond L0. */
+static void new_methods_stay_in_the_trained_positions(void **state)
+{
+    (void)state;
+    struct dpe_plan cope = make("cope");
+    assert_true(cope.inv_freq[43] > 0.0 && cope.inv_freq[63] == 0.0);
+    dpe_plan_free(&cope);
+    static const char *const specs[] = {"lampe", "adagrope"};
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        struct dpe_plan plan = make(specs[i]);
+        for (int64_t m = 0; m < context.length; m += 4099) {
+            struct dpe_rel rel = dpe_plan_position(&plan, 0, 0, 5, context.length - 1, m);
+            assert_true(rel.band >= 0 && rel.rel >= 0.0 && rel.rel <= 8192.0 + 16.0);
+        }
         dpe_plan_free(&plan);
     }
 }
@@ -147,6 +199,16 @@ static void bad_specs_are_named(void **state)
         {"dpe:groups=0", "groups"},
         {"dpe:topk=48", "unknown key 'topk'"},
         {"dca:chunk=10,local=10", "local"},
+        {"lampe:window=100,tail=131000", "expected at most 131071, found"},
+        {"lampe:map=0", "map"},
+        {"cope:clip=65", "clip: expected a whole number from 0 to 64"},
+        {"cope:hard=2", "hard"},
+        {"hirope:split=65", "split"},
+        {"hirope:segment=0", "segment"},
+        {"adagrope:reuse=0.5", "reuse: expected a number from 1"},
+        {"dope:heads=8", "heads: expected numbers separated by '/', each from 0 to 7"},
+        {"dope:heads=1.5", "heads: expected whole numbers, found 1.5"},
+        {"dope:from=65", "from"},
         {"rope:log-n=1", "log-n: expected 0 (off) or a number of tokens above 1"},
         {"dpe:log-n=0.5", "found \"0.5\""},
         {"yarn:log-n=-256", "found \"-256\""},
@@ -525,6 +587,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_with_their_defaults),
+        cmocka_unit_test(lampe_follows_its_curve),
+        cmocka_unit_test(new_methods_stay_in_the_trained_positions),
         cmocka_unit_test(effective_lengths_become_scales),
         cmocka_unit_test(every_method_makes_itself_again_from_its_name),
         cmocka_unit_test(bad_specs_are_named),

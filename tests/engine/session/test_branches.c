@@ -20,6 +20,11 @@ static const char *const specs[] = {
     "string:window=3",
     "streaming-llm:window=9",
     "lm-infinite:window=7,sinks=3",
+    "lampe:window=5,tail=6,map=11,log-n=6",
+    "cope:clip=3,infoscale=4",
+    "hirope:window=5,segment=3,logit-scale=1.2",
+    "adagrope:first=4,reuse=1.75,log-n=6",
+    "dope:from=2,log-n=6,log-n-power=0.5",
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
 enum { BRANCHES = 6, ROOM = 13, STEPS = 5 };

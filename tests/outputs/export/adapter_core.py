@@ -112,6 +112,27 @@ def test_attention(folder):
     check_attention(folder, "logit scale", warm(table(), log_n_length=0, log_n_power=1), 40)
 
 
+def test_kept_keys_are_those_of_the_text(folder):
+    """Another text, a shorter one, one that differs in the middle or in the order of a batch: no key of the last
+    text is used for it."""
+    for name, value in (("masks", table()), ("all pairs", table(top_k=PAIRS))):
+        loaded = load_table(write(folder, value))
+        kept, fresh = Attention(loaded), Attention(loaded, keep_keys=False)
+        rng = torch.Generator().manual_seed(1)
+        q = torch.randn(2, HEADS, 40, DIM, generator=rng)
+        k, v = torch.randn(2, 2, KV_HEADS, 40, DIM, generator=rng)
+        changed_key = k.clone()
+        changed_key[0, 1, 20] += 1
+        texts = (k, k, changed_key, k.flip(0), torch.randn(k.shape, generator=rng), k[:1])
+        for text, tokens in zip(texts, (30, 40, 40, 40, 12, 35)):
+            for m in range(tokens - 3, tokens):
+                given = q[:len(text), :, m:m + 1], text[:, :, :m + 1], v[:len(text), :, :m + 1], 1
+                error = spread_error(kept(*given).numpy(), fresh(*given).numpy())
+                assert error < 2e-6, (name, tokens, m, error)
+        kept.forget()
+        assert spread_error(kept(*given).numpy(), fresh(*given).numpy()) < 2e-6
+
+
 def test_attention_depends_on_the_table(folder):
     """What test_attention compares is not the same for every table."""
     rng = np.random.default_rng(3)
@@ -314,6 +335,17 @@ def test_hdf5(folder):
                             ({"scale_factor": np.float64(2)}, "scale_factor")):
         refused(write_h5(folder, table(), **exchange), words)
     refused(write_h5(folder, table(), skip=("scale_factor",)), "scale_factor")
+    path = write_h5(folder, table())
+    with open(path, "rb") as file:
+        whole = file.read()
+    with open(path, "wb") as file:
+        file.write(whole[:-24])
+    refused(path, "no checksum at its end")
+    assert load_table(path, unchecked=True).mask is not None
+    for at in (100, len(whole) // 2, len(whole) - 14, len(whole) - 3):
+        with open(path, "wb") as file:
+            file.write(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1:])
+        refused(path, "is damaged")
     path = write_h5(folder, table())
     with h5py.File(path, "r+") as file:
         file.attrs["schema_version"] = "4.0.0"

@@ -135,12 +135,19 @@ static dpe_status run_attention(const struct dpe_table_values *values, char **ar
     return status;
 }
 
-static dpe_status open_session(const struct dpe_model *model, const struct dpe_table_values *values,
+/* Under the entry for `capacity` tokens, or as the model is. */
+static dpe_status open_session(const struct dpe_model *model, const struct dpe_table *table,
                                int64_t capacity, struct dpe_session **session,
                                struct dpe_error *err)
 {
     struct dpe_plan plan = {0};
-    dpe_status status = make_plan(values, dpe_model_config(model), &plan, err);
+    const struct dpe_config *config = dpe_model_config(model);
+    const struct dpe_table *entry = dpe_table_choose(table, capacity);
+    const struct dpe_plan_context native = {
+        .config = config, .trained_length = config->max_position, .length = capacity};
+    dpe_status status = entry != NULL
+                            ? make_plan(dpe_table_values(entry), config, &plan, err)
+                            : dpe_plan_make("rope", &native, &plan, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -150,7 +157,7 @@ static dpe_status open_session(const struct dpe_model *model, const struct dpe_t
     return status;
 }
 
-static dpe_status run_logits(const struct dpe_table_values *values, const struct dpe_model *model,
+static dpe_status run_logits(const struct dpe_table *table, const struct dpe_model *model,
                              char **args, struct dpe_error *err)
 {
     char *input = NULL;
@@ -168,7 +175,7 @@ static dpe_status run_logits(const struct dpe_table_values *values, const struct
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     } else {
         memcpy(tokens, input, bytes);
-        status = open_session(model, values, n, &session, err);
+        status = open_session(model, table, n, &session, err);
     }
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         status = dpe_session_feed(session, tokens + i, 1, logits + (size_t)i * vocab, err);
@@ -234,7 +241,7 @@ static dpe_status needle(struct dpe_session *session, const struct dpe_tokenizer
     return status;
 }
 
-static dpe_status run_niah(const struct dpe_table_values *values, const struct dpe_model *model,
+static dpe_status run_niah(const struct dpe_table *table, const struct dpe_model *model,
                            char **args, struct dpe_error *err)
 {
     int64_t length = strtol(args[1], NULL, 10);
@@ -254,7 +261,7 @@ static dpe_status run_niah(const struct dpe_table_values *values, const struct d
         status = dpe_niah_open(&params, length, corpus, tokenizer, NULL, 1, &niah, err);
     }
     if (status == DPE_OK) {
-        status = open_session(model, values, length, &session, err);
+        status = open_session(model, table, length, &session, err);
     }
     for (int64_t i = 0; i < strtol(args[2], NULL, 10) && status == DPE_OK; i++) {
         status = needle(session, tokenizer, niah, i, err);
@@ -292,9 +299,9 @@ int main(int argc, char **argv)
     if (status == DPE_OK && attention) {
         status = run_attention(values, argv + 3, &err);
     } else if (status == DPE_OK && logits) {
-        status = run_logits(values, model, argv + 4, &err);
+        status = run_logits(table, model, argv + 4, &err);
     } else if (status == DPE_OK && niah) {
-        status = run_niah(values, model, argv + 4, &err);
+        status = run_niah(table, model, argv + 4, &err);
     }
     if (status != DPE_OK) {
         fprintf(stderr, "%s\n", err.text);

@@ -23,6 +23,9 @@ calibrate() {
 export_() {
     "$bin/dpe-export" "$@" >"$work/out" 2>"$work/err"
 }
+run_() {
+    "$bin/dpe-run" "$@" >"$work/out" 2>"$work/err"
+}
 # works WHAT COMMAND...; refused CODE WORDS COMMAND...
 works() {
     what=$1
@@ -152,6 +155,9 @@ size=$(($(stat -c %s "$all/table.h5") - 24))
 head -c $size "$all/table.h5" >"$work/bare.h5"
 refused 65 "bare.h5: has no checksum at its end" export_ --show "$work/bare.h5"
 works "a table without its checksum, --unchecked" export_ --show --unchecked "$work/bare.h5"
+refused 65 "--unchecked FILE -o NEW.h5" run_ -m "$root/data/reference" --table "$work/bare.h5" --show-plan
+works "the same table written anew" export_ --unchecked "$work/bare.h5" -o "$work/anew.h5"
+works "a run with the table written anew" run_ -m "$root/data/reference" --table "$work/anew.h5" --show-plan
 for part in 3 5 7 9 11 13 15 17 19 21 23; do
     { head -c $((size * part / 25)) "$work/bare.h5"; printf '\377\377\377\377'
         tail -c +$((size * part / 25 + 5)) "$work/bare.h5"; } >"$work/odd.h5"

@@ -176,7 +176,7 @@ def check_figures(folder, tables):
                 "validation", "norms", "norms-ranked", "norms-top-k", "norms-cumulative",
                 "niah-lengths", "niah-methods", "ppl-lengths", "ppl-methods", "ppl-positions",
                 "ruler-tasks", "ruler-lengths", "detect-positions", "validate-positions", "grid-1", "grid-2", "grid-3", "ablate-rank", "ablate-pairs",
-                "ablate-scaled", "ablate-scaled-pairs", "table-pairs"}
+                "ablate-scaled", "ablate-scaled-pairs", "table-pairs", "table-pairs-512", "table-pairs-2048"}
     check({row["method"] for row in read_csv(f"{folder}/glance.csv")} >= {"rope", "'"}, "glance")
     for name in expected:
         check(name + ".svg" in names, f"{name}.svg is missing")
@@ -205,6 +205,12 @@ def check_figures(folder, tables):
     with h5py.File(f"{tables}/table.h5") as f:
         shares = f["/table/mask"][()].reshape(3, 4, 8, 4).mean(axis=(1, 3))
         check_values(read_csv(f"{folder}/table-pairs.csv"), "share", shares, "table")
+    with h5py.File(f"{tables}/several.h5") as f:
+        for length in (512, 2048):
+            shares = f[f"/table/{length}/mask"][()].reshape(3, 4, 4, 8).mean(axis=(1, 3))
+            check_values(read_csv(f"{folder}/table-pairs-{length}.csv"), "share", shares, f"entry {length}")
+            check_values(read_csv(f"{folder}/table-groups-{length}.csv"), "scale",
+                         f[f"/table/{length}/scale_factor"][()], f"groups of entry {length}")
     with h5py.File(f"{tables}/scaledk.h5") as f:
         rows = read_csv(f"{folder}/ablate-scaled-pairs.csv")
         check_values([r for r in rows if r["varied"] == "128 tokens"], "score",

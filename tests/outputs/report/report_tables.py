@@ -296,6 +296,25 @@ def table(path, layers=3, heads=4, pairs=32):
     file.close()
 
 
+def several(path, lengths=(512, 2048), layers=3, heads=4, pairs=32):
+    rng = np.random.default_rng(8)
+    file = start(path, "table")
+    file.attrs.create("schema_version", "3.0.0", dtype=TEXT)
+    put(file, "/table/length", lengths, np.int64)
+    for i, length in enumerate(lengths):
+        mask = np.zeros((layers, heads, pairs), np.uint8)
+        for row in mask.reshape(-1, pairs):
+            row[rng.permutation(pairs)[:16 + 8 * i]] = 1
+        put(file, f"/table/{length}/mask", mask)
+        put(file, f"/table/{length}/scale_factor", [1, 2, 4, length / 256], np.float64)
+        put(file, f"/table/{length}/effective_length", [length, length // 2, length // 4, 256], np.int64)
+        put(file, f"/table/{length}/group_edge", np.arange(5) * 8, np.int32)
+        for name, value in (("local_window", 32 + i), ("evaluated_length", length),
+                            ("trained_length", 256), ("top_k", 16 + 8 * i)):
+            put(file, f"/table/{length}/{name}", value, np.int64)
+    file.close()
+
+
 def main():
     folder = sys.argv[1]
     compare(f"{folder}/compare.h5")
@@ -315,6 +334,7 @@ def main():
     detect(f"{folder}/touching.h5", against=(-0.1, 0.1, 1.0))
     detect(f"{folder}/interval.h5", against=(-0.4, 0.1, 0.05))
     table(f"{folder}/table.h5")
+    several(f"{folder}/several.h5")
     norms(f"{folder}/norms.h5")
     norms(f"{folder}/large.h5", 32, 32, 64)
 

@@ -1,0 +1,167 @@
+/* What belongs to each length: its files, and where its sweep begins. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "detect/calibrate/calibrate_tool.h"
+#include "outputs/h5/h5.h"
+
+dpe_status dpe_calibrate_entries(struct batch *batch, int64_t trained_length, struct dpe_error *err)
+{
+    const struct dpe_job_options *job = &batch->args->job;
+    batch->n_entries = job->n_lengths;
+    batch->entry = &batch->entries[0];
+    for (int i = 0; i < job->n_lengths; i++) {
+        struct entry *entry = &batch->entries[i];
+        entry->length = job->lengths[i];
+        if (job->n_lengths == 1) {
+            break;
+        }
+        if (entry->length <= trained_length) {
+            return dpe_fail(err, DPE_USAGE,
+                            "--length %lld: up to the trained length, %lld tokens, the model is "
+                            "run unchanged and needs no entry; leave this length out",
+                            (long long)entry->length, (long long)trained_length);
+        }
+        snprintf(entry->folder, sizeof entry->folder, "%lld/", (long long)entry->length);
+    }
+    return DPE_OK;
+}
+
+char *dpe_calibrate_entry_path(const struct batch *batch, const struct entry *entry,
+                               const char *name)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s%s", entry->folder, name);
+    return dpe_calibrate_tools_path(batch->args->job.output, full);
+}
+
+void dpe_calibrate_argv_add_entry(struct argv *argv, const char *option, const struct batch *batch,
+                                  const struct entry *entry, const char *name)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s%s", entry->folder, name);
+    dpe_calibrate_argv_add_path(argv, option, batch->args->job.output, full);
+}
+
+/* ------------------------------------------------------------------------------ warm start
+ */
+
+/* What the shorter entry's detection says. */
+struct shorter {
+    int64_t length;   /* that it is for */
+    int64_t *tried;   /* [n_tried] detecting lengths */
+    int64_t *chosen;  /* [n_groups], −1: none */
+    uint8_t *informs; /* [n_groups] */
+    int64_t n_tried, n_groups;
+};
+
+static dpe_status get_list(struct dpe_h5 *table, const char *name, enum dpe_column_type type,
+                           void **data, int64_t *n, struct dpe_error *err)
+{
+    int rank = 0;
+    int64_t dims[5] = {0};
+    dpe_status status = dpe_h5_get(table, name, type, data, &rank, dims, err);
+    if (status == DPE_OK && rank != 1) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected one axis, found %d", name, rank);
+    }
+    *n = dims[0];
+    return status;
+}
+
+static dpe_status read_shorter(const char *path, struct shorter *shorter, struct dpe_error *err)
+{
+    struct dpe_h5 *table = NULL;
+    void *data = NULL;
+    int64_t n = 0;
+    dpe_status status = dpe_h5_open(path, &table, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = get_list(table, "/length", DPE_COL_I64, &data, &shorter->n_tried, err);
+    shorter->tried = data;
+    if (status != DPE_OK) {
+        goto done;
+    }
+    data = NULL;
+    status =
+        get_list(table, "/select/selected_length", DPE_COL_I64, &data, &shorter->n_groups, err);
+    shorter->chosen = data;
+    if (status != DPE_OK) {
+        goto done;
+    }
+    data = NULL;
+    status = get_list(table, "/detect/informative", DPE_COL_U8, &data, &n, err);
+    shorter->informs = data;
+    if (status == DPE_OK && (n != shorter->n_groups || shorter->n_tried < 1)) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "/detect/informative: expected a value for each of %lld groups",
+                          (long long)shorter->n_groups);
+    }
+done:
+    dpe_h5_close(table);
+    return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
+}
+
+/* Whether the longer entry tries a detecting length; `longest` is the length of that entry. */
+static bool is_near(const struct shorter *shorter, int64_t length, int64_t longest)
+{
+    for (int64_t g = 0; g < shorter->n_groups; g++) {
+        int64_t chosen = shorter->chosen[g];
+        bool unscaled = chosen >= shorter->length;
+        if (shorter->informs[g] != 0 && chosen > 0 &&
+            (unscaled ? length == longest : length <= 2 * chosen && 2 * length >= chosen)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The grid of --lengths auto: the length and its halves, down to 1/128 of it and to the shortest
+ * that was tried (a shorter one would lie inside the window). */
+static void limit_lengths(const struct shorter *shorter, struct entry *entry)
+{
+    int64_t least = shorter->tried[0];
+    int n = 0;
+    for (int64_t t = 1; t < shorter->n_tried; t++) {
+        least = shorter->tried[t] < least ? shorter->tried[t] : least;
+    }
+    entry->lengths[0] = '\0';
+    for (int halves = 7; halves >= 0; halves--) {
+        int64_t length = entry->length >> halves;
+        if (length >= least && length > 0 && is_near(shorter, length, entry->length)) {
+            size_t used = strlen(entry->lengths);
+            snprintf(entry->lengths + used, sizeof entry->lengths - used, "%s%lld",
+                     n++ > 0 ? "," : "", (long long)length);
+        }
+    }
+    if (n < 2) {
+        entry->lengths[0] = '\0';
+    }
+}
+
+dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
+{
+    struct entry *entry = batch->entry;
+    const char *given = dpe_calibrate_value(batch->args, "--lengths");
+    if (entry == batch->entries || batch->args->scratch ||
+        (given != NULL && strcmp(given, "auto") != 0)) {
+        return DPE_OK;
+    }
+    struct shorter shorter = {.length = entry[-1].length};
+    char *path = dpe_calibrate_entry_path(batch, entry - 1, "detect.h5");
+    dpe_status status = path != NULL ? read_shorter(path, &shorter, err)
+                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+    if (status == DPE_OK) {
+        limit_lengths(&shorter, entry);
+        dpe_log_info("%lld tokens: detecting lengths %s (%s)", (long long)entry->length,
+                     entry->lengths[0] != '\0' ? entry->lengths : "auto",
+                     entry->lengths[0] != '\0' ? "near those that the shorter entry chose"
+                                               : "the shorter entry's groups do not inform");
+    }
+    free(shorter.tried);
+    free(shorter.chosen);
+    free(shorter.informs);
+    free(path);
+    return status;
+}

@@ -1,0 +1,145 @@
+/* The table and its forms: which there are, and the commands of dpe-export that write them. */
+#include <string.h>
+
+#include "detect/calibrate/calibrate_tool.h"
+
+/* Every form: written from those before it in `from`. With several entries the first of them is the
+ * table of one entry, which the second joins; other forms hold one entry, and stand beside its
+ * table, or all of them. */
+static const struct form {
+    const char *name, *from[2];
+    bool each;    /* one for each entry */
+    bool several; /* only where there are several entries, from the tables of all */
+    bool top_k, model, scores;
+    bool drop; /* it cannot carry an attention temperature */
+} forms[] = {
+    {"table.h5", {"detect.h5", "norms.h5"}, true, false, true, false, false, false},
+    {"table.h5", {NULL, NULL}, false, true, false, false, false, false},
+    {"table.json", {"table.h5"}, false, false, false, false, false, false},
+    {"scores.pt", {"detect.h5", "norms.h5"}, false, false, false, false, false, false},
+    {"table.yaml", {"table.h5"}, true, false, false, true, true, true},
+    {"table.safetensors", {"table.h5"}, false, false, false, false, false, false},
+    {"config.json", {"table.h5"}, false, false, false, true, false, false},
+    {"table.csv", {"table.h5"}, true, false, false, false, false, true},
+};
+enum { FORMS = sizeof forms / sizeof forms[0] };
+
+/* A file that is to be written: a form, of an entry or (NULL) of all. */
+struct file {
+    const struct form *form;
+    const struct entry *entry;
+};
+
+/* File i of the batch, in the order in which they are written; false when there are fewer. */
+static bool find_file(const struct batch *batch, int i, struct file *file)
+{
+    for (int f = 0; f < FORMS; f++) {
+        bool there = !forms[f].several || batch->n_entries > 1;
+        int n = !there ? 0 : forms[f].each ? batch->n_entries : 1;
+        if (i < n) {
+            *file = (struct file){&forms[f], forms[f].each ? &batch->entries[i] : NULL};
+            return true;
+        }
+        i -= n;
+    }
+    return false;
+}
+
+static void file_name(const struct file *file, char name[96])
+{
+    snprintf(name, 96, "%s%s", file->entry != NULL ? file->entry->folder : "", file->form->name);
+}
+
+/* An input: of the profile there is one, a detection is an entry's. */
+static void add_input(const struct batch *batch, const struct file *file, const char *name,
+                      struct argv *argv)
+{
+    bool own =
+        strcmp(name, "detect.h5") == 0 || (file->entry != NULL && strcmp(name, "norms.h5") != 0);
+    const struct entry *entry = file->entry != NULL ? file->entry : &batch->entries[0];
+    if (own) {
+        dpe_calibrate_argv_add_entry(argv, NULL, batch, entry, name);
+    } else {
+        dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, name);
+    }
+}
+
+/* Options come first in every command: with POSIXLY_CORRECT what stands after the first input is an
+ * input. */
+bool dpe_calibrate_export_argv(const struct batch *batch, int i, struct argv *argv)
+{
+    const struct calibrate_arguments *args = batch->args;
+    struct file file;
+    char name[96];
+    if (!find_file(batch, i, &file)) {
+        return false;
+    }
+    const struct form *form = file.form;
+    file_name(&file, name);
+    dpe_calibrate_argv_add(argv, "dpe-export");
+    dpe_calibrate_argv_add_pair(argv, "--top-k", form->top_k ? file.entry->k : NULL);
+    dpe_calibrate_argv_add_pair(argv, "--model", form->model ? args->job.model : NULL);
+    if (form->scores) {
+        dpe_calibrate_argv_add_path(argv, "--scores", args->job.output, "scores.pt");
+    }
+    if (form->drop) {
+        dpe_calibrate_argv_add(argv, "--drop-temperature");
+    }
+    if (form->several) {
+        dpe_calibrate_argv_add(argv, "--join");
+    }
+    dpe_calibrate_argv_add(argv, "--force");
+    dpe_calibrate_argv_add_path(argv, "--output", args->job.output, name);
+    for (int e = 0; e < batch->n_entries && form->several; e++) {
+        dpe_calibrate_argv_add_entry(argv, NULL, batch, &batch->entries[e], "table.h5");
+    }
+    for (int f = 0; f < 2 && form->from[f] != NULL; f++) {
+        add_input(batch, &file, form->from[f], argv);
+    }
+    return true;
+}
+
+dpe_status dpe_calibrate_export_each(const struct batch *batch,
+                                     dpe_status (*visit)(const struct batch *batch,
+                                                         const char *name, struct dpe_error *err),
+                                     struct dpe_error *err)
+{
+    struct file file;
+    char name[96];
+    dpe_status status = DPE_OK;
+    for (int i = 0; status == DPE_OK && find_file(batch, i, &file); i++) {
+        file_name(&file, name);
+        status = visit(batch, name, err);
+    }
+    return status;
+}
+
+static dpe_status write_file(struct batch *batch, int i, const char *name, struct dpe_error *err)
+{
+    const struct dpe_job_options *job = &batch->args->job;
+    struct argv argv = {0};
+    dpe_status status =
+        job->tool.force ? DPE_OK : dpe_calibrate_forms_check(job->output, name, err);
+    if (status == DPE_OK) {
+        status = dpe_calibrate_forms_drop(job->output, name, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    dpe_calibrate_export_argv(batch, i, &argv);
+    status = dpe_calibrate_run(batch, &argv, false, err);
+    return status == DPE_OK && batch->code == 0 ? dpe_calibrate_forms_add(job->output, name, err)
+                                                : status;
+}
+
+dpe_status dpe_calibrate_export(struct batch *batch, struct dpe_error *err)
+{
+    struct file file;
+    char name[96];
+    dpe_status status = DPE_OK;
+    for (int i = 0; status == DPE_OK && batch->code == 0 && find_file(batch, i, &file); i++) {
+        file_name(&file, name);
+        status = write_file(batch, i, name, err);
+    }
+    return status;
+}

@@ -1,0 +1,154 @@
+/* What validation on other samples shows: of the joint plan against others, and which plan is kept.
+ */
+#include "detect/sweep/detect.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { BOOTSTRAP_ROUNDS = 2000, PERMUTATIONS = 1999, STATISTICS_SEED = 1 };
+static const double level = 0.95;
+static const double verdict_p = 0.05;
+
+const char *const dpe_detect_validated_names[DPE_DETECT_N_VALIDATED] = {"rope", "base", "joint"};
+
+enum dpe_detect_verdict dpe_detect_judge(const struct dpe_interval *gain, double p,
+                                         enum dpe_detect_criterion criterion)
+{
+    bool higher_is_better = criterion == DPE_DETECT_RECALL;
+    bool shown = p < verdict_p;
+    if (gain->n == 0) {
+        return DPE_DETECT_UNKNOWN;
+    }
+    if (shown && gain->low > 0.0) {
+        return higher_is_better ? DPE_DETECT_BETTER : DPE_DETECT_WORSE;
+    }
+    if (shown && gain->high < 0.0) {
+        return higher_is_better ? DPE_DETECT_WORSE : DPE_DETECT_BETTER;
+    }
+    return DPE_DETECT_INDISTINCT;
+}
+
+/* Mean and variance of the contexts' mean differences; returns how many contexts have one. */
+static int64_t spread_of_contexts(const double *a, const double *b, int64_t n, int64_t together,
+                                  double *mean, double *variance)
+{
+    int64_t contexts = 0;
+    double squares = 0.0;
+    *mean = 0.0;
+    for (int64_t first = 0; first < n; first += together) {
+        double sum = 0.0;
+        int64_t pairs = 0;
+        for (int64_t i = first; i < n && i < first + together; i++) {
+            if (isfinite(a[i]) && isfinite(b[i])) {
+                sum += a[i] - b[i];
+                pairs++;
+            }
+        }
+        if (pairs > 0) {
+            double off = sum / (double)pairs - *mean;
+            contexts++;
+            *mean += off / (double)contexts;
+            squares += off * (sum / (double)pairs - *mean);
+        }
+    }
+    *variance = contexts > 1 ? squares / (double)(contexts - 1) : 0.0;
+    return contexts;
+}
+
+/* The usual size of a paired comparison at 5 %, two-sided, with a power of 80 %: (1.96 + 0.84)²
+ * times variance over squared mean. Fewer than six contexts can never pass a sign-flip test. */
+static int64_t needed_samples(const double *a, const double *b, int64_t n, int64_t together)
+{
+    enum { LEAST = 6 };
+    double mean = 0.0;
+    double variance = 0.0;
+    together = together > 1 ? together : 1;
+    int64_t contexts = spread_of_contexts(a, b, n, together, &mean, &variance);
+    if (contexts < 2 || fabs(mean) < 1e-9) {
+        return 0;
+    }
+    double needed = ceil(2.8 * 2.8 * variance / (mean * mean));
+    needed = fmax(needed, (double)(contexts < LEAST ? LEAST : contexts + 1));
+    return needed * (double)together < 1e9 ? (int64_t)needed * together : 0;
+}
+
+/* Values of a task's plans on the same samples, [n_cells][n]. */
+struct values {
+    const struct dpe_detect_scores *scores;
+    enum dpe_detect_criterion criterion;
+    double *all;
+};
+
+static const double *values_of(const struct values *values, int plan)
+{
+    return values->all + (size_t)plan * (size_t)values->scores->n_samples;
+}
+
+/* Plan a − plan b: paired, with the test's p. */
+static struct dpe_interval compare(const struct values *values, int a, int b, double *p)
+{
+    size_t n = (size_t)values->scores->n_samples;
+    struct dpe_resampling how = {values->scores->together, level, BOOTSTRAP_ROUNDS,
+                                 STATISTICS_SEED};
+    struct dpe_interval minus =
+        dpe_bootstrap_paired(values_of(values, a), values_of(values, b), n, &how);
+    how.rounds = PERMUTATIONS;
+    *p = dpe_sign_flip(values_of(values, a), values_of(values, b), n, &how);
+    return minus;
+}
+
+/* The joint plan, unless another one that a table can hold is shown to be better. */
+static int find_kept(const struct values *values, int n_tables)
+{
+    int kept = DPE_DETECT_JOINT;
+    for (int v = 0; v < n_tables; v++) {
+        double p = 1.0;
+        struct dpe_interval minus = compare(values, v, kept, &p);
+        if (v != kept && dpe_detect_judge(&minus, p, values->criterion) == DPE_DETECT_BETTER) {
+            kept = v;
+        }
+    }
+    return kept;
+}
+
+dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
+                               enum dpe_detect_criterion criterion, int n_tables,
+                               struct dpe_detect_validation *validation, struct dpe_error *err)
+{
+    int plans = scores->n_cells;
+    if (plans < DPE_DETECT_N_VALIDATED || plans > DPE_DETECT_MOST_VALIDATED || n_tables > plans) {
+        return dpe_fail(err, DPE_INTERNAL, "validation of %d plans, %d of them tables", plans,
+                        n_tables);
+    }
+    size_t n = (size_t)scores->n_samples;
+    struct values values = {scores, criterion, dpe_alloc((size_t)plans * n, sizeof(double))};
+    if (values.all == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu validation samples", n);
+    }
+    *validation = (struct dpe_detect_validation){.criterion = criterion, .n_plans = plans};
+    for (int c = 0; c < plans; c++) {
+        validation->value[c] = dpe_detect_interval(scores, c, criterion);
+        for (size_t s = 0; s < n; s++) {
+            values.all[(size_t)c * n + s] = dpe_detect_value(scores, criterion, (size_t)c * n + s);
+        }
+    }
+    for (int c = 0; c < plans; c++) {
+        validation->minus[c] = compare(&values, DPE_DETECT_JOINT, c, &validation->p[c]);
+    }
+    validation->verdict = dpe_detect_judge(&validation->minus[DPE_DETECT_BASE],
+                                           validation->p[DPE_DETECT_BASE], criterion);
+    validation->needed = validation->verdict == DPE_DETECT_INDISTINCT
+                             ? needed_samples(values_of(&values, DPE_DETECT_JOINT),
+                                              values_of(&values, DPE_DETECT_BASE),
+                                              scores->n_samples, scores->together)
+                             : 0;
+    validation->too_easy = criterion == DPE_DETECT_RECALL &&
+                           validation->value[DPE_DETECT_BASE].mean >= 1.0 &&
+                           validation->value[DPE_DETECT_JOINT].mean >= 1.0;
+    validation->kept = find_kept(&values, n_tables);
+    for (int c = 0; c < plans; c++) {
+        validation->kept_minus[c] = compare(&values, validation->kept, c, &validation->kept_p[c]);
+    }
+    free(values.all);
+    return DPE_OK;
+}

@@ -1,0 +1,146 @@
+/**
+ * @file search.h
+ * The search for the best plan: temperature, lengths, near window and groups, one after another,
+ * each change only where a paired test shows that it helps.
+ */
+#ifndef DPE_DETECT_SEARCH_H
+#define DPE_DETECT_SEARCH_H
+
+#include "detect/sweep/grid.h"
+#include "detect/sweep/ranking.h"
+#include "engine/base/base.h"
+#include "engine/plan/plan.h"
+
+enum {
+    DPE_DETECT_MOST_GROUPS = 256,    /**< of a search */
+    DPE_DETECT_MOST_CANDIDATES = 64, /**< of a step, the plan it starts from included */
+    DPE_DETECT_SEARCH_ROUNDS = 2,    /**< by default */
+};
+
+/** Level of the test that a change has to pass, one-sided. */
+#define DPE_DETECT_SEARCH_LEVEL 0.05
+
+/** A plan of the search, as what it varies. */
+struct dpe_detect_point {
+    struct dpe_temperature temperature;
+    int64_t window;                     /**< tokens */
+    int16_t at[DPE_DETECT_MOST_GROUPS]; /**< [n_groups] index of a length; −1: L0/2 */
+};
+/** Every group at L0/2, with the window and the temperature of `params`. */
+void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_detect_point *point);
+/** Its scales [n_groups]: 2L/L0 at L0/2, else max(1, ⌊L / length⌋). */
+void dpe_detect_point_scales(const struct dpe_detect_params *params,
+                             const struct dpe_detect_point *point, double *scale);
+/** Its lengths [n_groups] in tokens; −1 where a group is at L0/2 and that is not a detecting
+ *  length. */
+void dpe_detect_point_lengths(const struct dpe_detect_params *params,
+                              const struct dpe_detect_point *point, int64_t *length);
+/** Whether all groups have one length. */
+bool dpe_detect_point_is_single(const struct dpe_detect_params *params,
+                                const struct dpe_detect_point *point);
+/** Its plan, freed by the caller. */
+dpe_status dpe_detect_point_plan(const struct dpe_detect_grid *grid,
+                                 const struct dpe_plan_context *context,
+                                 const struct dpe_detect_point *point, struct dpe_plan *plan,
+                                 struct dpe_error *err);
+
+/** What a step varies. */
+enum dpe_detect_move {
+    DPE_DETECT_MOVE_TEMPERATURE,
+    DPE_DETECT_MOVE_LENGTHS, /**< one length for all groups, or the lengths that the sweep ranks
+                                  first */
+    DPE_DETECT_MOVE_WINDOW,
+    DPE_DETECT_MOVE_GROUP, /**< the length of one group */
+    DPE_DETECT_N_MOVES,
+};
+/** "temperature", "lengths", "window", "group". */
+extern const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES];
+
+/** One plan of a step. */
+struct dpe_detect_tried {
+    struct dpe_detect_point point;
+    char key[33];              /**< row key */
+    struct dpe_interval value; /**< of the samples it was run on; recall, or nats per token, 95 % */
+    int64_t samples;           /**< it was run on */
+    double gain; /**< mean paired improvement over the step's first plan, > 0 = better; NaN */
+    bool wanted; /**< rows are missing: samples below dpe_detect_search.wanted */
+};
+/** One step: its first plan is the one that the search has, the others are changes of it. */
+struct dpe_detect_step {
+    enum dpe_detect_move move;
+    int round; /**< from 0 */
+    int n;
+    struct dpe_detect_tried *tried; /**< [n] */
+    bool tested; /**< false: the first plan loses something in so few contexts that no test of these
+                      samples can show an improvement, so the others were not run */
+    int best;    /**< the change that was tested; −1: none is better, or none was tested */
+    double p;    /**< of: it is not better than the first; NaN */
+    int chosen;  /**< best, or 0 */
+};
+
+/** How a search is made. */
+struct dpe_detect_search_options {
+    bool temperature;  /**< search it; else every plan has that of the parameters */
+    bool joint;        /**< search the rest, after the sweep */
+    int rounds;        /**< of the joint search, ≥ 1 */
+    int64_t n_samples; /**< of the deciding task */
+    int64_t per_round; /**< the first samples of a step are a multiple of it, ≥ 1 */
+    int64_t together;  /**< samples in a row that share a context, ≥ 1 */
+    enum dpe_detect_criterion criterion;
+};
+/** Where a search gets rows: *scores ([n] cells × n_samples; freed by the caller) of these plans,
+ *  as far as they are there. */
+struct dpe_detect_source {
+    void *user;
+    dpe_status (*scores)(void *user, const char *const *keys, int n,
+                         struct dpe_detect_scores *scores, struct dpe_error *err);
+};
+/** A search as far as its rows go. Owned; free with dpe_detect_search_free. */
+struct dpe_detect_search {
+    struct dpe_detect_search_options options;
+    int n_steps, most_steps;
+    struct dpe_detect_step *steps;
+    struct dpe_detect_point start, point; /**< every group at L0/2 without a searched temperature;
+                                               what the search has at its end */
+    struct dpe_detect_point single;       /**< the best plan with one length for all groups */
+    bool complete;                        /**< nothing is missing */
+    bool wants_sweep;                     /**< the joint part waits for the ranks of the sweep */
+    int64_t wanted; /**< the last step lacks rows of its `wanted` plans below this sample */
+};
+/** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
+ *
+ *  Steps: temperature (if searched) of every group at L0/2; then, once `ranking` (of the sweep
+ * under that temperature; NULL: not yet) is there, in each round window, lengths, group and, from
+ * the second round on, temperature; a round that changes nothing is the last.
+ *
+ *  A step runs its first plan on all samples. Where a test could show an improvement, the changes
+ * are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the
+ * samples, the better third of these on a quarter, and so on until one or a few are left on all.
+ * The best of these is taken when its paired sign-flip test shows, with p <
+ * DPE_DETECT_SEARCH_LEVEL, that it is better than the first plan (samples of a context change their
+ * sign together). That it was picked among several is not corrected for: validation on fresh
+ * samples decides what is kept. DPE_NO_MEMORY, DPE_USAGE for more than DPE_DETECT_MOST_GROUPS
+ * groups.
+ */
+dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *options,
+                                    const struct dpe_detect_grid *grid,
+                                    const struct dpe_plan_context *context,
+                                    const struct dpe_detect_ranking *ranking,
+                                    const struct dpe_detect_source *source,
+                                    struct dpe_detect_search *search, struct dpe_error *err);
+void dpe_detect_search_free(struct dpe_detect_search *search);
+/** Samples under any plan that a search reads at most, once the sweep has its rows: `n_lengths`
+ *  and `n_groups` as the grid's. */
+int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *options,
+                                    const struct dpe_detect_params *params);
+/** Samples of each of n changes that are run at most, when a step of a search halves. */
+int64_t dpe_detect_halving_rows(const struct dpe_detect_search_options *options, int n);
+
+/** The changes of a step, appended to tried[0], which is filled; returns how many there are with
+ * it, ≤ DPE_DETECT_MOST_CANDIDATES. Changes may repeat each other. `ranking` is needed for lengths
+ * and group. with_temperature: it may be changed together with lengths. */
+int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_dim,
+                          const struct dpe_detect_ranking *ranking, enum dpe_detect_move move,
+                          int round, bool with_temperature, struct dpe_detect_tried *tried);
+
+#endif

@@ -1,0 +1,203 @@
+/* The stages around the sweep: the search for temperature and joint plan, and the validation. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "detect/tool/detect_stages.h"
+
+/* ----------------------------------------------------------------------------------------- search
+ */
+
+int64_t dpe_detect_stage_missing(const struct sweep *sweep, const struct stage *stage)
+{
+    const struct dpe_run *run = sweep->inputs->job.run;
+    int64_t missing = 0;
+    for (int i = 0; i < stage->n_plans; i++) {
+        for (int64_t s = 0; s < stage->n_samples[0]; s++) {
+            missing += dpe_run_find(run, stage->tasks[0].name, stage->keys[i], s) == NULL;
+        }
+    }
+    return missing;
+}
+
+/* The rows that the last step of the search lacks, on the deciding task alone: it is the first. */
+static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
+{
+    struct detect_inputs *inputs = sweep->inputs;
+    const struct dpe_detect_search *search = &sweep->report->search;
+    const struct dpe_detect_step *step = &search->steps[search->n_steps - 1];
+    static const int64_t first[2] = {0, 0};
+    const int64_t samples[2] = {search->wanted, 0};
+    const struct dpe_plan *borrowed[DPE_DETECT_MOST_CANDIDATES];
+    const char *keys[DPE_DETECT_MOST_CANDIDATES];
+    char copies[DPE_DETECT_MOST_CANDIDATES][33]; /* a table on the way replays the search */
+    char name[32];
+    int n = 0;
+    dpe_status status = DPE_OK;
+    /* Too large for a small stack. */
+    struct dpe_plan *plans = dpe_alloc_zero(DPE_DETECT_MOST_CANDIDATES, sizeof *plans);
+    if (plans == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d plans", step->n);
+    }
+    for (int i = 0; i < step->n && status == DPE_OK; i++) {
+        if (step->tried[i].wanted) {
+            memcpy(copies[n], step->tried[i].key, sizeof copies[n]);
+            keys[n] = copies[n];
+            borrowed[n] = &plans[n];
+            status = dpe_detect_point_plan(&inputs->grid, &inputs->context, &step->tried[i].point,
+                                           &plans[n++], err);
+        }
+    }
+    int64_t later[2] = {0, 0};
+    dpe_detect_stage_validated(sweep, later);
+    for (int i = 0; i < inputs->n_tasks && !sweep->report->swept; i++) {
+        later[i] += inputs->n_samples[i] * inputs->grid.n_configs;
+    }
+    snprintf(name, sizeof name, "search %s", dpe_detect_move_names[step->move]);
+    const struct stage stage = {.name = name,
+                                .n_tasks = 1,
+                                .tasks = inputs->tasks,
+                                .first = first,
+                                .n_samples = samples,
+                                .n_plans = n,
+                                .plans = borrowed,
+                                .keys = keys,
+                                .later = later};
+    if (status == DPE_OK) {
+        sweep->planned[0] += dpe_detect_stage_missing(sweep, &stage);
+        status = dpe_detect_stage_run(sweep, &stage, err);
+    }
+    for (int i = 0; i < n; i++) {
+        dpe_plan_free(&plans[i]);
+    }
+    free(plans);
+    return status;
+}
+
+dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err)
+{
+    struct dpe_detect_report *report = sweep->report;
+    const struct dpe_run *run = sweep->inputs->job.run;
+    dpe_status status = dpe_detect_report_search(report, run, err);
+    while (status == DPE_OK && !report->search.complete && !report->search.wants_sweep) {
+        status = search_rows(sweep, err);
+        if (status == DPE_OK) {
+            status = dpe_detect_report_search(report, run, err);
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_detect_stage_warm(struct sweep *sweep, struct dpe_error *err)
+{
+    struct detect_inputs *inputs = sweep->inputs;
+    if (!sweep->report->searching.temperature) {
+        return DPE_OK;
+    }
+    char text[160];
+    struct dpe_detect_params params = inputs->grid.params;
+    params.temperature = sweep->report->search.point.temperature;
+    dpe_temperature_text(&params.temperature, text);
+    dpe_log_info("attention temperature found: %s", text);
+    dpe_detect_grid_free(&inputs->grid);
+    return dpe_detect_grid_make(&params, &inputs->context, &inputs->grid, err);
+}
+
+/* -------------------------------------------------------------------------------------- validation
+ */
+
+void dpe_detect_stage_validated(const struct sweep *sweep, int64_t later[2])
+{
+    for (int i = 0; i < sweep->inputs->n_tasks; i++) {
+        later[i] = dpe_detect_inputs_validated(sweep->inputs) * sweep->inputs->n_validated[i];
+    }
+}
+
+static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
+{
+    const struct detect_arguments *args = sweep->inputs->args;
+    struct dpe_detect_report *report = sweep->report;
+    for (int i = 0; i < args->n_against; i++) {
+        int v = report->n_validated++;
+        dpe_status status =
+            dpe_plan_make(args->against[i], &sweep->inputs->context, &sweep->validated[v], err);
+        if (status != DPE_OK) {
+            return status;
+        }
+        snprintf(report->names[v], sizeof report->names[v], "%.63s", args->against[i]);
+    }
+    return DPE_OK;
+}
+
+/* The joint one needs the ranks. */
+static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
+{
+    const struct detect_inputs *inputs = sweep->inputs;
+    struct dpe_detect_report *report = sweep->report;
+    struct dpe_plan *plans = sweep->validated;
+    report->n_validated = DPE_DETECT_N_VALIDATED;
+    for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
+        snprintf(report->names[v], sizeof report->names[v], "%s", dpe_detect_validated_names[v]);
+    }
+    dpe_status status = dpe_plan_make("rope", &inputs->context, &plans[DPE_DETECT_ROPE], err);
+    if (status == DPE_OK && report->searching.n_samples > 0) {
+        /* Without the temperature that was found. */
+        const struct dpe_detect_point base = dpe_detect_report_point(report, DPE_DETECT_BASE);
+        status = dpe_detect_point_plan(&inputs->grid, &inputs->context, &base,
+                                       &plans[DPE_DETECT_BASE], err);
+    } else if (status == DPE_OK) {
+        status =
+            dpe_detect_base_plan(&inputs->grid, &inputs->context, &plans[DPE_DETECT_BASE], err);
+    }
+    if (status == DPE_OK && dpe_detect_report_chooses(report)) {
+        const struct dpe_detect_point joint = dpe_detect_report_point(report, DPE_DETECT_JOINT);
+        const struct dpe_detect_point single = dpe_detect_report_point(report, DPE_DETECT_SINGLE);
+        snprintf(report->names[report->n_validated++], sizeof report->names[0], "single");
+        status = dpe_detect_point_plan(&inputs->grid, &inputs->context, &joint,
+                                       &plans[DPE_DETECT_JOINT], err);
+        if (status == DPE_OK) {
+            status = dpe_detect_point_plan(&inputs->grid, &inputs->context, &single,
+                                           &plans[DPE_DETECT_SINGLE], err);
+        }
+    } else if (status == DPE_OK) {
+        status = dpe_detect_joint_plan(&inputs->grid, &inputs->context, report->scale,
+                                       &plans[DPE_DETECT_JOINT], err);
+    }
+    if (status == DPE_OK) {
+        status = add_against(sweep, err);
+    }
+    for (int v = 0; v < report->n_validated && status == DPE_OK; v++) {
+        status = dpe_plan_key(&plans[v], report->keys[v], err);
+    }
+    return status;
+}
+
+dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
+{
+    struct detect_inputs *inputs = sweep->inputs;
+    const struct dpe_detect_report *report = sweep->report;
+    dpe_status status = make_validated(sweep, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_plan *plans[DPE_DETECT_MOST_VALIDATED];
+    const char *keys[DPE_DETECT_MOST_VALIDATED];
+    unsigned char live[DPE_DETECT_MOST_VALIDATED]; /* equal plans are run once */
+    for (int v = 0; v < report->n_validated; v++) {
+        plans[v] = &sweep->validated[v];
+        keys[v] = report->keys[v];
+        live[v] = 1;
+        for (int known = 0; known < v; known++) {
+            live[v] = live[v] != 0 && strcmp(keys[known], keys[v]) != 0;
+        }
+    }
+    const struct stage stage = {.name = "validate",
+                                .n_tasks = inputs->n_tasks,
+                                .tasks = inputs->validate_tasks,
+                                .first = inputs->first_validated,
+                                .n_samples = inputs->n_validated,
+                                .n_plans = report->n_validated,
+                                .plans = plans,
+                                .keys = keys,
+                                .live = live};
+    return dpe_detect_stage_run(sweep, &stage, err);
+}

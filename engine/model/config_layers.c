@@ -1,0 +1,163 @@
+/* The layers in config.json: which have a sliding window, and which have no positions. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/base.h"
+#include "engine/model/config.h"
+#include "engine/model/family.h"
+#include "engine/model/model.h"
+
+enum { MAX_LAYERS = DPE_CONFIG_MAX_LAYERS };
+
+/* Tokens of the sliding window that some layer may have, 0 when no layer has one. A window as long
+ * as the trained length never bit in training, so full attention is what the weights know. */
+static int64_t sliding_window(struct dpe_json_reader *top, const struct dpe_config *config)
+{
+    const struct dpe_family *family = dpe_family_of(config);
+    bool none = family->windows == DPE_WINDOW_NEVER ||
+                json_is_null(json_object_get(top->from, "sliding_window"));
+    if (family->windows == DPE_WINDOW_SWITCHED) {
+        none = !dpe_json_bool(top, "use_sliding_window", false) || none;
+    }
+    if (none || top->status != DPE_OK) {
+        return 0;
+    }
+    int64_t fallback = family->defaults.window;
+    if (fallback == 0 && dpe_json_member(top, "sliding_window") == NULL) {
+        return 0;
+    }
+    int64_t window = dpe_json_integer(top, "sliding_window", 1, INT64_MAX, fallback);
+    return window < config->max_position ? window : 0;
+}
+
+/* Which layers the family's rule gives a window, where layer_types does not say so. */
+static bool windowed_by_rule(struct dpe_json_reader *top, const struct dpe_config *config,
+                             int64_t layer)
+{
+    const struct dpe_family *family = dpe_family_of(config);
+    switch (family->windows) {
+    case DPE_WINDOW_NEVER:
+        return false;
+    case DPE_WINDOW_ALL:
+        return true;
+    case DPE_WINDOW_SWITCHED:
+        return layer >= dpe_json_integer(top, "max_window_layers", 0, INT64_MAX, 28);
+    case DPE_WINDOW_TYPES: {
+        int64_t every = dpe_json_integer(top, "sliding_window_pattern", 1, MAX_LAYERS,
+                                         family->window_pattern);
+        return (layer + 1) % every != 0;
+    }
+    }
+    return false;
+}
+
+/* 1: windowed, 0: full; by layer_types where the family reads it. */
+static bool windowed_layer(struct dpe_json_reader *top, const struct dpe_config *config,
+                           const json_t *types, int64_t layer)
+{
+    enum dpe_window_rule rule = dpe_family_of(config)->windows;
+    if (types == NULL) {
+        return windowed_by_rule(top, config, layer);
+    }
+    bool read = rule == DPE_WINDOW_TYPES || rule == DPE_WINDOW_SWITCHED;
+    const char *kind = json_string_value(json_array_get(types, (size_t)layer));
+    bool full = kind != NULL && strcmp(kind, "full_attention") == 0;
+    if (!full && !(read && kind != NULL && strcmp(kind, "sliding_attention") == 0)) {
+        dpe_json_expected(top, "layer_types",
+                          read ? "full_attention or sliding_attention for each layer"
+                               : "full_attention in every layer");
+    }
+    return rule == DPE_WINDOW_ALL || !full;
+}
+
+/* Whether a layer of a family with layers without positions rotates. */
+static bool rotating_layer(struct dpe_json_reader *top, const struct dpe_config *config,
+                           const json_t *list, int64_t layer)
+{
+    if (!dpe_family_of(config)->position_free) {
+        return true;
+    }
+    if (list == NULL) {
+        int64_t every = dpe_json_integer(top, "no_rope_layer_interval", 1, MAX_LAYERS, 4);
+        return (layer + 1) % every != 0;
+    }
+    const json_t *value = json_array_get(list, (size_t)layer);
+    if (!json_is_integer(value)) {
+        dpe_json_expected(top, "no_rope_layers", "a list of 0 and 1, one for each layer");
+    }
+    return json_integer_value(value) != 0;
+}
+
+/* The index of a kind, which is added when it is new. */
+static uint8_t kind_index(struct dpe_config *config, struct dpe_layer_kind kind)
+{
+    int i = 0;
+    while (i < config->n_kinds && (config->kinds[i].window != kind.window ||
+                                   config->kinds[i].rope != kind.rope)) {
+        i++;
+    }
+    if (i == config->n_kinds) {
+        config->kinds[config->n_kinds++] = kind; /* at most: with and without window and rope */
+    }
+    return (uint8_t)i;
+}
+
+static void refuse_unmovable(struct dpe_json_reader *top, int64_t window)
+{
+    const char *why = "no full-attention layer has rotary positions, so there is nothing that a "
+                      "position method could move";
+    if (window > 0) {
+        top->status = dpe_fail(top->err, DPE_BAD_DATA,
+                               "%s: %ssliding_window: found %lld in every layer with rotary "
+                               "positions, expected null or at least max_position_embeddings in "
+                               "some: %s",
+                               top->file, top->object, (long long)window, why);
+    } else {
+        top->status = dpe_fail(top->err, DPE_BAD_DATA, "%s: %s", top->file, why);
+    }
+}
+
+void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    const struct dpe_family *family = dpe_family_of(config);
+    const json_t *types = dpe_json_member(top, "layer_types");
+    const json_t *rotating =
+        family->position_free ? dpe_json_member(top, "no_rope_layers") : NULL;
+    int64_t window = sliding_window(top, config);
+    if (top->status != DPE_OK) {
+        return;
+    }
+    config->n_kinds = 1;
+    config->kinds[0] = (struct dpe_layer_kind){0, 0};
+    config->layer_kinds = dpe_alloc_zero((size_t)config->n_layers, 1);
+    if (config->layer_kinds == NULL) {
+        top->status = dpe_fail(top->err, DPE_NO_MEMORY, "%s: out of memory", top->file);
+        return;
+    }
+    bool movable = false;
+    for (int64_t i = 0; i < config->n_layers && top->status == DPE_OK; i++) {
+        bool windowed = windowed_layer(top, config, types, i);
+        struct dpe_layer_kind kind = {.window = windowed ? window : 0};
+        if (!rotating_layer(top, config, rotating, i)) {
+            kind.rope = -1;
+        } else if (windowed && family->local_rope != DPE_LOCAL_ROPE_SAME) {
+            kind.rope = 1;
+        }
+        config->layer_kinds[i] = kind_index(config, kind);
+        movable = movable || config->layer_kinds[i] == 0;
+    }
+    if (top->status == DPE_OK && !movable) {
+        refuse_unmovable(top, window);
+    }
+}
+
+struct dpe_layer_kind dpe_config_layer(const struct dpe_config *config, int64_t layer)
+{
+    return config->layer_kinds == NULL ? (struct dpe_layer_kind){0, 0}
+                                       : config->kinds[config->layer_kinds[layer]];
+}
+
+bool dpe_config_moves(const struct dpe_config *config, int64_t layer)
+{
+    return config->layer_kinds == NULL || config->layer_kinds[layer] == 0;
+}

@@ -1,0 +1,235 @@
+/* The one table of model families. */
+#include "engine/model/family.h"
+
+#include <string.h>
+
+static const struct dpe_norm_names norms_before = {"input_layernorm", NULL,
+                                                   "post_attention_layernorm", NULL};
+static const struct dpe_norm_names norms_after = {NULL, "post_attention_layernorm", NULL,
+                                                  "post_feedforward_layernorm"};
+static const struct dpe_norm_names norms_gemma = {"input_layernorm", "post_attention_layernorm",
+                                                  "pre_feedforward_layernorm",
+                                                  "post_feedforward_layernorm"};
+static const struct dpe_norm_names norms_glm4 = {"input_layernorm", "post_self_attn_layernorm",
+                                                 "post_attention_layernorm",
+                                                 "post_mlp_layernorm"};
+
+static const struct dpe_family families[] = {
+    {
+        .model_type = "llama",
+        .architecture = "LlamaForCausalLM",
+        .norms = &norms_before,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .mlp_bias = DPE_BIAS_BY_KEY,
+    },
+    {
+        .model_type = "mistral",
+        .architecture = "MistralForCausalLM",
+        .norms = &norms_before,
+        .windows = DPE_WINDOW_ALL,
+        .defaults = {.window = 4096},
+    },
+    {
+        .model_type = "qwen2",
+        .architecture = "Qwen2ForCausalLM",
+        .norms = &norms_before,
+        .qkv_bias = DPE_BIAS_ALWAYS,
+        .windows = DPE_WINDOW_SWITCHED,
+        .defaults = {.window = 4096},
+    },
+    {
+        .model_type = "qwen3",
+        .architecture = "Qwen3ForCausalLM",
+        .norms = &norms_before,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .windows = DPE_WINDOW_SWITCHED,
+        .defaults = {.window = 4096, .head_dim = 128},
+    },
+    {
+        .model_type = "qwen3_moe",
+        .architecture = "Qwen3MoeForCausalLM",
+        .norms = &norms_before,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .experts = DPE_EXPERTS_APART,
+    },
+    {
+        .model_type = "phi3",
+        .architecture = "Phi3ForCausalLM",
+        .norms = &norms_before,
+        .qkv_fused = true,
+        .gate_up_fused = true,
+        .partial = true,
+        .windows = DPE_WINDOW_ALL,
+    },
+    {
+        .model_type = "olmo2",
+        .architecture = "Olmo2ForCausalLM",
+        .norms = &norms_after,
+        .qk_norm = DPE_QK_NORM_WHOLE,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+    },
+    {
+        .model_type = "olmo3",
+        .architecture = "Olmo3ForCausalLM",
+        .norms = &norms_after,
+        .qk_norm = DPE_QK_NORM_WHOLE,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .windows = DPE_WINDOW_TYPES,
+        .window_pattern = 4,
+        .local_rope = DPE_LOCAL_ROPE_UNSCALED,
+        .defaults = {.window = 4096, .theta = 5e5},
+    },
+    {
+        .model_type = "granite",
+        .architecture = "GraniteForCausalLM",
+        .norms = &norms_before,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .mlp_bias = DPE_BIAS_BY_KEY,
+        .multipliers = true,
+    },
+    {
+        .model_type = "smollm3",
+        .architecture = "SmolLM3ForCausalLM",
+        .norms = &norms_before,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .mlp_bias = DPE_BIAS_BY_KEY,
+        .position_free = true,
+        .defaults = {.theta = 2e6, .tied = true},
+    },
+    {
+        .model_type = "glm4",
+        .architecture = "Glm4ForCausalLM",
+        .norms = &norms_glm4,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .gate_up_fused = true,
+        .interleaved = true,
+        .partial = true,
+        .defaults = {.head_dim = 128, .partial_rotary = 0.5, .attention_bias = true},
+    },
+    {
+        .model_type = "mistral3",
+        .architecture = "Mistral3ForConditionalGeneration",
+        .text = "mistral",
+    },
+    {
+        .model_type = "ministral3",
+        .architecture = "Ministral3ForCausalLM",
+        .norms = &norms_before,
+        .grows = true,
+        .windows = DPE_WINDOW_ALL,
+        .defaults = {.n_heads = 32,
+                     .n_kv_heads = 8,
+                     .head_dim = 128,
+                     .vocab = 131072,
+                     .max_position = 262144},
+    },
+    {
+        .model_type = "gemma2",
+        .architecture = "Gemma2ForCausalLM",
+        .norms = &norms_gemma,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .norm_plus_one = true,
+        .embedding_scaled = true,
+        .caps = true,
+        .activation = DPE_GEGLU_TANH,
+        .windows = DPE_WINDOW_TYPES,
+        .window_pattern = 2,
+        .defaults = {.window = 4096, .head_dim = 256, .tied = true},
+    },
+    {
+        .model_type = "gemma3",
+        .architecture = "Gemma3ForConditionalGeneration",
+        .text = "gemma3_text",
+    },
+    {
+        .model_type = "gemma3_text",
+        .architecture = "Gemma3ForCausalLM",
+        .norms = &norms_gemma,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .norm_plus_one = true,
+        .embedding_scaled = true,
+        .caps = true,
+        .activation = DPE_GEGLU_TANH,
+        .windows = DPE_WINDOW_TYPES,
+        .window_pattern = 6,
+        .local_rope = DPE_LOCAL_ROPE_OWN,
+        .defaults = {.n_heads = 8,
+                     .n_kv_heads = 4,
+                     .head_dim = 256,
+                     .vocab = 262208,
+                     .max_position = 131072,
+                     .window = 4096,
+                     .theta = 1e6,
+                     .local_theta = 1e4,
+                     .tied = true},
+    },
+    {
+        .model_type = "gpt_oss",
+        .architecture = "GptOssForCausalLM",
+        .norms = &norms_before,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .sinks = true,
+        .activation = DPE_SWIGLU_CLAMPED,
+        .experts = DPE_EXPERTS_STACKED,
+        .windows = DPE_WINDOW_TYPES,
+        .window_pattern = 2,
+        .defaults = {.window = 128, .head_dim = 64, .theta = 150000.0, .attention_bias = true},
+    },
+};
+
+static const char no_positions[] = "its full-attention layers have no rotary positions, so there is "
+                                   "nothing that a position method could move";
+static const char latent[] =
+    "it has multi-head latent attention (MLA), whose rotated keys are one vector for all heads; a "
+    "position plan moves pairs of the heads' own keys";
+
+static const struct {
+    const char *model_type, *reason;
+} refused[] = {
+    {"llama4", no_positions},      {"llama4_text", no_positions}, {"cohere2", no_positions},
+    {"deepseek_v2", latent},       {"deepseek_v3", latent},       {"kimi_k2", latent},
+    {"minicpm3", latent},          {"glm4_moe_lite", latent},     {"longcat_flash", latent},
+};
+
+const struct dpe_family *dpe_family_at(size_t i)
+{
+    return i < sizeof families / sizeof families[0] ? &families[i] : NULL;
+}
+
+const struct dpe_family *dpe_family_find(const char *model_type)
+{
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
+        if (strcmp(families[i].model_type, model_type) == 0) {
+            return &families[i];
+        }
+    }
+    return NULL;
+}
+
+const struct dpe_family *dpe_family_of(const struct dpe_config *config)
+{
+    return config->family != NULL ? config->family : &families[0];
+}
+
+const char *dpe_family_refusal(const char *model_type)
+{
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (strcmp(refused[i].model_type, model_type) == 0) {
+            return refused[i].reason;
+        }
+    }
+    return NULL;
+}

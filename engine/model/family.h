@@ -1,0 +1,98 @@
+/**
+ * @file family.h
+ * The model families: what a model_type of config.json means, as one table (inside the engine).
+ *
+ * A family is an entry of the table. The forward pass reads what it needs from struct dpe_config and
+ * does not know the name of a family.
+ */
+#ifndef DPE_FAMILY_H
+#define DPE_FAMILY_H
+
+#include "engine/model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** When the projections have a bias. */
+enum dpe_bias_rule {
+    DPE_BIAS_NEVER,
+    DPE_BIAS_ALWAYS,
+    DPE_BIAS_BY_KEY, /**< attention_bias or mlp_bias of config.json */
+};
+
+/** Which layers have a sliding window. */
+enum dpe_window_rule {
+    DPE_WINDOW_NEVER,
+    DPE_WINDOW_ALL,      /**< all of them, when sliding_window is a number */
+    DPE_WINDOW_SWITCHED, /**< those from max_window_layers on (or layer_types), when
+                              use_sliding_window is true */
+    DPE_WINDOW_TYPES,    /**< those that layer_types names; else all but every window_pattern-th */
+};
+
+/** A second rotation for the windowed layers. */
+enum dpe_local_rope {
+    DPE_LOCAL_ROPE_SAME,     /**< the windowed layers rotate as the others */
+    DPE_LOCAL_ROPE_UNSCALED, /**< as the others, without their scaling (OLMo 3) */
+    DPE_LOCAL_ROPE_OWN,      /**< with a base of their own, rope_local_base_freq (Gemma 3) */
+};
+
+/** How a checkpoint holds the experts of a layer. */
+enum dpe_expert_layout {
+    DPE_EXPERTS_NONE,
+    DPE_EXPERTS_APART,  /**< mlp.experts.N.gate_proj, up_proj, down_proj, one matrix each (Qwen3) */
+    DPE_EXPERTS_STACKED /**< all experts in one tensor, gate and up by turns, columns first, with
+                             biases (gpt-oss) */
+};
+
+/** Names of the norms around attention and MLP, NULL where the family has none. */
+struct dpe_norm_names {
+    const char *before_attention, *after_attention, *before_mlp, *after_mlp;
+};
+
+/** Values of keys that a config.json may leave out; 0: the key is required. */
+struct dpe_family_defaults {
+    int64_t n_heads, n_kv_heads, head_dim, vocab, max_position, window;
+    double theta, local_theta, partial_rotary;
+    bool tied, attention_bias;
+};
+
+/** One line of the table. */
+struct dpe_family {
+    const char *model_type, *architecture;
+    const char *text; /**< the model_type of text_config when it has none: the language model lies
+                           there; NULL: in the file itself */
+    const struct dpe_norm_names *norms;
+    enum dpe_qk_norm qk_norm;
+    enum dpe_bias_rule qkv_bias, o_bias, mlp_bias;
+    bool qkv_fused, gate_up_fused; /**< one tensor holds the rows of q, k, v; of gate, up */
+    bool interleaved;              /**< the checkpoint's pairs are components 2j, 2j + 1 */
+    bool partial;                  /**< may rotate a part of the head */
+    bool norm_plus_one;            /**< norms multiply by 1 + weight */
+    bool embedding_scaled;         /**< embeddings times sqrt(hidden_size) */
+    bool multipliers;              /**< reads Granite's four multipliers */
+    bool caps;                     /**< reads the soft caps and query_pre_attn_scalar */
+    bool sinks;                    /**< an attention sink per head */
+    bool grows;                    /**< reads llama_4_scaling_beta */
+    bool position_free;            /**< reads no_rope_layers */
+    enum dpe_activation activation;
+    enum dpe_expert_layout experts;
+    enum dpe_window_rule windows;
+    int window_pattern; /**< without layer_types every so many-th layer is full */
+    enum dpe_local_rope local_rope;
+    struct dpe_family_defaults defaults;
+};
+
+/** The family of a model_type, NULL when the table does not have it. */
+const struct dpe_family *dpe_family_find(const char *model_type);
+/** Line i of the table, NULL after the last. */
+const struct dpe_family *dpe_family_at(size_t i);
+/** The family of a configuration; one that was filled by hand is of Llama's. */
+const struct dpe_family *dpe_family_of(const struct dpe_config *config);
+/** Why models of a type that people know cannot open, NULL where no reason is known. */
+const char *dpe_family_refusal(const char *model_type);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,377 @@
+/* Chat templates in the folders of models. */
+#include "eval/chat/chat.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "eval/template/template.h"
+
+static const char mark[] = "{prompt}";
+static const uint64_t most_bytes = UINT64_C(1) << 27; /* a tokenizer_config.json may list tokens */
+
+struct dpe_chat {
+    char *source;               /* the file */
+    struct dpe_template *jinja; /* or */
+    char *before, *after;       /* plain text */
+    json_t *variables;          /* bos_token and the like */
+};
+
+static dpe_status no_memory(struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a chat template");
+}
+
+/* PATH's folder (itself, when it is one) and a name in it; owned by the caller. */
+static char *beside(const char *path, const char *name)
+{
+    struct stat info;
+    bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    const char *slash = strrchr(path, '/');
+    size_t n = folder ? strlen(path) : slash != NULL ? (size_t)(slash - path) : 0;
+    char *joined = malloc(n + strlen(name) + 3);
+    if (joined != NULL) {
+        bool here = n == 0 && !folder && slash == NULL;
+        sprintf(joined, "%.*s/%s", here ? 1 : (int)n, here ? "." : path, name);
+    }
+    return joined;
+}
+
+/* tokenizer_config.json has "no limit" as an integer of 31 digits, which only a real number holds.
+ */
+static dpe_status parse_object(const char *path, const char *bytes, size_t n, json_t **value,
+                               struct dpe_error *err)
+{
+    json_error_t why;
+    *value = json_loadb(bytes, n, JSON_DECODE_INT_AS_REAL, &why);
+    if (json_is_object(*value)) {
+        return DPE_OK;
+    }
+    bool other = *value != NULL;
+    json_decref(*value);
+    *value = NULL;
+    return other ? dpe_fail(err, DPE_BAD_DATA, "%s: expected a JSON object", path)
+                 : dpe_fail(err, DPE_BAD_DATA, "%s: line %d: expected JSON: %s", path, why.line,
+                            why.text);
+}
+
+/* The object in a file; *value NULL when there is no such file. */
+static dpe_status read_object(const char *path, json_t **value, struct dpe_error *err)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    struct stat info;
+    *value = NULL;
+    if (stat(path, &info) != 0) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_read_file(path, most_bytes, &bytes, &n, err);
+    if (status == DPE_OK) {
+        status = parse_object(path, bytes, n, value, err);
+    }
+    free(bytes);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------- special tokens */
+
+/* The text of a special token: a string, or an object with its content. */
+static json_t *token_text(json_t *token)
+{
+    json_t *text = json_is_object(token) ? json_object_get(token, "content") : token;
+    return json_is_string(text) ? text : NULL;
+}
+
+static void add_tokens(json_t *variables, const json_t *config)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token",  "sep_token",
+                                        "pad_token", "cls_token", "mask_token", NULL};
+    for (int i = 0; names[i] != NULL && config != NULL; i++) {
+        json_t *text = token_text(json_object_get(config, names[i]));
+        if (text != NULL && json_object_get(variables, names[i]) == NULL) {
+            json_object_set(variables, names[i], text);
+        }
+    }
+}
+
+static dpe_status read_tokens(struct dpe_chat *chat, const char *model, struct dpe_error *err)
+{
+    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    dpe_status status = DPE_OK;
+    chat->variables = json_object();
+    if (chat->variables == NULL) {
+        return no_memory(err);
+    }
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        char *path = beside(model, files[i]);
+        json_t *config = NULL;
+        status = path != NULL ? read_object(path, &config, err) : no_memory(err);
+        if (status == DPE_OK) {
+            add_tokens(chat->variables, config);
+        }
+        json_decref(config);
+        free(path);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------ templates */
+
+static dpe_status parse_plain(struct dpe_chat *chat, const char *bytes, struct dpe_error *err)
+{
+    const char *middle = strstr(bytes, mark);
+    if (middle == NULL || strstr(middle + 1, mark) != NULL) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected {prompt} once in a chat template",
+                        chat->source);
+    }
+    chat->before = strndup(bytes, (size_t)(middle - bytes));
+    chat->after = strdup(middle + sizeof mark - 1);
+    return chat->before != NULL && chat->after != NULL ? DPE_OK : no_memory(err);
+}
+
+/* "chat_template" of a tokenizer_config.json; NULL when it has none. */
+static const char *in_config(const json_t *config)
+{
+    json_t *found = json_object_get(config, "chat_template");
+    const char *first = NULL;
+    for (size_t i = 0; i < json_array_size(found); i++) {
+        const json_t *each = json_array_get(found, i);
+        const char *name = json_string_value(json_object_get(each, "name"));
+        const char *text = json_string_value(json_object_get(each, "template"));
+        if (text != NULL && name != NULL && strcmp(name, "default") == 0) {
+            return text;
+        }
+        first = first == NULL ? text : first;
+    }
+    return json_is_string(found) ? json_string_value(found) : first;
+}
+
+static dpe_status parse_config(struct dpe_chat *chat, const char *bytes, size_t n, bool *there,
+                               struct dpe_error *err)
+{
+    json_t *config = NULL;
+    dpe_status status = parse_object(chat->source, bytes, n, &config, err);
+    const char *text = status == DPE_OK ? in_config(config) : NULL;
+    *there = text != NULL;
+    if (text != NULL) {
+        status = dpe_template_parse(chat->source, text, strlen(text), &chat->jinja, err);
+    }
+    json_decref(config);
+    return status;
+}
+
+static dpe_status parse_file(struct dpe_chat *chat, struct dpe_error *err)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    dpe_status status = dpe_read_file(chat->source, most_bytes, &bytes, &n, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    size_t length = strlen(chat->source);
+    bool json = length > 5 && strcmp(chat->source + length - 5, ".json") == 0;
+    bool there = true;
+    if (strlen(bytes) != n || dpe_utf8_check(bytes, n) != n) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8 text", chat->source);
+    } else if (json) {
+        status = parse_config(chat, bytes, n, &there, err);
+        if (status == DPE_OK && !there) {
+            status = dpe_fail(err, DPE_BAD_DATA,
+                              "%s: chat_template: expected a template, found "
+                              "nothing",
+                              chat->source);
+        }
+    } else if (strstr(bytes, "{%") != NULL || strstr(bytes, "{{") != NULL) {
+        status = dpe_template_parse(chat->source, bytes, n, &chat->jinja, err);
+    } else {
+        status = parse_plain(chat, bytes, err);
+    }
+    free(bytes);
+    return status;
+}
+
+/* The folder's own template; *there tells whether it has one. */
+static dpe_status find_own(struct dpe_chat *chat, const char *model, bool *there,
+                           struct dpe_error *err)
+{
+    struct stat info;
+    *there = true;
+    chat->source = beside(model, "chat_template.jinja");
+    if (chat->source != NULL && stat(chat->source, &info) == 0) {
+        return parse_file(chat, err);
+    }
+    free(chat->source);
+    chat->source = beside(model, "tokenizer_config.json");
+    if (chat->source == NULL) {
+        return no_memory(err);
+    }
+    *there = stat(chat->source, &info) == 0;
+    char *bytes = NULL;
+    size_t n = 0;
+    dpe_status status = *there ? dpe_read_file(chat->source, most_bytes, &bytes, &n, err) : DPE_OK;
+    if (status == DPE_OK && *there) {
+        status = parse_config(chat, bytes, n, there, err);
+    }
+    free(bytes);
+    return status;
+}
+
+dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **chat,
+                         struct dpe_error *err)
+{
+    *chat = NULL;
+    if (what == NULL || strcmp(what, "none") == 0) {
+        return DPE_OK;
+    }
+    struct dpe_chat *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return no_memory(err);
+    }
+    bool there = true;
+    dpe_status status = DPE_OK;
+    if (strcmp(what, "auto") == 0) {
+        status = find_own(made, model, &there, err);
+    } else {
+        made->source = strdup(what);
+        status = made->source != NULL ? parse_file(made, err) : no_memory(err);
+    }
+    if (status == DPE_OK && there) {
+        status = read_tokens(made, model, err);
+    }
+    if (status != DPE_OK || !there) {
+        dpe_chat_close(made);
+        return status;
+    }
+    *chat = made;
+    return DPE_OK;
+}
+
+void dpe_chat_close(struct dpe_chat *chat)
+{
+    if (chat != NULL) {
+        dpe_template_free(chat->jinja);
+        json_decref(chat->variables);
+        free(chat->source);
+        free(chat->before);
+        free(chat->after);
+        free(chat);
+    }
+}
+
+const char *dpe_chat_source(const struct dpe_chat *chat)
+{
+    return chat->source;
+}
+
+const char *dpe_chat_end(const struct dpe_chat *chat)
+{
+    return json_string_value(json_object_get(chat->variables, "eos_token"));
+}
+
+/* ------------------------------------------------------------------------------------ rendering */
+
+static dpe_status render_plain(const struct dpe_chat *chat, const json_t *messages,
+                               struct dpe_text *out, struct dpe_error *err)
+{
+    const json_t *message = json_array_get(messages, 0);
+    const char *role = json_string_value(json_object_get(message, "role"));
+    const char *text = json_string_value(json_object_get(message, "content"));
+    if (json_array_size(messages) != 1 || role == NULL || text == NULL ||
+        strcmp(role, "user") != 0) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: plain text around {prompt} has room for one message of a user only; "
+                        "use a Jinja template for more",
+                        chat->source);
+    }
+    dpe_status status = dpe_text_append(out, chat->before, strlen(chat->before), err);
+    if (status == DPE_OK) {
+        status = dpe_text_append(out, text, strlen(text), err);
+    }
+    return status == DPE_OK ? dpe_text_append(out, chat->after, strlen(chat->after), err) : status;
+}
+
+dpe_status dpe_chat_render(const struct dpe_chat *chat, const json_t *messages, bool prompt,
+                           const struct tm *now, struct dpe_text *out, struct dpe_error *err)
+{
+    static const struct tm fixed = {.tm_year = 125, .tm_mday = 1, .tm_wday = 3};
+    if (chat->jinja == NULL) {
+        return render_plain(chat, messages, out, err);
+    }
+    const struct dpe_template_options options = {.now = now != NULL ? now : &fixed};
+    json_t *variables = json_copy(chat->variables);
+    json_t *same = json_incref((json_t *)(uintptr_t)messages);
+    if (variables == NULL || json_object_set_new(variables, "messages", same) != 0 ||
+        json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt)) != 0 ||
+        json_object_set_new(variables, "tools", json_null()) != 0 ||
+        json_object_set_new(variables, "documents", json_null()) != 0) {
+        json_decref(variables);
+        return no_memory(err);
+    }
+    dpe_status status = dpe_template_render(chat->jinja, variables, &options, out, err);
+    json_decref(variables);
+    return status;
+}
+
+bool dpe_chat_told(const char *what, const char *model, char *line, size_t size)
+{
+    struct dpe_chat *chat = NULL;
+    bool there = dpe_chat_open(what, model, &chat, NULL) == DPE_OK && chat != NULL;
+    if (there) {
+        snprintf(line, size, "prompts stand in the chat template of %s%s", chat->source,
+                 strcmp(what, "auto") == 0 ? " (--chat-template none leaves it out)" : "");
+    }
+    dpe_chat_close(chat);
+    return there;
+}
+
+/* What stands around the mark in the text of one message that is the mark. */
+static dpe_status cut(const struct dpe_chat *chat, char **before, char **after,
+                      struct dpe_error *err)
+{
+    struct dpe_text text = {0};
+    json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", mark);
+    if (messages == NULL) {
+        return no_memory(err);
+    }
+    dpe_status status = dpe_chat_render(chat, messages, true, NULL, &text, err);
+    const char *middle = status == DPE_OK && text.n > 0 ? strstr(text.bytes, mark) : NULL;
+    if (status == DPE_OK &&
+        (middle == NULL || strstr(middle + 1, mark) != NULL || strlen(text.bytes) != text.n)) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected a chat template that writes a user's message once and as "
+                          "it is; use another one, or --chat-template none",
+                          chat->source);
+    }
+    if (status == DPE_OK) {
+        *before = strndup(text.bytes, (size_t)(middle - text.bytes));
+        *after = strdup(middle + sizeof mark - 1);
+    }
+    dpe_text_free(&text);
+    json_decref(messages);
+    return status;
+}
+
+dpe_status dpe_chat_wrap(const char *what, const char *model, char **before, char **after,
+                         struct dpe_error *err)
+{
+    struct dpe_chat *chat = NULL;
+    *before = *after = NULL;
+    dpe_status status = dpe_chat_open(what, model, &chat, err);
+    if (status == DPE_OK && chat != NULL && chat->jinja != NULL) {
+        status = cut(chat, before, after, err);
+    } else if (status == DPE_OK) {
+        *before = strdup(chat != NULL ? chat->before : "");
+        *after = strdup(chat != NULL ? chat->after : "");
+    }
+    dpe_chat_close(chat);
+    if (status == DPE_OK && (*before == NULL || *after == NULL)) {
+        status = no_memory(err);
+    }
+    if (status != DPE_OK) {
+        free(*before);
+        free(*after);
+        *before = *after = NULL;
+    }
+    return status;
+}

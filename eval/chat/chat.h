@@ -1,0 +1,51 @@
+/**
+ * @file chat.h
+ * The chat template of an instruct model: found in its folder, rendered for a conversation, or cut
+ * into what stands before and after a prompt.
+ */
+#ifndef DPE_CHAT_H
+#define DPE_CHAT_H
+
+#include <jansson.h>
+#include <time.h>
+
+#include "engine/base/base.h"
+
+struct dpe_chat;
+
+/** Open the template that --chat-template WHAT names:
+ *  - NULL, "none": none;
+ *  - "auto": that of the model: chat_template.jinja, else "chat_template" in tokenizer_config.json
+ *    (a text, or a list of which "default" is taken); none when the folder has neither;
+ *  - else a file: plain text that holds {prompt} once and the turn markers around it, or a Jinja
+ *    template (it has "{%" or "{{"), or a tokenizer_config.json.
+ *  Without a template *chat is NULL. `model` is the model's folder or a file in it; bos_token and
+ *  the like come from its tokenizer_config.json and special_tokens_map.json. DPE_BAD_DATA names the
+ *  file and what is wrong, or the construct that is not supported and its line. */
+dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **chat,
+                         struct dpe_error *err);
+/** NULL is allowed. */
+void dpe_chat_close(struct dpe_chat *chat);
+/** The file that the template was read from. */
+const char *dpe_chat_source(const struct dpe_chat *chat);
+/** The text of eos_token, with which a turn of the model may end; NULL when it is not known. */
+const char *dpe_chat_end(const struct dpe_chat *chat);
+
+/** Append the text of a conversation: `messages` is a list of {"role": …, "content": …}, `prompt`
+ *  asks for the beginning of the model's answer, `now` is what the template may print as the date
+ *  (NULL: 1 January 2025, so that a measurement is the same every day). DPE_BAD_DATA: the template
+ *  refuses the messages, or it is plain text and these are not one message of a user. */
+dpe_status dpe_chat_render(const struct dpe_chat *chat, const json_t *messages, bool prompt,
+                           const struct tm *now, struct dpe_text *out, struct dpe_error *err);
+
+/** For a log: "prompts stand in the chat template of FILE (…)"; false when there is none, or it
+ *  cannot be read (then the tasks say why). */
+bool dpe_chat_told(const char *what, const char *model, char *line, size_t size);
+
+/** What stands before and after a user's one message in the template that WHAT names (as in
+ *  dpe_chat_open), the beginning of the answer included; "" and "" without one. The texts are the
+ *  caller's. White space that the template would take from the message's ends stays. */
+dpe_status dpe_chat_wrap(const char *what, const char *model, char **before, char **after,
+                         struct dpe_error *err);
+
+#endif

@@ -1,0 +1,327 @@
+/* Conversations with an instruct model: messages in, answers out, the cache kept between turns. */
+#include <errno.h>
+#include <jansson.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "eval/chat/chat.h"
+#include "eval/run/run_tool.h"
+
+enum { FIRST_CAPACITY = 4096 };
+
+struct chat {
+    const struct run *run;
+    struct dpe_chat *template;
+    struct dpe_session *session;
+    int64_t capacity;
+    json_t *messages;
+    struct tm now;
+    int32_t end; /* the id of eos_token, -1: none */
+    bool warned; /* that the trained length is passed */
+};
+
+static dpe_status no_memory(struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a conversation");
+}
+
+static dpe_status add_message(struct chat *chat, const char *role, const char *text, size_t n,
+                              struct dpe_error *err)
+{
+    json_t *message = json_object();
+    json_t *content = json_stringn(text, n);
+    if (message == NULL || content == NULL ||
+        json_object_set_new(message, "role", json_string(role)) != 0 ||
+        json_object_set(message, "content", content) != 0 ||
+        json_array_append(chat->messages, message) != 0) {
+        json_decref(message);
+        json_decref(content);
+        return content == NULL ? dpe_fail(err, DPE_BAD_DATA, "the message is not UTF-8 text")
+                               : no_memory(err);
+    }
+    json_decref(message);
+    json_decref(content);
+    return DPE_OK;
+}
+
+/* Special tokens belong to the template: their spelling in a message is refused, unless it is to be
+ * parsed. */
+static dpe_status check_text(const struct chat *chat, const char *text, size_t n,
+                             struct dpe_error *err)
+{
+    const struct dpe_encode_options options = {.special = DPE_SPECIAL_ERROR};
+    struct dpe_tokens tokens = {0};
+    if (chat->run->args->special == DPE_SPECIAL_PARSE) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_tokenizer_encode(chat->run->tokenizer, text, n, &options, &tokens, err);
+    if (status != DPE_OK) {
+        dpe_fail_prefix(err, "message");
+    }
+    dpe_tokens_free(&tokens);
+    return status;
+}
+
+/* The ids of the whole conversation, up to where the answer begins. */
+static dpe_status encode(const struct chat *chat, struct dpe_tokens *tokens, struct dpe_error *err)
+{
+    const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
+    struct dpe_text text = {0};
+    dpe_status status =
+        dpe_chat_render(chat->template, chat->messages, true, &chat->now, &text, err);
+    if (status == DPE_OK) {
+        status =
+            dpe_tokenizer_encode(chat->run->tokenizer, text.bytes, text.n, &options, tokens, err);
+    }
+    if (status == DPE_OK && tokens->n == 0) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: the template makes an empty prompt",
+                          dpe_chat_source(chat->template));
+    }
+    dpe_text_free(&text);
+    return status;
+}
+
+/* A session with room for `need` tokens; a larger one begins with an empty cache. */
+static dpe_status make_room(struct chat *chat, int64_t need, struct dpe_error *err)
+{
+    int64_t most = chat->run->args->length;
+    int64_t trained = chat->run->trained_length;
+    if (most > 0 && need > most) {
+        return dpe_fail(err, DPE_USAGE,
+                        "the conversation and the longest answer have %lld tokens, --length allows "
+                        "%lld; give a larger --length or a smaller --max-new",
+                        (long long)need, (long long)most);
+    }
+    if (need > trained && !chat->warned) {
+        dpe_log_warning("the conversation may pass the model's trained length of %lld tokens%s",
+                        (long long)trained,
+                        chat->run->args->table == NULL ? "; --table or --method make it longer"
+                                                       : "");
+        chat->warned = true;
+    }
+    if (chat->session != NULL && need <= chat->capacity) {
+        return DPE_OK;
+    }
+    int64_t capacity = trained < FIRST_CAPACITY ? trained : FIRST_CAPACITY;
+    while (capacity < need) {
+        capacity *= 2;
+    }
+    dpe_session_destroy(chat->session);
+    chat->session = NULL;
+    chat->capacity = most > 0 ? most : capacity;
+    return dpe_run_tool_session(chat->run, chat->capacity, &chat->session, err);
+}
+
+/* Why an answer ended early; DPE_OK when it did not. */
+static dpe_status ended(const struct stream *stream, size_t n, struct dpe_error *err)
+{
+    if (dpe_signals_asked() != DPE_STOP_NONE) {
+        return dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal after %zu tokens", n);
+    }
+    return stream->late
+               ? dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up after %zu tokens", n)
+               : DPE_OK;
+}
+
+/* Generate, print and keep the answer to the last message. */
+static dpe_status answer(struct chat *chat, struct dpe_error *err)
+{
+    const struct run *run = chat->run;
+    struct stream stream = {
+        .tokenizer = run->tokenizer, .deadline = run->deadline, .end = chat->end};
+    const struct dpe_generate_options options = {
+        .max_new = run->args->max_new, .stop = dpe_run_tool_token, .user = &stream};
+    struct dpe_tokens prompt = {0};
+    struct dpe_tokens out = {0};
+    struct dpe_text text = {0};
+    int64_t kept = 0;
+    double begin = dpe_clock();
+    dpe_status status = encode(chat, &prompt, err);
+    if (status == DPE_OK) {
+        status = make_room(chat, (int64_t)prompt.n + run->args->max_new, err);
+    }
+    if (status == DPE_OK) {
+        int64_t n = (int64_t)prompt.n;
+        kept = dpe_session_common(chat->session, prompt.ids, n);
+        kept = kept < n ? kept : n - 1;
+        status = dpe_session_cut(chat->session, kept, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_session_generate(chat->session, prompt.ids + kept, (int64_t)prompt.n - kept,
+                                      &options, &out, err);
+    }
+    if (status == DPE_OK) {
+        dpe_run_tool_print(&stream, out.ids, out.n, true);
+        printf("\n");
+        fflush(stdout);
+        dpe_log_info("%lld tokens read, %lld kept, %zu written, %.2f s",
+                     (long long)prompt.n - (long long)kept, (long long)kept, out.n,
+                     dpe_clock() - begin);
+        status = dpe_tokenizer_decode(run->tokenizer, out.ids, out.n, true, &text, err);
+    }
+    if (status == DPE_OK) {
+        status = add_message(chat, "assistant", text.n > 0 ? text.bytes : "", text.n, err);
+    }
+    if (status == DPE_OK) {
+        status = ended(&stream, out.n, err);
+    }
+    dpe_tokens_free(&prompt);
+    dpe_tokens_free(&out);
+    dpe_text_free(&text);
+    return status;
+}
+
+static dpe_status say(struct chat *chat, const char *text, size_t n, struct dpe_error *err)
+{
+    dpe_status status = check_text(chat, text, n, err);
+    if (status == DPE_OK) {
+        status = add_message(chat, "user", text, n, err);
+    }
+    return status == DPE_OK ? answer(chat, err) : status;
+}
+
+static dpe_status say_prompt(struct chat *chat, struct dpe_error *err)
+{
+    const struct arguments *args = chat->run->args;
+    char *bytes = NULL;
+    size_t n = 0;
+    if (args->prompt != NULL) {
+        return say(chat, args->prompt, strlen(args->prompt), err);
+    }
+    dpe_status status = dpe_run_tool_read(chat->run, args->prompt_file, &bytes, &n, err);
+    if (status == DPE_OK) {
+        status = say(chat, bytes, n, err);
+    }
+    free(bytes);
+    return status;
+}
+
+/* Wait for a line of a terminal: unlike getline, poll ends at a signal. */
+static bool wait_line(void)
+{
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    while (poll(&input, 1, -1) < 0 && errno == EINTR) {
+        if (dpe_signals_asked() != DPE_STOP_NONE) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Every line that is not empty is a message, until the end of standard input. */
+static dpe_status converse(struct chat *chat, struct dpe_error *err)
+{
+    bool terminal = isatty(STDIN_FILENO) == 1;
+    char *line = NULL;
+    size_t size = 0;
+    size_t turns = 0;
+    dpe_status status = DPE_OK;
+    if (terminal) {
+        dpe_log_info("every line is a message; Ctrl-D ends");
+    }
+    while (status == DPE_OK && !ferror(stdout)) {
+        if (terminal && isatty(STDOUT_FILENO) == 1) {
+            printf("> ");
+            fflush(stdout);
+        }
+        ssize_t n = !terminal || wait_line() ? getline(&line, &size, stdin) : -1;
+        if (n < 0) {
+            status = dpe_signals_asked() != DPE_STOP_NONE
+                         ? dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal")
+                     : ferror(stdin) ? dpe_fail(err, DPE_IO, "standard input cannot be read")
+                                     : DPE_OK;
+            break;
+        }
+        n -= n > 0 && line[n - 1] == '\n';
+        n -= n > 0 && line[n - 1] == '\r';
+        if (n == 0) {
+            continue;
+        }
+        if (terminal && check_text(chat, line, (size_t)n, err) != DPE_OK) {
+            dpe_log_warning("%s; the line is left out", err->text);
+            continue;
+        }
+        status = say(chat, line, (size_t)n, err);
+        turns++;
+    }
+    free(line);
+    if (status == DPE_OK && turns == 0 && !terminal) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "standard input: expected a message on each line, "
+                          "found none");
+    }
+    return status;
+}
+
+/* The id of eos_token, -1 when it is not known or is no one token. */
+static int32_t end_of_turn(const struct chat *chat)
+{
+    const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
+    const char *end = dpe_chat_end(chat->template);
+    struct dpe_tokens tokens = {0};
+    int32_t id = -1;
+    if (end != NULL && dpe_tokenizer_encode(chat->run->tokenizer, end, strlen(end), &options,
+                                            &tokens, NULL) == DPE_OK) {
+        id = tokens.n == 1 ? tokens.ids[0] : -1;
+    }
+    dpe_tokens_free(&tokens);
+    return id;
+}
+
+static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
+{
+    const struct arguments *args = chat->run->args;
+    const char *what = args->chat_template != NULL ? args->chat_template : "auto";
+    time_t now = time(NULL);
+    localtime_r(&now, &chat->now);
+    dpe_status status = dpe_chat_open(what, args->model, &chat->template, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (chat->template == NULL) {
+        return dpe_fail(err, DPE_NO_INPUT,
+                        "%s: has no chat template (chat_template.jinja, or chat_template in "
+                        "tokenizer_config.json): it is no instruct model; leave out --chat, or "
+                        "give --chat-template FILE",
+                        args->model);
+    }
+    chat->end = end_of_turn(chat);
+    chat->messages = json_array();
+    dpe_log_info("chat template of %s", dpe_chat_source(chat->template));
+    if (chat->messages == NULL || args->system == NULL) {
+        return chat->messages == NULL ? no_memory(err) : DPE_OK;
+    }
+    status = check_text(chat, args->system, strlen(args->system), err);
+    return status == DPE_OK ? add_message(chat, "system", args->system, strlen(args->system), err)
+                            : status;
+}
+
+dpe_status dpe_run_tool_chat(const struct run *run, struct dpe_error *err)
+{
+    struct chat chat = {.run = run};
+    dpe_status status = open_chat(&chat, err);
+    if (status == DPE_OK) {
+        bool one = run->args->prompt != NULL || run->args->prompt_file != NULL;
+        status = one ? say_prompt(&chat, err) : converse(&chat, err);
+    }
+    dpe_session_destroy(chat.session);
+    json_decref(chat.messages);
+    dpe_chat_close(chat.template);
+    return status;
+}
+
+void dpe_run_tool_hint(const struct run *run, const int32_t *ids, size_t n)
+{
+    char told[1200];
+    struct dpe_text text = {0};
+    bool empty = dpe_tokenizer_decode(run->tokenizer, ids, n, true, &text, NULL) == DPE_OK &&
+                 (text.n == 0 || strspn(text.bytes, " \t\r\n") == text.n);
+    dpe_text_free(&text);
+    if (empty && dpe_chat_told("auto", run->args->model, told, sizeof told)) {
+        dpe_log_warning("the answer is empty: this is an instruct model, which expects a message "
+                        "in its chat template; give --chat");
+    }
+}

@@ -1,0 +1,87 @@
+/* Texts in and out: files, standard input, the stream of an answer. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "eval/run/run_tool.h"
+
+static const uint64_t most_bytes = UINT64_C(1) << 34;
+
+static dpe_status too_large(const char *what, uint64_t n, uint64_t most, struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_NO_MEMORY, "%s has %llu bytes%s, --max-memory allows %llu", what,
+                    (unsigned long long)n, n > most ? " or more" : "", (unsigned long long)most);
+}
+
+static dpe_status read_stdin(uint64_t most, char **bytes, size_t *n, struct dpe_error *err)
+{
+    struct dpe_text text = {0};
+    char piece[1 << 14];
+    size_t got = 0;
+    dpe_status status = DPE_OK;
+    while (status == DPE_OK && (got = fread(piece, 1, sizeof piece, stdin)) > 0) {
+        status = most > 0 && text.n + got > most
+                     ? too_large("standard input", text.n + got, most, err)
+                     : dpe_text_append(&text, piece, got, err);
+        if (status == DPE_OK) {
+            status = dpe_signals_poll(NULL, err);
+        }
+    }
+    if (status == DPE_OK && ferror(stdin)) {
+        status = dpe_fail(err, DPE_IO, "standard input cannot be read");
+    }
+    if (status == DPE_OK) {
+        status = dpe_text_append(&text, "", 1, err);
+    }
+    if (status != DPE_OK) {
+        dpe_text_free(&text);
+        return status;
+    }
+    *bytes = text.bytes;
+    *n = text.n - 1;
+    return DPE_OK;
+}
+
+dpe_status dpe_run_tool_read(const struct run *run, const char *file, char **bytes, size_t *n,
+                             struct dpe_error *err)
+{
+    struct stat info;
+    uint64_t most = run->args->tool.max_memory;
+    if (strcmp(file, "-") == 0) {
+        dpe_status status = read_stdin(most, bytes, n, err);
+        if (status == DPE_OK && dpe_signals_asked() == DPE_STOP_NOW) {
+            status = dpe_signals_poll(NULL, err);
+        }
+        return status;
+    }
+    if (most > 0 && stat(file, &info) == 0 && (uint64_t)info.st_size > most) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: the file has %lld bytes, --max-memory allows %llu",
+                        file, (long long)info.st_size, (unsigned long long)most);
+    }
+    return dpe_read_file(file, most_bytes, bytes, n, err);
+}
+
+void dpe_run_tool_print(struct stream *stream, const int32_t *ids, size_t n, bool last)
+{
+    struct dpe_text text = {0};
+    if (dpe_tokenizer_decode(stream->tokenizer, ids, n, true, &text, NULL) == DPE_OK) {
+        size_t end = text.n;
+        bool unfinished = end >= 3 && memcmp(text.bytes + end - 3, "\xef\xbf\xbd", 3) == 0;
+        end -= unfinished && !last ? 3 : 0;
+        if (end > stream->printed) {
+            fwrite(text.bytes + stream->printed, 1, end - stream->printed, stdout);
+            fflush(stdout);
+            stream->printed = end;
+        }
+    }
+    dpe_text_free(&text);
+}
+
+bool dpe_run_tool_token(void *user, const int32_t *generated, size_t n)
+{
+    struct stream *stream = user;
+    dpe_run_tool_print(stream, generated, n, false);
+    stream->late = dpe_clock() > stream->deadline;
+    bool ended = n > 0 && stream->end >= 0 && generated[n - 1] == stream->end;
+    return ended || stream->late || dpe_signals_asked() != DPE_STOP_NONE || ferror(stdout);
+}

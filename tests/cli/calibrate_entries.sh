@@ -1,0 +1,163 @@
+#!/bin/sh
+# calibrate_entries.sh BIN PYTHON: dpe-calibrate with several lengths. Every part is what its tool makes of the same
+# options by itself, the profile is measured once, a longer sweep begins where the shorter one ended, a batch that
+# is killed between two entries and continued is the undisturbed one, and a length that is added keeps the others.
+set -u
+bin=$(cd "$1" && pwd)
+python=$2
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+. "$here/world.sh"
+make_model model
+common="--model $work/model --corpus $work/corpus --seed 5 --threads 1 --quiet"
+sweep="--task ppl --niah special=literal --groups 2 --samples 9 --window 8"
+profile="--norm-lengths 32 --norm-samples 2 --special-in-text literal"
+
+# calibrate NAME OPTIONS: into $work/NAME; its output goes to out and err. from: the folder of the tools.
+from=$bin
+calibrate() {
+    name=$1
+    shift
+    # shellcheck disable=SC2086 # lists of words
+    "$from/dpe-calibrate" $common $sweep $profile -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
+}
+refused() {
+    words=$1
+    shift
+    calibrate no "$@"
+    code=$?
+    [ $code = 64 ] && grep -qF -- "$words" "$work/err" || fail "'$words': exit $code, $(cat "$work/err")"
+    [ -e "$work/no" ] && fail "a refused calibration left files"
+}
+refused "--length 64: up to the trained length, 64 tokens, the model is run unchanged and needs no entry" -l 64,128
+refused "--length: 128 is given twice" -l 128,192,128
+refused "expected a whole number of at least 1 (or 16k, 1M), found ''" -l 128,
+refused "expected a whole number of at least 1 (or 16k, 1M), found '1x'" -l 128,1x,192
+refused "expected at most 16 lengths" -l "$(seq -s, 101 117)"
+refused "expected shorter or scratch" -l 128,192 --start none
+
+# Lengths in any order; the number of pairs of every entry is measured.
+calibrate whole -l 192,96,128 || fail "three lengths: $(cat "$work/err")"
+(cd "$work/whole" && find . -type f | sort) >"$work/files"
+for file in norms.h5 table.h5 table.json table.safetensors config.json scores.pt check.h5 report.html forms.sha256; do
+    grep -qx "./$file" "$work/files" || fail "$file is missing: $(cat "$work/files")"
+done
+for length in 96 128 192; do
+    for file in detect.h5 ablate.h5 table.h5 table.yaml table.csv; do
+        grep -qx "./$length/$file" "$work/files" || fail "$length/$file is missing"
+    done
+done
+[ "$(wc -l <"$work/files")" = 24 ] || fail "files: $(cat "$work/files")"
+grep -q "^entries  *3, for 96, 128, 192 tokens\$" "$work/out" && [ "$(grep -c "^Key pairs of each head (" "$work/out")" = 3 ] ||
+    fail "the summary: $(cat "$work/out")"
+grep -q "</svg>" "$work/whole/report.html" || fail "a report without figures"
+
+# Each part by itself. Which lengths a longer sweep tries follows from the shorter one's table.
+"$python" - "$work/whole" >"$work/lengths" <<'END' || fail "where the sweeps begin"
+import sys, h5py
+shorter, informed = None, 0
+for length in (96, 128, 192):
+    file = h5py.File(f"{sys.argv[1]}/{length}/detect.h5")
+    tried = sorted(file["length"][()].tolist())
+    if shorter:
+        was, before, chosen = shorter
+        near = {length >> k for k in range(8) if (length >> k) >= min(before) and any(
+            length >> k == length if e >= was else e / 2 <= length >> k <= 2 * e for e in chosen)}
+        informed += len(near) > 1
+        assert len(near) < 2 or tried == sorted(near), (length, tried, near)
+    informative = file["detect/informative"][()]
+    shorter = length, tried, [e for e, yes in zip(file["select/selected_length"][()], informative) if yes and e > 0]
+    print(",".join(map(str, tried)))
+assert informed > 0, "no sweep began at a shorter one"
+END
+for case in 96:1 128:2 192:3; do
+    length=${case%%:*}
+    # shellcheck disable=SC2086
+    "$bin/dpe-detect" $common $sweep -l "$length" --lengths "$(sed -n "${case#*:}p" "$work/lengths")" -o "$work/$length.h5" \
+        >"$work/out" 2>"$work/err" || fail "dpe-detect $length: $(cat "$work/err")"
+    same "$work/$length.h5" "$work/whole/$length/detect.h5"
+    "$bin/dpe-export" "$work/whole/table.h5" --entry "$length" -o "$work/entry.h5" --force >"$work/out" 2>"$work/err" ||
+        fail "entry $length: $(cat "$work/err")"
+    h5diff "$work/entry.h5" "$work/whole/$length/table.h5" /table >"$work/diff" 2>&1 || fail "entry $length: $(cat "$work/diff")"
+done
+"$python" - "$work/whole/check.h5" <<'END' || fail "what the check compares"
+import sys, h5py
+file = h5py.File(sys.argv[1])
+methods = [text.decode() for text in file["method"][()]]
+assert methods == ["rope", "table:192/table.h5", "table:table.h5"], methods
+assert file["eval/ppl/task_length"][()].tolist() == [96, 128, 192]
+plan = file["eval/ppl/plan"][()]
+assert len(set(plan[1])) == 1 and len(set(plan[2])) == 3 and plan[1][2] == plan[2][2]
+END
+
+# The same command again changes nothing; from scratch the longer sweeps try every length.
+cp "$work/whole/table.h5" "$work/before.h5"
+cp "$work/whole/check.h5" "$work/check.h5"
+calibrate whole -l 96,128,192 || fail "again: $(cat "$work/err")"
+same "$work/before.h5" "$work/whole/table.h5"
+same "$work/check.h5" "$work/whole/check.h5"
+calibrate scratch -l 96,128 --start scratch --top-k 8 || fail "--start scratch: $(cat "$work/err")"
+h5dump -d /length "$work/scratch/128/detect.h5" | tr -d ' \n' | grep -q "(0):8,16,32,64,128}" || fail "--start scratch did not try all"
+calibrate given -l 96,128 --lengths 32,64 --top-k 8 || fail "--lengths: $(cat "$work/err")"
+h5dump -d /length "$work/given/128/detect.h5" | tr -d ' \n' | grep -q "(0):32,64}" || fail "--lengths was not handed on"
+
+# Killed in the second entry's sweep, with its first rows on disk; and on.
+mkdir "$work/tools"
+cp "$bin/dpe-calibrate" "$work/tools"
+for tool in norms export report eval; do
+    ln -s "$bin/dpe-$tool" "$work/tools/dpe-$tool"
+done
+cat >"$work/tools/dpe-detect" <<END
+#!/bin/sh
+case "\$*" in
+*killed/128/*) ;;
+*) exec "$bin/dpe-detect" "\$@" ;;
+esac
+"$bin/dpe-detect" "\$@" &
+pid=\$!
+until [ -s "$work/killed/128/detect.h5.journal/rank-0000.journal" ] || ! kill -0 \$pid 2>/dev/null; do :; done
+kill -9 \$pid
+wait \$pid
+kill -9 \$\$
+END
+chmod +x "$work/tools/dpe-detect"
+from=$work/tools
+calibrate killed -l 96,128,192
+code=$?
+[ $code = 75 ] || fail "killed: expected 75, got $code: $(cat "$work/err")"
+[ -e "$work/killed/96/detect.h5" ] && [ -d "$work/killed/128" ] && [ ! -e "$work/killed/192" ] && [ ! -e "$work/killed/table.h5" ] ||
+    fail "killed: $(ls -R "$work/killed")"
+from=$bin
+calibrate killed -l 96,128,192 || fail "killed, and on: $(cat "$work/err")"
+for table in norms table check 96/detect 128/detect 192/detect 96/ablate 192/ablate 128/table; do
+    same "$work/whole/$table.h5" "$work/killed/$table.h5"
+done
+cmp "$work/whole/table.json" "$work/killed/table.json" || fail "table.json of a killed batch differs"
+
+# A longer length is added: what was measured stays.
+calibrate grown -l 96,128 || fail "two lengths: $(cat "$work/err")"
+calibrate grown -l 96,128,192 || fail "a third: $(cat "$work/err")"
+for table in 96/detect 128/detect 192/detect norms; do
+    same "$work/whole/$table.h5" "$work/grown/$table.h5"
+done
+h5diff "$work/whole/table.h5" "$work/grown/table.h5" /table >"$work/diff" 2>&1 || fail "a table that grew: $(cat "$work/diff")"
+
+# A form of an entry that was edited is not replaced, and a folder of another calibration is not mixed up.
+echo >>"$work/killed/128/table.csv"
+calibrate killed -l 96,128,192
+code=$?
+[ $code = 78 ] && grep -q "killed/128/table.csv: was changed after dpe-calibrate wrote it" "$work/err" || fail "an edited form: $code, $(cat "$work/err")"
+calibrate one -l 96 --top-k 8 || fail "one length: $(cat "$work/err")"
+[ -e "$work/one/96" ] && fail "one length has a folder of its own"
+calibrate one -l 96,128 --top-k 8
+code=$?
+[ $code = 73 ] && grep -q "one/table.h5: exists, but no calibration was begun" "$work/err" || fail "a folder of one length: $code, $(cat "$work/err")"
+
+# The price of all parts is the sum of theirs.
+calibrate none -l 96,128,192 --dry-run || fail "--dry-run: $(cat "$work/err")"
+[ "$(grep -c '^tokens  ' "$work/out")" = 10 ] && [ "$(grep -c '^all parts ' "$work/out")" = 1 ] || fail "--dry-run: $(cat "$work/out")"
+awk '/^tokens /{ sum += $2 } /^operations /{ work += $2 } /^all parts/{ tokens = $5; operations = $7 }
+    END { exit !(tokens > 0.99 * sum && tokens < 1.01 * sum && operations > 0.99 * work && operations < 1.01 * work) }' "$work/out" ||
+    fail "the sums of --dry-run: $(cat "$work/out")"
+[ -e "$work/none" ] && fail "a dry run left files"
+exit $failed

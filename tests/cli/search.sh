@@ -1,0 +1,141 @@
+#!/bin/sh
+# search.sh BIN: the search for temperature and joint plan (--temperature auto --select joint). The paper's
+# procedure is what it was before there was a search, bit for bit; a search that is killed anywhere ends with the table of
+# an undisturbed one, as does one of two ranks; a dry run names its cost; the table holds the plan that validation kept.
+set -u
+bin=$1
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+. "$here/world.sh"
+
+# The paper's procedure, with its golden: made by the last version without a search.
+"$bin/dpe-detect" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" --samples 6 --groups 4 \
+    --lengths 64,128,256,512 --seed 3 --select paper --temperature off --device cpu --quiet -o "$work/paper.h5" \
+    >"$work/paper.txt" 2>"$work/err" || fail "paper: $(cat "$work/err")"
+sed '/^table: /d' "$work/paper.txt" | diff "$root/tests/golden/detect/paper.txt" - >"$work/diff" ||
+    fail "the paper's procedure prints something else: $(head -5 "$work/diff")"
+h5dump -m %.17g -a /rows/sha256 -d /plans/plan -d /detect/rank -d /detect/p_value -d /detect/niah/recall \
+    -d /detect/niah/ci_low -d /detect/niah/ci_high -g /select -d /validate/plan -d /validate/niah/recall \
+    -d /validate/niah/difference -d /validate/niah/p_value -g /table "$work/paper.h5" | sed 1d |
+    diff "$root/tests/golden/detect/paper.dump" - >"$work/diff" ||
+    fail "the paper's procedure is not what it was: $(head -5 "$work/diff")"
+
+# A trained length that is not the model's leaves something to find at a length that costs little.
+search="-m $root/data/reference -l 256 --corpus $root/data/sample --trained-length 64 --samples 24 --groups 2
+    --lengths 16,32,64,128 --seed 5 --temperature auto --select joint --threads 1 --device cpu"
+# shellcheck disable=SC2086 # several words
+search() {
+    "$bin/dpe-detect" $search "$@" >"$work/out" 2>"$work/err"
+}
+search --against yarn -o "$work/calm.h5" --keep-journal || fail "search: $(cat "$work/err")"
+cp "$work/out" "$work/calm.txt"
+head -1 "$work/calm.txt" | grep -q "^The table holds the [a-z]* plan: recall " || fail "first line: $(head -1 "$work/calm.txt")"
+grep -q "^temperature, round 1: changed" "$work/calm.txt" || fail "no temperature was found: $(cat "$work/calm.txt")"
+read_tokens=$(sed -n 's/.* \([0-9]*\) tokens were read.*/\1/p' "$work/err")
+for path in /search/step /search/move /search/chosen /search/p_value /search/tried /search/temperature /search/length \
+    /search/samples /search/plan; do
+    h5ls "$work/calm.h5$path" >"$work/list" 2>&1 || fail "$path: $(cat "$work/list")"
+done
+h5dump -a /validate/kept "$work/calm.h5" | grep -q '"joint"' || fail "/validate@kept: $(h5dump -a /validate/kept "$work/calm.h5")"
+h5dump -a /schema_version "$work/calm.h5" | grep -q '"2.0.0"' || fail "a table with a temperature is not version 2"
+# The table computes what the joint plan of its validation does.
+"$bin/dpe-eval" niah -m "$root/data/reference" --corpus "$root/data/sample" -l 256 --trained-length 64 --samples 1 --table \
+    "$work/calm.h5" --device cpu --quiet -o "$work/eval.h5" >"$work/out" 2>"$work/err" || fail "dpe-eval: $(cat "$work/err")"
+h5dump -d /validate/plan "$work/calm.h5" | grep -o '"[0-9a-f]\{32\}"' | sed -n 3p >"$work/joint"
+h5dump -d /plans/plan "$work/eval.h5" | grep -qf "$work/joint" || fail "the table is not the joint plan $(cat "$work/joint")"
+
+# The dry run's cost is a bound of what was read.
+search --against yarn --dry-run -o "$work/none.h5" || fail "dry run: $(cat "$work/err")"
+grep -q "samples of the search included" "$work/out" || fail "dry run: $(cat "$work/out")"
+sed -n 's/^tokens  *//p' "$work/out" | awk -v r="$read_tokens" '{ exit !($1 >= r) }' ||
+    fail "dry run: fewer tokens than the $read_tokens that were read: $(cat "$work/out")"
+
+# Kills in every stage: at parts of the undisturbed run's journal.
+journal=$(wc -c <"$work/calm.h5.journal/rank-0000.journal")
+for part in 1 3 5 7 9 11 13 15; do
+    # shellcheck disable=SC2086 # several words
+    "$bin/dpe-detect" $search --against yarn -o "$work/killed.h5" >"$work/out" 2>"$work/err" &
+    pid=$!
+    # shellcheck disable=SC2317 # called by wait_until
+    far() {
+        bytes "$work/killed.h5.journal/rank-0000.journal" $((journal * part / 16)) || gone $pid
+    }
+    wait_until far || fail "part $part of the journal was not written"
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+done
+search --against yarn -o "$work/killed.h5" || fail "resume after kills: $(cat "$work/err")"
+same "$work/calm.h5" "$work/killed.h5"
+sed '/^table: /d' "$work/calm.txt" >"$work/a"
+sed '/^table: /d' "$work/out" | diff "$work/a" - >"$work/diff" || fail "after kills: $(cat "$work/diff")"
+
+# Two ranks.
+if command -v mpirun >/dev/null; then
+    . "$here/mpi_settings.sh"
+    # shellcheck disable=SC2086 # several words
+    timeout -k 5 "$limit" mpirun -n 2 "$bin/dpe-detect" $search --against yarn -o "$work/two.h5" >"$work/out" 2>"$work/err" ||
+        fail "two ranks: $(cat "$work/err")"
+    same "$work/calm.h5" "$work/two.h5"
+fi
+
+# The paper's rule under a temperature that is searched: its rows are there already.
+search --select paper -o "$work/calm.h5" --keep-journal || fail "paper's rule: $(cat "$work/err")"
+h5dump -a /select/rule "$work/calm.h5" | grep -q '"paper"' || fail "the rule is not the paper's"
+grep -q "^temperature, round 1: changed" "$work/out" || fail "the temperature of the paper's rule: $(cat "$work/out")"
+
+# Perplexity decides as well.
+"$bin/dpe-detect" -m "$root/data/reference" -l 256 --corpus "$root/data/sample" --trained-length 64 --samples 8 --groups 2 \
+    --lengths 32,64 --task ppl --temperature auto --select joint --against none --device cpu --quiet -o "$work/ppl.h5" \
+    >"$work/out" 2>"$work/err" || fail "perplexity: $(cat "$work/err")"
+grep -q "^The table holds .*: perplexity [0-9]" "$work/out" || fail "perplexity: $(cat "$work/out")"
+
+# The pilot of --task auto: part of the identity and of the journal, continued like the rest.
+pilot="--task auto --samples 4 --select paper --temperature off"
+# shellcheck disable=SC2086 # several words
+search $pilot -o "$work/auto.h5" --keep-journal || fail "--task auto: $(cat "$work/err")"
+grep -q "task auto: the base finds keys=1,values=4: 0" "$work/err" || fail "--task auto: $(cat "$work/err")"
+h5dump -a /detect/pilot "$work/auto.h5" | grep -q "keys=1,values=4: 0" || fail "/detect@pilot: $(h5dump -a /detect/pilot "$work/auto.h5")"
+journal=$(wc -c <"$work/auto.h5.journal/rank-0000.journal")
+for part in 1 4 8; do
+    # shellcheck disable=SC2086 # several words
+    "$bin/dpe-detect" $search $pilot -o "$work/killed2.h5" >"$work/out" 2>"$work/err" &
+    pid=$!
+    # shellcheck disable=SC2317 # called by wait_until
+    far() {
+        bytes "$work/killed2.h5.journal/rank-0000.journal" $((journal * part / 16)) || gone $pid
+    }
+    wait_until far
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+done
+# shellcheck disable=SC2086 # several words
+search $pilot -o "$work/killed2.h5" || fail "the pilot after kills: $(cat "$work/err")"
+same "$work/auto.h5" "$work/killed2.h5"
+# shellcheck disable=SC2086 # several words
+search $pilot --window 4 -o "$work/auto.h5"
+[ $? = 78 ] || fail "a pilot with another window continued: $(cat "$work/err")"
+
+# The report shows the search.
+"$bin/dpe-report" "$work/killed.h5" -o "$work/report.html" >"$work/out" 2>"$work/err" || fail "dpe-report: $(cat "$work/err")"
+for words in "with the plan that the search below found" "The search ended with the attention temperature" "Step 1: temperature, round 1"; do
+    grep -q "$words" "$work/report.html" || fail "the report lacks '$words'"
+done
+
+# refused WORDS OPTION...
+refused() {
+    words=$1
+    shift
+    search "$@" -o "$work/no.h5"
+    code=$?
+    [ $code = 64 ] && grep -qF -- "$words" "$work/err" || fail "$*: exit $code: $(cat "$work/err")"
+    [ -e "$work/no.h5.journal" ] && fail "$*: began a run"
+}
+refused "--against: unknown method" --against nosuch
+refused "--against none cannot be combined with a method" --against none --against yarn
+refused "--against: expected at most 8 methods" --against pi --against pi --against pi --against pi --against pi --against pi \
+    --against pi --against pi --against pi
+refused "--temperature: " --temperature automatic
+refused "expected a whole number of at least 1" --rounds 0
+refused "--task auto chooses keys and values; leave out --niah keys=" --task auto --niah keys=4
+refused "--task auto and --keys-per-context cannot be combined" --task auto --keys-per-context 4
+exit $failed

@@ -1,0 +1,373 @@
+/* The search for the best plan, on made-up models whose best plan is known: what it finds, what it
+ * leaves alone, how many samples it asks for, and that it can be stopped anywhere. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "detect_case.h"
+
+enum { SAMPLES = 64, GROUPS = 4, MOST_PLANS = 400 };
+
+/* A made-up model: the share of samples that a plan finds. */
+typedef double (*quality)(const struct dpe_detect_params *params,
+                          const struct dpe_detect_point *point);
+
+/* The rows that exist: of these plans the first samples. */
+struct world {
+    quality find;
+    struct dpe_config config;
+    struct dpe_plan_context context;
+    struct dpe_detect_grid grid;
+    struct dpe_detect_ranking ranking;
+    struct dpe_detect_search_options options;
+    int n;
+    int64_t rows;
+    struct {
+        char key[33];
+        double share;
+        int64_t samples;
+    } plans[MOST_PLANS];
+};
+
+static dpe_status scores_of_world(void *user, const char *const *keys, int n,
+                                  struct dpe_detect_scores *scores, struct dpe_error *err)
+{
+    const struct world *world = user;
+    dpe_status status = dpe_detect_scores_init(scores, n, SAMPLES, err);
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < world->n; k++) {
+            for (int64_t s = 0;
+                 strcmp(keys[i], world->plans[k].key) == 0 && s < world->plans[k].samples; s++) {
+                /* Which sample is hard is the same for all plans. */
+                double hard = (double)((s * 37 + 11) % SAMPLES) / SAMPLES;
+                set_recall(scores, i, s, hard < world->plans[k].share ? 1.0 : 0.0);
+            }
+        }
+    }
+    return status;
+}
+
+/* The rows that a search waits for; a stop leaves only the first plan's. */
+static void add_rows(struct world *world, const struct dpe_detect_search *search, bool stop)
+{
+    const struct dpe_detect_step *step = &search->steps[search->n_steps - 1];
+    for (int i = 0; i < step->n; i++) {
+        int at = 0;
+        while (at < world->n && strcmp(world->plans[at].key, step->tried[i].key) != 0) {
+            at++;
+        }
+        if (!step->tried[i].wanted) {
+            continue;
+        }
+        if (at == world->n) {
+            assert_true(world->n < MOST_PLANS);
+            memcpy(world->plans[world->n].key, step->tried[i].key, 33);
+            world->plans[world->n++].share =
+                world->find(&world->grid.params, &step->tried[i].point);
+        }
+        assert_true(world->plans[at].samples < search->wanted);
+        int64_t now = stop ? world->plans[at].samples + 1 : search->wanted;
+        world->rows += now - world->plans[at].samples;
+        world->plans[at].samples = now;
+        if (stop) {
+            return;
+        }
+    }
+}
+
+static void replay(struct world *world, struct dpe_detect_search *search)
+{
+    const struct dpe_detect_source source = {world, scores_of_world};
+    struct dpe_error err = {0};
+    if (dpe_detect_search_replay(&world->options, &world->grid, &world->context, &world->ranking,
+                                 &source, search, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+}
+
+/* Until nothing is missing; `stopped`: every row is made by a process of its own. */
+static void search_all(struct world *world, bool stopped, struct dpe_detect_search *search)
+{
+    replay(world, search);
+    while (!search->complete) {
+        add_rows(world, search, stopped);
+        dpe_detect_search_free(search);
+        replay(world, search);
+    }
+}
+
+static void open_world(struct world *world, quality find)
+{
+    static const int ranks[GROUPS] = {2, 1, 0, 3}; /* what the sweep ranks first in each group */
+    *world = (struct world){.find = find,
+                            .config = config_of(32, 64),
+                            .options = {.temperature = true,
+                                        .joint = true,
+                                        .rounds = 3,
+                                        .n_samples = SAMPLES,
+                                        .per_round = 4,
+                                        .together = 1,
+                                        .criterion = DPE_DETECT_RECALL}};
+    world->context = context_of(&world->config, 64, 512);
+    struct dpe_detect_params params = params_of(512, 64, 8, GROUPS, "16,32,64,128");
+    grid_of(&params, &world->config, &world->grid);
+    struct dpe_detect_scores scores = {0};
+    scores_of(&scores, GROUPS * 4, 8);
+    for (int c = 0; c < GROUPS * 4; c++) {
+        for (int64_t s = 0; s < 8; s++) {
+            set_recall(&scores, c, s, c % 4 == ranks[c / 4] ? 1.0 : 0.5);
+        }
+    }
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_detect_rank(&scores, GROUPS, params.lengths, 4, DPE_DETECT_RECALL,
+                                     &world->ranking, &err),
+                     DPE_OK);
+    dpe_detect_scores_free(&scores);
+}
+
+static void close_world(struct world *world)
+{
+    dpe_detect_ranking_free(&world->ranking);
+    dpe_detect_grid_free(&world->grid);
+}
+
+/* ------------------------------------------------------------------------------------------ models
+ */
+
+/* Everything is the same. */
+static double flat(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    (void)params;
+    (void)point;
+    return 0.5;
+}
+
+static double easy(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    (void)params;
+    (void)point;
+    return 1.0;
+}
+
+/* Wants a constant factor of 1.6, the length 64 for all groups and a window of 16. */
+static double plain(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    double share = 0.2;
+    share += point->temperature.logit_scale == 1.6 ? 0.3 : 0.0;
+    share += dpe_detect_point_is_single(params, point) && point->at[0] == 2 ? 0.25 : 0.0;
+    return share + (point->window == 16 ? 0.2 : 0.0);
+}
+
+/* Wants what the sweep ranks first, each group by itself, and no temperature. */
+static double grouped(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    static const int best[GROUPS] = {2, 1, 0, 3};
+    double share = dpe_temperature_is_none(&point->temperature) ? 0.3 : 0.0;
+    for (int g = 0; g < params->n_groups; g++) {
+        share += point->at[g] == best[g] ? 0.15 : 0.0;
+    }
+    return share;
+}
+
+/* ------------------------------------------------------------------------------------------- tests
+ */
+
+static void finds_what_is_best(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, plain);
+    search_all(&world, false, &search);
+    assert_true(search.point.temperature.logit_scale == 1.6);
+    assert_int_equal(search.point.window, 16);
+    for (int g = 0; g < GROUPS; g++) {
+        assert_int_equal(search.point.at[g], 2);
+    }
+    assert_memory_equal(search.single.at, search.point.at, GROUPS * sizeof search.point.at[0]);
+    assert_true(search.start.temperature.logit_scale == 1.0 && search.start.at[0] == 1);
+    assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
+    /* A change has a test behind it. */
+    for (int i = 0; i < search.n_steps; i++) {
+        assert_true(search.steps[i].chosen == 0 || search.steps[i].p < DPE_DETECT_SEARCH_LEVEL);
+    }
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
+static void gives_groups_their_own_lengths(void **state)
+{
+    (void)state;
+    static struct world world;
+    static const int16_t best[GROUPS] = {2, 1, 0, 3};
+    struct dpe_detect_search search;
+    open_world(&world, grouped);
+    search_all(&world, false, &search);
+    assert_true(dpe_temperature_is_none(&search.point.temperature));
+    assert_memory_equal(search.point.at, best, sizeof best);
+    assert_true(dpe_detect_point_is_single(&world.grid.params, &search.single));
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
+/* Without a difference nothing changes, and a ceiling costs the first plan's samples alone. */
+static void changes_nothing_without_evidence(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    const quality models[] = {flat, easy};
+    for (int i = 0; i < 2; i++) {
+        open_world(&world, models[i]);
+        search_all(&world, false, &search);
+        assert_memory_equal(&search.point, &search.start, sizeof search.point);
+        assert_int_equal(search.n_steps, 4); /* a round that changes nothing is the last */
+        assert_int_equal(search.steps[0].tested, i == 0);
+        if (i == 1) {
+            assert_int_equal(world.rows, SAMPLES);
+        }
+        dpe_detect_search_free(&search);
+        close_world(&world);
+    }
+}
+
+/* A search that is stopped after every row ends as one that is not, and asks for no other rows. */
+static void can_be_stopped_anywhere(void **state)
+{
+    (void)state;
+    static struct world calm, stopped;
+    struct dpe_detect_search a, b;
+    const quality models[] = {plain, grouped};
+    for (int i = 0; i < 2; i++) {
+        open_world(&calm, models[i]);
+        open_world(&stopped, models[i]);
+        search_all(&calm, false, &a);
+        search_all(&stopped, true, &b);
+        assert_int_equal(a.n_steps, b.n_steps);
+        assert_memory_equal(&a.point, &b.point, sizeof a.point);
+        assert_int_equal(calm.rows, stopped.rows);
+        for (int s = 0; s < a.n_steps; s++) {
+            assert_int_equal(a.steps[s].chosen, b.steps[s].chosen);
+            assert_true(a.steps[s].p == b.steps[s].p || isnan(a.steps[s].p));
+        }
+        dpe_detect_search_free(&a);
+        dpe_detect_search_free(&b);
+        close_world(&calm);
+        close_world(&stopped);
+    }
+}
+
+/* Few samples can show nothing: with four no test has p < 0.05. */
+static void few_samples_change_nothing(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, plain);
+    world.options.n_samples = 4;
+    replay(&world, &search);
+    assert_int_equal(search.wanted, 4);
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
+/* Waits for the sweep once the temperature is found, and leaves the rest alone when not asked. */
+static void the_sweep_comes_after_the_temperature(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    struct dpe_error err = {0};
+    open_world(&world, plain);
+    const struct dpe_detect_source source = {&world, scores_of_world};
+    do {
+        assert_int_equal(dpe_detect_search_replay(&world.options, &world.grid, &world.context, NULL,
+                                                  &source, &search, &err),
+                         DPE_OK);
+        if (!search.complete && !search.wants_sweep) {
+            add_rows(&world, &search, false);
+            dpe_detect_search_free(&search);
+        }
+    } while (search.steps == NULL);
+    assert_true(search.wants_sweep && !search.complete);
+    assert_int_equal(search.n_steps, 1);
+    assert_true(search.point.temperature.logit_scale == 1.6);
+    dpe_detect_search_free(&search);
+    world.options.joint = false;
+    replay(&world, &search);
+    assert_true(search.complete && !search.wants_sweep);
+    assert_int_equal(search.n_steps, 1);
+    dpe_detect_search_free(&search);
+    world.options.temperature = false;
+    replay(&world, &search);
+    assert_true(search.complete);
+    assert_int_equal(search.n_steps, 0);
+    dpe_detect_search_free(&search);
+    world.options.rounds = 0;
+    assert_int_equal(dpe_detect_search_replay(&world.options, &world.grid, &world.context, NULL,
+                                              &source, &search, &err),
+                     DPE_USAGE);
+    close_world(&world);
+}
+
+/* Halving: 13 changes on 8 of 64 samples, 5 on 16, 2 on 32, 1 on 64. */
+static void halving_has_a_known_cost(void **state)
+{
+    (void)state;
+    const struct dpe_detect_search_options options = {
+        .n_samples = 64, .per_round = 4, .together = 1};
+    assert_int_equal(dpe_detect_halving_rows(&options, 13), 13 * 8 + 5 * 8 + 2 * 16 + 1 * 32);
+    const struct dpe_detect_search_options few = {.n_samples = 3, .per_round = 4, .together = 1};
+    assert_int_equal(dpe_detect_halving_rows(&few, 13), 13 * 3);
+}
+
+/* The table gets another plan than the joint one only when validation shows it to be better. */
+static void the_better_plan_is_kept(void **state)
+{
+    (void)state;
+    static const struct {
+        double rope, base, joint, single;
+        int n_tables, kept;
+    } cases[] = {
+        {0.0, 0.5, 0.9, 0.9, 4, DPE_DETECT_JOINT},   {0.0, 0.9, 0.5, 0.6, 4, DPE_DETECT_BASE},
+        {0.0, 0.5, 0.6, 0.95, 4, DPE_DETECT_SINGLE}, {1.0, 0.5, 0.6, 0.5, 4, DPE_DETECT_ROPE},
+        {0.0, 0.9, 0.5, 0.9, 0, DPE_DETECT_JOINT},   {0.0, 0.52, 0.5, 0.5, 4, DPE_DETECT_JOINT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_detect_scores scores = {0};
+        struct dpe_detect_validation validation;
+        struct dpe_error err = {0};
+        const double share[] = {cases[i].rope, cases[i].base, cases[i].joint, cases[i].single, 1.0};
+        scores_of(&scores, 5, SAMPLES);
+        for (int v = 0; v < 5; v++) {
+            for (int64_t s = 0; s < SAMPLES; s++) {
+                double hard = (double)((s * 37 + 11) % SAMPLES) / SAMPLES;
+                set_recall(&scores, v, s, hard < share[v] ? 1.0 : 0.0);
+            }
+        }
+        assert_int_equal(
+            dpe_detect_validate(&scores, DPE_DETECT_RECALL, cases[i].n_tables, &validation, &err),
+            DPE_OK);
+        assert_int_equal(validation.kept, cases[i].kept);
+        /* A plan that no table can hold is compared and not kept. */
+        assert_true(validation.kept_minus[4].mean <= 0.0);
+        dpe_detect_scores_free(&scores);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_what_is_best),
+        cmocka_unit_test(gives_groups_their_own_lengths),
+        cmocka_unit_test(changes_nothing_without_evidence),
+        cmocka_unit_test(can_be_stopped_anywhere),
+        cmocka_unit_test(few_samples_change_nothing),
+        cmocka_unit_test(the_sweep_comes_after_the_temperature),
+        cmocka_unit_test(halving_has_a_known_cost),
+        cmocka_unit_test(the_better_plan_is_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

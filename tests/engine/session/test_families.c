@@ -1,0 +1,243 @@
+/* The families beyond Llama's under position plans: every backend agrees with the reference, and a
+ * plan moves the layers that it holds for and no other. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/lib/near.h"
+#include "tests/lib/tiny.h"
+
+static const char *const folders[] = {
+    "qwen3",      "qwen3_windows", "phi3",   "phi3_short", "olmo2", "granite",   "smollm3", "glm4",
+    "ministral3", "mistral3",      "gemma2", "gemma3",     "olmo3", "qwen3_moe", "gpt_oss",
+};
+enum { N_FOLDERS = sizeof folders / sizeof folders[0] };
+
+static struct tiny open_family(const char *name)
+{
+    char path[96];
+    snprintf(path, sizeof path, "families/%s", name);
+    return tiny_open(path);
+}
+
+/* ---------------------------------------------------------------------------- backends agree */
+
+static struct dpe_session *session_of(const struct tiny *tiny, const struct dpe_plan *plan,
+                                      const char *device)
+{
+    const struct dpe_session_options options = {.device = device,
+                                                .n_threads = 2,
+                                                .capacity = 2 * tiny->n,
+                                                .positions = tiny->n,
+                                                .branches = 3,
+                                                .prefill_chunk = 16};
+    struct dpe_session *session = NULL;
+    struct dpe_error err = {0};
+    TINY_OK(dpe_session_create(tiny->model, plan, &options, &session, &err), err);
+    return session;
+}
+
+/* Likelihoods of all tokens, then logits after a prefix and a few tokens of three branches. */
+static void compute(struct dpe_session *session, const struct tiny *tiny, double *nll,
+                    float *logits)
+{
+    struct dpe_error err = {0};
+    const int64_t branches[3] = {0, 1, 2};
+    TINY_OK(dpe_session_nll(session, tiny->tokens, tiny->n, nll, &err), err);
+    TINY_OK(dpe_session_cut(session, 0, &err), err);
+    TINY_OK(dpe_session_feed(session, tiny->tokens, 20, NULL, &err), err);
+    TINY_OK(dpe_session_branch(session, 3, 8, &err), err);
+    for (int step = 0; step < 6; step++) {
+        TINY_OK(dpe_session_step(session, 3, branches, tiny->tokens + 20 + step, logits, &err),
+                err);
+    }
+}
+
+static void check_plan(const struct tiny *tiny, const char *name, const char *spec, bool masked)
+{
+    enum { VOCAB = 64 };
+    double nll[2][64] = {{0}};
+    float logits[2][3 * VOCAB];
+    double want[3 * VOCAB];
+    struct dpe_plan plan = tiny_plan(tiny, spec, tiny->n);
+    if (masked) {
+        tiny_mask(&plan);
+    }
+    assert_int_equal(tiny->config->vocab, VOCAB);
+    const char *const devices[] = {"reference", "cpu"};
+    for (int d = 0; d < 2; d++) {
+        struct dpe_session *session = session_of(tiny, &plan, devices[d]);
+        compute(session, tiny, nll[d], logits[d]);
+        dpe_session_destroy(session);
+    }
+    for (int64_t i = 0; i < tiny->n - 1; i++) {
+        if (!(fabs(nll[0][i] - nll[1][i]) < 2e-4)) {
+            fail_msg("%s under %s: token %lld: %g and %g", name, spec, (long long)i, nll[0][i],
+                     nll[1][i]);
+        }
+    }
+    for (int i = 0; i < 3 * VOCAB; i++) {
+        want[i] = (double)logits[0][i];
+    }
+    assert_int_equal(near_f32(name, logits[1], want, 3 * VOCAB, 1e-3), 0);
+    dpe_plan_free(&plan);
+}
+
+static void backends_agree_under_plans(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_FOLDERS; i++) {
+        struct tiny tiny = open_family(folders[i]);
+        check_plan(&tiny, folders[i], "rope", false);
+        check_plan(&tiny, folders[i], "dpe:window=6,scales=2/5,log-n=16", true);
+        check_plan(&tiny, folders[i], "dca:chunk=11,local=3", false);
+        check_plan(&tiny, folders[i], "yarn:scale=3", false);
+        tiny_close(&tiny);
+    }
+}
+
+/* --------------------------------------------------------------------- which layers are moved */
+
+enum { MOST_LAYERS = 8, WIDTH = 64 };
+
+struct seen {
+    int64_t width;
+    float q[MOST_LAYERS][64][WIDTH];
+};
+
+static dpe_status keep_q(void *user, int64_t layer, int64_t start, int64_t rows, const float *q,
+                         const float *k, struct dpe_error *err)
+{
+    (void)k, (void)err;
+    struct seen *seen = user;
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(seen->q[layer][start + r], q + r * seen->width, (size_t)seen->width * sizeof *q);
+    }
+    return DPE_OK;
+}
+
+static void run_seen(const struct tiny *tiny, const char *spec, const char *device,
+                     struct seen *seen)
+{
+    struct dpe_error err = {0};
+    struct dpe_plan plan = tiny_plan(tiny, spec, tiny->n);
+    struct dpe_session *session = session_of(tiny, &plan, device);
+    memset(seen, 0, sizeof *seen);
+    seen->width = tiny->config->n_heads * tiny->config->head_dim;
+    assert_true(seen->width <= WIDTH && tiny->config->n_layers <= MOST_LAYERS);
+    dpe_session_set_tap(session, keep_q, seen);
+    TINY_OK(dpe_session_feed(session, tiny->tokens, tiny->n, NULL, &err), err);
+    dpe_session_destroy(session);
+    dpe_plan_free(&plan);
+}
+
+/* The queries of a layer depend on the layers before it: they are the same bits under two plans up
+ * to the first layer that a plan moves, itself included, and others after it. */
+static void check_moved(const char *name, int64_t first_moved, const char *device)
+{
+    static struct seen plain;
+    static struct seen moved;
+    struct tiny tiny = open_family(name);
+    run_seen(&tiny, "rope", device, &plain);
+    run_seen(&tiny, "rerope:window=5,official=0", device, &moved);
+    for (int64_t layer = 0; layer < tiny.config->n_layers; layer++) {
+        bool same = memcmp(plain.q[layer], moved.q[layer], sizeof plain.q[layer]) == 0;
+        if (same != (layer <= first_moved)) {
+            fail_msg("%s on %s: the queries of layer %lld are %s", name, device, (long long)layer,
+                     same ? "the same" : "not the same");
+        }
+        if (layer < first_moved) {
+            assert_false(dpe_config_moves(tiny.config, layer));
+        }
+    }
+    assert_true(dpe_config_moves(tiny.config, first_moved));
+    tiny_close(&tiny);
+}
+
+static void a_plan_moves_its_layers_alone(void **state)
+{
+    (void)state;
+    const char *const devices[] = {"reference", "cpu"};
+    for (int d = 0; d < 2; d++) {
+        check_moved("qwen3", 0, devices[d]);
+        check_moved("smollm3", 0, devices[d]);
+        check_moved("gemma2", 1, devices[d]);
+        check_moved("gpt_oss", 1, devices[d]);
+        check_moved("gemma3", 2, devices[d]);
+        check_moved("olmo3", 3, devices[d]);
+    }
+}
+
+/* -------------------------------------------------------------- pairs that do not rotate */
+
+static void groups_are_made_of_the_pairs_that_rotate(void **state)
+{
+    (void)state;
+    struct tiny tiny = open_family("phi3");
+    struct dpe_error err = {0};
+    int32_t edges[4];
+    assert_int_equal(tiny.config->head_dim, 16);
+    assert_int_equal(dpe_config_pairs(tiny.config), 6);
+    TINY_OK(dpe_plan_model_edges(tiny.config, 3, edges, &err), err);
+    const int32_t want[4] = {0, 2, 4, 8};
+    assert_memory_equal(edges, want, sizeof want);
+    assert_int_equal(dpe_plan_model_edges(tiny.config, 7, edges, &err), DPE_USAGE);
+    struct dpe_plan plan = tiny_plan(&tiny, "dpe:window=6,groups=3,scales=2", tiny.n);
+    assert_int_equal(plan.n_still, 2);
+    for (int64_t j = 0; j < plan.n_pairs; j++) {
+        assert_true((plan.inv_freq[j] > 0.0) == (j < 6));
+    }
+    uint8_t before[32];
+    uint8_t after[32];
+    TINY_OK(dpe_plan_digest(&plan, before, &err), err);
+    plan.inv_freq[7] = 0.5;
+    assert_int_equal(dpe_plan_check(&plan, &err), DPE_USAGE);
+    assert_non_null(strstr(err.text, "pair 7: expected no frequency"));
+    plan.inv_freq[7] = 0.0;
+    plan.attention_cap = 5.0;
+    TINY_OK(dpe_plan_digest(&plan, after, &err), err);
+    assert_memory_not_equal(before, after, sizeof before);
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
+}
+
+/* What processes cannot share says so; what they can gives the same session sizes everywhere. */
+static void what_processes_cannot_share_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *folder, *words;
+    } rows[] = {{"qwen3_moe", "experts"},
+                {"gpt_oss", "experts"},
+                {"olmo2", "norms over all heads"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tiny tiny = open_family(rows[i].folder);
+        struct dpe_error err = {0};
+        uint64_t bytes = 0;
+        uint64_t weights = 0;
+        const struct dpe_peers two = {.size = 2, .index = 0};
+        const struct dpe_session_options options = {.capacity = 16, .peers = &two};
+        struct dpe_plan plan = tiny_plan(&tiny, "rope", 16);
+        assert_int_equal(
+            dpe_session_estimate(tiny.config, &plan, &options, &bytes, &weights, &err), DPE_USAGE);
+        assert_non_null(strstr(err.text, rows[i].words));
+        assert_non_null(strstr(err.text, tiny.config->model_type));
+        dpe_plan_free(&plan);
+        tiny_close(&tiny);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(backends_agree_under_plans),
+        cmocka_unit_test(a_plan_moves_its_layers_alone),
+        cmocka_unit_test(groups_are_made_of_the_pairs_that_rotate),
+        cmocka_unit_test(what_processes_cannot_share_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

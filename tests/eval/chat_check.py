@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""chat_check.py BIN SOURCE: chat templates in the tools, with the bundled model and a template of our own; what people
+give as a model: an id of the hub, a folder of its cache, a GGUF file."""
+import os
+import subprocess
+import sys
+import tempfile
+
+BIN, SOURCE = map(os.path.abspath, sys.argv[1:])
+TEMPLATE = """{%- for message in messages -%}
+{{ message.role | capitalize }}: {{ message.content | trim }}
+{% endfor -%}
+{%- if add_generation_prompt %}Answer:{% endif %}"""
+failures = 0
+
+
+def tool(name, *args, text=""):
+    run = subprocess.run([os.path.join(BIN, name), *args], input=text.encode(), capture_output=True, check=False,
+                         env=dict(os.environ, OMP_NUM_THREADS="2"))
+    return run.returncode, run.stdout.decode(), run.stderr.decode()
+
+
+def expect(name, got, code, out="", err=""):
+    global failures
+    if got[0] != code or out not in got[1] or err not in got[2]:
+        failures += 1
+        print(f"{name}: expected {code}, {out!r}, {err!r}; found {got[0]}\n{got[1]}\n{got[2]}")
+
+
+with tempfile.TemporaryDirectory() as work:
+    model = os.path.join(work, "model")
+    os.mkdir(model)
+    reference = os.path.join(SOURCE, "data", "reference")
+    for name in os.listdir(reference):
+        if name.endswith((".json", ".safetensors")):
+            os.symlink(os.path.join(reference, name), os.path.join(model, name))
+    template = os.path.join(model, "chat_template.jinja")
+    with open(template, "w", encoding="utf-8") as f:
+        f.write(TEMPLATE)
+
+    two = tool("dpe-run", "-m", model, "--chat", "-n", "4", text="Who is it?\n\nAnd who else?\n")
+    expect("two turns", two, 0, err="chat template of " + template)
+    kept = [int(line.split(" kept")[0].split()[-1]) for line in two[2].splitlines() if " kept" in line]
+    if len(kept) != 2 or kept[0] != 0 or kept[1] < 5 or len(two[1].splitlines()) < 2:
+        failures += 1
+        print("two turns: the second keeps what the first has read:", kept, two)
+    # The same conversation without anything kept: a plan for one length makes the answers comparable.
+    one = tool("dpe-run", "-m", model, "-p", "User: Who is it?\nAnswer:", "-n", "4", "--raw", "--quiet")
+    first = tool("dpe-run", "-m", model, "--chat", "-p", "Who is it?", "-n", "4", "--quiet")
+    if first[1] != one[1] or first[0] != 0:
+        failures += 1
+        print("the template is what the model reads:", first, one)
+    system = tool("dpe-run", "-m", model, "--chat", "--system", "Be kind.", "-p", " Hi ", "-n", "4", "--quiet")
+    plain = tool("dpe-run", "-m", model, "--prompt-file", "-", "-n", "4", "--raw", "--quiet",
+                 text="System: Be kind.\nUser: Hi\nAnswer:")
+    if system[1] != plain[1] or system[0] != 0:
+        failures += 1
+        print("the system message comes first:", system, plain)
+    expect("special tokens", tool("dpe-run", "-m", model, "--chat", "-p", "a <|bos|> b"), 65, err="special token")
+    expect("special tokens, parsed", tool("dpe-run", "-m", model, "--chat", "-n", "2", "--special-in-text", "parse",
+                                          "-p", "a <|bos|> b"), 0)
+    expect("no message", tool("dpe-run", "-m", model, "--chat"), 65, err="found none")
+    expect("no template", tool("dpe-run", "-m", reference, "--chat", "-p", "x"), 66, err="has no chat template")
+    expect("--system alone", tool("dpe-run", "-m", model, "-p", "x", "--system", "y"), 64, err="go with --chat")
+    expect("--chat --raw", tool("dpe-run", "-m", model, "--chat", "--raw", "-p", "x"), 64, err="exclude each other")
+    expect("--chat --nll", tool("dpe-run", "-m", model, "--chat", "--nll", "x"), 64, err="--chat goes with generating")
+    expect("too long", tool("dpe-run", "-m", model, "--chat", "--length", "8", "-p", "x"), 64, err="--length allows 8")
+
+    sweep = ["-m", model, "--corpus", os.path.join(SOURCE, "data", "sample"), "-l", "512", "--samples", "1",
+             "--groups", "1", "--lengths", "128", "-o", os.path.join(work, "t.h5")]
+    expect("auto", tool("dpe-detect", *sweep), 0, err="niah: prompts stand in the chat template of " + template)
+    expect("its template again", tool("dpe-detect", *sweep, "--chat-template", template), 0)
+    expect("another template", tool("dpe-detect", *sweep, "--chat-template", "none"), 78, err="niah_template")
+    compare = ["-m", model, "--corpus", os.path.join(SOURCE, "data", "sample"), "-l", "512", "--samples", "1",
+               "--method", "rope", "-o", os.path.join(work, "c.h5")]
+    expect("auto", tool("dpe-eval", "niah", *compare), 0, err="niah: prompts stand in the chat template of")
+    expect("none", tool("dpe-eval", "niah", *compare, "--chat-template", "none"), 78, err="niah_template")
+    with open(template, "w", encoding="utf-8") as f:
+        f.write("\n{{ messages | batch(2) }}")
+    expect("unsupported", tool("dpe-run", "-m", model, "--chat", "-p", "x"), 65,
+           err="chat_template.jinja: line 2: the filter 'batch' is not supported")
+    expect("unsupported in a sweep", tool("dpe-detect", *sweep[:-1], os.path.join(work, "u.h5")), 65,
+           err="the filter 'batch' is not supported")
+    def info(path):
+        return tool("dpe-run", "-m", path, "--info")
+
+    cache = os.path.join(work, "models--org--name")
+    one = os.path.join(cache, "snapshots", "0123")
+    os.makedirs(os.path.dirname(one))
+    expect("no snapshot", info(cache), 66, err="without a finished snapshot")
+    os.symlink(reference, one)
+    for path in (cache, cache + "/", os.path.dirname(one), one):
+        expect("its only snapshot", info(path), 0, out="folder          " + one)
+    expect("its tokenizer", tool("dpe-run", "-m", cache, "--tokenize", "-p", "x"), 0)
+    os.symlink(reference, one + "4")
+    expect("two snapshots", info(cache), 66, err="with 2 snapshots; give the one you mean")
+    gguf = os.path.join(work, "model.gguf")
+    with open(gguf, "wb") as f:
+        f.write(b"GGUF\x03\0\0\0")
+    expect("GGUF", info(gguf), 66, err="Convert it: python3 data/gguf_to_hf.py " + gguf)
+    expect("a folder with GGUF", info(work), 66, err="data/gguf_to_hf.py " + gguf)
+    expect("its tokenizer", tool("dpe-run", "-m", gguf, "--tokenize", "-p", "x"), 66, err="a GGUF file")
+    hub = "hf download org/some-model --local-dir some-model, then -m some-model"
+    expect("hub", info("org/some-model"), 66, err=hub)
+    expect("hub", tool("dpe-detect", *sweep[2:], "-m", "org/some-model"), 66, err=hub)
+    expect("a path", info("./org/some-model"), 66, err="config.json: cannot be opened")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Make the golden models of the families beyond Llama: random Hugging Face folders and their logits.
+
+    python make_families.py [OUT_DIR [NAME...]]     (default: families/ beside this script, all)
+
+Needs torch and transformers (made with torch 2.6, transformers 5.23). Everything is seeded; the
+folders hold what README.md beside this script says.
+"""
+
+import json
+import pathlib
+import sys
+import zlib
+
+import torch
+import transformers
+
+import make_tiny as tiny
+
+BASE = dict(
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=24,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    num_hidden_layers=2,
+    max_position_embeddings=32,
+    rms_norm_eps=1e-5,
+    bos_token_id=1,
+    eos_token_id=2,
+    pad_token_id=0,
+)
+
+
+# Those that the CUDA backend carries, so that its float kernels are held against transformers too.
+FLOAT = ("qwen3", "phi3_short", "granite", "glm4", "ministral3")
+
+
+def types(*windowed):
+    return ["sliding_attention" if w else "full_attention" for w in windowed]
+
+
+YARN = dict(factor=4.0, original_max_position_embeddings=16, beta_fast=4.0, beta_slow=1.0)
+
+# name, class, keys, schema of the rotation in config.json ("new": v5's, "legacy": v4's)
+MODELS = [
+    ("qwen3", "Qwen3", dict(head_dim=12, attention_bias=True), "legacy"),
+    ("qwen3_windows", "Qwen3",
+     dict(num_hidden_layers=3, use_sliding_window=True, sliding_window=7, max_window_layers=2,
+          tie_word_embeddings=True), "new"),
+    ("phi3", "Phi3",
+     dict(head_dim=None, max_position_embeddings=64, original_max_position_embeddings=16,
+          sliding_window=64, num_attention_heads=2, num_key_value_heads=1,
+          rope_parameters=dict(rope_type="longrope", rope_theta=10000.0,
+                               partial_rotary_factor=0.75,
+                               short_factor=tiny.ramp(1.0, 1.5, 6),
+                               long_factor=tiny.ramp(1.0, 6.0, 6))), "legacy"),
+    ("phi3_short", "Phi3",
+     dict(head_dim=None, max_position_embeddings=128, original_max_position_embeddings=64,
+          rope_parameters=dict(rope_type="longrope", rope_theta=10000.0,
+                               short_factor=tiny.ramp(1.0, 1.5, 4),
+                               long_factor=tiny.ramp(1.0, 6.0, 4))), "new"),
+    ("olmo2", "Olmo2", dict(head_dim=None), "legacy"),
+    ("granite", "Granite",
+     dict(head_dim=None, embedding_multiplier=3.0, residual_multiplier=0.22,
+          attention_multiplier=0.125, logits_scaling=8.0), "new"),
+    ("smollm3", "SmolLM3", dict(head_dim=None, num_hidden_layers=4, no_rope_layer_interval=2), "new"),
+    ("glm4", "Glm4", dict(head_dim=8, attention_bias=True), "new"),
+    ("ministral3", "Ministral3",
+     dict(rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, mscale=1.0,
+                               mscale_all_dim=1.0, llama_4_scaling_beta=0.3, **YARN)), "new"),
+    ("mistral3", "Mistral3", {}, "new"),
+    ("gemma2", "Gemma2",
+     dict(num_hidden_layers=3, sliding_window=7, query_pre_attn_scalar=12,
+          attn_logit_softcapping=5.0, final_logit_softcapping=6.0), "legacy"),
+    ("gemma3", "Gemma3Text",
+     dict(num_hidden_layers=3, sliding_window=7, layer_types=types(1, 1, 0),
+          query_pre_attn_scalar=12,
+          rope_parameters={
+              "full_attention": dict(rope_type="linear", rope_theta=50000.0, factor=4.0),
+              "sliding_attention": dict(rope_type="default", rope_theta=1000.0)}), "new"),
+    ("olmo3", "Olmo3",
+     dict(head_dim=None, num_hidden_layers=4, sliding_window=7,
+          rope_parameters={
+              "full_attention": dict(rope_type="yarn", rope_theta=500000.0, **YARN),
+              "sliding_attention": dict(rope_type="default", rope_theta=500000.0)}), "typed"),
+    ("qwen3_moe", "Qwen3Moe",
+     dict(moe_intermediate_size=8, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True),
+     "new"),
+    ("gpt_oss", "GptOss",
+     dict(num_hidden_layers=3, sliding_window=7, num_local_experts=4, num_experts_per_tok=2,
+          intermediate_size=8, layer_types=types(1, 0, 1),
+          rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, truncate=False, **YARN)),
+     "legacy"),
+]
+
+
+def fill(model, generator):
+    """As tiny's, for the shapes of experts, sinks and norms that multiply by 1 + weight."""
+    gemma = "Gemma" in type(model).__name__
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            noise = torch.randn(weight.shape, generator=generator)
+            if name.endswith("bias") or "sinks" in name:
+                weight.copy_(noise)
+            elif weight.ndim == 1:
+                weight.copy_(0.3 * noise + (0.0 if gemma else 1.0))
+            elif "q_proj" in name or "k_proj" in name or "qkv" in name:
+                weight.copy_(noise * 2.0 / weight.shape[-1] ** 0.5)
+            elif weight.ndim == 3:
+                weight.copy_(noise * 3.0 / weight.shape[1] ** 0.5)
+            else:
+                weight.copy_(noise * (2.0 if "router" in name or "mlp.gate." in name else 1.0)
+                             / weight.shape[-1] ** 0.5)
+
+
+def rewrite_rotation(path, schema):
+    """config.json with the rotation as transformers 4 wrote it."""
+    config = json.loads(path.read_text())
+    if schema == "new":
+        return
+    parameters = config.pop("rope_parameters")
+    if schema == "typed":
+        parameters = parameters["full_attention"]
+    config["rope_theta"] = parameters.pop("rope_theta")
+    if "partial_rotary_factor" in parameters:
+        config["partial_rotary_factor"] = parameters.pop("partial_rotary_factor")
+    parameters.pop("original_max_position_embeddings", None) if config["model_type"] == "phi3" else 0
+    if config["model_type"] == "phi3":
+        parameters["type"] = parameters.pop("rope_type")
+    default = parameters.get("rope_type") == "default"
+    config["rope_scaling"] = None if default else parameters
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def make_model(family, keys):
+    if family == "Mistral3":
+        text = {k: v for k, v in BASE.items()}
+        text.update(model_type="ministral3", rope_parameters=dict(
+            rope_type="yarn", rope_theta=10000.0, mscale=1.0, mscale_all_dim=1.0,
+            llama_4_scaling_beta=0.3, **YARN))
+        vision = dict(model_type="pixtral", hidden_size=16, intermediate_size=8,
+                      num_hidden_layers=1, num_attention_heads=1, head_dim=16, image_size=28,
+                      patch_size=14)
+        config = transformers.Mistral3Config(text_config=text, vision_config=vision,
+                                             spatial_merge_size=1)
+        return transformers.Mistral3ForConditionalGeneration(config)
+    keys = {key: value for key, value in {**BASE, **keys}.items() if value is not None}
+    config = getattr(transformers, family + "Config")(**keys)
+    name = "Gemma3ForCausalLM" if family == "Gemma3Text" else family + "ForCausalLM"
+    return getattr(transformers, name)(config)
+
+
+def logits_of(folder, tokens, dtype, pieces=None):
+    auto = transformers.AutoModelForCausalLM
+    if json.loads((folder / "config.json").read_text())["model_type"] == "mistral3":
+        auto = transformers.AutoModelForImageTextToText
+    model = auto.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+    with torch.no_grad():
+        return model(torch.tensor([tokens])).logits[0].double().numpy()
+
+
+def make(out, name, family, keys, schema):
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*"):
+        old.unlink()
+    model = make_model(family, keys)
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    fill(model, generator)
+    model.to(torch.float32 if name in FLOAT else torch.bfloat16).save_pretrained(folder)
+    rewrite_rotation(folder / "config.json", schema)
+    for path in folder.glob("*.safetensors"):
+        path.chmod(0o644)
+    tiny.logits_of = logits_of
+    tokens, oracle = tiny.draw_tokens(folder, generator)
+    plain = logits_of(folder, tokens, torch.float32)
+    (folder / "tokens.json").write_text(json.dumps(tokens) + "\n")
+    plain.astype("<f4").tofile(folder / "logits.f32")
+    oracle.astype("<f4").tofile(folder / "oracle.f32")
+    spread = oracle.max() - oracle.min()
+    error = abs(plain - oracle).max() / spread
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"{name:14} {size:7} bytes  spread {spread:6.2f}  f32 error/spread {error:.1e}  "
+          f"least top-2 gap/spread {tiny.least_gap(oracle) / spread:.1e}", flush=True)
+    assert error < 2e-5
+
+
+def main():
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    here = pathlib.Path(__file__).parent / "families"
+    out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here
+    for name, *rest in MODELS:
+        if len(sys.argv) < 3 or name in sys.argv[2:]:
+            make(out, name, *rest)
+
+
+if __name__ == "__main__":
+    main()
