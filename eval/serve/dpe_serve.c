@@ -39,7 +39,7 @@ static const struct argp_option options_table[] = {
      "trained length)",
      1},
     {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0,
-     "Jinja template for chats (default: that of the model's folder)", 1},
+     "Template for chats, as for dpe-eval: auto (default) is that of the model's folder", 1},
     {"name", KEY_NAME, "TEXT", 0, "Name of the model for clients (default: that of the folder)", 1},
     {NULL, 0, NULL, 0, "How to serve it:", 2},
     {"host", KEY_HOST, "ADDRESS", DPE_BASIC,

@@ -35,36 +35,6 @@ static json_t *plain_messages(const json_t *messages, struct dpe_serve_refusal *
     return plain;
 }
 
-/* A special token of tokenizer_config.json: a text, or an object with one. */
-static json_t *special(const struct dpe_serve_world *world, const char *key)
-{
-    const json_t *token = json_object_get(world->tokenizer_config, key);
-    const json_t *content = json_is_object(token) ? json_object_get(token, "content") : token;
-    return json_is_string(content) ? json_incref((json_t *)(uintptr_t)content) : json_string("");
-}
-
-/* The variables of a template, as transformers gives them to it. */
-static json_t *variables(const struct dpe_serve_world *world, const json_t *body,
-                         struct dpe_serve_refusal *refusal)
-{
-    static const char *const tokens[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
-    json_t *made = json_object();
-    json_t *more = json_object_get(body, "chat_template_kwargs");
-    if (json_is_object(more)) {
-        json_object_update(made, more);
-    }
-    for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
-        json_object_set_new(made, tokens[i], special(world, tokens[i]));
-    }
-    json_object_set_new(made, "messages",
-                        plain_messages(json_object_get(body, "messages"), refusal));
-    bool prompt = dpe_serve_flag(body, "add_generation_prompt", true, refusal);
-    json_object_set_new(made, "add_generation_prompt", json_boolean(prompt));
-    json_t *tools = json_object_get(body, "tools");
-    json_object_set(made, "tools", tools != NULL ? tools : json_null());
-    return made;
-}
-
 bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *body,
                            struct dpe_tokens *ids, struct dpe_serve_refusal *refusal)
 {
@@ -77,15 +47,15 @@ bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *bo
     if (!json_is_array(messages) || json_array_size(messages) == 0) {
         return dpe_serve_refuse(refusal, 400, "messages", "messages: expected a list of messages");
     }
-    json_t *given = variables(world, body, refusal);
+    bool answer = dpe_serve_flag(body, "add_generation_prompt", true, refusal);
+    json_t *given = plain_messages(messages, refusal);
     struct dpe_text text = {0};
     struct dpe_error err = {0};
     time_t seconds = time(NULL);
     struct tm now;
     localtime_r(&seconds, &now);
-    const struct dpe_template_options options = {.now = &now};
     bool good = refusal->status == 0;
-    if (good && dpe_template_render(world->chat, given, &options, &text, &err) != DPE_OK) {
+    if (good && dpe_chat_render(world->chat, given, answer, &now, &text, &err) != DPE_OK) {
         good = dpe_serve_refuse_error(refusal, "messages", &err);
     }
     if (good) {

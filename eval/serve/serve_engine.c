@@ -459,7 +459,11 @@ dpe_status dpe_serve_engine_start(const struct dpe_serve_world *world,
         (status = make_slots(engine, err)) != DPE_OK) {
         return status;
     }
-    engine->started = pthread_create(&engine->thread, NULL, run, engine) == 0;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, SERVE_STACK);
+    engine->started = pthread_create(&engine->thread, &attributes, run, engine) == 0;
+    pthread_attr_destroy(&attributes);
     return engine->started ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "cannot start a thread");
 }
 

@@ -551,7 +551,7 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
         flags, 0, NULL, NULL, on_request, http, MHD_OPTION_SOCK_ADDR, address->ai_addr,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)world->args->client_timeout, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)CONNECTIONS, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-        MHD_OPTION_NOTIFY_CONNECTION, dpe_serve_clients_notify, &http->clients, MHD_OPTION_END);
+        MHD_OPTION_THREAD_STACK_SIZE, (size_t)SERVE_STACK, MHD_OPTION_NOTIFY_CONNECTION, dpe_serve_clients_notify, &http->clients, MHD_OPTION_END);
     int reason = errno;
     freeaddrinfo(address);
     if (http->daemon == NULL) {

@@ -19,7 +19,7 @@
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tool/tool.h"
-#include "eval/template/template.h"
+#include "eval/chat/chat.h"
 
 enum {
     SERVE_MOST_SEQUENCES = 128, /* prompts times n of one request */
@@ -28,6 +28,7 @@ enum {
     SERVE_MOST_TOP = 20,     /* alternatives of a token in logprobs */
     SERVE_MOST_SLOTS = 256,
     SERVE_WORTH_WAITING = 64, /* tokens */
+    SERVE_STACK = 8 << 20,    /* of a thread, whatever `ulimit -s` is: JSON and templates nest */
 };
 
 /* ---------------------------------------------------------------------------- what is served */
@@ -53,7 +54,7 @@ struct dpe_serve_world {
     const char *name; /**< of the model, for clients */
     struct dpe_model *model;
     struct dpe_tokenizer *tokenizer;
-    struct dpe_template *chat; /**< NULL: the folder has no chat template */
+    struct dpe_chat *chat; /**< NULL: the folder has no chat template */
     json_t *tokenizer_config;  /**< tokenizer_config.json, or an empty object */
     char *key;                 /**< that clients have to send; NULL: none */
     int64_t length;            /**< most tokens of a prompt and its answer */

@@ -132,40 +132,13 @@ static dpe_status read_tokenizer_config(struct dpe_serve_world *world, struct dp
     return status;
 }
 
-static dpe_status read_template_file(struct dpe_serve_world *world, const char *path,
-                                     struct dpe_error *err)
-{
-    char *bytes = NULL;
-    size_t n = 0;
-    dpe_status status = dpe_read_file(path, 1 << 20, &bytes, &n, err);
-    if (status == DPE_OK) {
-        status = dpe_template_parse(path, bytes, n, &world->chat, err);
-    }
-    free(bytes);
-    return status;
-}
-
-/* --chat-template, chat_template.jinja, or the string in tokenizer_config.json. */
+/* Completions work without a template that can be used. */
 static dpe_status read_template(struct dpe_serve_world *world, struct dpe_error *err)
 {
-    if (world->args->chat_template != NULL) {
-        return read_template_file(world, world->args->chat_template, err);
-    }
-    char *path = join(world->args->model, "chat_template.jinja");
-    dpe_status status = path != NULL ? read_template_file(world, path, err)
-                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    free(path);
-    const json_t *found = json_object_get(world->tokenizer_config, "chat_template");
-    if (status == DPE_NO_INPUT) {
-        status = DPE_OK;
-        if (json_is_string(found)) {
-            status = dpe_template_parse("tokenizer_config.json: chat_template",
-                                        json_string_value(found), json_string_length(found),
-                                        &world->chat, err);
-        }
-    }
-    if (status == DPE_BAD_DATA) {
-        /* Completions work without it. */
+    const char *what = world->args->chat_template;
+    dpe_status status =
+        dpe_chat_open(what != NULL ? what : "auto", world->args->model, &world->chat, err);
+    if (status == DPE_BAD_DATA && what == NULL) {
         dpe_log_warning("%s; chat is refused", err->text);
         status = DPE_OK;
     }
@@ -199,7 +172,7 @@ void dpe_serve_world_close(struct dpe_serve_world *world)
     free(world->plans);
     free(world->key);
     json_decref(world->tokenizer_config);
-    dpe_template_free(world->chat);
+    dpe_chat_close(world->chat);
     dpe_tokenizer_close(world->tokenizer);
     dpe_model_close(world->model);
 }

@@ -164,7 +164,11 @@ static void branches(void **state)
         TINY_OK(dpe_session_create(tiny.model, &plan, &options, &session, &err), err);
         TINY_OK(dpe_session_feed(session, tiny.tokens, PREFIX, NULL, &err), err);
         TINY_OK(dpe_session_branch(session, N, ROOM, &err), err);
-        for (int64_t b = 0; b < N; b++) {
+        /* Branch 1 is a copy of what branch 0 held before it was cut. */
+        TINY_OK(dpe_session_branch_feed(session, 0, tiny.tokens + PREFIX + 1, 6, NULL, &err), err);
+        TINY_OK(dpe_session_branch_copy(session, 0, 1, PREFIX + 4, &err), err);
+        TINY_OK(dpe_session_branch_cut(session, 0, PREFIX, &err), err);
+        for (int64_t b = 0; b < N; b += 2) {
             TINY_OK(
                 dpe_session_branch_feed(session, b, tiny.tokens + PREFIX + b, 3 + b, NULL, &err),
                 err);

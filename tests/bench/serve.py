@@ -1,0 +1,99 @@
+"""serve.py BIN MODEL [THREADS]: what dpe-serve saves and costs, as CPU seconds of the server and as wall seconds.
+
+1. Ten questions on one long prompt, against ten full reads of it (by ten prompts that differ in their first token).
+2. Eight short requests at once, against the same eight one after another.
+3. One token from a prompt that is in the cache: an upper bound of what the server adds to a request.
+Every number is the median of three rounds."""
+
+import os
+import statistics
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../eval"))
+from serve_case import Server  # noqa: E402
+
+bin_folder, model = sys.argv[1:3]
+threads = sys.argv[3] if len(sys.argv) > 3 else "2"
+ROUNDS = 3
+LONG, NEW = 8000, 64
+
+
+def cpu(server):
+    """CPU seconds of the server so far."""
+    with open(f"/proc/{server.process.pid}/stat", encoding="utf-8") as file:
+        words = file.read().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(server, work):
+    """Medians of the CPU seconds and the wall seconds of work(round)."""
+    got = []
+    for i in range(ROUNDS):
+        begin, used = time.monotonic(), cpu(server)
+        work(i)
+        got.append((cpu(server) - used, time.monotonic() - begin))
+    return [statistics.median(column) for column in zip(*got)]
+
+
+def ask(server, prompt, new):
+    return server.ask("/v1/completions", {"prompt": prompt, "max_tokens": new, "temperature": 0, "ignore_eos": True})
+
+
+def at_once(server, prompts, new):
+    started = [threading.Thread(target=ask, args=(server, prompt, new)) for prompt in prompts]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+
+
+def show(name, cpu_seconds, wall_seconds):
+    print(f"{name:52} {cpu_seconds:9.3f} s CPU {wall_seconds:9.3f} s wall", flush=True)
+
+
+def ids(n, seed):
+    """n token ids of no meaning."""
+    return [(seed * 7919 + i * 104729 + i * i * 31) % 2000 + 100 for i in range(n)]
+
+
+with Server(f"{bin_folder}/dpe-serve", "-m", model, "--method", "self-extend", "-l", LONG + 200, "--slots", 8,
+            "--threads", threads) as one:
+    def questions(i):
+        for q in range(10):
+            ask(one, ids(LONG, i) + [300 + q] * 10, 8)
+
+    def reads(i):
+        for q in range(10):
+            ask(one, [50 + q + 10 * i] + ids(LONG, 90 + i) + [300 + q] * 10, 8)
+
+    shared = measure(one, questions)
+    full = measure(one, reads)
+    show(f"ten questions on one prompt of {LONG} tokens", *shared)
+    show("ten full reads of such a prompt", *full)
+    print(f"    {full[0] / shared[0]:.1f} times the CPU time, {full[1] / shared[1]:.1f} times the wall time")
+
+    prompts = [ids(32, 200 + i) for i in range(8)]
+    single = measure(one, lambda i: [ask(one, prompt, NEW) for prompt in prompts])
+    batch = measure(one, lambda i: at_once(one, prompts, NEW))
+    show(f"eight requests of 32 + {NEW} tokens, one after another", *single)
+    show("the same at once", *batch)
+    print(f"    {single[0] / batch[0]:.1f} times the CPU time, {8 * NEW / batch[1]:.0f} against "
+          f"{8 * NEW / single[1]:.0f} tokens/s")
+
+    # One token from a prompt that is in the cache: nearly all that is left is HTTP, JSON and the threads' hand-over.
+    ask(one, ids(8, 300), 1)
+    took = []
+    for _ in range(50):
+        begin = time.monotonic()
+        ask(one, ids(8, 300), 1)
+        took.append(time.monotonic() - begin)
+    health = []
+    for _ in range(50):
+        begin = time.monotonic()
+        one.ask("/health")
+        health.append(time.monotonic() - begin)
+    print(f"a request of one token whose prompt is in the cache: median {1e3 * statistics.median(took):.2f} ms wall, "
+          f"fastest {1e3 * min(took):.2f} ms; GET /health {1e3 * statistics.median(health):.2f} ms; both with "
+          "a new connection and the client's part")
