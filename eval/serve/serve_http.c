@@ -1,235 +1,27 @@
-/* HTTP: connections, bodies, routes, and the wait for the engine. */
+/* HTTP: connections, bodies, routes. */
 #include <errno.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <openssl/crypto.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "eval/serve/serve_tool.h"
+#include "eval/serve/serve_exchange.h"
 #include "engine/base/json_strict.h"
 
 enum {
     CONNECTIONS = 256,
     BODY_BYTES = 16 << 20, /* of a request, and 64 for each token of the length */
     ALL_BODIES = 16,       /* times that, of all requests together */
-    WAIT_NANOSECONDS = 100000000,
 };
-
-struct dpe_serve_http {
-    const struct dpe_serve_world *world;
-    struct dpe_serve_engine *engine;
-    struct MHD_Daemon *daemon;
-    size_t body_limit;
-    atomic_size_t bodies;  /* bytes of the bodies that are held */
-    atomic_int answering;  /* requests from their first line to their last byte */
-    atomic_bool draining;
-    struct dpe_serve_clients clients;
-};
-
-/* A request from its first line to its last byte. */
-struct exchange {
-    struct dpe_serve_http *http;
-    struct MHD_Connection *connection;
-    char *body;
-    size_t n, capacity;
-    struct dpe_serve_refusal refusal;
-    bool has_request;
-    struct dpe_serve_request request;
-    struct dpe_serve_sent *sent; /* [sequences], of a stream */
-    char *out;                   /* bytes of a stream that were not taken yet */
-    size_t out_n, out_taken;
-    bool usage_sent, done_sent;
-};
-
-/* ---------------------------------------------------------------------------------- responses */
-
-static enum MHD_Result reply(struct exchange *exchange, unsigned status, const char *type,
-                             char *bytes, size_t n)
-{
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(n, bytes, MHD_RESPMEM_MUST_FREE);
-    if (response == NULL) {
-        free(bytes);
-        return MHD_NO;
-    }
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    if (status == 503) {
-        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
-    }
-    if (status == 401) {
-        MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
-    }
-    enum MHD_Result result = MHD_queue_response(exchange->connection, status, response);
-    MHD_destroy_response(response);
-    return result;
-}
-
-/* Takes the JSON value. */
-static enum MHD_Result reply_json(struct exchange *exchange, unsigned status, json_t *value)
-{
-    char *bytes = value != NULL ? json_dumps(value, JSON_COMPACT) : NULL;
-    json_decref(value);
-    if (bytes == NULL) {
-        return MHD_NO;
-    }
-    return reply(exchange, status, "application/json", bytes, strlen(bytes));
-}
-
-static enum MHD_Result reply_refusal(struct exchange *exchange)
-{
-    return reply_json(exchange, exchange->refusal.status, dpe_serve_error(&exchange->refusal));
-}
-
-/* -------------------------------------------------------------------------------------- waiting */
-
-/* Whether the client closed its side. */
-static bool hung_up(struct MHD_Connection *connection)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    char byte;
-    ssize_t n = info != NULL ? recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 1;
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-}
-
-/* With the engine's lock held: wait for news of the request for a moment, and cancel it when the
- * client is gone. */
-static void wait_for_news(struct exchange *exchange)
-{
-    struct dpe_serve_engine *engine = exchange->http->engine;
-    struct dpe_serve_request *request = &exchange->request;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += WAIT_NANOSECONDS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    int result = pthread_cond_timedwait(&request->changed, &engine->lock, &until);
-    if (result == ETIMEDOUT && !request->cancelled && hung_up(exchange->connection)) {
-        request->cancelled = true;
-        engine->counts.cancelled++;
-    }
-}
-
-static void wait_for_all(struct exchange *exchange, bool cancel)
-{
-    struct dpe_serve_engine *engine = exchange->http->engine;
-    pthread_mutex_lock(&engine->lock);
-    if (cancel && exchange->request.unfinished > 0 && !exchange->request.cancelled) {
-        exchange->request.cancelled = true;
-        engine->counts.cancelled++;
-    }
-    while (exchange->request.unfinished > 0) {
-        wait_for_news(exchange);
-    }
-    pthread_mutex_unlock(&engine->lock);
-}
-
-/* While the engine works, silence is not the client's. Setting it from 0 starts its clock again. */
-static void count_silence(struct exchange *exchange, bool count)
-{
-    unsigned seconds = count ? (unsigned)exchange->http->world->args->client_timeout : 0;
-    MHD_set_connection_option(exchange->connection, MHD_CONNECTION_OPTION_TIMEOUT, seconds);
-}
-
-/* -------------------------------------------------------------------------------------- streams */
-
-/* Put "data: VALUE\n\n" behind what is there. Takes the value. */
-static bool event(struct exchange *exchange, json_t *value)
-{
-    char *bytes = value != NULL ? json_dumps(value, JSON_COMPACT) : strdup("[DONE]");
-    json_decref(value);
-    size_t n = bytes != NULL ? strlen(bytes) : 0;
-    char *out = bytes != NULL ? realloc(exchange->out, exchange->out_n + n + 9) : NULL;
-    if (out != NULL) {
-        exchange->out = out;
-        exchange->out_n += (size_t)sprintf(out + exchange->out_n, "data: %s\n\n", bytes);
-    }
-    free(bytes);
-    return out != NULL;
-}
-
-/* With the lock held: put what is new into `out`; false: out of memory. */
-static bool gather(struct exchange *exchange)
-{
-    const struct dpe_serve_world *world = exchange->http->world;
-    const struct dpe_serve_request *request = &exchange->request;
-    bool good = true;
-    for (int64_t i = 0; i < request->n_sequences && request->error.status == DPE_OK; i++) {
-        json_t *piece = dpe_serve_piece(world, request, i, &exchange->sent[i]);
-        good = good && (piece == NULL || event(exchange, piece));
-    }
-    if (request->unfinished > 0 || exchange->done_sent) {
-        return good;
-    }
-    if (request->error.status != DPE_OK) {
-        struct dpe_serve_refusal refusal = {0};
-        dpe_serve_refuse_error(&refusal, "", &request->error);
-        good = good && event(exchange, dpe_serve_error(&refusal));
-    } else if (request->usage) {
-        good = good && event(exchange, dpe_serve_usage_piece(world, request));
-    }
-    exchange->done_sent = true;
-    return good && event(exchange, NULL);
-}
-
-/* libmicrohttpd asks for more bytes of a stream: wait until there are some. */
-static ssize_t read_stream(void *user, uint64_t position, char *bytes, size_t most)
-{
-    struct exchange *exchange = user;
-    struct dpe_serve_engine *engine = exchange->http->engine;
-    (void)position;
-    bool good = true;
-    if (exchange->out_taken == exchange->out_n && !exchange->done_sent) {
-        exchange->out_taken = exchange->out_n = 0;
-        count_silence(exchange, false);
-        pthread_mutex_lock(&engine->lock);
-        while ((good = gather(exchange)) && exchange->out_n == 0 && !exchange->request.cancelled) {
-            wait_for_news(exchange);
-        }
-        pthread_mutex_unlock(&engine->lock);
-        count_silence(exchange, true);
-    }
-    size_t n = exchange->out_n - exchange->out_taken;
-    n = n < most ? n : most;
-    if (!good || exchange->request.cancelled) {
-        return MHD_CONTENT_READER_END_WITH_ERROR;
-    }
-    if (n == 0) {
-        return MHD_CONTENT_READER_END_OF_STREAM;
-    }
-    memcpy(bytes, exchange->out + exchange->out_taken, n);
-    exchange->out_taken += n;
-    return (ssize_t)n;
-}
-
-static enum MHD_Result stream(struct exchange *exchange)
-{
-    enum { BLOCK = 64 << 10 };
-    exchange->sent =
-        dpe_alloc_zero((size_t)exchange->request.n_sequences, sizeof *exchange->sent);
-    struct MHD_Response *response =
-        exchange->sent != NULL
-            ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, exchange, NULL)
-            : NULL;
-    if (response == NULL) {
-        return MHD_NO;
-    }
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream");
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
-    enum MHD_Result result = MHD_queue_response(exchange->connection, MHD_HTTP_OK, response);
-    MHD_destroy_response(response);
-    return result;
-}
 
 /* --------------------------------------------------------------------------------------- routes */
 
-static json_t *body_of(struct exchange *exchange)
+static json_t *body_of(struct dpe_serve_exchange *exchange)
 {
     json_t *body = NULL;
     struct dpe_error err = {0};
@@ -240,13 +32,13 @@ static json_t *body_of(struct exchange *exchange)
     return body;
 }
 
-static enum MHD_Result answer_text(struct exchange *exchange, enum dpe_serve_kind kind)
+static enum MHD_Result answer_text(struct dpe_serve_exchange *exchange, enum dpe_serve_kind kind)
 {
     struct dpe_serve_http *http = exchange->http;
     struct dpe_serve_request *request = &exchange->request;
     json_t *body = body_of(exchange);
     if (body == NULL) {
-        return reply_refusal(exchange);
+        return dpe_serve_reply_refusal(exchange);
     }
     exchange->has_request = true;
     bool good = dpe_serve_request_parse(http->world, kind, body, request, &exchange->refusal);
@@ -257,49 +49,49 @@ static enum MHD_Result answer_text(struct exchange *exchange, enum dpe_serve_kin
                                 (long long)http->world->args->queue);
     }
     if (!good) {
-        return reply_refusal(exchange);
+        return dpe_serve_reply_refusal(exchange);
     }
     if (request->stream) {
-        return stream(exchange);
+        return dpe_serve_stream(exchange);
     }
-    count_silence(exchange, false);
-    wait_for_all(exchange, false);
-    count_silence(exchange, true);
+    dpe_serve_count_silence(exchange, false);
+    dpe_serve_wait(exchange, false);
+    dpe_serve_count_silence(exchange, true);
     if (request->error.status != DPE_OK) {
         dpe_serve_refuse_error(&exchange->refusal, "", &request->error);
-        return reply_refusal(exchange);
+        return dpe_serve_reply_refusal(exchange);
     }
     return request->cancelled ? MHD_NO
-                              : reply_json(exchange, 200, dpe_serve_answer(http->world, request));
+                              : dpe_serve_reply_json(exchange, 200, dpe_serve_answer(http->world, request));
 }
 
-static enum MHD_Result completions(struct exchange *exchange)
+static enum MHD_Result completions(struct dpe_serve_exchange *exchange)
 {
     return answer_text(exchange, SERVE_COMPLETION);
 }
 
-static enum MHD_Result chat(struct exchange *exchange)
+static enum MHD_Result chat(struct dpe_serve_exchange *exchange)
 {
     return answer_text(exchange, SERVE_CHAT);
 }
 
-static enum MHD_Result generate(struct exchange *exchange)
+static enum MHD_Result generate(struct dpe_serve_exchange *exchange)
 {
     return answer_text(exchange, SERVE_RULER);
 }
 
-static enum MHD_Result models(struct exchange *exchange)
+static enum MHD_Result models(struct dpe_serve_exchange *exchange)
 {
-    return reply_json(exchange, 200, dpe_serve_models(exchange->http->world));
+    return dpe_serve_reply_json(exchange, 200, dpe_serve_models(exchange->http->world));
 }
 
-static enum MHD_Result tokenizer_info(struct exchange *exchange)
+static enum MHD_Result tokenizer_info(struct dpe_serve_exchange *exchange)
 {
-    return reply_json(exchange, 200, dpe_serve_tokenizer_info(exchange->http->world));
+    return dpe_serve_reply_json(exchange, 200, dpe_serve_tokenizer_info(exchange->http->world));
 }
 
 /* An answer that is computed here from the request's JSON. */
-static enum MHD_Result computed(struct exchange *exchange,
+static enum MHD_Result computed(struct dpe_serve_exchange *exchange,
                                 json_t *(*compute)(const struct dpe_serve_world *, const json_t *,
                                                    struct dpe_serve_refusal *))
 {
@@ -307,46 +99,46 @@ static enum MHD_Result computed(struct exchange *exchange,
     json_t *answer =
         body != NULL ? compute(exchange->http->world, body, &exchange->refusal) : NULL;
     json_decref(body);
-    return answer != NULL ? reply_json(exchange, 200, answer) : reply_refusal(exchange);
+    return answer != NULL ? dpe_serve_reply_json(exchange, 200, answer) : dpe_serve_reply_refusal(exchange);
 }
 
-static enum MHD_Result tokenize(struct exchange *exchange)
+static enum MHD_Result tokenize(struct dpe_serve_exchange *exchange)
 {
     return computed(exchange, dpe_serve_tokenize);
 }
 
-static enum MHD_Result detokenize(struct exchange *exchange)
+static enum MHD_Result detokenize(struct dpe_serve_exchange *exchange)
 {
     return computed(exchange, dpe_serve_detokenize);
 }
 
-static enum MHD_Result health(struct exchange *exchange)
+static enum MHD_Result health(struct dpe_serve_exchange *exchange)
 {
     struct dpe_serve_counts counts = dpe_serve_engine_counts(exchange->http->engine);
-    return reply_json(exchange, 200, dpe_serve_state(exchange->http->world, &counts));
+    return dpe_serve_reply_json(exchange, 200, dpe_serve_state(exchange->http->world, &counts));
 }
 
-static enum MHD_Result metrics(struct exchange *exchange)
+static enum MHD_Result metrics(struct dpe_serve_exchange *exchange)
 {
     struct dpe_serve_counts counts = dpe_serve_engine_counts(exchange->http->engine);
     char *text = dpe_serve_metrics(exchange->http->world, &counts);
-    return text != NULL ? reply(exchange, 200, "text/plain; version=0.0.4", text, strlen(text))
+    return text != NULL ? dpe_serve_reply(exchange, 200, "text/plain; version=0.0.4", text, strlen(text))
                         : MHD_NO;
 }
 
-static enum MHD_Result page(struct exchange *exchange)
+static enum MHD_Result page(struct dpe_serve_exchange *exchange)
 {
     char *copy = malloc(dpe_serve_page.n);
     if (copy == NULL) {
         return MHD_NO;
     }
     memcpy(copy, dpe_serve_page.bytes, dpe_serve_page.n);
-    return reply(exchange, 200, "text/html; charset=utf-8", copy, dpe_serve_page.n);
+    return dpe_serve_reply(exchange, 200, "text/html; charset=utf-8", copy, dpe_serve_page.n);
 }
 
 static const struct route {
     const char *method, *path;
-    enum MHD_Result (*answer)(struct exchange *exchange);
+    enum MHD_Result (*answer)(struct dpe_serve_exchange *exchange);
     bool open; /* without a key */
 } routes[] = {
     {"POST", "/v1/completions", completions, false},
@@ -362,7 +154,7 @@ static const struct route {
 };
 
 /* The key of the request is compared in a time that does not depend on where they differ. */
-static bool key_is_right(const struct exchange *exchange)
+static bool key_is_right(const struct dpe_serve_exchange *exchange)
 {
     static const char bearer[] = "Bearer ";
     const char *key = exchange->http->world->key;
@@ -379,7 +171,7 @@ static bool key_is_right(const struct exchange *exchange)
     return strlen(given) == n && CRYPTO_memcmp(given, key, n) == 0;
 }
 
-static const struct route *find_route(struct exchange *exchange, const char *method,
+static const struct route *find_route(struct dpe_serve_exchange *exchange, const char *method,
                                       const char *path)
 {
     bool known = false;
@@ -407,7 +199,7 @@ static const struct route *find_route(struct exchange *exchange, const char *met
 /* ----------------------------------------------------------------------------------- connections */
 
 /* What can be refused before the body is read. */
-static void check_head(struct exchange *exchange, const char *method, const char *path)
+static void check_head(struct dpe_serve_exchange *exchange, const char *method, const char *path)
 {
     struct dpe_serve_http *http = exchange->http;
     const char *length = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
@@ -429,7 +221,7 @@ static void check_head(struct exchange *exchange, const char *method, const char
 
 /* A body without a length may be endless: the refusal goes to the socket itself, since
  * libmicrohttpd takes no response before the body's end, and the connection is closed. */
-static enum MHD_Result refuse_endless(struct exchange *exchange)
+static enum MHD_Result refuse_endless(struct dpe_serve_exchange *exchange)
 {
     static const char text[] =
         "HTTP/1.1 413 Payload Too Large\r\nConnection: close\r\nContent-Type: application/json\r\n"
@@ -443,7 +235,7 @@ static enum MHD_Result refuse_endless(struct exchange *exchange)
     return MHD_NO;
 }
 
-static enum MHD_Result add_body(struct exchange *exchange, const char *bytes, size_t n)
+static enum MHD_Result add_body(struct dpe_serve_exchange *exchange, const char *bytes, size_t n)
 {
     struct dpe_serve_http *http = exchange->http;
     if (n > http->body_limit - exchange->n) {
@@ -468,7 +260,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
                                   const char *method, const char *version, const char *bytes,
                                   size_t *n, void **own)
 {
-    struct exchange *exchange = *own;
+    struct dpe_serve_exchange *exchange = *own;
     (void)version;
     if (exchange == NULL) {
         exchange = dpe_alloc_zero(1, sizeof *exchange);
@@ -480,7 +272,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         exchange->connection = connection;
         exchange->http->answering++;
         check_head(exchange, method, path);
-        return exchange->refusal.status != 0 ? reply_refusal(exchange) : MHD_YES;
+        return exchange->refusal.status != 0 ? dpe_serve_reply_refusal(exchange) : MHD_YES;
     }
     if (*n > 0) {
         size_t taken = *n;
@@ -489,20 +281,36 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     }
     dpe_serve_clients_since(connection, HUGE_VAL);
     const struct route *route = find_route(exchange, method, path);
-    return route != NULL ? route->answer(exchange) : reply_refusal(exchange);
+    return route != NULL ? route->answer(exchange) : dpe_serve_reply_refusal(exchange);
+}
+
+/* A line for each request that was run, with the plan of its first sequence. */
+static void log_request(const struct dpe_serve_exchange *exchange)
+{
+    const struct dpe_serve_request *request = &exchange->request;
+    const struct dpe_serve_sequence *first = &request->sequences[0];
+    const struct dpe_serve_plan *plan = &exchange->http->world->plans[first->plan];
+    dpe_log_info("%s: %lld answers; the first: %zu prompt tokens, %lld of them cached, %lld new; %s "
+                 "for %lld tokens%s",
+                 request->id, (long long)request->n_sequences, first->prompt->n,
+                 (long long)first->cached, (long long)first->n_out, plan->plan.name,
+                 (long long)plan->length, request->cancelled ? "; the client hung up" : "");
 }
 
 static void on_completed(void *user, struct MHD_Connection *connection, void **own,
                          enum MHD_RequestTerminationCode why)
 {
-    struct exchange *exchange = *own;
+    struct dpe_serve_exchange *exchange = *own;
     (void)user, (void)why;
     dpe_serve_clients_since(connection, dpe_clock());
     if (exchange == NULL) {
         return;
     }
     if (exchange->has_request) {
-        wait_for_all(exchange, true);
+        dpe_serve_wait(exchange, true);
+        if (exchange->refusal.status == 0) {
+            log_request(exchange);
+        }
         dpe_serve_request_free(&exchange->request);
     }
     exchange->http->bodies -= exchange->capacity;
