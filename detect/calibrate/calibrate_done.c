@@ -41,6 +41,7 @@ static dpe_status add_inputs(struct dpe_sha256 *hash, const struct calibrate_arg
     struct dpe_job job = {0};
     options.output = NULL; /* a folder, which is not touched */
     options.tool.force = false;
+    options.tensor_parallel = 1; /* nothing is run */
     dpe_status status = dpe_job_open(&job, &options, false, err);
     if (status == DPE_OK) {
         add_text(hash, dpe_model_fingerprint(job.model));
