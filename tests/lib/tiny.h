@@ -120,6 +120,7 @@ static inline struct dpe_session *tiny_session(const struct tiny *tiny, const ch
 static inline void tiny_mask(struct dpe_plan *plan)
 {
     size_t n = (size_t)(plan->n_layers * plan->n_heads * plan->n_pairs);
+    free(plan->mask);
     plan->mask = dpe_alloc(n, 1);
     assert_non_null(plan->mask);
     for (size_t i = 0; i < n; i++) {

@@ -60,6 +60,7 @@ static void plan_case_band(struct dpe_plan *plan, enum dpe_band_kind kind, int64
 static void plan_case_mask(struct dpe_plan *plan)
 {
     int64_t n = plan->n_layers * plan->n_heads * plan->n_pairs;
+    free(plan->mask);
     plan->mask = malloc((size_t)n);
     assert_non_null(plan->mask);
     for (int64_t i = 0; i < n; i++) {
