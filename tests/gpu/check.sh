@@ -23,9 +23,10 @@ if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$work/f32"
             "$([ "$dtype" = f32 ] && echo 0.995 || echo 0)"
     done
 fi
+step="--length 32K --repeats 1"
+[ -n "$quick" ] && step=$short
 for version in none combine scores products stream; do
-    part "earlier-$version" 25 $ours env DPE_CUDA_EARLIER=$version "$bundle/bin/dpe-bench" --device cuda --shape "$shape" \
-        ${quick:+$short} ${quick:---length 32K --repeats 1}
+    part "earlier-$version" 25 $ours env DPE_CUDA_EARLIER=$version "$bundle/bin/dpe-bench" --device cuda --shape "$shape" $step
 done
 part kernels-variants 60 $ours "$here/test_attention_gpu" variants
 variants=$code
