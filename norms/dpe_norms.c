@@ -341,7 +341,9 @@ static dpe_status run_profile(struct profile *profile, struct dpe_error *err)
     dpe_job_header(&profile->job);
     status = measure_rows(profile, err);
     status = dpe_job_finish(&profile->job, status, dpe_norms_fill, profile, err);
-    status = status == DPE_OK ? print_summary(profile, err) : status;
+    if (status == DPE_OK) {
+        status = print_summary(profile, err);
+    }
     if (status == DPE_OK) {
         char table[1024];
         dpe_tool_quote(profile->args->job.output, table, sizeof table);

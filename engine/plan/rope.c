@@ -238,7 +238,9 @@ dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe
         status = compute_for(config, rope, length, made.inv_freq, &a, err);
         dpe_plan_set_rope_factor(&made, a);
     }
-    status = status == DPE_OK ? dpe_plan_check(&made, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_plan_check(&made, err);
+    }
     if (status != DPE_OK) {
         dpe_plan_free(&made);
         return status;

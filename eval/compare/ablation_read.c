@@ -123,7 +123,9 @@ dpe_status dpe_ablation_read(const char *path, const char *norms,
     }
     status = read_ranks(table, source, err);
     bool own_profile = dpe_h5_has(table, "/norms/top_k_index");
-    status = status == DPE_OK ? dpe_h5_answered(table, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_h5_answered(table, err);
+    }
     dpe_h5_close(table);
     if (status != DPE_OK) {
         return dpe_fail_prefix(err, "%s", path);

@@ -560,7 +560,9 @@ dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_err
         dpe_result_free(comparison->out);
     }
     comparison->out = NULL;
-    status = status == DPE_OK ? each_suite(comparison, require_finite, NULL, err) : status;
+    if (status == DPE_OK) {
+        status = each_suite(comparison, require_finite, NULL, err);
+    }
     if (status == DPE_OK) {
         char table[1024];
         dpe_tool_next("dpe-report %s -o report.html",

@@ -342,7 +342,9 @@ static dpe_status render(const struct export_arguments *args, enum export_format
         return dpe_export_json(table->table, out, err);
     case FORMAT_CSV:
         status = check_single(table->table, err);
-        status = status == DPE_OK ? check_temperature(args, values, err) : status;
+        if (status == DPE_OK) {
+            status = check_temperature(args, values, err);
+        }
         return status == DPE_OK ? dpe_export_csv(values, out, err) : status;
     case FORMAT_SAFETENSORS:
         return dpe_export_safetensors(table->table, out, err);
