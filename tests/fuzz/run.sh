@@ -6,6 +6,12 @@ set -eu
 dpe_root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$dpe_root/tests/setup.sh"
 seconds=${1:-60}
+case $seconds in
+*[!0-9]*)
+    sed -n 's/^# //p' "$0" | head -4
+    exit 64
+    ;;
+esac
 [ $# -gt 0 ] && shift
 build=$dpe_root/build-fuzz
 dpe_target=fuzzers dpe_build "$build" -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo \
