@@ -58,7 +58,9 @@ static dpe_status add_decomposed(const struct form *form, struct points *points,
     int last_class = 0;
     utf8proc_ssize_t n =
         utf8proc_decompose_char((utf8proc_int32_t)point, points->at + points->n, LONGEST,
-                                UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | form->decompose,
+                                (utf8proc_option_t)((unsigned)UTF8PROC_DECOMPOSE |
+                                                    (unsigned)UTF8PROC_STABLE |
+                                                    (unsigned)form->decompose),
                                 &last_class);
     if (n < 0) {
         return dpe_fail(err, DPE_INTERNAL, "normalising failed: %s", utf8proc_errmsg(n));

@@ -107,6 +107,7 @@ static struct dpe_plan make(const char *spec, enum dpe_angle_precision angle, bo
         fail_msg("%s: %s", spec, err.text);
     }
     if (masked) {
+        free(plan.mask);
         plan.mask = dpe_alloc(LAYERS * HEADS * PAIRS, 1);
         for (size_t i = 0; i < LAYERS * HEADS * PAIRS; i++) {
             plan.mask[i] = (i * 2654435761U >> 9) % 3 != 0;
