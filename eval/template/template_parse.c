@@ -39,7 +39,9 @@ struct node *dpe_template_node(struct parse *parse, enum node_kind kind, int lin
 
 const struct token *dpe_template_token(const struct parse *parse)
 {
-    return parse->tokens + parse->at;
+    /* A parser that has failed may go on for a step. */
+    size_t last = parse->n_tokens - 1;
+    return parse->tokens + (parse->at < last ? parse->at : last);
 }
 
 bool dpe_template_is(const struct parse *parse, enum token_kind kind, const char *text)
