@@ -30,7 +30,7 @@ from transformers.masking_utils import causal_mask_function
 from dpe_attention import Attention, Table, TableError, load_table
 
 NAME = "dpe"
-MODEL_TYPES = ("llama", "mistral", "qwen2")
+MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "olmo2")
 # Their frequencies depend on the length of the text, so the checkpoint has none to compare.
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 

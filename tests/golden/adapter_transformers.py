@@ -280,6 +280,12 @@ def main():
             folder = os.path.join(HERE, name)
             with open(os.path.join(folder, "tokens.json"), encoding="utf-8") as file:
                 results["logits"][name] = compare_logits(args, scratch, folder, json.load(file), small)
+        for name in ("qwen3", "qwen3_moe", "olmo2"):
+            draw = random.Random(3)
+            ids = [draw.randrange(64) for _ in range(200)]
+            results["logits"][name] = compare_logits(
+                args, scratch, os.path.join(HERE, "families", name), ids,
+                {"length": 200, "window": 8, "scales": [8.0, 16.0], "share": 0.75})
         reference = os.path.join(ROOT, "data", "reference")
         draw = random.Random(2)
         ids = [2558] + [draw.randrange(2558) for _ in range(299)]
