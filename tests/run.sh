@@ -31,7 +31,7 @@ echo "Building with address and undefined-behaviour sanitizers into build-asan/"
 dpe_build "$dpe_root/build-asan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDPE_TESTS=ON -DDPE_SANITIZE=ON \
     -DDPE_WERROR=$werror
 echo "Fuzzers, 30 seconds each:"
-"$dpe_root/tests/fuzz/run.sh" 30
+DPE_FUZZ_SEED=${DPE_FUZZ_SEED:-1} "$dpe_root/tests/fuzz/run.sh" 30
 echo "A bare machine:"
 "$dpe_root/tests/fresh.sh" || {
     code=$?

@@ -53,6 +53,10 @@ static dpe_status read_fields(const char *path, const json_t *json, struct dpe_i
                               struct dpe_error *err)
 {
     const json_t *fields = json_object_get(json, "identity");
+    if (json_array_size(fields) == 0) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected the fields of the run's identity, found none", path);
+    }
     for (size_t i = 0; i < json_array_size(fields); i++) {
         const json_t *pair = json_array_get(fields, i);
         const char *name = json_string_value(json_object_get(pair, "name"));

@@ -1,14 +1,15 @@
 #!/bin/sh
 # run.sh [SECONDS [NAME...]]: builds the fuzzers with clang into build-fuzz/ and runs each for SECONDS (default
-# 60), two at a time. New inputs that reach new code stay in build-fuzz/corpus/. Exit status 0 when no
-# fuzzer found anything; an input that causes a failure is kept and named.
+# 60), two at a time. New inputs that reach new code stay in build-fuzz/corpus/. DPE_FUZZ_SEED=N begins with
+# the same random numbers each time. Exit status 0 when no fuzzer found anything; an input that causes a
+# failure is kept and named.
 set -eu
 dpe_root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$dpe_root/tests/setup.sh"
 seconds=${1:-60}
 case $seconds in
 *[!0-9]*)
-    sed -n 's/^# //p' "$0" | head -4
+    sed -n 's/^# //p' "$0" | head -5
     exit 64
     ;;
 esac
@@ -24,7 +25,7 @@ mkdir -p "$build/log" "$build/found"
 one() {
     mkdir -p "$build/corpus/$1"
     OMP_NUM_THREADS=1 "./$1" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 \
-        -max_len=16384 -artifact_prefix="$build/found/$1-" \
+        -max_len=16384 ${DPE_FUZZ_SEED:+-seed="$DPE_FUZZ_SEED"} -artifact_prefix="$build/found/$1-" \
         "$build/corpus/$1" "$dpe_root/tests/fuzz/corpus/$1" >"$build/log/$1" 2>&1
 }
 while [ $# -gt 0 ]; do

@@ -122,6 +122,14 @@ static void a_damaged_manifest_is_written_again(void **state)
     spill(scratch->manifest, bytes, n);
     fixture_expect_rows(scratch, 3);
     free(bytes);
+    /* One without any field, under the checksum of nothing. */
+    static const char bare[] = "{\"format\": \"dpe-journal\", \"version\": 1, \"identity\": [], "
+                               "\"identity_sha256\": \"e3b0c44298fc1c149afbf4c8996fb924"
+                               "27ae41e4649b934ca495991b7852b855\"}";
+    spill(scratch->manifest, bare, sizeof bare - 1);
+    scratch->notices[0] = '\0';
+    fixture_expect_rows(scratch, 3);
+    assert_non_null(strstr(scratch->notices, "written again"));
     /* Without a manifest the hash in the journal still identifies another run. */
     assert_int_equal(unlink(scratch->manifest), 0);
     assert_int_equal(fixture_open(scratch, 2, NULL, &run, &err), DPE_MISMATCH);
