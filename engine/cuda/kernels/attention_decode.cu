@@ -329,7 +329,20 @@ __device__ __forceinline__ void store_row(const dpe_decode &call, int64_t r, int
 
 /* A block a row and head, COMBINERS times a thread an element. The largest logit of all parts comes
  * first, so that no read of a part waits for another; weights are made of MANY_PARTS at a time. */
-enum { COMBINERS = 4, MANY_PARTS = 512 };
+enum { COMBINERS = 4, MANY_PARTS = 512, OUTS = 8 };
+
+/* A thread's element of the parts first + i and OUTS − 1 further ones; after the last that again. A
+ * round of them is read before the round ahead of it is used, else ptxas reads one by one. */
+template <int D>
+__device__ __forceinline__ void read_outs(const row_parts<D> &all, int first, int i, int some,
+                                          float (&to)[OUTS])
+{
+#pragma unroll
+    for (int k = 0; k < OUTS; k++) {
+        const int at = first + min(i + k * COMBINERS, some - 1);
+        to[k] = all.at(at).out[all.row(at)][threadIdx.x % D];
+    }
+}
 
 template <class T, int D>
 __global__ void __launch_bounds__(COMBINERS *D) combine(const __grid_constant__ dpe_decode call)
@@ -355,9 +368,20 @@ __global__ void __launch_bounds__(COMBINERS *D) combine(const __grid_constant__ 
             sum += from.sum[row] * weights[i];
         }
         __syncthreads();
-#pragma unroll 8
-        for (int i = thread / D; i < some; i += COMBINERS) {
-            out += all.at(first + i).out[all.row(first + i)][thread % D] * weights[i];
+        float outs_of[OUTS];
+        read_outs<D>(all, first, thread / D, some, outs_of);
+#pragma unroll 1
+        for (int i = thread / D; i < some; i += OUTS * COMBINERS) {
+            float next[OUTS];
+            if (i + OUTS * COMBINERS < some) {
+                read_outs<D>(all, first, i + OUTS * COMBINERS, some, next);
+            }
+#pragma unroll
+            for (int k = 0; k < OUTS; k++) {
+                const int at = i + k * COMBINERS;
+                out += at < some ? outs_of[k] * weights[at] : 0.0F;
+                outs_of[k] = next[k];
+            }
         }
         __syncthreads();
     }

@@ -141,34 +141,77 @@ __global__ void nonfinite(const float *x, int64_t n, int64_t width, unsigned lon
     }
 }
 
-/* A product's share of a warp: the weights of one column of each of W matrices from element `first`
- * on, every `step`-th eight, times R rows of x. AHEAD reads of each are under way at once. */
+/* Eight weights of a column of each of W matrices from each of AHEAD places. */
+template <class T, int W, int AHEAD> struct few_weights {
+    typename dpe_some<T, 8>::words eights[AHEAD][W];
+};
+
+/* Those from element `first` on, the places `step` apart. */
+template <class T, int W, int AHEAD>
+__device__ __forceinline__ void load_weights(const T *const (&rows)[W], int64_t first, int64_t step,
+                                             few_weights<T, W, AHEAD> &to)
+{
+#pragma unroll
+    for (int i = 0; i < AHEAD * W; i++) {
+        dpe_some<T, 8>::load_once(rows[i % W] + first + i / W * step, to.eights[i / W][i % W]);
+    }
+}
+
+/* The same times R rows of x, added to the sums. */
+template <class T, int W, int R, int AHEAD>
+__device__ __forceinline__ void add_weights(const few_weights<T, W, AHEAD> &a, const T *x,
+                                            int64_t first, int64_t step, int64_t k,
+                                            float (&sums)[W][R])
+{
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++) {
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            float b[8];
+            dpe_some<T, 8>::load(x + r * k + first + j * step, b);
+#pragma unroll
+            for (int w = 0; w < W; w++) {
+                float eight[8];
+                dpe_some<T, 8>::unpack(a.eights[j][w], eight);
+#pragma unroll
+                for (int e = 0; e < 8; e++) {
+                    sums[w][r] = fmaf(eight[e], b[e], sums[w][r]);
+                }
+            }
+        }
+    }
+}
+
+/* A product's share of a warp: of every column from element `first` on, every `step`-th eight. AHEAD
+ * reads of each are under way at once; those of a round start in the round before it, since ptxas
+ * puts reads of the same round one behind the use of the other, to save registers. */
 template <class T, int W, int R, int AHEAD>
 __device__ __forceinline__ void add_products(const T *const (&rows)[W], const T *x, int64_t first,
                                              int64_t step, int64_t k, float (&sums)[W][R])
 {
-    for (int64_t i = first; i < k; i += AHEAD * step) {
-        float a[AHEAD][W][8];
-#pragma unroll
-        for (int j = 0; j < AHEAD; j++) {
-#pragma unroll
-            for (int w = 0; w < W && i + j * step < k; w++) {
-                dpe_some<T, 8>::load_once(rows[w] + i + j * step, a[j][w]);
-            }
+    const int64_t round = AHEAD * step;
+    const int64_t last = k - round + step; /* rounds begin before it */
+    int64_t i = first;
+    if constexpr (AHEAD > 1) {
+        few_weights<T, W, AHEAD> a;
+        if (i < last) {
+            load_weights(rows, i, step, a);
         }
-#pragma unroll
-        for (int j = 0; j < AHEAD; j++) {
-            int64_t at = i + j * step;
-#pragma unroll
-            for (int r = 0; r < R && at < k; r++) {
-                float b[8];
-                dpe_some<T, 8>::load(x + r * k + at, b);
-#pragma unroll
-                for (int e = 0; e < 8 * W; e++) {
-                    sums[e / 8][r] = fmaf(a[j][e / 8][e % 8], b[e % 8], sums[e / 8][r]);
-                }
+#pragma unroll 1
+        for (; i < last; i += round) {
+            few_weights<T, W, AHEAD> next;
+            if (i + round < last) {
+                load_weights(rows, i + round, step, next);
             }
+            add_weights<T, W, R, AHEAD>(a, x, i, step, k, sums);
+            a = next;
         }
+    }
+#pragma unroll 1
+    for (; i < k; i += step) {
+        few_weights<T, W, 1> a;
+        load_weights(rows, i, step, a);
+        add_weights<T, W, R, 1>(a, x, i, step, k, sums);
     }
 }
 
@@ -418,7 +461,9 @@ unsigned deal_columns(const struct dpe_few_product *p, bool gated, few_rows<T, O
 template <class T, class O, int R, bool GATED>
 int few_launch(const few_rows<T, O> &call, unsigned blocks, bool ahead)
 {
-    auto kernel = product_few<T, O, R, 4, GATED>;
+    /* As many bytes of either kind. */
+    constexpr int AHEAD = 8 / static_cast<int>(sizeof(T));
+    auto kernel = product_few<T, O, R, AHEAD, GATED>;
     if constexpr (!GATED && sizeof(T) == 2) {
         kernel = ahead ? kernel : product_few<T, O, R, 1, GATED>;
     }
