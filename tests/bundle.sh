@@ -84,9 +84,10 @@ if [ -e "$place/gpu/decide.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" 
     expect "$work/decide/results.md" "^| 8B prefill, 8192 | – | ≤ 0.21 |"
     expect "$work/check.out" "^self-test: exit 0" "^sweep-f32: exit 0" "^agreement-f32: exit 0" "^sweep-bf16: exit 0" \
         "^agreement-bf16: exit 0" "^earlier-none: exit 0" "^earlier-combine: exit 0" "^earlier-scores: exit 0" \
-        "^earlier-products: exit 0" "^attention-mma: exit 125"
+        "^earlier-products: exit 0" "^earlier-launches: exit 0" "^parity-earlier: exit 0" \
+        "^attention-mma: exit 125"
     expect "$work/check/results.md" "rows equal, expected 99.5 %"
-    expect "$work/sanitize.out" "^branches: exit 0" "^memcheck: exit \(124\|out-of-time\)"
+    expect "$work/sanitize.out" "^instruct: exit 0" "^branches: exit 0" "^memcheck: exit \(124\|out-of-time\)"
     [ "$failed" = 0 ] || cat "$work"/*.out "$work"/*/results.md
     # A kernel that hangs (timeout then exits with 124): the following parts do not use it.
     printf '#!/bin/sh\n[ "$1" = mma ] || exit 124\n' >"$work/bundle/gpu/test_attention_gpu"

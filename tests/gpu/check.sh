@@ -9,10 +9,11 @@ model=$here/data/reference
 (timeout $((150 * slack)) $ours "$bundle/bin/dpe-detect" --model "$model" --corpus "$here/data/sample" $sweep --device cpu \
     -o "$work/cpu.h5" >"$work/parts/sweep-cpu.txt" 2>&1; echo "exit $?" >>"$work/parts/sweep-cpu.txt") &
 sweep_pid=$!
-check_kernels
+check_kernels both
 # The check that every tool runs before its first session; it names a call that hangs after a minute.
 part self-test 75 $ours env DPE_DEVICE_SELF_TEST=$tokens "$bundle/bin/dpe-run" -m "$model" -p "a b c" -n 1 --device cuda
 part parity 80 $tests "$here/test_cuda"
+part parity-earlier 40 $tests env DPE_TEST_CUDA_SMALL=1 DPE_CUDA_EARLIER=combine,scores,products,launches,stream "$here/test_cuda"
 wait "$sweep_pid"
 if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$work/f32" >"$work/parts/widen.txt" 2>&1; then
     for dtype in f32 bf16; do
@@ -25,7 +26,7 @@ if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$work/f32"
 fi
 step="--length 32K --repeats 1"
 [ -n "$quick" ] && step=$short
-for version in none combine scores products stream; do
+for version in none combine scores products launches stream; do
     part "earlier-$version" 25 $ours env DPE_CUDA_EARLIER=$version "$bundle/bin/dpe-bench" --device cuda --shape "$shape" $step
 done
 part kernels-variants 60 $ours "$here/test_attention_gpu" variants

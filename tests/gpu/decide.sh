@@ -1,7 +1,7 @@
 #!/bin/sh
 # decide.sh [-o RESULTS] [-s SECONDS] [-q]: what decides, before everything else (parts.sh has the options): single
-# instructions, the attention kernels, their speed beside PyTorch's, prefill and decode of an 8B model at 8k and 128k,
-# and, where ncu may be used, one launch of attention and every kernel of a step of decoding.
+# instructions, the attention kernel, its speed beside PyTorch's, prefill and decode of an 8B model at 8k and 128k,
+# and, where ncu may be used, one launch of attention and every kernel of one layer of a step of decoding.
 . "$(dirname "$0")/parts.sh"
 
 lengths=${quick:+64}
@@ -15,13 +15,17 @@ if ! hung "$wgmma"; then
         without "$([ "$mma" = 0 ] && echo mma || echo plain)"
 fi
 [ -n "$python" ] && part peers 60 "$python" -u "$here/peers.py" $lengths
+# The short one first: where the long one fails or hangs, there is this.
+bench bench 40 --shape "$shape" $short
 bench bench-128k 100 --shape "$shape" $long
-bench bench 60 --shape "$shape" $short
 if command -v ncu >/dev/null; then
     part ncu-attention 40 $ours ncu --kernel-name-base demangled --kernel-name regex:attention --launch-skip 4 --launch-count 1 \
-        --section SpeedOfLight --section WarpStateStats --section MemoryWorkloadAnalysis \
-        "$bundle/bin/dpe-bench" --device cuda --shape "$shape" ${short%% --length*} --method dpe
-    part ncu-decode 40 $ours ncu --metrics gpu__time_duration.sum,dram__bytes_read.sum --launch-skip 400 --launch-count 40 \
-        "$bundle/bin/dpe-bench" --device cuda --shape "$shape" ${short%% --length*} --method dpe
+        --section SpeedOfLight --section ComputeWorkloadAnalysis --section WarpStateStats --section MemoryWorkloadAnalysis \
+        "$bundle/bin/dpe-bench" --device cuda --shape "$shape" $short --method dpe
+    # A prefill launches fewer than 1500 of these, 40 steps of decoding more than 10000. A layer has 12.
+    part ncu-decode 40 $ours ncu --metrics gpu__time_duration.sum,dram__bytes_read.sum \
+        --kernel-name "regex:embed|rmsnorm|product_few|add_bias|rotate|decode|combine|swiglu|nonfinite|argmax" \
+        --launch-skip 1500 --launch-count 14 \
+        "$bundle/bin/dpe-bench" --device cuda --shape "$shape" $short --new 40 --repeats 1 --method dpe
 fi
 finish

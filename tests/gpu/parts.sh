@@ -73,7 +73,14 @@ report() {
     } >>"$report"
     tar -C "$work" -czf "$out/parts.tar.gz.new" parts && mv "$out/parts.tar.gz.new" "$out/parts.tar.gz"
     cat "$work"/parts/*.jsonl >"$out/bench.jsonl" 2>/dev/null
-    echo "$name: exit $code after $took s"
+    case $code in
+    0) meaning=passed ;;
+    124 | 137) meaning="hung: ended after its limit" ;;
+    125) meaning="not possible here" ;;
+    out-of-time) meaning="not started: no time is left" ;;
+    *) meaning="failed: $(tail -n 1 "$work/parts/$name.txt" 2>/dev/null | cut -c1-160)" ;;
+    esac
+    echo "$name: exit $code after $took s, $meaning"
 }
 
 # part NAME SECONDS COMMAND…: output to NAME.txt.
@@ -87,11 +94,17 @@ part() {
     if [ "$limit" -lt 5 ]; then
         code=out-of-time
     else
-        # A program that hangs in the driver does not react to the first signal.
-        timeout -k 5 "$limit" "$@" >"$work/parts/$name.txt" 2>&1
+        # A program that hangs in the driver does not react to the first signal, and may not react to any: then it is
+        # left behind.
+        timeout -k 5 "$limit" "$@" >"$work/parts/$name.txt" 2>&1 &
+        running=$!
+        (sleep $((limit + 10)) && kill -9 "$running") >/dev/null 2>&1 &
+        guard=$!
+        wait "$running"
         code=$?
-        # A sanitizer's message where the driver refuses it.
-        [ "$code" != 0 ] && grep -q "Device not supported" "$work/parts/$name.txt" && code=125
+        kill "$guard" 2>/dev/null
+        # Messages of a sanitizer and of ncu where the driver refuses them.
+        [ "$code" != 0 ] && grep -q -e "Device not supported" -e ERR_NVGPUCTRPERM "$work/parts/$name.txt" && code=125
     fi
     report "$name" "$code" $(($(date +%s) - start)) "$@"
 }
@@ -107,12 +120,12 @@ bench() {
 if [ -n "$quick" ]; then
     shape=$here/tests/golden/llama_bf16
     short="--length 20 --new 1 --repeats 1" long="--length 24 --new 1 --repeats 1" lengths="64"
-    tests="$tests DPE_TEST_CUDA_SMALL=1" sanitizer_seconds=8 tokens=40 slack=20
+    tests="$tests DPE_TEST_CUDA_SMALL=1" sanitizer_seconds=8 tokens=40 slack=20 instruct_device=cpu
     sweep="--length 96 --trained-length 64 --lengths 8,32 --window 8 --groups 2 --samples 1 --task ppl --select paper --temperature off"
 else
     shape=llama3-8b
-    short="--length 8K --length 32K" long="--length 128K --repeats 1" lengths="8192 16384 32768 131072"
-    sanitizer_seconds=90 tokens=1200 slack=1
+    short="--length 8K" long="--length 128K --repeats 1" lengths="8192 16384 32768 131072"
+    sanitizer_seconds=60 tokens=1200 slack=1 instruct_device=cuda
     sweep="--length 1024 --groups 8 --samples 8 --select paper --temperature off"
 fi
 
@@ -127,12 +140,16 @@ without() {
     printf '\n**An attention kernel failed: what follows ran with DPE_CUDA_ATTENTION=%s.**\n' "$best" >>"$report"
 }
 
-# kernels: the attention kernels against the reference, and which of them the rest must not use.
+# check_kernels [both]: the attention kernel that is used against the reference, mma's (`both`, or where the first is not
+# right), and which of them the rest must not use.
 check_kernels() {
-    part kernels-mma 40 $ours "$here/test_attention_gpu" mma
-    mma=$code
     part kernels-wgmma 60 $ours "$here/test_attention_gpu" wgmma
     wgmma=$code
+    mma=0
+    if [ "$wgmma" != 0 ] || [ -n "${1:-}" ]; then
+        part kernels-mma 40 $ours "$here/test_attention_gpu" mma
+        mma=$code
+    fi
     best=
     case $mma,$wgmma in
     0,0 | 125,125) ;;

@@ -1,6 +1,7 @@
 #!/bin/sh
-# sanitize.sh [-o RESULTS] [-s SECONDS] [-q]: compute-sanitizer over the backend's test, other shapes and branches
-# (parts.sh has the options). instruct.sh beside it calibrates a real model.
+# sanitize.sh [-o RESULTS] [-s SECONDS] [-q]: compute-sanitizer over the backend's test, other shapes and branches, and
+# instruct.sh with the model of the folder DPE_INSTRUCT_MODEL and the texts of DPE_INSTRUCT_CORPUS (without: the bundled
+# ones; parts.sh has the options).
 . "$(dirname "$0")/parts.sh"
 
 check_kernels
@@ -12,7 +13,11 @@ if command -v compute-sanitizer >/dev/null; then
 fi
 hung "$wgmma" || part attention-64 30 $ours "$here/bench_attention_cuda" wgmma 64 $lengths
 bench branches 40 --shape "$shape" ${long% --repeats 1} --repeats 1 --branches 4 --method rope
+# A model of one's own needs more than these seconds: instruct.sh by itself then continues what is there.
+part instruct 75 env LD_LIBRARY_PATH="$libraries" "$here/instruct.sh" -m "${DPE_INSTRUCT_MODEL:-$here/data/reference}" \
+    -c "${DPE_INSTRUCT_CORPUS:-$here/data/sample}" -d "$instruct_device" -n 4 -x 2 -s 60 -o "$out/instruct"
 if [ -z "$quick" ]; then
+    bench bench-32k 30 --shape "$shape" --length 32K
     [ -z "$best" ] && part mma 30 env DPE_CUDA_ATTENTION=mma $ours "$bundle/bin/dpe-bench" --device cuda --shape "$shape" \
         --length 8K --repeats 1
     for other in mistral-7b qwen2.5-7b llama3-70b-layer; do

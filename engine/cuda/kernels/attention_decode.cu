@@ -203,7 +203,7 @@ __device__ void store_part(const dpe_decode_unit &unit, const place &at, state<T
 
 template <class T, int D, bool CHAIN>
 __global__ void __launch_bounds__(32 * WARPS, 1)
-    decode(const __grid_constant__ dpe_decode call, const uint64_t policy)
+    decode(const __grid_constant__ dpe_decode call)
 {
     using size = sizes<D>;
     DPE_SHARED(unsigned char, memory);
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
     for (int i = 0; i < STAGES - 1; i++) {
         next_band = later_band;
         if (at.first + i * step < at.end) {
-            later_band = copy_tile<T, D>(call, at, at.first + i * step, i, policy);
+            later_band = copy_tile<T, D>(call, at, at.first + i * step, i);
         }
         dpe_copy_async_commit();
     }
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
         int super_band = next_band;
         next_band = later_band;
         if (super + (STAGES - 1) * step < at.end) {
-            later_band = copy_tile<T, D>(call, at, super + (STAGES - 1) * step, next, policy);
+            later_band = copy_tile<T, D>(call, at, super + (STAGES - 1) * step, next);
         }
         dpe_copy_async_commit();
         int n0 = super + at.turn * KEYS;
@@ -329,7 +329,20 @@ __device__ __forceinline__ void store_row(const dpe_decode &call, int64_t r, int
 
 /* A block a row and head, COMBINERS times a thread an element. The largest logit of all parts comes
  * first, so that no read of a part waits for another; weights are made of MANY_PARTS at a time. */
-enum { COMBINERS = 4, MANY_PARTS = 512 };
+enum { COMBINERS = 4, MANY_PARTS = 512, OUTS = 8 };
+
+/* A thread's element of the parts first + i and OUTS − 1 further ones; after the last that again. A
+ * round of them is read before the round ahead of it is used, else ptxas reads one by one. */
+template <int D>
+__device__ __forceinline__ void read_outs(const row_parts<D> &all, int first, int i, int some,
+                                          float (&to)[OUTS])
+{
+#pragma unroll
+    for (int k = 0; k < OUTS; k++) {
+        const int at = first + min(i + k * COMBINERS, some - 1);
+        to[k] = all.at(at).out[all.row(at)][threadIdx.x % D];
+    }
+}
 
 template <class T, int D>
 __global__ void __launch_bounds__(COMBINERS *D) combine(const __grid_constant__ dpe_decode call)
@@ -355,9 +368,20 @@ __global__ void __launch_bounds__(COMBINERS *D) combine(const __grid_constant__ 
             sum += from.sum[row] * weights[i];
         }
         __syncthreads();
-#pragma unroll 8
-        for (int i = thread / D; i < some; i += COMBINERS) {
-            out += all.at(first + i).out[all.row(first + i)][thread % D] * weights[i];
+        float outs_of[OUTS];
+        read_outs<D>(all, first, thread / D, some, outs_of);
+#pragma unroll 1
+        for (int i = thread / D; i < some; i += OUTS * COMBINERS) {
+            float next[OUTS];
+            if (i + OUTS * COMBINERS < some) {
+                read_outs<D>(all, first, i + OUTS * COMBINERS, some, next);
+            }
+#pragma unroll
+            for (int k = 0; k < OUTS; k++) {
+                const int at = i + k * COMBINERS;
+                out += at < some ? outs_of[k] * weights[at] : 0.0F;
+                outs_of[k] = next[k];
+            }
         }
         __syncthreads();
     }
@@ -422,12 +446,8 @@ template <class T, int D> int launch(const dpe_decode *call, void *stream)
                                                    static_cast<size_t>(dealt.turns) * size::table);
     dim3 grid(static_cast<unsigned>(call->n_units),
               static_cast<unsigned>(call->n_kv_heads / dealt.heads));
-    /* Rows that fit into one unit have their keys to themselves; of more, several units read the
-     * same prefix at about the same time. */
-    bool alone = call->rows <= dpe_decode_rows(call->n_heads, call->n_kv_heads);
     auto kernel = call->chained_scores ? decode<T, D, true> : decode<T, D, false>;
-    int error = dpe_launch(kernel, grid, static_cast<unsigned>(32 * warps), shared, stream, *call,
-                           alone ? DPE_L2_READ_ONCE : DPE_L2_AS_ANY);
+    int error = dpe_launch(kernel, grid, static_cast<unsigned>(32 * warps), shared, stream, *call);
     if (error != 0) {
         return error;
     }

@@ -35,8 +35,8 @@ __device__ static inline uint32_t dpe_pack(float low, float high, dpe_f16)
     return dpe_pack_half(low, high);
 }
 
-/** N = 8: as above; N = 1: one element, any alignment. load_under: what is not written while
- * the kernel runs, under a policy of level 2 where N = 8. */
+/** N = 8: as above; N = 1: one element, any alignment. load_once, unpack: what is read
+ *  once and not written while the kernel runs, N = 8; the first does not wait for what it reads. */
 template <class T, int N> struct dpe_some {
     __device__ static inline void load(const T *at, float *out)
     {
@@ -46,13 +46,14 @@ template <class T, int N> struct dpe_some {
             dpe_unpack(*reinterpret_cast<const uint4 *>(at), T{}, out);
         }
     }
-    __device__ static inline void load_under(const T *at, uint64_t policy, float *out)
+    using words = uint4;
+    __device__ static inline void load_once(const T *at, words &out)
     {
-        if constexpr (N == 1) {
-            load(at, out);
-        } else {
-            dpe_unpack(dpe_load_under(at, policy), T{}, out);
-        }
+        out = dpe_load_once(at);
+    }
+    __device__ static inline void unpack(const words &from, float *out)
+    {
+        dpe_unpack(from, T{}, out);
     }
     __device__ static inline void store(T *at, const float *in)
     {
@@ -81,19 +82,24 @@ template <int N> struct dpe_some<float, N> {
             }
         }
     }
-    __device__ static inline void load_under(const float *at, uint64_t policy, float *out)
+    struct words {
+        uint4 fours[N < 4 ? 1 : N / 4];
+    };
+    __device__ static inline void load_once(const float *at, words &out)
     {
-        if constexpr (N == 1) {
-            load(at, out);
-        } else {
 #pragma unroll
-            for (int i = 0; i < N / 4; i++) {
-                uint4 four = dpe_load_under(at + 4 * i, policy);
-                out[4 * i] = __uint_as_float(four.x);
-                out[4 * i + 1] = __uint_as_float(four.y);
-                out[4 * i + 2] = __uint_as_float(four.z);
-                out[4 * i + 3] = __uint_as_float(four.w);
-            }
+        for (int i = 0; i < N / 4; i++) {
+            out.fours[i] = dpe_load_once(at + 4 * i);
+        }
+    }
+    __device__ static inline void unpack(const words &from, float *out)
+    {
+#pragma unroll
+        for (int i = 0; i < N / 4; i++) {
+            out[4 * i] = __uint_as_float(from.fours[i].x);
+            out[4 * i + 1] = __uint_as_float(from.fours[i].y);
+            out[4 * i + 2] = __uint_as_float(from.fours[i].z);
+            out[4 * i + 3] = __uint_as_float(from.fours[i].w);
         }
     }
     __device__ static inline void store(float *at, const float *in)
