@@ -1,7 +1,7 @@
 /**
  * @file cpu_kernels.h
  * What the CPU backend is made of: one table of kernels per instruction set (cpu_kernels.c
- * compiled three times), the attention drivers and the matrix products above them.
+ * compiled once for each), the attention drivers and the matrix products above them.
  *
  * Everything is fp32. Work is cut into fixed blocks that do not depend on the number of threads,
  * and every sum has a fixed order, so results have the same bits for any number of threads; between
@@ -133,8 +133,9 @@ struct dpe_cpu_kernels {
 const struct dpe_cpu_kernels *dpe_cpu_kernels_portable(void);
 const struct dpe_cpu_kernels *dpe_cpu_kernels_avx2(void);
 const struct dpe_cpu_kernels *dpe_cpu_kernels_avx512(void);
-/** The widest set that this machine runs; the environment variable DPE_CPU (portable, avx2, avx512)
- *  caps it, for tests and comparisons. */
+const struct dpe_cpu_kernels *dpe_cpu_kernels_neon(void);
+/** The widest set that this machine runs; the environment variable DPE_CPU (portable, avx2, avx512;
+ *  on ARM portable, neon) caps it, for tests and comparisons. */
 const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void);
 
 /** out [rows][weight rows] = x · Wᵀ + bias, added to what is in out when `accumulate`. */

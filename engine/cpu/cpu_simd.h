@@ -1,9 +1,8 @@
 /**
  * @file cpu_simd.h
  * The handful of vector operations that the CPU kernels (cpu_kernels.c) are written in. The
- * build chooses the instruction set by defining DPE_SIMD_AVX512, DPE_SIMD_AVX2 or neither
- * (then: four lanes through the compilers' generic vectors, which become SSE2, NEON, … or scalar
- * code). Lanes are float; loads and stores need no alignment.
+ * build chooses the instruction set by defining DPE_SIMD_AVX512, DPE_SIMD_AVX2, DPE_SIMD_NEON or
+ * none (then: four lanes through the compilers' generic vectors, which become SSE2 or scalar code). Lanes are float; loads and stores need no alignment.
  *
  * v_max(a, b) returns b when either is NaN. v_pow2(t) is 2^n for t = 1.5·2^23 + n, −127 ≤ n ≤ 127,
  * with 2^−127 given as 0.
@@ -233,6 +232,94 @@ static inline void v_transpose(vec m[VL])
         m[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
         m[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
     }
+}
+
+#elif defined(DPE_SIMD_NEON)
+
+#include <arm_neon.h>
+
+enum { VL = 4, MR = 4 };
+typedef float32x4_t vec;
+
+static inline vec v_set1(float x)
+{
+    return vdupq_n_f32(x);
+}
+static inline vec v_load(const float *p)
+{
+    return vld1q_f32(p);
+}
+static inline void v_store(float *p, vec a)
+{
+    vst1q_f32(p, a);
+}
+static inline vec v_add(vec a, vec b)
+{
+    return vaddq_f32(a, b);
+}
+static inline vec v_sub(vec a, vec b)
+{
+    return vsubq_f32(a, b);
+}
+static inline vec v_mul(vec a, vec b)
+{
+    return vmulq_f32(a, b);
+}
+static inline vec v_div(vec a, vec b)
+{
+    return vdivq_f32(a, b);
+}
+static inline vec v_fma(vec a, vec b, vec c)
+{
+    return vfmaq_f32(c, a, b);
+}
+static inline vec v_max(vec a, vec b)
+{
+    return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+static inline vec v_pow2(vec t)
+{
+    int32x4_t bits = vshlq_n_s32(vreinterpretq_s32_f32(t), 23);
+    return vreinterpretq_f32_s32(vaddq_s32(bits, vdupq_n_s32(0x3f800000)));
+}
+static inline float v_sum(vec a)
+{
+    return vaddvq_f32(a);
+}
+/** The lane sums of four vectors, to out[0 … 3]. */
+static inline void v_sum4(const vec a[4], float *out)
+{
+    v_store(out, vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3])));
+}
+/** Lane by lane a where the word of `select` is not 0 (then all ones), else b. */
+static inline vec v_select(const uint32_t *select, vec a, vec b)
+{
+    return vbslq_f32(vld1q_u32(select), a, b);
+}
+static inline float v_largest(vec a)
+{
+    return vmaxvq_f32(a);
+}
+static inline vec v_load_bf16(const uint16_t *p)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+}
+static inline vec v_load_f16(const uint16_t *p)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+
+/** m[i] lane j becomes m[j] lane i. */
+static inline void v_transpose(vec m[VL])
+{
+    vec even = vtrn1q_f32(m[0], m[1]); /* lanes 0 and 2 of both rows */
+    vec odd = vtrn2q_f32(m[0], m[1]);
+    vec even2 = vtrn1q_f32(m[2], m[3]);
+    vec odd2 = vtrn2q_f32(m[2], m[3]);
+    m[0] = vcombine_f32(vget_low_f32(even), vget_low_f32(even2));
+    m[1] = vcombine_f32(vget_low_f32(odd), vget_low_f32(odd2));
+    m[2] = vcombine_f32(vget_high_f32(even), vget_high_f32(even2));
+    m[3] = vcombine_f32(vget_high_f32(odd), vget_high_f32(odd2));
 }
 
 #else

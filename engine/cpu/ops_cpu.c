@@ -26,10 +26,10 @@ static int64_t norm_width(const struct dpe_config *config)
 const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void)
 {
     const char *cap = getenv("DPE_CPU");
-    bool wide = cap == NULL || strcmp(cap, "avx512") == 0;
-    bool middle = wide || strcmp(cap, "avx2") == 0;
     const struct dpe_cpu_kernels *found = NULL;
 #if defined(__x86_64__)
+    bool wide = cap == NULL || strcmp(cap, "avx512") == 0;
+    bool middle = wide || strcmp(cap, "avx2") == 0;
     __builtin_cpu_init();
     if (wide && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
@@ -40,8 +40,13 @@ const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void)
         __builtin_cpu_supports("fma")) {
         found = dpe_cpu_kernels_avx2();
     }
+#elif defined(__aarch64__)
+    /* Every processor of this kind has NEON. */
+    if (cap == NULL || strcmp(cap, "neon") == 0) {
+        found = dpe_cpu_kernels_neon();
+    }
 #else
-    (void)middle;
+    (void)cap;
 #endif
     return found != NULL ? found : dpe_cpu_kernels_portable();
 }

@@ -160,6 +160,13 @@ struct dpe_ops {
      *  output of O and DOWN is the residual stream. */
     void (*linear)(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                    int64_t rows, dpe_mem out, bool accumulate);
+    /** `linear` with Q, K and V of the same rows, and `linear` with GATE and UP and `activate`, where
+     *  a backend does each better at once; NULL: one after the other. What is in `up` afterwards is
+     *  not said. */
+    void (*project)(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows, dpe_mem q,
+                    dpe_mem k, dpe_mem v);
+    void (*gate)(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows, dpe_mem gate,
+                 dpe_mem up);
     /** Keys and values of the batch into the cache of a layer. */
     void (*store_kv)(struct dpe_backend *backend, const struct dpe_batch *batch,
                      const struct dpe_store *args);

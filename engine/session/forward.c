@@ -246,13 +246,20 @@ static void project(struct dpe_session *s, int64_t layer, int64_t rows, int64_t 
     const struct dpe_config *c = s->config;
     struct dpe_backend *b = s->backend;
     dpe_mem in = read_stream(s, DPE_WEIGHT_ATTENTION_NORM, layer, s->x, rows);
-    ops->linear(b, layer, DPE_WEIGHT_K, in, rows, s->k, false);
-    ops->linear(b, layer, DPE_WEIGHT_V, in, rows, s->v, false);
+    bool at_once = ops->project != NULL && first == 0;
+    if (at_once) {
+        ops->project(b, layer, in, rows, s->q, s->k, s->v);
+    } else {
+        ops->linear(b, layer, DPE_WEIGHT_K, in, rows, s->k, false);
+        ops->linear(b, layer, DPE_WEIGHT_V, in, rows, s->v, false);
+    }
     normalise_heads(s, DPE_WEIGHT_K_NORM, layer, s->k, rows, c->n_kv_heads);
     if (first < rows) {
         dpe_mem q = row_of(s, s->q, first, c->n_heads * c->head_dim);
-        ops->linear(b, layer, DPE_WEIGHT_Q, row_of(s, in, first, c->hidden), rows - first, q,
-                    false);
+        if (!at_once) {
+            ops->linear(b, layer, DPE_WEIGHT_Q, row_of(s, in, first, c->hidden), rows - first, q,
+                        false);
+        }
         normalise_heads(s, DPE_WEIGHT_Q_NORM, layer, q, rows - first, c->n_heads);
     }
 }
@@ -309,9 +316,13 @@ static dpe_status add_mlp(struct dpe_session *s, const struct dpe_batch *batch, 
         ops->experts(b, layer, &args);
         return DPE_OK;
     }
-    ops->linear(b, layer, DPE_WEIGHT_GATE, in, rows, s->gate, false);
-    ops->linear(b, layer, DPE_WEIGHT_UP, in, rows, s->up, false);
-    ops->activate(b, s->gate, s->up, rows);
+    if (ops->gate != NULL) {
+        ops->gate(b, layer, in, rows, s->gate, s->up);
+    } else {
+        ops->linear(b, layer, DPE_WEIGHT_GATE, in, rows, s->gate, false);
+        ops->linear(b, layer, DPE_WEIGHT_UP, in, rows, s->up, false);
+        ops->activate(b, s->gate, s->up, rows);
+    }
     return add_to_stream(s, layer, DPE_WEIGHT_DOWN, DPE_WEIGHT_MLP_AFTER, s->gate, rows, x, err);
 }
 

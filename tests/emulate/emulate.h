@@ -115,9 +115,6 @@ uint64_t emulate_block_serial(void);
 /** End the launch with this message (printf); does not return. */
 [[noreturn]] void emulate_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/** Count a read of 16 bytes under a policy of level 2 (emulate_control.h); fails when it is none,
- * or the place is not aligned. */
-void emulate_policy(const void *from, uint64_t policy, const char *file, int line);
 /** Dynamic shared memory of the block and its size; a 32-bit address is the offset from
  *  emulate_shared() plus 1024, so that 0 is not an address. */
 unsigned char *emulate_shared(void);

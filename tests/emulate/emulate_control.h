@@ -34,13 +34,6 @@ struct emulate_bank_counts {
 };
 struct emulate_bank_counts emulate_bank_counts_read(void);
 
-/** Reads of 16 bytes under a policy of level 2 in the last launch that made any, how many of them
- *  declared the place as read once, and how many of these read a place that had been read so. */
-struct emulate_policy_counts {
-    uint64_t reads, once, again;
-};
-struct emulate_policy_counts emulate_policy_counts_read(void);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,6 @@
-/* Matrix instructions of a warp, copies that run by themselves, reads under a policy. */
+/* Matrix instructions of a warp, copies that run by themselves. */
 #include "engine/cuda/ptx/device.cuh"
 
-#include <algorithm>
 #include <vector>
 
 #include "tests/emulate/emulate_control.h"
@@ -128,48 +127,7 @@ async_copies *own_copies(void)
     return own;
 }
 
-/* ------------------------------------------------------------------------------------- policies */
-
-/* Of the launch that read last under a policy: how often, and the places declared as read once. */
-struct {
-    uint64_t launch, reads;
-    std::vector<uintptr_t> once;
-} policies;
-
 } // namespace
-
-void emulate_policy(const void *from, uint64_t policy, const char *file, int line)
-{
-    uintptr_t place = reinterpret_cast<uintptr_t>(from);
-    if (policy != DPE_L2_AS_ANY && policy != DPE_L2_READ_ONCE) {
-        emulate_fail(file, line, "a read under 0x%llx, which is not a policy of level 2",
-                     static_cast<unsigned long long>(policy));
-    }
-    if (place % 16 != 0) {
-        emulate_fail(file, line, "a read under a policy from %p: not aligned to 16 bytes", from);
-    }
-    uint64_t launch = emulate_counts_read().launches;
-    if (policies.launch != launch) {
-        policies.launch = launch;
-        policies.reads = 0;
-        policies.once.clear();
-    }
-    policies.reads++;
-    if (policy == DPE_L2_READ_ONCE) {
-        policies.once.push_back(place);
-    }
-}
-
-struct emulate_policy_counts emulate_policy_counts_read(void)
-{
-    struct emulate_policy_counts counts = {policies.reads, policies.once.size(), 0};
-    std::vector<uintptr_t> places = policies.once;
-    std::sort(places.begin(), places.end());
-    for (size_t i = 1; i < places.size(); i++) {
-        counts.again += places[i] == places[i - 1];
-    }
-    return counts;
-}
 
 struct emulate_bank_counts emulate_bank_counts_read(void)
 {

@@ -48,12 +48,6 @@ static inline void dpe_copy_async(uint32_t to, const void *from, EMULATE_HERE)
 {
     emulate_copy_async(to, from, true, file, line);
 }
-static inline void dpe_copy_async_under(uint32_t to, const void *from, uint64_t policy,
-                                        EMULATE_HERE)
-{
-    emulate_policy(from, policy, file, line);
-    emulate_copy_async(to, from, true, file, line);
-}
 static inline void dpe_copy_async_or_zero(uint32_t to, const void *from, bool real, EMULATE_HERE)
 {
     emulate_copy_async(to, from, real, file, line);

@@ -69,27 +69,19 @@ extern "C" int emulate_copies(const uint32_t *from, uint32_t *seen)
     return dpe_launch(copies, dim3(1), dim3(32), 1024, NULL, from, seen);
 }
 
-__global__ void under_policy(const uint32_t *from, uint64_t policy, uint32_t *seen)
+__global__ void read_once(const uint32_t *from, uint32_t *seen)
 {
-    DPE_SHARED(uint32_t, shared);
     uint32_t at = 4 * threadIdx.x;
-    dpe_copy_async_under(dpe_shared_address(shared + at), from + at, policy);
-    dpe_copy_async_commit();
-    uint4 x = dpe_load_under(from + at, policy);
-    dpe_copy_async_wait<0>();
-    for (uint32_t i = 0; i < 4; i++) {
-        seen[at + i] = shared[at + i];
-    }
-    seen[128 + at] = x.x;
-    seen[128 + at + 1] = x.y;
-    seen[128 + at + 2] = x.z;
-    seen[128 + at + 3] = x.w;
+    uint4 x = dpe_load_once(from + at);
+    seen[at] = x.x;
+    seen[at + 1] = x.y;
+    seen[at + 2] = x.z;
+    seen[at + 3] = x.w;
 }
 
-extern "C" int emulate_policies(const uint32_t *from, bool once, uint32_t *seen)
+extern "C" int emulate_reads(const uint32_t *from, uint32_t *seen)
 {
-    return dpe_launch(under_policy, dim3(1), dim3(32), 1024, NULL, from,
-                      once ? DPE_L2_READ_ONCE : DPE_L2_AS_ANY, seen);
+    return dpe_launch(read_once, dim3(1), dim3(32), 0, NULL, from, seen);
 }
 
 __global__ void strided(int stride)

@@ -21,9 +21,8 @@ int emulate_product(bool half, const uint16_t *a, const uint16_t *b, const uint1
  *  before any wait, after the wait for the first group, after the wait for both. The last 32 are
  *  copies of nothing, which give zeros. */
 int emulate_copies(const uint32_t *from, uint32_t *seen);
-/** 32 lanes copy 16 bytes each with cp.async and load the same with ld, both under a policy of
- * level 2: `once`: declared as read once. seen [2][128] are the words that came either way. */
-int emulate_policies(const uint32_t *from, bool once, uint32_t *seen);
+/** 32 lanes read 16 bytes each past level 1; seen [128] are the words that came. */
+int emulate_reads(const uint32_t *from, uint32_t *seen);
 /** One ldmatrix from rows `stride` bytes apart. */
 int emulate_strided(int stride);
 

@@ -68,9 +68,11 @@ static inline uint32_t dpe_pack_half(float low, float high)
     return static_cast<uint32_t>(dpe_half_bits(high)) << 16 | dpe_half_bits(low);
 }
 
-static inline uint4 dpe_load_under(const void *from, uint64_t policy, EMULATE_HERE)
+static inline uint4 dpe_load_once(const void *from, EMULATE_HERE)
 {
-    emulate_policy(from, policy, file, line);
+    if (reinterpret_cast<uintptr_t>(from) % 16 != 0) {
+        emulate_fail(file, line, "a read of 16 bytes from %p, which is not aligned to them", from);
+    }
     uint4 x;
     memcpy(&x, from, sizeof x);
     return x;

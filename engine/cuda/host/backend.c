@@ -171,6 +171,7 @@ static dpe_status cuda_open(const struct dpe_model *model,
         .combine = is_earlier("combine"),
         .scores = is_earlier("scores"),
         .products = is_earlier("products"),
+        .launches = is_earlier("launches"),
     };
     b->kernel = dpe_cuda_choose(&b->info, b->dtype, b->config->head_dim);
     b->dealing = dpe_decode_deal(b->config->n_kv_heads, b->config->head_dim, b->info.shared);
@@ -431,6 +432,8 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .embed = dpe_cuda_embed,
         .rmsnorm = dpe_cuda_rmsnorm,
         .linear = dpe_cuda_linear,
+        .project = dpe_cuda_project,
+        .gate = dpe_cuda_gate,
         .store_kv = dpe_cuda_store_kv,
         .copy_kv = dpe_cuda_copy_kv,
         .attention_workspace = dpe_cuda_attention_workspace,

@@ -65,7 +65,7 @@ struct dpe_cuda_units {
 /** Which kernels of decoding are earlier versions: those that DPE_CUDA_EARLIER names, until a card
  * has shown that the later ones are faster. */
 struct dpe_cuda_earlier {
-    bool combine, scores, products;
+    bool combine, scores, products, launches;
 };
 
 struct dpe_backend {
@@ -159,6 +159,10 @@ void dpe_cuda_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_
                       int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
 void dpe_cuda_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                      int64_t rows, dpe_mem out, bool accumulate);
+void dpe_cuda_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows, dpe_mem q,
+                      dpe_mem k, dpe_mem v);
+void dpe_cuda_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
+                   dpe_mem gate, dpe_mem up);
 void dpe_cuda_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
 void dpe_cuda_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
 void dpe_cuda_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);

@@ -29,12 +29,11 @@ static void product(struct dpe_backend *b, const struct dpe_rt_product *p)
             .out_float = p->out_float,
             .accumulate = p->accumulate,
             .ahead = !b->earlier.products,
-            .w = p->w,
             .x = p->x,
-            .out = p->out,
             .rows = p->rows,
-            .n = p->n,
             .k = p->k,
+            .n_weights = 1,
+            .weights = {{.w = p->w, .out = p->out, .n = p->n}},
         };
         DPE_CUDA_TRY(b, dpe_kernel_product_few(&few));
     } else {
@@ -63,6 +62,66 @@ void dpe_cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which
         DPE_CUDA_TRY(b, dpe_kernel_bias(residual ? DPE_F32 : b->dtype, out,
                                         b->layers[layer].bias[which], rows, shape.rows));
     }
+}
+
+/* Several products of few rows as one launch, unless an earlier version is asked for. */
+static bool is_one_launch(const struct dpe_backend *b, int64_t rows)
+{
+    return rows <= DPE_FEW_ROWS && b->config->hidden % 8 == 0 && !b->earlier.launches &&
+           !b->earlier.products;
+}
+
+static struct dpe_few_weight few_weight(const struct dpe_backend *b, int64_t layer,
+                                        enum dpe_weight which, dpe_mem out)
+{
+    return (struct dpe_few_weight){.w = b->layers[layer].weight[which],
+                                   .bias = b->layers[layer].bias[which],
+                                   .out = out,
+                                   .n = dpe_layer_shape(b->config, which).rows};
+}
+
+void dpe_cuda_project(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows, dpe_mem q,
+                      dpe_mem k, dpe_mem v)
+{
+    if (!is_one_launch(b, rows)) {
+        dpe_cuda_linear(b, layer, DPE_WEIGHT_Q, x, rows, q, false);
+        dpe_cuda_linear(b, layer, DPE_WEIGHT_K, x, rows, k, false);
+        dpe_cuda_linear(b, layer, DPE_WEIGHT_V, x, rows, v, false);
+        return;
+    }
+    const struct dpe_few_product few = {
+        .dtype = b->dtype,
+        .ahead = true,
+        .x = x,
+        .rows = rows,
+        .k = b->config->hidden,
+        .n_weights = 3,
+        .weights = {few_weight(b, layer, DPE_WEIGHT_Q, q), few_weight(b, layer, DPE_WEIGHT_K, k),
+                    few_weight(b, layer, DPE_WEIGHT_V, v)},
+    };
+    DPE_CUDA_TRY(b, dpe_kernel_product_few(&few));
+}
+
+void dpe_cuda_gate(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows, dpe_mem gate,
+                   dpe_mem up)
+{
+    if (!is_one_launch(b, rows)) {
+        dpe_cuda_linear(b, layer, DPE_WEIGHT_GATE, x, rows, gate, false);
+        dpe_cuda_linear(b, layer, DPE_WEIGHT_UP, x, rows, up, false);
+        dpe_cuda_activate(b, gate, up, rows);
+        return;
+    }
+    const struct dpe_few_product few = {
+        .dtype = b->dtype,
+        .ahead = true,
+        .x = x,
+        .rows = rows,
+        .k = b->config->hidden,
+        .n_weights = 2,
+        .weights = {few_weight(b, layer, DPE_WEIGHT_GATE, gate),
+                    few_weight(b, layer, DPE_WEIGHT_UP, up)},
+    };
+    DPE_CUDA_TRY(b, dpe_kernel_gated_few(&few));
 }
 
 void dpe_cuda_scale(struct dpe_backend *b, dpe_mem x, int64_t n, double factor)

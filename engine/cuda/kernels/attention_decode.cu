@@ -203,7 +203,7 @@ __device__ void store_part(const dpe_decode_unit &unit, const place &at, state<T
 
 template <class T, int D, bool CHAIN>
 __global__ void __launch_bounds__(32 * WARPS, 1)
-    decode(const __grid_constant__ dpe_decode call, const uint64_t policy)
+    decode(const __grid_constant__ dpe_decode call)
 {
     using size = sizes<D>;
     DPE_SHARED(unsigned char, memory);
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
     for (int i = 0; i < STAGES - 1; i++) {
         next_band = later_band;
         if (at.first + i * step < at.end) {
-            later_band = copy_tile<T, D>(call, at, at.first + i * step, i, policy);
+            later_band = copy_tile<T, D>(call, at, at.first + i * step, i);
         }
         dpe_copy_async_commit();
     }
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
         int super_band = next_band;
         next_band = later_band;
         if (super + (STAGES - 1) * step < at.end) {
-            later_band = copy_tile<T, D>(call, at, super + (STAGES - 1) * step, next, policy);
+            later_band = copy_tile<T, D>(call, at, super + (STAGES - 1) * step, next);
         }
         dpe_copy_async_commit();
         int n0 = super + at.turn * KEYS;
@@ -422,12 +422,8 @@ template <class T, int D> int launch(const dpe_decode *call, void *stream)
                                                    static_cast<size_t>(dealt.turns) * size::table);
     dim3 grid(static_cast<unsigned>(call->n_units),
               static_cast<unsigned>(call->n_kv_heads / dealt.heads));
-    /* Rows that fit into one unit have their keys to themselves; of more, several units read the
-     * same prefix at about the same time. */
-    bool alone = call->rows <= dpe_decode_rows(call->n_heads, call->n_kv_heads);
     auto kernel = call->chained_scores ? decode<T, D, true> : decode<T, D, false>;
-    int error = dpe_launch(kernel, grid, static_cast<unsigned>(32 * warps), shared, stream, *call,
-                           alone ? DPE_L2_READ_ONCE : DPE_L2_AS_ANY);
+    int error = dpe_launch(kernel, grid, static_cast<unsigned>(32 * warps), shared, stream, *call);
     if (error != 0) {
         return error;
     }

@@ -110,11 +110,10 @@ __device__ int table_of_tile(const dpe_decode &call, int band)
     return -1;
 }
 
-/* Start copying rows first … first+15 of K or V under a policy of level 2; what is not the unit's
- * becomes zeros. */
+/* Start copying rows first … first+15 of K or V; what is not the unit's becomes zeros. */
 template <class T, int D>
 __device__ __forceinline__ void copy_rows(const void *tensor, const place &at, int first,
-                                          uint32_t to, uint64_t policy)
+                                          uint32_t to)
 {
     using size = sizes<D>;
     const T *from = static_cast<const T *>(tensor) + at.source + static_cast<int64_t>(first) * D;
@@ -123,8 +122,8 @@ __device__ __forceinline__ void copy_rows(const void *tensor, const place &at, i
         for (int i = 0; i < KEYS / size::pass * size::chunks; i++) {
             int row = i / size::chunks * size::pass;
             int chunk = i % size::chunks;
-            dpe_copy_async_under(to + static_cast<uint32_t>(row * size::row + 64 * chunk),
-                                 from + row * D + 32 * chunk, policy);
+            dpe_copy_async(to + static_cast<uint32_t>(row * size::row + 64 * chunk),
+                           from + row * D + 32 * chunk);
         }
         return;
     }
@@ -141,14 +140,13 @@ __device__ __forceinline__ void copy_rows(const void *tensor, const place &at, i
 /* Start copying the warp's keys and values and its part of the tables; the band that the whole
  * block's tile has. */
 template <class T, int D>
-__device__ int copy_tile(const dpe_decode &call, const place &at, int super, int stage,
-                         uint64_t policy)
+__device__ int copy_tile(const dpe_decode &call, const place &at, int super, int stage)
 {
     using size = sizes<D>;
     int first = super + at.turn * KEYS;
     uint32_t to = at.stages + static_cast<uint32_t>(2 * stage * size::tile) + at.to;
-    copy_rows<T, D>(call.k, at, first, to, policy);
-    copy_rows<T, D>(call.v, at, first, to + static_cast<uint32_t>(size::tile), policy);
+    copy_rows<T, D>(call.k, at, first, to);
+    copy_rows<T, D>(call.v, at, first, to + static_cast<uint32_t>(size::tile));
     int turns = call.dealing.turns;
     int last = super + turns * KEYS;
     int band = band_of_tile(call, at, super, last < at.end ? last : at.end);

@@ -141,18 +141,19 @@ __global__ void nonfinite(const float *x, int64_t n, int64_t width, unsigned lon
     }
 }
 
-/* A product's share of a warp: the weights of one column from element `first` on, every `step`-th
- * eight, times R rows of x. AHEAD reads of weights are under way at once. */
-template <class T, int R, int AHEAD>
-__device__ __forceinline__ void add_products(const T *row, const T *x, int64_t first, int64_t step,
-                                             int64_t k, uint64_t policy, float (&sums)[R])
+/* A product's share of a warp: the weights of one column of each of W matrices from element `first`
+ * on, every `step`-th eight, times R rows of x. AHEAD reads of each are under way at once. */
+template <class T, int W, int R, int AHEAD>
+__device__ __forceinline__ void add_products(const T *const (&rows)[W], const T *x, int64_t first,
+                                             int64_t step, int64_t k, float (&sums)[W][R])
 {
     for (int64_t i = first; i < k; i += AHEAD * step) {
-        float a[AHEAD][8];
+        float a[AHEAD][W][8];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
-            if (i + j * step < k) {
-                dpe_some<T, 8>::load_under(row + i + j * step, policy, a[j]);
+#pragma unroll
+            for (int w = 0; w < W && i + j * step < k; w++) {
+                dpe_some<T, 8>::load_once(rows[w] + i + j * step, a[j][w]);
             }
         }
 #pragma unroll
@@ -163,8 +164,8 @@ __device__ __forceinline__ void add_products(const T *row, const T *x, int64_t f
                 float b[8];
                 dpe_some<T, 8>::load(x + r * k + at, b);
 #pragma unroll
-                for (int e = 0; e < 8; e++) {
-                    sums[r] = fmaf(a[j][e], b[e], sums[r]);
+                for (int e = 0; e < 8 * W; e++) {
+                    sums[e / 8][r] = fmaf(a[j][e / 8][e % 8], b[e % 8], sums[e / 8][r]);
                 }
             }
         }
@@ -173,46 +174,84 @@ __device__ __forceinline__ void add_products(const T *row, const T *x, int64_t f
 
 /* What product_few is to do. */
 template <class T, class O> struct few_rows {
-    const T *w, *x;
-    int64_t n, k;
-    O *out;
+    struct {
+        const T *w;
+        const float *bias;
+        O *out;
+        int64_t n;
+        unsigned first_block; /* of the blocks that have its columns */
+    } weights[DPE_FEW_WEIGHTS];
+    int n_weights;
+    const T *x;
+    int64_t k;
     bool accumulate;
-    int split;       /* warps that share a column: 1, 2, 4 or 8 */
-    uint64_t policy; /* of level 2, for the weights */
+    int split; /* warps that share a column: 1, 2, 4 or 8 */
 };
 
-/* `split` warps an output column, R rows of x at once. The warps of a column add up their sums in
- * order. */
-template <class T, class O, int R, int AHEAD>
-__global__ void __launch_bounds__(THREADS) product_few(const __grid_constant__ few_rows<T, O> call)
+/* Sums of a warp's lanes, then of the `split` warps of a column in order; those of row r are in lane
+ * r of the column's first warp. */
+template <int W, int R>
+__device__ __forceinline__ void add_lanes(float (&sums)[W][R], int split, float (&totals)[W])
 {
-    __shared__ float parts[THREADS / 32][R];
+    __shared__ float shares[THREADS / 32][W][R];
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int columns = THREADS / 32 / call.split;
-    const int64_t column = static_cast<int64_t>(blockIdx.x) * columns + warp / call.split;
-    float sums[R] = {};
-    if (column < call.n) {
-        add_products<T, R, AHEAD>(call.w + column * call.k, call.x,
-                                  (warp % call.split * 32 + lane) * 8, call.split * 32 * 8, call.k,
-                                  call.policy, sums);
-    }
 #pragma unroll
-    for (int r = 0; r < R; r++) {
+    for (int i = 0; i < W * R; i++) {
+        float &sum = sums[i / R][i % R];
         for (int by = 16; by > 0; by /= 2) {
-            sums[r] += __shfl_xor_sync(0xffffffffU, sums[r], by);
+            sum += __shfl_xor_sync(0xffffffffU, sum, by);
         }
         if (lane == 0) {
-            parts[warp][r] = sums[r];
+            shares[warp][i / R][i % R] = sum;
         }
     }
     __syncthreads();
-    if (column < call.n && warp % call.split == 0 && lane < R) {
-        float sum = 0.0F;
-        for (int i = 0; i < call.split; i++) {
-            sum += parts[warp + i][lane];
+#pragma unroll
+    for (int w = 0; w < W; w++) {
+        totals[w] = 0.0F;
+        for (int i = 0; i < split && warp % split == 0 && lane < R; i++) {
+            totals[w] += shares[warp + i][w][lane];
         }
-        O *to = call.out + lane * call.n + column;
+    }
+}
+
+/* `split` warps an output column of one of the weights, R rows of x at once. GATED: a column of each
+ * of two, gate and up, become one result. */
+template <class T, class O, int R, int AHEAD, bool GATED>
+__global__ void __launch_bounds__(THREADS) product_few(const __grid_constant__ few_rows<T, O> call)
+{
+    constexpr int W = GATED ? 2 : 1;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    int which = 0;
+    while (!GATED && which + 1 < call.n_weights &&
+           blockIdx.x >= call.weights[which + 1].first_block) {
+        which++;
+    }
+    const auto &weight = call.weights[which];
+    const int64_t columns = THREADS / 32 / call.split;
+    const int64_t column = (blockIdx.x - weight.first_block) * columns + warp / call.split;
+    float sums[W][R] = {};
+    float totals[W];
+    if (column < weight.n) {
+        const T *rows[W];
+#pragma unroll
+        for (int w = 0; w < W; w++) {
+            rows[w] = (w == 0 ? weight.w : call.weights[1].w) + column * call.k;
+        }
+        add_products<T, W, R, AHEAD>(rows, call.x, (warp % call.split * 32 + lane) * 8,
+                                     call.split * 32 * 8, call.k, sums);
+    }
+    add_lanes<W, R>(sums, call.split, totals);
+    if (column < weight.n && warp % call.split == 0 && lane < R) {
+        float sum = totals[0] + (weight.bias != NULL ? weight.bias[column] : 0.0F);
+        if constexpr (GATED) {
+            const float *bias = call.weights[1].bias;
+            float up = totals[1] + (bias != NULL ? bias[column] : 0.0F);
+            sum = sum / (1.0F + expf(-sum)) * up;
+        }
+        O *to = weight.out + lane * weight.n + column;
         *to = dpe_round<O>(call.accumulate ? dpe_float(*to) + sum : sum);
     }
 }
@@ -346,52 +385,88 @@ __global__ void likelihood(const float *logits, const int32_t *targets, int64_t 
     }
 }
 
-template <class T, class O, int R>
-int few_launch(const few_rows<T, O> &call, bool ahead)
-{
-    int64_t columns = THREADS / 32 / call.split;
-    unsigned blocks = static_cast<unsigned>((call.n + columns - 1) / columns);
-    auto kernel = ahead ? product_few<T, O, R, 4> : product_few<T, O, R, 1>;
-    return dpe_launch(kernel, blocks, THREADS, 0, NULL, call);
-}
-
 /* Warps that share a column, so that a card has enough reads under way where there are few columns. */
 int split_of(int64_t n)
 {
     return n <= 1024 ? 4 : (n <= 4096 ? 2 : 1);
 }
 
-/* Weights are not read again in this pass, but for rows that another launch takes: what they push
- * out of level 2 is what other layers read too, the tables of decoding. */
-template <class T, class O> int few(const struct dpe_few_product *p)
+/* How the columns are dealt to blocks, the weights one after the other; their number. */
+template <class T, class O>
+unsigned deal_columns(const struct dpe_few_product *p, bool gated, few_rows<T, O> *call)
+{
+    int64_t all = 0;
+    for (int i = 0; i < p->n_weights; i++) {
+        all += p->weights[i].n;
+    }
+    call->k = p->k;
+    call->accumulate = p->accumulate;
+    call->n_weights = p->n_weights;
+    call->split = p->ahead ? split_of(all) : 1;
+    int64_t columns = THREADS / 32 / call->split;
+    unsigned blocks = 0;
+    for (int i = 0; i < p->n_weights; i++) {
+        call->weights[i].w = static_cast<const T *>(p->weights[i].w);
+        call->weights[i].bias = p->weights[i].bias;
+        call->weights[i].n = p->weights[i].n;
+        call->weights[i].first_block = gated ? 0 : blocks;
+        blocks += static_cast<unsigned>((p->weights[i].n + columns - 1) / columns);
+    }
+    return gated ? blocks / 2 : blocks;
+}
+
+template <class T, class O, int R, bool GATED>
+int few_launch(const few_rows<T, O> &call, unsigned blocks, bool ahead)
+{
+    auto kernel = product_few<T, O, R, 4, GATED>;
+    if constexpr (!GATED && sizeof(T) == 2) {
+        kernel = ahead ? kernel : product_few<T, O, R, 1, GATED>;
+    }
+    return dpe_launch(kernel, blocks, THREADS, 0, NULL, call);
+}
+
+template <class T, class O, bool GATED> int few(const struct dpe_few_product *p)
 {
     few_rows<T, O> call = {};
-    call.w = static_cast<const T *>(p->w);
-    call.n = p->n;
-    call.k = p->k;
-    call.accumulate = p->accumulate;
-    call.split = p->ahead ? split_of(p->n) : 1;
+    unsigned blocks = deal_columns(p, GATED, &call);
     int error = 0;
     for (int64_t r = 0; r < p->rows && error == 0;) {
         int64_t left = p->rows - r;
         int64_t some = left >= 4 ? 4 : (left == 2 ? 2 : 1);
         call.x = static_cast<const T *>(p->x) + r * p->k;
-        call.out = static_cast<O *>(p->out) + r * p->n;
-        call.policy = some == left ? DPE_L2_READ_ONCE : DPE_L2_AS_ANY;
-        error = some == 4   ? few_launch<T, O, 4>(call, p->ahead)
-                : some == 2 ? few_launch<T, O, 2>(call, p->ahead)
-                            : few_launch<T, O, 1>(call, p->ahead);
+        for (int i = 0; i < p->n_weights; i++) {
+            call.weights[i].out = static_cast<O *>(p->weights[i].out) + r * p->weights[i].n;
+        }
+        error = some == 4   ? few_launch<T, O, 4, GATED>(call, blocks, p->ahead)
+                : some == 2 ? few_launch<T, O, 2, GATED>(call, blocks, p->ahead)
+                            : few_launch<T, O, 1, GATED>(call, blocks, p->ahead);
         r += some;
     }
     return error;
 }
 
+/* Whether the kernel can read what it is given. */
+template <class T> bool few_fits(const struct dpe_few_product *p)
+{
+    bool fits = p->n_weights >= 1 && p->n_weights <= DPE_FEW_WEIGHTS;
+    for (int i = 0; fits && i < p->n_weights; i++) {
+        fits = by_eight<T>(p->k, p->weights[i].w, p->x);
+    }
+    return fits;
+}
+
 template <class T> int few_of(const struct dpe_few_product *p)
 {
-    if (p->k % 8 != 0 || !by_eight<T>(p->k, p->w, p->x)) {
+    if (!few_fits<T>(p)) {
         return 1;
     }
-    return p->out_float ? few<T, float>(p) : few<T, T>(p);
+    return p->out_float ? few<T, float, false>(p) : few<T, T, false>(p);
+}
+
+template <class T> int gated_of(const struct dpe_few_product *p)
+{
+    bool fits = few_fits<T>(p) && p->n_weights == 2 && p->weights[0].n == p->weights[1].n;
+    return fits && !p->out_float && !p->accumulate && p->ahead ? few<T, T, true>(p) : 1;
 }
 
 template <class T>
@@ -511,6 +586,11 @@ int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t la
 int dpe_kernel_product_few(const struct dpe_few_product *product)
 {
     FOR_DTYPE(product->dtype, few_of<T>(product));
+}
+
+int dpe_kernel_gated_few(const struct dpe_few_product *product)
+{
+    FOR_DTYPE(product->dtype, gated_of<T>(product));
 }
 
 int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviation, uint64_t seed)

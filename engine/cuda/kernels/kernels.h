@@ -39,20 +39,33 @@ int dpe_kernel_swiglu(enum dpe_dtype dtype, void *gate, const void *up, int64_t 
  *  rows < 2^40. */
 int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t layer,
                          unsigned long long *first);
-/** out [rows][n] = x [rows][k] · w [n][k]ᵀ, or added to what is there. */
+enum { DPE_FEW_ROWS = 8, DPE_FEW_WEIGHTS = 3 };
+/** out [rows][n] = x [rows][k] · w [n][k]ᵀ + bias [n] (NULL: none). w 16-byte aligned. */
+struct dpe_few_weight {
+    const void *w;
+    const float *bias;
+    void *out;
+    int64_t n;
+};
+/** Products of one x with up to three weights. */
 struct dpe_few_product {
     enum dpe_dtype dtype; /**< of w and x */
     bool out_float;       /**< out is float; else of that dtype */
-    bool accumulate;
+    bool accumulate;      /**< added to what is in out */
     bool ahead; /**< several reads of weights under way in a warp, and several warps a column where
-                     columns are few; false: the earlier version, for comparison */
-    const void *w, *x; /**< 16-byte aligned */
-    void *out;
-    int64_t rows, n, k; /**< rows ≤ DPE_FEW_ROWS, k a multiple of 8 */
+                     columns are few; false: the earlier version (halves alone have it), for
+                     comparison */
+    const void *x;   /**< 16-byte aligned */
+    int64_t rows, k; /**< rows ≤ DPE_FEW_ROWS, k a multiple of 8 */
+    int n_weights;
+    struct dpe_few_weight weights[DPE_FEW_WEIGHTS];
 };
-/** For few rows: warps read a column's row of w once for up to four rows. */
+/** For few rows, one launch for all weights: warps read a column's row of w once for up to four
+ *  rows. */
 int dpe_kernel_product_few(const struct dpe_few_product *product);
-enum { DPE_FEW_ROWS = 8 };
+/** The same for an MLP: out of the first of two weights of as many columns = silu(its product) ·
+ *  that of the second, whose out is not written. Of the model's dtype, not accumulated, `ahead`. */
+int dpe_kernel_gated_few(const struct dpe_few_product *product);
 /** Numbers of about the normal distribution times `deviation`, a function of (seed, index). */
 int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviation, uint64_t seed);
 /** tokens[r] = index of the largest of logits [rows][vocab] (ties to the lower), −1 when one of

@@ -29,14 +29,6 @@ struct dpe_f16 {
     uint16_t bits;
 };
 
-/** What level 2 does with a line that a read brings in: keep it as any other, or give it
- * up before others, because it is not read again. A hint, which changes no result. The words are
- * those of libcu++ (cuda::access_property) and CUTLASS; createpolicy computes the same. A kernel
- * takes them as an argument: several releases of ptxas from 13.1 on lose what createpolicy wrote
- * for cp.async, and the copy is then an illegal instruction. */
-static const uint64_t DPE_L2_AS_ANY = 0x10f0000000000000U;
-static const uint64_t DPE_L2_READ_ONCE = 0x12f0000000000000U;
-
 #ifndef DPE_EMULATE
 #include "engine/cuda/ptx/ptx.cuh"
 #include "engine/cuda/ptx/ptx_mma.cuh"

@@ -45,18 +45,10 @@ __device__ static __forceinline__ void dpe_mma(dpe_f16, float (&c)[4], const uin
 }
 
 /** Start copying 16 bytes from global to shared memory; both sides 16-byte aligned. The second form
- *  reads under a policy of level 2 (device.cuh), the third writes zeros and reads nothing when
- *  `real` is false. */
+ *  writes zeros and reads nothing when `real` is false. */
 __device__ static __forceinline__ void dpe_copy_async(uint32_t to, const void *from)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
-                 : "memory");
-}
-__device__ static __forceinline__ void dpe_copy_async_under(uint32_t to, const void *from,
-                                                            uint64_t policy)
-{
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(to),
-                 "l"(from), "l"(policy)
                  : "memory");
 }
 __device__ static __forceinline__ void dpe_copy_async_or_zero(uint32_t to, const void *from,

@@ -35,8 +35,8 @@ __device__ static inline uint32_t dpe_pack(float low, float high, dpe_f16)
     return dpe_pack_half(low, high);
 }
 
-/** N = 8: as above; N = 1: one element, any alignment. load_under: what is not written while
- * the kernel runs, under a policy of level 2 where N = 8. */
+/** N = 8: as above; N = 1: one element, any alignment. load_once: what is read once and not written
+ *  while the kernel runs, N = 8. */
 template <class T, int N> struct dpe_some {
     __device__ static inline void load(const T *at, float *out)
     {
@@ -46,13 +46,9 @@ template <class T, int N> struct dpe_some {
             dpe_unpack(*reinterpret_cast<const uint4 *>(at), T{}, out);
         }
     }
-    __device__ static inline void load_under(const T *at, uint64_t policy, float *out)
+    __device__ static inline void load_once(const T *at, float *out)
     {
-        if constexpr (N == 1) {
-            load(at, out);
-        } else {
-            dpe_unpack(dpe_load_under(at, policy), T{}, out);
-        }
+        dpe_unpack(dpe_load_once(at), T{}, out);
     }
     __device__ static inline void store(T *at, const float *in)
     {
@@ -81,19 +77,15 @@ template <int N> struct dpe_some<float, N> {
             }
         }
     }
-    __device__ static inline void load_under(const float *at, uint64_t policy, float *out)
+    __device__ static inline void load_once(const float *at, float *out)
     {
-        if constexpr (N == 1) {
-            load(at, out);
-        } else {
 #pragma unroll
-            for (int i = 0; i < N / 4; i++) {
-                uint4 four = dpe_load_under(at + 4 * i, policy);
-                out[4 * i] = __uint_as_float(four.x);
-                out[4 * i + 1] = __uint_as_float(four.y);
-                out[4 * i + 2] = __uint_as_float(four.z);
-                out[4 * i + 3] = __uint_as_float(four.w);
-            }
+        for (int i = 0; i < N / 4; i++) {
+            uint4 four = dpe_load_once(at + 4 * i);
+            out[4 * i] = __uint_as_float(four.x);
+            out[4 * i + 1] = __uint_as_float(four.y);
+            out[4 * i + 2] = __uint_as_float(four.z);
+            out[4 * i + 3] = __uint_as_float(four.w);
         }
     }
     __device__ static inline void store(float *at, const float *in)

@@ -10,23 +10,13 @@
 
 #include "engine/cpu/cpu_kernels.h"
 #include "tests/engine/cpu/attention_case.h"
+#include "tests/engine/cpu/kernel_sets.h"
 #include "tests/lib/near.h"
 
 static const struct dpe_cpu_kernels *const *all_kernels(int *n)
 {
-    static const struct dpe_cpu_kernels *found[3];
-    const char *const names[] = {"portable", "avx2", "avx512"};
-    *n = 0;
-    for (int i = 0; i < 3; i++) {
-        setenv("DPE_CPU", names[i], 1);
-        const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
-        if (strcmp(kernels->name, names[i]) == 0) {
-            found[(*n)++] = kernels;
-        } else {
-            fprintf(stderr, "this machine lacks %s\n", names[i]);
-        }
-    }
-    unsetenv("DPE_CPU");
+    static const struct dpe_cpu_kernels *found[MOST_KERNEL_SETS];
+    *n = kernel_sets(found);
     return found;
 }
 

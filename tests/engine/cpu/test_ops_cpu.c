@@ -11,25 +11,16 @@
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/cpu_kernels.h"
 #include "engine/ops/ops_host.h"
+#include "tests/engine/cpu/kernel_sets.h"
 #include "tests/lib/near.h"
 
-static const struct dpe_cpu_kernels *found[3];
+static const struct dpe_cpu_kernels *found[MOST_KERNEL_SETS];
 static int n_found;
 
 static int find_kernels(void **state)
 {
     (void)state;
-    const char *const names[] = {"portable", "avx2", "avx512"};
-    for (int i = 0; i < 3; i++) {
-        setenv("DPE_CPU", names[i], 1);
-        const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
-        if (strcmp(kernels->name, names[i]) == 0) {
-            found[n_found++] = kernels;
-        } else {
-            fprintf(stderr, "this machine lacks %s\n", names[i]);
-        }
-    }
-    unsetenv("DPE_CPU");
+    n_found = kernel_sets(found);
     return n_found > 0 ? 0 : -1;
 }
 

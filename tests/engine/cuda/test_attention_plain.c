@@ -133,35 +133,11 @@ static void decode(void **state)
     }
 }
 
-/* Keys and values that one unit alone reads make room first, those that two read do not. */
-static void streams(void **state)
-{
-    (void)state;
-    for (int64_t rows = 1; rows <= 9; rows += 4) {
-        struct flash_case c = make_case(0, 142 - rows, rows);
-        struct decoding d;
-        decode_make(&c, &d);
-        uint64_t bytes = dpe_decode_partial_bytes(1, 64, d.call.n_units);
-        d.call.partial = flash_memory((int64_t)bytes, 1);
-        assert_int_equal(dpe_attention_decode(&d.call, NULL), 0);
-        flash_case_check(&c, "decoding");
-        struct emulate_policy_counts counts = emulate_policy_counts_read();
-        /* 16 keys and values of eight pieces from each unit of 24. */
-        uint64_t reads = rows <= 8 ? 5 * 256 + 256 : 2 * (5 * 256 + 256);
-        assert_int_equal(counts.reads, reads);
-        assert_int_equal(counts.once, rows <= 8 ? reads : 0);
-        assert_int_equal(counts.again, 0);
-        free(d.call.partial);
-        flash_case_free(&c);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain),
         cmocka_unit_test(decode),
-        cmocka_unit_test(streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

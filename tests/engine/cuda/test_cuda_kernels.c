@@ -13,6 +13,7 @@
 #include "tests/emulate/emulate_control.h"
 #include "tests/lib/near.h"
 
+#include "engine/base/halves.h"
 #include "engine/cuda/kernels/kernels.h"
 
 enum { ROWS = 4 };
@@ -254,60 +255,61 @@ static void *make_small(enum dpe_dtype dtype, int64_t n, int tensor)
     return to;
 }
 
-static uint64_t once_before; /* of the launch before the last one */
-
-static int note_policies(void)
+static float small_product(int64_t column, int64_t row, int64_t k, int tensor)
 {
-    once_before = emulate_policy_counts_read().once;
-    return 0;
-}
-
-/* The last launch that needs a weight reads it once and declares it as read once; no launch before
- * does. */
-static void check_policies(enum dpe_dtype dtype, int64_t rows, int64_t n, int64_t k)
-{
-    struct emulate_policy_counts counts = emulate_policy_counts_read();
-    uint64_t pieces = (uint64_t)(n * k / (dtype == DPE_F32 ? 4 : 8));
-    assert_int_equal(counts.reads, pieces);
-    assert_int_equal(counts.once, pieces);
-    assert_int_equal(counts.again, 0);
-    if (rows > 4) {
-        assert_int_equal(once_before, 0);
+    float sum = 0.0f;
+    for (int64_t j = 0; j < k; j++) {
+        sum += small_number(column * k + j, tensor) * small_number(row * k + j, 0);
     }
+    return sum;
 }
 
-static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k, bool ahead)
+/* Launches that so many rows take: of four rows, of two, of one. */
+static uint64_t launches_of(int64_t rows)
 {
-    enum { N = 11 };
-    void *w = make_small(dtype, N * k, 1);
-    void *x = make_small(dtype, rows * k, 2);
-    float *out = make_numbers(rows * N, 3);
-    float *before = make_numbers(rows * N, 3);
-    emulate_set_launch_hook(note_policies);
-    const struct dpe_few_product product = {.dtype = dtype,
-                                            .out_float = true,
-                                            .accumulate = rows % 2 == 1,
-                                            .ahead = ahead,
-                                            .w = w,
-                                            .x = x,
-                                            .out = out,
-                                            .rows = rows,
-                                            .n = N,
-                                            .k = k};
+    return (uint64_t)(rows / 4 + (rows % 4 + 1) / 2 + 0);
+}
+
+/* Weights of different widths, whose ends share no block, with a bias and without. */
+static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k, int n_weights, bool ahead)
+{
+    static const int64_t widths[] = {11, 5, 19};
+    bool accumulate = rows % 2 == 1;
+    float *out[3] = {NULL};
+    float *before[3] = {NULL};
+    float *bias = make_numbers(5, 9);
+    void *w[3] = {NULL};
+    void *x = make_small(dtype, rows * k, 0);
+    struct dpe_few_product product = {.dtype = dtype,
+                                      .out_float = true,
+                                      .accumulate = accumulate,
+                                      .ahead = ahead,
+                                      .x = x,
+                                      .rows = rows,
+                                      .k = k,
+                                      .n_weights = n_weights};
+    for (int i = 0; i < n_weights; i++) {
+        w[i] = make_small(dtype, widths[i] * k, i + 1);
+        out[i] = make_numbers(rows * widths[i], 3 + (uint32_t)i);
+        before[i] = make_numbers(rows * widths[i], 3 + (uint32_t)i);
+        product.weights[i] =
+            (struct dpe_few_weight){w[i], i == 1 ? bias : NULL, out[i], widths[i]};
+    }
+    uint64_t launches = emulate_counts_read().launches;
     assert_int_equal(dpe_kernel_product_few(&product), 0);
-    emulate_set_launch_hook(NULL);
-    for (int64_t i = 0; i < rows * N; i++) {
-        float sum = 0.0f;
-        for (int64_t j = 0; j < k; j++) {
-            sum += small_number(i % N * k + j, 1) * small_number(i / N * k + j, 2);
+    assert_int_equal(emulate_counts_read().launches - launches, launches_of(rows));
+    for (int i = 0; i < n_weights; i++) {
+        for (int64_t at = 0; at < rows * widths[i]; at++) {
+            float sum = small_product(at % widths[i], at / widths[i], k, i + 1);
+            sum += i == 1 ? bias[at % widths[i]] : 0.0f;
+            assert_true(out[i][at] == (accumulate ? before[i][at] + sum : sum));
         }
-        assert_true(out[i] == (rows % 2 == 1 ? before[i] + sum : sum));
+        free(w[i]);
+        free(out[i]);
+        free(before[i]);
     }
-    check_policies(dtype, rows, N, k);
-    free(w);
     free(x);
-    free(out);
-    free(before);
+    free(bias);
 }
 
 /* As many rows as there are ways to cut them; lengths that warps walk in one go and in several with
@@ -319,10 +321,88 @@ static void products(void **state)
     (void)state;
     for (int64_t rows = 1; rows <= DPE_FEW_ROWS; rows++) {
         for (int i = 0; i < 9; i++) {
-            product_case(dtypes[i / 3], rows, lengths[i % 3], true);
-            product_case(dtypes[i / 3], rows, lengths[i % 3], false);
+            product_case(dtypes[i / 3], rows, lengths[i % 3], 1 + i % 3, true);
+            product_case(dtypes[i / 3], rows, lengths[i % 3], 1, false);
         }
     }
+}
+
+/* Enough columns that a warp has one to itself, and that two and four share one. */
+static void wide_products(void **state)
+{
+    (void)state;
+    enum { K = 16, ALL = 4104 };
+    static const int64_t widths[] = {1000, 3000, 4097};
+    float *w = make_small(DPE_F32, ALL * K, 1);
+    float *x = make_small(DPE_F32, K, 0);
+    float *out = make_numbers(ALL, 3);
+    for (int i = 0; i < 3; i++) {
+        const struct dpe_few_product product = {
+            .dtype = DPE_F32,
+            .out_float = true,
+            .ahead = true,
+            .x = x,
+            .rows = 1,
+            .k = K,
+            .n_weights = 2,
+            .weights = {{w, NULL, out, widths[i]},
+                        {w + widths[i] * K, NULL, out + widths[i], 7}},
+        };
+        assert_int_equal(dpe_kernel_product_few(&product), 0);
+        for (int64_t at = 0; at < widths[i] + 7; at++) {
+            assert_true(out[at] == small_product(at, 0, K, 1));
+        }
+    }
+    free(w);
+    free(x);
+    free(out);
+}
+
+/* Gate and up in one launch. Sums are whole numbers; what rounds is the activation. */
+static void gated_products(void **state)
+{
+    (void)state;
+    enum { N = 21, K = 136 };
+    static const float deviation[] = {1e-6f, 1e-3f, 8e-3f};
+    static const enum dpe_dtype dtypes[] = {DPE_F32, DPE_F16, DPE_BF16};
+    float *bias = make_numbers(N, 5);
+    for (int64_t i = 0; i < 3 * DPE_FEW_ROWS; i++) {
+        enum dpe_dtype dtype = dtypes[i % 3];
+        int64_t rows = 1 + i / 3;
+        void *x = make_small(dtype, rows * K, 0);
+        void *gate = make_small(dtype, N * K, 1);
+        void *up = make_small(dtype, N * K, 2);
+        void *out = make_small(dtype, rows * N, 3);
+        struct dpe_few_product product = {
+            .dtype = dtype,
+            .ahead = true,
+            .x = x,
+            .rows = rows,
+            .k = K,
+            .n_weights = 2,
+            .weights = {{gate, NULL, out, N}, {up, bias, NULL, N}},
+        };
+        uint64_t launches = emulate_counts_read().launches;
+        assert_int_equal(dpe_kernel_gated_few(&product), 0);
+        assert_int_equal(emulate_counts_read().launches - launches, launches_of(rows));
+        for (int64_t at = 0; at < rows * N; at++) {
+            double g = (double)small_product(at % N, at / N, K, 1);
+            double u = (double)(small_product(at % N, at / N, K, 2) + bias[at % N]);
+            double want = g / (1.0 + exp(-g)) * u;
+            float got = dtype == DPE_F32 ? ((float *)out)[at]
+                        : dtype == DPE_F16 ? dpe_from_f16(((uint16_t *)out)[at])
+                                           : dpe_from_bf16(((uint16_t *)out)[at]);
+            assert_true(fabs((double)got - want) <= (double)deviation[i % 3] * (fabs(want) + 1e-3));
+        }
+        /* Two weights of other widths are no gate and up. */
+        product.weights[1].n = N - 1;
+        assert_int_equal(dpe_kernel_gated_few(&product), 1);
+        free(x);
+        free(gate);
+        free(up);
+        free(out);
+    }
+    free(bias);
 }
 
 int main(void)
@@ -330,6 +410,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(largest_logit), cmocka_unit_test(likelihood), cmocka_unit_test(bias),
         cmocka_unit_test(rotated_rows),  cmocka_unit_test(products),
+        cmocka_unit_test(wide_products), cmocka_unit_test(gated_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,41 @@
+#!/bin/sh
+# kernels.sh CC QEMU ROOT TEST [INCLUDE…]: the tests of the CPU kernels, compiled for 64-bit ARM by the cross compiler CC
+# and run in QEMU's user emulation, against the reference: right, not fast. TEST is a file of tests/engine/cpu.
+# INCLUDE are folders with headers that this machine's libraries have (none of them is linked).
+set -eu
+cc=$1
+qemu=$2
+root=$3
+test=$4
+shift 4
+include=
+for folder in "$@"; do
+    include="$include -idirafter $folder"
+done
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$root"
+# What is not called is dropped before the linker asks for its libraries.
+flags="-std=c17 -O3 -DNDEBUG -fopenmp -ffp-contract=off -fno-math-errno -ffunction-sections -fdata-sections -Wall -Wextra -Werror
+    -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE -DDPE_VERSION=\"0\" -DDPE_GIT=\"\" -DDPE_OPENBLAS=\"libopenblas.so.0\"
+    -Itests/arm -I."
+compile() {
+    to=$1
+    shift
+    # shellcheck disable=SC2086 # lists of words
+    "$cc" $flags $include "$@" -c -o "$work/$to.o"
+}
+for file in engine/base/error.c engine/base/memory.c engine/base/nearest.c engine/base/numbers.c engine/base/support.c \
+    engine/plan/*.c engine/ops/*.c engine/cpu/attention_cpu.c engine/cpu/attention_cpu_decode.c \
+    engine/cpu/attention_cpu_plan.c engine/cpu/blas.c engine/cpu/ops_cpu.c engine/cpu/ops_cpu_product.c \
+    engine/model/layer_weights.c engine/model/model.c "tests/engine/cpu/$test.c"; do
+    compile "$(basename "$file" .c)" "$file"
+done
+for set in portable neon; do
+    upper=$(echo "$set" | tr '[:lower:]' '[:upper:]')
+    compile "kernels_$set" "-DDPE_SIMD_$upper" "-DDPE_KERNELS_NAME=dpe_cpu_kernels_$set" \
+        "-DDPE_KERNELS_LABEL=\"$set\"" engine/cpu/cpu_kernels.c
+done
+"$cc" -fopenmp -Wl,--gc-sections -o "$work/test" "$work"/*.o -lm
+# The C library of the cross compiler lies where the compiler has it.
+"$qemu" -L "$(dirname "$(dirname "$("$cc" -print-file-name=libc.so.6)")")" "$work/test"
