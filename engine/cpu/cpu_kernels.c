@@ -6,9 +6,15 @@
 
 #include <math.h>
 
+/* For functions whose loops an argument unrolls. `inline` alone may leave one copy for all arguments,
+ * whose sums are then in memory. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 enum {
     PANEL = 2 * VL,
     AHEAD = 32, /* rows between the one that is read and the one that is prefetched */
+    STREAM = 3072, /* floats of x that stay in the first cache level beside a stream of weights */
+    TOGETHER = VL == 16 ? 4 : 2, /* weight rows of `dots` whose sums fit the registers */
 };
 
 _Static_assert((int)MR <= (int)VL && (int)VL <= DPE_CPU_MAX_LANES && (int)MR <= DPE_CPU_MAX_MR,
@@ -20,6 +26,18 @@ static inline void prefetch(const float *p, int64_t ahead)
 {
     uintptr_t address = (uintptr_t)p + (uintptr_t)ahead * sizeof *p;
     __builtin_prefetch((const void *)address); /* NOLINT(performance-no-int-to-ptr) */
+}
+
+/* The same to the second cache level, for what is read later; the address in bytes. */
+static inline void prefetch_far(const char *p, int64_t ahead)
+{
+    uintptr_t address = (uintptr_t)p + (uintptr_t)ahead;
+    __builtin_prefetch((const void *)address, 0, 2); /* NOLINT(performance-no-int-to-ptr) */
+}
+
+static inline int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
 }
 
 /* 2^x within 2 units in the last place for −126 ≤ x < 128; 0 below −126.5; NaN stays NaN.
@@ -262,66 +280,113 @@ static void kernel_widen(const void *from, enum dpe_dtype dtype, int64_t n, floa
     }
 }
 
-/* Weight rows first … first+3 (those beyond the last repeat it) against `rows` rows of x; dtype and
- * rows are constants after inlining. */
-static inline void dots_four(enum dpe_dtype dtype, int rows, const struct dpe_cpu_dots *dots,
-                             int64_t first)
+/* Weight rows first … first+together−1 (those beyond the last repeat it) times `rows` rows of x, in
+ * whole vectors. dtype, together and rows must be constants after inlining, so that the sums stay in
+ * registers. */
+static ALWAYS_INLINE void dots_together(enum dpe_dtype dtype, int together, int rows,
+                                        const struct dpe_cpu_dots *dots, int64_t first,
+                                        vec (*out)[4])
 {
     int64_t size = dtype_size(dtype);
-    int64_t k = dots->k;
-    int64_t count = dots->n - first < 4 ? dots->n - first : 4;
+    int64_t stride = dots->ldw * size;
     const char *row[4];
     vec sum[4][4];
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        row[i] = (const char *)dots->w + (first + (i < count ? i : count - 1)) * dots->ldw * size;
+    for (int i = 0; i < together; i++) {
+        row[i] = (const char *)dots->w + least(first + i, dots->n - 1) * stride;
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
-            sum[r][i] = v_set1(0.0F);
+            sum[i][r] = v_set1(0.0F);
         }
     }
-    int64_t p = 0;
-    for (; p + VL <= k; p += VL) {
+    for (int64_t p = 0; p + VL <= dots->k; p += VL) {
+        vec weight[4];
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            vec weight = load_as(row[i] + p * size, dtype);
+        for (int i = 0; i < together; i++) {
+            weight[i] = load_as(row[i] + p * size, dtype);
+            if (together > 1) {
+                prefetch_far(row[i], p * size + 4 * stride);
+            }
+        }
 #pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) {
-                sum[r][i] = v_fma(weight, v_load(dots->x + r * dots->ldx + p), sum[r][i]);
+        for (int r = 0; r < rows; r++) {
+            vec x = v_load(dots->x + r * dots->ldx + p);
+#pragma GCC unroll 4
+            for (int i = 0; i < together; i++) {
+                sum[i][r] = v_fma(weight[i], x, sum[i][r]);
             }
         }
     }
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
-        float four[4];
-        float *out = dots->out + r * dots->ldo + first;
+    for (int i = 0; i < together; i++) {
 #pragma GCC unroll 4
-        for (int i = 0; i < 4 && p < k; i++) {
-            vec rest = load_few((const char *)(dots->x + r * dots->ldx + p), DPE_F32, k - p);
-            sum[r][i] = v_fma(load_few(row[i] + p * size, dtype, k - p), rest, sum[r][i]);
+        for (int r = 0; r < rows; r++) {
+            out[i][r] = sum[i][r];
         }
-        v_sum4(sum[r], four);
-        memcpy(out, four, (size_t)count * sizeof *out);
     }
 }
 
-static inline void dots_as(enum dpe_dtype dtype, const struct dpe_cpu_dots *dots)
+/* The columns that fill no vector, and the results of weight rows first … first+3. */
+static ALWAYS_INLINE void dots_end(enum dpe_dtype dtype, int rows, const struct dpe_cpu_dots *dots,
+                                   int64_t first, vec (*sums)[4])
 {
-    for (int64_t i = 0; i < dots->n; i += 4) {
-        switch (dots->rows) {
-        case 1:
-            dots_four(dtype, 1, dots, i);
-            break;
-        case 2:
-            dots_four(dtype, 2, dots, i);
-            break;
-        case 3:
-            dots_four(dtype, 3, dots, i);
-            break;
-        default:
-            dots_four(dtype, 4, dots, i);
-            break;
+    int64_t size = dtype_size(dtype);
+    int64_t count = least(4, dots->n - first);
+    int64_t p = dots->k / VL * VL;
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        float four[4];
+        vec sum[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            sum[i] = sums[i][r];
         }
+        for (int i = 0; i < count && p < dots->k; i++) {
+            const char *w = (const char *)dots->w + ((first + i) * dots->ldw + p) * size;
+            const char *x = (const char *)(dots->x + r * dots->ldx + p);
+            vec rest = load_few(x, DPE_F32, dots->k - p);
+            sum[i] = v_fma(load_few(w, dtype, dots->k - p), rest, sum[i]);
+        }
+        v_sum4(sum, four);
+        memcpy(dots->out + r * dots->ldo + first, four, (size_t)count * sizeof *four);
+    }
+}
+
+static ALWAYS_INLINE void dots_rows(enum dpe_dtype dtype, int together, int rows,
+                                    const struct dpe_cpu_dots *dots)
+{
+    for (int64_t first = 0; first < dots->n; first += 4) {
+        vec sums[4][4];
+        for (int i = 0; i < 4; i += together) {
+            dots_together(dtype, together, rows, dots, first + i, sums + i);
+        }
+        dots_end(dtype, rows, dots, first, sums);
+    }
+}
+
+/* One row of x waits for memory, and weight rows one after another are a stream that the processor
+ * reads at its full rate: 33 GB/s where four side by side reach 12 (Zen 4). That holds while x
+ * stays in the first cache level. More rows, or longer ones, take a piece of x through several
+ * weight rows, and those that come next are requested meanwhile. */
+static ALWAYS_INLINE void dots_as(enum dpe_dtype dtype, const struct dpe_cpu_dots *dots)
+{
+    switch (dots->rows) {
+    case 1:
+        if (dots->k <= STREAM && (VL == 16 || dtype == DPE_F32)) {
+            dots_rows(dtype, 1, 1, dots);
+        } else {
+            dots_rows(dtype, 2, 1, dots);
+        }
+        break;
+    case 2:
+        dots_rows(dtype, 2, 2, dots);
+        break;
+    case 3:
+        dots_rows(dtype, TOGETHER, 3, dots);
+        break;
+    default:
+        dots_rows(dtype, TOGETHER, 4, dots);
+        break;
     }
 }
 

@@ -25,7 +25,8 @@ enum {
     DPE_CPU_MAX_LANES = 16,
     DPE_CPU_MAX_MR = 12,
     DPE_CPU_BLOCK = 256,    /**< keys of one step of the online softmax; floats in a row of S */
-    DPE_CPU_MAX_SPANS = 64, /**< of `accumulate`: panels in a block at most */
+    DPE_CPU_MAX_PRODUCTS = 3, /**< that run together */
+    DPE_CPU_MAX_SPANS = 64,   /**< of `accumulate`: panels in a block at most */
 };
 
 /** Keys whose probabilities stand side by side: columns column … column+count−1 of P belong to rows
@@ -167,6 +168,10 @@ dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
 void dpe_cpu_products_free(struct dpe_cpu_products *products);
 void dpe_cpu_product(const struct dpe_cpu_products *products,
                      const struct dpe_cpu_product *product);
+/** n ≤ DPE_CPU_MAX_PRODUCTS products of equally many rows that do not depend on each other. Those of
+ *  few rows run together, so that threads wait for each other once. */
+void dpe_cpu_product_several(const struct dpe_cpu_products *products,
+                             const struct dpe_cpu_product *several, int n);
 
 /** Bytes of dpe_attention.workspace for calls of at most `rows` rows over at most `keys` keys. */
 uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,

@@ -149,6 +149,17 @@ static void cpu_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weig
     dpe_cpu_product(&backend->cpu->products, &product);
 }
 
+static void cpu_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
+                        dpe_mem q, dpe_mem k, dpe_mem v)
+{
+    const struct dpe_layer_weights *w = &backend->weights->layers[layer];
+    const struct dpe_cpu_product several[] = {
+        {&w->weight[DPE_WEIGHT_Q], &w->bias[DPE_WEIGHT_Q], x, rows, q, false},
+        {&w->weight[DPE_WEIGHT_K], &w->bias[DPE_WEIGHT_K], x, rows, k, false},
+        {&w->weight[DPE_WEIGHT_V], &w->bias[DPE_WEIGHT_V], x, rows, v, false}};
+    dpe_cpu_product_several(&backend->cpu->products, several, 3);
+}
+
 static void cpu_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits)
 {
     struct dpe_cpu_product product = {&backend->weights->lm_head, NULL, x, rows, logits, false};
@@ -174,6 +185,17 @@ static void activate_rows(const struct dpe_backend *backend, float *gate, const 
 
 static void cpu_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows)
 {
+    activate_rows(backend, gate, up, rows);
+}
+
+static void cpu_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
+                     dpe_mem gate, dpe_mem up)
+{
+    const struct dpe_layer_weights *w = &backend->weights->layers[layer];
+    const struct dpe_cpu_product several[] = {
+        {&w->weight[DPE_WEIGHT_GATE], &w->bias[DPE_WEIGHT_GATE], x, rows, gate, false},
+        {&w->weight[DPE_WEIGHT_UP], &w->bias[DPE_WEIGHT_UP], x, rows, up, false}};
+    dpe_cpu_product_several(&backend->cpu->products, several, 2);
     activate_rows(backend, gate, up, rows);
 }
 
@@ -227,14 +249,12 @@ static void cpu_experts(struct dpe_backend *backend, int64_t layer, const struct
         if (n == 0) {
             continue;
         }
-        struct dpe_cpu_product gate = {&expert->gate, &expert->gate_bias, args->gathered,
-                                       n,             args->gate,         false};
-        struct dpe_cpu_product up = {&expert->up, &expert->up_bias, args->gathered,
-                                     n,           args->up,         false};
+        const struct dpe_cpu_product wide[] = {
+            {&expert->gate, &expert->gate_bias, args->gathered, n, args->gate, false},
+            {&expert->up, &expert->up_bias, args->gathered, n, args->up, false}};
         struct dpe_cpu_product down = {&expert->down, &expert->down_bias, args->gate,
                                        n,             args->made,         false};
-        dpe_cpu_product(products, &gate);
-        dpe_cpu_product(products, &up);
+        dpe_cpu_product_several(products, wide, 2);
         activate_rows(backend, args->gate, args->up, n);
         dpe_cpu_product(products, &down);
         scatter_rows(c, args, e);
@@ -287,6 +307,8 @@ static void fill_ops(void)
     cpu_ops.embed = cpu_embed;
     cpu_ops.rmsnorm = cpu_rmsnorm;
     cpu_ops.linear = cpu_linear;
+    cpu_ops.project = cpu_project;
+    cpu_ops.gate = cpu_gate;
     cpu_ops.attention_workspace = cpu_attention_workspace;
     cpu_ops.attention = cpu_attention;
     cpu_ops.activate = cpu_activate;

@@ -10,13 +10,13 @@
 
 enum {
     FEW_ROWS = 8,     /* up to so many rows, packing costs more than it saves */
-    DOT_COLUMNS = 64, /* weight rows of one item of few rows */
+    DOT_COLUMNS = 16, /* weight rows of one item of few rows */
     ROWS = 768,       /* rows of x packed at a time: a multiple of every mr */
     COLUMNS = 64,     /* weight rows of an item: a multiple of every panel */
     DEPTH = 256,      /* of a packed panel, multiplied at a time: stays in the first cache level */
     PART_ROWS = 96,   /* least rows of an item: a multiple of every mr */
     BLAS_ROWS = 192,  /* rows of a call of OpenBLAS, fixed, so that bits do not depend on threads */
-    SMALL_WORK = 1 << 20 /* multiplications for which no second thread is woken */
+    SMALL_WORK = 1 << 18 /* multiplications for which no second thread is woken */
 };
 
 static uint64_t times(uint64_t a, uint64_t b)
@@ -54,7 +54,10 @@ static void sizes(const struct dpe_cpu_kernels *kernels, const struct dpe_config
     products->kernels = kernels;
     products->n_threads = n_threads;
     products->most_columns = most(most(config->hidden, heads), config->intermediate);
-    products->most_rows = most(most(products->most_columns, config->vocab), config->n_experts);
+    /* Those of q, k and v, and of gate and up, are widened together. */
+    int64_t qkv = heads + 2 * config->n_kv_heads * config->head_dim;
+    products->most_rows = most(most(products->most_columns, qkv), 2 * config->intermediate);
+    products->most_rows = most(products->most_rows, config->n_experts);
     products->blas = kernels == dpe_cpu_kernels_portable();
 }
 
@@ -125,40 +128,56 @@ static const char *weight_at(const struct job *job, int64_t row, int64_t column)
     return (const char *)w->data + (row * job->ldw + column) * size;
 }
 
-static void few_rows(const struct job *job)
+/* Weight rows c … c+DOT_COLUMNS−1 of a product of few rows. */
+static void few_columns(const struct job *job, int64_t c)
 {
     const struct dpe_cpu_product *p = job->product;
-    const struct dpe_cpu_kernels *kernels = job->all->kernels;
-    int64_t items = (job->n + DOT_COLUMNS - 1) / DOT_COLUMNS;
-#pragma omp parallel for num_threads(job->all->n_threads)                                          \
-    schedule(static) if (job->n * job->k > SMALL_WORK)
-    for (int64_t i = 0; i < items; i++) {
-        int64_t c = i * DOT_COLUMNS;
-        int64_t n = least(DOT_COLUMNS, job->n - c);
-        for (int64_t r = 0; r < p->rows; r += 4) {
-            float sums[4 * DOT_COLUMNS];
-            int64_t rows = least(4, p->rows - r);
-            struct dpe_cpu_dots dots = {
-                .w = weight_at(job, c, 0),
-                .ldw = job->ldw,
-                .dtype = p->weight->dtype,
-                .n = n,
-                .k = job->k,
-                .rows = rows,
-                .x = p->x + r * job->k,
-                .ldx = job->k,
-                .out = sums,
-                .ldo = DOT_COLUMNS,
-            };
-            kernels->dots(&dots);
-            for (int64_t row = 0; row < rows; row++) {
-                float *out = p->out + (r + row) * job->n + c;
-                for (int64_t j = 0; j < n; j++) {
-                    float sum = sums[row * DOT_COLUMNS + j] + (job->bias ? job->bias[c + j] : 0.0F);
-                    out[j] = p->accumulate ? out[j] + sum : sum;
-                }
+    int64_t n = least(DOT_COLUMNS, job->n - c);
+    for (int64_t r = 0; r < p->rows; r += 4) {
+        float sums[4 * DOT_COLUMNS];
+        int64_t rows = least(4, p->rows - r);
+        struct dpe_cpu_dots dots = {
+            .w = weight_at(job, c, 0),
+            .ldw = job->ldw,
+            .dtype = p->weight->dtype,
+            .n = n,
+            .k = job->k,
+            .rows = rows,
+            .x = p->x + r * job->k,
+            .ldx = job->k,
+            .out = sums,
+            .ldo = DOT_COLUMNS,
+        };
+        job->all->kernels->dots(&dots);
+        for (int64_t row = 0; row < rows; row++) {
+            float *out = p->out + (r + row) * job->n + c;
+            for (int64_t j = 0; j < n; j++) {
+                float sum = sums[row * DOT_COLUMNS + j] + (job->bias ? job->bias[c + j] : 0.0F);
+                out[j] = p->accumulate ? out[j] + sum : sum;
             }
         }
+    }
+}
+
+/* All jobs as one list of items. Each thread has a run of them, so that it reads weights in the
+ * order in which they lie. */
+static void few_rows(const struct job *jobs, int n_jobs)
+{
+    int64_t ends[DPE_CPU_MAX_PRODUCTS];
+    int64_t items = 0;
+    int64_t work = 0;
+    for (int i = 0; i < n_jobs; i++) {
+        items += (jobs[i].n + DOT_COLUMNS - 1) / DOT_COLUMNS;
+        ends[i] = items;
+        work += jobs[i].n * jobs[i].k;
+    }
+#pragma omp parallel for num_threads(jobs->all->n_threads) schedule(static) if (work > SMALL_WORK)
+    for (int64_t i = 0; i < items; i++) {
+        int j = 0;
+        while (i >= ends[j]) {
+            j++;
+        }
+        few_columns(&jobs[j], (i - (j > 0 ? ends[j - 1] : 0)) * DOT_COLUMNS);
     }
 }
 
@@ -286,24 +305,40 @@ static void many_rows_blas(const struct job *job)
     }
 }
 
-void dpe_cpu_product(const struct dpe_cpu_products *products, const struct dpe_cpu_product *product)
+void dpe_cpu_product_several(const struct dpe_cpu_products *products,
+                             const struct dpe_cpu_product *several, int n)
 {
-    struct job job = {.all = products,
-                      .product = product,
-                      .n = product->weight->rows,
-                      .k = product->weight->cols,
-                      .ldw = dpe_tensor_stride(product->weight)};
-    if (product->bias != NULL && product->bias->data != NULL) {
-        products->kernels->widen(product->bias->data, product->bias->dtype, job.n, products->bias);
-        job.bias = products->bias;
-    }
-    if (product->rows <= FEW_ROWS) {
-        few_rows(&job);
-    } else if (products->blas) {
-        many_rows_blas(&job);
-    } else {
-        for (int64_t base = 0; base < product->rows; base += ROWS) {
-            many_rows(&job, base, least(ROWS, product->rows - base));
+    struct job jobs[DPE_CPU_MAX_PRODUCTS];
+    float *bias = products->bias;
+    for (int i = 0; i < n; i++) {
+        const struct dpe_cpu_product *product = &several[i];
+        jobs[i] = (struct job){.all = products,
+                               .product = product,
+                               .n = product->weight->rows,
+                               .k = product->weight->cols,
+                               .ldw = dpe_tensor_stride(product->weight)};
+        if (product->bias != NULL && product->bias->data != NULL) {
+            products->kernels->widen(product->bias->data, product->bias->dtype, jobs[i].n, bias);
+            jobs[i].bias = bias;
+            bias += jobs[i].n;
         }
     }
+    if (several->rows <= FEW_ROWS) {
+        few_rows(jobs, n);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        if (products->blas) {
+            many_rows_blas(&jobs[i]);
+            continue;
+        }
+        for (int64_t base = 0; base < several->rows; base += ROWS) {
+            many_rows(&jobs[i], base, least(ROWS, several->rows - base));
+        }
+    }
+}
+
+void dpe_cpu_product(const struct dpe_cpu_products *products, const struct dpe_cpu_product *product)
+{
+    dpe_cpu_product_several(products, product, 1);
 }

@@ -30,16 +30,18 @@ static struct {
     bool ended; /* dpe_tool_end has reported how */
 } messages;
 
-/* OpenMP threads that spin at a barrier while another process has their core make a run on a shared
- * machine many times slower (engine/README.md, "Waiting threads"). libgomp reads its policy when it
- * is loaded, before main, so the process starts once more with the policy in its environment. Where
- * that fails, the run goes on with libgomp's default. */
-static void wait_passively(char **argv)
+/* OpenMP threads that spin long at a barrier while another process has their core make a run on a
+ * shared machine many times slower, and threads that sleep at once make decoding on two threads
+ * slower than on one (engine/README.md, "Waiting threads"): they spin for 2000 rounds, about 50 µs.
+ * libgomp reads that when it is loaded, before main, so the process starts once more with it in its
+ * environment. Where that fails, the run goes on with libgomp's default. Other OpenMP libraries read
+ * the policy alone. */
+static void wait_briefly(char **argv)
 {
     char path[4096] = "";
     if (getenv("OMP_WAIT_POLICY") == NULL && getenv("GOMP_SPINCOUNT") == NULL &&
         readlink("/proc/self/exe", path, sizeof path - 1) > 0 &&
-        setenv("OMP_WAIT_POLICY", "passive", 1) == 0) {
+        setenv("OMP_WAIT_POLICY", "passive", 1) == 0 && setenv("GOMP_SPINCOUNT", "2000", 1) == 0) {
         execv(path, argv);
     }
 }
@@ -176,7 +178,7 @@ static void end_of_argp(void)
 void dpe_tool_start(char **argv)
 {
     open_standard_streams();
-    wait_passively(argv);
+    wait_briefly(argv);
     const char *slash = strrchr(argv[0], '/');
     messages.name = slash != NULL ? slash + 1 : argv[0];
     argp_err_exit_status = DPE_USAGE;

@@ -1,0 +1,231 @@
+/* Decoding of the CPU backend beside the rate at which this machine's threads read memory, measured
+ * in turn with it, because other work may share the machine: steps of 1 to 8 sequences of a model
+ * folder, and attention of one query alone (rope, and dpe with half of the pairs of each head).
+ *
+ *   bench_decode MODEL [THREADS [KEYS [STEPS]]]     defaults: 1, 16384 (of attention), 40
+ * Wall-clock time of the fastest step, share of the fastest read. One JSON object a line. Tools set
+ * how long a thread waits before it sleeps (engine/README.md); here the environment does. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <omp.h>
+
+#include "engine/base/base.h"
+#include "engine/cpu/cpu_kernels.h"
+#include "engine/model/model.h"
+#include "engine/ops/options.h"
+#include "engine/plan/plan.h"
+#include "engine/session/session.h"
+
+enum { MOST = 8, CONTEXT = 32, READ_BYTES = 256 << 20, CACHE_BYTES = 192 << 20 };
+
+static void must(dpe_status status, const struct dpe_error *err)
+{
+    if (status != DPE_OK) {
+        fprintf(stderr, "%s\n", err->text);
+        exit(dpe_exit_code(status));
+    }
+}
+
+static void *some(size_t bytes)
+{
+    void *memory = NULL;
+    if (posix_memalign(&memory, 1 << 21, bytes) != 0) {
+        fprintf(stderr, "out of memory\n");
+        exit(DPE_NO_MEMORY);
+    }
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    memset(memory, 1, bytes);
+    return memory;
+}
+
+/* Each thread reads a part of its own from the first byte to the last. */
+struct reads {
+    const uint64_t *memory;
+    int threads;
+    double best; /* bytes/s so far */
+};
+
+static void read_once(struct reads *reads)
+{
+    int64_t part = READ_BYTES / 8 / reads->threads / 64 * 64;
+    uint64_t all = 0;
+    double start = dpe_clock();
+#pragma omp parallel num_threads(reads->threads) reduction(| : all)
+    {
+        const uint64_t *from = reads->memory + omp_get_thread_num() * part;
+        for (int64_t i = 0; i < part; i++) {
+            all |= from[i];
+        }
+    }
+    double rate = (double)(part * 8 * reads->threads) / (dpe_clock() - start);
+    reads->best = all != 0 ? fmax(reads->best, rate) : 0.0;
+}
+
+static double weight_bytes(const struct dpe_config *c)
+{
+    int64_t n =
+        (int64_t)dpe_config_parameters(c) - (c->tied_embeddings ? 0 : c->vocab * c->hidden);
+    return (double)n * (c->dtype == DPE_F32 ? 4.0 : 2.0);
+}
+
+static void step_batches(const char *folder, struct reads *reads, int steps)
+{
+    struct dpe_error err = {0};
+    struct dpe_model *model = NULL;
+    must(dpe_model_open(folder, NULL, &model, &err), &err);
+    const struct dpe_config *c = dpe_model_config(model);
+    const struct dpe_plan_context context = {
+        .config = c, .trained_length = c->max_position, .length = CONTEXT + steps};
+    struct dpe_plan plan;
+    must(dpe_plan_make("rope", &context, &plan, &err), &err);
+    const struct dpe_session_options options = {.n_threads = reads->threads,
+                                                .capacity = CONTEXT + MOST * (steps + 1),
+                                                .positions = CONTEXT + steps + 1,
+                                                .branches = MOST};
+    struct dpe_session *s = NULL;
+    must(dpe_session_create(model, &plan, &options, &s, &err), &err);
+    float *logits = some((size_t)(MOST * c->vocab) * sizeof *logits);
+    int32_t tokens[CONTEXT];
+    int64_t branches[MOST];
+    for (int i = 0; i < CONTEXT; i++) {
+        tokens[i] = (int32_t)(i * 37 % c->vocab);
+    }
+    for (int64_t n = 1; n <= MOST; n *= 2) {
+        must(dpe_session_cut(s, 0, &err), &err);
+        must(dpe_session_feed(s, tokens, CONTEXT, logits, &err), &err);
+        must(dpe_session_branch(s, n, steps + 1, &err), &err);
+        double best = HUGE_VAL;
+        for (int step = 0; step <= steps; step++) {
+            for (int64_t b = 0; b < n; b++) {
+                branches[b] = b;
+                tokens[b] = (int32_t)((step * 7 + b) % c->vocab);
+            }
+            double start = dpe_clock();
+            must(dpe_session_step(s, n, branches, tokens, logits, &err), &err);
+            best = fmin(best, dpe_clock() - start);
+            if (step % 4 == 0) {
+                read_once(reads);
+            }
+        }
+        double rate = weight_bytes(c) / best;
+        printf("{\"what\": \"step\", \"threads\": %d, \"sequences\": %" PRId64
+               ", \"ms\": %.3f, \"tokens/s\": %.1f, \"GB/s\": %.1f, \"read\": %.1f, \"share\": %.3f}\n",
+               reads->threads, n, 1e3 * best, (double)n / best, 1e-9 * rate, 1e-9 * reads->best,
+               rate / reads->best);
+        fflush(stdout);
+    }
+    free(logits);
+    dpe_session_destroy(s);
+    dpe_plan_free(&plan);
+    dpe_model_close(model);
+}
+
+static void make_plan(bool dpe, const struct dpe_config *c, int64_t length, struct dpe_plan *plan)
+{
+    struct dpe_error err = {0};
+    const struct dpe_plan_context context = {
+        .config = c, .trained_length = length / 4, .length = length};
+    if (!dpe) {
+        must(dpe_plan_make("rope", &context, plan, &err), &err);
+        return;
+    }
+    uint8_t mask[1024];
+    int32_t edges[9];
+    const double scale[8] = {2, 8, 2, 8, 32, 32, 16, 4};
+    for (int64_t i = 0; i < c->n_heads * c->head_dim / 2; i++) {
+        mask[i] = (i * 2654435761U >> 7) % 2 == 0;
+    }
+    must(dpe_plan_group_edges(c->head_dim / 2, 8, edges, &err), &err);
+    const struct dpe_dpe_params params = {
+        .window = 1024, .n_groups = 8, .edges = edges, .scale = scale, .mask = mask};
+    must(dpe_plan_make_dpe(&params, &context, plan, &err), &err);
+}
+
+/* One query of 9 heads on 3 KV heads (8 on 2 for wide ones), over caches of several layers in turn,
+ * which together are larger than the processor's cache. */
+static void attend(struct reads *reads, bool dpe, int64_t head_dim, int64_t keys, int steps)
+{
+    struct dpe_error err = {0};
+    struct dpe_config c = {.n_layers = 1,
+                           .n_heads = head_dim == 64 ? 9 : 8,
+                           .n_kv_heads = head_dim == 64 ? 3 : 2,
+                           .head_dim = head_dim,
+                           .max_position = keys / 4,
+                           .rope = {.type = DPE_ROPE_DEFAULT,
+                                    .theta = 1e4,
+                                    .partial_rotary_factor = 1.0}};
+    const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
+    struct dpe_plan plan;
+    struct dpe_rotation rotation;
+    make_plan(dpe, &c, keys, &plan);
+    must(dpe_rotation_make(&plan, keys, reads->threads, &rotation, &err), &err);
+    int64_t layer = c.n_kv_heads * keys * head_dim;
+    int64_t layers = CACHE_BYTES / (2 * layer * (int64_t)sizeof(float)) + 1;
+    float *cache = some((size_t)(2 * layers * layer) * sizeof *cache);
+    float *q = some((size_t)(c.n_heads * head_dim) * sizeof *q);
+    float *out = some((size_t)(c.n_heads * head_dim) * sizeof *out);
+    struct dpe_attention args = {
+        .plan = &plan,
+        .rotation = &rotation,
+        .start = keys - 1,
+        .rows = 1,
+        .n_heads = c.n_heads,
+        .n_kv_heads = c.n_kv_heads,
+        .head_dim = head_dim,
+        .capacity = keys,
+        .q = q,
+        .out = out,
+        .workspace = some(
+            dpe_cpu_attention_workspace(kernels, &c, &plan, keys, 1, reads->threads)),
+        .n_threads = reads->threads,
+    };
+    double best = HUGE_VAL;
+    for (int64_t i = 0; i < steps * layers; i++) {
+        args.k = cache + i % layers * 2 * layer;
+        args.v = args.k + layer;
+        double start = dpe_clock();
+        dpe_cpu_attention(kernels, &args);
+        best = fmin(best, dpe_clock() - start);
+        if (i % (4 * layers) == 0) {
+            read_once(reads);
+        }
+    }
+    double rate = (double)(2 * layer) * sizeof(float) / best;
+    printf("{\"what\": \"attention\", \"method\": \"%s\", \"head_dim\": %" PRId64
+           ", \"keys\": %" PRId64
+           ", \"threads\": %d, \"ms\": %.3f, \"GB/s\": %.1f, \"read\": %.1f, \"share\": %.3f}\n",
+           dpe ? "dpe" : "rope", head_dim, keys, reads->threads, 1e3 * best, 1e-9 * rate,
+           1e-9 * reads->best, rate / reads->best);
+    fflush(stdout);
+    free(args.workspace);
+    free(cache);
+    free(q);
+    free(out);
+    dpe_rotation_free(&rotation);
+    dpe_plan_free(&plan);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fprintf(stderr, "usage: bench_decode MODEL [THREADS [KEYS [STEPS]]]\n");
+        return DPE_USAGE;
+    }
+    int threads = argc > 2 ? atoi(argv[2]) : 1;
+    int64_t keys = argc > 3 ? atoi(argv[3]) : 16384;
+    int steps = argc > 4 ? atoi(argv[4]) : 40;
+    uint64_t *memory = some(READ_BYTES);
+    struct reads reads = {.memory = memory, .threads = threads};
+    step_batches(argv[1], &reads, steps);
+    for (int64_t head_dim = 64; head_dim <= 128 && keys > 0; head_dim *= 2) {
+        attend(&reads, false, head_dim, keys, steps);
+        attend(&reads, true, head_dim, keys, steps);
+    }
+    free(memory);
+    return 0;
+}
