@@ -52,9 +52,8 @@ struct dpe_config dpe_slice_config(const struct dpe_config *config, int size)
 
 static const void *element_at(const struct dpe_tensor *tensor, int64_t index)
 {
-    int64_t size = tensor->dtype == DPE_F32 ? 4 : 2;
     /* Tensors of a benchmark's model have a shape and no data. */
-    return tensor->data == NULL ? NULL : (const char *)tensor->data + index * size;
+    return tensor->data == NULL ? NULL : dpe_tensor_at(tensor, index);
 }
 
 /* Rows of a matrix, columns of a bias: of a bias its `cols` are the matrix's rows. */
