@@ -166,9 +166,12 @@ static void put_factors(struct maker *maker)
         int64_t layers = json_integer_value(json_object_get(maker->out, "num_hidden_layers"));
         int64_t hidden = json_integer_value(json_object_get(maker->out, "hidden_size"));
         int64_t heads = json_integer_value(json_object_get(maker->out, "num_attention_heads"));
-        /* The file has no such key; of the published models only those of 27 billion differ. */
+        /* Most files have no such key; of the published models only those of 27 billion differ. */
+        char key[128];
         bool wide = layers == (two ? 46 : 62) && heads > 0;
         double scalar = wide ? (double)hidden / (double)heads : (double)maker->head_dim;
+        double scale = dpe_gguf_number(&maker->in, key_of(maker, "attention.scale", key), 0.0);
+        scalar = scale > 0.0 ? 1.0 / (scale * scale) : scalar;
         put(maker, "query_pre_attn_scalar", json_real(scalar));
         put_number(maker, "attn_logit_softcapping", "attn_logit_softcapping");
         put_number(maker, "final_logit_softcapping", "final_logit_softcapping");
