@@ -1,34 +1,62 @@
 #!/usr/bin/env python3
 """Compare dpe-run on a GGUF file with llama.cpp: tokens, perplexity of a text, and greedy continuations.
 
-    python3 tests/golden/gguf_llama_cpp.py MODEL.gguf TEXT [--run build/bin/dpe-run] [--context 2048] [--windows 8] [--threads 2]
+    python3 tests/golden/gguf_llama_cpp.py MODEL.gguf TEXT [--run build/bin/dpe-run] [--context 2048] [--windows 8] [--threads 2] [--unpacked]
 
-Run by hand with a Python that has llama-cpp-python (built from its source package) and numpy; nothing of it is in the tree. Perplexity is that of
+Run by hand with a Python that has llama-cpp-python (built from its source package), gguf and numpy; nothing of it is in the tree. Perplexity is that of
 llama-perplexity: windows of --context tokens, the first token replaced by BOS where the file adds one, the second half scored;
-llama.cpp keeps its keys and values as f16. A greedy continuation may differ where two logits nearly tie: the two and their
+llama.cpp keeps its keys and values as f16, and it rounds activations to 8 bits before it multiplies them with blocks, which dpe does not.
+--unpacked gives llama.cpp the same weights as F32, with keys and values in F32: then it rounds no more than dpe. A greedy continuation may differ where two logits nearly tie: the two and their
 distance are printed. Exits 1 when the perplexities differ by more than 0.5 % or a difference is no near tie (0.05 of a logit's unit and less is one).
 """
 import argparse
-import ctypes
 import json
+import os
+import struct
 import subprocess
 import sys
 import tempfile
 
 import llama_cpp as lc
 import numpy as np
+from gguf import GGUFReader, dequantize
 
 PROMPTS = ["The capital of France is", "Once upon a time there was a king who", "Water boils at a temperature of"]
 
 
+def unpack(source, target):
+    """The file with all of its tensors as F32."""
+    reader = GGUFReader(source)
+    infos, parts, at = [], [], 0
+    for tensor in reader.tensors:
+        floats = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        shape = [int(size) for size in reversed(tensor.shape)]
+        infos.append((tensor.name, shape, 0, at))
+        parts.append(tensor)
+        at += (floats.nbytes + 31) // 32 * 32
+    first = min(tensor.field.offset for tensor in reader.tensors)
+    with open(source, "rb") as f:
+        start = bytearray(f.read(first))
+    for name, shape, number, offset in infos:
+        start += struct.pack("<Q", len(name.encode())) + name.encode() + struct.pack("<I", len(shape))
+        start += b"".join(struct.pack("<Q", size) for size in reversed(shape)) + struct.pack("<IQ", number, offset)
+    with open(target, "wb") as f:
+        f.write(start + b"\0" * (-len(start) % 32))
+        for tensor in parts:
+            data = dequantize(tensor.data, tensor.tensor_type).astype(np.float32).tobytes()
+            f.write(data + b"\0" * (-len(data) % 32))
+
+
 class Model:
-    def __init__(self, path, context, threads):
+    def __init__(self, path, context, threads, unpacked):
         lc.llama_backend_init()
         self.quiet = lc.llama_log_callback(lambda level, text, user: None)
         lc.llama_log_set(self.quiet, None)
         self.model = lc.llama_model_load_from_file(path.encode(), lc.llama_model_default_params())
         params = lc.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = context, 256, 256
+        if unpacked:
+            params.type_k = params.type_v = 0  # F32
         params.n_threads = params.n_threads_batch = threads
         self.context = lc.llama_init_from_model(self.model, params)
         self.vocab = lc.llama_model_get_vocab(self.model)
@@ -118,16 +146,7 @@ def compare_greedy(options, model, prompt):
     return gap <= 0.05
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model")
-    parser.add_argument("text")
-    parser.add_argument("--run", default="build/bin/dpe-run")
-    parser.add_argument("--context", type=int, default=2048)
-    parser.add_argument("--windows", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
-    model = Model(options.model, options.context, options.threads)
+def compare(options, model):
     with open(options.text, encoding="utf-8") as f:
         text = f.read()
     want = model.tokens(text, True)
@@ -150,7 +169,25 @@ def main():
     good = good and abs(mine / theirs - 1) <= 0.005
     for prompt in PROMPTS:
         good = compare_greedy(options, model, prompt) and good
-    sys.exit(0 if good else 1)
+    return 0 if good else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("text")
+    parser.add_argument("--run", default="build/bin/dpe-run")
+    parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--unpacked", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(options.run))) as work:
+        path = options.model
+        if options.unpacked:
+            path = os.path.join(work, "unpacked.gguf")
+            unpack(options.model, path)
+        sys.exit(compare(options, Model(path, options.context, options.threads, options.unpacked)))
 
 
 if __name__ == "__main__":
