@@ -127,7 +127,7 @@ def compare_greedy(options, model, prompt):
     mine = run(options, "-p", prompt, "-n", "50")
     ids = model.tokens(prompt, True)
     theirs, rows = model.greedy(ids, 50)
-    got = [int(x) for x in run(options, "-p", prompt + mine.rstrip("\n"), "--tokenize", "--raw").split()]
+    got = [int(x) for x in run(options, "-p", prompt + mine.removesuffix("\n"), "--tokenize", "--raw").split()]
     want = model.tokens(prompt, False) + theirs
     same = 0
     while same < min(len(got), len(want)) and got[same] == want[same]:
